@@ -1,0 +1,165 @@
+"""The benchmark programs of a folder, as they describe themselves, and the documents they write.
+
+A benchmark is any `*.py` or executable file in the folder that does not begin with an underscore.
+`anubis` never imports one: it asks `--describe`, and a JSON document is the only bond.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from anubis import places
+from anubis.core.errors import CatalogError, ContractError, did_you_mean
+from anubis.core.records import BenchmarkSpec, Result, Series
+from anubis.executors.programs import Program
+from anubis.reading import read
+
+DESCRIBE_SCHEMA = "anubis.describe/1"
+RESULT_SCHEMA = "anubis.result/1"
+DESCRIBE_LIMIT_S = 30
+NOT_PROGRAMS = {"contract.py", "__init__.py"}
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """What can be run: each benchmark's description and its program."""
+
+    specs: Mapping[str, BenchmarkSpec]
+    programs: Mapping[tuple[str, str], Program]
+    folders: tuple[Path, ...]
+
+
+def load(folders: Iterable[Path]) -> Catalog:
+    """Ask every program to describe itself; a broken one is an error that names it."""
+    folders = tuple(folders)
+    files = [file for folder in folders for file in programs_in(folder)]
+    specs: dict[str, BenchmarkSpec] = {}
+    programs: dict[tuple[str, str], Program] = {}
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for file, spec in zip(files, pool.map(describe, files), strict=True):
+            if spec.name in specs:
+                raise CatalogError(f'benchmark "{spec.name}" is there twice, once as "{file}"')
+            specs[spec.name] = spec
+            programs[spec.name, spec.version] = Program(file=file, spec=spec)
+    return Catalog(specs, programs, folders)
+
+
+def folders(more: Iterable[Path] = ()) -> tuple[Path, ...]:
+    """The shipped benchmarks, and the user's."""
+    return (places.shipped("benchmarks"), *more)
+
+
+def find(name: str, catalog: Catalog) -> Program:
+    if name not in catalog.specs:
+        raise CatalogError(f'no benchmark "{name}"; {did_you_mean(name, catalog.specs)}')
+    return catalog.programs[name, catalog.specs[name].version]
+
+
+def programs_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise CatalogError(f'benchmark folder "{folder}" is not there')
+    return [
+        file
+        for file in sorted(folder.iterdir())
+        if file.is_file()
+        and not file.name.startswith(("_", "."))
+        and file.name not in NOT_PROGRAMS
+        and (file.suffix == ".py" or os.access(file, os.X_OK))
+    ]
+
+
+def describe(file: Path) -> BenchmarkSpec:
+    command = [sys.executable, str(file)] if file.suffix == ".py" else [str(file)]
+    try:
+        answer = subprocess.run(
+            [*command, "--describe"],
+            capture_output=True,
+            text=True,
+            timeout=DESCRIBE_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CatalogError(f'"{file}" --describe could not be run: {error}') from None
+    if answer.returncode != 0:
+        last = answer.stderr.strip().splitlines()[-1:] or ["no word on stderr"]
+        raise CatalogError(f'"{file}" --describe ended with {answer.returncode}: {last[0]}')
+    return parse_description(answer.stdout, file)
+
+
+def parse_description(text: str, file: Path) -> BenchmarkSpec:
+    where = f'"{file}" --describe'
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise CatalogError(f"{where}: not a JSON document: {error}") from None
+    if not isinstance(document, dict) or document.pop("schema", None) != DESCRIBE_SCHEMA:
+        raise CatalogError(f'{where}: expected a table with "schema": "{DESCRIBE_SCHEMA}"')
+    spec = read(document, BenchmarkSpec, where, CatalogError)
+    if spec.name != file.stem:
+        raise CatalogError(f'{where}: its name is "{spec.name}", its file "{file.name}"')
+    return spec
+
+
+def parse_result(text: str, spec: BenchmarkSpec) -> Result:
+    """The document of one execution; whatever breaks the contract is named in the error."""
+    try:
+        document = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        end = text.strip()[-40:]
+        raise ContractError(f'not one JSON document ({error}); it ends "{end}"') from None
+    if not isinstance(document, dict):
+        raise ContractError(f"expected a JSON table, found {type(document).__name__}")
+    _expect(document, "schema", RESULT_SCHEMA)
+    _expect(document, "benchmark", spec.name)
+    _expect(document, "version", spec.version)
+    environment = document.get("environment", {})
+    if not isinstance(environment, dict):
+        raise ContractError('"environment" is no table')
+    if document.get("not_applicable"):
+        return Result(environment=environment, not_applicable=str(document["not_applicable"]))
+    series = document.get("series")
+    if not isinstance(series, list) or not series:
+        raise ContractError('"series" is empty: nothing was measured')
+    found = tuple(_series(each, spec) for each in series)
+    names = [(each.metric, each.device) for each in found]
+    if len(set(names)) < len(names):
+        raise ContractError("a metric stands twice for one device")
+    return Result(series=found, environment=environment)
+
+
+def _series(document: object, spec: BenchmarkSpec) -> Series:
+    if not isinstance(document, dict):
+        raise ContractError('every entry of "series" must be a table')
+    metric, device = str(document.get("metric", "")), str(document.get("device", ""))
+    if spec.metric(metric) is None:
+        raise ContractError(f'metric "{metric}" is not one that {spec.name} declares')
+    values = document.get("samples")
+    if not device or not isinstance(values, list) or not values:
+        raise ContractError(f'"{metric}" needs a device and at least one sample')
+    for value in values:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value <= 0:
+            raise ContractError(f'"{metric}" has the sample "{value}": expected a positive number')
+    samples = np.array(values, dtype=np.float64)
+    samples.flags.writeable = False
+    return Series(metric=metric, device=device, samples=samples)
+
+
+def _expect(document: dict[str, object], key: str, value: str) -> None:
+    if document.get(key) != value:
+        raise ContractError(f'"{key}" is "{document.get(key)}", expected "{value}"')
+
+
+def _refuse_constant(name: str) -> float:
+    raise ContractError(f"{name} is not JSON: expected finite numbers only")

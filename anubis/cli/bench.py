@@ -1,0 +1,94 @@
+"""`anubis bench`: the benchmark programs: list them, ask one, run one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from anubis.cli import options
+
+app = typer.Typer(help="The benchmark programs: list, describe, run.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The benchmark's name.")]
+
+
+@app.command("list", help="All benchmarks with level, scope, needs and typical duration.")
+def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
+    import dataclasses
+    from json import dumps
+
+    from anubis import catalog
+
+    specs = catalog.load(catalog.folders(benchmarks or ())).specs.values()
+    if json:
+        for spec in specs:
+            print(dumps(dataclasses.asdict(spec)))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("benchmark", "level", "scope", "needs"):
+        table.add_column(heading)
+    table.add_column("typical", justify="right")
+    table.add_column("measures")
+    for spec in specs:
+        needs = [*spec.needs.tools, *(["gpu"] if spec.needs.gpu else [])]
+        if spec.needs.min_nodes > 1:
+            needs.append(f"{spec.needs.min_nodes} nodes")
+        table.add_row(
+            f"{spec.name}@{spec.version}",
+            spec.level,
+            spec.scope,
+            ", ".join(needs) or "-",
+            f"{spec.duration_s:g} s",
+            spec.summary,
+        )
+    Console().print(table)
+
+
+@app.command(help="What one benchmark says of itself.")
+def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
+    import dataclasses
+    from json import dumps
+
+    from anubis import catalog
+
+    spec = catalog.find(name, catalog.load(catalog.folders(benchmarks or ()))).spec
+    if json:
+        print(dumps(dataclasses.asdict(spec)))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"[bold]{spec.name}@{spec.version}[/bold]  {spec.level}, scope {spec.scope}")
+    console.print(spec.summary, markup=False)
+    console.print(f"stresses: {spec.stresses}", markup=False)
+    console.print(f"reveals:  {spec.reveals}\n", markup=False)
+    table = Table("metric", "unit", "better", "what", "ceiling", box=None, pad_edge=False)
+    for metric in spec.metrics:
+        table.add_row(metric.name, metric.unit, metric.direction, metric.summary, metric.ceiling)
+    console.print(table)
+    if spec.parameters:
+        table = Table("parameter", "type", "default", "what", box=None, pad_edge=False)
+        for each in spec.parameters:
+            table.add_row(f"--{each.name}", each.type, str(each.default), each.summary)
+        console.print()
+        console.print(table)
+
+
+@app.command(
+    help="Run one benchmark here, and print its document. Parameters: --name=value.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def run(context: typer.Context, name: Name, benchmarks: options.Benchmarks = None) -> None:
+    import subprocess
+    import sys
+
+    from anubis import catalog
+
+    program = catalog.find(name, catalog.load(catalog.folders(benchmarks or ())))
+    argv = [*program.argv(sys.executable), *context.args]
+    raise typer.Exit(subprocess.run(argv, check=False).returncode)

@@ -1,0 +1,104 @@
+"""What `doctor` looks at. Each check says what it found and, where it matters, what to do."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from anubis import places
+from anubis.catalog import Catalog
+from anubis.core.errors import StoreError
+from anubis.core.records import BenchmarkSpec
+from anubis.executors.machine import cpu_model, gpu_models
+
+PACKAGES = {"torch": "all benchmarks", "ray": "more than one node", "pycox": "the risk model"}
+TOOLS = {"fio": "apt install fio", "ip": "apt install iproute2"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    what: str
+    state: Literal["good", "missing", "bad"]  # missing costs a benchmark, bad costs all
+    found: str
+    advice: str = ""
+
+
+def examine(programs: Catalog) -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0))
+    yield Finding("processor", "good", f"{cores} cores, {cpu_model()}")
+    gpus = _gpus()
+    yield gpus
+    yield Finding("python", "good", f"{sys.version.split()[0]}, {sys.executable}")
+    for package, purpose in PACKAGES.items():
+        yield _package(package, purpose)
+    if gpus.state == "good":
+        yield _cuda()
+    yield _history()
+    for spec in programs.specs.values():
+        yield _benchmark(spec, has_gpu=gpus.state == "good")
+
+
+def _gpus() -> Finding:
+    try:
+        models = gpu_models()
+    except RuntimeError as error:
+        return Finding(
+            "gpus", "bad", str(error), "the driver hangs: look into dmesg for XID, reboot the node"
+        )
+    if models:
+        return Finding("gpus", "good", f"{len(models)} x {models[0]}")
+    return Finding("gpus", "missing", "none: every benchmark runs on the CPU")
+
+
+def _cuda() -> Finding:
+    """In a process of its own: a sick driver can hang whoever asks it."""
+    question = "import torch; print(torch.cuda.device_count(), torch.version.cuda)"
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", question], capture_output=True, text=True, timeout=60, check=True
+        ).stdout.split()
+    except (subprocess.SubprocessError, OSError) as error:
+        return Finding("torch and cuda", "bad", f"torch cannot ask the GPU: {error}")
+    if answer[0] == "0":
+        return Finding(
+            "torch and cuda", "bad", "torch sees no GPU", "install the CUDA build of torch"
+        )
+    return Finding("torch and cuda", "good", f"{answer[0]} GPUs, CUDA {answer[1]}")
+
+
+def _package(package: str, purpose: str) -> Finding:
+    try:
+        return Finding(package, "good", importlib.metadata.version(package))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(package, "bad", f"not installed, needed for {purpose}", "run scripts/setup")
+
+
+def _history() -> Finding:
+    from anubis.store.history import History
+
+    url = places.history_url()
+    try:
+        with History.open(url) as history:
+            count = len(history.campaigns(limit=1000))
+    except StoreError as error:
+        return Finding("history", "bad", str(error))
+    return Finding("history", "good", f"{count} campaigns in {url}")
+
+
+def _benchmark(spec: BenchmarkSpec, *, has_gpu: bool) -> Finding:
+    what = f"benchmark {spec.name}"
+    absent = [tool for tool in spec.needs.tools if not shutil.which(tool)]
+    if absent:
+        ways = ", ".join(TOOLS.get(tool, f"install {tool}") for tool in absent)
+        return Finding(what, "missing", f"needs {', '.join(absent)}", ways)
+    if spec.needs.gpu and not has_gpu:
+        return Finding(what, "missing", "needs a GPU")
+    if spec.needs.min_nodes > 1:
+        return Finding(what, "good", f"can run, with {spec.needs.min_nodes} nodes or more")
+    return Finding(what, "good", "can run")

@@ -1,0 +1,63 @@
+"""The options that several verbs share, each declared once with its help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Nodes = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NODES]",
+        help="Node list: node[01-16], a comma list, or @file. Default: all of the cluster.",
+        show_default=False,
+    ),
+]
+Cluster = Annotated[
+    str, typer.Option("--cluster", "-c", help="A name under configs/clusters/, or a file.")
+]
+Suite = Annotated[
+    str, typer.Option("--suite", "-s", help="A name under configs/suites/, or a file.")
+]
+Policy = Annotated[
+    str, typer.Option("--policy", "-p", help="A name under configs/policies/, or a file.")
+]
+Benchmarks = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--benchmarks",
+        metavar="DIR",
+        help="Another folder of benchmark programs; may be given again.",
+        show_default=False,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print the plan with its time and node-hours; run nothing."),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON Lines on stdout instead of tables.")]
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Where to write the HTML report. Default: reports/ in $ANUBIS_HOME.",
+        show_default=False,
+    ),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with a campaign that was cut short.")]
+Campaign = Annotated[
+    str | None,
+    typer.Option("--campaign", metavar="ID", help="Which one. Default: the latest that fits."),
+]
+Criteria = Annotated[
+    Path | None,
+    typer.Option(
+        "--criteria",
+        metavar="PATH",
+        help="A criteria file, or a folder of them. Default: those learned by accept.",
+        show_default=False,
+    ),
+]

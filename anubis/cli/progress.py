@@ -1,0 +1,113 @@
+"""Progress on stderr: a live bar with the time left on a terminal, plain lines otherwise."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from anubis.cli.showing import say
+from anubis.core import planning
+from anubis.core.campaign import CampaignMachine, Event, Failed, NodeLost, TimedOut
+from anubis.core.records import Campaign
+from anubis.report.wording import lasting
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+LINE_EVERY_S = 15.0
+FEW_TROUBLES = 20  # after that many lines of trouble the report has the rest
+
+
+class Progress:
+    def __init__(self, campaign: Campaign, parallel_nodes: int | None) -> None:
+        self._plan = campaign.plan
+        self._expected_s = [
+            planning.estimate(campaign.plan, phase, parallel_nodes).duration_s
+            for phase in range(len(campaign.plan.phases))
+        ]
+        self._phase = -1
+        self._phase_began = 0.0
+        self._line_due = 0.0
+        self._troubles = 0
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        say(f"campaign {campaign.id}: suite {campaign.plan.suite}, {_nodes(campaign)}")
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[left]}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def observe(self, machine: CampaignMachine, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, Failed | TimedOut | NodeLost):
+                self._report_trouble(event)
+        if machine.finished:
+            return
+        if machine.phase != self._phase:
+            self._begin_phase(machine)
+        left = f"about {lasting(self._left_s(machine))} left"
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, completed=machine.done, total=machine.planned, left=left)
+        elif time.monotonic() >= self._line_due:
+            self._line_due = time.monotonic() + LINE_EVERY_S
+            say(f"  {machine.done} of {machine.planned} steps, {machine.running} running, {left}")
+
+    def _begin_phase(self, machine: CampaignMachine) -> None:
+        self._phase = machine.phase
+        self._phase_began = time.monotonic()
+        self._line_due = self._phase_began + LINE_EVERY_S
+        name = self._plan.phases[machine.phase].name
+        if self._bar:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(name, total=machine.planned, left="")
+        else:
+            say(f"phase {name}: {machine.planned} steps")
+
+    def _report_trouble(self, event: Failed | TimedOut | NodeLost) -> None:
+        self._troubles += 1
+        what = event.node if isinstance(event, NodeLost) else event.step_id.partition("/")[2]
+        if self._troubles <= FEW_TROUBLES:
+            text = f"  {what}: {event.reason}"
+            if self._bar:
+                self._bar.console.print(text, highlight=False, markup=False)
+            else:
+                say(text)
+
+    def _left_s(self, machine: CampaignMachine) -> float:
+        """By the pace of this phase so far, once there is one; by what is typical before."""
+        share = machine.done / machine.planned if machine.planned else 1.0
+        spent_s = time.monotonic() - self._phase_began
+        expected_s = spent_s / share if share > 0.1 else self._expected_s[self._phase]
+        return max(0.0, expected_s - spent_s) + sum(self._expected_s[self._phase + 1 :])
+
+
+def _nodes(campaign: Campaign) -> str:
+    count = len(campaign.plan.nodes)
+    return campaign.plan.nodes[0].name if count == 1 else f"{count:,} nodes"

@@ -1,0 +1,116 @@
+"""What a verb puts on stdout and where it says so: tables or JSON Lines, and the HTML report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from anubis.core import planning
+from anubis.core.errors import UsageError
+from anubis.core.records import Assessment, Judgement, Plan
+from anubis.report import html as html_report
+from anubis.report import jsonl, terminal
+from anubis.report.view import CampaignView
+from anubis.report.wording import lasting
+
+
+def say(sentence: str) -> None:
+    """A remark for the person at the terminal; stdout belongs to the answer."""
+    print(sentence, file=sys.stderr)
+
+
+def exit_code(assessment: Assessment) -> int:
+    """0 only when every node is healthy: never without data."""
+    if assessment.named(Judgement.DEFECTIVE):
+        return 1
+    healthy = assessment.named(Judgement.HEALTHY)
+    return 0 if healthy and len(healthy) == len(assessment.nodes) else 2
+
+
+def campaign(view: CampaignView, *, as_json: bool, html: Path | None) -> None:
+    if as_json:
+        for line in jsonl.lines(view):
+            print(line)
+    else:
+        from rich.console import Console
+
+        terminal.render(view, Console())
+        for note in _notes(view):
+            print(note)
+    if html:
+        write_html(view, html)
+
+
+def write_html(view: CampaignView, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(html_report.render(view), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f'cannot write the report "{path}": {error.strerror}') from None
+    say(f"report: {path}")
+
+
+def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
+    """What would run, with its time and node-hours, phase by phase."""
+    phases = [
+        (phase, planning.estimate(planned, number, parallel_nodes))
+        for number, phase in enumerate(planned.phases)
+    ]
+    if as_json:
+        for phase, cost in phases:
+            print(
+                json.dumps(
+                    {
+                        "type": "phase",
+                        "phase": phase.name,
+                        "benchmarks": [str(entry.workload) for entry in phase.entries],
+                        "steps": cost.steps,
+                        "duration_s": round(cost.duration_s, 1),
+                        "node_hours": round(cost.node_hours, 4),
+                    }
+                )
+            )
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("phase", "benchmark", "parameters"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("repeats", "steps", "time", "node-hours"):
+        table.add_column(heading, justify="right")
+    for phase, cost in phases:
+        for position, entry in enumerate(phase.entries):
+            given = entry.workload.arguments.items()
+            table.add_row(
+                phase.name if position == 0 else "",
+                str(entry.workload),
+                " ".join(f"{name}={value}" for name, value in given),
+                str(entry.repeats),
+                f"{cost.steps:,}" if position == 0 else "",
+                lasting(cost.duration_s) if position == 0 else "",
+                f"{cost.node_hours:.2f}" if position == 0 else "",
+            )
+    console = Console()
+    nodes = f"{len(planned.nodes)} node" + ("s" if len(planned.nodes) > 1 else "")
+    total_s = sum(cost.duration_s for _, cost in phases)
+    hours = sum(cost.node_hours for _, cost in phases)
+    console.print(
+        f"suite {planned.suite} on {nodes}: about {lasting(total_s)}, {hours:.2f} node-hours\n",
+        highlight=False,
+    )
+    console.print(table)
+    for sentence in planned.left_out:
+        console.print(f"\nleft out: {sentence}", highlight=False)
+
+
+def _notes(view: CampaignView) -> list[str]:
+    """What a reader must know to read the table rightly."""
+    notes = [f"left out: {sentence}" for sentence in view.campaign.plan.left_out]
+    if view.campaign.verb == "accept" and len(view.campaign.plan.nodes) == 1:
+        notes.append(
+            "these criteria were learned from repeats on this machine and describe it alone: "
+            "they can show that it changes, not that it is as good as others."
+        )
+    return [f"\n{note}" for note in notes]

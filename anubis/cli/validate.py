@@ -1,0 +1,39 @@
+"""`anubis validate`: run a suite and judge by criteria that exist."""
+
+from __future__ import annotations
+
+from anubis.cli import options
+
+HELP = "Validate nodes: run, and judge by criteria learned before."
+
+
+def validate(
+    nodes: options.Nodes = None,
+    cluster: options.Cluster = "local",
+    suite: options.Suite = "quick",
+    policy: options.Policy = "default",
+    criteria: options.Criteria = None,
+    benchmarks: options.Benchmarks = None,
+    html: options.Html = None,
+    json: options.Json = False,
+    dry_run: options.DryRun = False,
+    resume: options.Resume = False,
+    campaign: options.Campaign = None,
+) -> None:
+    from anubis.cli import running
+
+    order = running.Order(
+        verb="validate",
+        nodes=nodes,
+        cluster=cluster,
+        suite=suite,
+        policy=policy,
+        criteria=criteria,
+        benchmarks=tuple(benchmarks or ()),
+        html=html,
+        json=json,
+    )
+    if dry_run:
+        running.show_plan(order)
+    else:
+        running.run(order, resume=resume, campaign=campaign)

@@ -1,0 +1,137 @@
+"""configs/*.yaml into records: clusters, suites and policies.
+
+A name stands for the file of that name under configs/ (first the user's, then the shipped ones);
+anything with a slash or a suffix is a path. An unknown key is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from anubis import places
+from anubis.core.errors import ConfigError, did_you_mean
+from anubis.core.records import Policy, Suite, SuiteEntry
+from anubis.reading import load_yaml, read
+from anubis.simulation.fleet import SimulatedFleet
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalCluster:
+    """This machine."""
+
+    executor: Literal["local"]
+    sku: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayCluster:
+    """Every node of a Ray cluster, or those named."""
+
+    executor: Literal["ray"]
+    address: str = ""  # "" joins $RAY_ADDRESS, or starts Ray on this machine
+    nodes: str = ""
+    sku: str = ""
+    parallel_nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("parallel_nodes", self.parallel_nodes, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedCluster:
+    """A fleet that exists in memory only, with planted defects."""
+
+    executor: Literal["simulated"]
+    fleet: SimulatedFleet = field(default_factory=SimulatedFleet)
+    parallel_nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("parallel_nodes", self.parallel_nodes, 1)
+
+
+Cluster = LocalCluster | RayCluster | SimulatedCluster
+CLUSTERS: dict[str, type[Cluster]] = {
+    "local": LocalCluster,
+    "ray": RayCluster,
+    "simulated": SimulatedCluster,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SuiteFile:
+    summary: str
+    benchmarks: tuple[SuiteEntry, ...]
+
+    def __post_init__(self) -> None:
+        if not self.benchmarks:
+            raise ValueError("names no benchmark")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Distance:
+    tail: float = Policy.tail
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PolicyFile:
+    """The policy as people group it; core keeps it flat."""
+
+    summary: str = ""
+    alpha: float = Policy.alpha
+    distance: _Distance = _Distance()
+    min_units: int = Policy.min_units
+    retries: int = Policy.retries
+
+    def __post_init__(self) -> None:
+        self.record()
+
+    def record(self) -> Policy:
+        return Policy(
+            alpha=self.alpha,
+            tail=self.distance.tail,
+            min_units=self.min_units,
+            retries=self.retries,
+        )
+
+
+def cluster(name: str) -> Cluster:
+    path = find("clusters", name)
+    document = load_yaml(path, ConfigError)
+    executor = document.get("executor")
+    if executor not in CLUSTERS:
+        raise ConfigError(
+            f'"{path}": "executor" is "{executor}"; {did_you_mean(str(executor), CLUSTERS)}'
+        )
+    return read(document, CLUSTERS[str(executor)], f'"{path}"', ConfigError)
+
+
+def suite(name: str) -> Suite:
+    path = find("suites", name)
+    found = read(load_yaml(path, ConfigError), _SuiteFile, f'"{path}"', ConfigError)
+    return Suite(name=path.stem, summary=found.summary, benchmarks=found.benchmarks)
+
+
+def policy(name: str) -> Policy:
+    path = find("policies", name)
+    return read(load_yaml(path, ConfigError), _PolicyFile, f'"{path}"', ConfigError).record()
+
+
+def find(kind: str, name: str) -> Path:
+    """The file that a name or a path on the command line means."""
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise ConfigError(f'there is no file "{path}"')
+        return path
+    folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)
+    known = {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
+    if name not in known:
+        raise ConfigError(f"no configs/{kind}/{name}.yaml; {did_you_mean(name, known)}")
+    return known[name]
+
+
+def _at_least(name: str, value: float | None, least: float) -> None:
+    if value is not None and value < least:
+        raise ValueError(f'"{name}" is {value:g}, expected at least {least:g}')

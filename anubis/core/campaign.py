@@ -1,0 +1,460 @@
+"""One plan carried out, as a state machine: events in, commands out. It touches nothing itself.
+
+What holds at all times, whatever order events come in, and is tested with saboteurs:
+every step is settled exactly once; no node runs two exclusive programs; no step is launched on a
+node that was found defective or lost; a phase begins when the one before it has been judged;
+a step that nobody answers for is given up at its deadline; so it always ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from anubis.core.planning import steps, without
+from anubis.core.records import Ended, Execution, Plan, Result, Step
+
+# --- events: what the world tells ----------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
+    step_id: str
+    attempt: int
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """The program reached its end and left a valid document (which may say: not applicable)."""
+
+    step_id: str
+    attempt: int
+    at: float
+    result: Result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed:
+    """The program could not measure. Infrastructure failures are worth another try; others not."""
+
+    step_id: str
+    attempt: int
+    at: float
+    reason: str
+    infrastructure: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedOut:
+    step_id: str
+    attempt: int
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeLost:
+    """The node, or Anubis' agent on it, no longer answers. Its steps end with it."""
+
+    node: str
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """The answer to `Judge`: who is defective after this phase, and must not meet the next."""
+
+    phase: int
+    defective: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tick:
+    at: float
+
+
+Event = Started | Measured | Failed | TimedOut | NodeLost | Judged | Tick
+
+# --- commands: what the world is to do -----------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    step: Step
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kill:
+    step_id: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """Keep this execution for good, before anything that follows."""
+
+    execution: Execution
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judge:
+    """Every step of the phase is settled: say who is defective, and answer with `Judged`."""
+
+    phase: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finish:
+    pass
+
+
+Command = Launch | Kill | Record | Judge | Finish
+
+# --- the machine ---------------------------------------------------------------------------
+
+REPEATABLE = frozenset({Ended.LOST, Ended.SKIPPED})  # ends that a resumed campaign tries again
+
+
+@dataclass(slots=True)
+class _Run:
+    step: Step
+    attempt: int
+    started_at: float
+    deadline: float
+
+
+class CampaignMachine:
+    """Feed it `start`, then every event; carry out what it returns, in order."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        retries: int,
+        parallel_nodes: int | None = None,
+        silence_s: float = 30.0,
+        history: Iterable[Execution] = (),
+        absent: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`history` is what an earlier run settled; `absent` the nodes that are not there, why."""
+        self._plan = plan
+        self._nodes = {node.name for node in plan.nodes}
+        self._retries = retries
+        self._parallel_nodes = parallel_nodes
+        self._silence_s = silence_s  # how long past its limit a step may go without any word
+        self._settled: set[str] = set()
+        self._first_attempt: dict[str, int] = {}
+        for execution in history:
+            if execution.final and execution.ended not in REPEATABLE:
+                self._settled.add(execution.step.id)
+            tried = self._first_attempt.get(execution.step.id, 1)
+            self._first_attempt[execution.step.id] = max(tried, execution.attempt + 1)
+
+        self.now = 0.0
+        self.phase = -1
+        self.planned = 0  # steps of this phase, settled ones included
+        self.done = 0
+        self.finished = False
+        self.excluded: dict[str, str] = dict(absent)  # node -> why it takes no further part
+        self._judging = False
+        self._pending: dict[str, Step] = {}
+        self._running: dict[str, _Run] = {}
+        self._attempts: dict[str, int] = {}
+        self._queues: dict[str, deque[Step]] = {}
+        self._on_node: dict[str, list[Step]] = {}
+        self._ready: dict[str, None] = {}  # nodes whose next step may be possible; ordered
+        self._deadlines: list[tuple[float, str, int]] = []
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def start(self, at: float) -> list[Command]:
+        self.now = at
+        commands: list[Command] = []
+        self._begin_next_phase(commands)
+        return commands
+
+    def next_deadline(self) -> float | None:
+        """When a Tick is due at the latest."""
+        while self._deadlines:
+            deadline, step_id, attempt = self._deadlines[0]
+            run = self._running.get(step_id)
+            if run and run.attempt == attempt and run.deadline == deadline:
+                return deadline
+            heapq.heappop(self._deadlines)
+        return None
+
+    def handle(self, event: Event) -> list[Command]:
+        commands: list[Command] = []
+        if self.finished:
+            return commands
+        match event:
+            case Judged():
+                self._judged(event, commands)
+                return commands
+            case Started():
+                self._started(event)
+            case Measured():
+                self._measured(event, commands)
+            case Failed():
+                self._failed(event, commands)
+            case TimedOut():
+                self._settle(event, Ended.TIMED_OUT, event.reason, commands)
+            case NodeLost():
+                self._lose(event.node, event.reason, event.at, commands)
+            case Tick():
+                self.now = max(self.now, event.at)
+        self._give_up_silent(commands)
+        self._dispatch(commands)
+        self._close_phase(commands)
+        return commands
+
+    # --- events ----------------------------------------------------------------------------
+
+    def _started(self, event: Started) -> None:
+        self.now = max(self.now, event.at)
+        run = self._run_of(event.step_id, event.attempt)
+        if run:
+            run.started_at = event.at
+            self._set_deadline(run, event.at)
+
+    def _measured(self, event: Measured, commands: list[Command]) -> None:
+        absent = event.result.not_applicable
+        ended = Ended.NOT_APPLICABLE if absent else Ended.MEASURED
+        self._settle(event, ended, absent, commands, result=event.result)
+
+    def _failed(self, event: Failed, commands: list[Command]) -> None:
+        run = self._run_of(event.step_id, event.attempt)
+        if run is None:
+            return
+        first = self._first_attempt.get(event.step_id, 1)
+        again = event.infrastructure and event.attempt - first < self._retries
+        self._settle(event, Ended.FAILED, event.reason, commands, final=not again)
+        if again:
+            self._attempts[run.step.id] = event.attempt + 1
+            self._pending[run.step.id] = run.step
+            for name in run.step.participants:
+                self._queues[name].appendleft(run.step)
+
+    def _judged(self, event: Judged, commands: list[Command]) -> None:
+        if not self._judging or event.phase != self.phase:
+            return
+        for node in sorted(event.defective):
+            self.excluded.setdefault(node, f"found defective in {self._phase_name()}")
+        self._judging = False
+        self._begin_next_phase(commands)
+
+    def _lose(self, node: str, reason: str, at: float, commands: list[Command]) -> None:
+        """End or drop every step of a node; larger groups go on without it."""
+        self.now = max(self.now, at)
+        if node in self.excluded or node not in self._nodes:
+            return
+        self.excluded[node] = reason
+        ended = []
+        for step in list(self._on_node.get(node, ())):
+            run = self._running[step.id]
+            if len(step.participants) > 1:
+                commands.append(Kill(step_id=step.id, attempt=run.attempt, reason=reason))
+            self._end(run, Ended.LOST, reason, commands, lost=(node,))
+            ended.append(step)
+        for step in list(self._queues.get(node, ())):
+            for name in step.participants:
+                self._queues[name].remove(step)
+                self._ready[name] = None
+            del self._pending[step.id]
+            self.done += 1
+            commands.append(
+                Record(
+                    execution=Execution(
+                        step=step,
+                        attempt=self._attempts[step.id],
+                        ended=Ended.SKIPPED,
+                        final=True,
+                        reason=reason,
+                        lost=(node,),
+                    )
+                )
+            )
+            ended.append(step)
+        for step in ended:
+            smaller = without(step, self.excluded)
+            if smaller and smaller.id not in self._settled and smaller.id not in self._attempts:
+                self._enqueue(smaller)
+
+    def _give_up_silent(self, commands: list[Command]) -> None:
+        """Nobody answered for a step long after its limit: a lone node is lost with it."""
+        while (deadline := self.next_deadline()) is not None and deadline <= self.now:
+            _, step_id, attempt = heapq.heappop(self._deadlines)
+            run = self._running[step_id]
+            reason = (
+                f"no word of {run.step.workload.benchmark} {self._silence_s:g} s past its limit"
+            )
+            commands.append(Kill(step_id=step_id, attempt=attempt, reason=reason))
+            if len(run.step.participants) == 1:
+                self._lose(run.step.participants[0], reason, self.now, commands)
+            else:
+                self._end(run, Ended.TIMED_OUT, reason, commands)
+
+    # --- steps -----------------------------------------------------------------------------
+
+    def _run_of(self, step_id: str, attempt: int) -> _Run | None:
+        """The run an event speaks of; None when it is late, repeated or never was."""
+        run = self._running.get(step_id)
+        return run if run and run.attempt == attempt else None
+
+    def _settle(
+        self,
+        event: Measured | Failed | TimedOut,
+        ended: Ended,
+        reason: str,
+        commands: list[Command],
+        *,
+        result: Result | None = None,
+        final: bool = True,
+    ) -> None:
+        self.now = max(self.now, event.at)
+        run = self._run_of(event.step_id, event.attempt)
+        if run:
+            self._end(run, ended, reason, commands, at=event.at, result=result, final=final)
+
+    def _end(
+        self,
+        run: _Run,
+        ended: Ended,
+        reason: str,
+        commands: list[Command],
+        *,
+        at: float | None = None,
+        lost: tuple[str, ...] = (),
+        result: Result | None = None,
+        final: bool = True,
+    ) -> None:
+        step = run.step
+        del self._running[step.id]
+        for name in step.participants:
+            on_node = self._on_node[name]
+            on_node.remove(step)
+            if not on_node:
+                del self._on_node[name]
+            self._ready[name] = None
+        if final:
+            self._settled.add(step.id)
+            self.done += 1
+        commands.append(
+            Record(
+                execution=Execution(
+                    step=step,
+                    attempt=run.attempt,
+                    ended=ended,
+                    final=final,
+                    reason=reason,
+                    lost=lost,
+                    started_at=run.started_at,
+                    duration_s=max(0.0, (self.now if at is None else at) - run.started_at),
+                    result=result or Result(),
+                )
+            )
+        )
+
+    def _enqueue(self, step: Step) -> None:
+        self.planned += 1
+        self._pending[step.id] = step
+        self._attempts[step.id] = self._first_attempt.get(step.id, 1)
+        for name in step.participants:
+            self._queues.setdefault(name, deque()).append(step)
+            self._ready[name] = None
+
+    def _dispatch(self, commands: list[Command]) -> None:
+        """Launch what can be: its turn on every participant, all of them free, within the bound."""
+        held: list[str] = []
+        while self._ready:
+            room = self._room()
+            if room == 0:
+                break
+            name = next(iter(self._ready))
+            del self._ready[name]
+            queue = self._queues.get(name)
+            if not queue:
+                continue
+            step = queue[0]
+            if not self._may_run(step):
+                continue  # comes back to ready when a participant is freed or moves on
+            newly_used = sum(p not in self._on_node for p in step.participants)
+            if room is not None and newly_used > room and self._on_node:
+                held.append(name)
+                continue
+            self._launch(step, commands)
+        for name in held:
+            self._ready[name] = None
+
+    def _room(self) -> int | None:
+        if not self._parallel_nodes:
+            return None
+        return max(0, self._parallel_nodes - len(self._on_node))
+
+    def _may_run(self, step: Step) -> bool:
+        for name in step.participants:
+            if self._queues[name][0] is not step:
+                return False
+            beside = self._on_node.get(name)
+            if beside and (step.exclusive or beside[0].exclusive):
+                return False
+        return True
+
+    def _launch(self, step: Step, commands: list[Command]) -> None:
+        del self._pending[step.id]
+        attempt = self._attempts[step.id]
+        run = _Run(step=step, attempt=attempt, started_at=self.now, deadline=0.0)
+        self._running[step.id] = run
+        self._set_deadline(run, self.now)
+        for name in step.participants:
+            self._queues[name].popleft()
+            self._on_node.setdefault(name, []).append(step)
+            self._ready[name] = None
+        commands.append(Launch(step=step, attempt=attempt))
+
+    def _set_deadline(self, run: _Run, started_at: float) -> None:
+        run.deadline = started_at + run.step.timeout_s + self._silence_s
+        heapq.heappush(self._deadlines, (run.deadline, run.step.id, run.attempt))
+
+    # --- phases ----------------------------------------------------------------------------
+
+    def _phase_name(self) -> str:
+        return self._plan.phases[self.phase].name
+
+    def _begin_next_phase(self, commands: list[Command]) -> None:
+        while True:
+            self.phase += 1
+            if self.phase == len(self._plan.phases):
+                self.finished = True
+                commands.append(Finish())
+                return
+            self.planned = self.done = 0
+            self._queues.clear()
+            self._ready.clear()
+            fit = self._nodes - self.excluded.keys()
+            resumed = 0
+            for step in steps(self._plan, self.phase, fit):
+                if step.id in self._settled:
+                    resumed += 1
+                else:
+                    self._enqueue(step)
+            self.planned += resumed
+            self.done += resumed
+            if self._pending or resumed:
+                self._dispatch(commands)
+                self._close_phase(commands)
+                return
+
+    def _close_phase(self, commands: list[Command]) -> None:
+        if not self._pending and not self._running and not self._judging:
+            self._judging = True
+            commands.append(Judge(phase=self.phase))

@@ -1,0 +1,67 @@
+"""Everything that can go wrong for a reason the user can act on.
+
+AnubisError                exit code 2
+├── UsageError             the command line asks for something that cannot be
+│   └── HostlistError      a node list that cannot be read
+├── ConfigError            a file under configs/ (or one like it) is not valid
+├── CatalogError           a benchmark is absent, or does not describe itself
+├── ContractError          a benchmark ran but broke the contract of its document
+├── CriteriaError          criteria that cannot be read, learned or compared
+├── ExecutorError          the way to the nodes is broken (not one node: all of it)
+└── StoreError             the history cannot be read or written
+
+An error says which thing, what was expected, what was found and what to do next,
+in lower case with the value in quotes. Anything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class AnubisError(Exception):
+    """A condition the user can act on; the CLI prints it on one line and exits with its code."""
+
+    exit_code = 2
+
+
+class UsageError(AnubisError):
+    pass
+
+
+class HostlistError(UsageError):
+    pass
+
+
+class ConfigError(AnubisError):
+    pass
+
+
+class CatalogError(AnubisError):
+    pass
+
+
+class ContractError(AnubisError):
+    pass
+
+
+class CriteriaError(AnubisError):
+    pass
+
+
+class ExecutorError(AnubisError):
+    pass
+
+
+class StoreError(AnubisError):
+    pass
+
+
+def did_you_mean(found: str, known: Iterable[str]) -> str:
+    """A hint to append to an error: the closest known word, or all of them when none is close."""
+    words = sorted(known)
+    close = get_close_matches(found, words, n=1, cutoff=0.6)
+    if close:
+        return f'did you mean "{close[0]}"?'
+    return "known: " + ", ".join(words) if words else "none are known"

@@ -1,0 +1,239 @@
+"""Sums of distances over a whole fleet, exact and without the double loop.
+
+`distance_sums` gives, for each sample, the sum of `ecdf.distance` to all others. Two ideas:
+
+1. At any x only the few levels of F occur. Keep how much weight stands on each level, move one
+   sample one level at each breakpoint, and read a sample's sum from running integrals per level.
+2. The pair's own scale X is the larger of the two maxima. Order samples by their maximum and
+   divide: between a lower and an upper half the scale is always the upper one's, so it becomes a
+   weight. Halves that are small enough are compared pair by pair.
+
+O(N m (m + log N) log N) for N samples of m values. The double loop stays in the tests as judge.
+Compiled with numba on first use and cached on disk; this module is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+
+from anubis.core.records import Samples
+
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+PAIRWISE = 48  # below this many samples a half is cheaper pair by pair
+MOST_LEVELS = 512  # above it (many different lengths) levels cost more than pairs
+
+
+class Bundle:
+    """Many sorted samples end to end, as compiled code wants them."""
+
+    def __init__(self, samples: Sequence[Samples]) -> None:
+        self.lengths = np.array([sample.size for sample in samples], dtype=np.int64)
+        self.starts = np.concatenate(([0], np.cumsum(self.lengths)))
+        self.values = np.concatenate(samples).astype(np.float64, copy=False)
+
+    def __len__(self) -> int:
+        return int(self.lengths.size)
+
+    def subset(self, chosen: Ints) -> Bundle:
+        return Bundle([self.values[self.starts[i] : self.starts[i + 1]] for i in chosen])
+
+    def maxima(self) -> Samples:
+        maxima: Samples = self.values[self.starts[1:] - 1]
+        return maxima
+
+
+def distances_to(bundle: Bundle, reference: Samples, tail: float, *, worse: bool) -> Samples:
+    """The distance of every sample to one; with `worse`, the one-sided shortfall."""
+    out = np.empty(len(bundle))
+    _distances_to(bundle.values, bundle.starts, reference, tail, worse, out)
+    return out
+
+
+def distance_sums(bundle: Bundle, tail: float) -> Samples:
+    """For each sample the sum of its distances to all others."""
+    if bundle.lengths.max() == 1:
+        return _single_value_sums(bundle.values)
+    level_of = _common_levels(bundle.lengths)
+    if level_of is None:
+        sums = np.zeros(len(bundle))
+        _add_pairs(np.arange(len(bundle)), bundle.values, bundle.starts, tail, sums)
+        return sums
+    return _sums_by_levels(bundle, *level_of, tail)
+
+
+def _single_value_sums(values: Samples) -> Samples:
+    """Sum over others of 1 - smaller/larger, by sorting and two running sums."""
+    order = np.argsort(values, kind="stable")
+    v = values[order]
+    below = np.concatenate(([0.0], np.cumsum(v)[:-1]))
+    above = np.concatenate((np.cumsum((1.0 / v)[::-1])[::-1][1:], [0.0]))
+    sums = np.empty_like(v)
+    sums[order] = (v.size - 1) - below / v - above * v
+    return sums
+
+
+def _common_levels(lengths: Ints) -> tuple[Samples, Ints] | None:
+    """All levels that occur, and for each value of each sample the level it lifts F to."""
+    sizes = np.unique(lengths)
+    if sizes.sum() > 4 * MOST_LEVELS:
+        return None
+    scale = np.lcm.reduce(sizes.astype(object))  # exact: 1/3 and 2/6 are one level
+    ticks = sorted({(k * scale) // size for size in sizes for k in range(size + 1)})
+    if len(ticks) > MOST_LEVELS:
+        return None
+    index = {tick: i for i, tick in enumerate(ticks)}
+    steps = {
+        size: np.array([index[(k * scale) // size] for k in range(1, size + 1)], dtype=np.int64)
+        for size in sizes
+    }
+    levels = np.array([float(tick / scale) for tick in ticks])
+    return levels, np.concatenate([steps[size] for size in lengths])
+
+
+def _sums_by_levels(bundle: Bundle, levels: Samples, lifts: Ints, tail: float) -> Samples:
+    higher = np.maximum(levels[:, None], levels[None, :])
+    gap = np.abs(levels[:, None] - levels[None, :])
+    cost = np.divide(gap, np.maximum(higher, tail), out=np.zeros_like(gap), where=gap > 0)
+
+    by_maximum = np.argsort(bundle.maxima(), kind="stable")
+    rank = np.empty(len(bundle), dtype=np.int64)
+    rank[by_maximum] = np.arange(len(bundle))
+    points = np.argsort(bundle.values, kind="stable")
+    owner = rank[np.repeat(np.arange(len(bundle)), bundle.lengths)][points]
+
+    ordered = bundle.subset(by_maximum)
+    sums = np.zeros(len(bundle))
+    _divide(
+        owner,
+        bundle.values[points],
+        lifts[points],
+        ordered.maxima(),
+        ordered.values,
+        ordered.starts,
+        cost,
+        tail,
+        sums,
+    )
+    return sums[rank]
+
+
+@numba.njit(cache=True)
+def _distance(a, b, tail, worse):  # type: ignore[no-untyped-def] # numba infers the types
+    """`ecdf.distance` (or `shortfall` of a from b) of two sorted arrays, by merging them."""
+    i = j = 0
+    f_a = f_b = total = 0.0
+    x = 0.0
+    while i < a.size or j < b.size:
+        next_x = a[i] if j >= b.size or (i < a.size and a[i] <= b[j]) else b[j]
+        gap = f_a - f_b
+        if gap < 0.0:
+            gap = 0.0 if worse else -gap
+        if gap > 0.0:
+            total += gap / max(f_a, f_b, tail) * (next_x - x)
+        x = next_x
+        while i < a.size and a[i] == x:
+            i += 1
+        while j < b.size and b[j] == x:
+            j += 1
+        f_a = i / a.size
+        f_b = j / b.size
+    return total / x
+
+
+@numba.njit(cache=True)
+def _distances_to(values, starts, reference, tail, worse, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _distance(values[starts[i] : starts[i + 1]], reference, tail, worse)
+
+
+@numba.njit(cache=True)
+def _add_pairs(members, values, starts, tail, sums):  # type: ignore[no-untyped-def]
+    for p in range(members.size):
+        a = members[p]
+        for q in range(p):
+            b = members[q]
+            d = _distance(
+                values[starts[a] : starts[a + 1]], values[starts[b] : starts[b + 1]], tail, False
+            )
+            sums[a] += d
+            sums[b] += d
+
+
+@numba.njit(cache=True)
+def _add_between_halves(owner, x, lift, low, mid, high, maxima, cost, sums):  # type: ignore[no-untyped-def]
+    """Add d(A, B) for every A of [low, mid) and B of [mid, high), whose maximum is the scale."""
+    n_levels = cost.shape[0]
+    # what a sample of one half standing on a level pays per unit of x to the other half:
+    pays_upper = np.zeros(n_levels)  # already divided by each upper sample's maximum
+    pays_lower = np.zeros(n_levels)
+    paid_upper = np.zeros(n_levels)  # the same, integrated from 0 to the present x
+    paid_lower = np.zeros(n_levels)
+    level = np.zeros(high - low, dtype=np.int64)
+    entered = np.zeros(high - low)  # the integral of its level when a sample entered it
+    paid = np.zeros(high - low)
+    for k in range(n_levels):
+        pays_lower[k] = (mid - low) * cost[k, 0]
+        for b in range(mid, high):
+            pays_upper[k] += cost[k, 0] / maxima[b]
+    previous = 0.0
+    for p in range(x.size):
+        dx = x[p] - previous
+        if dx > 0.0:
+            for k in range(n_levels):
+                paid_upper[k] += pays_upper[k] * dx
+                paid_lower[k] += pays_lower[k] * dx
+            previous = x[p]
+        s = owner[p] - low
+        old, new = level[s], lift[p]
+        level[s] = new
+        if owner[p] < mid:
+            paid[s] += paid_upper[old] - entered[s]
+            entered[s] = paid_upper[new]
+            for k in range(n_levels):
+                pays_lower[k] += cost[new, k] - cost[old, k]
+        else:
+            paid[s] += paid_lower[old] - entered[s]
+            entered[s] = paid_lower[new]
+            weight = 1.0 / maxima[owner[p]]
+            for k in range(n_levels):
+                pays_upper[k] += weight * (cost[new, k] - cost[old, k])
+    for s in range(high - low):
+        if low + s < mid:
+            sums[low + s] += paid[s] + paid_upper[level[s]] - entered[s]
+        else:
+            sums[low + s] += (paid[s] + paid_lower[level[s]] - entered[s]) / maxima[low + s]
+
+
+@numba.njit(cache=True)
+def _divide(owner, x, lift, maxima, values, starts, cost, tail, sums):  # type: ignore[no-untyped-def]
+    """Halve [0, N) again and again; breakpoints stay in order of x within each half."""
+    n_points = x.size
+    spare_owner, spare_x, spare_lift = np.empty_like(owner), np.empty_like(x), np.empty_like(lift)
+    stack = [(0, maxima.size, 0, n_points)]
+    while len(stack) > 0:
+        low, high, first, last = stack.pop()
+        if high - low <= PAIRWISE:
+            _add_pairs(np.arange(low, high), values, starts, tail, sums)
+            continue
+        mid = (low + high) // 2
+        _add_between_halves(
+            owner[first:last], x[first:last], lift[first:last], low, mid, high, maxima, cost, sums
+        )
+        kept = first
+        moved = 0
+        for p in range(first, last):
+            if owner[p] < mid:
+                owner[kept], x[kept], lift[kept] = owner[p], x[p], lift[p]
+                kept += 1
+            else:
+                spare_owner[moved], spare_x[moved], spare_lift[moved] = owner[p], x[p], lift[p]
+                moved += 1
+        owner[kept:last] = spare_owner[:moved]
+        x[kept:last] = spare_x[:moved]
+        lift[kept:last] = spare_lift[:moved]
+        stack.append((low, mid, first, kept))
+        stack.append((mid, high, kept, last))

@@ -1,0 +1,385 @@
+"""The nouns of Anubis as frozen values. No behaviour beyond what follows from a value itself.
+
+One word per idea; DESIGN.md section 2 is the dictionary. Values are validated where they
+enter (config, catalog, contract, store) and trusted here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Samples = npt.NDArray[np.float64]
+ParameterValue = int | float | str | bool
+Direction = Literal["higher", "lower"]
+Level = Literal["micro", "end-to-end"]
+Scope = Literal["node", "pair", "group"]
+Arrangement = Literal["all", "pairs"]
+Launcher = Literal["plain", "torchrun"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    name: str
+    sku: str
+    address: str = ""
+
+
+# --- what a benchmark says of itself -------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSpec:
+    name: str
+    unit: str
+    direction: Direction
+    summary: str = ""
+    ceiling: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterSpec:
+    name: str
+    type: Literal["int", "float", "str", "bool"]
+    default: ParameterValue
+    summary: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a node must have; a program that misses something at run time exits with 3 instead."""
+
+    tools: tuple[str, ...] = ()
+    gpu: bool = False
+    min_nodes: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSpec:
+    name: str
+    version: str
+    summary: str
+    stresses: str
+    reveals: str
+    level: Level
+    scope: Scope
+    duration_s: float
+    metrics: tuple[MetricSpec, ...]
+    parameters: tuple[ParameterSpec, ...] = ()
+    needs: Needs = Needs()
+    exclusive: bool = True
+    launcher: Launcher = "plain"
+
+    def __post_init__(self) -> None:
+        if not self.metrics:
+            raise ValueError("declares no metric")
+        if not 0 < self.duration_s < math.inf:
+            raise ValueError(f"duration_s is {self.duration_s:g}, expected seconds above 0")
+        if self.scope == "pair" and self.needs.min_nodes < 2:
+            raise ValueError("scope pair needs min_nodes of at least 2")
+
+    def metric(self, name: str) -> MetricSpec | None:
+        """The family a metric belongs to: `tflops:bf16` is `tflops`, qualified."""
+        return self._families.get(name.partition(":")[0])
+
+    @cached_property
+    def _families(self) -> dict[str, MetricSpec]:
+        return {metric.name: metric for metric in self.metrics}
+
+
+# --- what is to run ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """benchmark@version with its parameters: measurements of one workload are comparable."""
+
+    benchmark: str
+    version: str
+    parameters: str  # canonical JSON, so that a workload can be a key
+
+    @classmethod
+    def of(cls, benchmark: str, version: str, parameters: Mapping[str, ParameterValue]) -> Workload:
+        return cls(benchmark=benchmark, version=version, parameters=canonical(parameters))
+
+    @property
+    def arguments(self) -> dict[str, ParameterValue]:
+        arguments: dict[str, ParameterValue] = json.loads(self.parameters)
+        return arguments
+
+    def __str__(self) -> str:
+        return f"{self.benchmark}@{self.version}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteEntry:
+    benchmark: str
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    repeats: int = 1
+    timeout_s: float | None = None
+    duration_s: float | None = None
+    groups: Arrangement = "all"
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("repeats", "rounds"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"{name} is {number}, expected at least 1")
+        for name in ("timeout_s", "duration_s"):
+            seconds = getattr(self, name)
+            if seconds is not None and not 0 < seconds < math.inf:
+                raise ValueError(f"{name} is {seconds:g}, expected a number of seconds above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    name: str
+    summary: str
+    benchmarks: tuple[SuiteEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedEntry:
+    """A suite entry that met its benchmark: parameters complete, limits known."""
+
+    workload: Workload
+    scope: Scope
+    exclusive: bool
+    repeats: int
+    timeout_s: float
+    duration_s: float
+    groups: Arrangement
+    rounds: int | None
+    min_nodes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    name: str
+    entries: tuple[PlannedEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    suite: str
+    nodes: tuple[Node, ...]
+    phases: tuple[Phase, ...]
+    specs: tuple[BenchmarkSpec, ...]
+    left_out: tuple[str, ...] = ()  # what the suite names and this fleet cannot run, and why
+
+    def spec(self, workload: Workload) -> BenchmarkSpec:
+        return self._specs[workload.benchmark, workload.version]
+
+    def sku(self, node: str) -> str:
+        return self._skus[node]
+
+    @cached_property
+    def _specs(self) -> dict[tuple[str, str], BenchmarkSpec]:
+        return {(spec.name, spec.version): spec for spec in self.specs}
+
+    @cached_property
+    def _skus(self) -> dict[str, str]:
+        return {node.name: node.sku for node in self.nodes}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One benchmark, once, on its participants. The id says all of it, so plans replay alike."""
+
+    id: str
+    workload: Workload
+    participants: tuple[str, ...]
+    phase: int
+    repeat: int
+    timeout_s: float
+    exclusive: bool
+
+
+# --- what was measured ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """All samples of one metric on one device, warm-up dropped."""
+
+    metric: str
+    device: str
+    samples: Samples
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """The document of one execution that reached its end: measured, or not applicable here."""
+
+    series: tuple[Series, ...] = ()
+    environment: Mapping[str, object] = field(default_factory=dict)
+    not_applicable: str = ""
+
+
+class Ended(StrEnum):
+    """How an execution ended. Only MEASURED carries samples; nothing here is a verdict."""
+
+    MEASURED = "measured"
+    NOT_APPLICABLE = "not-applicable"
+    FAILED = "failed"
+    TIMED_OUT = "timed-out"
+    LOST = "lost"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Execution:
+    """One run of one step, as it is kept in the history."""
+
+    step: Step
+    attempt: int
+    ended: Ended
+    final: bool  # False: an infrastructure failure that is tried again
+    reason: str = ""
+    lost: tuple[str, ...] = ()  # participants that were lost while it ran
+    started_at: float | None = None
+    duration_s: float = 0.0
+    result: Result = Result()
+
+
+# --- what it means -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriterionKey:
+    """Criteria are comparable only within one key; anything else is unknown, never healthy."""
+
+    sku: str
+    workload: Workload
+    metric: str
+    device_kind: str  # "cpu", "cuda": the device without its index
+
+
+@dataclass(frozen=True, kw_only=True)
+class Criterion:
+    """The learned reference sample of one key, with what is needed to trust it or not."""
+
+    key: CriterionKey
+    unit: str
+    direction: Direction
+    reference: Samples  # as measured, sorted
+    alpha: float
+    tail: float
+    units: int  # samples offered to learning: devices, groups, or repeats of one node
+    healthy: int  # samples that were kept
+    nodes: int
+    repeatability: float
+    refusal: str = ""  # why nothing may be judged by it; "" when it may
+
+    def __str__(self) -> str:
+        return f"{self.key.workload} {self.key.metric} ({self.key.sku})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    suite: str
+    anubis: str
+    digest: str  # of the measurements it was learned from
+    created_at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriteriaSet:
+    """The criteria of one SKU, as one file holds them."""
+
+    sku: str
+    criteria: tuple[Criterion, ...]
+    provenance: Provenance
+
+
+class Judgement(StrEnum):
+    HEALTHY = "healthy"
+    DEFECTIVE = "defective"
+    UNKNOWN = "unknown"
+    NOT_APPLICABLE = "not-applicable"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """One judgement with its stable code, its evidence and one sentence."""
+
+    participants: tuple[str, ...]
+    benchmark: str
+    parameters: str = ""  # of the workload, as it writes them
+    metric: str = ""
+    device: str = ""
+    judgement: Judgement
+    code: str
+    reason: str
+    similarity: float | None = None
+    alpha: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeVerdict:
+    """A node rolled up: defective when one of its parts is, unknown when nothing proves it good."""
+
+    node: str
+    judgement: Judgement
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assessment:
+    """All verdicts of a campaign, worst first, and what they say of each node."""
+
+    verdicts: tuple[Verdict, ...]
+    nodes: tuple[NodeVerdict, ...]
+
+    def named(self, judgement: Judgement) -> tuple[str, ...]:
+        return tuple(node.node for node in self.nodes if node.judgement is judgement)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Campaign:
+    """One plan being carried out, as the history knows it."""
+
+    id: str
+    verb: str  # "accept" learns its criteria from itself, "validate" is given them
+    plan: Plan
+    policy: Policy
+    executor: str
+    setting: str = ""  # where it runs, as JSON: what a later run needs to go on with it
+    criteria: tuple[CriteriaSet, ...] = ()  # what it judges by; empty while it still learns
+    created_at: float
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The limits a judgement and a campaign keep to; read from configs/policies/."""
+
+    alpha: float = 0.95
+    tail: float = 0.05
+    min_units: int = 3
+    retries: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha is {self.alpha:g}, expected a similarity between 0 and 1")
+        if not 0 <= self.tail <= 1:
+            raise ValueError(f"distance.tail is {self.tail:g}, expected a share from 0 to 1")
+        if self.min_units < 3:
+            raise ValueError(f"min_units is {self.min_units}: fewer than 3 cannot outvote one")
+        if self.retries < 0:
+            raise ValueError(f"retries is {self.retries}, expected 0 or more")
+
+
+def canonical(value: object) -> str:
+    """JSON with one spelling per value; NaN is refused because no reader could compare it."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,165 @@
+"""Criteria as files: one per SKU, byte-stable, to be committed and reviewed like a lock file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from anubis.core.errors import CriteriaError
+from anubis.core.records import (
+    CriteriaSet,
+    Criterion,
+    CriterionKey,
+    Direction,
+    ParameterValue,
+    Provenance,
+    Workload,
+)
+from anubis.reading import read
+
+SCHEMA = "anubis.criteria/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    benchmark: str
+    version: str
+    parameters: Mapping[str, ParameterValue]
+    metric: str
+    device_kind: str
+    unit: str
+    direction: Direction
+    alpha: float
+    tail: float
+    units: int
+    healthy: int
+    nodes: int
+    repeatability: float
+    refusal: str
+    reference: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    schema: str
+    sku: str
+    suite: str
+    anubis: str
+    created_at: str
+    digest: str
+    criteria: tuple[_Entry, ...]
+
+
+def file_name(criteria: CriteriaSet) -> str:
+    """A name that any file system bears: `h100-sxm-8x.json`."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", criteria.sku).strip("-").lower() + ".json"
+
+
+def write(criteria: CriteriaSet, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dump(criteria), encoding="utf-8")
+
+
+def dump(criteria: CriteriaSet) -> str:
+    """One criterion after the other, each with its samples on one line, so that diffs read well."""
+    head = {
+        "schema": SCHEMA,
+        "sku": criteria.sku,
+        "suite": criteria.provenance.suite,
+        "anubis": criteria.provenance.anubis,
+        "created_at": criteria.provenance.created_at,
+        "digest": criteria.provenance.digest,
+    }
+    lines = [f' "{key}": {json.dumps(value)},' for key, value in head.items()]
+    entries = ",\n".join(_dump_entry(criterion) for criterion in criteria.criteria)
+    return "{\n" + "\n".join(lines) + f'\n "criteria": [\n{entries}\n ]\n}}\n'
+
+
+def _dump_entry(criterion: Criterion) -> str:
+    workload = criterion.key.workload
+    fields = {
+        "benchmark": workload.benchmark,
+        "version": workload.version,
+        "parameters": workload.arguments,
+        "metric": criterion.key.metric,
+        "device_kind": criterion.key.device_kind,
+        "unit": criterion.unit,
+        "direction": criterion.direction,
+        "alpha": criterion.alpha,
+        "tail": criterion.tail,
+        "units": criterion.units,
+        "healthy": criterion.healthy,
+        "nodes": criterion.nodes,
+        "repeatability": criterion.repeatability,
+        "refusal": criterion.refusal,
+        "reference": [float(value) for value in criterion.reference],
+    }
+    lines = [f'   "{key}": {json.dumps(value, sort_keys=True)}' for key, value in fields.items()]
+    return "  {\n" + ",\n".join(lines) + "\n  }"
+
+
+def load(path: Path) -> tuple[CriteriaSet, ...]:
+    """The criteria in a file, or in all `*.json` files of a folder."""
+    if path.is_dir():
+        files = sorted(path.glob("*.json"))
+        if not files:
+            raise CriteriaError(f'no criteria (*.json) in folder "{path}"')
+        return tuple(_load(file) for file in files)
+    return (_load(path),)
+
+
+def _load(path: Path) -> CriteriaSet:
+    where = f'criteria "{path}"'
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CriteriaError(f"cannot read {where}: {error.strerror}") from None
+    except ValueError as error:
+        raise CriteriaError(f"{where}: not a JSON document: {error}") from None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise CriteriaError(
+            f'{where}: schema is "{schema}", this Anubis reads "{SCHEMA}"; '
+            "learn them again, or use the Anubis that wrote them"
+        )
+    file = read(document, _File, where, CriteriaError)
+    return CriteriaSet(
+        sku=file.sku,
+        criteria=tuple(_criterion(entry, file.sku, where) for entry in file.criteria),
+        provenance=Provenance(
+            suite=file.suite, anubis=file.anubis, digest=file.digest, created_at=file.created_at
+        ),
+    )
+
+
+def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
+    reference = np.array(entry.reference)
+    if reference.size == 0 or not np.all(np.isfinite(reference)) or reference.min() <= 0:
+        raise CriteriaError(
+            f"{where}: the reference of {entry.benchmark} {entry.metric} "
+            "must be a list of positive numbers"
+        )
+    reference.flags.writeable = False
+    return Criterion(
+        key=CriterionKey(
+            sku=sku,
+            workload=Workload.of(entry.benchmark, entry.version, entry.parameters),
+            metric=entry.metric,
+            device_kind=entry.device_kind,
+        ),
+        unit=entry.unit,
+        direction=entry.direction,
+        reference=reference,
+        alpha=entry.alpha,
+        tail=entry.tail,
+        units=entry.units,
+        healthy=entry.healthy,
+        nodes=entry.nodes,
+        repeatability=entry.repeatability,
+        refusal=entry.refusal,
+    )

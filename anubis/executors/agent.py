@@ -1,0 +1,106 @@
+"""Anubis' hand on a Ray node: runs orders through the guardian, and answers at any time.
+
+It travels to the node by value and runs as an actor: the standard library and machine.py only.
+It decides nothing; the driver writes the orders and reads the outcomes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from anubis.executors.machine import Machine, describe, free_port
+
+KILL_PATIENCE_S = 15.0  # the guardian's own is shorter
+
+
+class Agent:
+    def __init__(self, guardian: str, address: str) -> None:
+        # Ray sets OMP_NUM_THREADS, hides the GPUs and more in a worker: programs get the
+        # environment this process was born with, before Ray's hand was on it.
+        self._environment = born_with()
+        self._guardian = guardian
+        self._address = address
+        self._folder = Path.cwd()  # Ray unpacked the programs here
+        self._lock = threading.Lock()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._unwanted: set[str] = set()  # killed before they were started
+        make_executable(self._folder)
+        with suppress(PermissionError):
+            os.setpriority(
+                os.PRIO_PROCESS, 0, 0
+            )  # Ray's workers yield to others; programs must not
+        threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
+
+    def describe(self) -> tuple[Machine, str]:
+        return describe(self._address, self._environment), str(self._folder)
+
+    def ping(self) -> None:
+        pass
+
+    def free_port(self) -> int:
+        return free_port(self._address)
+
+    def run(self, key: str, order: dict[str, Any]) -> bytes:
+        """Blocks its thread until the guardian reports; nothing when it ends without."""
+        with self._lock:
+            if key in self._unwanted:
+                return b'{"killed": true}'
+            guardian = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", self._guardian],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=self._environment,
+                bufsize=0,
+            )
+            self._running[key] = guardian
+            assert guardian.stdin is not None
+            assert guardian.stdout is not None
+            with suppress(BrokenPipeError):
+                guardian.stdin.write(json.dumps(order).encode() + b"\n")
+        with guardian.stdout:
+            report: bytes = guardian.stdout.read()
+        guardian.wait()
+        with self._lock:
+            del self._running[key]
+        guardian.stdin.close()
+        return report
+
+    def kill(self, key: str) -> None:
+        """The end of its stdin tells the guardian to end everything; returns when it has."""
+        with self._lock:
+            self._unwanted.add(key)
+            guardian = self._running.get(key)
+            if guardian is None or guardian.stdin is None:
+                return
+            guardian.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            guardian.wait(timeout=KILL_PATIENCE_S)
+
+
+def end_with(parent: int) -> None:
+    """A worker that serves a call outlives its raylet, and what it runs would go on with it."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def born_with() -> dict[str, str]:
+    pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
+    split = (pair.partition(b"=") for pair in pairs if b"=" in pair)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in split}
+
+
+def make_executable(folder: Path) -> None:
+    """Ray's package keeps no mode bits; what is not Python is run by itself."""
+    for file in folder.rglob("*"):
+        if file.is_file() and file.suffix != ".py":
+            file.chmod(file.stat().st_mode | 0o111)

@@ -1,0 +1,303 @@
+"""Runs one program and answers for all of its processes: `python -I -S guardian.py`.
+
+One order comes in as a line of JSON on stdin, one outcome goes out as JSON on stdout. Stdin stays
+open for as long as somebody wants the answer: its end, however the parent died, ends everything.
+
+It travels to the nodes as text, so it needs the standard library alone and imports nothing of
+Anubis. It knows nothing of benchmarks, and it never waits for what cannot be killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+ORDER_LIMIT_BYTES = 1 << 20
+READ_BYTES = 1 << 16
+KILL_PATIENCE_S = 5.0  # after SIGKILL; what is still there then is stuck in the kernel
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Head:
+    """The first bytes of a stream; more than the limit is a flood."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.kept = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self.kept += data[: self.limit + 1 - len(self.kept)]
+
+    @property
+    def flooded(self) -> bool:
+        return len(self.kept) > self.limit
+
+    def text(self) -> str:
+        return self.kept[: self.limit].decode("utf-8", "replace")
+
+
+class Ends:
+    """The first and the last bytes of a stream: how it began, and its last words."""
+
+    def __init__(self, limit: int) -> None:
+        self.half = max(1, limit // 2)
+        self.head = bytearray()
+        self.tail = bytearray()
+        self.left_out = 0
+
+    def add(self, data: bytes) -> None:
+        room = self.half - len(self.head)
+        self.head += data[:room]
+        self.tail += data[room:]
+        surplus = len(self.tail) - self.half
+        if surplus > 0:
+            self.left_out += surplus
+            del self.tail[:surplus]
+
+    def text(self) -> str:
+        gap = b"\n[%d bytes left out]\n" % self.left_out if self.left_out else b""
+        return (self.head + gap + self.tail).decode("utf-8", "replace")
+
+
+class Guard:
+    """The program of one order, its streams, and every process that descends from it."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.stdout = Head(order.get("stdout_limit", 1 << 24))
+        self.stderr = Ends(order.get("stderr_limit", 1 << 14))
+        self.status: int | None = None  # the program's wait status, once it ended
+        self.childless = False  # nothing descends from us any more: the kernel's word
+        self.unwanted = False
+        self.selector = selectors.DefaultSelector()
+        self.started_at = time.time()
+        self.started = time.monotonic()
+        self.pid = 0
+        self.pipes: list[IO[bytes]] = []
+
+    def run(self) -> dict[str, Any]:
+        wakeup = self._listen()
+        try:
+            self._start()
+        except (OSError, subprocess.SubprocessError) as error:
+            return self._outcome(could_not_start=str(error))
+        self.selector.register(0, selectors.EVENT_READ, self._on_stdin)
+        self.selector.register(wakeup, selectors.EVENT_READ, self._on_signal)
+
+        self._follow(self.started + self.order["timeout_s"])
+        timed_out = not (self.status is not None or self.stdout.flooded or self.unwanted)
+        outlived = set(descendants(os.getpid())) - {self.pid}
+        if timed_out:
+            signal_all(signal.SIGTERM)
+            self._follow(time.monotonic() + self.order.get("grace_s", 2.0), until_childless=True)
+        unkillable = self._kill_all()
+        for pipe in self.pipes:
+            self._drain(pipe)
+        return self._outcome(
+            timed_out=timed_out,
+            flooded=self.stdout.flooded,
+            killed=self.unwanted and not timed_out,
+            left_behind=len(outlived),
+            unkillable=unkillable,
+        )
+
+    def _start(self) -> None:
+        parent = os.getpid()
+
+        def in_child() -> None:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)  # the guardian died before the line above could take effect
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core of 80 GB beside it
+
+        program = subprocess.Popen(
+            self.order["argv"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.order.get("cwd"),
+            env={**os.environ, **self.order.get("env", {})},
+            start_new_session=True,
+            preexec_fn=in_child,
+        )
+        program.returncode = 0  # all reaping is done below: keep Popen from waiting as well
+        self.pid = program.pid
+        assert program.stdout is not None
+        assert program.stderr is not None
+        for pipe, keep in ((program.stdout, self.stdout), (program.stderr, self.stderr)):
+            os.set_blocking(pipe.fileno(), False)
+            self.selector.register(pipe, selectors.EVENT_READ, keep)
+            self.pipes.append(pipe)
+
+    def _listen(self) -> int:
+        """A descriptor that becomes readable with each signal of interest."""
+        readable, writable = os.pipe()
+        os.set_blocking(readable, False)
+        os.set_blocking(writable, False)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        return readable
+
+    def _follow(self, until: float, until_childless: bool = False) -> None:
+        """Read along until the program ended, is to be ended, or the time is up."""
+        while (left := until - time.monotonic()) > 0:
+            self._reap()
+            over = self.childless if until_childless else self.status is not None
+            if over or self.stdout.flooded or self.unwanted:
+                return
+            for key, _ in self.selector.select(left):
+                if isinstance(key.data, Head | Ends):
+                    self._read(key.fileobj, key.data)
+                else:
+                    key.data(key.fileobj)
+
+    def _read(self, pipe: Any, keep: Head | Ends) -> bool:
+        """Take what is there; False at the end of the stream, or when nothing is there now."""
+        try:
+            data = os.read(pipe.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return False
+        keep.add(data)
+        if not data:
+            self.selector.unregister(pipe)
+        return bool(data)
+
+    def _drain(self, pipe: IO[bytes]) -> None:
+        """What the program wrote just before its end; a pipe holds little, so this is bounded."""
+        if pipe in self.selector.get_map():
+            keep = self.selector.get_key(pipe).data
+            deadline = time.monotonic() + 1.0  # a writer out of our reach must not hold us up
+            while self._read(pipe, keep) and time.monotonic() < deadline:
+                pass
+
+    def _on_stdin(self, fd: Any) -> None:
+        if not os.read(fd, READ_BYTES):
+            self.unwanted = True
+            self.selector.unregister(fd)
+
+    def _on_signal(self, fd: Any) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if any(number != signal.SIGCHLD for number in os.read(fd, READ_BYTES)):
+                self.unwanted = True
+
+    def _reap(self) -> None:
+        """Bury the dead, adopted orphans too. No children left means no descendants left."""
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == self.pid:
+                    self.status = ended[1]
+        except ChildProcessError:
+            self.childless = True
+
+    def _kill_all(self) -> list[int]:
+        """SIGKILL until the kernel says that we are childless; the pids that would not go."""
+        deadline = time.monotonic() + KILL_PATIENCE_S
+        pause = 0.001
+        while True:
+            signal_all(signal.SIGKILL)
+            self._reap()
+            if self.childless:
+                return []
+            if time.monotonic() > deadline:
+                return descendants(os.getpid())
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
+
+    def _outcome(self, **said: Any) -> dict[str, Any]:
+        code = None if self.status is None else os.waitstatus_to_exitcode(self.status)
+        return {
+            "exit": code if code is not None and code >= 0 else None,
+            "signal": -code if code is not None and code < 0 else None,
+            "timed_out": False,
+            "flooded": False,
+            "killed": False,
+            "left_behind": 0,
+            "unkillable": [],
+            "could_not_start": "",
+            "stdout": "" if self.stdout.flooded else self.stdout.text(),
+            "stderr": self.stderr.text(),
+            "started_at": self.started_at,
+            "duration_s": time.monotonic() - self.started,
+            **said,
+        }
+
+
+def descendants(root: int) -> list[int]:
+    """Every living process below `root`: a child that double-forked was re-parented to us."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = stat.read_bytes().rpartition(b")")[2].split()[:2]
+            pid = int(stat.parent.name)
+            children.setdefault(int(parent), []).append(-pid if state in (b"Z", b"X") else pid)
+    found: list[int] = []
+    todo = [root]
+    while todo:
+        for pid in children.get(todo.pop(), []):
+            todo.append(abs(pid))  # a thread of a dead leader can still be a parent
+            if pid > 0:
+                found.append(pid)
+    return found
+
+
+def signal_all(number: int) -> None:
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def read_order() -> dict[str, Any]:
+    """The first line of stdin, read byte-exactly: what follows is only watched for its end."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        data = os.read(0, READ_BYTES)
+        if not data or len(line) > ORDER_LIMIT_BYTES:
+            sys.exit(2)
+        line += data
+    order: dict[str, Any] = json.loads(line)
+    return order
+
+
+def step_aside() -> None:
+    """Go on in a child of our own, so that whoever kills its direct children misses the guardian.
+
+    Ray does so when a worker exits, and Ctrl-C reaches the terminal's process group. The front
+    only waits; when it is killed, the guardian still learns of the parent's death from stdin.
+    """
+    front = os.fork()
+    if front == 0:
+        os.setsid()
+        return
+    os.closerange(0, 3)
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(front, 0)[1]) & 0xFF)
+
+
+def main() -> None:
+    step_aside()
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    order = read_order()
+    try:
+        outcome = Guard(order).run()
+    except Exception as error:
+        outcome = {"could_not_start": f"the guardian failed: {error!r}"}
+        signal_all(signal.SIGKILL)
+    with contextlib.suppress(BrokenPipeError), os.fdopen(1, "w") as out:
+        json.dump(outcome, out)
+
+
+if __name__ == "__main__":
+    main()

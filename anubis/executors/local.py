@@ -1,0 +1,152 @@
+"""Runs steps on this machine: one guardian process for each, and a selector to wait for them.
+
+It keeps no thread and no state on disk. A driver that dies, even by SIGKILL, closes the guardians'
+stdin by dying, and they end what they guard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from anubis.core.campaign import Event, Failed, Kill, Launch, Started, Tick
+from anubis.core.records import Node
+from anubis.executors import guardian
+from anubis.executors.machine import describe, free_port
+from anubis.executors.programs import (
+    Outcome,
+    Parse,
+    Program,
+    Rendezvous,
+    event_of,
+    order,
+    outcome_in,
+)
+
+LOOPBACK = "127.0.0.1"  # a group of one node has nobody else to meet
+CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
+
+
+def this_machine(sku: str = "") -> Node:
+    """This machine as a node; its hardware's own name unless a sku is handed in."""
+    machine = describe(LOOPBACK, os.environ)
+    return Node(name=machine.hostname, sku=sku or machine.sku, address=LOOPBACK)
+
+
+class Running:
+    """A guardian at work on one launch, and what it has reported so far."""
+
+    def __init__(self, launch: Launch, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.launch = launch
+        self.process = process
+        self.stdin: IO[bytes] = process.stdin
+        self.stdout: IO[bytes] = process.stdout
+        self.report = bytearray()
+
+    def end(self) -> None:
+        self.stdin.close()
+
+    def outcome(self) -> Outcome:
+        self.end()
+        self.stdout.close()
+        self.process.wait()
+        return outcome_in(self.report)
+
+
+class LocalExecutor:
+    def __init__(
+        self, node: Node, programs: Mapping[tuple[str, str], Program], parse: Parse
+    ) -> None:
+        self._node = node
+        self._programs = programs
+        self._parse = parse
+        self._machine = describe(LOOPBACK, os.environ)
+        self._running: dict[tuple[str, int], Running] = {}
+        self._selector = selectors.DefaultSelector()
+        self._events: list[Event] = []
+
+    def nodes(self) -> tuple[Node, ...]:
+        return (self._node,)
+
+    def now(self) -> float:
+        return time.time()
+
+    def launch(self, launch: Launch) -> None:
+        step, attempt = launch.step, launch.attempt
+        program = self._programs[step.workload.benchmark, step.workload.version]
+        meets = program.spec.launcher == "torchrun"
+        rendezvous = Rendezvous(address=LOOPBACK, port=free_port(LOOPBACK)) if meets else None
+        wanted = order(program, step.workload.arguments, step.timeout_s, self._machine, rendezvous)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(guardian.__file__).resolve())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+            )
+        except OSError as error:
+            self._events.append(
+                Failed(
+                    step_id=step.id,
+                    attempt=attempt,
+                    at=self.now(),
+                    reason=f"no guardian could be started for {program.spec.name}: {error}",
+                    infrastructure=True,
+                )
+            )
+            return
+        running = Running(launch, process)
+        with suppress(BrokenPipeError):  # it died already: its silence is reported like any other
+            running.stdin.write(json.dumps(wanted).encode() + b"\n")
+        self._running[step.id, attempt] = running
+        self._selector.register(running.stdout, selectors.EVENT_READ, running)
+        self._events.append(Started(step_id=step.id, attempt=attempt, at=self.now()))
+
+    def kill(self, kill: Kill) -> None:
+        running = self._running.get((kill.step_id, kill.attempt))
+        if running is not None:
+            running.end()
+
+    def wait(self, until: float) -> list[Event]:
+        while not self._events and (left := until - self.now()) > 0:
+            self._read(left)
+        events, self._events = self._events, []
+        return events or [Tick(at=self.now())]
+
+    def close(self) -> None:
+        for running in self._running.values():
+            running.end()
+        deadline = self.now() + CLOSE_PATIENCE_S
+        while self._running and (left := deadline - self.now()) > 0:
+            self._read(left)
+
+    def _read(self, patience_s: float) -> None:
+        if not self._running:
+            time.sleep(patience_s)
+            return
+        for key, _ in self._selector.select(patience_s):
+            running: Running = key.data
+            data = running.stdout.read(1 << 20)
+            running.report += data
+            if not data:
+                self._selector.unregister(running.stdout)
+                self._settle(running)
+
+    def _settle(self, running: Running) -> None:
+        step, attempt = running.launch.step, running.launch.attempt
+        del self._running[step.id, attempt]
+        spec = self._programs[step.workload.benchmark, step.workload.version].spec
+        self._events.append(
+            event_of(running.outcome(), step, attempt, spec, self.now(), self._parse)
+        )

@@ -1,0 +1,123 @@
+"""What this machine is and can offer: its hardware's name, its interfaces, a free port.
+
+It travels to the nodes by value: the standard library only, and nothing of Anubis. It asks
+nvidia-smi rather than a driver library, because a sick driver may never answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SIOCGIFADDR = 0x8915
+NVIDIA_SMI_PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What the driver must know of a node to write orders for it."""
+
+    hostname: str
+    address: str
+    interface: str  # that owns the address; "" when none does, as behind a NAT
+    python: str
+    cores: int
+    gpus: int
+    sku: str
+    threads_are_chosen: bool  # the operator set OMP_NUM_THREADS: leave it alone
+
+
+def describe(address: str, environment: Mapping[str, str]) -> Machine:
+    """As a program started in `environment` finds it. RuntimeError: too sick to be described."""
+    gpus = visible(gpu_models(), environment.get("CUDA_VISIBLE_DEVICES"))
+    return Machine(
+        hostname=socket.gethostname(),
+        address=address,
+        interface=interface_of(address),
+        python=sys.executable,
+        cores=len(os.sched_getaffinity(0)),
+        gpus=len(gpus),
+        sku=sku_of(gpus, cpu_model()),
+        threads_are_chosen="OMP_NUM_THREADS" in environment,
+    )
+
+
+def sku_of(gpus: list[str], cpu: str) -> str:
+    """The count belongs to the name: a node that lost a GPU must not pass for a whole one."""
+    return slug(f"{gpus[0]} {len(gpus)}x") if gpus else slug(cpu)
+
+
+def slug(words: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", " ", words.lower())).strip("-")
+
+
+def gpu_models() -> list[str]:
+    """One line per GPU; none where there is no nvidia-smi."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    listing = answer(["nvidia-smi", "-L"], NVIDIA_SMI_PATIENCE_S)
+    return re.findall(r"^GPU \d+: (.*?) \(UUID", listing, re.MULTILINE)
+
+
+def visible(gpus: list[str], chosen: str | None) -> list[str]:
+    """What CUDA_VISIBLE_DEVICES leaves of them."""
+    if chosen is None:
+        return gpus
+    return gpus[: len([device for device in chosen.split(",") if device.strip() not in ("", "-1")])]
+
+
+def answer(argv: list[str], patience_s: float) -> str:
+    """The stdout of a tool, "" when it fails; one that hangs in the kernel is left behind."""
+    tool = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert tool.stdout is not None
+    deadline = time.monotonic() + patience_s
+    while tool.poll() is None:  # not run(timeout=): that waits for the killed without limit
+        if time.monotonic() > deadline:
+            tool.kill()
+            tool.stdout.close()
+            raise RuntimeError(f"{argv[0]} gives no answer within {patience_s:g} s")
+        time.sleep(0.02)
+    with tool.stdout:
+        return tool.stdout.read() if tool.returncode == 0 else ""
+
+
+def cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    named = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return named[1] if named else platform.machine()  # ARM kernels give no name
+
+
+def interface_of(address: str) -> str:
+    """The name of the interface that owns an IPv4 address; all of 127/8 is the loopback's."""
+    if address.startswith("127."):
+        return "lo"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                reply = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))
+            except OSError:
+                continue  # an interface without an IPv4 address
+            if socket.inet_ntoa(reply[20:24]) == address:
+                return name
+    return ""
+
+
+def free_port(address: str) -> int:
+    """Free now, and with luck still free when the program binds it: a collision is retried."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port

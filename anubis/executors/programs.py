@@ -1,0 +1,304 @@
+"""From a benchmark to the order a guardian carries out, and from its outcome to an event.
+
+Pure: it starts nothing and reads no file. What a document means is the catalog's to say; here
+is decided only how an execution ended, in one sentence for the person who reads the report.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from anubis.core.campaign import Failed, Measured, TimedOut
+from anubis.core.errors import ContractError
+from anubis.core.records import BenchmarkSpec, ParameterValue, Result, Step
+from anubis.executors.machine import Machine
+
+Order = dict[str, Any]
+Outcome = Mapping[str, Any]
+Parse = Callable[[str, BenchmarkSpec], Result]
+
+STDOUT_LIMIT_BYTES = 16 << 20
+STDERR_LIMIT_BYTES = 16 << 10
+GRACE_S = 2.0  # between SIGTERM and SIGKILL
+LAST_WORDS = 160  # characters, so that a reason stays one line
+NOT_APPLICABLE = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A benchmark's file, on the machine that runs it."""
+
+    file: Path
+    spec: BenchmarkSpec
+
+    def argv(self, python: str, launcher: Iterable[str] = ()) -> list[str]:
+        if self.file.suffix == ".py":
+            return [python, *launcher, str(self.file)]
+        return [python, *launcher, "--no-python", str(self.file)] if launcher else [str(self.file)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendezvous:
+    """Where the participants of a group meet, and which of them this one is."""
+
+    address: str
+    port: int
+    nodes: int = 1
+    rank: int = 0
+
+
+def order(
+    program: Program,
+    arguments: Mapping[str, ParameterValue],
+    timeout_s: float,
+    machine: Machine,
+    rendezvous: Rendezvous | None = None,
+) -> Order:
+    launcher: list[str] = []
+    env: dict[str, str] = {}
+    if rendezvous is not None:
+        processes = processes_on(machine, alone=rendezvous.nodes == 1)
+        launcher = torchrun(rendezvous, processes, machine.address)
+        env = network(machine.interface)
+        if processes > 1 and not machine.threads_are_chosen:
+            # torchrun would set 1, and leave the other cores idle
+            env["OMP_NUM_THREADS"] = str(max(1, machine.cores // processes))
+    return {
+        "argv": program.argv(machine.python, launcher)
+        + [f"--{name}={spelled(value)}" for name, value in sorted(arguments.items())],
+        "env": env,
+        "cwd": str(program.file.parent),
+        "timeout_s": timeout_s,
+        "grace_s": GRACE_S,
+        "stdout_limit": STDOUT_LIMIT_BYTES,
+        "stderr_limit": STDERR_LIMIT_BYTES,
+    }
+
+
+def processes_on(machine: Machine, *, alone: bool) -> int:
+    """One per GPU; a CPU node takes part as one, and alone as two, so that there is a group."""
+    return machine.gpus or (2 if alone else 1)
+
+
+def torchrun(rendezvous: Rendezvous, processes: int, own_address: str) -> list[str]:
+    return [
+        "-m",
+        "torch.distributed.run",
+        "--rdzv-backend=static",
+        f"--nnodes={rendezvous.nodes}",
+        f"--node-rank={rendezvous.rank}",
+        f"--nproc-per-node={processes}",
+        f"--master-addr={rendezvous.address}",
+        f"--master-port={rendezvous.port}",
+        f"--local-addr={own_address}",  # else it asks DNS for a name of this host
+    ]
+
+
+def network(interface: str) -> dict[str, str]:
+    """Without a word gloo takes the interface that the host's name resolves to: often loopback."""
+    return {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL") if interface}
+
+
+def spelled(value: ParameterValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- how it ended --------------------------------------------------------------------------
+
+
+def outcome_in(report: bytes | bytearray) -> Outcome:
+    """What a guardian reported; {} when it was killed before it could, or halfway."""
+    try:
+        outcome: Outcome = json.loads(report)
+    except ValueError:
+        return {}
+    return outcome
+
+
+def event_of(
+    outcome: Outcome, step: Step, attempt: int, spec: BenchmarkSpec, at: float, parse: Parse
+) -> Measured | Failed | TimedOut:
+    """The event that an outcome amounts to; `outcome` is the guardian's, or {} for its silence."""
+
+    def failed(reason: str, *, infrastructure: bool = False) -> Failed:
+        return Failed(
+            step_id=step.id, attempt=attempt, at=at, reason=reason, infrastructure=infrastructure
+        )
+
+    if outcome.get("timed_out"):
+        reason = f"no answer within {step.timeout_s:g} s; {killed_with(outcome)}"
+        return TimedOut(step_id=step.id, attempt=attempt, at=at, reason=reason)
+    if could_not_run(outcome) or port_was_taken(outcome, spec):
+        return failed(why_not(outcome, spec), infrastructure=True)
+    if reason := why_not(outcome, spec):
+        return failed(reason)
+    try:
+        result = parse(outcome["stdout"], spec)
+    except ContractError as error:
+        return failed(with_last_words(f"{spec.name}: {error}", outcome, spec))
+    said, exited = bool(result.not_applicable), exit_code(outcome, spec)
+    if said != (exited == NOT_APPLICABLE):
+        document = f'"{result.not_applicable}"' if said else "none"
+        return failed(
+            f"{spec.name} exited with {exited}, but its document's reason for being not applicable"
+            f" is {document}: exit {NOT_APPLICABLE} and a reason go together"
+        )
+    if outcome["left_behind"]:
+        facts = {**result.environment, "processes_left_behind": outcome["left_behind"]}
+        result = replace(result, environment=facts)
+    return Measured(step_id=step.id, attempt=attempt, at=at, result=result)
+
+
+def why_not(outcome: Outcome, spec: BenchmarkSpec, *, document: bool = True) -> str:
+    """Why there is nothing to read; "" when it ended well, with its document if one is due."""
+    name = spec.name
+    if not outcome:
+        return f"the guardian of {name} ended without a report; was it killed for memory?"
+    if outcome.get("could_not_start"):
+        return f"{name} could not be run: {outcome['could_not_start']}"
+    if outcome.get("killed"):
+        return f"{name} was ended early; {killed_with(outcome)}"
+    if outcome["flooded"]:
+        return (
+            f"{name} wrote over {STDOUT_LIMIT_BYTES >> 20} MiB to stdout (one JSON document "
+            f"expected); {killed_with(outcome)}"
+        )
+    number, code = death_signal(outcome, spec), exit_code(outcome, spec)
+    if number is not None:
+        return with_last_words(f"{name} was killed by {signal_name(number)}", outcome, spec)
+    if code not in (0, NOT_APPLICABLE):
+        return with_last_words(f"{name} exited with {code}", outcome, spec)
+    if document and not outcome["stdout"].strip():
+        nothing = f"{name} exited with {code} but wrote nothing to stdout (one JSON document"
+        return with_last_words(f"{nothing} expected)", outcome, spec)
+    return ""
+
+
+def could_not_run(outcome: Outcome) -> bool:
+    return not outcome or bool(outcome.get("could_not_start"))
+
+
+def port_was_taken(outcome: Outcome, spec: BenchmarkSpec) -> bool:
+    """Somebody bound the rendezvous port between our finding it free and torchrun's binding it."""
+    return (
+        spec.launcher == "torchrun"
+        and exit_code(outcome, spec) != 0
+        and bool(re.search(r"EADDRINUSE|address already in use", outcome.get("stderr", ""), re.I))
+    )
+
+
+def killed_with(outcome: Outcome) -> str:
+    others = outcome.get("left_behind", 0)
+    plural = "es" if others > 1 else ""
+    text = f"killed with {others} more process{plural}" if others else "killed"
+    if stuck := outcome.get("unkillable"):
+        pids = ", ".join(map(str, stuck[:5]))
+        text += f", but pid {pids} outlived SIGKILL: stuck in the kernel, the node needs a look"
+    return text
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+# --- torchrun stands between us and the program --------------------------------------------
+
+_TORCHRUN_LINE = re.compile(r"^[IWE]\d{4} .*torch/distributed/|^\*{5}")
+_TORCHRUN_VERDICT = re.compile(r"failed \(exitcode: (-?\d+)\)")
+
+
+def exit_code(outcome: Outcome, spec: BenchmarkSpec) -> int | None:
+    code = _behind_torchrun(outcome, spec)
+    if code is not None:
+        return code if code >= 0 else None
+    exited: int | None = outcome.get("exit")
+    return exited
+
+
+def death_signal(outcome: Outcome, spec: BenchmarkSpec) -> int | None:
+    code = _behind_torchrun(outcome, spec)
+    if code is not None:
+        return -code if code < 0 else None
+    number: int | None = outcome.get("signal")
+    return number
+
+
+def _behind_torchrun(outcome: Outcome, spec: BenchmarkSpec) -> int | None:
+    """torchrun exits with 1 whatever befell its child; what that was, it says on stderr."""
+    if spec.launcher != "torchrun" or outcome.get("exit") != 1:
+        return None
+    verdict = _TORCHRUN_VERDICT.search(outcome.get("stderr", ""))
+    return int(verdict[1]) if verdict else None
+
+
+def last_words(outcome: Outcome, spec: BenchmarkSpec) -> str:
+    stderr: str = outcome.get("stderr", "")
+    if spec.launcher == "torchrun":
+        verdict = _TORCHRUN_VERDICT.search(stderr)
+        stderr = stderr[: stderr.rfind("\n", 0, verdict.start()) + 1] if verdict else stderr
+    lines = [line.strip() for line in stderr.splitlines()]
+    spoken = [line for line in lines if line and not _TORCHRUN_LINE.match(line)]
+    words = spoken[-1] if spoken else ""
+    return words if len(words) <= LAST_WORDS else words[: LAST_WORDS - 1] + "…"
+
+
+def with_last_words(reason: str, outcome: Outcome, spec: BenchmarkSpec) -> str:
+    words = last_words(outcome, spec)
+    return f'{reason}; last words on stderr: "{words}"' if words else reason
+
+
+# --- a group ends as one -------------------------------------------------------------------
+
+_BLAMES_A_PEER = re.compile(
+    r"by peer|connection (refused|closed)|broken pipe|remote process exited|socket timeout", re.I
+)
+
+
+def culprit(outcomes: Mapping[str, Outcome], spec: BenchmarkSpec) -> list[str]:
+    """The participant whose failure the others merely felt; they come in order of arrival."""
+    failed = [
+        node
+        for node, outcome in outcomes.items()
+        if not outcome.get("killed") and why_not(outcome, spec, document=False)
+    ]
+
+    def innocence(node: str) -> int:
+        outcome = outcomes[node]
+        if could_not_run(outcome) or outcome["flooded"] or death_signal(outcome, spec):
+            return 0
+        return 2 if _BLAMES_A_PEER.search(last_words(outcome, spec)) else 1
+
+    return sorted(failed, key=innocence)[:1]
+
+
+def group_event_of(
+    outcomes: Mapping[str, Outcome],
+    step: Step,
+    attempt: int,
+    spec: BenchmarkSpec,
+    at: float,
+    parse: Parse,
+) -> Measured | Failed | TimedOut:
+    """The event of a group: the document is the first participant's, a failure is anybody's."""
+    first = step.participants[0]
+    answer = outcomes.get(first, {})
+    late = [node for node, outcome in outcomes.items() if outcome.get("timed_out")]
+    if late:
+        at_fault = late
+    elif exit_code(answer, spec) == NOT_APPLICABLE:
+        at_fault = []  # torchrun makes a failure of it, which the others feel
+    else:
+        at_fault = culprit(outcomes, spec)
+    event = event_of(outcomes[at_fault[0]] if at_fault else answer, step, attempt, spec, at, parse)
+    if isinstance(event, Measured) or len(at_fault) in (0, len(step.participants)):
+        return event
+    return replace(event, reason=f"on {', '.join(at_fault)}: {event.reason}")

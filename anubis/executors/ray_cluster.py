@@ -1,0 +1,551 @@
+"""Runs steps on the nodes of a Ray cluster, through one light agent on each. Only this imports ray.
+
+Every answer of an agent arrives in one queue; nothing here waits for a particular node, because
+a node that falls silent keeps a plain Ray call hanging for minutes. Silence is measured instead:
+an agent that is wanted for something is pinged, and is lost when it does not answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import re
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from anubis.core.campaign import Event, Failed, Kill, Launch, NodeLost, Started, Tick
+from anubis.core.errors import ExecutorError, did_you_mean
+from anubis.core.records import BenchmarkSpec, Node
+from anubis.executors import agent as agent_module
+from anubis.executors import guardian, machine
+from anubis.executors.machine import Machine
+from anubis.executors.programs import (
+    Outcome,
+    Parse,
+    Program,
+    Rendezvous,
+    exit_code,
+    group_event_of,
+    order,
+    outcome_in,
+    why_not,
+)
+
+START_DEADLINE_S = 60.0  # for an agent: a cold disk reads a Python and a Ray
+PING_EVERY_S = 3.0
+SILENCE_S = 12.0
+GROUP_GRACE_S = 5.0  # after the first participant failed, for the others to say why they did
+CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
+REACH_PATIENCE_S = 5.0
+PROGRAMS_AT_ONCE = 32  # on one node; exclusive ones come one at a time anyway
+UNKNOWN_SKU = "unknown"
+DRIVER_RESOURCE = "anubis_driver"  # marks a Ray node where only the operator sits
+
+Heard = Callable[..., None]  # (answer, trouble): trouble is "" when the agent could do it
+
+# A silent partition must not go unnoticed for minutes; these are Ray's names for "soon".
+HEALTH_CHECKS = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+# Never for a cluster we join: to servers that do not expect them, keep-alives are an offence.
+OWN_CLUSTER = {
+    "RAY_grpc_client_keepalive_time_ms": "1000",
+    "RAY_grpc_client_keepalive_timeout_ms": "2000",
+    "RAY_worker_niceness": "0",
+    "RAY_memory_monitor_refresh_ms": "0",  # it would take the agent for what the program eats
+}
+
+
+@dataclass
+class Agent:
+    """The driver's end of one node: what it wants of the agent there, and since when in vain."""
+
+    name: str
+    address: str
+    node_id: str = ""  # Ray's
+    handle: Any = None  # None: it was never started
+    machine: Machine | None = None  # None: it has not described itself yet
+    folder: Path = Path()
+    lost: str = ""
+    awaited: int = 0  # answers that are owed to us
+    pinged_at: float = 0.0
+    pinging: bool = False
+    silent_since: float | None = None
+    dying: set[str] = field(default_factory=set)  # runs that are being killed
+
+    @property
+    def busy(self) -> bool:
+        """Something is wanted of it, beside the answer to a ping."""
+        return self.awaited > (1 if self.pinging else 0)
+
+
+@dataclass
+class Running:
+    """One launch, and what its participants have said so far."""
+
+    launch: Launch
+    program: Program
+    outcomes: dict[str, Outcome] = field(default_factory=dict)  # in order of arrival
+    begun: bool = False
+    asked: bool = False  # the participants were given their orders
+    end_by: float | None = None  # when those that still run are killed for the one that failed
+
+    @property
+    def key(self) -> str:
+        return f"{self.launch.step.id}#{self.launch.attempt}"
+
+
+class RayExecutor:
+    def __init__(
+        self,
+        address: str | None,
+        programs: Mapping[tuple[str, str], Program],
+        parse: Parse,
+        *,
+        names: Iterable[str] = (),
+        sku: str = "",
+    ) -> None:
+        """Join the cluster at `address`, or start one on this machine for None.
+
+        `names` narrows the nodes to these; `sku` is the label of all of them, where the name of
+        their hardware does not tell enough.
+        """
+        self._programs = programs
+        self._parse = parse
+        self._sku = sku
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._events: list[Event] = []
+        self._running: dict[tuple[str, int], Running] = {}
+        self._agents: dict[str, Agent] = {}
+        self._connected = False
+        self._closed = False
+        self._staging = Path(tempfile.mkdtemp(prefix="anubis-programs-"))
+        self._staged = stage(programs.values(), self._staging)
+        try:
+            connect(address, self._staging)
+            self._connected = True
+            self._agents = {each.name: each for each in members(tuple(names))}
+            self._start_agents()
+        except BaseException:
+            self.close()
+            raise
+
+    # --- the protocol ----------------------------------------------------------------------
+
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(
+            Node(
+                name=agent.name,
+                sku=self._sku or (agent.machine.sku if agent.machine else UNKNOWN_SKU),
+                address=agent.address,
+            )
+            for agent in self._agents.values()
+        )
+
+    def now(self) -> float:
+        return time.time()
+
+    def launch(self, launch: Launch) -> None:
+        step, attempt = launch.step, launch.attempt
+        running = Running(launch, self._programs[step.workload.benchmark, step.workload.version])
+        self._running[step.id, attempt] = running
+        for name in step.participants:
+            agent = self._agents.get(name)
+            if agent is None or agent.lost:
+                reason = agent.lost if agent else f'"{name}" is no node of this cluster'
+                self._events.append(NodeLost(node=name, at=self.now(), reason=reason))
+                self._forget(running)
+                return
+        self._begin(running)
+
+    def kill(self, kill: Kill) -> None:
+        running = self._running.get((kill.step_id, kill.attempt))
+        if running is None:
+            return
+        if running.asked:
+            self._kill_rest(running)
+        else:
+            self._fail(running, f"{running.program.spec.name} was ended early", again=False)
+
+    def wait(self, until: float) -> list[Event]:
+        while not self._events and (left := until - self.now()) > 0:
+            self._take_in(min(left, 1.0))
+            self._tend()
+        events, self._events = self._events, []
+        return events or [Tick(at=self.now())]
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for running in list(self._running.values()):
+            self._kill_rest(running)
+            if not running.asked:
+                self._forget(running)
+        deadline = time.monotonic() + CLOSE_PATIENCE_S
+        while self._running and time.monotonic() < deadline:
+            self._take_in(0.2)
+            self._tend()
+        if self._connected:
+            disconnect()
+        shutil.rmtree(self._staging, ignore_errors=True)
+
+    # --- steps -----------------------------------------------------------------------------
+
+    def _begin(self, running: Running) -> None:
+        """Not beside a program that still dies: the new one would measure its end as well."""
+        step, attempt = running.launch.step, running.launch.attempt
+        if any(self._agents[name].dying for name in step.participants):
+            return
+        running.begun = True
+        self._events.append(Started(step_id=step.id, attempt=attempt, at=self.now()))
+        if running.program.spec.launcher == "torchrun":
+            first = self._agents[step.participants[0]]
+            self._ask(first, partial(self._on_port, running), "free_port")
+        else:
+            self._order(running, None)
+
+    def _order(self, running: Running, port: int | None) -> None:
+        """Send the participants their orders; they meet at the first one's port, if they meet."""
+        running.asked = True
+        step = running.launch.step
+        meeting = self._agents[step.participants[0]].address
+        for rank, name in enumerate(step.participants):
+            agent = self._agents[name]
+            assert agent.machine is not None
+            rendezvous = port and Rendezvous(
+                address=meeting, port=port, nodes=len(step.participants), rank=rank
+            )
+            there = agent.folder / self._staged[running.program.file.parent]
+            program = replace(running.program, file=there / running.program.file.name)
+            wanted = order(
+                program, step.workload.arguments, step.timeout_s, agent.machine, rendezvous or None
+            )
+            heard = partial(self._on_report, running, name)
+            self._ask(agent, heard, "run", running.key, wanted, group="work")
+
+    def _on_port(self, running: Running, port: int, trouble: str) -> None:
+        if not self._is_current(running):
+            return
+        if trouble:
+            name = running.launch.step.participants[0]
+            self._fail(running, f"on {name}: no port to meet at: {trouble}", again=True)
+        else:
+            self._order(running, port)
+
+    def _on_report(self, running: Running, name: str, report: bytes, trouble: str) -> None:
+        agent = self._agents[name]
+        if trouble:  # of the agent, or of the way to it: the program may run all the same
+            unmeasured = {"could_not_start": trouble}
+            then = partial(self._on_outcome, running, name, unmeasured)
+            self._kill_on(agent, running.key, then)
+        else:
+            self._on_outcome(running, name, outcome_in(report))
+
+    def _on_outcome(self, running: Running, name: str, outcome: Outcome) -> None:
+        if not self._is_current(running):
+            return
+        running.outcomes[name] = outcome
+        if len(running.outcomes) == len(running.launch.step.participants):
+            self._settle(running)
+        elif running.end_by is None and not ended_well(outcome, running.program.spec):
+            running.end_by = time.monotonic() + GROUP_GRACE_S
+
+    def _settle(self, running: Running) -> None:
+        self._forget(running)
+        step, attempt = running.launch.step, running.launch.attempt
+        self._events.append(
+            group_event_of(
+                running.outcomes, step, attempt, running.program.spec, self.now(), self._parse
+            )
+        )
+
+    def _fail(self, running: Running, reason: str, *, again: bool) -> None:
+        self._forget(running)
+        step, attempt = running.launch.step, running.launch.attempt
+        self._events.append(
+            Failed(
+                step_id=step.id, attempt=attempt, at=self.now(), reason=reason, infrastructure=again
+            )
+        )
+
+    def _kill_rest(self, running: Running) -> None:
+        """Those that have not reported yet; each will, as killed."""
+        running.end_by = None
+        for name in running.launch.step.participants:
+            agent = self._agents.get(name)
+            if running.asked and agent and not agent.lost and name not in running.outcomes:
+                self._kill_on(agent, running.key)
+
+    def _kill_on(self, agent: Agent, key: str, then: Callable[[], None] = lambda: None) -> None:
+        agent.dying.add(key)
+        self._ask(agent, partial(self._on_killed, agent, key, then), "kill", key)
+
+    def _on_killed(
+        self, agent: Agent, key: str, then: Callable[[], None], _: None, trouble: str
+    ) -> None:
+        agent.dying.discard(key)
+        if trouble:
+            self._lose(agent, f"its agent is gone: {trouble}")
+        else:
+            then()
+
+    def _is_current(self, running: Running) -> bool:
+        launch = running.launch
+        return self._running.get((launch.step.id, launch.attempt)) is running
+
+    def _forget(self, running: Running) -> None:
+        del self._running[running.launch.step.id, running.launch.attempt]
+
+    # --- agents ----------------------------------------------------------------------------
+
+    def _start_agents(self) -> None:
+        """All at once; one that does not come up is lost, and the others go on without it."""
+        source = Path(guardian.__file__).read_text()
+        starting = [agent for agent in self._agents.values() if not agent.lost]
+        for agent in self._agents.values():
+            if agent.lost:
+                self._events.append(NodeLost(node=agent.name, at=self.now(), reason=agent.lost))
+        for agent in starting:
+            agent.handle = actor_on(agent, source)
+            self._ask(agent, partial(self._on_description, agent), "describe")
+        deadline = time.monotonic() + START_DEADLINE_S
+        while any(not (agent.machine or agent.lost) for agent in starting):
+            if time.monotonic() > deadline:
+                for agent in starting:
+                    if agent.machine is None:
+                        self._lose(agent, f"no agent came up on it within {START_DEADLINE_S:g} s")
+                return
+            self._take_in(0.5)
+
+    def _on_description(self, agent: Agent, described: tuple[Machine, str], trouble: str) -> None:
+        if trouble:
+            self._lose(agent, trouble)
+        else:
+            agent.machine, agent.folder = described[0], Path(described[1])
+
+    def _ask(
+        self, agent: Agent, heard: Heard, method: str, *arguments: object, group: str = "control"
+    ) -> None:
+        """The answer comes through the inbox as `heard(answer, trouble)`; never waited for."""
+        agent.awaited += 1
+        asked = getattr(agent.handle, method).options(concurrency_group=group)
+        future = asked.remote(*arguments).future()
+        future.add_done_callback(
+            lambda done: self._inbox.put(partial(self._hear, agent, heard, done))
+        )
+
+    def _hear(self, agent: Agent, heard: Heard, done: Future[Any]) -> None:
+        from ray.exceptions import ActorUnavailableError, RayTaskError
+
+        agent.awaited -= 1
+        if agent.lost:
+            return
+        error = done.exception()
+        if error is None:
+            heard(done.result(), "")
+        elif isinstance(error, RayTaskError):  # the agent is well, but could not do it
+            heard(None, in_short(error.cause))
+        elif isinstance(error, ActorUnavailableError):  # for now: the next ping will tell
+            heard(None, in_short(error))
+        else:
+            self._lose(agent, f"its agent is gone: {in_short(error)}")
+
+    def _take_in(self, patience_s: float) -> None:
+        """All answers that are there; waits for the first."""
+        with suppress(queue.Empty):
+            self._inbox.get(timeout=patience_s)()
+            while True:
+                self._inbox.get_nowait()()
+
+    def _tend(self) -> None:
+        now = time.monotonic()
+        for running in list(self._running.values()):
+            if not running.begun:
+                self._begin(running)
+            if running.end_by is not None and now > running.end_by:
+                self._kill_rest(running)
+        for agent in self._agents.values():
+            if not agent.lost:
+                self._listen_to(agent, now)
+
+    def _listen_to(self, agent: Agent, now: float) -> None:
+        if not agent.busy:
+            agent.silent_since = None
+            return
+        if not agent.pinging and now - agent.pinged_at > PING_EVERY_S:
+            agent.pinging, agent.pinged_at = True, now
+            self._ask(agent, partial(self._on_ping, agent), "ping")
+        if agent.pinging and agent.silent_since is None:
+            agent.silent_since = now
+        if agent.silent_since is not None and now - agent.silent_since > SILENCE_S:
+            self._lose(agent, f"its agent gives no sign of life for {SILENCE_S:g} s")
+
+    def _on_ping(self, agent: Agent, _: None, trouble: str) -> None:
+        agent.pinging = False
+        if not trouble:
+            agent.silent_since = None
+
+    def _lose(self, agent: Agent, reason: str) -> None:
+        """The node is gone for us; what runs beside it in a group has lost its sense as well."""
+        agent.lost = reason
+        self._events.append(NodeLost(node=agent.name, at=self.now(), reason=reason))
+        for running in list(self._running.values()):
+            if agent.name in running.launch.step.participants:
+                self._kill_rest(running)
+                self._forget(running)
+        dismiss(agent.handle)
+
+
+# --- ray ---------------------------------------------------------------------------------------
+
+
+def connect(address: str | None, staging: Path) -> None:
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if address is None:
+        os.environ.update(OWN_CLUSTER)
+    import ray
+
+    settings: dict[str, Any] = {
+        "runtime_env": {"working_dir": str(staging)},
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
+    if address is None:
+        settings |= {
+            "address": "local",
+            "include_dashboard": False,
+            "object_store_memory": 256 << 20,
+            "_system_config": HEALTH_CHECKS,
+        }
+    else:
+        reach(address)
+        settings["address"] = address
+        if own_address := os.environ.get("ANUBIS_NODE_IP"):
+            settings["_node_ip_address"] = own_address
+    where = f'the ray cluster at "{address}"' if address else "a ray cluster on this machine"
+    try:
+        ray.init(**settings)
+    except Exception as error:
+        raise ExecutorError(f"{where} cannot be used: {in_short(error)}") from error
+
+
+def reach(address: str) -> None:
+    """Ask the door before Ray does, which knocks for a minute."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return  # "auto" and the like: Ray's to resolve
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_PATIENCE_S).close()
+    except OSError as error:
+        raise ExecutorError(
+            f'no ray cluster answers at "{address}" ({error}); '
+            f'start one there with "ray start --head --port={port}"'
+        ) from None
+
+
+def disconnect() -> None:
+    """Ends the job, and with it every agent; does not wait for nodes that do not answer."""
+    import ray
+
+    leaving = threading.Thread(target=ray.shutdown, daemon=True)
+    leaving.start()
+    leaving.join(timeout=CLOSE_PATIENCE_S)
+
+
+def members(wanted: tuple[str, ...]) -> list[Agent]:
+    """The nodes of the cluster, narrowed to the wanted; a wanted one that died is lost already."""
+    import ray
+
+    return agents_of(ray.nodes(), wanted)  # type: ignore[no-untyped-call]
+
+
+def agents_of(records: Iterable[Mapping[str, Any]], wanted: tuple[str, ...]) -> list[Agent]:
+    alive = [record for record in records if record["Alive"]]
+    hosts = Counter(record["NodeManagerHostname"] for record in alive)
+    addresses = Counter(record["NodeManagerAddress"] for record in alive)
+    found: dict[str, Agent] = {}
+    drivers: set[str] = set()
+    for record in alive:
+        host, address = record["NodeManagerHostname"], record["NodeManagerAddress"]
+        alone = f"{address}:{record['NodeManagerPort']}"
+        name = host if hosts[host] == 1 else address if addresses[address] == 1 else alone
+        found[name] = Agent(name=name, address=address, node_id=record["NodeID"])
+        if DRIVER_RESOURCE in record.get("Resources", {}):
+            drivers.add(name)
+    for record in records:
+        for name in {record["NodeManagerHostname"], record["NodeManagerAddress"]} & set(wanted):
+            if not record["Alive"] and name not in found:
+                lost = "the ray cluster lists it as dead"
+                found[name] = Agent(name=name, address=record["NodeManagerAddress"], lost=lost)
+    for name in wanted:
+        if name not in found:
+            hint = did_you_mean(name, found)
+            raise ExecutorError(f'node "{name}" is not in the ray cluster; {hint}')
+    names = wanted or found.keys() - drivers
+    return [found[name] for name in sorted(set(names), key=by_number)]
+
+
+def by_number(name: str) -> list[str]:
+    """node2 before node10, and 10.0.0.9 before 10.0.0.10."""
+    return [part.zfill(10) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def actor_on(agent: Agent, guardian_source: str) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    for module in (agent_module, machine):  # nodes need no Anubis: its code travels in the actor
+        ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    # two groups of threads, so that it answers while programs run; ray's types know nothing of it
+    groups: Any = {"concurrency_groups": {"control": PROGRAMS_AT_ONCE, "work": PROGRAMS_AT_ONCE}}
+    kind = ray.remote(**groups)(agent_module.Agent)
+    return kind.options(
+        num_cpus=0,
+        max_restarts=0,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(agent.node_id, soft=False),
+    ).remote(guardian_source, agent.address)
+
+
+def dismiss(handle: Any) -> None:
+    """Should the node come back, its agent must not: what it runs would disturb others."""
+    import ray
+
+    with suppress(Exception):
+        ray.kill(handle)
+
+
+def in_short(error: object) -> str:
+    """Ray explains itself over many lines; the sentence that says why, or the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "because" in line or "reason" in line.lower()]
+    return ((telling or lines or [type(error).__name__])[0])[:160]
+
+
+def ended_well(outcome: Outcome, spec: BenchmarkSpec) -> bool:
+    return exit_code(outcome, spec) == 0 and not why_not(outcome, spec, document=False)
+
+
+def stage(programs: Iterable[Program], into: Path) -> dict[Path, str]:
+    """One folder that holds all program folders: Ray ships one, by the hash of what is in it."""
+    staged: dict[Path, str] = {}
+    for folder in sorted({program.file.parent for program in programs}):
+        staged[folder] = str(len(staged))
+        unwanted = shutil.ignore_patterns("__pycache__", ".git*")
+        shutil.copytree(folder, into / staged[folder], ignore=unwanted)
+    return staged

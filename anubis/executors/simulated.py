@@ -1,0 +1,118 @@
+"""A fleet in memory, on a virtual clock: the same events as the real ones, in no time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Mapping
+
+from anubis.core.campaign import (
+    Event,
+    Failed,
+    Kill,
+    Launch,
+    Measured,
+    NodeLost,
+    Started,
+    Tick,
+    TimedOut,
+)
+from anubis.core.records import BenchmarkSpec, Node, Result, Step
+from anubis.simulation.fleet import Plant, SimulatedFleet, measure, members, plants, share
+
+START = 1_700_000_000.0  # any instant will do; a fixed one keeps outputs the same
+SLICE_S = 1.0
+
+
+class SimulatedExecutor:
+    def __init__(
+        self,
+        fleet: SimulatedFleet,
+        specs: Mapping[str, BenchmarkSpec],
+    ) -> None:
+        """Trouble is planted in single-node benchmarks, where it can be told whose it is."""
+        self._fleet = fleet
+        self._specs = specs
+        shows_in = [name for name, spec in sorted(specs.items()) if spec.scope == "node"]
+        self.planted = plants(fleet, shows_in)
+        self._clock = START
+        self._count = itertools.count()
+        self._due: list[tuple[float, int, tuple[str, int], Event]] = []
+        self._killed: set[tuple[str, int]] = set()
+        self._lost: set[str] = set()
+
+    def nodes(self) -> tuple[Node, ...]:
+        return members(self._fleet)
+
+    def now(self) -> float:
+        return self._clock
+
+    def launch(self, launch: Launch) -> None:
+        step, attempt = launch.step, launch.attempt
+        spec = self._specs[step.workload.benchmark]
+        duration_s = spec.duration_s * (0.9 + 0.2 * share(self._fleet.seed, step.id))
+        self._at(0.0, step, attempt, Started, {})
+        if self._lost.intersection(step.participants):
+            return  # the campaign is about to hear of it
+        plant = self._troubled(step)
+        if plant is None or plant.trouble == "slow":
+            result = Result(series=measure(self._fleet, self.planted, step, spec))
+            self._at(duration_s, step, attempt, Measured, {"result": result})
+        elif plant.trouble == "crash":
+            reason = f"{step.workload.benchmark} was killed by SIGSEGV (planted)"
+            self._at(duration_s / 2, step, attempt, Failed, {"reason": reason})
+        elif plant.trouble == "hang":
+            reason = f"no answer within {step.timeout_s:g} s (planted)"
+            self._at(step.timeout_s, step, attempt, TimedOut, {"reason": reason})
+        else:
+            node = next(n for n in step.participants if self._planted_in(n, step) == "lost")
+            self._lost.add(node)
+            event = NodeLost(
+                node=node, at=self._clock + duration_s / 2, reason="no longer answers (planted)"
+            )
+            heapq.heappush(self._due, (event.at, next(self._count), ("", 0), event))
+
+    def kill(self, kill: Kill) -> None:
+        self._killed.add((kill.step_id, kill.attempt))
+
+    def wait(self, until: float) -> list[Event]:
+        """All that happens within SLICE_S of the next thing, as a busy driver would find it."""
+        if not self._due or self._due[0][0] > until:
+            self._clock = max(self._clock, until)
+            return [Tick(at=self._clock)]
+        until = min(until, self._due[0][0] + SLICE_S)
+        events = []
+        while self._due and self._due[0][0] <= until:
+            at, _, run, event = heapq.heappop(self._due)
+            self._clock = max(self._clock, at)
+            if run not in self._killed:
+                events.append(event)
+        return events
+
+    def close(self) -> None:
+        self._due.clear()
+
+    def _at(
+        self,
+        after_s: float,
+        step: Step,
+        attempt: int,
+        event: Callable[..., Event],
+        details: Mapping[str, object],
+    ) -> None:
+        at = self._clock + after_s
+        made = event(step_id=step.id, attempt=attempt, at=at, **details)
+        heapq.heappush(self._due, (at, next(self._count), (step.id, attempt), made))
+
+    def _troubled(self, step: Step) -> Plant | None:
+        """The worst trouble of the participants in this benchmark: lost, hang, crash, slow."""
+        here = {
+            plant.trouble: plant
+            for name in step.participants
+            if (plant := self.planted.get(name)) and plant.benchmark == step.workload.benchmark
+        }
+        return next((here[t] for t in ("lost", "hang", "crash", "slow") if t in here), None)
+
+    def _planted_in(self, node: str, step: Step) -> str:
+        plant = self.planted.get(node)
+        return plant.trouble if plant and plant.benchmark == step.workload.benchmark else ""

@@ -1,0 +1,149 @@
+"""Node lists as operators write them: `node[001-016]`, `a[1-2]n[01-04]`, comma lists, `@file`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+from pathlib import Path
+
+from anubis.core.errors import HostlistError
+
+MOST_NODES = 1_000_000  # a slip like node[1-99999999] must not eat the memory
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_LAST_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
+
+
+def expand(text: str) -> list[str]:
+    """All names of a node list, in the order written; a name that stands twice is an error."""
+    names = list(_expand(text))
+    if not names:
+        raise HostlistError(f'node list "{text}" names no node: give names like node[01-16]')
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise HostlistError(f'node list names "{name}" twice: name every node once')
+        seen.add(name)
+    return names
+
+
+def read(argument: str) -> list[str]:
+    """Like `expand`, where `@file` stands for the lists in a file, one per line, # comments."""
+    if not argument.startswith("@"):
+        return expand(argument)
+    path = Path(argument[1:])
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise HostlistError(f'cannot read node file "{path}": {error}') from error
+    kept = [line.partition("#")[0].strip() for line in lines]
+    text = ",".join(line for line in kept if line)
+    if not text:
+        raise HostlistError(f'node file "{path}" names no node: one name or range per line')
+    return expand(text)
+
+
+def compress(names: Sequence[str]) -> str:
+    """The short form, for scontrol and for people; ranges where numbers run on."""
+    return ",".join(_written(run) for run in _runs(names))
+
+
+@dataclass
+class _Run:
+    """Names in a row that differ in their last number only, and pad it alike."""
+
+    prefix: str
+    suffix: str
+    width: int
+    numbers: list[int]
+
+    def fits(self, prefix: str, digits: str, suffix: str) -> bool:
+        padded = f"{int(digits):0{self.width}}"
+        return (self.prefix, padded, self.suffix) == (prefix, digits, suffix)
+
+
+def _runs(names: Sequence[str]) -> Iterator[_Run]:
+    run: _Run | None = None
+    for name in names:
+        match = _LAST_NUMBER.fullmatch(name)
+        prefix, digits, suffix = match.groups() if match else (name, "", "")
+        if run and run.numbers and digits and run.fits(prefix, digits, suffix):
+            run.numbers.append(int(digits))
+            continue
+        if run:
+            yield run
+        run = _Run(prefix, suffix, len(digits), [int(digits)] if digits else [])
+    if run:
+        yield run
+
+
+def _written(run: _Run) -> str:
+    ranges = ",".join(_ranges(run.numbers, run.width))
+    if len(run.numbers) > 1:
+        ranges = f"[{ranges}]"
+    return run.prefix + ranges + run.suffix
+
+
+def _ranges(numbers: Sequence[int], width: int) -> Iterator[str]:
+    """`1-3` for numbers that follow each other."""
+    for _, stretch in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        row = [f"{number:0{width}}" for _, number in stretch]
+        yield row[0] if len(row) == 1 else f"{row[0]}-{row[-1]}"
+
+
+def _expand(text: str) -> Iterator[str]:
+    count = 0
+    for word in _words(text):
+        choices = [_choices(piece, text) for piece in _pieces(word, text)]
+        size = 1
+        for choice in choices:
+            size *= len(choice)
+        count += size
+        if count > MOST_NODES:
+            raise HostlistError(f'node list "{text}" names more than {MOST_NODES:,} nodes')
+        yield from ("".join(parts) for parts in product(*choices))
+
+
+def _words(text: str) -> Iterator[str]:
+    """Split at commas and white space outside brackets."""
+    depth, word = 0, ""
+    for char in text:
+        depth += (char == "[") - (char == "]")
+        if depth == 0 and (char == "," or char.isspace()):
+            if word:
+                yield word
+            word = ""
+        else:
+            word += char
+    if word:
+        yield word
+
+
+def _pieces(word: str, text: str) -> list[str]:
+    pieces = [match.group(0) for match in _PIECE.finditer(word)]
+    if "".join(pieces) != word:
+        raise HostlistError(f'node list "{text}": brackets do not match in "{word}"')
+    return pieces
+
+
+def _choices(piece: str, text: str) -> Sequence[str]:
+    if not piece.startswith("["):
+        if not _NAME.fullmatch(piece):
+            raise HostlistError(f'node list "{text}": "{piece}" is no node name')
+        return [piece]
+    names: list[str] = []
+    for part in piece[1:-1].split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if not match:
+            raise HostlistError(f'node list "{text}": "{part}" is no number or range like 01-16')
+        low, high = match.group(1), match.group(2) or match.group(1)
+        if int(high) < int(low):
+            raise HostlistError(f'node list "{text}": range "{part}" runs backwards')
+        if int(high) - int(low) >= MOST_NODES:
+            raise HostlistError(f'node list "{text}" names more than {MOST_NODES:,} nodes')
+        names += [f"{number:0{len(low)}}" for number in range(int(low), int(high) + 1)]
+    return names

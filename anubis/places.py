@@ -1,0 +1,28 @@
+"""Where things lie: what Anubis ships, and where it keeps its state."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+
+
+def shipped(folder: str) -> Path:
+    """benchmarks/, criteria/ or configs/: inside the wheel, or beside the package in a checkout."""
+    inside = _PACKAGE / "_shipped" / folder
+    return inside if inside.is_dir() else _PACKAGE.parent / folder
+
+
+def home() -> Path:
+    """$ANUBIS_HOME, or a folder of its own in the user's data directory."""
+    chosen = os.environ.get("ANUBIS_HOME")
+    if chosen:
+        return Path(chosen).expanduser()
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "anubis"
+
+
+def history_url() -> str:
+    """$ANUBIS_HISTORY, or one SQLite file under `home`."""
+    return os.environ.get("ANUBIS_HISTORY") or f"sqlite:///{home() / 'history.sqlite'}"

@@ -1,0 +1,82 @@
+"""The circumstances: what was not measured and why, and what the machines said of themselves."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from anubis.core.judgement import latest
+from anubis.core.records import Ended, Execution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Omission:
+    """Executions of one benchmark that left no samples, all for the same reason."""
+
+    benchmark: str
+    ended: Ended
+    reason: str
+    nodes: tuple[str, ...]
+    executions: int
+
+
+def omissions(executions: tuple[Execution, ...]) -> list[Omission]:
+    """Most frequent first. What was tried again is told by its last attempt."""
+    nodes: defaultdict[tuple[str, Ended, str], list[str]] = defaultdict(list)
+    counts: Counter[tuple[str, Ended, str]] = Counter()
+    for execution in latest(executions):
+        if execution.ended is not Ended.MEASURED:
+            reason = execution.reason or execution.result.not_applicable
+            key = str(execution.step.workload), execution.ended, reason
+            # a lost node takes the step down; its partners are not the ones to name
+            nodes[key] += execution.lost or execution.step.participants
+            counts[key] += 1
+    return [
+        Omission(
+            benchmark=key[0],
+            ended=key[1],
+            reason=key[2],
+            nodes=tuple(dict.fromkeys(nodes[key])),
+            executions=count,
+        )
+        for key, count in counts.most_common()
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One thing the programs said of the machines, and which nodes said what, commonest first."""
+
+    name: str
+    values: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def facts(executions: tuple[Execution, ...]) -> list[Fact]:
+    said: defaultdict[str, defaultdict[str, dict[str, None]]]
+    said = defaultdict(lambda: defaultdict(dict))
+    for execution in executions:
+        for name, value in _flat(execution.result.environment):
+            # the program that writes the document runs on the first participant
+            said[name][value][execution.step.participants[0]] = None
+    return [
+        Fact(
+            name=name,
+            values=tuple(
+                (value, tuple(nodes))
+                for value, nodes in sorted(values.items(), key=lambda item: -len(item[1]))
+            ),
+        )
+        for name, values in sorted(said.items())
+        if any(value not in nodes for value, nodes in values.items())  # not just its own name
+    ]
+
+
+def _flat(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, inner in value.items():
+        if isinstance(inner, Mapping):
+            yield from _flat(inner, f"{prefix}{name}.")
+        elif isinstance(inner, (list, tuple)):
+            yield prefix + name, ", ".join(str(part) for part in inner)
+        elif inner is not None:
+            yield prefix + name, str(inner)

@@ -1,0 +1,126 @@
+"""A campaign as one HTML file that needs nothing else: no network, no files beside it.
+
+All text is escaped, because node names and reasons come from machines that may be sick. The
+plotting library travels inside as text and is only started when a plot comes into view.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from anubis import __version__
+from anubis.core.judgement import WORST_FIRST
+from anubis.core.records import Judgement, NodeVerdict
+from anubis.report import wording
+from anubis.report.circumstances import facts, omissions
+from anubis.report.figures import figure_of
+from anubis.report.metrics import benchmark_labels, metric_rows
+from anubis.report.view import GLYPH, CampaignView
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+LISTED = 20_000  # verdicts that travel in the page, the worst first; a browser copes with these
+FEW = 40  # fleets up to this size get tiles large enough for a name
+NODES_TOLD = 200  # nodes not healthy that are told one by one
+FACT_VALUES = 4  # a fact with more values than this is told as their number
+
+
+def render(view: CampaignView) -> str:
+    rows = metric_rows(view)
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            version=__version__,
+            view=view,
+            campaign=view.campaign,
+            glyph=GLYPH,
+            Judgement=Judgement,
+            worst_first=WORST_FIRST,
+            fleet=_fleet(view),
+            few=FEW,
+            not_healthy=[
+                node for node in view.nodes_worst_first() if node.judgement is not Judgement.HEALTHY
+            ],
+            nodes_told=NODES_TOLD,
+            rows=rows,
+            labels=benchmark_labels(rows),
+            plots=[(row, figure_of(row)) for row in rows],
+            verdicts=_verdicts(view),
+            omissions=omissions(view.executions),
+            facts=facts(view.executions),
+            fact_values=FACT_VALUES,
+            plotly=_plotly() if rows else "",
+        )
+    )
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("anubis.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.filters.update(
+        figure=wording.figure,
+        share=wording.share,
+        moment=wording.moment,
+        lasting=wording.lasting,
+        names=wording.names,
+    )
+    return environment
+
+
+def _fleet(view: CampaignView) -> list[tuple[str, list[NodeVerdict]]]:
+    """Per kind of node, in the order of the plan: neighbours in a rack stay neighbours here."""
+    verdicts = {node.node: node for node in view.assessment.nodes}
+    nodes = [node for node in view.campaign.plan.nodes if node.name in verdicts]
+    nodes.sort(key=lambda node: node.sku)
+    return [
+        (sku, [verdicts[node.name] for node in group])
+        for sku, group in groupby(nodes, key=lambda node: node.sku)
+    ]
+
+
+def _verdicts(view: CampaignView) -> dict[str, Any]:
+    """The verdicts as rows of numbers into one list of words: a fleet repeats itself a lot."""
+    words: dict[str, int] = {}
+
+    def word(text: str) -> int:
+        return words.setdefault(text, len(words))
+
+    verdicts = sorted(view.assessment.verdicts, key=lambda v: WORST_FIRST.index(v.judgement))
+    rows = [
+        [
+            word(", ".join(v.participants)),
+            word(v.benchmark),
+            word(v.metric),
+            word(v.device),
+            WORST_FIRST.index(v.judgement),
+            word(v.code),
+            word(v.reason),
+            word(wording.share(v.similarity)),
+        ]
+        for v in verdicts[:LISTED]
+    ]
+    return {
+        "words": list(words),
+        "rows": rows,
+        "judgements": [[j.value, GLYPH[j]] for j in WORST_FIRST],
+        "total": len(verdicts),
+    }
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    source: str = get_plotlyjs()
+    # within JavaScript both spellings mean the same; in a page the first would end the script
+    return source.replace("</script", "<\\/script")

@@ -1,0 +1,51 @@
+"""A campaign for programs: one JSON object per verdict, then one summary. Never NaN."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+
+from anubis.core.records import Judgement, Verdict
+from anubis.report.view import CampaignView
+
+
+def lines(view: CampaignView) -> Iterator[str]:
+    for verdict in view.assessment.verdicts:
+        yield _line(_verdict(verdict))
+    named = view.assessment.named
+    yield _line(
+        {
+            "type": "summary",
+            "campaign": view.campaign.id,
+            "healthy": named(Judgement.HEALTHY),
+            "defective": named(Judgement.DEFECTIVE),
+            "unknown": named(Judgement.UNKNOWN),
+            "not_applicable": named(Judgement.NOT_APPLICABLE),
+            "duration_s": round(view.duration_s, 3),
+        }
+    )
+
+
+def _verdict(verdict: Verdict) -> dict[str, object]:
+    return {
+        "type": "verdict",
+        "node": ",".join(verdict.participants),
+        "participants": verdict.participants,
+        "device": verdict.device or None,
+        "benchmark": verdict.benchmark or None,  # a lost node is lost to all of them
+        "metric": verdict.metric or None,
+        "verdict": verdict.judgement.value,
+        "code": verdict.code,
+        "similarity": _finite(verdict.similarity),
+        "alpha": _finite(verdict.alpha),
+        "reason": verdict.reason,
+    }
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _line(document: Mapping[str, object]) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,134 @@
+"""A campaign on one screen: the headline, the nodes worst first, then the metrics.
+
+Node names and reasons are shown as they are: `node[01]` is a name here, never markup.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anubis.core.records import Judgement, NodeVerdict
+from anubis.report.metrics import MetricRow, benchmark_labels, metric_rows
+from anubis.report.view import GLYPH, CampaignView
+from anubis.report.wording import figure, lasting, share
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+FEW = 16  # fleets up to this size are shown whole
+MOST = 40  # nodes not healthy that are shown of a larger one
+
+STYLE = {
+    Judgement.HEALTHY: "green",
+    Judgement.DEFECTIVE: "bold red",
+    Judgement.UNKNOWN: "yellow",
+    Judgement.NOT_APPLICABLE: "dim",
+}
+
+
+def render(view: CampaignView, console: Console) -> None:
+    rows = metric_rows(view)
+    console.print()
+    console.print(_headline(view))
+    console.print()
+    _print_nodes(view, console)
+    if rows:
+        console.print()
+        _print_metrics(rows, console)
+
+
+def _headline(view: CampaignView) -> Text:
+    from rich.text import Text
+
+    campaign = view.campaign
+    text = Text(view.headline, style="bold")
+    for judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN):
+        if view.assessment.named(judgement):
+            text.highlight_regex(rf"[\d,]+ {judgement.value}", STYLE[judgement])
+    told = f"\n{campaign.verb} {campaign.plan.suite}, campaign {campaign.id}"
+    return text.append(f"{told}, {lasting(view.duration_s)}", style="not bold dim")
+
+
+def _print_nodes(view: CampaignView, console: Console) -> None:
+    nodes = view.nodes_worst_first()
+    listed = nodes
+    if len(nodes) > FEW:
+        listed = [node for node in nodes if node.judgement is not Judgement.HEALTHY][:MOST]
+    if listed:
+        console.print(_node_table(listed))
+    healthy = sum(node.judgement is Judgement.HEALTHY for node in nodes[len(listed) :])
+    others = len(nodes) - len(listed) - healthy
+    if others:
+        console.print(f"  and {others:,} more that are not healthy", highlight=False)
+    if healthy:
+        console.print(f"  {healthy:,} healthy nodes are not listed", highlight=False)
+
+
+def _node_table(nodes: list[NodeVerdict]) -> Table:
+    from rich.text import Text
+
+    table = _table()
+    table.add_column("node", overflow="fold", max_width=26)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for node in nodes:
+        verdict = f"{GLYPH[node.judgement]} {node.judgement.value}"
+        why = Text(node.reason)
+        if node.judgement is not Judgement.HEALTHY:
+            why = Text.assemble((f"{node.code}:", "dim"), " ", node.reason)
+        table.add_row(Text(node.node), Text(verdict, style=STYLE[node.judgement]), why)
+    return table
+
+
+def _print_metrics(rows: list[MetricRow], console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    table = _table()
+    table.add_column("benchmark, metric", overflow="fold")
+    table.add_column("unit", overflow="fold")
+    for column in ("median", "repeat", "alpha", "defective"):
+        table.add_column(column, justify="right", no_wrap=True)
+    notes: dict[str, int] = {}
+    for benchmark, metrics in _by_benchmark(rows).items():
+        table.add_row(Text(benchmark))
+        for row in metrics:
+            mark = f" ({notes.setdefault(row.note, len(notes) + 1)})" if row.note else ""
+            table.add_row(Text(f"  {row.key.metric}{mark}"), *_numbers(row))
+    console.print(table)
+    console.print("  median of the healthy; repeat: how alike they are, 1 is equal", style="dim")
+    for note, number in notes.items():
+        console.print(Padding(Text(f"({number}) not judged: {note}"), (0, 0, 0, 2)))
+
+
+def _by_benchmark(rows: list[MetricRow]) -> dict[str, list[MetricRow]]:
+    called = benchmark_labels(rows)
+    grouped: dict[str, list[MetricRow]] = {}
+    for row in rows:
+        grouped.setdefault(called[row.key], []).append(row)
+    return grouped
+
+
+def _numbers(row: MetricRow) -> tuple[Text, ...]:
+    from rich.text import Text
+
+    criterion = row.criterion
+    return (
+        Text(row.unit),
+        Text(figure(row.median_of_healthy)),
+        Text(share(criterion.repeatability if criterion else None)),
+        Text(share(criterion.alpha if criterion else None)),
+        Text(
+            f"{row.defective:,}/{row.judged:,}",
+            style=STYLE[Judgement.DEFECTIVE] if row.defective else "",
+        ),
+    )
+
+
+def _table() -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)

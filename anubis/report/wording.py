@@ -1,0 +1,44 @@
+"""How numbers, times and lists of names are spelled, alike in every report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+
+def figure(value: float | None) -> str:
+    """Four significant digits: what a measurement deserves and a column can hold."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if not -4 <= exponent < 6:
+        return f"{value:.3e}"
+    return f"{value:,.{max(0, 3 - exponent)}f}"
+
+
+def share(value: float | None) -> str:
+    """A similarity or alpha. Cut, not rounded: 0.99996 must not read as perfect."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{math.floor(value * 1000 + 1e-9) / 1000:.3f}"
+
+
+def moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def lasting(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def names(listed: Sequence[str], limit: int = 8) -> str:
+    """The first few by name and the rest as a number, so that a line stays a line."""
+    if len(listed) <= limit:
+        return ", ".join(listed)
+    return f"{', '.join(listed[:limit])} and {len(listed) - limit:,} more"

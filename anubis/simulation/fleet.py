@@ -1,0 +1,130 @@
+"""A seeded fleet: what each node would measure, and which nodes have which trouble planted.
+
+Everything follows from the seed and the names alone, never from the order of calls, so that the
+same seed gives the same bytes however a campaign goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from anubis import hostlist
+from anubis.core.records import BenchmarkSpec, Node, Samples, Series, Step
+
+Trouble = Literal["slow", "crash", "hang", "lost"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedFleet:
+    """How large, how even and how troubled a simulated fleet is. Shares are of all nodes."""
+
+    nodes: str = "node[01-16]"
+    sku: str = "simulated"
+    seed: int = 0
+    devices: int = 1
+    samples: int = 16
+    spread: float = 0.005  # between nodes, standard deviation
+    noise: float = 0.005  # between the samples of a node, standard deviation
+    slow_share: float = 0.03
+    slow_by: float = 0.2
+    crash_share: float = 0.0
+    hang_share: float = 0.0
+    lost_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("slow_share", "crash_share", "hang_share", "lost_share", "slow_by"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name):g}, expected a share from 0 to 1")
+        for name in ("devices", "samples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A trouble, and the one benchmark in which it shows."""
+
+    trouble: Trouble
+    benchmark: str
+
+
+def members(fleet: SimulatedFleet) -> tuple[Node, ...]:
+    return tuple(Node(name=name, sku=fleet.sku) for name in hostlist.expand(fleet.nodes))
+
+
+def plants(fleet: SimulatedFleet, benchmarks: Sequence[str]) -> dict[str, Plant]:
+    """Which nodes have a trouble planted; each share is met exactly, rounded to whole nodes."""
+    names = hostlist.expand(fleet.nodes)
+    rng = np.random.default_rng(fleet.seed)
+    shuffled = [names[i] for i in rng.permutation(len(names))]
+    shares: dict[Trouble, float] = {
+        "slow": fleet.slow_share,
+        "crash": fleet.crash_share,
+        "hang": fleet.hang_share,
+        "lost": fleet.lost_share,
+    }
+    planted: dict[str, Plant] = {}
+    for trouble, share in shares.items():
+        for _ in range(round(share * len(names))):
+            if shuffled and benchmarks:
+                name = shuffled.pop()
+                planted[name] = Plant(trouble, benchmarks[int(rng.integers(len(benchmarks)))])
+    return planted
+
+
+def measure(
+    fleet: SimulatedFleet, planted: dict[str, Plant], step: Step, spec: BenchmarkSpec
+) -> tuple[Series, ...]:
+    """What a step's participants would measure; a group is as fast as its slowest member."""
+    pace = min(_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
+    devices = fleet.devices if spec.scope == "node" else 1
+    series = []
+    for metric in spec.metrics:
+        for device in range(devices):
+            noise = _noise(fleet.seed, f"{step.id}/{metric.name}/{device}", fleet.samples)
+            values = _typical(metric.name) * pace * np.maximum(1 + fleet.noise * noise, 0.01)
+            if metric.direction == "lower":
+                values = 1.0 / values
+            values.flags.writeable = False
+            series.append(Series(metric=metric.name, device=f"simulated:{device}", samples=values))
+    return tuple(series)
+
+
+def _pace(fleet: SimulatedFleet, plant: Plant | None, node: str, benchmark: str) -> float:
+    pace = 1 + fleet.spread * _STANDARD.inv_cdf(share(fleet.seed, f"{node}/{benchmark}"))
+    slow = plant is not None and plant.trouble == "slow" and plant.benchmark == benchmark
+    return pace * (1 - fleet.slow_by) if slow else pace
+
+
+@cache
+def _typical(metric: str) -> float:
+    """A rate of its own for each metric, between 1 and 1000."""
+    return float(10 ** (3 * share(0, metric)))
+
+
+_STANDARD = NormalDist()
+_TABLE_SIZE = 1 << 16
+
+
+def share(seed: int, what: str) -> float:
+    """A number between 0 and 1 that belongs to one thing, whatever was drawn for others."""
+    digest = hashlib.blake2b(f"{seed}/{what}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") + 0.5) / 2.0**64
+
+
+def _noise(seed: int, what: str, size: int) -> Samples:
+    """Standard normal numbers that belong to one thing: a place of its own in one long table."""
+    start = int(share(seed, what) * _TABLE_SIZE)
+    return _table(seed).take(np.arange(start, start + size), mode="wrap")
+
+
+@cache
+def _table(seed: int) -> Samples:
+    return np.random.default_rng(seed).standard_normal(_TABLE_SIZE)

@@ -1,0 +1,105 @@
+"""Records to JSON documents and back, samples to bytes and back; both ways lose no bit.
+
+It follows the type annotations of the records, so a new field is kept without a change here:
+one with a default is filled in when an older document lacks it. It knows no SQL.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from anubis.core.records import Samples, canonical
+
+T = TypeVar("T")
+Packing = Literal["raw", "zlib"]
+
+WORTH_TRYING_BYTES = 1024
+WORTH_KEEPING = 0.75  # a reader pays for unpacking, so a few percent are no gain
+
+
+def dump(value: object) -> str:
+    return canonical(document(value))
+
+
+def load(kind: type[T], text: str) -> T:
+    """The inverse of `dump`; anything that does not fit `kind` is a ValueError or TypeError."""
+    found: T = _reader(cast(Any, kind))(json.loads(text))
+    return found
+
+
+def document(value: object) -> object:
+    """Plain JSON values. JSON has no NaN and no infinity, so these become words."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(float(value))
+    if isinstance(value, np.ndarray):
+        return [document(number) for number in value.tolist()]
+    if isinstance(value, tuple | list):
+        return [document(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: document(item) for key, item in value.items()}
+    if is_dataclass(value):
+        return {field.name: document(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+@cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """What turns the document of a `kind` back into one; built once per kind."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        return _record_reader(kind)
+    if kind is float:
+        return float
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind
+    if origin is np.ndarray:
+        return lambda numbers: np.array([float(number) for number in numbers], dtype=np.float64)
+    if origin is tuple:
+        read = _reader(arguments[0])
+        return lambda items: tuple(read(item) for item in items)
+    if origin in (Union, types.UnionType) and type(None) in arguments and len(arguments) == 2:
+        read_some = _reader(next(item for item in arguments if item is not type(None)))
+        return lambda item: None if item is None else read_some(item)
+    return _as_is
+
+
+def _record_reader(kind: Any) -> Callable[[Any], Any]:
+    hints = get_type_hints(kind)
+    readers = {field.name: _reader(hints[field.name]) for field in fields(kind)}
+
+    def read(found: Any) -> Any:
+        unknown = found.keys() - readers.keys()
+        if unknown:
+            raise ValueError(f'{kind.__name__} has no field "{min(unknown)}"')
+        return kind(**{name: readers[name](item) for name, item in found.items()})
+
+    return read
+
+
+def pack(samples: Samples) -> tuple[Packing, bytes]:
+    """Little-endian float64, compressed only where that pays."""
+    raw = np.ascontiguousarray(samples, dtype="<f8").tobytes()
+    if len(raw) >= WORTH_TRYING_BYTES:
+        squeezed = zlib.compress(raw, level=1)
+        if len(squeezed) < WORTH_KEEPING * len(raw):
+            return "zlib", squeezed
+    return "raw", raw
+
+
+def unpack(packing: str, data: bytes) -> Samples:
+    raw = zlib.decompress(data) if packing == "zlib" else data
+    return np.frombuffer(raw, dtype="<f8").astype(np.float64)

@@ -1,0 +1,185 @@
+"""One open database: found, upgraded, and its transactions. It knows no record and no verb."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from anubis.core.errors import StoreError
+from anubis.store import schema
+from anubis.store.trouble import explain
+
+PRAGMAS = (
+    "busy_timeout = 30000",  # ms
+    "journal_mode = WAL",
+    "synchronous = FULL",  # in WAL mode, less than FULL may lose commits with the power
+    "foreign_keys = ON",
+)
+UPGRADE_LOCK = 0x616E756269730000  # any number that nobody else takes in the same database
+
+
+class Database:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.dialect = engine.dialect.name
+        self.place = _place(engine.url)
+
+    @classmethod
+    def open(cls, url: str) -> Database:
+        """Create what is absent and bring the schema up to date; refuse what is newer."""
+        database = cls(_engine(_parse(url)))
+        try:
+            database._bring_up_to_date()
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @property
+    def file(self) -> Path:
+        """Where an SQLite database lives."""
+        return Path(self.place)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        try:
+            with self.engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise explain(self.place, error) from error
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """All of it is on disk when the block is left, or none of it."""
+        try:
+            engine = self.engine.execution_options(writes=True)
+            with engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise explain(self.place, error) from error
+
+    def _bring_up_to_date(self) -> None:
+        with self.reading() as connection:
+            if self._revision(connection) == schema.HEAD:
+                return
+        with self.writing() as connection:
+            # Two may open a new database at once: the second finds the work done.
+            if self.dialect == "postgresql":
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({UPGRADE_LOCK})"))
+            if self._revision(connection) != schema.HEAD:
+                _upgrade(connection)
+
+    def _revision(self, connection: Connection) -> str | None:
+        """The revision of the schema found; None in an empty database."""
+        tables = inspect(connection).get_table_names()
+        if not tables:
+            return None
+        if "alembic_version" not in tables:
+            raise StoreError(
+                f'history "{self.place}": expected an empty database or one of Anubis, found the'
+                f' table "{min(tables)}"; nothing was changed: name another database'
+            )
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        if found is not None and found not in schema.REVISIONS:
+            raise StoreError(
+                f'history "{self.place}": its schema has revision "{found}", this Anubis knows'
+                f' up to "{schema.HEAD}"; nothing was changed: upgrade Anubis, or name another'
+                " database"
+            )
+        return found
+
+
+def _upgrade(connection: Connection) -> None:
+    # Alembic costs a quarter of a second that an up-to-date database need not pay.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "anubis.store:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _parse(url: str) -> URL:
+    if "://" not in url:
+        return URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise StoreError(_unknown(url)) from None
+    backend = parsed.get_backend_name()
+    if backend == "sqlite" and parsed.database and parsed.database != ":memory:":
+        return parsed.set(drivername="sqlite", database=str(Path(parsed.database).absolute()))
+    if backend in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    raise StoreError(_unknown(parsed.render_as_string(hide_password=True)))
+
+
+def _unknown(url: str) -> str:
+    return (
+        f'history "{url}": expected a file, "sqlite:///FILE" or'
+        ' "postgresql://USER@HOST/DATABASE"; correct the URL'
+    )
+
+
+def _place(url: URL) -> str:
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    return url.set(drivername="postgresql").render_as_string(hide_password=True)
+
+
+def _engine(url: URL) -> Engine:
+    return _postgresql(url) if url.get_backend_name() == "postgresql" else _sqlite(url)
+
+
+def _postgresql(url: URL) -> Engine:
+    # The name lets the claim of a campaign say who holds it.
+    name = f"anubis process {os.getpid()} on {socket.gethostname()}"
+    try:
+        return create_engine(
+            url,
+            connect_args={"application_name": name[:63]},
+            pool_pre_ping=True,  # a server that was restarted must not end a campaign of hours
+        )
+    except ModuleNotFoundError:
+        raise StoreError(
+            f'history "{_place(url)}": the PostgreSQL driver is not installed; run'
+            " pip install 'anubis[postgresql]'"
+        ) from None
+
+
+def _sqlite(url: URL) -> Engine:
+    try:
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain(_place(url), error) from error
+    engine = create_engine(url)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # transactions begin where `begin` says, not later
+        try:
+            for pragma in PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+        except Exception:
+            connection.close()
+            raise
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A writer takes the lock at once: one that first reads may find it cannot write.
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine

@@ -1,0 +1,481 @@
+"""The history of a fleet behind a few verbs: begin, record, conclude, and reading it all back.
+
+What a verb returned for is on disk. It decides nothing: no retries, no verdicts of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from typing import Any, Self
+
+from sqlalchemy import Connection, Select, Table, delete, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+
+from anubis.core.errors import StoreError, did_you_mean
+from anubis.core.records import (
+    Assessment,
+    Campaign,
+    CriteriaSet,
+    Ended,
+    Execution,
+    Judgement,
+    NodeVerdict,
+    Plan,
+    Policy,
+    Result,
+    Series,
+    Step,
+    Verdict,
+    Workload,
+    canonical,
+)
+from anubis.store import claims, codec
+from anubis.store.database import Database
+from anubis.store.schema import (
+    campaigns,
+    environments,
+    executions,
+    node_verdicts,
+    participant_nodes,
+    participants,
+    series,
+    verdicts,
+)
+
+Row = dict[str, Any]
+
+SUGGESTED = 10  # campaigns that a hint looks at: the latest
+PER_QUESTION = 1000  # values in one IN (…); SQLite bears 32,766
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignRow:
+    """A campaign at a glance: what a list of thousands can afford to read."""
+
+    id: str
+    verb: str
+    suite: str
+    created_at: float
+    finished_at: float | None
+    nodes: int
+
+
+class History:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._shared: set[str] = set()  # digests that are known to be on disk
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """Open a file or URL; what is absent is created, an older schema is upgraded."""
+        return cls(Database.open(url))
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- writing ---------------------------------------------------------------------------
+
+    def begin(self, campaign: Campaign) -> None:
+        row = {
+            "id": campaign.id,
+            "verb": campaign.verb,
+            "suite": campaign.plan.suite,
+            "nodes": len(campaign.plan.nodes),
+            "executor": campaign.executor,
+            "setting": campaign.setting,
+            "created_at": campaign.created_at,
+            "finished_at": campaign.finished_at,
+            "plan": codec.dump(campaign.plan),
+            "policy": codec.dump(campaign.policy),
+            "criteria": codec.dump(campaign.criteria),
+        }
+        with self._database.writing() as connection:
+            try:
+                connection.execute(insert(campaigns), row)
+            except IntegrityError:
+                raise StoreError(
+                    f'campaign "{campaign.id}" exists already; resume it, or begin another'
+                ) from None
+
+    @contextmanager
+    def claim(self, campaign_id: str) -> Iterator[None]:
+        """Be the one driver of the campaign while the block runs."""
+        with self._database.reading() as connection:
+            key = _key(connection, campaign_id)
+        with claims.claim(self._database, campaign_id, key):
+            yield
+
+    def record(self, campaign_id: str, batch: Sequence[Execution]) -> None:
+        """Keep executions, all of them or none; one that is known already is left as it is."""
+        with self._database.writing() as connection:
+            key = _key(connection, campaign_id)
+            known = _attempts(connection, key, {execution.step.id for execution in batch})
+            arrived: dict[tuple[str, int], Execution] = {}
+            for execution in batch:
+                attempt = (execution.step.id, execution.attempt)
+                if attempt not in known:
+                    arrived.setdefault(attempt, execution)
+            new = list(arrived.values())
+            shared = self._share_participants(connection, (item.step.participants for item in new))
+            shared |= self._share_environments(connection, (item.result for item in new))
+            numbered = list(enumerate(new, start=_next_number(connection, key)))
+            _insert(connection, executions, (_execution_row(key, *item) for item in numbered))
+            _insert(
+                connection,
+                series,
+                (
+                    row
+                    for number, execution in numbered
+                    for row in _series_rows(key, number, execution.result)
+                ),
+            )
+        self._shared |= shared
+
+    def conclude(
+        self,
+        campaign_id: str,
+        assessment: Assessment,
+        criteria: Sequence[CriteriaSet],
+        finished_at: float,
+    ) -> None:
+        """Keep the verdicts and what they were judged by, in place of any earlier ones."""
+        with self._database.writing() as connection:
+            key = _key(connection, campaign_id)
+            for table in (verdicts, node_verdicts):
+                connection.execute(delete(table).where(table.c.campaign == key))
+            shared = self._share_participants(
+                connection, (verdict.participants for verdict in assessment.verdicts)
+            )
+            parts = enumerate(assessment.verdicts)
+            _insert(connection, verdicts, (_verdict_row(key, *item) for item in parts))
+            whole = enumerate(assessment.nodes)
+            _insert(connection, node_verdicts, (_node_verdict_row(key, *item) for item in whole))
+            connection.execute(
+                update(campaigns)
+                .where(campaigns.c.key == key)
+                .values(finished_at=finished_at, criteria=codec.dump(tuple(criteria)))
+            )
+        self._shared |= shared
+
+    def _share_participants(
+        self, connection: Connection, groups: Iterable[tuple[str, ...]]
+    ) -> set[str]:
+        found = {_digest(canonical(nodes)): nodes for nodes in set(groups)}
+        new = {digest: nodes for digest, nodes in found.items() if digest not in self._shared}
+        _insert_missing(
+            connection,
+            participants,
+            ({"digest": digest, "nodes": canonical(nodes)} for digest, nodes in new.items()),
+        )
+        _insert_missing(
+            connection,
+            participant_nodes,
+            (
+                {"node": node, "participants": digest}
+                for digest, nodes in new.items()
+                for node in set(nodes)
+            ),
+        )
+        return set(new)
+
+    def _share_environments(self, connection: Connection, results: Iterable[Result]) -> set[str]:
+        found = {_digest(text): text for text in {canonical(one.environment) for one in results}}
+        new = found.keys() - self._shared
+        _insert_missing(
+            connection,
+            environments,
+            ({"digest": digest, "document": found[digest]} for digest in new),
+        )
+        return new
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def latest(self, finished: bool | None = None) -> str | None:
+        """The campaign begun last; of those that are finished, or not, when that is asked."""
+        query = _newest_first(select(campaigns.c.id)).limit(1)
+        if finished is not None:
+            done = campaigns.c.finished_at.is_not(None)
+            query = query.where(done if finished else ~done)
+        with self._database.reading() as connection:
+            return connection.execute(query).scalar()
+
+    def campaigns(self, limit: int) -> list[CampaignRow]:
+        """The latest campaigns, newest first."""
+        columns = (campaigns.c[name] for name in CampaignRow.__dataclass_fields__)
+        query = _newest_first(select(*columns)).limit(limit)
+        with self._database.reading() as connection:
+            return [CampaignRow(**row) for row in connection.execute(query).mappings()]
+
+    def campaign(self, campaign_id: str) -> Campaign:
+        with self._database.reading() as connection:
+            key = _key(connection, campaign_id)
+            row = connection.execute(select(campaigns).where(campaigns.c.key == key)).one()
+        try:
+            return Campaign(
+                id=row.id,
+                verb=row.verb,
+                plan=codec.load(Plan, row.plan),
+                policy=codec.load(Policy, row.policy),
+                executor=row.executor,
+                setting=row.setting,
+                criteria=codec.load(tuple[CriteriaSet, ...], row.criteria),
+                created_at=row.created_at,
+                finished_at=row.finished_at,
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StoreError(
+                f'history "{self._database.place}": campaign "{campaign_id}" cannot be read:'
+                f" {error}; it was written by another Anubis: use that version, or begin another"
+            ) from error
+
+    def executions(self, campaign_id: str) -> list[Execution]:
+        """Everything that arrived, in the order of arrival."""
+        with self._database.reading() as connection:
+            key = _key(connection, campaign_id)
+            rows = connection.execute(
+                select(executions, participants.c.nodes, environments.c.document)
+                .join(participants)
+                .join(environments)
+                .where(executions.c.campaign == key)
+                .order_by(executions.c.number)
+            ).all()
+            # After the executions, so that none is read without its series.
+            measured = _series_by_execution(connection, key)
+        nodes, environment, workload = cache(_names), cache(_document), cache(_workload)
+        return [
+            Execution(
+                step=Step(
+                    id=row.step,
+                    workload=workload(row.benchmark, row.version, row.parameters),
+                    participants=nodes(row.nodes),
+                    phase=row.phase,
+                    repeat=row.repeat,
+                    timeout_s=row.timeout_s,
+                    exclusive=row.exclusive,
+                ),
+                attempt=row.attempt,
+                ended=Ended(row.ended),
+                final=row.final,
+                reason=row.reason,
+                lost=nodes(row.lost),
+                started_at=row.started_at,
+                duration_s=row.duration_s,
+                result=Result(
+                    series=tuple(measured.get(row.number, ())),
+                    environment=environment(row.document),
+                    not_applicable=row.not_applicable,
+                ),
+            )
+            for row in rows
+        ]
+
+    def assessment(self, campaign_id: str) -> Assessment | None:
+        """The verdicts of the campaign, or None while it has not come to any."""
+        with self._database.reading() as connection:
+            key = _key(connection, campaign_id)
+            found = connection.execute(
+                select(campaigns.c.finished_at).where(campaigns.c.key == key)
+            ).scalar()
+            if found is None:
+                return None
+            parts = connection.execute(
+                select(verdicts, participants.c.nodes)
+                .join(participants)
+                .where(verdicts.c.campaign == key)
+                .order_by(verdicts.c.position)
+            ).all()
+            whole = connection.execute(
+                select(node_verdicts)
+                .where(node_verdicts.c.campaign == key)
+                .order_by(node_verdicts.c.position)
+            ).all()
+        nodes = cache(_names)
+        return Assessment(
+            verdicts=tuple(
+                Verdict(
+                    participants=nodes(row.nodes),
+                    benchmark=row.benchmark,
+                    parameters=row.parameters,
+                    metric=row.metric,
+                    device=row.device,
+                    judgement=Judgement(row.judgement),
+                    code=row.code,
+                    reason=row.reason,
+                    similarity=row.similarity,
+                    alpha=row.alpha,
+                )
+                for row in parts
+            ),
+            nodes=tuple(
+                NodeVerdict(
+                    node=row.node,
+                    judgement=Judgement(row.judgement),
+                    code=row.code,
+                    reason=row.reason,
+                )
+                for row in whole
+            ),
+        )
+
+
+# --- questions -----------------------------------------------------------------------------
+
+
+def _newest_first(query: Select[Any]) -> Select[Any]:
+    return query.order_by(campaigns.c.created_at.desc(), campaigns.c.key.desc())
+
+
+def _key(connection: Connection, campaign_id: str) -> int:
+    found = connection.execute(select(campaigns.c.key).where(campaigns.c.id == campaign_id))
+    key = found.scalar()
+    if key is None:
+        known = connection.execute(_newest_first(select(campaigns.c.id)).limit(SUGGESTED))
+        hint = did_you_mean(campaign_id, known.scalars())
+        raise StoreError(f'campaign "{campaign_id}" is not in the history; {hint}')
+    return int(key)
+
+
+def _attempts(connection: Connection, key: int, steps: set[str]) -> set[tuple[str, int]]:
+    asked = sorted(steps)
+    return {
+        (row.step, row.attempt)
+        for start in range(0, len(asked), PER_QUESTION)
+        for row in connection.execute(
+            select(executions.c.step, executions.c.attempt).where(
+                executions.c.campaign == key,
+                executions.c.step.in_(asked[start : start + PER_QUESTION]),
+            )
+        )
+    }
+
+
+def _next_number(connection: Connection, key: int) -> int:
+    last = select(func.max(executions.c.number)).where(executions.c.campaign == key)
+    return int(connection.execute(last).scalar() or 0) + 1
+
+
+def _series_by_execution(connection: Connection, key: int) -> dict[int, list[Series]]:
+    query = (
+        select(series)
+        .where(series.c.campaign == key)
+        .order_by(series.c.execution, series.c.position)
+    )
+    measured: dict[int, list[Series]] = {}
+    for row in connection.execute(query):
+        samples = codec.unpack(row.packing, row.samples)
+        measured.setdefault(row.execution, []).append(
+            Series(metric=row.metric, device=row.device, samples=samples)
+        )
+    return measured
+
+
+# --- rows ----------------------------------------------------------------------------------
+
+
+def _insert(connection: Connection, table: Table, rows: Iterable[Row]) -> None:
+    if batch := list(rows):
+        connection.execute(insert(table), batch)
+
+
+def _insert_missing(connection: Connection, table: Table, rows: Iterable[Row]) -> None:
+    # Sorted, so that two writers who share rows wait for each other in one order only.
+    if batch := sorted(rows, key=lambda row: list(row.values())):
+        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+        connection.execute(dialect.insert(table).on_conflict_do_nothing(), batch)
+
+
+def _digest(document: str) -> str:
+    return sha256(document.encode()).hexdigest()[:32]
+
+
+def _execution_row(key: int, number: int, execution: Execution) -> Row:
+    step = execution.step
+    return {
+        "campaign": key,
+        "number": number,
+        "step": step.id,
+        "attempt": execution.attempt,
+        "benchmark": step.workload.benchmark,
+        "version": step.workload.version,
+        "parameters": step.workload.parameters,
+        "participants": _digest(canonical(step.participants)),
+        "phase": step.phase,
+        "repeat": step.repeat,
+        "timeout_s": step.timeout_s,
+        "exclusive": step.exclusive,
+        "ended": execution.ended.value,
+        "final": execution.final,
+        "reason": execution.reason,
+        "lost": canonical(execution.lost),
+        "started_at": execution.started_at,
+        "duration_s": execution.duration_s,
+        "environment": _digest(canonical(execution.result.environment)),
+        "not_applicable": execution.result.not_applicable,
+    }
+
+
+def _series_rows(key: int, number: int, result: Result) -> Iterator[Row]:
+    for position, one in enumerate(result.series):
+        packing, samples = codec.pack(one.samples)
+        yield {
+            "campaign": key,
+            "execution": number,
+            "position": position,
+            "metric": one.metric,
+            "device": one.device,
+            "packing": packing,
+            "samples": samples,
+        }
+
+
+def _verdict_row(key: int, position: int, verdict: Verdict) -> Row:
+    return {
+        "campaign": key,
+        "position": position,
+        "participants": _digest(canonical(verdict.participants)),
+        "benchmark": verdict.benchmark,
+        "parameters": verdict.parameters,
+        "metric": verdict.metric,
+        "device": verdict.device,
+        "judgement": verdict.judgement.value,
+        "code": verdict.code,
+        "reason": verdict.reason,
+        "similarity": verdict.similarity,
+        "alpha": verdict.alpha,
+    }
+
+
+def _node_verdict_row(key: int, position: int, verdict: NodeVerdict) -> Row:
+    return {
+        "campaign": key,
+        "position": position,
+        "node": verdict.node,
+        "judgement": verdict.judgement.value,
+        "code": verdict.code,
+        "reason": verdict.reason,
+    }
+
+
+def _names(document: str) -> tuple[str, ...]:
+    return tuple(json.loads(document))
+
+
+def _document(document: str) -> Mapping[str, object]:
+    found: dict[str, object] = json.loads(document)
+    return found
+
+
+def _workload(benchmark: str, version: str, parameters: str) -> Workload:
+    return Workload(benchmark=benchmark, version=version, parameters=parameters)

@@ -1,0 +1,158 @@
+"""The tables as they are now. What led here stands in migrations/; a test keeps the two alike.
+
+Whole documents (plan, policy, criteria) are JSON in the row of their campaign. What is asked
+for across campaigns has rows: executions with their series, verdicts. What thousands of
+executions share (an environment, a set of participants) is kept once, named by its digest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+REVISIONS = tuple(sorted(file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*.py")))
+HEAD = REVISIONS[-1]
+
+
+class Prose(TypeDecorator[str]):
+    """A sentence that may quote what a program printed: bytes that are no text are replaced."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        if value is None:
+            return None
+        return value.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+metadata = MetaData()
+
+campaigns = Table(
+    "campaigns",
+    metadata,
+    Column("key", Integer, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("verb", Text, nullable=False),
+    Column("suite", Text, nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("executor", Text, nullable=False),
+    Column("setting", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("finished_at", Double),
+    Column("plan", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("criteria", Text, nullable=False),
+    Index("campaigns_by_time", "created_at"),
+)
+
+environments = Table(
+    "environments",
+    metadata,
+    Column("digest", String(32), primary_key=True),
+    Column("document", Text, nullable=False),
+)
+
+participants = Table(
+    "participants",
+    metadata,
+    Column("digest", String(32), primary_key=True),
+    Column("nodes", Text, nullable=False),  # a JSON list: the order is the order of the ranks
+)
+
+# The way from a node to everything it took part in.
+participant_nodes = Table(
+    "participant_nodes",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("participants", String(32), ForeignKey(participants.c.digest), primary_key=True),
+)
+
+executions = Table(
+    "executions",
+    metadata,
+    Column("campaign", Integer, ForeignKey(campaigns.c.key), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # in order of arrival
+    Column("step", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("benchmark", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("parameters", Text, nullable=False),
+    Column("participants", String(32), ForeignKey(participants.c.digest), nullable=False),
+    Column("phase", Integer, nullable=False),
+    Column("repeat", Integer, nullable=False),
+    Column("timeout_s", Double, nullable=False),
+    Column("exclusive", Boolean, nullable=False),
+    Column("ended", Text, nullable=False),
+    Column("final", Boolean, nullable=False),
+    Column("reason", Prose, nullable=False),
+    Column("lost", Text, nullable=False),
+    Column("started_at", Double),
+    Column("duration_s", Double, nullable=False),
+    Column("environment", String(32), ForeignKey(environments.c.digest), nullable=False),
+    Column("not_applicable", Prose, nullable=False),
+    UniqueConstraint("campaign", "step", "attempt", name="executions_once"),
+    Index("executions_by_benchmark", "benchmark", "version", "started_at"),
+    Index("executions_by_participants", "participants"),
+)
+
+series = Table(
+    "series",
+    metadata,
+    Column("campaign", Integer, primary_key=True),
+    Column("execution", Integer, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("metric", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("packing", String(4), nullable=False),
+    Column("samples", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["campaign", "execution"], [executions.c.campaign, executions.c.number]),
+)
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("campaign", Integer, ForeignKey(campaigns.c.key), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),  # worst first
+    Column("participants", String(32), ForeignKey(participants.c.digest), nullable=False),
+    Column("benchmark", Text, nullable=False),
+    Column("parameters", Text, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("judgement", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("reason", Prose, nullable=False),
+    Column("similarity", Double),
+    Column("alpha", Double),
+    Index("verdicts_by_participants", "participants"),
+)
+
+node_verdicts = Table(
+    "node_verdicts",
+    metadata,
+    Column("campaign", Integer, ForeignKey(campaigns.c.key), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("node", Text, nullable=False),
+    Column("judgement", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("reason", Prose, nullable=False),
+    Index("node_verdicts_by_node", "node"),
+)

@@ -1,0 +1,122 @@
+"""The Validator: feeds what happens to core.campaign and carries out what it commands.
+
+Every decision is taken in core. Here is only the loop: wait, keep, launch, judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from anubis import __version__
+from anubis.core.campaign import (
+    CampaignMachine,
+    Command,
+    Event,
+    Finish,
+    Judge,
+    Judged,
+    Kill,
+    Launch,
+    NodeLost,
+    Record,
+)
+from anubis.core.judgement import assess, latest, learn_criteria, units
+from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
+from anubis.executors.base import Executor
+
+LONGEST_WAIT_S = 1.0  # so that progress moves and an interrupt is heard
+
+Keep = Callable[[Sequence[Execution]], None]
+Observe = Callable[[CampaignMachine, Sequence[Event]], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    executions: tuple[Execution, ...]
+    assessment: Assessment
+    criteria: tuple[CriteriaSet, ...]
+    finished_at: float
+
+
+def carry_out(
+    campaign: Campaign,
+    executor: Executor,
+    *,
+    keep: Keep,
+    observe: Observe,
+    history: Sequence[Execution] = (),
+    parallel_nodes: int | None = None,
+) -> Outcome:
+    """Run a campaign to its end, or on from its history.
+
+    `keep` returns when its executions are safe; only then is anything else done.
+    """
+    executions = list(history)
+    present = {node.name for node in executor.nodes()}
+    lost = {n.name: "cannot be reached" for n in campaign.plan.nodes if n.name not in present}
+    machine = CampaignMachine(
+        campaign.plan,
+        retries=campaign.policy.retries,
+        parallel_nodes=parallel_nodes,
+        history=executions,
+        absent=lost,
+    )
+    verdict: tuple[Assessment, tuple[CriteriaSet, ...]] | None = None
+
+    def obey(commands: list[Command]) -> None:
+        nonlocal verdict
+        while commands:
+            results = [command.execution for command in commands if isinstance(command, Record)]
+            if results:
+                keep(results)
+                executions.extend(results)
+            following: list[Command] = []
+            for command in commands:
+                match command:
+                    case Launch():
+                        executor.launch(command)
+                    case Kill():
+                        executor.kill(command)
+                    case Judge(phase=phase):
+                        learned = verdict[1] if verdict else ()
+                        verdict = judge(campaign, executions, lost, executor.now(), learned)
+                        defective = frozenset(verdict[0].named(Judgement.DEFECTIVE))
+                        following += machine.handle(Judged(phase=phase, defective=defective))
+                    case Record() | Finish():
+                        pass
+            commands = following
+
+    obey(machine.start(executor.now()))
+    observe(machine, ())
+    while not machine.finished:
+        longest = executor.now() + LONGEST_WAIT_S
+        deadline = machine.next_deadline()
+        events = executor.wait(longest if deadline is None else min(deadline, longest))
+        lost.update((event.node, event.reason) for event in events if isinstance(event, NodeLost))
+        obey([command for event in events for command in machine.handle(event)])
+        observe(machine, events)
+    assessment, criteria = verdict or judge(campaign, executions, lost, executor.now())
+    return Outcome(tuple(executions), assessment, criteria, executor.now())
+
+
+def judge(
+    campaign: Campaign,
+    executions: Sequence[Execution],
+    lost: Mapping[str, str],
+    at: float,
+    learned: Sequence[CriteriaSet] = (),
+) -> tuple[Assessment, tuple[CriteriaSet, ...]]:
+    """By the criteria the campaign was given or, in an acceptance, by those it teaches itself."""
+    settled = latest(executions)
+    measured = units(settled, campaign.plan)
+    criteria = campaign.criteria or learn_criteria(
+        measured,
+        campaign.policy,
+        suite=campaign.plan.suite,
+        anubis=__version__,
+        created_at=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
+        known=learned,
+    )
+    return assess(measured, settled, campaign.plan, criteria, lost), criteria

@@ -1,0 +1,92 @@
+"""What to time on, and the clocks: CUDA events on a GPU, perf_counter on a CPU.
+
+Every count of calls is fixed by its arguments and never by what one process happened to see, so
+that the ranks of a group can time collectives with it and stay in step.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+
+import contract
+import torch
+
+WARM_UP_SAMPLES = 3
+
+
+def devices() -> list[torch.device]:
+    """Every GPU in sight; without one the CPU, with all the cores that this process may use."""
+    if count := gpus():
+        return [torch.device("cuda", index) for index in range(count)]
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    return [torch.device("cpu")]
+
+
+def gpus(dev: Path = Path("/dev")) -> int:
+    """How many GPUs torch sees. None, where the kernel shows some, must not pass for a CPU node."""
+    count = torch.cuda.device_count()
+    hidden = "CUDA_VISIBLE_DEVICES" in os.environ
+    cards = sorted(card.name for card in dev.glob("nvidia[0-9]*"))
+    if cards and not count and not hidden:
+        raise contract.Unmeasured(
+            f"{dev} has {', '.join(cards)}, but torch {torch.__version__} sees no GPU: has the "
+            "driver failed (nvidia-smi tells), or is this torch a CPU build?"
+        )
+    return count
+
+
+def seconds_per_call(
+    call: Callable[[], object], device: torch.device, samples: int, sample_s: float = 0.03
+) -> list[float]:
+    """`samples` numbers, each the mean over as many calls as make it last about `sample_s`."""
+    return time_calls(call, device, samples, calls_for(call, device, sample_s))
+
+
+def calls_for(call: Callable[[], object], device: torch.device, sample_s: float) -> int:
+    """How many calls last `sample_s`: short samples would measure the clock and the launch."""
+    for _ in range(2):
+        call()
+    (one_call_s,) = _batches(call, device, batches=1, calls=3)
+    return max(1, math.ceil(sample_s / max(one_call_s, 1e-9)))
+
+
+def time_calls(
+    call: Callable[[], object], device: torch.device, samples: int, calls: int
+) -> list[float]:
+    """The first few samples are warm-up (clocks, caches, allocator) and are dropped."""
+    return _batches(call, device, WARM_UP_SAMPLES + samples, calls)[WARM_UP_SAMPLES:]
+
+
+def _batches(
+    call: Callable[[], object], device: torch.device, batches: int, calls: int
+) -> list[float]:
+    if device.type == "cuda":
+        return _cuda_batches(call, device, batches, calls)
+    edges = [perf_counter()]
+    for _ in range(batches):
+        for _ in range(calls):
+            call()
+        edges.append(perf_counter())
+    return [(end - start) / calls for start, end in pairwise(edges)]
+
+
+def _cuda_batches(
+    call: Callable[[], object], device: torch.device, batches: int, calls: int
+) -> list[float]:
+    """One event between batches and one wait at the end: the GPU never idles in between."""
+    with torch.cuda.device(device):
+        edges = [torch.cuda.Event(enable_timing=True) for _ in range(batches + 1)]
+        torch.cuda.synchronize()
+        edges[0].record()
+        for edge in edges[1:]:
+            for _ in range(calls):
+                call()
+            edge.record()
+        torch.cuda.synchronize()
+        milliseconds = [start.elapsed_time(end) for start, end in pairwise(edges)]
+    return [duration / 1e3 / calls for duration in milliseconds]

@@ -1,0 +1,325 @@
+"""The contract between a benchmark program and whoever runs it: what it declares, what it prints.
+
+Standard library only, so that `--describe` answers at once and a program runs alone. It measures
+nothing and judges nothing: no thresholds, no retries, no verdicts. A program reads
+
+    BENCHMARK = contract.Benchmark(name="gemm", ...)
+
+    def measure(report: contract.Report, size: int, ...) -> None:
+        report.add("tflops:bf16", "cuda:0", samples)
+
+    if __name__ == "__main__":
+        contract.run(BENCHMARK, measure)
+
+and exits with 0 (measured, good or bad), 3 (not applicable here), 2 (asked for nonsense) or
+1 (could not measure).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+Value = int | float | str | bool
+
+
+class Unmeasured(Exception):
+    """It could not be measured, for a reason that one line can tell."""
+
+    exit_code = 1
+
+
+class BadParameter(Unmeasured):
+    """A parameter has the right type and an impossible value."""
+
+    exit_code = 2
+
+
+class NotApplicable(Exception):
+    """This machine is not one that this benchmark can say anything about.
+
+    In a group every rank must come to the same answer, or the others wait for those that left.
+    """
+
+    exit_code = 3
+
+
+# --- what a program declares ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    unit: str
+    direction: Literal["higher", "lower"]
+    summary: str = ""
+    ceiling: str = ""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A knob. `smoke` is its default under --smoke, `at_least` the smallest number it takes."""
+
+    name: str
+    default: Value
+    summary: str
+    smoke: Value | None = None
+    at_least: float | None = None
+
+    def parse(self, text: str) -> Value:
+        value = _READ[type(self.default)](text)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("must be finite")
+        if self.at_least is not None and float(value) < self.at_least:
+            raise ValueError(f"must be at least {self.at_least:g}")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    name: str
+    version: str
+    summary: str
+    stresses: str
+    reveals: str
+    level: Literal["micro", "end-to-end"]
+    scope: Literal["node", "pair", "group"]
+    duration_s: float
+    metrics: tuple[Metric, ...]
+    parameters: tuple[Parameter, ...] = ()
+    tools: tuple[str, ...] = ()
+    gpu: bool = False
+    min_nodes: int = 1
+    exclusive: bool = True
+    launcher: Literal["plain", "torchrun"] = "plain"
+
+    def describe(self) -> dict[str, Any]:
+        document = {"schema": "anubis.describe/1", **asdict(self)}
+        document["needs"] = {key: document.pop(key) for key in ("tools", "gpu", "min_nodes")}
+        document["parameters"] = [
+            {
+                "name": parameter.name,
+                "type": type(parameter.default).__name__,
+                "default": parameter.default,
+                "summary": parameter.summary,
+            }
+            for parameter in self.parameters
+        ]
+        return document
+
+
+AGREEMENT = Metric(
+    "agreement",
+    "1",
+    "higher",
+    summary="1 when every checked answer is right, else 1 / (1 + wrong answers)",
+    ceiling="1",
+)
+
+
+def agreement(wrong: int) -> list[float]:
+    """Wrong answers as a sample: a measured metric, not a crash, and positive like all samples."""
+    return [1.0 / (1 + wrong)]
+
+
+# --- what a program reports ----------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """Collects what was measured, and refuses what could not be compared later."""
+
+    metrics: frozenset[str]
+    series: list[dict[str, Any]] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, metric: str, device: str, samples: Iterable[float]) -> None:
+        """All samples of one metric on one device, warm-up dropped."""
+        numbers = [float(sample) for sample in samples]
+        if metric.partition(":")[0] not in self.metrics:
+            raise Unmeasured(f'metric "{metric}" is not declared: {sorted(self.metrics)}')
+        if any((known["metric"], known["device"]) == (metric, device) for known in self.series):
+            raise Unmeasured(f'metric "{metric}" of {device} was reported twice')
+        if not numbers:
+            raise Unmeasured(f'metric "{metric}" of {device} has no samples')
+        for number in numbers:
+            if not (math.isfinite(number) and number > 0):
+                raise Unmeasured(
+                    f'metric "{metric}" of {device} has the sample {number}: '
+                    "samples are positive and finite"
+                )
+        self.series.append({"metric": metric, "device": device, "samples": numbers})
+
+    def note(self, **facts: Value | None) -> None:
+        """What was chosen or found here; parameters repeat only what was asked."""
+        self.notes |= facts
+
+
+def environment() -> dict[str, Any]:
+    """Facts of this machine that explain a number. torch is asked only if it was loaded anyway."""
+    facts: dict[str, Any] = {
+        "hostname": platform.node(),
+        "kernel": platform.release(),
+        "cpu": _after("/proc/cpuinfo", "model name"),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+    }
+    if driver := _after("/proc/driver/nvidia/version", "NVRM version"):
+        facts["driver"] = driver
+    if torch := sys.modules.get("torch"):
+        facts["torch"] = torch.__version__
+        if torch.cuda.is_available():
+            facts["cuda"] = torch.version.cuda or torch.version.hip
+            facts["gpus"] = [
+                torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())
+            ]
+    return facts
+
+
+# --- the way from the command line to the document -----------------------------------------
+
+
+def run(
+    benchmark: Benchmark,
+    measure: Callable[..., None],
+    processes: Callable[[], int] | None = None,
+) -> NoReturn:
+    """The whole life of a program.
+
+    `processes` says how many ranks a torchrun program gets on this machine when it is run alone.
+    """
+    parameters, wants_description = _parse(benchmark, sys.argv[1:])
+    if wants_description:
+        print(json.dumps(benchmark.describe(), indent=2, allow_nan=False))
+        sys.exit(0)
+    in_group = "RANK" in os.environ and benchmark.launcher == "torchrun"
+    if in_group:
+        die_with_parent()  # torchrun gives each rank a session of its own: no group kill finds it
+    document_fd = _keep_stdout()
+    # threads that wait by spinning take the cores from those that work as soon as a core is shared
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    report = Report(frozenset(metric.name for metric in benchmark.metrics))
+    started_at, clock = time.time(), time.perf_counter()
+    reason = None
+    try:
+        if benchmark.launcher == "torchrun" and not in_group and processes:
+            _relaunch(processes(), document_fd)
+        measure(report, **parameters)
+        if not report.series:
+            raise Unmeasured("nothing was measured")
+    except NotApplicable as refusal:
+        reason, report.series = str(refusal), []
+    except Unmeasured as error:
+        print(f"{benchmark.name}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    if in_group and os.environ["RANK"] != "0":
+        sys.exit(0)  # rank 0 speaks for all; a rank that failed first would cut it short
+    document = {
+        "schema": "anubis.result/1",
+        "benchmark": benchmark.name,
+        "version": benchmark.version,
+        "parameters": parameters,
+        "environment": environment() | report.notes,
+        "started_at": started_at,
+        "duration_s": time.perf_counter() - clock,
+        "series": report.series,
+        "not_applicable": reason,
+    }
+    with os.fdopen(document_fd, "w", encoding="utf-8") as stdout:
+        stdout.write(json.dumps(document, allow_nan=False) + "\n")
+    sys.exit(0 if reason is None else NotApplicable.exit_code)
+
+
+def die_with_parent() -> None:
+    """Let the kernel end this process when its parent dies, however it dies (Linux)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+
+
+def split(text: str) -> list[str]:
+    """A list as a parameter carries it: separated by commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _keep_stdout() -> int:
+    """Set the real stdout aside for the document: C libraries print to 1, which is now stderr."""
+    sys.stdout.flush()
+    document_fd = os.dup(1)
+    os.dup2(2, 1)
+    return document_fd
+
+
+def _relaunch(processes: int, document_fd: int) -> NoReturn:
+    """Become torchrun with ranks on this machine only; the process keeps its id and its stdout."""
+    os.dup2(document_fd, 1)
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    os.execv(sys.executable, [sys.executable, *launcher, *sys.argv])
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (--help tells what there is)", file=sys.stderr)
+        sys.exit(BadParameter.exit_code)
+
+
+def _parse(benchmark: Benchmark, arguments: list[str]) -> tuple[dict[str, Value], bool]:
+    metrics = ", ".join(f"{metric.name} ({metric.unit})" for metric in benchmark.metrics)
+    parser = _Parser(
+        description=f"{benchmark.summary} Stresses {benchmark.stresses}. Reveals "
+        f"{benchmark.reveals}. Measures {metrics}.".replace("%", "%%"),
+        allow_abbrev=False,
+    )
+    parser.add_argument("--describe", action="store_true", help="print what this is, as JSON")
+    parser.add_argument("--smoke", action="store_true", help="tiny defaults: done in seconds")
+    for parameter in benchmark.parameters:
+        parser.add_argument(
+            f"--{parameter.name}",
+            metavar=type(parameter.default).__name__,
+            default=argparse.SUPPRESS,
+            help=f"{parameter.summary} (default: {parameter.default})".replace("%", "%%"),
+        )
+    given = vars(parser.parse_args(arguments))
+    values: dict[str, Value] = {}
+    for parameter in benchmark.parameters:
+        name, smoke = parameter.name, given["smoke"] and parameter.smoke is not None
+        values[name] = parameter.smoke if smoke else parameter.default  # type: ignore[assignment]
+        if name in given:
+            try:
+                values[name] = parameter.parse(given[name])
+            except ValueError as error:
+                parser.error(f'parameter "{name}" cannot be "{given[name]}": {error}')
+    return values, given["describe"]
+
+
+def _read_bool(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text == "true"
+
+
+_READ: Mapping[type, Callable[[str], Value]] = {
+    int: int,
+    float: float,
+    str: str,
+    bool: _read_bool,
+}
+
+
+def _after(path: str, label: str) -> str:
+    """What follows `label :` in a file under /proc, or nothing where there is no such file."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith(label))
+    return next(found, "")

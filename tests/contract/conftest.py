@@ -1,0 +1,84 @@
+"""What the tests of the benchmark programs share: the programs, and a way to run one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+PROGRAMS = sorted(
+    file for file in BENCHMARKS.glob("*.py") if file.name[0] != "_" and file.stem != "contract"
+)
+
+sys.path.insert(0, str(BENCHMARKS))  # formulas are tested in this process, as plain functions
+
+
+@dataclass(frozen=True)
+class Ran:
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.stdout)
+        return document
+
+    def samples(self, metric: str) -> list[float]:
+        (series,) = [s for s in self.document["series"] if s["metric"] == metric]
+        samples: list[float] = series["samples"]
+        return samples
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs a program as the harness does: a process of its own, from some other folder."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+
+    def run(
+        program: Path, *arguments: str, env: Mapping[str, str] | None = None, flags: str = ""
+    ) -> Ran:
+        done = subprocess.run(
+            [sys.executable, *flags.split(), str(program), *arguments],
+            cwd=elsewhere,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def benchmark_file() -> Callable[[str], Path]:
+    return lambda name: BENCHMARKS / f"{name}.py"
+
+
+@pytest.fixture(scope="session")
+def smoke(run: Run) -> Callable[[Path], Ran]:
+    """A program's smoke run; each happens once, for all the tests that look at it."""
+    done: dict[Path, Ran] = {}
+
+    def smoke(program: Path) -> Ran:
+        if program not in done:
+            done[program] = run(program, "--smoke")
+        return done[program]
+
+    return smoke
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "program" in metafunc.fixturenames:
+        metafunc.parametrize("program", PROGRAMS, ids=lambda file: file.stem)

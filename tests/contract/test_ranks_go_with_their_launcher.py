@@ -1,0 +1,50 @@
+"""torchrun gives each rank a session of its own; a killed launcher must not leave them running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def ranks_with(argument: str, launcher: int) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if argument.encode() in words and int(process.name) != launcher:
+            found.append(int(process.name))
+    return found
+
+
+def wait_until(condition, limit_s: float = 60) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def test_ranks_end_when_their_launcher_is_killed(benchmark_file, tmp_path):
+    log = tmp_path / "stderr"
+    endless = "--samples=1000003"
+    with log.open("wb") as stderr:
+        launcher = subprocess.Popen(
+            [sys.executable, benchmark_file("collective"), endless, "--operations=all_reduce"],
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env={**os.environ, "TMPDIR": str(tmp_path)},  # torchrun, killed, leaves a folder there
+        )
+    wait_until(lambda: len(ranks_with(endless, launcher.pid)) == 2)
+    time.sleep(1)  # past the import of contract, into the long import of torch or beyond
+    launcher.kill()
+    launcher.wait()
+    try:
+        wait_until(lambda: not ranks_with(endless, launcher.pid), limit_s=20)
+    finally:
+        for rank in ranks_with(endless, launcher.pid):
+            os.kill(rank, signal.SIGKILL)

@@ -1,0 +1,132 @@
+"""contract.py, seen through small programs: what it lets through, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import contract
+import pytest
+
+BENCHMARKS = Path(contract.__file__).parent
+
+PREAMBLE = """
+import os, subprocess, sys
+import contract
+BENCHMARK = contract.Benchmark(
+    name="tiny", version="7", summary="100% tiny.", stresses="little", reveals="less",
+    level="micro", scope="node", duration_s=0.1,
+    metrics=(contract.Metric("speed", "m/s", "higher"),),
+    parameters=(
+        contract.Parameter("size", 100, "how big", smoke=1, at_least=0),
+        contract.Parameter("factor", 1.0, "how much"),
+        contract.Parameter("exact", False, "how well"),
+        contract.Parameter("words", "a,b", "which"),
+    ),
+)
+def measure(report, size, factor, exact, words):
+"""
+EPILOGUE = "\ncontract.run(BENCHMARK, measure)\n"
+
+
+@pytest.fixture
+def tiny(tmp_path, run):
+    """Runs a program whose `measure` has the given body."""
+
+    def tiny(body: str, *arguments: str, **env: str):
+        program = tmp_path / "tiny.py"
+        program.write_text(PREAMBLE + "    " + body.replace("\n", "\n    ") + EPILOGUE)
+        return run(program, *arguments, env={**os.environ, "PYTHONPATH": str(BENCHMARKS), **env})
+
+    return tiny
+
+
+GOOD = 'report.add("speed:fast", "cpu", [1.0, 2.0])'
+
+
+def test_stdout_has_only_the_document_even_when_everything_prints(tiny):
+    noise = 'print("py"); os.write(1, b"c\\n"); subprocess.run(["echo", "child"]); '
+    ran = tiny(noise + GOOD)
+    assert ran.exit_code == 0
+    assert ran.document["series"] == [
+        {"metric": "speed:fast", "device": "cpu", "samples": [1.0, 2.0]}
+    ]
+    assert sorted(ran.stderr.split()) == ["c", "child", "py"]
+
+
+@pytest.mark.parametrize("sample", ["float('nan')", "float('inf')", "0.0", "-1.0"])
+def test_a_sample_that_is_no_positive_finite_number_is_refused(tiny, sample):
+    ran = tiny(f'report.add("speed", "cpu", [1.0, {sample}])')
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert 'metric "speed" of cpu has the sample' in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ('report.add("mass", "cpu", [1.0])', 'metric "mass" is not declared'),
+        ('report.add("speed", "cpu", [])', "no samples"),
+        ('report.add("speed", "cpu", [1.0])\n' * 2, "reported twice"),
+        ("pass", "nothing was measured"),
+    ],
+)
+def test_a_document_that_could_not_be_compared_is_refused(tiny, body, complaint):
+    ran = tiny(body)
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert complaint in ran.stderr
+
+
+def test_not_applicable_is_a_document_with_the_reason_and_exit_3(tiny):
+    ran = tiny(GOOD + '\nraise contract.NotApplicable("no wheels here")')
+    assert ran.exit_code == 3
+    assert ran.document["series"] == []
+    assert ran.document["not_applicable"] == "no wheels here"
+
+
+def test_a_crash_leaves_its_traceback_and_no_document(tiny):
+    ran = tiny("1 / 0")
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert "ZeroDivisionError" in ran.stderr
+
+
+def test_parameters_are_complete_and_typed_in_the_document(tiny):
+    ran = tiny(GOOD, "--size=3", "--exact=true", "--words=c", "--factor=2")
+    assert ran.document["parameters"] == {"size": 3, "factor": 2.0, "exact": True, "words": "c"}
+
+
+def test_smoke_replaces_defaults_and_yields_to_what_is_asked(tiny):
+    assert tiny(GOOD, "--smoke").document["parameters"]["size"] == 1
+    assert tiny(GOOD, "--smoke", "--size=5").document["parameters"]["size"] == 5
+    assert tiny(GOOD).document["parameters"]["size"] == 100
+
+
+@pytest.mark.parametrize("argument", ["--exact=yes", "--size=1.5", "--factor=inf", "--siz=1", "x"])
+def test_what_cannot_be_read_is_refused_in_one_line(tiny, argument):
+    ran = tiny(GOOD, argument)
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_agreement_is_1_when_right_and_halves_with_the_first_wrong_answer():
+    assert contract.agreement(0) == [1.0]
+    assert contract.agreement(1) == [0.5]
+    assert 0 < contract.agreement(10**12)[0] < 1e-11
+
+
+def test_the_environment_names_this_machine():
+    facts = contract.environment()
+    assert facts["hostname"] == Path("/proc/sys/kernel/hostname").read_text().strip()
+    assert facts["cores"] == len(os.sched_getaffinity(0))
+    assert facts["cpu"] == "" or f": {facts['cpu']}\n" in Path("/proc/cpuinfo").read_text()
+
+
+def test_a_parameter_keeps_the_type_of_its_default():
+    parameter = contract.Parameter("share", 0.5, "", at_least=0)
+    assert parameter.parse("1") == 1.0
+    assert isinstance(parameter.parse("1"), float)
+    with pytest.raises(ValueError, match="at least 0"):
+        parameter.parse("-0.1")
+    with pytest.raises(ValueError, match="finite"):
+        parameter.parse(str(math.nan))

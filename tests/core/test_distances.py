@@ -1,0 +1,84 @@
+"""The distances of DESIGN section 5 against the plain definition and against closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from naive import distance as naive_distance
+from naive import distance_sums as naive_sums
+from naive import shortfall as naive_shortfall
+from strategies import arrays, fleets, samples, tails
+
+from anubis.core import ecdf, medoid
+from anubis.core.errors import CriteriaError
+
+
+@given(samples, samples, tails)
+def test_both_distances_are_what_the_definition_says(a, b, tail):
+    one, other = np.array(a), np.array(b)
+    assert ecdf.distance(one, other, tail) == pytest.approx(naive_distance(a, b, tail), abs=1e-12)
+    assert ecdf.shortfall(one, other, tail) == pytest.approx(naive_shortfall(a, b, tail), abs=1e-12)
+
+
+@given(st.floats(0.1, 10), st.floats(0.1, 10), tails)
+def test_for_single_values_the_distance_is_one_minus_smaller_over_larger(a, b, tail):
+    expected = 1 - min(a, b) / max(a, b)
+    assert ecdf.distance(np.array([a]), np.array([b]), tail) == pytest.approx(expected)
+
+
+@given(samples, samples, tails)
+def test_a_sample_that_is_nowhere_worse_has_no_shortfall(a, b, tail):
+    better = np.maximum.reduce([np.sort(np.resize(a, 20)), np.sort(np.resize(b, 20))])
+    assert ecdf.shortfall(better, np.sort(np.resize(b, 20)), tail) == pytest.approx(0, abs=1e-12)
+
+
+def test_a_twentieth_of_steps_that_are_100_times_slower_is_far_from_similar():
+    """The trap of reading the paper's "replace max with min" literally: it would give 0.95."""
+    normal = np.full(100, 10.0)  # milliseconds
+    sick = np.concatenate((np.full(95, 10.0), np.full(5, 1000.0)))
+    observed, reference = ecdf.goodness(sick, "lower"), ecdf.goodness(normal, "lower")
+    assert 1 - ecdf.shortfall(observed, reference, 0.0) < 0.05
+    assert 1 - ecdf.shortfall(observed, reference, 0.05) < 0.05
+
+
+def test_a_tail_lighter_than_epsilon_counts_in_proportion():
+    normal = np.full(1000, 100.0)
+    one_slow_step = np.concatenate(([1.0], np.full(999, 100.0)))
+    assert ecdf.shortfall(one_slow_step, normal, 0.0) == pytest.approx(0.99)
+    assert ecdf.shortfall(one_slow_step, normal, 0.05) == pytest.approx(0.99 * 0.001 / 0.05)
+
+
+@given(fleets, tails)
+def test_fast_sums_equal_the_double_loop(fleet, tail):
+    fast = medoid.distance_sums(medoid.Bundle(arrays(fleet)), tail)
+    np.testing.assert_allclose(fast, naive_sums(fleet, tail), atol=1e-9)
+
+
+@pytest.mark.parametrize("lengths", [(8,), (1,), (5, 7, 8), tuple(range(1, 90))])
+def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(lengths):
+    rng = np.random.default_rng(7)
+    fleet = [
+        np.sort(rng.choice([rng.normal(100, 2), rng.normal(60, 9)]) + rng.integers(0, 9, size=m))
+        for m in rng.choice(lengths, size=3 * medoid.PAIRWISE)
+    ]
+    for tail in (0.0, 0.05):
+        expected = [sum(ecdf.distance(a, b, tail) for b in fleet) for a in fleet]
+        np.testing.assert_allclose(
+            medoid.distance_sums(medoid.Bundle(fleet), tail), expected, rtol=1e-9, atol=1e-9
+        )
+
+
+@given(fleets, samples, tails, st.booleans())
+def test_distances_to_one_sample_equal_the_definition(fleet, reference, tail, worse):
+    fast = medoid.distances_to(medoid.Bundle(arrays(fleet)), np.array(reference), tail, worse=worse)
+    definition = naive_shortfall if worse else naive_distance
+    np.testing.assert_allclose(fast, [definition(a, reference, tail) for a in fleet], atol=1e-12)
+
+
+@pytest.mark.parametrize("bad", [[], [0.0], [-1.0, 2.0], [np.nan], [1.0, np.inf]])
+@pytest.mark.parametrize("direction", ["higher", "lower"])
+def test_samples_that_are_not_positive_numbers_are_refused(bad, direction):
+    with pytest.raises(CriteriaError):
+        ecdf.goodness(np.array(bad, dtype=float), direction)

@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anubis import hostlist
+from anubis.core.errors import HostlistError
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("node[001-003]", ["node001", "node002", "node003"]),
+        ("gpu-[1-2,7],login1", ["gpu-1", "gpu-2", "gpu-7", "login1"]),
+        ("r[1-2]n[01-02]", ["r1n01", "r1n02", "r2n01", "r2n02"]),
+        ("a, b\nc", ["a", "b", "c"]),
+        ("x[9-11].rack2", ["x9.rack2", "x10.rack2", "x11.rack2"]),
+        ("node[099-101]", ["node099", "node100", "node101"]),
+    ],
+)
+def test_lists_are_read_as_slurm_writes_them(text, names):
+    assert hostlist.expand(text) == names
+    assert hostlist.expand(hostlist.compress(names)) == names
+
+
+def test_the_short_form_is_the_one_scontrol_prints():
+    names = hostlist.expand("node[001-003],node005,login")
+    assert hostlist.compress(names) == "node[001-003,005],login"
+    assert hostlist.compress(["x9", "x10"]) == "x[9-10]"
+
+
+name = st.from_regex(r"[a-c]{1,2}[0-9]{0,3}[a-c]?", fullmatch=True)
+
+
+@given(st.lists(name, min_size=1, max_size=30, unique=True))
+def test_what_is_compressed_expands_to_the_same(names):
+    assert hostlist.expand(hostlist.compress(names)) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "names no node"),
+        (",", "names no node"),
+        ("a[1-3", "brackets"),
+        ("a1-3]", "brackets"),
+        ("a[]", "no number or range"),
+        ("a[3-1]", "runs backwards"),
+        ("a[1-x]", "no number or range"),
+        ("a[1-99999999]", "more than"),
+        ("a[1-2000]b[1-2000]", "more than"),
+        ("node1,node1", "twice"),
+        ("a;b", "no node name"),
+    ],
+)
+def test_what_cannot_be_read_is_named(text, words):
+    with pytest.raises(HostlistError, match=words):
+        hostlist.expand(text)
+
+
+def test_a_file_holds_one_list_per_line_with_comments(tmp_path: Path):
+    file = tmp_path / "nodes"
+    file.write_text("\ufeffnode[1-2]  # rack 1\n\n# login1\ngpu7\n")
+    assert hostlist.read(f"@{file}") == ["node1", "node2", "gpu7"]
+
+
+def test_a_file_that_is_absent_or_empty_is_an_error_that_names_it(tmp_path: Path):
+    with pytest.raises(HostlistError, match="nowhere"):
+        hostlist.read(f"@{tmp_path}/nowhere")
+    (tmp_path / "empty").write_text("# nothing\n")
+    with pytest.raises(HostlistError, match="names no node"):
+        hostlist.read(f"@{tmp_path}/empty")

@@ -1,0 +1,94 @@
+"""A test bed for a test: `scripts/testbed up` on entry, `down` on exit. It asserts nothing.
+
+Name and network are its own, so that beds of several test runs live side by side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / "scripts" / "testbed"
+_numbers = itertools.count()
+
+
+def why_not() -> str:
+    """Why there can be no test bed on this machine; "" when there can."""
+    if os.geteuid() != 0:
+        return "the test bed needs root"
+    missing = [tool for tool in ("ip", "tc", "nsenter", "unshare") if shutil.which(tool) is None]
+    if missing:
+        return f"the test bed needs {', '.join(missing)}: apt-get install iproute2 util-linux"
+    tried = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True)
+    return f"the test bed needs namespaces: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+class Bed:
+    """`with Bed(3, "--slow-cpu", "node2:0.5") as bed: bed.run("driver", ["anubis", ...])`"""
+
+    def __init__(self, nodes: int, *options: str) -> None:
+        number = next(_numbers)
+        self.nodes = tuple(f"node{index}" for index in range(1, nodes + 1))
+        self.name = f"t{os.getpid()}-{number}"
+        self.subnet = f"10.{232 + number % 16}.{os.getpid() % 256}.0/24"
+        self._options = options
+
+    def __enter__(self) -> Bed:
+        self.up()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.verb("down")
+
+    def command(self, verb: str, *arguments: str, argv: Sequence[str] = ()) -> list[str]:
+        command = [sys.executable, str(SCRIPT), verb, *arguments, "--name", self.name]
+        return [*command, "--", *argv] if argv else command
+
+    def verb(
+        self,
+        verb: str,
+        *arguments: str,
+        argv: Sequence[str] = (),
+        timeout: float = 120,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Any verb of the script. An exit code other than 0 fails the test with what it said."""
+        command = self.command(verb, *arguments, argv=argv)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        if check and done.returncode != 0:
+            said = f"{done.stdout}\n{done.stderr}"
+            raise AssertionError(f"{' '.join(command)} exited with {done.returncode}:\n{said}")
+        return done
+
+    def up(self, *, check: bool = True) -> subprocess.CompletedProcess[str]:
+        arguments = (str(len(self.nodes)), "--subnet", self.subnet, *self._options)
+        return self.verb("up", *arguments, check=check)
+
+    def run(
+        self, host: str, argv: Sequence[str], *, timeout: float = 120, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in a host, or in "driver", and wait for it."""
+        where = ("driver",) if host == "driver" else ("exec", host)
+        return self.verb(*where, argv=argv, timeout=timeout, check=check)
+
+    def start(self, host: str, argv: Sequence[str]) -> subprocess.Popen[str]:
+        """The same without waiting. `down` ends it, but who starts it had better do so first."""
+        where = ("driver",) if host == "driver" else ("exec", host)
+        return subprocess.Popen(
+            self.command(*where, argv=argv),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )

@@ -1,0 +1,6 @@
+"""Never answers, as a program does whose driver hangs."""
+
+import signal
+
+while True:
+    signal.pause()

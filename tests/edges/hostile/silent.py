@@ -1,0 +1,1 @@
+"""Exits with 0 and says nothing."""

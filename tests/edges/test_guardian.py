@@ -1,0 +1,166 @@
+"""The guardian by itself: one order in, one outcome out, and nothing of its program left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anubis.executors import guardian
+
+SOURCE = Path(guardian.__file__).read_text()
+
+
+def start(*argv: str, source: str = SOURCE, **order: object) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", source],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
+    assert process.stdin
+    line = {"argv": argv, "cwd": "/", "timeout_s": 30, **order}
+    process.stdin.write(json.dumps(line).encode() + b"\n")
+    return process
+
+
+def outcome_of(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert process.stdin
+    assert process.stdout
+    outcome: dict[str, Any] = json.loads(process.stdout.read())
+    process.stdin.close()
+    process.stdout.close()
+    assert process.wait() == 0
+    return outcome
+
+
+def python(code: str) -> tuple[str, ...]:
+    return sys.executable, "-I", "-S", "-c", code
+
+
+def alive(pid: int) -> bool:
+    try:
+        return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+
+
+def eventually(fact: Callable[[], object], patience_s: float = 20) -> bool:
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if fact():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def pid_in(file: Path) -> int:
+    assert eventually(lambda: file.exists() and file.read_text().endswith("\n"))
+    return int(file.read_text())
+
+
+def test_it_tells_how_the_program_ended_and_what_it_said() -> None:
+    outcome = outcome_of(
+        start("sh", "-c", 'echo "$GREETING"; echo alas >&2; exit 5', env={"GREETING": "hello"})
+    )
+    assert (outcome["exit"], outcome["signal"]) == (5, None)
+    assert (outcome["stdout"], outcome["stderr"]) == ("hello\n", "alas\n")
+    assert not any(outcome[how] for how in ("timed_out", "flooded", "killed", "left_behind"))
+    assert outcome["started_at"] == pytest.approx(time.time(), abs=60)
+
+
+def test_what_it_says_last_is_kept_to_the_last_byte() -> None:
+    outcome = outcome_of(start(*python("import os; os.write(1, b'x' * 60000); os._exit(0)")))
+    assert outcome["stdout"] == "x" * 60000
+
+
+def test_a_long_stderr_keeps_its_head_and_its_tail() -> None:
+    code = "import sys; sys.stderr.write('first' + '.' * 1000000 + 'last')"
+    stderr = outcome_of(start(*python(code), stderr_limit=100))["stderr"]
+    assert stderr.startswith("first")
+    assert stderr.endswith("last")
+    assert "[999909 bytes left out]" in stderr
+
+
+def test_exactly_the_limit_is_no_flood_and_one_byte_more_is() -> None:
+    for size, flooded in ((100, False), (101, True)):
+        outcome = outcome_of(start(*python(f"print('x' * {size}, end='')"), stdout_limit=100))
+        assert outcome["flooded"] is flooded
+
+
+def test_a_program_may_tidy_up_after_its_deadline() -> None:
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit('tidied'))\n"
+        "print('ready', file=sys.stderr, flush=True); time.sleep(600)\n"
+    )
+    outcome = outcome_of(start(*python(code), timeout_s=1, grace_s=20))
+    assert outcome["timed_out"]
+    assert outcome["stderr"] == "ready\ntidied\n"
+
+
+def test_the_end_of_its_stdin_ends_everything(tmp_path: Path) -> None:
+    process = start("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 600")
+    pid = pid_in(tmp_path / "pid")
+    assert process.stdin
+    process.stdin.close()
+    outcome = outcome_of(process)
+    assert outcome["killed"]
+    assert outcome["left_behind"] == 1
+    assert not alive(pid)
+
+
+def test_it_outlives_the_kill_of_its_front_and_still_ends_the_program(tmp_path: Path) -> None:
+    process = start("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 600")
+    pid = pid_in(tmp_path / "pid")
+    process.send_signal(signal.SIGKILL)  # as Ray does to the children of its workers
+    process.wait()
+    assert alive(pid)
+    assert process.stdin
+    assert process.stdout
+    process.stdin.close()
+    with process.stdout:
+        assert json.loads(process.stdout.read())["killed"]
+    assert not alive(pid)
+
+
+def test_the_program_does_not_outlive_a_killed_guardian(tmp_path: Path) -> None:
+    process = start("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 600")
+    pid = pid_in(tmp_path / "pid")
+    parent = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    os.kill(parent, signal.SIGKILL)
+    assert eventually(lambda: not alive(pid))
+    assert process.stdin
+    assert process.stdout
+    with process.stdin, process.stdout:
+        assert process.stdout.read() == b""  # silence is how a guardian's death is told
+    process.wait()
+
+
+def test_what_cannot_be_killed_is_reported_and_not_waited_for(tmp_path: Path) -> None:
+    powerless = SOURCE.replace("signal_all(signal.SIGKILL)", "pass").replace(
+        "KILL_PATIENCE_S = 5.0", "KILL_PATIENCE_S = 0.1"
+    )
+    stubborn = f"trap '' TERM; echo $$ > {tmp_path}/pid; sleep 600"
+    process = start("sh", "-c", stubborn, source=powerless, timeout_s=1, grace_s=0.1)
+    pid = pid_in(tmp_path / "pid")
+    outcome = outcome_of(process)
+    assert outcome["timed_out"]
+    assert pid in outcome["unkillable"]
+    for stuck in outcome["unkillable"]:
+        with suppress(ProcessLookupError):
+            os.kill(stuck, signal.SIGKILL)
+
+
+def test_a_program_that_is_not_there_is_said_to_be_so() -> None:
+    outcome = outcome_of(start("/no/such/program"))
+    assert "/no/such/program" in outcome["could_not_start"]

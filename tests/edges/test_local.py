@@ -1,0 +1,270 @@
+"""Hostile programs through the local executor: a clear reason each time, nothing left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from anubis.catalog import parse_result
+from anubis.core.campaign import Event, Failed, Kill, Launch, Measured, Started, Tick, TimedOut
+from anubis.core.records import BenchmarkSpec, MetricSpec, Node, Step, Workload
+from anubis.executors.local import LocalExecutor, this_machine
+from anubis.executors.programs import Program
+
+HOSTILE = Path(__file__).parent / "hostile"
+MARK = "ANUBIS_TEST_MARK"
+NODE = Node(name="here", sku="any")
+
+
+def spec_of(name: str, **changes: object) -> BenchmarkSpec:
+    declared = {
+        "version": "1",
+        "summary": "",
+        "stresses": "",
+        "reveals": "",
+        "level": "micro",
+        "scope": "node",
+        "duration_s": 1.0,
+        "metrics": (MetricSpec(name="speed", unit="m/s", direction="higher"),),
+    }
+    return BenchmarkSpec(name=name, **{**declared, **changes})  # type: ignore[arg-type]
+
+
+def program(file: Path, **changes: object) -> Program:
+    return Program(file=file, spec=spec_of(file.stem, **changes))
+
+
+def step_of(name: str, timeout_s: float = 30, **arguments: int | str | bool) -> Step:
+    return Step(
+        id=f"{name}-1",
+        workload=Workload.of(name, "1", arguments),
+        participants=("here",),
+        phase=0,
+        repeat=0,
+        timeout_s=timeout_s,
+        exclusive=True,
+    )
+
+
+def bearers(mark: str) -> list[int]:
+    """Every process that was started with the mark in its environment."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            marked = f"{MARK}={mark}".encode() in environ.read_bytes().split(b"\0")
+            zombie = b") Z " in environ.with_name("stat").read_bytes()
+        except OSError:
+            continue
+        if marked and not zombie:
+            found.append(int(environ.parent.name))
+    return found
+
+
+def eventually(fact: Callable[[], object], patience_s: float = 20) -> bool:
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if fact():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def driver_environment() -> dict[str, str]:
+    """For a driver in a process of its own, which takes its tools from this file."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HOSTILE.parent), *sys.path])}
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """What every process of this test carries; after the test nobody may carry it any more."""
+    monkeypatch.setenv(MARK, str(tmp_path))
+    yield str(tmp_path)
+    assert eventually(lambda: not bearers(str(tmp_path)))
+
+
+def executor_of(*programs: Program) -> LocalExecutor:
+    return LocalExecutor(NODE, {(p.spec.name, p.spec.version): p for p in programs}, parse_result)
+
+
+def outcome_of(executor: LocalExecutor, step: Step) -> Event:
+    """The event that ends the step, when nobody interferes."""
+    executor.launch(Launch(step=step, attempt=1))
+    deadline = executor.now() + 60
+    while executor.now() < deadline:
+        for event in executor.wait(deadline):
+            if not isinstance(event, Started | Tick):
+                return event
+    raise AssertionError("the step never ended")
+
+
+def run(file: str, timeout_s: float = 30) -> Event:
+    hostile = program(HOSTILE / file)
+    return outcome_of(executor_of(hostile), step_of(hostile.spec.name, timeout_s))
+
+
+def test_a_program_that_behaves_is_measured_with_its_arguments(mark: str) -> None:
+    answers = program(HOSTILE / "answers.sh")
+    event = outcome_of(executor_of(answers), step_of("answers", size=4, deep=True, kind="a b"))
+    assert isinstance(event, Measured)
+    assert list(event.result.series[0].samples) == [1.0, 2.0]
+    assert event.result.environment == {"arguments": "--deep=true --kind=a b --size=4"}
+
+
+def test_a_program_that_hangs_is_timed_out(mark: str) -> None:
+    event = run("hangs.py", timeout_s=1)
+    assert isinstance(event, TimedOut)
+    assert event.reason == "no answer within 1 s; killed"
+
+
+FLOOD = """
+import resource
+from test_local import *
+def largest():
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, -1))
+before = largest()
+event = run("floods.py")
+print(json.dumps([event.reason, event.infrastructure, largest() - before]))
+"""
+
+
+def test_a_flood_is_stopped_and_costs_little_memory(mark: str) -> None:
+    driver = subprocess.run(
+        [sys.executable, "-c", FLOOD], env=driver_environment(), capture_output=True, check=True
+    )
+    reason, infrastructure, grown_kib = json.loads(driver.stdout)
+    assert reason == ("floods wrote over 16 MiB to stdout (one JSON document expected); killed")
+    assert not infrastructure
+    assert grown_kib < 64 << 10  # of driver, guardian and program; the flood is 1 GiB
+
+
+def test_half_a_document_is_refused(mark: str) -> None:
+    event = run("half.py")
+    assert isinstance(event, Failed)
+    assert event.reason.startswith("half: not one JSON document")
+    assert not event.infrastructure
+
+
+def test_nan_is_refused(mark: str) -> None:
+    event = run("nan.py")
+    assert isinstance(event, Failed)
+    assert event.reason == "nan: NaN is not JSON: expected finite numbers only"
+
+
+def test_a_daemon_that_outlives_its_program_is_ended_and_noted(mark: str) -> None:
+    event = run("outlived.py")
+    assert isinstance(event, Measured)
+    assert event.result.environment == {"processes_left_behind": 1}
+
+
+def test_a_program_that_ignores_sigterm_is_killed_with_all_of_its_children(mark: str) -> None:
+    event = run("stubborn.py", timeout_s=1)
+    assert isinstance(event, TimedOut)
+    assert event.reason == "no answer within 1 s; killed with 2 more processes"
+
+
+def test_a_crash_is_reported_with_its_signal_and_last_words(mark: str) -> None:
+    event = run("crashes.py")
+    assert isinstance(event, Failed)
+    assert event.reason == (
+        'crashes was killed by SIGSEGV; last words on stderr: "about to read address 0"'
+    )
+    assert not event.infrastructure
+
+
+def test_success_without_a_document_is_a_failure(mark: str) -> None:
+    event = run("silent.py")
+    assert isinstance(event, Failed)
+    assert event.reason == (
+        "silent exited with 0 but wrote nothing to stdout (one JSON document expected)"
+    )
+
+
+def test_a_program_that_does_not_apply_here_is_measured_as_such(mark: str) -> None:
+    event = run("declines.py")
+    assert isinstance(event, Measured)
+    assert event.result.not_applicable == "no GPU here"
+
+
+def test_a_file_that_cannot_be_executed_is_trouble_with_the_infrastructure(
+    mark: str, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.sh"
+    text.write_text("echo not executable\n")
+    event = outcome_of(executor_of(program(text)), step_of("text"))
+    assert isinstance(event, Failed)
+    assert "text could not be run" in event.reason
+    assert event.infrastructure
+
+
+def test_the_campaign_can_go_on_while_a_hostile_program_runs(mark: str) -> None:
+    hangs, answers = program(HOSTILE / "hangs.py"), program(HOSTILE / "answers.sh")
+    executor = executor_of(hangs, answers)
+    executor.launch(Launch(step=step_of("hangs"), attempt=1))
+    event = outcome_of(executor, step_of("answers"))
+    assert isinstance(event, Measured)
+    executor.close()
+    assert not bearers(mark)
+
+
+def test_a_killed_step_ends_at_once_with_all_of_its_processes(mark: str) -> None:
+    executor = executor_of(program(HOSTILE / "stubborn.py"))
+    executor.launch(Launch(step=step_of("stubborn"), attempt=1))
+    assert eventually(lambda: len(bearers(mark)) == 5)  # front, guardian, program, 2 children
+    executor.kill(Kill(step_id="stubborn-1", attempt=1, reason="not wanted"))
+    events = [executor.wait(executor.now() + 30) for _ in range(2)]
+    assert [type(event) for batch in events for event in batch] == [Started, Failed]
+    assert not bearers(mark)
+
+
+def test_waiting_without_news_ends_in_a_tick() -> None:
+    executor = executor_of()
+    (event,) = executor.wait(executor.now() + 0.01)
+    assert isinstance(event, Tick)
+    executor.close()
+    executor.close()
+
+
+DRIVER = """
+import sys
+from test_local import *
+executor = executor_of(program(HOSTILE / "stubborn.py"))
+executor.launch(Launch(step=step_of("stubborn", timeout_s=600), attempt=1))
+executor.wait(executor.now() + 600)
+executor.wait(executor.now() + 600)
+"""
+
+
+def test_a_killed_driver_leaves_nothing_running(mark: str) -> None:
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER], env=driver_environment())
+    assert eventually(lambda: len(bearers(mark)) == 6)  # the driver too
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert eventually(lambda: not bearers(mark))
+
+
+def test_a_group_on_one_machine_is_two_processes_that_meet(mark: str, tmp_path: Path) -> None:
+    meets = tmp_path / "meets.py"
+    meets.write_text(
+        "import json, os, sys\n"
+        "rank = os.environ['RANK']\n"
+        "facts = {n: os.environ[n] for n in ('WORLD_SIZE', 'GLOO_SOCKET_IFNAME')}\n"
+        "series = [{'metric': 'speed', 'device': 'cpu', 'samples': [1.0]}]\n"
+        "document = {'schema': 'anubis.result/1', 'benchmark': 'meets', 'version': '1'}\n"
+        "document |= {'series': series, 'environment': facts, 'not_applicable': None}\n"
+        "rank == '0' and print(json.dumps(document))\n"
+    )
+    group = program(meets, scope="group", launcher="torchrun")
+    executor = executor_of(group)
+    event = outcome_of(executor, step_of("meets"))
+    assert isinstance(event, Measured), event
+    gpus = this_machine().sku.endswith("x") and int(this_machine().sku.rsplit("-", 1)[1][:-1])
+    world = str(gpus or 2)
+    assert event.result.environment == {"WORLD_SIZE": world, "GLOO_SOCKET_IFNAME": "lo"}

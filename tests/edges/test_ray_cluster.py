@@ -1,0 +1,353 @@
+"""Steps on a real Ray of several nodes on this machine; nodes die and fall silent for good."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anubis.core.campaign import Event, Failed, Kill, Launch, Measured, NodeLost, Started, Tick
+from anubis.core.errors import ExecutorError
+from anubis.core.records import BenchmarkSpec, MetricSpec, Result, Series, Step, Workload
+from anubis.executors import agent, guardian, machine
+from anubis.executors.programs import Program
+from anubis.executors.ray_cluster import HEALTH_CHECKS, RayExecutor, agents_of
+
+MARK = "a-program-of-the-ray-tests"  # in the argv of every program here
+
+ANSWERS = """#!/bin/sh
+echo '{"environment": {"home": "'$PWD'", "arguments": "'$*'"},
+"series": [{"metric": "speed", "device": "cpu", "samples": [1, 2]}]}'
+"""
+SLEEPS = """#!/bin/sh
+(setsid sh -c "sleep 600; :" "$1" &)
+sleep 600
+"""
+MEETS = """
+import json, os
+facts = {name: os.environ.get(name) for name in ("WORLD_SIZE", "RANK", "GLOO_SOCKET_IFNAME")}
+if facts["RANK"] == "0":
+    series = [{"metric": "speed", "device": "cpu", "samples": [1.0]}]
+    print(json.dumps({"environment": facts, "series": series}))
+"""
+ONE_FAILS = """
+import os, sys, time
+if os.environ["RANK"] == "1":
+    sys.exit("the cable is loose")
+time.sleep(600)
+"""
+PROGRAMS = {
+    "answers.sh": ANSWERS,
+    "sleeps.sh": SLEEPS,
+    "meets.py": MEETS,
+    "one_fails.py": ONE_FAILS,
+}
+
+
+def parse(text: str, spec: BenchmarkSpec) -> Result:
+    document = json.loads(text)
+    series = tuple(
+        Series(metric=each["metric"], device=each["device"], samples=np.array(each["samples"]))
+        for each in document["series"]
+    )
+    return Result(series=series, environment=document["environment"])
+
+
+def programs_in(folder: Path) -> dict[tuple[str, str], Program]:
+    programs = {}
+    for name, text in PROGRAMS.items():
+        file = folder / name
+        file.write_text(text)
+        file.chmod(0o755)
+        spec = BenchmarkSpec(
+            name=file.stem,
+            version="1",
+            summary="",
+            stresses="",
+            reveals="",
+            level="micro",
+            scope="node" if file.suffix == ".sh" else "group",
+            launcher="plain" if file.suffix == ".sh" else "torchrun",
+            duration_s=1.0,
+            metrics=(MetricSpec(name="speed", unit="m/s", direction="higher"),),
+        )
+        programs[spec.name, spec.version] = Program(file=file, spec=spec)
+    return programs
+
+
+def step_of(name: str, *participants: str, timeout_s: float = 100) -> Step:
+    return Step(
+        id=f"{name} {'+'.join(participants)}",
+        workload=Workload.of(name, "1", {"mark": MARK}),
+        participants=participants,
+        phase=0,
+        repeat=0,
+        timeout_s=timeout_s,
+        exclusive=True,
+    )
+
+
+def news(executor: RayExecutor, count: int = 1) -> list[Event]:
+    """The next events beside Started and Tick."""
+    events: list[Event] = []
+    deadline = time.monotonic() + 60
+    while len(events) < count and time.monotonic() < deadline:
+        for event in executor.wait(executor.now() + 1):
+            if not isinstance(event, Started | Tick):
+                events.append(event)
+    assert len(events) == count, events
+    return events
+
+
+def running_programs() -> list[str]:
+    """The programs of these tests and their daemons, by their command lines."""
+    lines = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = cmdline.read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if MARK in line and "pytest" not in line:
+            lines.append(line)
+    return lines
+
+
+def eventually(fact: Callable[[], object], patience_s: float = 20) -> bool:
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if fact():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+class Cluster:
+    """A head and three more Ray nodes; the tests that end a node each take one of their own."""
+
+    def __init__(self) -> None:
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        from ray.cluster_utils import Cluster as RayCluster
+
+        head = {"_system_config": HEALTH_CHECKS, "include_dashboard": False}
+        self.ray = RayCluster(initialize_head=True, head_node_args=head)
+        self.nodes = [self.ray.head_node] + [self.ray.add_node(num_cpus=1) for _ in range(3)]
+        self.address: str = self.ray.address
+
+    def name(self, index: int) -> str:
+        import ray
+
+        ports = {record["NodeID"]: record["NodeManagerPort"] for record in ray.nodes()}
+        node = self.nodes[index]
+        return f"{node.node_ip_address}:{ports[node.node_id]}"
+
+    def raylet(self, index: int) -> int:
+        (process,) = self.nodes[index].all_processes["raylet"]
+        pid: int = process.process.pid
+        return pid
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    cluster.ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def executor(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayExecutor]:
+    """One for all of these tests: a process can join one cluster at a time."""
+    folder = tmp_path_factory.mktemp("programs")
+    executor = RayExecutor(cluster.address, programs_in(folder), parse)
+    yield executor
+    executor.launch(Launch(step=step_of("sleeps", cluster.name(0)), attempt=99))
+    assert eventually(running_programs)
+    executor.close()
+    executor.close()
+    assert eventually(lambda: not running_programs()), running_programs()
+
+
+@pytest.mark.ray
+def test_every_node_runs_the_program_that_travelled_there(
+    executor: RayExecutor, cluster: Cluster
+) -> None:
+    names = [cluster.name(index) for index in (0, 1)]
+    assert set(names) < {node.name for node in executor.nodes()}
+    for name in names:
+        executor.launch(Launch(step=step_of("answers", name), attempt=1))
+    for event in news(executor, 2):
+        assert isinstance(event, Measured), event
+        assert event.result.environment["arguments"] == f"--mark={MARK}"
+        assert "working_dir_files" in str(event.result.environment["home"])
+        assert list(event.result.series[0].samples) == [1, 2]
+
+
+@pytest.mark.ray
+def test_a_group_meets_and_its_first_participant_writes(
+    executor: RayExecutor, cluster: Cluster
+) -> None:
+    names = [cluster.name(index) for index in (1, 0)]
+    executor.launch(Launch(step=step_of("meets", *names), attempt=1))
+    (event,) = news(executor)
+    assert isinstance(event, Measured), event
+    facts = event.result.environment
+    assert facts["WORLD_SIZE"] == "2"
+    assert facts["GLOO_SOCKET_IFNAME"]
+
+
+@pytest.mark.ray
+def test_a_group_of_one_cpu_node_is_two_processes(executor: RayExecutor, cluster: Cluster) -> None:
+    executor.launch(Launch(step=step_of("meets", cluster.name(1)), attempt=1))
+    (event,) = news(executor)
+    assert isinstance(event, Measured), event
+    assert event.result.environment["WORLD_SIZE"] == "2"
+
+
+@pytest.mark.ray
+def test_the_participant_at_fault_is_named_and_the_others_are_ended(
+    executor: RayExecutor, cluster: Cluster
+) -> None:
+    names = [cluster.name(index) for index in (0, 1)]
+    executor.launch(Launch(step=step_of("one_fails", *names), attempt=1))
+    (event,) = news(executor)
+    assert isinstance(event, Failed), event
+    assert event.reason == (
+        f'on {names[1]}: one_fails exited with 1; last words on stderr: "the cable is loose"'
+    )
+    assert not event.infrastructure
+    assert not running_programs()
+
+
+@pytest.mark.ray
+def test_a_killed_step_ends_and_its_node_goes_on(executor: RayExecutor, cluster: Cluster) -> None:
+    name = cluster.name(1)
+    sleeps = step_of("sleeps", name)
+    executor.launch(Launch(step=sleeps, attempt=1))
+    assert eventually(lambda: len(running_programs()) == 2)
+    executor.kill(Kill(step_id=sleeps.id, attempt=1, reason="not wanted"))
+    executor.launch(Launch(step=step_of("answers", name), attempt=2))
+    ended, answered = news(executor, 2)
+    assert isinstance(ended, Failed)
+    assert ended.reason.startswith("sleeps was ended early; killed")
+    assert isinstance(answered, Measured)
+    assert not running_programs()
+
+
+@pytest.mark.ray
+def test_a_node_that_dies_is_lost_and_the_others_are_not(
+    executor: RayExecutor, cluster: Cluster
+) -> None:
+    doomed, partner = cluster.name(2), cluster.name(1)
+    executor.launch(Launch(step=step_of("one_fails", partner, doomed), attempt=7))
+    executor.kill(Kill(step_id="no such step", attempt=1, reason="must not disturb"))
+    executor.launch(Launch(step=step_of("sleeps", doomed), attempt=1))
+    assert eventually(running_programs)
+    os.kill(cluster.raylet(2), signal.SIGKILL)
+    (lost,) = news(executor)
+    assert isinstance(lost, NodeLost), lost
+    assert lost.node == doomed
+    executor.launch(Launch(step=step_of("answers", partner), attempt=3))
+    executor.launch(Launch(step=step_of("answers", doomed), attempt=3))
+    again, answered = news(executor, 2)
+    assert isinstance(again, NodeLost)
+    assert isinstance(answered, Measured)
+    assert eventually(lambda: not running_programs()), running_programs()
+
+
+@pytest.mark.ray
+def test_a_node_that_falls_silent_is_lost(executor: RayExecutor, cluster: Cluster) -> None:
+    silent = cluster.name(3)
+    executor.launch(Launch(step=step_of("sleeps", silent), attempt=1))
+    assert eventually(running_programs)
+    raylet = cluster.raylet(3)
+    frozen = [raylet, *children(raylet)]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        (lost,) = news(executor)
+        assert isinstance(lost, NodeLost), lost
+        assert lost.node == silent
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+    assert eventually(lambda: not running_programs()), running_programs()
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+# --- without a Ray -------------------------------------------------------------------------
+
+
+def test_an_address_where_nobody_answers_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ExecutorError, match=r'no ray cluster answers at "127\.0\.0\.1:1"'):
+        RayExecutor("127.0.0.1:1", programs_in(tmp_path), parse)
+
+
+def record(host: str, address: str, port: int = 1, *, alive: bool = True) -> dict[str, Any]:
+    return {
+        "NodeID": f"{address}:{port}",
+        "Alive": alive,
+        "NodeManagerHostname": host,
+        "NodeManagerAddress": address,
+        "NodeManagerPort": port,
+    }
+
+
+def test_nodes_are_called_by_host_then_address_then_port() -> None:
+    records = [
+        record("n10", "10.0.0.10"),
+        record("n2", "10.0.0.2"),
+        record("twin", "10.0.0.4"),
+        record("twin", "10.0.0.3"),
+        record("local", "10.0.0.5", 7),
+        record("local", "10.0.0.5", 8),
+    ]
+    names = [agent.name for agent in agents_of(records, ())]
+    assert names == ["10.0.0.3", "10.0.0.4", "10.0.0.5:7", "10.0.0.5:8", "n2", "n10"]
+
+
+def test_the_seat_of_the_operator_is_measured_only_when_it_is_asked_for() -> None:
+    seat = {**record("login", "10.0.0.9"), "Resources": {"anubis_driver": 1.0}}
+    records = [record("n1", "10.0.0.1"), seat]
+    assert [agent.name for agent in agents_of(records, ())] == ["n1"]
+    assert [agent.name for agent in agents_of(records, ("login",))] == ["login"]
+
+
+def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() -> None:
+    records = [record("n1", "10.0.0.1"), record("n2", "10.0.0.2", alive=False)]
+    alive, dead = agents_of(records, ("n1", "n2"))
+    assert (alive.lost, dead.lost) == ("", "the ray cluster lists it as dead")
+    with pytest.raises(ExecutorError, match='"n3" is not in the ray cluster; known: n1'):
+        agents_of(records, ("n3",))
+
+
+def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:
+    for module in (agent, guardian, machine):
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+            match node:
+                case ast.Import(names=names):
+                    imported = {alias.name for alias in names}
+                case ast.ImportFrom(module=str(name)):
+                    imported = {name}
+                case _:
+                    continue
+            tops = {name.partition(".")[0] for name in imported - {machine.__name__}}
+            assert tops <= sys.stdlib_module_names, module.__name__
+
+
+def test_the_module_is_light_until_it_is_used() -> None:
+    code = "import sys, anubis.executors.ray_cluster; print('ray' in sys.modules)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True)
+    assert said.stdout == b"False\n"

@@ -1,0 +1,521 @@
+"""Reports say what the assessment says: to programs, on a terminal, and in a page of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from anubis.core.judgement import assess, learn_criteria, units
+from anubis.core.records import (
+    Assessment,
+    BenchmarkSpec,
+    Campaign,
+    CriteriaSet,
+    Criterion,
+    CriterionKey,
+    Ended,
+    Execution,
+    Judgement,
+    MetricSpec,
+    Node,
+    NodeVerdict,
+    Phase,
+    Plan,
+    Policy,
+    Provenance,
+    Result,
+    Series,
+    Step,
+    Verdict,
+    Workload,
+)
+from anubis.report import html, jsonl, terminal
+from anubis.report.circumstances import facts, omissions
+from anubis.report.figures import thinned
+from anubis.report.metrics import metric_rows
+from anubis.report.view import CampaignView
+
+SKU = "h100-sxm-8x-ndr"
+START = 1_795_000_000.0
+GEMM = Workload.of("gemm", "1", {"size": 8192})
+TRAIN = Workload.of("train_transformer", "2", {"steps": 200})
+METRICS = (
+    (GEMM, MetricSpec(name="tflops", unit="TFLOP/s", direction="higher"), "tflops:bf16", 640.0),
+    (TRAIN, MetricSpec(name="step_s", unit="s", direction="lower"), "step_s", 0.21),
+)
+
+
+def fleet_view(
+    names: list[str], *, defective: set[str], lost: set[str] = frozenset(), samples: int = 60
+) -> CampaignView:
+    """A fleet in which the defective are 20 % slow at gemm and the lost left nothing at all."""
+    random = np.random.default_rng(7)
+    executions, verdicts, nodes, references = [], [], [], {}
+    for workload, _, metric, normal in METRICS:
+        references[metric] = np.sort(normal * random.normal(1, 0.006, 400))
+        for name in names:
+            executions.append(
+                _execution(workload, metric, normal, name, random, samples, defective, lost)
+            )
+            verdicts.append(_verdict(workload, metric, name, defective, lost))
+    for name in names:
+        worst = min((v for v in verdicts if v.participants == (name,)), key=_badness)
+        nodes.append(
+            NodeVerdict(node=name, judgement=worst.judgement, code=worst.code, reason=worst.reason)
+        )
+    specs = tuple(_spec(workload, metric) for workload, metric, _, _ in METRICS)
+    plan = Plan(
+        suite="quick",
+        nodes=tuple(Node(name=name, sku=SKU) for name in names),
+        phases=(Phase(name="single-node micro", entries=()),),
+        specs=specs,
+    )
+    criteria = tuple(
+        Criterion(
+            key=CriterionKey(sku=SKU, workload=workload, metric=metric, device_kind="cuda"),
+            unit=declared.unit,
+            direction=declared.direction,
+            reference=references[metric],
+            alpha=0.95,
+            tail=0.05,
+            units=len(names),
+            healthy=len(names) - len(defective | lost),
+            nodes=len(names),
+            repeatability=0.9912 if metric != "step_s" else 0.9996,
+        )
+        for workload, declared, metric, _ in METRICS
+    )
+    provenance = Provenance(
+        suite="quick", anubis="0.1.0", digest="3f9c1a77d2", created_at="2026-11-18T09:30:00Z"
+    )
+    return CampaignView(
+        campaign=Campaign(
+            id="c-20261118-0930",
+            verb="accept",
+            plan=plan,
+            policy=Policy(),
+            executor="simulated",
+            created_at=START,
+            finished_at=START + 754,
+        ),
+        executions=tuple(executions),
+        assessment=Assessment(verdicts=tuple(sorted(verdicts, key=_badness)), nodes=tuple(nodes)),
+        criteria=(CriteriaSet(sku=SKU, criteria=criteria, provenance=provenance),),
+    )
+
+
+def _badness(verdict):
+    return [Judgement.DEFECTIVE, Judgement.UNKNOWN, Judgement.HEALTHY].index(verdict.judgement)
+
+
+def _spec(workload, metric):
+    return BenchmarkSpec(
+        name=workload.benchmark,
+        version=workload.version,
+        summary="",
+        stresses="",
+        reveals="",
+        level="micro",
+        scope="node",
+        duration_s=5,
+        metrics=(metric,),
+    )
+
+
+def _execution(workload, metric, normal, name, random, samples, defective, lost):
+    step = Step(
+        id=f"{workload}/{name}",
+        workload=workload,
+        participants=(name,),
+        phase=0,
+        repeat=0,
+        timeout_s=60,
+        exclusive=True,
+    )
+    if name in lost:
+        return Execution(
+            step=step, attempt=1, ended=Ended.LOST, final=True, lost=(name,), reason="node is gone"
+        )
+    slow = 0.8 if name in defective and workload is GEMM else 1.0
+    measured = normal * slow * random.normal(1, 0.003) * random.normal(1, 0.004, samples)
+    return Execution(
+        step=step,
+        attempt=1,
+        ended=Ended.MEASURED,
+        final=True,
+        started_at=START,
+        duration_s=5.0,
+        result=Result(
+            series=(Series(metric=metric, device="cuda:0", samples=measured),),
+            environment={
+                "hostname": name,
+                "torch": "2.13.0",
+                "driver": "570.86" if name in defective else "570.124",
+                "gpu": {"name": "NVIDIA H100 80GB HBM3", "count": 8},
+            },
+        ),
+    )
+
+
+def _verdict(workload, metric, name, defective, lost):
+    about = {
+        "participants": (name,),
+        "benchmark": workload.benchmark,
+        "parameters": workload.parameters,
+    }
+    if name in lost:
+        return Verdict(
+            **about,
+            judgement=Judgement.UNKNOWN,
+            code="NODE-LOST",
+            reason=f"lost while {workload} ran: no answer for 12 s",
+        )
+    about |= {"metric": metric, "device": "cuda:0", "alpha": 0.95}
+    if name in defective and workload is GEMM:
+        return Verdict(
+            **about,
+            judgement=Judgement.DEFECTIVE,
+            code="GEMM.TFLOPS.BF16",
+            similarity=0.801,
+            reason=f"{workload} {metric} on cuda:0: similarity 0.801 is not above alpha 0.950",
+        )
+    return Verdict(
+        **about,
+        judgement=Judgement.HEALTHY,
+        code="OK",
+        similarity=0.9918,
+        reason="every metric meets its criterion",
+    )
+
+
+def small_view() -> CampaignView:
+    return fleet_view(["n01", "n02", "n03", "n04"], defective={"n03"}, lost={"n02"})
+
+
+def large_view(nodes: int = 3000) -> CampaignView:
+    names = [f"rack{i // 36:02d}-n{i % 36:02d}" for i in range(nodes)]
+    return fleet_view(names, defective=set(names[7::101]), lost=set(names[11::450]), samples=12)
+
+
+# --- for programs --------------------------------------------------------------------------
+
+
+def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
+    view = small_view()
+    *verdicts, summary = [json.loads(line) for line in jsonl.lines(view)]
+
+    assert len(verdicts) == len(view.assessment.verdicts) == 8
+    assert {v["type"] for v in verdicts} == {"verdict"}
+    assert verdicts[0] == {
+        "type": "verdict",
+        "node": "n03",
+        "participants": ["n03"],
+        "device": "cuda:0",
+        "benchmark": "gemm",
+        "metric": "tflops:bf16",
+        "verdict": "defective",
+        "code": "GEMM.TFLOPS.BF16",
+        "similarity": 0.801,
+        "alpha": 0.95,
+        "reason": "gemm@1 tflops:bf16 on cuda:0: similarity 0.801 is not above alpha 0.950",
+    }
+    assert summary == {
+        "type": "summary",
+        "campaign": "c-20261118-0930",
+        "healthy": ["n01", "n04"],
+        "defective": ["n03"],
+        "unknown": ["n02"],
+        "not_applicable": [],
+        "duration_s": 754.0,
+    }
+
+
+def test_a_group_is_named_by_its_members_and_what_is_absent_is_null():
+    group = Verdict(
+        participants=("a", "b"),
+        benchmark="collective",
+        judgement=Judgement.NOT_APPLICABLE,
+        code="NOT-APPLICABLE",
+        reason="needs nccl",
+        similarity=float("nan"),
+    )
+    view = replace(small_view(), assessment=Assessment(verdicts=(group,), nodes=()))
+    first = next(jsonl.lines(view))
+    assert "NaN" not in first
+    document = json.loads(first)
+    assert document["node"] == "a,b"
+    assert document["verdict"] == "not-applicable"
+    assert [document[key] for key in ("device", "metric", "similarity", "alpha")] == [None] * 4
+
+
+def test_a_campaign_that_was_cut_short_lasted_until_its_last_execution_ended():
+    view = small_view()
+    late = replace(view.executions[0], started_at=START + 90, duration_s=10.0)
+    unfinished = replace(view.campaign, finished_at=None)
+    assert replace(view, campaign=unfinished, executions=(late,)).duration_s == 100.0
+
+
+# --- the numbers behind tables and plots ---------------------------------------------------
+
+
+def test_the_median_of_the_healthy_leaves_the_defective_and_the_lost_out():
+    rows = {row.key.metric: row for row in metric_rows(small_view())}
+    gemm = rows["tflops:bf16"]
+    healthy = [c.samples for c in gemm.curves if c.participants[0] in {"n01", "n04"}]
+    assert gemm.median_of_healthy == np.median([np.median(s) for s in healthy])
+    assert (gemm.defective, gemm.judged, gemm.unit) == (1, 3, "TFLOP/s")
+    assert rows["step_s"].defective == 0
+
+
+def test_repeats_of_one_device_are_pooled_and_a_missing_criterion_is_said():
+    view = small_view()
+    again = replace(view.executions[0], step=replace(view.executions[0].step, id="again", repeat=1))
+    rows = metric_rows(replace(view, executions=(*view.executions, again), criteria=()))
+    gemm = next(row for row in rows if row.key.metric == "tflops:bf16")
+    assert [len(curve.samples) for curve in gemm.curves] == [120, 60, 60]
+    assert gemm.note == "no criterion to judge it by"
+    assert (gemm.unit, gemm.direction) == ("TFLOP/s", "higher")
+
+
+@pytest.mark.parametrize("count", [1, 2, 47, 48, 49, 1000])
+def test_a_thinned_curve_keeps_both_ends_and_stays_on_the_distribution(count):
+    samples = np.sort(np.random.default_rng(count).random(count))
+    drawn = thinned(samples)
+    kept = np.array(drawn["x"])
+    assert drawn["n"] == count
+    assert len(kept) == min(count, 48)
+    assert kept[[0, -1]] == pytest.approx(samples[[0, -1]], rel=1e-5)
+    if count > 1:
+        steps = np.arange(len(kept)) * (count - 1) / (len(kept) - 1)
+        ranks = np.floor(steps + 0.5).astype(int)  # as the page reads them
+        assert kept == pytest.approx(samples[ranks], rel=1e-5)
+
+
+def test_a_failure_that_was_tried_again_is_told_by_its_last_attempt_only():
+    first = replace(small_view().executions[0], ended=Ended.FAILED, final=False, reason="no route")
+    last = replace(first, attempt=2, final=True, reason="still no route")
+    assert [o.reason for o in omissions((first, last))] == ["still no route"]
+
+
+def test_a_loss_is_told_of_the_lost_node_and_not_of_its_partners():
+    lost = next(e for e in small_view().executions if e.ended is Ended.LOST)
+    group = replace(lost, step=replace(lost.step, participants=("n01", "n02", "n03")))
+    assert [o.nodes for o in omissions((group,))] == [("n02",)]
+
+
+def test_nodes_that_differ_in_a_fact_are_told_and_names_that_repeat_the_node_are_not():
+    told = {fact.name: dict(fact.values) for fact in facts(small_view().executions)}
+    assert told["driver"] == {"570.124": ("n01", "n04"), "570.86": ("n03",)}
+    assert told["gpu.count"] == {"8": ("n01", "n03", "n04")}
+    assert "hostname" not in told
+
+
+def test_the_verdicts_of_the_real_judge_find_their_curves():
+    view = fleet_view([f"n{i}" for i in range(8)], defective={"n3"}, lost={"n6"})
+    plan, policy = view.campaign.plan, view.campaign.policy
+    measured = units(view.executions, plan)
+    criteria = learn_criteria(measured, policy, suite="quick", anubis="0.1.0", created_at="today")
+    judged = assess(measured, view.executions, plan, criteria, {"n6": "no answer for 12 s"})
+    rows = metric_rows(replace(view, criteria=criteria, assessment=judged))
+    assert {
+        row.key.metric: [c.participants for c in row.curves if c.judgement is Judgement.DEFECTIVE]
+        for row in rows
+    } == {"tflops:bf16": [("n3",)], "step_s": []}
+    assert all(curve.verdict for row in rows for curve in row.curves)
+
+
+def test_what_is_said_of_one_node_of_a_group_is_not_counted_beside_the_group():
+    view = small_view()
+    blamed = replace(view.assessment.verdicts[0], participants=("n01",), device="")
+    verdicts = (blamed, *view.assessment.verdicts)
+    rows = metric_rows(replace(view, assessment=replace(view.assessment, verdicts=verdicts)))
+    assert {row.key.metric: (row.defective, row.judged) for row in rows} == {
+        "tflops:bf16": (1, 3),
+        "step_s": (0, 3),
+    }
+
+
+# --- on a terminal -------------------------------------------------------------------------
+
+
+def shown(view: CampaignView, **how) -> str:
+    screen = io.StringIO()
+    terminal.render(view, Console(file=screen, width=80, **how))
+    return screen.getvalue()
+
+
+def test_the_terminal_says_the_headline_and_names_the_worst_node_first():
+    text = shown(small_view())
+    assert "2 healthy · 1 defective · 1 unknown" in text
+    assert text.index("n03") < text.index("n02") < text.index("n01")
+    assert "GEMM.TFLOPS.BF16" in text
+    assert re.search(r"gemm *\n +tflops:bf16 +TFLOP/s +6\d\d\.\d +0\.991 +0\.950 +1/3", text)
+
+
+def test_no_line_is_wider_than_the_terminal_and_a_pipe_gets_no_colour_codes():
+    text = shown(large_view(200))
+    assert "\x1b" not in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "\x1b" in shown(small_view(), force_terminal=True, color_system="standard")
+
+
+def test_a_large_fleet_is_told_by_its_unhealthy_nodes_and_the_number_of_the_others():
+    view = large_view()
+    unhealthy = [n for n in view.assessment.nodes if n.judgement is not Judgement.HEALTHY]
+    healthy = len(view.assessment.nodes) - len(unhealthy)
+    text = shown(view)
+    assert f"{healthy:,} healthy nodes are not listed" in text
+    assert len(unhealthy) <= 40
+    assert all(node.node in text for node in unhealthy)
+    assert len(text.splitlines()) < 120
+
+
+def test_a_fleet_with_more_bad_nodes_than_a_screen_says_how_many_it_left_out():
+    names = [f"n{i:03d}" for i in range(100)]
+    text = shown(fleet_view(names, defective=set(names[:70])))
+    assert "and 30 more that are not healthy" in text
+    assert "30 healthy nodes are not listed" in text
+
+
+def test_a_node_name_with_brackets_is_a_name_and_not_markup():
+    assert "[red]n[01]" in shown(fleet_view(["[red]n[01]"], defective=set()))
+
+
+def test_a_refused_criterion_says_why_beneath_the_table():
+    view = small_view()
+    (known,) = view.criteria
+    refused = replace(known.criteria[1], refusal="repeatability 0.91 is below alpha 0.95")
+    view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], refused)),))
+    assert "step_s (1)" in shown(view)
+    assert "(1) not judged: repeatability 0.91 is below alpha 0.95" in shown(view)
+    assert "not judged: repeatability 0.91 is below alpha 0.95" in html.render(view)
+
+
+def test_nothing_measured_at_all_still_makes_every_report():
+    view = small_view()
+    empty = replace(view, executions=(), criteria=(), assessment=Assessment(verdicts=(), nodes=()))
+    assert "0 healthy · 0 defective · 0 unknown" in shown(empty)
+    assert len(list(jsonl.lines(empty))) == 1
+    assert len(html.render(empty)) < 60_000  # without a plot, no plotting library
+
+
+# --- as a page -----------------------------------------------------------------------------
+
+
+class Markup(HTMLParser):
+    """The tags of a page with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._code = False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._code = tag in {"script", "style"}
+
+    def handle_endtag(self, tag):
+        self._code = self._code and tag not in {"script", "style"}
+
+    def handle_data(self, data):
+        if not self._code:
+            self.text += data
+
+
+def own_markup(page: str) -> str:
+    """The page without the plotting library, whose source mentions addresses it never visits."""
+    return re.sub(r'<script type="text/plain" id="plotly">.*?</script>', "", page, flags=re.S)
+
+
+def test_the_page_refers_to_nothing_outside_itself_and_forbids_it_too():
+    page = html.render(small_view())
+    own = own_markup(page)
+    assert len(own) < len(page) / 10
+    assert "http:" not in own
+    assert "https:" not in own
+    assert "@import" not in own
+    assert "url(" not in own
+    tags = Markup(page).tags
+    assert not [tag for tag, attributes in tags if "src" in attributes or tag == "link"]
+    assert {a["href"] for _, a in tags if "href" in a} == {"#verdicts"}
+    policy = next(a["content"] for _, a in tags if "http-equiv" in a)
+    assert policy.startswith("default-src 'none';")
+
+
+def test_a_hostile_name_or_reason_stays_text():
+    hostile = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'"
+    view = fleet_view(["n01", hostile], defective={hostile})
+    first, *rest = view.assessment.verdicts
+    verdicts = (replace(first, reason=hostile, code=hostile), *rest)
+    view = replace(view, assessment=replace(view.assessment, verdicts=verdicts))
+    harmless, page = Markup(html.render(small_view())), Markup(html.render(view))
+    count = [tag for tag, _ in page.tags].count
+    assert count("script") == [tag for tag, _ in harmless.tags].count("script")
+    assert count("img") == 0
+    assert not [name for _, attributes in page.tags for name in attributes if name == "onerror"]
+    assert hostile in page.text
+
+
+def test_the_page_tells_every_node_with_its_verdict_and_what_was_not_measured():
+    page = Markup(html.render(small_view()))
+    tiles = {a["data-node"]: a for _, a in page.tags if "data-node" in a}
+    assert {name: tile["class"] for name, tile in tiles.items()} == {
+        "n01": "t healthy",
+        "n02": "t unknown",
+        "n03": "t defective",
+        "n04": "t healthy",
+    }
+    assert "similarity 0.801 is not above alpha" in tiles["n03"]["aria-label"]
+    assert "node is gone" in page.text
+    assert "570.86" in page.text
+
+
+def test_three_thousand_nodes_fit_in_a_page_of_a_few_megabytes():
+    page = own_markup(html.render(large_view()))
+    assert page.count("data-node=") == 3000
+    assert len(page) < 4e6
+
+
+def test_importing_the_reports_loads_no_library_for_drawing():
+    code = (
+        "import sys, anubis.report.html, anubis.report.terminal, anubis.report.jsonl\n"
+        "print([m for m in ('rich', 'jinja2', 'plotly') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout.strip() == "[]", run.stderr
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+@pytest.mark.parametrize("make", [small_view, large_view])
+def test_a_browser_draws_the_plots_and_lists_the_verdicts_without_complaint(make, tmp_path: Path):
+    page = tmp_path / "report.html"
+    page.write_text(html.render(make()), encoding="utf-8")
+    run = subprocess.run(
+        [
+            *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
+            *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
+            *("--disable-sync", "--enable-logging=stderr", "--virtual-time-budget=10000"),
+            *("--window-size=1280,4000", f"--user-data-dir={tmp_path / 'profile'}"),
+            *("--dump-dom", page.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    complaints = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
+    assert complaints == []
+    assert 'class="plot js-plotly-plot"' in run.stdout
+    assert run.stdout.count('<td><span class="badge defective">✗ defective</span></td>') > 0

@@ -1,0 +1,617 @@
+"""The history keeps what it is given, in SQLite and in a real PostgreSQL alike."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import fields, is_dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from anubis.core.errors import StoreError
+from anubis.core.records import (
+    Assessment,
+    Campaign,
+    CriteriaSet,
+    Ended,
+    Execution,
+    Judgement,
+    Node,
+    NodeVerdict,
+    Plan,
+    Policy,
+    Result,
+    Series,
+    Step,
+    Verdict,
+    Workload,
+)
+from anubis.store import codec, schema
+from anubis.store.history import CampaignRow, History
+
+# --- the databases -------------------------------------------------------------------------
+
+
+def postgresql_binaries() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    on_path = shutil.which("initdb")
+    return found[-1].parent if found else Path(on_path).parent if on_path else None
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A PostgreSQL of our own on a unix socket; the value is the folder of that socket."""
+    binaries = postgresql_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed (initdb not found)")
+    folder = Path(tempfile.mkdtemp(prefix="anubis-pg-"))
+    user: dict[str, Any] = {}
+    if os.getuid() == 0:  # PostgreSQL refuses to run as root
+        try:
+            owner = pwd.getpwnam("postgres")
+        except KeyError:
+            pytest.skip('root, and there is no user "postgres" to run PostgreSQL as')
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+        user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+    data = folder / "data"
+    subprocess.run(
+        [binaries / "initdb", "-D", data, "-A", "trust", "-U", "anubis", "-E", "UTF8", "-N"],
+        check=True, capture_output=True, cwd=folder, timeout=60, **user,
+    )  # fmt: skip
+    process = subprocess.Popen(
+        [binaries / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, **user,
+    )  # fmt: skip
+    ready = [binaries / "pg_isready", "-q", "-h", folder, "-U", "anubis", "-d", "postgres"]
+    deadline = time.monotonic() + 30
+    while subprocess.run(ready, check=False).returncode != 0:
+        assert time.monotonic() < deadline, "PostgreSQL did not come up within 30 s"
+        time.sleep(0.1)
+    yield str(folder)
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=30)
+    shutil.rmtree(folder)
+
+
+numbers = count()
+
+
+def new_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    name = f"history_{next(numbers)}"
+    if kind == "sqlite":
+        return f"sqlite:///{folder / name}.db"
+    host = request.getfixturevalue("server")
+    admin = engine_for(f"postgresql://anubis@/postgres?host={host}")
+    with admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    return f"postgresql://anubis@/{name}?host={host}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return new_database(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def history(url: str) -> Iterator[History]:
+    with History.open(url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def lasting_history(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[History]:
+    folder = tmp_path_factory.mktemp("lasting")
+    with History.open(new_database(request.param, request, folder)) as opened:
+        yield opened
+
+
+def engine_for(url: str) -> sa.Engine:
+    driver = url.replace("postgresql://", "postgresql+psycopg://")
+    return sa.create_engine(driver, poolclass=sa.NullPool)
+
+
+def ask(url: str, question: str) -> Any:
+    with closing(engine_for(url).raw_connection()) as connection:
+        cursor = connection.cursor()
+        cursor.execute(question)
+        value = cursor.fetchone()[0] if cursor.description else None
+        connection.commit()
+    return value
+
+
+# --- what is kept --------------------------------------------------------------------------
+
+GEMM = Workload.of("gemm", "1", {"size": 512})
+
+
+def campaign(name: str = "c1", **changes: Any) -> Campaign:
+    plan = Plan(suite="quick", nodes=(Node(name="n1", sku="x"),), phases=(), specs=())
+    given = {"verb": "accept", "plan": plan, "policy": Policy(), "executor": "local"}
+    return Campaign(**{"id": name, "created_at": 1.0, **given, **changes})
+
+
+def execution(step: str = "gemm@1/n1", *numbers: float, attempt: int = 1) -> Execution:
+    return Execution(
+        step=Step(
+            id=step,
+            workload=GEMM,
+            participants=("n1",),
+            phase=0,
+            repeat=0,
+            timeout_s=60.0,
+            exclusive=True,
+        ),
+        attempt=attempt,
+        ended=Ended.MEASURED,
+        final=True,
+        result=Result(
+            series=(Series(metric="tflops", device="cpu", samples=np.array(numbers)),),
+            environment={"driver": "570.1", "gpus": 8},
+        ),
+    )
+
+
+def slow(judgement: Judgement, *participants: str) -> Verdict:
+    return Verdict(
+        participants=participants,
+        benchmark="gemm@1",
+        judgement=judgement,
+        code="below-criterion",
+        reason="slow",
+        similarity=0.5,
+        alpha=0.95,
+    )
+
+
+def spelled(value: Any) -> Any:
+    """A value as something that compares by every bit of its samples."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.tobytes()
+    if is_dataclass(value):
+        return type(value), {
+            item.name: spelled(getattr(value, item.name)) for item in fields(value)
+        }
+    if isinstance(value, Mapping):
+        return {key: spelled(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value), [spelled(item) for item in value]
+    return type(value), value
+
+
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+samples = st.one_of(
+    st.lists(st.floats(), max_size=20),
+    st.tuples(finite, st.integers(128, 400)).map(lambda drawn: [drawn[0]] * drawn[1]),
+).map(lambda numbers: np.array(numbers, dtype=np.float64))
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | finite | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+# Fields that do not take every value of their type; the bounds only need to lie inside theirs.
+bounded = {
+    "reference": st.lists(finite, min_size=1, max_size=20).map(np.array),
+    "alpha": st.floats(0.01, 0.99),
+    "tail": st.floats(0.0, 1.0),
+    "min_units": st.integers(3, 99),
+    "retries": st.integers(0, 9),
+    "duration_s": st.floats(5e-324, 1e308),
+    "min_nodes": st.integers(2, 99),
+}
+
+
+def anything(hint: Any) -> st.SearchStrategy[Any]:
+    """Any value of that type; a field that is added to a record is drawn from then on."""
+    known = {str: words, float: finite, int: st.integers(-(2**31), 2**31 - 1)}
+    if hint in known:
+        return known[hint]
+    if is_dataclass(hint):
+        hints = get_type_hints(hint)
+        drawn = {item.name: anything(hints[item.name]) for item in fields(hint)}
+        if "metrics" in drawn:
+            drawn["metrics"] = drawn["metrics"].filter(len)
+        return st.builds(
+            hint, **drawn | {name: bounded[name] for name in drawn.keys() & bounded.keys()}
+        )
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is np.ndarray:
+        return samples
+    if origin is tuple:
+        return st.lists(anything(arguments[0]), max_size=3).map(tuple)
+    if origin is Mapping or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        return st.dictionaries(words, plain, max_size=3)
+    if origin is types.UnionType:
+        return st.one_of([anything(item) for item in arguments])
+    return st.from_type(hint)
+
+
+ids = (f"campaign-{number}" for number in count())
+thorough = settings(
+    deadline=None, max_examples=40, report_multiple_bugs=False, phases=[Phase.generate]
+)
+
+
+@thorough
+@given(batches=st.lists(st.lists(anything(Execution), max_size=4), max_size=3))
+def test_executions_come_back_bit_for_bit_in_the_order_of_their_arrival(
+    lasting_history: History, batches: list[list[Execution]]
+) -> None:
+    name = next(ids)
+    lasting_history.begin(campaign(name))
+    arrived: dict[tuple[str, int], Execution] = {}
+    for batch in batches:
+        lasting_history.record(name, batch)
+        for one in batch:
+            arrived.setdefault((one.step.id, one.attempt), one)
+    assert spelled(lasting_history.executions(name)) == spelled(list(arrived.values()))
+
+
+@thorough
+@given(drawn=anything(Campaign))
+def test_a_campaign_comes_back_as_it_was_begun(lasting_history: History, drawn: Campaign) -> None:
+    begun = replace(drawn, id=next(ids))
+    lasting_history.begin(begun)
+    assert spelled(lasting_history.campaign(begun.id)) == spelled(begun)
+
+
+@thorough
+@given(
+    assessment=anything(Assessment),
+    criteria=anything(tuple[CriteriaSet, ...]),
+    finished_at=finite,
+)
+def test_verdicts_come_back_with_the_criteria_they_were_judged_by(
+    lasting_history: History,
+    assessment: Assessment,
+    criteria: tuple[CriteriaSet, ...],
+    finished_at: float,
+) -> None:
+    name = next(ids)
+    lasting_history.begin(campaign(name))
+    lasting_history.conclude(name, assessment, criteria, finished_at)
+    assert spelled(lasting_history.assessment(name)) == spelled(assessment)
+    concluded = lasting_history.campaign(name)
+    assert spelled(concluded.criteria) == spelled(criteria)
+    assert concluded.finished_at == finished_at
+
+
+def test_the_numbers_that_formats_lose_are_kept_bit_for_bit(history: History) -> None:
+    awkward = [5e-324, -5e-324, 2.2250738585072009e-308, -0.0, math.inf, -math.inf, math.nan, 0.1]
+    paying = np.repeat(awkward, 300)
+    batch = [execution("raw", *awkward), execution("packed", *paying)]
+    history.begin(campaign())
+    history.record("c1", batch)
+    kept = [one.result.series[0].samples for one in history.executions("c1")]
+    assert [array.tobytes() for array in kept] == [np.array(awkward).tobytes(), paying.tobytes()]
+
+
+def test_what_is_no_number_survives_a_document() -> None:
+    unsure = replace(slow(Judgement.UNKNOWN), similarity=math.nan, alpha=-math.inf)
+    kept = codec.load(Verdict, codec.dump(unsure))
+    assert kept.similarity is not None
+    assert math.isnan(kept.similarity)
+    assert kept.alpha == -math.inf
+
+
+def test_a_document_that_lacks_a_younger_field_is_filled_with_its_default() -> None:
+    assert codec.load(Node, '{"name":"n1","sku":"x"}') == Node(name="n1", sku="x", address="")
+
+
+# --- the verbs -----------------------------------------------------------------------------
+
+
+def test_an_execution_that_is_recorded_twice_counts_once_and_the_first_stays(
+    history: History,
+) -> None:
+    first, second, again = execution("a", 1.0), execution("b", 2.0), execution("a", 9.0)
+    history.begin(campaign())
+    history.record("c1", [first, first])
+    history.record("c1", [again, second])
+    assert spelled(history.executions("c1")) == spelled([first, second])
+
+
+def test_another_attempt_and_another_campaign_are_no_repetition(history: History) -> None:
+    history.begin(campaign("c1"))
+    history.begin(campaign("c2"))
+    history.record("c1", [execution("a", attempt=1), execution("a", attempt=2)])
+    history.record("c2", [execution("a", attempt=1)])
+    assert [one.attempt for one in history.executions("c1")] == [1, 2]
+    assert [one.attempt for one in history.executions("c2")] == [1]
+
+
+def test_a_batch_that_fails_leaves_nothing_behind_and_harms_no_later_one(
+    history: History,
+) -> None:
+    broken = replace(
+        execution("b"),
+        result=Result(series=(Series(metric="m", device="d", samples="no numbers"),)),  # type: ignore[arg-type]
+    )
+    history.begin(campaign())
+    with pytest.raises(ValueError, match="no numbers"):
+        history.record("c1", [execution("a", 1.0), broken])
+    assert history.executions("c1") == []
+    history.record("c1", [execution("a", 1.0)])
+    assert spelled(history.executions("c1")) == spelled([execution("a", 1.0)])
+
+
+def test_later_verdicts_replace_the_earlier_ones(history: History) -> None:
+    history.begin(campaign())
+    before = Assessment(
+        verdicts=(slow(Judgement.DEFECTIVE, "n1"), slow(Judgement.HEALTHY, "n1", "n2")),
+        nodes=(NodeVerdict(node="n1", judgement=Judgement.DEFECTIVE, code="c", reason="r"),),
+    )
+    after = Assessment(verdicts=(slow(Judgement.HEALTHY, "n1"),), nodes=())
+    history.conclude("c1", before, (), 5.0)
+    history.conclude("c1", after, (), 6.0)
+    assert history.assessment("c1") == after
+    assert history.campaign("c1").finished_at == 6.0
+
+
+def test_a_campaign_without_verdicts_has_no_assessment(history: History) -> None:
+    history.begin(campaign())
+    assert history.assessment("c1") is None
+
+
+def test_an_absent_campaign_is_named_with_the_closest_known_one(history: History) -> None:
+    history.begin(campaign("accept-2026"))
+    for question in (
+        history.campaign,
+        history.executions,
+        history.assessment,
+        lambda name: history.record(name, []),
+        lambda name: history.conclude(name, Assessment(verdicts=(), nodes=()), (), 1.0),
+        lambda name: history.claim(name).__enter__(),
+    ):
+        with pytest.raises(StoreError, match=r'"accept-2025".*did you mean "accept-2026"'):
+            question("accept-2025")
+
+
+def test_the_same_campaign_cannot_begin_twice(history: History) -> None:
+    history.begin(campaign("c1"))
+    with pytest.raises(StoreError, match='campaign "c1" exists already; resume it'):
+        history.begin(campaign("c1", verb="validate"))
+    assert history.campaign("c1").verb == "accept"
+
+
+def test_campaigns_are_listed_newest_first_and_the_latest_is_found(history: History) -> None:
+    assert history.latest() is None
+    for name, created_at, finished_at in (("b", 2.0, None), ("a", 1.0, 4.0), ("c", 2.0, 3.0)):
+        history.begin(campaign(name, created_at=created_at, finished_at=finished_at))
+    row = CampaignRow(
+        id="c", verb="accept", suite="quick", created_at=2.0, finished_at=3.0, nodes=1
+    )
+    assert history.campaigns(2) == [row, replace(row, id="b", finished_at=None)]
+    assert [history.latest(), history.latest(True), history.latest(False)] == ["c", "c", "b"]
+
+
+def test_what_a_fleet_shares_is_stored_once(history: History, url: str) -> None:
+    history.begin(campaign())
+    history.record("c1", [execution(f"step-{number}", 1.0) for number in range(20)])
+    history.record("c1", [execution("another", 1.0)])
+    with History.open(url) as later:
+        later.record("c1", [execution("after a restart", 1.0)])
+    assert ask(url, "SELECT count(*) FROM environments") == 1
+    assert ask(url, "SELECT count(*) FROM participants") == 1
+    assert len(history.executions("c1")) == 22
+
+
+def test_from_a_node_one_finds_its_verdicts_also_those_of_its_groups(
+    history: History, url: str
+) -> None:
+    history.begin(campaign())
+    parts = (slow(Judgement.DEFECTIVE, "n1", "n2"), slow(Judgement.HEALTHY, "n2"))
+    history.conclude("c1", Assessment(verdicts=parts, nodes=()), (), 1.0)
+    for node, expected in (("n1", 1), ("n2", 2), ("n3", 0)):
+        found = ask(
+            url,
+            "SELECT count(*) FROM participant_nodes JOIN verdicts USING (participants)"
+            f" WHERE node = '{node}'",
+        )
+        assert found == expected
+
+
+def test_a_reason_with_bytes_that_are_no_text_is_kept_readable(history: History) -> None:
+    history.begin(campaign())
+    history.record("c1", [replace(execution("a"), reason="core\0dumped \udcff there")])
+    assert history.executions("c1")[0].reason == "core\ufffddumped ? there"
+
+
+def test_a_document_of_another_anubis_is_refused_by_campaign_and_field(
+    history: History, url: str
+) -> None:
+    history.begin(campaign())
+    ask(url, """UPDATE campaigns SET policy = '{"alpha":0.95,"mood":"good"}'""")
+    with pytest.raises(StoreError, match=r'campaign "c1" cannot be read: Policy has no .*"mood"'):
+        history.campaign("c1")
+
+
+# --- one driver, and its sudden end --------------------------------------------------------
+
+
+def child(program: str, *arguments: str) -> subprocess.Popen[str]:
+    """The program in a process of its own, with this file's helpers at hand."""
+    loader = (
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('helpers', {__file__!r})\n"
+        "helpers = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['helpers'] = helpers\n"
+        "spec.loader.exec_module(helpers)\n"
+        "from helpers import *\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", loader + program, *arguments], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str) -> None:
+    with History.open(url) as history:
+        history.begin(campaign())
+    writer = child(
+        "history = History.open(sys.argv[1])\n"
+        "for number in range(10_000):\n"
+        "    history.record('c1', [execution(f'{number}/{half}', number) for half in (0, 1)])\n"
+        "    print(number, flush=True)\n",
+        url,
+    )
+    assert writer.stdout is not None
+    last = [int(writer.stdout.readline()) for _ in range(25)][-1]
+    writer.send_signal(signal.SIGKILL)
+    last = max([last, *map(int, writer.stdout.read().split())])
+    writer.wait(timeout=30)
+    writer.stdout.close()
+    with History.open(url) as history:
+        kept = [(one.step.id, one.result.series[0].samples[0]) for one in history.executions("c1")]
+    everything = [(f"{number}/{half}", number) for number in range(10_000) for half in (0, 1)]
+    assert kept == everything[: len(kept)]
+    assert len(kept) % 2 == 0, "half a batch was kept"
+    assert len(kept) >= 2 * (last + 1)
+
+
+def test_a_campaign_has_one_driver_and_a_killed_one_gives_it_back(
+    history: History, url: str
+) -> None:
+    history.begin(campaign("c1"))
+    history.begin(campaign("c2"))
+    driver = child(
+        "with History.open(sys.argv[1]) as history, history.claim('c1'):\n"
+        "    print('claimed', flush=True)\n"
+        "    time.sleep(600)\n",
+        url,
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "claimed\n"
+    with pytest.raises(StoreError, match=f'"c1" is being driven by .*process {driver.pid} on .*; '):
+        history.claim("c1").__enter__()
+    with history.claim("c2"):
+        pass
+    driver.send_signal(signal.SIGKILL)
+    driver.wait(timeout=30)
+    driver.stdout.close()
+    deadline = time.monotonic() + 30
+    while True:  # a server needs a moment to notice that its client is gone
+        try:
+            with history.claim("c1"):
+                break
+        except StoreError:
+            assert time.monotonic() < deadline, "the claim outlived its process"
+            time.sleep(0.05)
+
+
+def test_a_claim_that_was_given_back_can_be_taken_again(history: History, url: str) -> None:
+    history.begin(campaign())
+    with History.open(url) as other:
+        for one in (history, other, history):
+            with one.claim("c1"):
+                one.record("c1", [execution("a")])
+        with history.claim("c1"), pytest.raises(StoreError, match="is being driven by"):
+            other.claim("c1").__enter__()
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_connections_that_the_server_dropped_between_two_batches_do_no_harm(
+    history: History, url: str
+) -> None:
+    history.begin(campaign())
+    ask(
+        url,
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+    history.record("c1", [execution("a", 1.0)])
+    assert len(history.executions("c1")) == 1
+
+
+def test_two_drivers_of_two_campaigns_write_at_the_same_time(history: History, url: str) -> None:
+    history.begin(campaign("c1"))
+    history.begin(campaign("c2"))
+    program = (
+        "with History.open(sys.argv[1]) as history:\n"
+        "    for number in range(100):\n"
+        "        one = execution(str(number), number)\n"
+        "        shared = replace(one.result, environment={'number': number})\n"
+        "        history.record(sys.argv[2], [replace(one, result=shared)])\n"
+    )
+    drivers = [child(program, url, name) for name in ("c1", "c2")]
+    for driver in drivers:
+        assert driver.wait(timeout=60) == 0
+        assert driver.stdout is not None
+        driver.stdout.close()
+    for name in ("c1", "c2"):
+        assert [one.step.id for one in history.executions(name)] == [*map(str, range(100))]
+
+
+# --- the schema ----------------------------------------------------------------------------
+
+
+def test_the_migrations_lead_to_the_tables_that_the_code_uses(history: History, url: str) -> None:
+    with engine_for(url).connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, schema.metadata) == []
+        assert context.get_current_revision() == schema.HEAD
+
+
+def test_a_newer_schema_is_refused_and_left_as_it_is(url: str) -> None:
+    with History.open(url) as history:
+        history.begin(campaign())
+    ask(url, "UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StoreError, match=r'revision "9999".*up to "0001".*upgrade Anubis') as error:
+        History.open(url)
+    assert url.partition("?")[0].rpartition("/")[2] in str(error.value)
+    assert ask(url, "SELECT version_num FROM alembic_version") == "9999"
+    assert ask(url, "SELECT id FROM campaigns") == "c1"
+
+
+def test_a_database_of_something_else_is_refused_and_left_as_it_is(url: str) -> None:
+    ask(url, "CREATE TABLE recipes (name TEXT)")
+    with pytest.raises(StoreError, match='found the table "recipes"; nothing was changed'):
+        History.open(url)
+    assert sa.inspect(engine_for(url)).get_table_names() == ["recipes"]
+
+
+def test_an_up_to_date_database_opens_without_alembic(url: str) -> None:
+    History.open(url).close()
+    program = (
+        "import sys; from anubis.store.history import History; History.open(sys.argv[1]).close();"
+        "import json; print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, url], check=True, capture_output=True, timeout=60
+    )
+    loaded = json.loads(done.stdout)
+    assert "sqlalchemy" in loaded
+    assert "alembic" not in loaded
+
+
+def test_several_that_open_a_new_database_at_once_all_succeed(url: str) -> None:
+    program = (
+        "import sys; from anubis.store.history import History; History.open(sys.argv[1]).close()"
+    )
+    openers = [subprocess.Popen([sys.executable, "-c", program, url]) for _ in range(4)]
+    assert [opener.wait(timeout=60) for opener in openers] == [0, 0, 0, 0]
+    with History.open(url) as history:
+        assert history.campaigns(1) == []

@@ -1,0 +1,34 @@
+"""When PostgreSQL is not there. With a server, tests/edges/test_store.py puts it to the test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from anubis.core.errors import StoreError
+from anubis.store.history import History
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    url = "postgresql://anubis:secret@127.0.0.1:1/fleet?connect_timeout=5"
+    with pytest.raises(StoreError, match="see that it runs and can be reached") as error:
+        History.open(url)
+    assert "127.0.0.1:1/fleet" in str(error.value)
+    assert "secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_driver_is_named_with_the_way_to_get_it() -> None:
+    program = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from anubis.core.errors import StoreError\n"
+        "from anubis.store.history import History\n"
+        "try: History.open('postgresql://anubis@127.0.0.1:1/fleet')\n"
+        "except StoreError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert "pip install 'anubis[postgresql]'" in done.stdout

@@ -1,0 +1,307 @@
+"""The test bed is what it says: separate hosts, real faults, nothing out, nothing left."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+import pytest
+
+from tests.edges.bed import Bed, why_not
+
+pytestmark = [pytest.mark.testbed, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+SEEN_FROM_THE_DRIVER = """
+import json, os, socket, ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+ray.init(_node_ip_address=os.environ["ANUBIS_NODE_IP"], log_to_driver=False)
+
+@ray.remote
+def whereabouts():
+    return {
+        "host": socket.gethostname(),
+        "address of its name": socket.gethostbyname(socket.gethostname()),
+        "cgroup": open("/proc/self/cgroup").read(),
+        "writes .pyc": "PYTHONDONTWRITEBYTECODE" not in os.environ,
+    }
+
+nodes = [node for node in ray.nodes() if "anubis_driver" not in node["Resources"]]
+workers = [whereabouts.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote()
+           for node in nodes]
+print("answer", json.dumps({
+    "nodes": {node["NodeManagerHostname"]: node["NodeManagerAddress"] for node in nodes},
+    "workers": ray.get(workers, timeout=60),
+    "cpus of the head": [node["Resources"].get("CPU", 0) for node in ray.nodes()
+                         if "anubis_driver" in node["Resources"]],
+}))
+"""
+
+WHO_IS_ALIVE = """
+import json, os, ray
+ray.init(_node_ip_address=os.environ["ANUBIS_NODE_IP"], log_to_driver=False)
+print("answer", json.dumps(sorted(n["NodeManagerHostname"] for n in ray.nodes() if n["Alive"])))
+"""
+
+RECEIVE = """
+import socket
+with socket.create_server(("", 7000)) as server:
+    print("listening", flush=True)
+    peer, _ = server.accept()
+    with peer:
+        while peer.recv(1 << 20):
+            pass
+        peer.sendall(b"all here")
+"""
+
+SEND = """
+import socket, sys, time
+began = time.monotonic()
+with socket.create_connection((sys.argv[1], 7000), timeout=60) as peer:
+    peer.sendall(bytes(10_000_000))
+    peer.shutdown(socket.SHUT_WR)
+    assert peer.recv(100) == b"all here"
+print(time.monotonic() - began)
+"""
+
+# As many workers as cores: a share of the machine does not slow a single thread before that.
+WORK = """
+import multiprocessing, time
+
+def spin(_):
+    total = 0
+    for number in range(8_000_000):
+        total += number
+    return total
+
+with multiprocessing.Pool() as pool:
+    pool.map(str, range(64))
+    began = time.monotonic()
+    pool.map(spin, range(multiprocessing.cpu_count()), chunksize=1)
+    print(time.monotonic() - began)
+"""
+
+# Nothing listens on this port, so a host that can be reached refuses, and refusing is an answer.
+KNOCK = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=1)
+except OSError as error:
+    print(type(error).__name__, error.errno)
+"""
+
+
+def python(bed: Bed, host: str, program: str, *arguments: str) -> str:
+    return bed.run(host, [sys.executable, "-c", program, *arguments]).stdout.strip()
+
+
+def ask_ray(bed: Bed, program: str) -> Any:
+    """The answer has a mark, because Ray itself writes to stdout when a node has died."""
+    lines = python(bed, "driver", program).splitlines()
+    return json.loads(next(line for line in lines if line.startswith("answer "))[7:])
+
+
+def transfer_s(bed: Bed, sender: str, receiver: str) -> float:
+    with bed.start(receiver, [sys.executable, "-c", RECEIVE]) as listening:
+        assert listening.stdout is not None
+        assert listening.stdout.readline().strip() == "listening"
+        return float(python(bed, sender, SEND, receiver))
+
+
+def work_s(bed: Bed, *nodes: str) -> dict[str, float]:
+    """The fastest of a few turns each, turn about, so that others on the machine disturb all."""
+    turns = [[float(python(bed, node, WORK)) for node in nodes] for _ in range(3)]
+    return {node: min(times) for node, times in zip(nodes, zip(*turns, strict=True), strict=True)}
+
+
+def network_of(bed: Bed, host: str) -> str:
+    return bed.run(host, ["readlink", "/proc/self/ns/net"]).stdout.strip()
+
+
+def output(*argv: str) -> list[str]:
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def traces(bed: Bed, networks: set[str]) -> list[str]:
+    """What the machine still shows of a bed, asked without the script."""
+    places = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir(), Path(gettempdir())]
+    mine = [place / f"testbed-{bed.name}" for place in places]
+    found = [str(path) for path in mine if path.exists()]
+    found += [line for line in output("ip", "route") if bed.subnet in line]
+    links = ("node", "bridge", "driver")
+    found += [line for line in output("ip", "-br", "link") if line.startswith(links)]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            lives_there = str((process / "ns/net").readlink()) in networks
+            environment = (process / "environ").read_bytes()
+        except OSError:
+            continue  # it ended meanwhile
+        if lives_there or f"testbed-{bed.name}/".encode() in environment:
+            found.append(process.name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    with Bed(3, "--slow-link", "node3:100mbit", "--slow-cpu", "node2:0.2") as bed:
+        yield bed
+
+
+def test_ray_sees_every_host_by_its_name_and_none_of_the_driver(bed: Bed) -> None:
+    seen = ask_ray(bed, SEEN_FROM_THE_DRIVER)
+    prefix = bed.subnet.removesuffix("0/24")
+    assert seen["nodes"] == {f"node{index}": f"{prefix}{index}" for index in (1, 2, 3)}
+    assert seen["cpus of the head"] == [0]
+    for worker in seen["workers"]:
+        assert worker["address of its name"] == seen["nodes"][worker["host"]]
+        assert f"/testbed-{bed.name}/{worker['host']}\n" in worker["cgroup"]
+        assert worker["writes .pyc"]
+    assert sorted(worker["host"] for worker in seen["workers"]) == sorted(bed.nodes)
+
+
+def test_no_packet_finds_a_way_out_of_a_host_nor_into_it(bed: Bed) -> None:
+    for host in ("driver", *bed.nodes):
+        assert python(bed, host, KNOCK, "198.51.100.1", "9") == "OSError 101"  # unreachable
+        routes = bed.run(host, ["ip", "route"]).stdout.splitlines()
+        assert [route.split()[0] for route in routes] == [bed.subnet]
+        assert bed.run(host, ["ip", "-6", "route", "show", "dev", "eth0"]).stdout == ""
+    address = bed.subnet.replace("0/24", "1")
+    way = subprocess.run(["ip", "route", "get", address], capture_output=True, text=True)
+    assert way.returncode != 0
+
+
+def test_a_slow_link_is_slow_both_ways_and_the_others_are_not(bed: Bed) -> None:
+    out, back = transfer_s(bed, "node3", "node1"), transfer_s(bed, "node1", "node3")
+    others = max(transfer_s(bed, "node1", "node2"), transfer_s(bed, "node2", "node1"))
+    assert min(out, back) > 4 * others
+    bed.verb("slow-link", "node3", "none")
+    assert min(out, back) > 4 * transfer_s(bed, "node3", "node1")
+
+
+def test_a_host_with_a_share_of_the_cpu_takes_longer_for_the_same_work(bed: Bed) -> None:
+    took = work_s(bed, *bed.nodes)
+    # A fifth of the cores: five times as long on an idle machine, less on one that others use.
+    assert 1.4 < took["node2"] / max(took["node1"], took["node3"]) < 15
+    bed.verb("slow-cpu", "node2", "1")
+    freed = work_s(bed, "node1", "node2")
+    assert took["node2"] > 1.4 * freed["node2"]
+
+
+def test_exit_codes_and_signals_pass_through_to_the_command(bed: Bed) -> None:
+    assert bed.run("driver", ["sh", "-c", "exit 7"], check=False).returncode == 7
+    assert bed.run("node1", ["false"], check=False).returncode == 1
+    with bed.start("driver", ["sh", "-c", "echo started; exec sleep 600"]) as sleeping:
+        assert sleeping.stdout is not None
+        assert sleeping.stdout.readline() == "started\n"
+        sleeping.send_signal(signal.SIGTERM)
+        assert sleeping.wait(10) == -signal.SIGTERM
+
+
+def test_a_command_finds_its_folder_the_cluster_and_its_own_address(bed: Bed) -> None:
+    asked = 'pwd; hostname; echo "$RAY_ADDRESS $ANUBIS_NODE_IP"'
+    said = bed.run("driver", ["sh", "-c", asked]).stdout.split()
+    head = bed.subnet.replace("0/24", "254")
+    assert said == [str(Path.cwd()), "driver", f"{head}:6379", head]
+
+
+def test_up_again_and_a_node_that_is_not_there_are_clear_errors(bed: Bed) -> None:
+    again = bed.up(check=False)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "already up" in again.stderr
+    unknown = bed.verb("cut", "node4", check=False)
+    assert unknown.returncode == 2
+    assert unknown.stderr.count("\n") == 1
+    assert '"node4"' in unknown.stderr
+    assert "node1, node2, node3" in unknown.stderr
+
+
+def test_a_cut_host_is_silent_and_a_killed_one_dead_and_down_leaves_nothing() -> None:
+    with Bed(3) as bed:
+        networks = {network_of(bed, host) for host in ("driver", *bed.nodes)}
+        assert len(networks) == 4
+        assert len(traces(bed, networks)) > 10  # the question finds something while it is up
+
+        assert python(bed, "driver", KNOCK, "node2", "9").startswith("ConnectionRefusedError")
+        bed.verb("cut", "node2")
+        assert python(bed, "driver", KNOCK, "node2", "9").startswith("TimeoutError")
+        assert python(bed, "node2", KNOCK, "driver", "9").startswith("TimeoutError")
+        bed.verb("mend", "node2")
+        for seconds_left in reversed(range(15)):  # the neighbours ask for its address once a second
+            answer = python(bed, "driver", KNOCK, "node2", "9")
+            if answer.startswith("ConnectionRefusedError"):
+                break
+            assert seconds_left, answer
+            time.sleep(1)
+
+        bed.verb("kill", "node1")
+        deadline = time.monotonic() + 60
+        while "node1" in (alive := ask_ray(bed, WHO_IS_ALIVE)):
+            assert time.monotonic() < deadline, f"still alive: {alive}"
+        assert {"driver", "node3"} <= set(alive)
+        assert bed.run("node1", ["hostname"]).stdout == "node1\n"  # the host outlives its Ray
+
+        bed.verb("down")
+        assert traces(bed, networks) == []
+        bed.verb("down")
+        gone = bed.run("driver", ["true"], check=False)
+        assert gone.returncode == 2
+        assert "is not up" in gone.stderr
+
+
+@pytest.fixture
+def ray_that_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose `ray` is written by the test."""
+    monkeypatch.setenv("ANUBIS_PYTHON", str(tmp_path / "python"))
+    ray = tmp_path / "ray"
+    ray.write_text("#!/bin/sh\nexit 0\n")
+    ray.chmod(0o755)
+    return ray
+
+
+@pytest.fixture
+def bed_to_be() -> Iterator[Bed]:
+    """Not up yet; whatever comes of it is taken away, whether the test passes or not."""
+    bed = Bed(2)
+    yield bed
+    bed.verb("down")
+
+
+def test_when_ray_does_not_start_up_says_why_and_leaves_nothing(
+    ray_that_does: Path, bed_to_be: Bed
+) -> None:
+    ray_that_does.write_text(
+        '#!/bin/sh\n[ $(hostname) != node2 ] || { echo "no room for node2" >&2; exit 5; }\n'
+    )
+    failed = bed_to_be.up(check=False)
+    assert failed.returncode == 2
+    assert '"node2"' in failed.stderr
+    assert "no room for node2" in failed.stderr
+    assert traces(bed_to_be, set()) == []
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_down_takes_away_what_an_interrupted_up_left(
+    ray_that_does: Path, bed_to_be: Bed, ending: int
+) -> None:
+    ray_that_does.write_text("#!/bin/sh\necho waiting\nexec sleep 600\n")
+    bed = bed_to_be
+    starting = subprocess.Popen(bed.command("up", "2", "--subnet", bed.subnet))
+    said = Path(gettempdir()) / f"testbed-{bed.name}/driver/ray-start.log"
+    deadline = time.monotonic() + 60
+    while not (said.exists() and "waiting" in said.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    network = network_of(bed, "node1")
+    starting.send_signal(ending)
+    starting.wait(30)
+    if ending == signal.SIGKILL:  # it had no chance to tidy, so there is something to take away
+        assert traces(bed, {network}) != []
+        bed.verb("down")
+    assert traces(bed, {network}) == []

@@ -1,0 +1,146 @@
+"""The layers of DESIGN section 3, read from the imports of every file."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "anubis").rglob("*.py"))
+
+# from the centre outwards; a part may import from its own line's parts and from those before it
+LAYERS = (
+    ("core", "places", "__init__"),
+    ("hostlist", "reading"),
+    ("simulation", "criteria_files", "store", "report"),
+    ("executors", "config", "catalog"),
+    ("validator",),
+    ("cli",),
+)
+PURE = {"numpy", "scipy", "statsmodels", "numba"}
+IMPURE = {"os", "pathlib", "time", "random", "socket", "subprocess", "threading", "sqlite3"}
+ONLY_IN = {
+    "ray": "anubis/executors/ray_cluster.py",
+    "sqlalchemy": "anubis/store/",
+    "alembic": "anubis/store/",
+    "torch": "anubis/risk/",
+    "typer": "anubis/cli/",
+    "plotly": "anubis/report/",
+    "jinja2": "anubis/report/",
+    "pydantic": "anubis/reading.py",
+    "yaml": "anubis/reading.py",
+}
+
+
+def imports(file: Path) -> set[str]:
+    """Every module a file imports anywhere, late imports included."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def part(module: str) -> str:
+    """`anubis.core.ecdf` belongs to `core`; `anubis` itself to `__init__`."""
+    words = module.split(".")
+    known = {name for layer in LAYERS for name in layer}
+    return words[1] if len(words) > 1 and words[1] in known else "__init__"
+
+
+def rank(name: str) -> int:
+    return next(i for i, layer in enumerate(LAYERS) if name in layer)
+
+
+def part_of(file: Path) -> str:
+    return file.relative_to(ROOT / "anubis").parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_point_inwards(file):
+    mine = rank(part_of(file))
+    for module in imports(file):
+        if module.split(".")[0] == "anubis":
+            assert rank(part(module)) <= mine, f"{file.name} must not import {module}"
+        assert module.split(".")[0] not in {"benchmarks", "tests"}
+
+
+def test_core_is_pure():
+    for file in FILES:
+        if part_of(file) == "core":
+            for module in imports(file):
+                top = module.split(".")[0]
+                assert top not in IMPURE, f"{file.name} imports {module}"
+                assert top in PURE | {"anubis"} | set(sys.stdlib_module_names), module
+
+
+def test_heavy_packages_are_imported_where_they_belong_and_nowhere_else():
+    for file in FILES:
+        for module in imports(file):
+            home = ONLY_IN.get(module.split(".")[0])
+            where = str(file.relative_to(ROOT))
+            assert home is None or where.startswith(home), f"{where} imports {module}"
+
+
+def test_no_two_modules_import_each_other():
+    graph = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts): imports(file) for file in FILES
+    }
+    edges = {
+        name: {other for other in graph if any(m == other or m.startswith(f"{other}.") for m in ms)}
+        - {name}
+        for name, ms in graph.items()
+        if not name.endswith("__init__")
+    }
+    finished: set[str] = set()
+
+    def walk(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " -> ".join((*above, name))
+        if name not in finished:
+            for other in edges.get(name, ()):
+                walk(other, (*above, name))
+            finished.add(name)
+
+    for name in edges:
+        walk(name, ())
+
+
+def loaded_by(*argv: str) -> set[str]:
+    """The modules a command has loaded when it ends."""
+    script = (
+        "import sys, atexit; atexit.register(lambda: print(*sys.modules, file=sys.stderr));"
+        f"sys.argv = {['anubis', *argv]!r}; from anubis.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=os.environ
+    )
+    return set(done.stderr.split())
+
+
+def test_help_loads_no_heavy_package():
+    loaded = loaded_by("--help")
+    assert "anubis.cli.main" in loaded
+    heavy = {"torch", "ray", "sqlalchemy", "plotly", "pydantic", "numba", "statsmodels", "pandas"}
+    assert not heavy & loaded
+
+
+@pytest.mark.parametrize("package", ["anubis", "anubis.validator", "anubis.executors.ray_cluster"])
+def test_importing_loads_neither_torch_nor_ray(package):
+    script = f"import sys, {package}; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"torch", "ray"} & set(loaded)
+
+
+def test_benchmarks_and_anubis_are_bound_by_a_document_only():
+    for file in (ROOT / "benchmarks").glob("*.py"):
+        assert not {m for m in imports(file) if m.split(".")[0] == "anubis"}, file.name
