@@ -328,7 +328,7 @@ class RayExecutor:
         while any(not (agent.machine or agent.lost) for agent in starting):
             if time.monotonic() > deadline:
                 for agent in starting:
-                    if agent.machine is None:
+                    if agent.machine is None and not agent.lost:
                         self._lose(agent, f"no agent came up on it within {START_DEADLINE_S:g} s")
                 return
             self._take_in(0.5)
@@ -421,6 +421,7 @@ def connect(address: str | None, staging: Path) -> None:
         os.environ.update(OWN_CLUSTER)
     import ray
 
+    ray._private.worker.print_to_stdstream = unheard
     settings: dict[str, Any] = {
         "runtime_env": {"working_dir": str(staging)},
         "log_to_driver": False,
@@ -443,6 +444,10 @@ def connect(address: str | None, staging: Path) -> None:
         ray.init(**settings)
     except Exception as error:
         raise ExecutorError(f"{where} cannot be used: {in_short(error)}") from error
+
+
+def unheard(*_: object, **__: object) -> None:
+    """Ray prints the news of its cluster to stdout, which belongs to our results; no option."""
 
 
 def reach(address: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import pytest
 from anubis.catalog import parse_result
 from anubis.core.campaign import Event, Failed, Kill, Launch, Measured, Started, Tick, TimedOut
 from anubis.core.records import BenchmarkSpec, MetricSpec, Node, Step, Workload
+from anubis.executors import local
 from anubis.executors.local import LocalExecutor, this_machine
 from anubis.executors.programs import Program
 
@@ -250,10 +252,47 @@ def test_a_killed_driver_leaves_nothing_running(mark: str) -> None:
     assert eventually(lambda: not bearers(mark))
 
 
+def group(folder: Path, name: str, code: str) -> LocalExecutor:
+    file = folder / f"{name}.py"
+    file.write_text("import json, os, signal, sys\n" + code)
+    return executor_of(program(file, scope="group", launcher="torchrun"))
+
+
+def test_torchrun_hides_no_exit_code(mark: str, tmp_path: Path) -> None:
+    code = (
+        "answer = {'schema': 'anubis.result/1', 'benchmark': 'declines', 'version': '1'}\n"
+        "answer['not_applicable'] = 'no RDMA here'\n"
+        "os.environ['RANK'] == '0' and print(json.dumps(answer))\n"
+        "sys.exit(3)\n"
+    )
+    event = outcome_of(group(tmp_path, "declines", code), step_of("declines"))
+    assert isinstance(event, Measured), event
+    assert event.result.not_applicable == "no RDMA here"
+
+
+def test_torchrun_hides_no_signal_and_no_last_words(mark: str, tmp_path: Path) -> None:
+    code = (
+        "print('near the end', file=sys.stderr, flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    event = outcome_of(group(tmp_path, "crashes", code), step_of("crashes"))
+    assert isinstance(event, Failed)
+    assert event.reason == 'crashes was killed by SIGSEGV; last words on stderr: "near the end"'
+    assert not event.infrastructure
+
+
+def test_a_taken_port_is_trouble_with_the_infrastructure(
+    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server((local.LOOPBACK, 0)) as taken:
+        monkeypatch.setattr(local, "free_port", lambda address: taken.getsockname()[1])
+        event = outcome_of(group(tmp_path, "unlucky", "sys.exit(1)"), step_of("unlucky"))
+    assert isinstance(event, Failed)
+    assert "failed to listen" in event.reason
+    assert event.infrastructure
+
+
 def test_a_group_on_one_machine_is_two_processes_that_meet(mark: str, tmp_path: Path) -> None:
-    meets = tmp_path / "meets.py"
-    meets.write_text(
-        "import json, os, sys\n"
+    code = (
         "rank = os.environ['RANK']\n"
         "facts = {n: os.environ[n] for n in ('WORLD_SIZE', 'GLOO_SOCKET_IFNAME')}\n"
         "series = [{'metric': 'speed', 'device': 'cpu', 'samples': [1.0]}]\n"
@@ -261,9 +300,7 @@ def test_a_group_on_one_machine_is_two_processes_that_meet(mark: str, tmp_path: 
         "document |= {'series': series, 'environment': facts, 'not_applicable': None}\n"
         "rank == '0' and print(json.dumps(document))\n"
     )
-    group = program(meets, scope="group", launcher="torchrun")
-    executor = executor_of(group)
-    event = outcome_of(executor, step_of("meets"))
+    event = outcome_of(group(tmp_path, "meets", code), step_of("meets"))
     assert isinstance(event, Measured), event
     gpus = this_machine().sku.endswith("x") and int(this_machine().sku.rsplit("-", 1)[1][:-1])
     world = str(gpus or 2)

@@ -1,0 +1,58 @@
+"""Small plans for tests: nodes, specs and suites in a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anubis.core.planning import plan
+from anubis.core.records import (
+    BenchmarkSpec,
+    MetricSpec,
+    Needs,
+    Node,
+    ParameterSpec,
+    Plan,
+    Suite,
+    SuiteEntry,
+)
+
+
+def spec(name: str, **changes: object) -> BenchmarkSpec:
+    facts = {
+        "name": name,
+        "version": "1",
+        "summary": "",
+        "stresses": "",
+        "reveals": "",
+        "level": "micro",
+        "scope": "node",
+        "duration_s": 10.0,
+        "metrics": (MetricSpec(name="rate", unit="GB/s", direction="higher"),),
+    }
+    return BenchmarkSpec(**(facts | changes))
+
+
+SPECS = {
+    each.name: each
+    for each in (
+        spec("compute", parameters=(ParameterSpec(name="size", type="int", default=64),)),
+        spec("probe", exclusive=False),
+        spec("glance", exclusive=False, duration_s=1.0),
+        spec("train", level="end-to-end"),
+        spec("collective", scope="group"),
+        spec("pair", scope="pair", needs=Needs(min_nodes=2)),
+        spec("train_together", scope="group", level="end-to-end", needs=Needs(min_nodes=2)),
+    )
+}
+
+
+def nodes(count: int, sku: str = "h100") -> list[Node]:
+    return [Node(name=f"n{i}", sku=sku) for i in range(count)]
+
+
+def entry(benchmark: str, **changes: object) -> SuiteEntry:
+    return SuiteEntry(benchmark=benchmark, **changes)
+
+
+def small_plan(count: int, entries: Sequence[SuiteEntry]) -> Plan:
+    return plan(Suite(name="test", summary="", benchmarks=tuple(entries)), nodes(count), SPECS)

@@ -1,0 +1,330 @@
+"""The state machine against a world that loses, repeats, delays and reorders everything."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from fleets import SPECS, entry, small_plan
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from anubis.core.campaign import (
+    CampaignMachine,
+    Failed,
+    Finish,
+    Judge,
+    Judged,
+    Kill,
+    Launch,
+    Measured,
+    NodeLost,
+    Record,
+    Started,
+    Tick,
+    TimedOut,
+)
+from anubis.core.planning import steps
+from anubis.core.records import Ended, Result, Series
+
+RESULT = Result(series=(Series(metric="rate", device="cpu", samples=np.ones(1)),))
+SILENCE_S = 30.0
+
+
+class World:
+    """Carries out commands, keeps the rules' books, and hands back whatever a test decides."""
+
+    def __init__(self, plan, **options):
+        self.plan = plan
+        self.machine = CampaignMachine(plan, silence_s=SILENCE_S, **options)
+        self.now = 0.0
+        self.running: dict[tuple[str, int], Launch] = {}
+        self.records = []
+        self.launched = []
+        self.gone: set[str] = set()  # told to be lost or defective
+        self.judging = None
+        self.finished = False
+        self.obey(self.machine.start(self.now))
+
+    def obey(self, commands):
+        for command in commands:
+            match command:
+                case Launch(step=step, attempt=attempt):
+                    assert not self.gone & set(step.participants), "a node that is out is used"
+                    for other in self.running.values():
+                        if set(other.step.participants) & set(step.participants):
+                            assert not step.exclusive, "two programs beside an exclusive one"
+                            assert not other.step.exclusive, "two programs beside an exclusive one"
+                    assert self.judging is None, "launched before the phase was judged"
+                    assert step.phase == self.machine.phase
+                    self.running[step.id, attempt] = command
+                    self.launched.append(command)
+                case Kill(step_id=step_id, attempt=attempt):
+                    self.running.pop((step_id, attempt), None)
+                case Record(execution=execution):
+                    self.records.append(execution)
+                    self.running.pop((execution.step.id, execution.attempt), None)
+                case Judge(phase=phase):
+                    assert not self.running, "judged while programs run"
+                    self.judging = phase
+                case Finish():
+                    self.finished = True
+
+    def tell(self, event):
+        if isinstance(event, NodeLost):
+            self.gone.add(event.node)
+        self.obey(self.machine.handle(event))
+
+    def judge(self, defective=()):
+        phase, self.judging = self.judging, None
+        self.gone |= set(defective)
+        self.tell(Judged(phase=phase, defective=frozenset(defective)))
+
+    def measure(self, launch):
+        self.tell(
+            Measured(step_id=launch.step.id, attempt=launch.attempt, at=self.now, result=RESULT)
+        )
+
+    def final(self):
+        return [record for record in self.records if record.final]
+
+
+def run_well(world: World) -> World:
+    """Everything is measured, nobody is defective."""
+    while not world.finished:
+        if world.judging is not None:
+            world.judge()
+        else:
+            world.measure(next(iter(world.running.values())))
+    return world
+
+
+EVERYTHING = [entry(name, repeats=2) for name in SPECS]
+
+
+def test_a_campaign_where_all_goes_well_measures_every_planned_step_once():
+    world = run_well(World(small_plan(5, EVERYTHING), retries=1))
+    planned = [
+        step.id
+        for phase in range(len(world.plan.phases))
+        for step in steps(world.plan, phase, {node.name for node in world.plan.nodes})
+    ]
+    assert sorted(record.step.id for record in world.records) == sorted(planned)
+    assert {record.ended for record in world.records} == {Ended.MEASURED}
+
+
+def test_phases_come_in_order_micro_before_end_to_end_and_single_before_multi_node():
+    world = run_well(World(small_plan(4, list(reversed(EVERYTHING))), retries=0))
+    order = [launch.step.workload.benchmark for launch in world.launched]
+    first = {name: order.index(name) for name in SPECS}
+    last = {name: len(order) - 1 - order[::-1].index(name) for name in SPECS}
+    assert max(last["compute"], last["probe"]) < first["train"]
+    assert last["train"] < min(first["collective"], first["pair"])
+    assert max(last["collective"], last["pair"]) < first["train_together"]
+
+
+def test_programs_that_are_not_exclusive_overlap_on_a_node_and_exclusive_ones_wait():
+    world = World(small_plan(1, [entry("probe"), entry("glance"), entry("compute")]), retries=0)
+    assert [launch.step.workload.benchmark for launch in world.running.values()] == [
+        "probe",
+        "glance",
+    ]
+    for launch in list(world.running.values()):
+        world.measure(launch)
+    assert [launch.step.workload.benchmark for launch in world.running.values()] == ["compute"]
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3])
+def test_no_more_nodes_work_at_once_than_allowed(bound):
+    world = World(small_plan(7, [entry("compute", repeats=3)]), retries=0, parallel_nodes=bound)
+    while not world.finished:
+        busy = {name for launch in world.running.values() for name in launch.step.participants}
+        assert len(busy) <= bound
+        if world.judging is not None:
+            world.judge()
+        else:
+            assert len(busy) == bound or world.machine.done >= 21 - bound
+            world.measure(next(iter(world.running.values())))
+
+
+def test_a_group_larger_than_the_bound_still_runs():
+    world = World(small_plan(4, [entry("collective")]), retries=0, parallel_nodes=2)
+    assert len(run_well(world).final()) == 1
+
+
+def test_a_defective_node_is_left_out_of_what_follows_and_the_group_goes_on_without_it():
+    world = World(small_plan(4, [entry("compute"), entry("collective")]), retries=0)
+    for launch in list(world.running.values()):
+        world.measure(launch)
+    world.judge(defective={"n2"})
+    (launch,) = world.running.values()
+    assert launch.step.participants == ("n0", "n1", "n3")
+
+
+def test_a_lost_node_ends_its_group_and_the_others_meet_again_without_it():
+    world = World(small_plan(4, [entry("collective")]), retries=0)
+    world.tell(NodeLost(node="n1", at=1.0, reason="silent"))
+    assert [(r.ended, r.lost, r.reason) for r in world.records] == [(Ended.LOST, ("n1",), "silent")]
+    (launch,) = world.running.values()
+    assert launch.step.participants == ("n0", "n2", "n3")
+    assert run_well(world).machine.excluded == {"n1": "silent"}
+
+
+def test_infrastructure_failures_are_tried_again_as_often_as_allowed_and_results_never():
+    world = World(small_plan(1, [entry("compute")]), retries=2)
+    for attempt in (1, 2, 3):
+        ((step_id, running_attempt),) = world.running
+        assert running_attempt == attempt
+        world.tell(
+            Failed(step_id=step_id, attempt=attempt, at=1.0, reason="port", infrastructure=True)
+        )
+    assert [(r.attempt, r.final) for r in world.records] == [(1, False), (2, False), (3, True)]
+    world = World(small_plan(1, [entry("compute")]), retries=2)
+    ((step_id, _),) = world.running
+    world.tell(Failed(step_id=step_id, attempt=1, at=1.0, reason="SIGSEGV"))
+    assert [(r.attempt, r.final) for r in world.records] == [(1, True)]
+
+
+def test_a_step_nobody_answers_for_is_given_up_with_its_node():
+    world = World(small_plan(2, [entry("compute", timeout_s=10.0, repeats=2)]), retries=0)
+    silent = next(iter(world.running.values()))
+    for _ in range(2):
+        world.measure([*world.running.values()][1])
+    world.tell(Tick(at=10.0 + SILENCE_S - 0.1))
+    assert not world.machine.excluded
+    world.tell(Tick(at=10.0 + SILENCE_S))
+    assert list(world.machine.excluded) == [silent.step.participants[0]]
+    ended = Counter(record.ended for record in world.records)
+    assert ended == {Ended.MEASURED: 2, Ended.LOST: 1, Ended.SKIPPED: 1}
+
+
+def test_what_was_settled_before_is_not_run_again_and_what_was_lost_is():
+    plan = small_plan(3, [entry("compute"), entry("train")])
+    world = World(plan, retries=0)
+    world.measure(next(iter(world.running.values())))
+    world.tell(NodeLost(node="n2", at=1.0, reason="silent"))
+    resumed = run_well(World(plan, retries=0, history=world.records))
+    assert {launch.step.participants for launch in resumed.launched if launch.step.phase == 0} == {
+        ("n1",),
+        ("n2",),
+    }
+    assert all(launch.attempt > 1 for launch in resumed.launched if "/n2" in launch.step.id[:13])
+    settled = Counter(
+        r.step.id for r in world.records + resumed.records if r.ended is Ended.MEASURED
+    )
+    assert set(settled.values()) == {1}
+    assert len(settled) == 6
+
+
+def test_a_node_that_is_absent_takes_no_part():
+    world = World(small_plan(3, [entry("compute")]), retries=0, absent={"n0": "cannot be reached"})
+    assert {launch.step.participants[0] for launch in world.launched} == {"n1", "n2"}
+
+
+def test_a_fleet_that_is_all_lost_ends():
+    world = World(small_plan(3, EVERYTHING), retries=1)
+    for i in range(3):
+        world.tell(NodeLost(node=f"n{i}", at=1.0, reason="silent"))
+    world.judge()
+    assert world.finished
+
+
+# --- saboteurs -----------------------------------------------------------------------------
+
+suites = st.lists(
+    st.builds(
+        entry,
+        st.sampled_from(sorted(SPECS)),
+        repeats=st.integers(1, 2),
+        groups=st.sampled_from(["all", "pairs"]),
+        rounds=st.sampled_from([None, 1, 2]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(
+    data=st.data(),
+    count=st.integers(2, 6),
+    suite=suites,
+    retries=st.integers(0, 2),
+    parallel_nodes=st.sampled_from([None, 1, 2, 3]),
+)
+@settings(max_examples=300)
+def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retries, parallel_nodes):
+    plan = small_plan(count, suite)
+    world = World(plan, retries=retries, parallel_nodes=parallel_nodes)
+    told = []  # events of the past, to be repeated at the worst moment
+    for _ in range(data.draw(st.integers(0, 60))):
+        if world.finished:
+            break
+        world.now += data.draw(st.sampled_from([0.0, 0.1, 5.0]))
+        world.tell(sabotage(data, world, told))
+        if world.judging is not None and data.draw(st.booleans()):
+            names = st.sampled_from([node.name for node in plan.nodes])
+            world.judge(data.draw(st.sets(names, max_size=2)))
+    # from here on the world is silent but for the clock and the judge: it must end by itself
+    for _ in range(1000):
+        if world.finished:
+            break
+        if world.judging is not None:
+            world.judge()
+        else:
+            deadline = world.machine.next_deadline()
+            assert deadline is not None, "nothing runs, nothing is judged, and it has not ended"
+            world.now = max(world.now, deadline)
+            world.tell(Tick(at=world.now))
+    assert world.finished
+    assert not world.running
+    counted = Counter(record.step.id for record in world.final())
+    assert set(counted.values()) <= {1}, "a step was settled twice"
+    assert {launch.step.id for launch in world.launched} <= counted.keys()
+    tried = Counter(launch.step.id for launch in world.launched)
+    assert all(tries <= retries + 1 for tries in tried.values())
+    assert all(record.ended is Ended.MEASURED or record.reason for record in world.records)
+
+
+def sabotage(data, world: World, told: list):
+    """Right, wrong, late, repeated or invented news."""
+    launches = st.sampled_from(world.launched or [None])
+    launch = data.draw(launches)
+    kinds = [
+        "measured",
+        "failed",
+        "timed out",
+        "started",
+        "lost",
+        "again",
+        "tick",
+        "judged",
+        "nonsense",
+    ]
+    kind = data.draw(st.sampled_from(kinds))
+    event(kind)
+    about = {"at": world.now - data.draw(st.sampled_from([0.0, 100.0]))}
+    if launch:
+        about |= {"step_id": launch.step.id, "attempt": launch.attempt}
+    match kind if launch else "tick":
+        case "measured":
+            made = Measured(**about, result=RESULT)
+        case "failed":
+            made = Failed(**about, reason="broken", infrastructure=data.draw(st.booleans()))
+        case "timed out":
+            made = TimedOut(**about, reason="too slow")
+        case "started":
+            made = Started(**about)
+        case "lost":
+            node = data.draw(st.sampled_from([*(n.name for n in world.plan.nodes), "stranger"]))
+            made = NodeLost(node=node, at=world.now, reason="silent")
+        case "again" if told:
+            return data.draw(st.sampled_from(told))
+        case "judged":
+            made = Judged(phase=world.machine.phase - 1, defective=frozenset({"n0"}))
+        case "nonsense":
+            made = Measured(step_id="no/such/step", attempt=7, at=world.now, result=RESULT)
+        case _:
+            made = Tick(at=world.now)
+    told.append(made)
+    return made

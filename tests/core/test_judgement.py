@@ -1,0 +1,199 @@
+"""From executions to verdicts: which unit is judged, who is blamed, and what stays unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from fleets import entry, small_plan
+
+from anubis import criteria_files
+from anubis.core.judgement import assess, latest, learn_criteria, units
+from anubis.core.planning import steps
+from anubis.core.records import Ended, Execution, Judgement, Policy, Result, Series
+
+POLICY = Policy()
+H, D, U, N = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN, Judgement.NOT_APPLICABLE
+
+
+def executions(plan, rate):
+    """Every step measured; `rate(step, device)` is what each device gives."""
+    rng = np.random.default_rng(0)
+    fit = {node.name for node in plan.nodes}
+    for phase in range(len(plan.phases)):
+        for step in steps(plan, phase, fit):
+            group = len(step.participants) > 1
+            series = tuple(
+                Series(
+                    metric="rate",
+                    device=f"cuda:{i}",
+                    samples=rate(step, i) * rng.normal(1, 0.002, 8),
+                )
+                for i in range(1 if group else 2)
+            )
+            yield measured(step, Result(series=series))
+
+
+def measured(step, result):
+    return Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, result=result)
+
+
+def ended(execution, how, reason="because", **changes):
+    return replace(execution, ended=how, reason=reason, result=Result(), **changes)
+
+
+def judged(plan, done, criteria=None, lost=None):
+    settled = latest(done)
+    found = units(settled, plan)
+    criteria = criteria or learn(plan, done)
+    return assess(found, settled, plan, criteria, lost or {})
+
+
+def learn(plan, done, policy=POLICY):
+    found = units(latest(done), plan)
+    return learn_criteria(found, policy, suite="s", anubis="0", created_at="now")
+
+
+def by_node(assessment):
+    return {node.node: node.judgement for node in assessment.nodes}
+
+
+def test_one_slow_gpu_makes_its_node_defective_and_is_named():
+    plan = small_plan(8, [entry("compute")])
+    slow = lambda step, i: 93.0 if step.participants == ("n3",) and i == 1 else 100.0  # noqa: E731
+    assessment = judged(plan, list(executions(plan, slow)))
+    assert by_node(assessment) == {f"n{i}": D if i == 3 else H for i in range(8)}
+    worst = assessment.verdicts[0]
+    assert (worst.participants, worst.device, worst.code) == (("n3",), "cuda:1", "COMPUTE.RATE")
+    assert "7% below normal" in worst.reason
+    assert "GB/s" in worst.reason
+
+
+def test_a_node_that_is_slow_in_every_pair_is_blamed_and_its_partners_are_not():
+    plan = small_plan(4, [entry("pair")])
+    rate = lambda step, i: 25.0 if "n2" in step.participants else 100.0  # noqa: E731
+    assessment = judged(plan, list(executions(plan, rate)))
+    assert by_node(assessment) == {"n0": H, "n1": H, "n2": D, "n3": H}
+    blamed = [v for v in assessment.verdicts if v.participants == ("n2",)]
+    assert "slow with every partner (n0, n1, n3)" in blamed[0].reason
+    pairs = [v for v in assessment.verdicts if len(v.participants) == 2 and v.judgement is D]
+    assert len(pairs) == 3
+
+
+def test_a_bad_link_is_a_defective_pair_of_two_healthy_nodes():
+    plan = small_plan(6, [entry("pair")])
+    rate = lambda step, i: 25.0 if set(step.participants) == {"n1", "n4"} else 100.0  # noqa: E731
+    assessment = judged(plan, list(executions(plan, rate)))
+    assert set(by_node(assessment).values()) == {H}
+    assert [v.participants for v in assessment.verdicts if v.judgement is D] in (
+        [("n1", "n4")],
+        [("n4", "n1")],
+    )
+
+
+def test_a_slow_group_of_all_blames_nobody():
+    plan = small_plan(4, [entry("collective", repeats=4)])
+    good = learn(plan, list(executions(plan, lambda step, i: 100.0)))
+    assessment = judged(plan, list(executions(plan, lambda step, i: 50.0)), good)
+    assert set(by_node(assessment).values()) == {U}
+    assert {node.code for node in assessment.nodes} == {"CANNOT-TELL-APART"}
+    assert assessment.verdicts[0].judgement is D
+
+
+def test_what_was_not_measured_is_unknown_and_what_cannot_run_here_is_not_applicable():
+    plan = small_plan(8, [entry("compute"), entry("probe")])
+    done = list(executions(plan, lambda step, i: 100.0))
+    where = {(e.step.participants[0], e.step.workload.benchmark): i for i, e in enumerate(done)}
+
+    def change(node, benchmark, how, **changes):
+        i = where[node, benchmark]
+        done[i] = ended(done[i], how, **changes)
+
+    change("n0", "compute", Ended.FAILED, reason="killed by SIGSEGV")
+    change("n1", "compute", Ended.TIMED_OUT)
+    change("n2", "compute", Ended.LOST, lost=("n2",))
+    change("n2", "probe", Ended.SKIPPED, lost=("n2",))
+    change("n3", "compute", Ended.NOT_APPLICABLE)
+    assessment = judged(plan, done)
+    assert by_node(assessment) == {f"n{i}": U if i < 3 else H for i in range(8)}
+    codes = [node.code for node in assessment.nodes]
+    assert codes == ["NOT-MEASURED", "TIMED-OUT", "NODE-LOST"] + ["OK"] * 5
+    assert sum(v.judgement is N for v in assessment.verdicts) == 1
+    assert sum(v.code == "NODE-LOST" for v in assessment.verdicts) == 1
+
+
+def test_a_node_of_which_nothing_is_known_is_never_healthy():
+    plan = small_plan(3, [entry("compute")])
+    assessment = judged(plan, [])
+    assert set(by_node(assessment).values()) == {U}
+    only_absent = [ended(e, Ended.NOT_APPLICABLE) for e in executions(plan, lambda s, i: 1.0)]
+    assert set(by_node(judged(plan, only_absent)).values()) == {N}
+
+
+def test_a_defect_outweighs_an_unknown():
+    plan = small_plan(6, [entry("compute"), entry("probe")])
+    slow = lambda step, i: 50.0 if step.participants == ("n0",) else 100.0  # noqa: E731
+    done = list(executions(plan, slow))
+    done = [
+        ended(e, Ended.FAILED)
+        if e.step.participants == ("n0",) and e.step.workload.benchmark == "probe"
+        else e
+        for e in done
+    ]
+    assert by_node(judged(plan, done))["n0"] is D
+
+
+def test_criteria_of_another_version_sku_or_parameters_judge_nothing_and_say_in_what_they_differ():
+    plan = small_plan(4, [entry("compute")])
+    done = list(executions(plan, lambda step, i: 100.0))
+    (learned,) = learn(plan, done)
+    key = learned.criteria[0].key
+    for other, words in (
+        (replace(key, workload=replace(key.workload, version="2")), 'version "2", this is "1"'),
+        (replace(key, sku="a100"), 'sku "a100", this is "h100"'),
+        (replace(key, workload=replace(key.workload, parameters="{}")), "parameters"),
+        (replace(key, device_kind="cpu"), 'device "cpu", this is "cuda"'),
+        (replace(key, metric="rate:fp8"), 'metric "rate:fp8", this is "rate"'),
+        (replace(key, workload=replace(key.workload, benchmark="x")), "do not cover compute"),
+    ):
+        foreign = replace(learned, criteria=(replace(learned.criteria[0], key=other),))
+        assessment = judged(plan, done, (foreign,))
+        assert set(by_node(assessment).values()) == {U}
+        assert {v.code for v in assessment.verdicts} == {"NO-CRITERION"}
+        assert words in assessment.verdicts[0].reason
+
+
+def test_two_kinds_of_node_are_learned_apart():
+    plan = small_plan(8, [entry("compute")])
+    nodes = tuple(replace(n, sku="h200" if i > 3 else "h100") for i, n in enumerate(plan.nodes))
+    plan = replace(plan, nodes=nodes)
+    faster = {node.name for node in nodes if node.sku == "h200"}
+    rate = lambda step, i: 150.0 if step.participants[0] in faster else 100.0  # noqa: E731
+    done = list(executions(plan, rate))
+    assert [each.sku for each in learn(plan, done)] == ["h100", "h200"]
+    assert set(by_node(judged(plan, done)).values()) == {H}
+
+
+def test_a_single_machine_learns_from_its_repeats():
+    plan = small_plan(1, [entry("probe", repeats=4)])
+    done = list(executions(plan, lambda step, i: 100.0))
+    (learned,) = learn(plan, done)
+    assert learned.criteria[0].units == 8  # four repeats of two devices
+    assert learned.criteria[0].nodes == 1
+    assert by_node(judged(plan, done)) == {"n0": H}
+
+
+def test_what_was_lost_once_and_measured_later_is_measured():
+    plan = small_plan(4, [entry("compute")])
+    done = list(executions(plan, lambda step, i: 100.0))
+    before = [ended(done[0], Ended.LOST, lost=("n0",))]
+    again = replace(done[0], attempt=2)
+    assert set(by_node(judged(plan, [*before, *done[1:], again])).values()) == {H}
+
+
+def test_criteria_do_not_depend_on_the_order_in_which_results_arrived():
+    plan = small_plan(6, [entry("compute", repeats=2)])
+    done = list(executions(plan, lambda step, i: 100.0))
+    (one,), (other,) = learn(plan, done), learn(plan, done[::-1])
+    assert one.provenance.digest == other.provenance.digest
+    assert criteria_files.dump(one) == criteria_files.dump(other)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from fleets import SPECS, entry, nodes, small_plan
+
+from anubis.core.errors import ConfigError, UsageError
+from anubis.core.planning import estimate, plan, steps, without
+from anubis.core.records import Suite
+
+
+def every_step(planned, phase=0):
+    return list(steps(planned, phase, {node.name for node in planned.nodes}))
+
+
+def test_parameters_are_completed_with_the_defaults_so_that_workloads_are_comparable():
+    said = small_plan(1, [entry("compute", parameters={"size": 64})])
+    unsaid = small_plan(1, [entry("compute")])
+    assert said.phases[0].entries[0].workload == unsaid.phases[0].entries[0].workload
+    assert unsaid.phases[0].entries[0].workload.arguments == {"size": 64}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"sise": 1}, 'unknown parameter "sise"; did you mean "size"'),
+        ({"size": "big"}, 'of type int, found str "big"'),
+        ({"size": True}, "of type int, found bool"),
+        ({"size": 1.5}, "of type int, found float"),
+    ],
+)
+def test_parameters_a_benchmark_does_not_have_are_refused_before_anything_runs(parameters, words):
+    with pytest.raises(ConfigError, match=words):
+        small_plan(1, [entry("compute", parameters=parameters)])
+
+
+def test_a_benchmark_that_is_not_there_is_named_with_the_nearest_one():
+    with pytest.raises(ConfigError, match='"compote", which is not there; did you mean "compute"'):
+        small_plan(1, [entry("compote")])
+
+
+def test_no_nodes_and_the_same_node_twice_are_refused():
+    suite = Suite(name="s", summary="", benchmarks=(entry("compute"),))
+    with pytest.raises(UsageError, match="empty"):
+        plan(suite, [], SPECS)
+    with pytest.raises(UsageError, match='"n0" is named twice'):
+        plan(suite, [*nodes(2), *nodes(1)], SPECS)
+
+
+def test_what_a_fleet_is_too_small_for_is_left_out_and_said():
+    planned = small_plan(1, [entry("compute"), entry("pair")])
+    assert [phase.name for phase in planned.phases] == ["single-node micro"]
+    assert planned.left_out == ("pair needs 2 nodes, there are 1",)
+    with pytest.raises(UsageError, match="nothing that 1 node"):
+        small_plan(1, [entry("pair")])
+
+
+def test_steps_have_names_of_their_own_even_for_the_same_benchmark_twice():
+    planned = small_plan(
+        6,
+        [entry("compute", repeats=3), entry("compute", parameters={"size": 1}), entry("probe")],
+    )
+    ids = [step.id for step in every_step(planned)]
+    assert len(ids) == len(set(ids)) == 6 * (3 + 1 + 1)
+
+
+def test_pairs_meet_in_rounds_and_all_meet_at_once():
+    planned = small_plan(4, [entry("collective", groups="pairs"), entry("collective")])
+    groups = [step.participants for step in every_step(planned)]
+    assert sorted(sorted(group) for group in groups[:-1]) == sorted(
+        sorted(pair) for pair in combinations(["n0", "n1", "n2", "n3"], 2)
+    )
+    assert groups[-1] == ("n0", "n1", "n2", "n3")
+    one_round = small_plan(4, [entry("collective", groups="pairs", rounds=1)])
+    assert len(every_step(one_round)) == 2
+
+
+def test_one_node_alone_is_a_group_for_a_benchmark_that_bears_it():
+    assert [s.participants for s in every_step(small_plan(1, [entry("collective")]))] == [("n0",)]
+
+
+def test_the_estimate_is_what_a_person_would_add_up():
+    planned = small_plan(4, [entry("compute", repeats=2), entry("probe", duration_s=5.0)])
+    cost = estimate(planned, 0, None)
+    assert cost.steps == 12
+    assert cost.duration_s == 2 * 10 + 5  # each node does its own, all at once
+    assert cost.node_hours == pytest.approx(4 * 25 / 3600)
+    assert estimate(planned, 0, 2).duration_s == 4 * 25 / 2
+
+
+def test_a_large_group_goes_on_without_its_lost_node_and_a_pair_does_not():
+    (group,) = every_step(small_plan(4, [entry("collective")]))
+    smaller = without(group, {"n1"})
+    assert smaller.participants == ("n0", "n2", "n3")
+    assert smaller.id != group.id
+    pair = every_step(small_plan(4, [entry("pair")]))[0]
+    assert without(pair, {pair.participants[0]}) is None
+
+
+def test_a_limit_nobody_stated_leaves_room_and_a_stated_one_is_kept():
+    planned = small_plan(1, [entry("compute"), entry("glance"), entry("probe", timeout_s=7.0)])
+    limits = {step.workload.benchmark: step.timeout_s for step in every_step(planned)}
+    assert limits == {"compute": 60.0, "glance": 60.0, "probe": 7.0}
+    assert small_plan(1, [entry("compute", duration_s=100.0)]).phases[0].entries[0].timeout_s == 600
