@@ -7,13 +7,15 @@ A benchmark is any `*.py` or executable file in the folder that does not begin w
 from __future__ import annotations
 
 import json
-import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from errno import ENOEXEC
 from pathlib import Path
 
 import numpy as np
@@ -41,14 +43,18 @@ class Catalog:
 
 def load(folders: Iterable[Path]) -> Catalog:
     """Ask every program to describe itself; a broken one is an error that names it."""
-    folders = tuple(folders)
+    folders = tuple(folder.absolute() for folder in folders)
     files = [file for folder in folders for file in programs_in(folder)]
     specs: dict[str, BenchmarkSpec] = {}
     programs: dict[tuple[str, str], Program] = {}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for file, spec in zip(files, pool.map(describe, files), strict=True):
             if spec.name in specs:
-                raise CatalogError(f'benchmark "{spec.name}" is there twice, once as "{file}"')
+                first = programs[spec.name, specs[spec.name].version].file
+                raise CatalogError(
+                    f'benchmark "{spec.name}" is there twice, as "{first}" and as "{file}": '
+                    "rename one"
+                )
             specs[spec.name] = spec
             programs[spec.name, spec.version] = Program(file=file, spec=spec)
     return Catalog(specs, programs, folders)
@@ -78,30 +84,45 @@ def programs_in(folder: Path) -> list[Path]:
     ]
 
 
-def describe(file: Path) -> BenchmarkSpec:
+def describe(file: Path, limit_s: float = DESCRIBE_LIMIT_S) -> BenchmarkSpec:
     command = [sys.executable, str(file)] if file.suffix == ".py" else [str(file)]
     try:
-        answer = subprocess.run(
+        program = subprocess.Popen(
             [*command, "--describe"],
-            capture_output=True,
-            text=True,
-            timeout=DESCRIBE_LIMIT_S,
             stdin=subprocess.DEVNULL,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # so that what it starts can be ended with it
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CatalogError(f'"{file}" --describe could not be run: {error}') from None
-    if answer.returncode != 0:
-        last = answer.stderr.strip().splitlines()[-1:] or ["no word on stderr"]
-        raise CatalogError(f'"{file}" --describe ended with {answer.returncode}: {last[0]}')
-    return parse_description(answer.stdout, file)
+    except OSError as error:
+        hint = "; its first line must name its interpreter" if error.errno == ENOEXEC else ""
+        raise CatalogError(
+            f'"{file}" --describe could not be run: {error.strerror}{hint}'
+        ) from None
+    with program:
+        try:
+            stdout, stderr = program.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise CatalogError(
+                f'"{file}" --describe gave no answer within {limit_s:g} s: '
+                "it must answer before it loads or measures anything"
+            ) from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+    if program.returncode != 0:
+        last = stderr.strip().splitlines()[-1:] or ["no word on stderr"]
+        raise CatalogError(f'"{file}" --describe ended with {program.returncode}: {last[0]}')
+    return parse_description(stdout, file)
 
 
 def parse_description(text: str, file: Path) -> BenchmarkSpec:
     where = f'"{file}" --describe'
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CatalogError(f"{where}: not a JSON document: {error}") from None
     if not isinstance(document, dict) or document.pop("schema", None) != DESCRIBE_SCHEMA:
         raise CatalogError(f'{where}: expected a table with "schema": "{DESCRIBE_SCHEMA}"')
@@ -115,7 +136,7 @@ def parse_result(text: str, spec: BenchmarkSpec) -> Result:
     """The document of one execution; whatever breaks the contract is named in the error."""
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         end = text.strip()[-40:]
         raise ContractError(f'not one JSON document ({error}); it ends "{end}"') from None
     if not isinstance(document, dict):
@@ -127,7 +148,7 @@ def parse_result(text: str, spec: BenchmarkSpec) -> Result:
     if not isinstance(environment, dict):
         raise ContractError('"environment" is no table')
     if document.get("not_applicable"):
-        return Result(environment=environment, not_applicable=str(document["not_applicable"]))
+        return Result(environment=environment, not_applicable=_text(document, "not_applicable"))
     series = document.get("series")
     if not isinstance(series, list) or not series:
         raise ContractError('"series" is empty: nothing was measured')
@@ -141,7 +162,7 @@ def parse_result(text: str, spec: BenchmarkSpec) -> Result:
 def _series(document: object, spec: BenchmarkSpec) -> Series:
     if not isinstance(document, dict):
         raise ContractError('every entry of "series" must be a table')
-    metric, device = str(document.get("metric", "")), str(document.get("device", ""))
+    metric, device = _text(document, "metric"), _text(document, "device")
     if spec.metric(metric) is None:
         raise ContractError(f'metric "{metric}" is not one that {spec.name} declares')
     values = document.get("samples")
@@ -149,11 +170,20 @@ def _series(document: object, spec: BenchmarkSpec) -> Series:
         raise ContractError(f'"{metric}" needs a device and at least one sample')
     for value in values:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value <= 0:
-            raise ContractError(f'"{metric}" has the sample "{value}": expected a positive number')
+        if not number or not 0 < value <= sys.float_info.max:
+            shown = str(value)[:40]
+            raise ContractError(f'"{metric}" has the sample "{shown}": expected a positive number')
     samples = np.array(values, dtype=np.float64)
     samples.flags.writeable = False
     return Series(metric=metric, device=device, samples=samples)
+
+
+def _text(document: dict[str, object], key: str) -> str:
+    """Printable, because it goes into tables, databases and the reasons of a scheduler."""
+    text = str(document.get(key, ""))
+    if not text.isprintable():
+        raise ContractError(f'"{key}" is {text!a:.80}: expected printable text')
+    return text
 
 
 def _expect(document: dict[str, object], key: str, value: str) -> None:

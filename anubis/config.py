@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from anubis import places
-from anubis.core.errors import ConfigError, did_you_mean
+from anubis import hostlist, places
+from anubis.core.errors import ConfigError, HostlistError, did_you_mean
 from anubis.core.records import Policy, Suite, SuiteEntry
 from anubis.reading import load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
@@ -37,6 +37,8 @@ class RayCluster:
 
     def __post_init__(self) -> None:
         _at_least("parallel_nodes", self.parallel_nodes, 1)
+        if self.nodes and not self.nodes.startswith("@"):
+            _names_nodes(self.nodes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,7 @@ class SimulatedCluster:
 
     def __post_init__(self) -> None:
         _at_least("parallel_nodes", self.parallel_nodes, 1)
+        _names_nodes(self.fleet.nodes)
 
 
 Cluster = LocalCluster | RayCluster | SimulatedCluster
@@ -101,9 +104,8 @@ def cluster(name: str) -> Cluster:
     document = load_yaml(path, ConfigError)
     executor = document.get("executor")
     if executor not in CLUSTERS:
-        raise ConfigError(
-            f'"{path}": "executor" is "{executor}"; {did_you_mean(str(executor), CLUSTERS)}'
-        )
+        found = f'"executor" is "{executor}"' if executor else 'the key "executor" is missing'
+        raise ConfigError(f'"{path}": {found}; {did_you_mean(str(executor), CLUSTERS)}')
     return read(document, CLUSTERS[str(executor)], f'"{path}"', ConfigError)
 
 
@@ -121,15 +123,25 @@ def policy(name: str) -> Policy:
 def find(kind: str, name: str) -> Path:
     """The file that a name or a path on the command line means."""
     if "/" in name or name.endswith((".yaml", ".yml")):
-        path = Path(name).expanduser()
+        path = Path(name)
         if not path.is_file():
-            raise ConfigError(f'there is no file "{path}"')
+            raise ConfigError(
+                f'there is no file "{path}" to read the {kind} from; '
+                f"a name without slash or suffix means one under configs/{kind}/"
+            )
         return path
     folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)
     known = {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
     if name not in known:
         raise ConfigError(f"no configs/{kind}/{name}.yaml; {did_you_mean(name, known)}")
     return known[name]
+
+
+def _names_nodes(nodes: str) -> None:
+    try:
+        hostlist.expand(nodes)
+    except HostlistError as error:
+        raise ValueError(str(error)) from None
 
 
 def _at_least(name: str, value: float | None, least: float) -> None:

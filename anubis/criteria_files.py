@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,13 +59,24 @@ class _File:
 
 
 def file_name(criteria: CriteriaSet) -> str:
-    """A name that any file system bears: `h100-sxm-8x.json`."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", criteria.sku).strip("-").lower() + ".json"
+    """A name that any file system bears, and no other SKU has: `h100-sxm-8x.json`."""
+    plain = re.sub(r"[^a-z0-9.+-]+", "-", criteria.sku.lower()).strip("-.")
+    if plain != criteria.sku:
+        plain += "-" + hashlib.sha256(criteria.sku.encode()).hexdigest()[:6]
+    return f"{plain.lstrip('-')}.json"
 
 
 def write(criteria: CriteriaSet, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(dump(criteria), encoding="utf-8")
+    """The whole file or none of it: a full disk must not cut off the one that is there."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(dump(criteria), encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise CriteriaError(f'cannot write criteria "{path}": {error.strerror}') from None
 
 
 def dump(criteria: CriteriaSet) -> str:
@@ -109,8 +123,17 @@ def load(path: Path) -> tuple[CriteriaSet, ...]:
         files = sorted(path.glob("*.json"))
         if not files:
             raise CriteriaError(f'no criteria (*.json) in folder "{path}"')
-        return tuple(_load(file) for file in files)
-    return (_load(path),)
+    else:
+        files = [path]
+    found = tuple(_load(file) for file in files)
+    keys = Counter(criterion.key for each in found for criterion in each.criteria)
+    for key, times in keys.items():
+        if times > 1:
+            raise CriteriaError(
+                f'criteria "{path}": {key.workload} {key.metric} of {key.sku} stands {times} '
+                "times, and which one is meant cannot be told: remove the others"
+            )
+    return found
 
 
 def _load(path: Path) -> CriteriaSet:
@@ -119,12 +142,14 @@ def _load(path: Path) -> CriteriaSet:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CriteriaError(f"cannot read {where}: {error.strerror}") from None
-    except ValueError as error:
-        raise CriteriaError(f"{where}: not a JSON document: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise CriteriaError(
+            f"{where}: not a whole JSON document ({error}); fetch it again, or learn it again"
+        ) from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise CriteriaError(
-            f'{where}: schema is "{schema}", this Anubis reads "{SCHEMA}"; '
+            f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; '
             "learn them again, or use the Anubis that wrote them"
         )
     file = read(document, _File, where, CriteriaError)
@@ -143,6 +168,11 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
         raise CriteriaError(
             f"{where}: the reference of {entry.benchmark} {entry.metric} "
             "must be a list of positive numbers"
+        )
+    if not (0 < entry.alpha < 1 and 0 <= entry.tail <= 1):
+        raise CriteriaError(
+            f"{where}: alpha {entry.alpha:g} and tail {entry.tail:g} of {entry.benchmark} "
+            f"{entry.metric}: expected shares between 0 and 1"
         )
     reference.flags.writeable = False
     return Criterion(

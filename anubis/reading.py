@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ def read(document: object, record: type[Record], where: str, error: type[AnubisE
     try:
         text = json.dumps(document, allow_nan=False)
     except (TypeError, ValueError) as cause:
-        raise error(f"{where}: only plain numbers, texts, lists and tables: {cause}") from None
+        raise error(f"{where}: {cause}; expected plain numbers, texts, lists and tables") from None
     try:
         found: Record = _adapter(record).validate_json(text)
     except ValidationError as cause:
@@ -35,12 +36,16 @@ def load_yaml(path: Path, error: type[AnubisError]) -> dict[str, object]:
 
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise error(f'cannot read "{path}": {cause}') from None
+    except OSError as cause:
+        raise error(f'cannot read "{path}": {cause.strerror}') from None
+    except UnicodeDecodeError:
+        raise error(f'cannot read "{path}": it is no UTF-8 text') from None
     try:
         document = yaml.load(text, Loader=_unique_key_loader())
     except yaml.YAMLError as cause:
-        raise error(f'"{path}" is not valid YAML: {" ".join(str(cause).split())}') from None
+        raise error(f'"{path}" is not valid YAML: {_where_and_what(cause)}') from None
+    except RecursionError:
+        raise error(f'"{path}" is not valid YAML: lists or tables stand too deep') from None
     if not isinstance(document, dict):
         raise error(f'"{path}": expected a table of "key: value" lines, found {_kind(document)}')
     return document
@@ -53,18 +58,25 @@ def _unique_key_loader() -> type[Any]:
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            seen: set[object] = set()
-            for key_node, _ in node.value:
-                key = self.construct_object(key_node, deep=True)
-                if key in seen:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f'the key "{key}" stands twice', key_node.start_mark
+                        None, None, f'the key "{key.value}" stands twice', key.start_mark
                     )
-                seen.add(key)
+                seen.add(str(key.value))
             found: dict[Any, Any] = super().construct_mapping(node, deep)
             return found
 
     return Loader
+
+
+def _where_and_what(cause: Any) -> str:
+    """yaml's finding without the lines of source it adds."""
+    mark = getattr(cause, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(cause).split())
+    return f"line {mark.line + 1}: {cause.problem}"
 
 
 def _adapter(record: Any) -> Any:
@@ -78,33 +90,58 @@ def _adapter(record: Any) -> Any:
 def _sentence(problem: Any, record: type[Any]) -> str:
     """One of pydantic's findings in the house's words."""
     *path, last = problem["loc"] or ("",)
-    place = ".".join(str(part) for part in problem["loc"])
+    if last in SCALARS:  # which of a parameter's possible types pydantic tried first
+        return f"{_place(path)}: expected a number, a text or true or false, found " + _kind(
+            problem["input"]
+        )
+    place = _place(problem["loc"])
     match problem["type"]:
         case "unexpected_keyword_argument":
-            known = _field_names(record, path)
-            inside = f' in "{".".join(map(str, path))}"' if path else ""
-            return f'unknown key "{last}"{inside}; {did_you_mean(str(last), known)}'
+            inside = f" in {_place(path)}" if path else ""
+            return f'unknown key "{last}"{inside}; {did_you_mean(str(last), _keys(record, path))}'
         case "missing" | "missing_keyword_only_argument":
-            return f'"{place}" is missing'
+            return f'the key "{last}" is missing' + (f" in {_place(path)}" if path else "")
         case "value_error":
-            return (
-                f'"{place}": {problem["ctx"]["error"]}' if place else str(problem["ctx"]["error"])
-            )
+            reason = problem["ctx"]["error"]
+            return f"{place}: {reason}" if place else str(reason)
         case _:
-            expected = problem["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-            return f'"{place}": expected {expected}, found {_kind(problem["input"])}'
+            expected = problem["msg"].removeprefix("Input should be ")
+            expected = EXPECTED.get(expected, expected)
+            return f"{place}: expected {expected}, found {_kind(problem['input'])}"
+
+
+SCALARS = {"int", "float", "str", "bool"}
+EXPECTED = {
+    "a valid array": "a list",
+    "an object": "a table",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "a text",
+    "a valid boolean": "true or false",
+}
+
+
+def _place(path: Sequence[int | str]) -> str:
+    """`"benchmarks", entry 1, "repeats"`: people count from one."""
+    return ", ".join(f"entry {p + 1}" if isinstance(p, int) else f'"{p}"' for p in path)
 
 
 def _kind(value: object) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, dict):
-        return "a table"
-    return "a list" if isinstance(value, list) else f'{type(value).__name__} "{value}"'
+    match value:
+        case None:
+            return "nothing"
+        case dict():
+            return "a table"
+        case list():
+            return "a list"
+        case str():
+            return f'the text "{value}"'
+        case _:
+            return json.dumps(value)
 
 
-def _field_names(record: type[Any], path: list[int | str]) -> list[str]:
-    """The keys a record has at a place: follow field names and list positions down."""
+def _keys(record: type[Any], path: list[int | str]) -> list[str]:
+    """Those a record has at a place: follow field names and list positions down."""
     kind: Any = record
     for part in path:
         if isinstance(part, int):

@@ -20,7 +20,7 @@ LAYERS = (
     ("simulation", "criteria_files", "store", "report"),
     ("executors", "config", "catalog"),
     ("validator",),
-    ("cli",),
+    ("cli", "__main__"),
 )
 PURE = {"numpy", "scipy", "statsmodels", "numba"}
 IMPURE = {"os", "pathlib", "time", "random", "socket", "subprocess", "threading", "sqlite3"}

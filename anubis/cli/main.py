@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
+import traceback
+from typing import Any
 
 import typer
 
 from anubis import __version__
 from anubis.cli import accept, bench, doctor, judge, learn, report, validate
+from anubis.cli.answer import open_answer
 from anubis.core.errors import AnubisError
 
 app = typer.Typer(
@@ -39,15 +41,42 @@ def root(
         raise typer.Exit
 
 
+INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
+
+
 def main() -> None:
-    """Every error a user can act on is one line and its exit code; a traceback is our bug."""
+    open_answer()
+    sys.exit(run())
+
+
+def run() -> int:
+    """Every error a user can act on is one line; a traceback is our bug, and no verdict either."""
     try:
-        app()
+        try:
+            code = app(standalone_mode=False)
+        finally:
+            sys.stdout.flush()
     except AnubisError as error:
-        print(f"anubis: error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(2)
-    except BrokenPipeError:  # `anubis ... | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(2)
+        return fail(str(error), error.exit_code)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # typer's usage errors; it keeps their class private
+            return fail(misused(error), 2)
+        traceback.print_exc()
+        return fail("this is a bug in Anubis, and no verdict; please report the lines above", 2)
+    return fail("interrupted", 2) if code == INTERRUPTED else code or 0
+
+
+def fail(reason: str, code: int) -> int:
+    if reason:
+        print(f"anubis: error: {' '.join(reason.split())}", file=sys.stderr)
+    return code
+
+
+def misused(error: Any) -> str:
+    """Typer's words in ours; none where it has just printed the help."""
+    message = error.format_message().strip().rstrip(".")
+    if not message:
+        return ""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "anubis"
+    return f"{message[0].lower()}{message[1:]}; see {path} --help"

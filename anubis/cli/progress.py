@@ -88,7 +88,8 @@ class Progress:
                 self._bar.remove_task(self._task)
             self._task = self._bar.add_task(name, total=machine.planned, left="")
         else:
-            say(f"phase {name}: {machine.planned} steps")
+            plural = "" if machine.planned == 1 else "s"
+            say(f"phase {name}: {machine.planned} step{plural}")
 
     def _report_trouble(self, event: Failed | TimedOut | NodeLost) -> None:
         self._troubles += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import secrets
 import signal
 import sys
@@ -284,7 +285,7 @@ def _open(cluster: config.Cluster, programs: catalog.Catalog, wanted: Sequence[s
             from anubis.executors.ray_cluster import RayExecutor
 
             return RayExecutor(
-                cluster.address or None,
+                cluster.address or os.environ.get("RAY_ADDRESS") or None,
                 programs.programs,
                 catalog.parse_result,
                 names=wanted or (hostlist.read(cluster.nodes) if cluster.nodes else ()),

@@ -539,7 +539,8 @@ def in_short(error: object) -> str:
     """Ray explains itself over many lines; the sentence that says why, or the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "because" in line or "reason" in line.lower()]
-    return ((telling or lines or [type(error).__name__])[0])[:160]
+    sentence = (telling or lines or [type(error).__name__])[0]
+    return re.split(r"\s*(?:Node|Actor) Id:", sentence, flags=re.IGNORECASE)[0][:160]
 
 
 def ended_well(outcome: Outcome, spec: BenchmarkSpec) -> bool:

@@ -1,0 +1,5 @@
+"""`python -m anubis`, where the command is not on the path."""
+
+from anubis.cli.main import main
+
+main()

@@ -1,0 +1,45 @@
+"""stdout, which belongs to the answer. Trouble with it must not look like a verdict.
+
+typer and rich make exit code 1 of a closed pipe, and 1 means "defective" here.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+
+from anubis.core.errors import UsageError
+
+
+class Answer(io.TextIOWrapper):
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            raise self._give_up(error) from None
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            raise self._give_up(error) from None
+
+    def _give_up(self, error: OSError) -> BaseException:
+        """What is left in the buffers goes nowhere, so that nothing fails again at exit."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+        if error.errno == errno.EPIPE:  # `anubis ... | head`: the reader has seen enough
+            return SystemExit(2)
+        return UsageError(f"cannot write the answer to stdout: {error.strerror}")
+
+
+def open_answer() -> None:
+    """Names and units are UTF-8, whatever the terminal says: it shows what it can."""
+    sys.stdout.flush()
+    sys.stdout = Answer(
+        sys.stdout.buffer,
+        encoding=sys.stdout.encoding,
+        errors="replace",
+        line_buffering=sys.stdout.isatty(),
+    )

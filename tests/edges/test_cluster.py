@@ -1,0 +1,163 @@
+"""The whole of Anubis on a real small cluster: hosts with real defects, crashes and cut links."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from anubis.store.history import History
+from tests.edges.bed import Bed, why_not
+
+pytestmark = [
+    pytest.mark.testbed,
+    pytest.mark.ray,
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
+
+ANUBIS = [sys.executable, "-m", "anubis"]
+WITHIN_S = 30.0  # from the moment a node falls silent to its being called lost
+
+CLUSTER = "{executor: ray, parallel_nodes: 1}"  # two cores serve all hosts: one at a time
+# the cores are shared with whoever else uses the machine, so only what is far off is a defect
+POLICY = "{alpha: 0.65, distance: {tail: 0.5}}"
+MEASURE = """
+summary: compute alone, then every pair of hosts
+benchmarks:
+  - benchmark: gemm
+    parameters: {dtypes: fp32, size: 512, samples: 15}
+    repeats: 3
+    duration_s: 4
+  - benchmark: collective
+    parameters: {operations: all_reduce, bytes: "8388608", samples: 10}
+    groups: pairs
+    duration_s: 5
+"""
+REST = """
+summary: nothing but waiting
+benchmarks:
+  - {benchmark: rest, repeats: 8, timeout_s: 20}
+"""
+REST_PROGRAM = """#!/bin/sh
+if [ "$1" = --describe ]; then
+  echo '{"schema": "anubis.describe/1", "name": "rest", "version": "1", "summary": "waits",
+    "stresses": "nothing", "reveals": "a node that goes away", "level": "micro", "scope": "node",
+    "duration_s": 1, "metrics": [{"name": "rate", "unit": "1/s", "direction": "higher"}]}'
+else
+  sleep 1
+  echo '{"schema": "anubis.result/1", "benchmark": "rest", "version": "1", "parameters": {},
+    "series": [{"metric": "rate", "device": "cpu", "samples": [1.0, 1.0]}]}'
+fi
+"""
+
+
+class Site:
+    """The files of one operator, and `anubis accept` as a command in the driver's host."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        for name, text in {
+            "cluster": CLUSTER,
+            "everyone": "{executor: ray}",
+            "policy": POLICY,
+            "measure": MEASURE,
+            "rest": REST,
+        }.items():
+            (folder / f"{name}.yaml").write_text(text)
+        program = folder / "programs" / "rest.sh"
+        program.parent.mkdir()
+        program.write_text(REST_PROGRAM)
+        program.chmod(0o755)
+
+    def accept(self, suite: str, cluster: str = "cluster") -> list[str]:
+        return [
+            "env",
+            f"ANUBIS_HOME={self.home}",
+            *ANUBIS,
+            "accept",
+            "--json",
+            f"--cluster={self.folder}/{cluster}.yaml",
+            f"--suite={self.folder}/{suite}.yaml",
+            f"--policy={self.folder}/policy.yaml",
+            f"--benchmarks={self.folder}/programs",
+        ]
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+def documents(stdout: str) -> tuple[list[dict], dict]:
+    """The verdicts and the summary; every line must be JSON, and the summary the last."""
+    *verdicts, summary = [json.loads(line) for line in stdout.splitlines()]
+    assert summary["type"] == "summary"
+    return verdicts, summary
+
+
+def test_the_host_with_half_the_processor_is_found_and_no_other(site):
+    with Bed(4, "--slow-cpu", "node3:0.5") as bed:
+        done = bed.run("driver", site.accept("measure"), timeout=300, check=False)
+    verdicts, summary = documents(done.stdout)
+    assert summary["defective"] == ["node3"], done.stderr
+    assert done.returncode == 1
+    worst = next(v for v in verdicts if v["node"] == "node3" and v["verdict"] == "defective")
+    assert (worst["benchmark"], worst["metric"]) == ("gemm", "tflops:fp32")
+    assert worst["similarity"] < worst["alpha"]
+
+
+def test_a_slow_link_shows_in_every_group_with_its_host_and_the_host_is_named(site):
+    with Bed(4, "--slow-link", "node2:300mbit") as bed:
+        done = bed.run("driver", site.accept("measure"), timeout=300, check=False)
+    verdicts, summary = documents(done.stdout)
+    assert summary["defective"] == ["node2"], done.stderr
+    assert done.returncode == 1
+    slow = {
+        tuple(sorted(v["participants"]))
+        for v in verdicts
+        if v["metric"] == "busbw_gbps:all_reduce/8388608" and v["verdict"] == "defective"
+    }
+    with_node2 = {("node1", "node2"), ("node2", "node3"), ("node2", "node4")}
+    assert with_node2 <= slow
+
+
+@pytest.mark.parametrize("how", ["kill", "cut"])
+def test_a_host_that_goes_away_is_lost_within_30_s_and_the_others_complete(site, how):
+    gone = {}
+
+    def take_away(bed: Bed) -> None:
+        bed.verb(how, "node2")
+        gone["at"] = time.time()
+
+    with Bed(3) as bed:
+        driver = bed.start("driver", site.accept("rest", cluster="everyone"))
+        saboteur = threading.Timer(2.5, take_away, [bed])
+        next(line for line in driver.stderr if line.startswith("phase"))  # it is at work
+        saboteur.start()
+        stdout, stderr = driver.communicate(timeout=90)
+        saboteur.join()
+    verdicts, summary = documents(stdout)
+    assert summary["unknown"] == ["node2"], stderr
+    assert summary["healthy"] == ["node1", "node3"]
+    assert driver.returncode == 2
+    (lost,) = [v for v in verdicts if v["code"] == "NODE-LOST"]
+    assert (lost["node"], lost["verdict"]) == ("node2", "unknown")
+    with History.open(str(site.home / "history.sqlite")) as history:
+        executions = history.executions(summary["campaign"])
+    measured = {e.step.id for e in executions if e.ended == "measured"}
+    assert sum("node1" in step_id for step_id in measured) == 8
+    assert sum("node3" in step_id for step_id in measured) == 8
+    (cut_short,) = [e for e in executions if e.ended == "lost"]
+    assert cut_short.started_at + cut_short.duration_s - gone["at"] < WITHIN_S
+
+
+def test_nothing_of_a_campaign_is_left_running_on_any_host(site):
+    with Bed(2) as bed:
+        bed.run("driver", site.accept("rest", cluster="everyone"), timeout=120, check=False)
+        left = bed.run("driver", ["ps", "-eo", "args"]).stdout
+    assert str(site.folder / "programs") not in left
