@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from errno import ENOEXEC
 from pathlib import Path
@@ -105,13 +104,11 @@ def describe(file: Path, limit_s: float = DESCRIBE_LIMIT_S) -> BenchmarkSpec:
         try:
             stdout, stderr = program.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
+            os.killpg(program.pid, signal.SIGKILL)
             raise CatalogError(
                 f'"{file}" --describe gave no answer within {limit_s:g} s: '
                 "it must answer before it loads or measures anything"
             ) from None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)
     if program.returncode != 0:
         last = stderr.strip().splitlines()[-1:] or ["no word on stderr"]
         raise CatalogError(f'"{file}" --describe ended with {program.returncode}: {last[0]}')

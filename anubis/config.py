@@ -126,8 +126,8 @@ def find(kind: str, name: str) -> Path:
         path = Path(name)
         if not path.is_file():
             raise ConfigError(
-                f'there is no file "{path}" to read the {kind} from; '
-                f"a name without slash or suffix means one under configs/{kind}/"
+                f'there is no file "{path}"; '
+                f"a name without slash and suffix means one under configs/{kind}/"
             )
         return path
     folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)

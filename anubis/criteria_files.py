@@ -42,8 +42,9 @@ class _Entry:
     units: int
     healthy: int
     nodes: int
-    repeatability: float
+    repeatability: float | None
     refusal: str
+    from_repeats: bool = False
     reference: tuple[float, ...]
 
 
@@ -111,6 +112,7 @@ def _dump_entry(criterion: Criterion) -> str:
         "nodes": criterion.nodes,
         "repeatability": criterion.repeatability,
         "refusal": criterion.refusal,
+        "from_repeats": criterion.from_repeats,
         "reference": [float(value) for value in criterion.reference],
     }
     lines = [f'   "{key}": {json.dumps(value, sort_keys=True)}' for key, value in fields.items()]
@@ -192,4 +194,5 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
         nodes=entry.nodes,
         repeatability=entry.repeatability,
         refusal=entry.refusal,
+        from_repeats=entry.from_repeats,
     )

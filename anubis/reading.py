@@ -20,14 +20,21 @@ def read(document: object, record: type[Record], where: str, error: type[AnubisE
     from pydantic import ValidationError
 
     try:
-        text = json.dumps(document, allow_nan=False)
+        text = json.dumps(document, allow_nan=False, default=_refuse)
     except (TypeError, ValueError) as cause:
         raise error(f"{where}: {cause}; expected plain numbers, texts, lists and tables") from None
     try:
-        found: Record = _adapter(record).validate_json(text)
+        found = _adapter(record).validate_json(text)
     except ValidationError as cause:
         raise error(f"{where}: {_sentence(cause.errors(include_url=False)[0], record)}") from None
-    return found
+    # pydantic's is a subclass, which is equal to no record that was made without it
+    fields = [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
+    return record(**{name: getattr(found, name) for name in fields})
+
+
+def _refuse(value: object) -> None:
+    """YAML takes some words for a date: `2026-11-20`."""
+    raise TypeError(f'found the {type(value).__name__} "{value}" (a text needs quotes)')
 
 
 def load_yaml(path: Path, error: type[AnubisError]) -> dict[str, object]:

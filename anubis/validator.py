@@ -119,4 +119,7 @@ def judge(
         created_at=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
         known=learned,
     )
-    return assess(measured, settled, campaign.plan, criteria, lost), criteria
+    assessment = assess(
+        measured, settled, campaign.plan, criteria, lost, learned_here=not campaign.criteria
+    )
+    return assessment, criteria

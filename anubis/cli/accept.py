@@ -17,7 +17,7 @@ def accept(
     json: options.Json = False,
     dry_run: options.DryRun = False,
     resume: options.Resume = False,
-    campaign: options.Campaign = None,
+    campaign: options.Unfinished = None,
 ) -> None:
     from anubis.cli import running
 
@@ -32,6 +32,6 @@ def accept(
         json=json,
     )
     if dry_run:
-        running.show_plan(order)
+        running.show_plan(order, resume=resume)
     else:
         running.run(order, resume=resume, campaign=campaign)

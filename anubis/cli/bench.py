@@ -84,11 +84,16 @@ def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Js
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def run(context: typer.Context, name: Name, benchmarks: options.Benchmarks = None) -> None:
-    import subprocess
+    import os
     import sys
 
     from anubis import catalog
+    from anubis.core.errors import CatalogError
 
     program = catalog.find(name, catalog.load(catalog.folders(benchmarks or ())))
     argv = [*program.argv(sys.executable), *context.args]
-    raise typer.Exit(subprocess.run(argv, check=False).returncode)
+    sys.stdout.flush()
+    try:
+        os.execv(argv[0], argv)  # from here on its signals and its exit code are its own
+    except OSError as error:
+        raise CatalogError(f'"{program.file}" could not be run: {error.strerror}') from None

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from anubis.cli import options
 
 HELP = "Judge a past campaign again, by other criteria, without running anything."
@@ -9,26 +14,36 @@ HELP = "Judge a past campaign again, by other criteria, without running anything
 
 def judge(
     campaign: options.Campaign = None,
-    criteria: options.Criteria = None,
+    criteria: Annotated[
+        Path | None,
+        typer.Option(
+            "--criteria",
+            metavar="PATH",
+            help="A criteria file, or a folder of them. Default: those it was judged by before.",
+            show_default=False,
+        ),
+    ] = None,
     json: options.Json = False,
-    html: options.Html = None,
+    html: options.HtmlToo = None,
 ) -> None:
     import dataclasses
     import sys
 
     from anubis import criteria_files, places
     from anubis.cli import showing
-    from anubis.cli.past import chosen
+    from anubis.cli.past import finished
     from anubis.report.view import CampaignView
     from anubis.store.history import History
     from anubis.validator import judge as judge_again
 
     with History.open(places.history_url()) as history:
-        found = history.campaign(chosen(history, campaign))
+        found = finished(history, campaign)
         executions = history.executions(found.id)
         before = history.assessment(found.id)
     if criteria:
         found = dataclasses.replace(found, criteria=criteria_files.load(criteria.expanduser()))
+    elif found.verb == "accept":  # it teaches itself, again
+        found = dataclasses.replace(found, criteria=())
     lost = {
         verdict.participants[0]: verdict.reason
         for verdict in (before.verdicts if before else ())
@@ -38,5 +53,7 @@ def judge(
     view = CampaignView(
         campaign=found, executions=tuple(executions), assessment=assessment, criteria=used
     )
-    showing.campaign(view, as_json=json, html=html)
+    showing.campaign(view, as_json=json)
+    if html:
+        showing.write_html(view, html)
     sys.exit(showing.exit_code(assessment))

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anubis.cli import options
+
+if TYPE_CHECKING:
+    from anubis.core.records import Campaign
 
 HELP = "Learn criteria from a campaign that was measured before."
 
 
 def learn(
     campaign: options.Campaign = None,
-    policy: options.Policy = "default",
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="A name under configs/policies/, or a file. Default: the campaign's own.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The folder to write <sku>.json into.")
     ] = Path("criteria"),
@@ -23,17 +35,17 @@ def learn(
 
     from anubis import config, criteria_files, places
     from anubis.cli import showing
-    from anubis.cli.past import chosen
+    from anubis.cli.past import finished
     from anubis.core.errors import CriteriaError
     from anubis.store.history import History
     from anubis.validator import judge
 
     with History.open(places.history_url()) as history:
-        found = history.campaign(chosen(history, campaign))
+        found = finished(history, campaign)
         executions = history.executions(found.id)
-    fresh = dataclasses.replace(found, criteria=(), policy=config.policy(policy))
-    last = max((e.started_at or 0.0) + e.duration_s for e in executions) if executions else 0.0
-    _, criteria = judge(fresh, executions, {}, last)
+    chosen = config.policy(policy) if policy else found.policy
+    fresh = dataclasses.replace(found, criteria=(), policy=chosen)
+    _, criteria = judge(fresh, executions, {}, _learned_at(found))
     if not criteria:
         raise CriteriaError(f"campaign {found.id} measured nothing to learn from")
     for each in criteria:
@@ -45,3 +57,10 @@ def learn(
             if criterion.refusal:
                 metric = f"{criterion.key.workload} {criterion.key.metric}"
                 showing.say(f"  {metric}: {criterion.refusal}")
+
+
+def _learned_at(campaign: Campaign) -> float:
+    """What accept has learned already is dated as it was, so that the files are the same bytes."""
+    if campaign.verb == "accept" and campaign.criteria:
+        return datetime.fromisoformat(campaign.criteria[0].provenance.created_at).timestamp()
+    return campaign.finished_at or campaign.created_at

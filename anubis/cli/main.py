@@ -53,7 +53,7 @@ def run() -> int:
     """Every error a user can act on is one line; a traceback is our bug, and no verdict either."""
     try:
         try:
-            code = app(standalone_mode=False)
+            code = app(prog_name="anubis", standalone_mode=False)
         finally:
             sys.stdout.flush()
     except AnubisError as error:
@@ -74,9 +74,9 @@ def fail(reason: str, code: int) -> int:
 
 def misused(error: Any) -> str:
     """Typer's words in ours; none where it has just printed the help."""
-    message = error.format_message().strip().rstrip(".")
+    message = error.format_message().strip()
     if not message:
         return ""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "anubis"
-    return f"{message[0].lower()}{message[1:]}; see {path} --help"
+    return f"{message[0].lower()}{message[1:]} (see {path} --help)"

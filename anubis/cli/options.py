@@ -10,7 +10,7 @@ import typer
 Nodes = Annotated[
     str | None,
     typer.Argument(
-        metavar="[NODES]",
+        metavar="NODES",
         help="Node list: node[01-16], a comma list, or @file. Default: all of the cluster.",
         show_default=False,
     ),
@@ -47,17 +47,34 @@ Html = Annotated[
         show_default=False,
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a campaign that was cut short.")]
-Campaign = Annotated[
-    str | None,
-    typer.Option("--campaign", metavar="ID", help="Which one. Default: the latest that fits."),
-]
-Criteria = Annotated[
+HtmlToo = Annotated[
     Path | None,
     typer.Option(
-        "--criteria",
-        metavar="PATH",
-        help="A criteria file, or a folder of them. Default: those learned by accept.",
+        "--html", metavar="FILE", help="Write an HTML report there as well.", show_default=False
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with a campaign that was cut short: its own nodes, suite and policy.",
+    ),
+]
+Unfinished = Annotated[
+    str | None,
+    typer.Option(
+        "--campaign",
+        metavar="ID",
+        help="Which one to resume. Default: the latest that was cut short.",
+        show_default=False,
+    ),
+]
+Campaign = Annotated[
+    str | None,
+    typer.Option(
+        "--campaign",
+        metavar="ID",
+        help="Which one. Default: the latest that was carried out.",
         show_default=False,
     ),
 ]

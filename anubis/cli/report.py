@@ -10,30 +10,27 @@ HELP = "Show a past campaign: a table, JSON Lines, or a self-contained HTML file
 def report(
     campaign: options.Campaign = None,
     json: options.Json = False,
-    html: options.Html = None,
+    html: options.HtmlToo = None,
 ) -> None:
     import sys
 
     from anubis import places
     from anubis.cli import showing
-    from anubis.cli.past import chosen
-    from anubis.core.errors import UsageError
+    from anubis.cli.past import finished
     from anubis.report.view import CampaignView
     from anubis.store.history import History
 
     with History.open(places.history_url()) as history:
-        found = history.campaign(chosen(history, campaign))
+        found = finished(history, campaign)
         assessment = history.assessment(found.id)
-        if assessment is None:
-            raise UsageError(
-                f'campaign "{found.id}" is not finished: '
-                f"anubis {found.verb} --resume --campaign {found.id}"
-            )
+        assert assessment is not None, "a finished campaign has one"
         view = CampaignView(
             campaign=found,
             executions=tuple(history.executions(found.id)),
             assessment=assessment,
             criteria=found.criteria,
         )
-    showing.campaign(view, as_json=json, html=html)
+    showing.campaign(view, as_json=json)
+    if html:
+        showing.write_html(view, html)
     sys.exit(showing.exit_code(assessment))

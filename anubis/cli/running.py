@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,13 +18,16 @@ from typing import Literal, NoReturn
 
 from anubis import catalog, config, criteria_files, hostlist, places
 from anubis.cli import showing
+from anubis.cli.past import how_to_go_on
 from anubis.cli.progress import Progress
 from anubis.core import planning
-from anubis.core.errors import CriteriaError, UsageError, did_you_mean
+from anubis.core.errors import AnubisError, CriteriaError, UsageError
 from anubis.core.records import (
     Campaign,
     CriteriaSet,
     Plan,
+    Policy,
+    Suite,
     canonical,
 )
 from anubis.executors.base import Executor
@@ -32,6 +35,8 @@ from anubis.reading import read
 from anubis.report.view import CampaignView
 from anubis.store.history import History
 from anubis.validator import carry_out
+
+MOST_NAMES = 120  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,66 +62,88 @@ class Setting:
     folders: tuple[str, ...]
 
 
-def show_plan(order: Order) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Brief:
+    """The files that an order names: read, and refused, before anything is started."""
+
+    setting: Setting
+    suite: Suite
+    policy: Policy
+    criteria: tuple[CriteriaSet, ...]
+
+    @property
+    def benchmarks(self) -> set[str]:
+        return {entry.benchmark for entry in self.suite.benchmarks}
+
+
+def show_plan(order: Order, *, resume: bool) -> None:
     """The plan with its time and node-hours. Nodes are looked up, nothing runs on them."""
-    setting = _setting(order)
-    programs = _catalog(setting)
-    with _executor(setting.cluster, programs, order.nodes) as executor:
-        plan = _plan(order, executor, programs)
-    showing.plan(plan, _parallel(setting.cluster), as_json=order.json)
+    if resume:
+        raise UsageError("--dry-run shows the plan of a new campaign: leave out --resume")
+    brief = _brief(order)
+    programs = _catalog(brief.setting)
+    with _executor(brief.setting.cluster, programs, brief.benchmarks, order.nodes) as executor:
+        plan = _plan(order, brief, executor, programs)
+    showing.plan(plan, _parallel(brief.setting.cluster), as_json=order.json)
 
 
 def run(order: Order, *, resume: bool, campaign: str | None) -> NoReturn:
     """Carry out a new campaign, or an old one to its end; exits with the verdict's code."""
     _turn_termination_into_interrupt()
-    with History.open(places.history_url()) as history:
-        if resume:
-            chosen = history.campaign(_unfinished(history, order.verb, campaign))
-            setting = _read_setting(chosen.setting)
-        elif campaign:
-            raise UsageError("--campaign names the campaign to go on with: give --resume as well")
-        else:
-            chosen, setting = None, _setting(order)
-        programs = _catalog(setting)
-        criteria = _criteria(order) if chosen is None and order.verb == "validate" else ()
-        nodes = ",".join(node.name for node in chosen.plan.nodes) if chosen else order.nodes
-        with _executor(setting.cluster, programs, nodes, missing_is_fine=resume) as executor:
-            if chosen is None:
-                plan = _plan(order, executor, programs)
-                _refuse_useless(criteria, plan)
-                chosen = _new_campaign(order, plan, setting, criteria, executor.now())
-                history.begin(chosen)
-            else:
-                _refuse_changed(chosen.plan, programs)
-            view = _carry_out(chosen, executor, history, _parallel(setting.cluster))
-    if order.verb == "accept":
-        _write_criteria(view)
-    html = order.html or places.home() / "reports" / f"{chosen.id}.html"
-    showing.campaign(view, as_json=order.json, html=html)
+    if campaign and not resume:
+        raise UsageError("--campaign names the campaign to go on with: give --resume as well")
+    if order.html and order.html.is_dir():
+        raise UsageError(f'--html "{order.html}" is a folder: name a file in it')
+    view = _go_on(order.verb, campaign) if resume else _begin(order)
+    try:
+        showing.campaign(view, as_json=order.json)
+    finally:  # whoever stopped reading, or a disk that is full, must not cost the other files
+        if order.verb == "accept":
+            _write_criteria(view)
+        _write_report(view, order.html)
     sys.exit(showing.exit_code(view.assessment))
+
+
+def _begin(order: Order) -> CampaignView:
+    brief = _brief(order)
+    programs = _catalog(brief.setting)
+    cluster = brief.setting.cluster
+    with (
+        History.open(places.history_url()) as history,
+        _executor(cluster, programs, brief.benchmarks, order.nodes) as executor,
+    ):
+        plan = _plan(order, brief, executor, programs)
+        campaign = _new_campaign(order, brief, plan, executor.now())
+        history.begin(campaign)
+        return _carry_out(campaign, executor, history, _parallel(cluster))
+
+
+def _go_on(verb: str, name: str | None) -> CampaignView:
+    with History.open(places.history_url()) as history:
+        campaign = _unfinished(history, verb, name)
+        setting = _read_setting(campaign.setting)
+        programs = _catalog(setting)
+        _refuse_changed(campaign.plan, programs)
+        used = {spec.name for spec in campaign.plan.specs}
+        nodes = ",".join(node.name for node in campaign.plan.nodes)
+        with _executor(setting.cluster, programs, used, nodes, missing_is_fine=True) as executor:
+            return _carry_out(campaign, executor, history, _parallel(setting.cluster))
 
 
 def _carry_out(
     campaign: Campaign, executor: Executor, history: History, parallel_nodes: int | None
 ) -> CampaignView:
-    with history.claim(campaign.id):
+    with _saying_how_to_go_on(campaign), history.claim(campaign.id):
         past = history.executions(campaign.id)
-        progress = Progress(campaign, parallel_nodes)
-        try:
-            with progress:
-                outcome = carry_out(
-                    campaign,
-                    executor,
-                    keep=lambda batch: history.record(campaign.id, batch),
-                    observe=progress.observe,
-                    history=past,
-                    parallel_nodes=parallel_nodes,
-                )
-        except KeyboardInterrupt:
-            raise UsageError(
-                f"interrupted; everything measured so far is kept, go on with: "
-                f"anubis {campaign.verb} --resume --campaign {campaign.id}"
-            ) from None
+        with Progress(campaign, parallel_nodes) as progress:
+            outcome = carry_out(
+                campaign,
+                executor,
+                keep=lambda batch: history.record(campaign.id, batch),
+                observe=progress.observe,
+                history=past,
+                parallel_nodes=parallel_nodes,
+            )
         history.conclude(
             campaign.id, outcome.assessment, outcome.criteria, finished_at=outcome.finished_at
         )
@@ -130,14 +157,35 @@ def _carry_out(
     )
 
 
+@contextmanager
+def _saying_how_to_go_on(campaign: Campaign) -> Iterator[None]:
+    """Whatever ends the driver early, what was measured is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise UsageError(
+            f"interrupted; what was measured is kept; {how_to_go_on(campaign)}"
+        ) from None
+    except AnubisError as error:
+        raise type(error)(f"{error}; {how_to_go_on(campaign)}") from error
+
+
 # --- from options to records ---------------------------------------------------------------
 
 
-def _setting(order: Order) -> Setting:
+def _brief(order: Order) -> Brief:
+    if order.nodes is not None:
+        hostlist.read(order.nodes)
     folders = (places.shipped("benchmarks"), *order.benchmarks)
-    return Setting(
+    setting = Setting(
         cluster=config.cluster(order.cluster),
         folders=tuple(str(folder.expanduser().resolve()) for folder in folders),
+    )
+    return Brief(
+        setting=setting,
+        suite=config.suite(order.suite),
+        policy=config.policy(order.policy),
+        criteria=_criteria(order),
     )
 
 
@@ -149,44 +197,42 @@ def _catalog(setting: Setting) -> catalog.Catalog:
     return catalog.load(Path(folder) for folder in setting.folders)
 
 
-def _plan(order: Order, executor: Executor, programs: catalog.Catalog) -> Plan:
-    wanted = set(hostlist.read(order.nodes)) if order.nodes else None
+def _plan(order: Order, brief: Brief, executor: Executor, programs: catalog.Catalog) -> Plan:
+    wanted = None if order.nodes is None else set(hostlist.read(order.nodes))
     nodes = [node for node in executor.nodes() if wanted is None or node.name in wanted]
-    return planning.plan(config.suite(order.suite), nodes, programs.specs)
+    plan = planning.plan(brief.suite, nodes, programs.specs)
+    _refuse_useless(brief.criteria, plan)
+    return plan
 
 
-def _new_campaign(
-    order: Order,
-    plan: Plan,
-    setting: Setting,
-    criteria: tuple[CriteriaSet, ...],
-    now: float,
-) -> Campaign:
+def _new_campaign(order: Order, brief: Brief, plan: Plan, now: float) -> Campaign:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return Campaign(
         id=f"{order.verb}-{stamp}-{secrets.token_hex(2)}",
         verb=order.verb,
         plan=plan,
-        policy=config.policy(order.policy),
-        executor=setting.cluster.executor,
-        setting=canonical(dataclasses.asdict(setting)),
-        criteria=criteria,
+        policy=brief.policy,
+        executor=brief.setting.cluster.executor,
+        setting=canonical(dataclasses.asdict(brief.setting)),
+        criteria=brief.criteria,
         created_at=now,
     )
 
 
-def _unfinished(history: History, verb: str, campaign: str | None) -> str:
+def _unfinished(history: History, verb: str, campaign: str | None) -> Campaign:
     if campaign:
         row = history.campaign(campaign)
         if row.verb != verb:
-            raise UsageError(f'campaign "{campaign}" is a {row.verb}: anubis {row.verb} --resume')
+            raise UsageError(f'campaign "{campaign}" is another verb\'s; {how_to_go_on(row)}')
         if row.finished_at is not None:
-            raise UsageError(f'campaign "{campaign}" is finished: anubis report shows it')
-        return campaign
+            raise UsageError(
+                f'campaign "{campaign}" is finished: anubis report --campaign {campaign} shows it'
+            )
+        return row
     for latest in history.campaigns(limit=100):
         if latest.verb == verb and latest.finished_at is None:
-            return latest.id
-    raise UsageError(f"no {verb} was cut short: there is nothing to resume")
+            return history.campaign(latest.id)
+    raise UsageError(f"there is nothing to resume: no {verb} was cut short")
 
 
 def _refuse_changed(plan: Plan, programs: catalog.Catalog) -> None:
@@ -207,6 +253,9 @@ def _criteria_folder() -> Path:
 
 
 def _criteria(order: Order) -> tuple[CriteriaSet, ...]:
+    """What the campaign is to judge by; none for an acceptance, which learns its own."""
+    if order.verb == "accept":
+        return ()
     if order.criteria:
         return criteria_files.load(order.criteria.expanduser())
     folder = _criteria_folder() / config.find("suites", order.suite).stem
@@ -246,7 +295,24 @@ def _write_criteria(view: CampaignView) -> None:
         showing.say(f"criteria of {each.sku} for suite {view.campaign.plan.suite}: {path}")
 
 
+def _write_report(view: CampaignView, asked_for: Path | None) -> None:
+    """One that nobody asked for by name must not cost the verdict its exit code."""
+    if asked_for:
+        showing.write_html(view, asked_for)
+        return
+    try:
+        showing.write_html(view, places.home() / "reports" / f"{view.campaign.id}.html")
+    except UsageError as error:
+        showing.say(f"{error}; anubis report --html FILE writes it elsewhere")
+
+
 # --- executors -----------------------------------------------------------------------------
+
+
+def shortened(names: Sequence[str]) -> str:
+    """A node list that fits into a sentence, however many there are."""
+    text = hostlist.compress(names)
+    return text if len(text) <= MOST_NAMES else f"{text[:MOST_NAMES]}..."
 
 
 def _parallel(cluster: config.Cluster) -> int | None:
@@ -257,25 +323,31 @@ def _parallel(cluster: config.Cluster) -> int | None:
 def _executor(
     cluster: config.Cluster,
     programs: catalog.Catalog,
+    used: Collection[str],
     nodes: str | None,
     *,
     missing_is_fine: bool = False,
 ) -> Iterator[Executor]:
-    wanted = hostlist.read(nodes) if nodes else []
-    executor = _open(cluster, programs, wanted)
+    wanted = [] if nodes is None else hostlist.read(nodes)
+    executor = _open(cluster, programs, used, wanted)
     try:
-        present = {node.name for node in executor.nodes()}
-        for name in wanted:
-            if name not in present and not missing_is_fine:
-                raise UsageError(
-                    f'node "{name}" is not in the cluster; {did_you_mean(name, present)}'
-                )
+        present = [node.name for node in executor.nodes()]
+        absent = [name for name in wanted if name not in set(present)]
+        if absent and not missing_is_fine:
+            raise UsageError(
+                f'node "{shortened(absent)}" is not in the cluster, which has {shortened(present)}'
+            )
         yield executor
     finally:
         executor.close()
 
 
-def _open(cluster: config.Cluster, programs: catalog.Catalog, wanted: Sequence[str]) -> Executor:
+def _open(
+    cluster: config.Cluster,
+    programs: catalog.Catalog,
+    used: Collection[str],
+    wanted: Sequence[str],
+) -> Executor:
     match cluster:
         case config.LocalCluster():
             from anubis.executors.local import LocalExecutor, this_machine
@@ -294,7 +366,9 @@ def _open(cluster: config.Cluster, programs: catalog.Catalog, wanted: Sequence[s
         case config.SimulatedCluster():
             from anubis.executors.simulated import SimulatedExecutor
 
-            return SimulatedExecutor(cluster.fleet, programs.specs)
+            # trouble is planted where the campaign looks
+            specs = {name: spec for name, spec in programs.specs.items() if name in used}
+            return SimulatedExecutor(cluster.fleet, specs)
 
 
 def _turn_termination_into_interrupt() -> None:

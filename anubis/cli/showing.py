@@ -8,7 +8,8 @@ from pathlib import Path
 
 from anubis.core import planning
 from anubis.core.errors import UsageError
-from anubis.core.records import Assessment, Judgement, Plan
+from anubis.core.records import Assessment, Judgement, Plan, PlannedEntry
+from anubis.executors.programs import spelled
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
@@ -28,18 +29,17 @@ def exit_code(assessment: Assessment) -> int:
     return 0 if healthy and len(healthy) == len(assessment.nodes) else 2
 
 
-def campaign(view: CampaignView, *, as_json: bool, html: Path | None) -> None:
+def campaign(view: CampaignView, *, as_json: bool) -> None:
     if as_json:
         for line in jsonl.lines(view):
             print(line)
     else:
         from rich.console import Console
 
-        terminal.render(view, Console())
+        console = Console()
+        terminal.render(view, console)
         for note in _notes(view):
-            print(note)
-    if html:
-        write_html(view, html)
+            console.print(f"\n{note}", markup=False, highlight=False)
 
 
 def write_html(view: CampaignView, path: Path) -> None:
@@ -47,6 +47,8 @@ def write_html(view: CampaignView, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(html_report.render(view), encoding="utf-8")
     except OSError as error:
+        if path.is_file():  # half a report helps nobody, and fills the disk of the history
+            path.unlink(missing_ok=True)
         raise UsageError(f'cannot write the report "{path}": {error.strerror}') from None
     say(f"report: {path}")
 
@@ -76,33 +78,42 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("phase", "benchmark", "parameters"):
-        table.add_column(heading, overflow="fold")
+    table.add_column("phase, benchmark", no_wrap=True)
+    table.add_column("parameters", overflow="fold")
     for heading in ("repeats", "steps", "time", "node-hours"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for phase, cost in phases:
-        for position, entry in enumerate(phase.entries):
-            given = entry.workload.arguments.items()
-            table.add_row(
-                phase.name if position == 0 else "",
-                str(entry.workload),
-                " ".join(f"{name}={value}" for name, value in given),
-                str(entry.repeats),
-                f"{cost.steps:,}" if position == 0 else "",
-                lasting(cost.duration_s) if position == 0 else "",
-                f"{cost.node_hours:.2f}" if position == 0 else "",
-            )
-    console = Console()
-    nodes = f"{len(planned.nodes)} node" + ("s" if len(planned.nodes) > 1 else "")
+        node_hours = f"{cost.node_hours:,.2f}"
+        table.add_row(
+            phase.name,
+            "",
+            "",
+            f"{cost.steps:,}",
+            lasting(cost.duration_s),
+            node_hours,
+            style="bold",
+        )
+        for entry in phase.entries:
+            meeting = ", pairs" if entry.scope != "node" and entry.groups == "pairs" else ""
+            what = f"  {entry.workload}{meeting}"
+            table.add_row(what, _chosen(planned, entry), str(entry.repeats))
+    console = Console(highlight=False)
+    nodes = f"{len(planned.nodes):,} node" + ("s" if len(planned.nodes) > 1 else "")
     total_s = sum(cost.duration_s for _, cost in phases)
     hours = sum(cost.node_hours for _, cost in phases)
     console.print(
-        f"suite {planned.suite} on {nodes}: about {lasting(total_s)}, {hours:.2f} node-hours\n",
-        highlight=False,
+        f"suite {planned.suite} on {nodes}: about {lasting(total_s)}, {hours:,.2f} node-hours\n"
     )
     console.print(table)
     for sentence in planned.left_out:
-        console.print(f"\nleft out: {sentence}", highlight=False)
+        console.print(f"\nleft out: {sentence}", markup=False)
+
+
+def _chosen(planned: Plan, entry: PlannedEntry) -> str:
+    """The parameters that are not the program's own defaults."""
+    defaults = {each.name: each.default for each in planned.spec(entry.workload).parameters}
+    arguments = entry.workload.arguments.items()
+    return " ".join(f"{name}={spelled(v)}" for name, v in arguments if v != defaults[name])
 
 
 def _notes(view: CampaignView) -> list[str]:
@@ -113,4 +124,4 @@ def _notes(view: CampaignView) -> list[str]:
             "these criteria were learned from repeats on this machine and describe it alone: "
             "they can show that it changes, not that it is as good as others."
         )
-    return [f"\n{note}" for note in notes]
+    return notes

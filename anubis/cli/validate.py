@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from anubis.cli import options
 
 HELP = "Validate nodes: run, and judge by criteria learned before."
+
+Criteria = Annotated[
+    Path | None,
+    typer.Option(
+        "--criteria",
+        metavar="PATH",
+        help="A criteria file, or a folder of them. Default: what accept learned for the suite.",
+        show_default=False,
+    ),
+]
 
 
 def validate(
@@ -12,13 +27,13 @@ def validate(
     cluster: options.Cluster = "local",
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
-    criteria: options.Criteria = None,
+    criteria: Criteria = None,
     benchmarks: options.Benchmarks = None,
     html: options.Html = None,
     json: options.Json = False,
     dry_run: options.DryRun = False,
     resume: options.Resume = False,
-    campaign: options.Campaign = None,
+    campaign: options.Unfinished = None,
 ) -> None:
     from anubis.cli import running
 
@@ -34,6 +49,6 @@ def validate(
         json=json,
     )
     if dry_run:
-        running.show_plan(order)
+        running.show_plan(order, resume=resume)
     else:
         running.run(order, resume=resume, campaign=campaign)

@@ -10,19 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from anubis.core.ecdf import goodness
 from anubis.core.errors import CriteriaError
 from anubis.core.records import (
     Criterion,
     CriterionKey,
+    Direction,
     Judgement,
     MetricSpec,
     Policy,
     Samples,
 )
+
+if TYPE_CHECKING:
+    from anubis.core import medoid
 
 MOST_VALUES = 256  # longer samples are condensed to this many quantiles before they are compared
 MOST_ROUNDS = 100
@@ -34,27 +40,34 @@ class Healthy:
 
     kept: tuple[int, ...]
     medoid: int
-    repeatability: float
+    repeatability: float | None
     refusal: str
 
 
 def learn(
-    samples: Sequence[Samples],
+    samples: Sequence[Samples] | Samples,
     *,
     key: CriterionKey,
     metric: MetricSpec,
     nodes: int,
     policy: Policy,
+    votes: Sequence[int] | None = None,
+    from_repeats: bool = False,
 ) -> Criterion:
-    """The criterion of one key from the samples of comparable units, in their measured unit."""
-    if not samples:
+    """The criterion of one key from the samples of comparable units, in their measured unit.
+
+    `votes` are positions in `samples`, where a sample may have several voices or none: a good
+    pair of nodes speaks for both of them.
+    """
+    if len(samples) == 0:
         raise CriteriaError(f"nothing to learn {key.workload} {key.metric} from: no samples")
-    comparable = [condense(goodness(sample, metric.direction)) for sample in samples]
-    healthy = settle(comparable, alpha=policy.alpha, tail=policy.tail)
+    voters = np.arange(len(samples)) if votes is None else np.asarray(votes)
+    fleet = comparable(samples, metric.direction)
+    healthy = settle(fleet, voters, alpha=policy.alpha, tail=policy.tail)
     refusal = healthy.refusal
-    if len(samples) < policy.min_units:
-        refusal = f"learned from {len(samples)} of the {policy.min_units} units it takes"
-    reference = comparable[healthy.medoid]
+    if voters.size < policy.min_units:
+        refusal = f"learned from {voters.size} of the {policy.min_units} units it takes"
+    reference = fleet[voters[healthy.medoid]].copy()
     return Criterion(
         key=key,
         unit=metric.unit,
@@ -64,19 +77,22 @@ def learn(
         else reference,
         alpha=policy.alpha,
         tail=policy.tail,
-        units=len(samples),
+        units=voters.size,
         healthy=len(healthy.kept),
         nodes=nodes,
         repeatability=healthy.repeatability,
         refusal=refusal,
+        from_repeats=from_repeats,
     )
 
 
-def settle(samples: Sequence[Samples], *, alpha: float, tail: float) -> Healthy:
-    """Algorithm 2 on samples in goodness: the kept ones, their medoid and repeatability."""
+def settle(
+    samples: medoid.Bundle, votes: npt.NDArray[np.int64], *, alpha: float, tail: float
+) -> Healthy:
+    """Algorithm 2 on samples in goodness: the votes that are kept, their medoid, how alike."""
     from anubis.core import medoid
 
-    fleet = medoid.Bundle(samples)
+    fleet = samples.subset(votes)
     kept = np.arange(len(fleet))
     seen = {kept.tobytes()}
     refusal = ""
@@ -84,7 +100,7 @@ def settle(samples: Sequence[Samples], *, alpha: float, tail: float) -> Healthy:
         sums = medoid.distance_sums(fleet.subset(kept), tail)
         nearest = np.flatnonzero(sums <= sums.min() * (1 + 1e-9) + 1e-12)
         centre = int(kept[nearest[0]])  # of equals the first, whatever the rounding
-        similarity = 1 - medoid.distances_to(fleet, samples[centre], tail, worse=False)
+        similarity = 1 - medoid.distances_to(fleet, fleet[centre], tail, worse=False)
         again = np.flatnonzero(similarity > alpha)
         if np.array_equal(again, kept):
             break
@@ -95,43 +111,67 @@ def settle(samples: Sequence[Samples], *, alpha: float, tail: float) -> Healthy:
         kept = again
     else:
         refusal = f"learning did not settle in {MOST_ROUNDS} rounds"
-    if 2 * kept.size <= len(fleet):  # no majority: say how alike all of them are
+    majority = 2 * kept.size > len(fleet)
+    speaking = kept if majority else np.arange(len(fleet))  # no majority: say how alike all are
+    if not majority:
         sums = medoid.distance_sums(fleet, tail)
-    pairs = sums.size * (sums.size - 1)
-    repeatability = 1 - max(0.0, float(sums.sum())) / pairs if pairs else 1.0
+    repeatability = _mean_similarity(sums, votes[speaking])
+    if not refusal and not majority:
+        refusal = (
+            f"only {kept.size} of {len(fleet)} units are alike (similarity above {alpha:g}): "
+            "no majority says what is normal"
+        )
+    elif not refusal and repeatability is None:
+        refusal = "learned from a single measurement: there is nothing to compare it with"
+    elif not refusal and repeatability is not None and repeatability < alpha:
+        refusal = f"not repeatable enough: units agree to {repeatability:.3f}, alpha is {alpha:g}"
     return Healthy(
         kept=tuple(int(i) for i in kept),
         medoid=centre,
         repeatability=repeatability,
-        refusal=refusal or _doubt(kept.size, len(fleet), repeatability, alpha),
+        refusal=refusal,
     )
 
 
-def _doubt(kept: int, offered: int, repeatability: float, alpha: float) -> str:
-    if 2 * kept <= offered:
-        return (
-            f"only {kept} of {offered} units are alike (similarity above {alpha:g}): "
-            "no majority says what is normal"
-        )
-    if repeatability < alpha:
-        return f"not repeatable enough: units agree to {repeatability:.3f}, alpha is {alpha:g}"
-    return ""
+def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | None:
+    """Over all pairs of different measurements: a sample always agrees with itself."""
+    _, voices = np.unique(votes, return_counts=True)
+    pairs = votes.size**2 - int(np.sum(voices**2))
+    return 1 - max(0.0, float(sums.sum())) / pairs if pairs else None
 
 
-def judge(samples: Sequence[Samples], criterion: Criterion) -> list[tuple[Judgement, float]]:
+def judge(
+    samples: Sequence[Samples] | Samples, criterion: Criterion
+) -> list[tuple[Judgement, float]]:
     """Each sample's judgement and its one-sided similarity to the reference."""
+    return [
+        (_judgement(value, criterion), value) for value in similarities(samples, criterion).tolist()
+    ]
+
+
+def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:
+    """1 where a sample is nowhere worse than the reference, less the worse it is."""
     from anubis.core import medoid
 
     reference = goodness(criterion.reference, criterion.direction)
-    fleet = medoid.Bundle([condense(goodness(sample, criterion.direction)) for sample in samples])
-    similarity = 1 - medoid.distances_to(fleet, reference, criterion.tail, worse=True)
-    return [(_judgement(float(value), criterion), float(value)) for value in similarity]
+    fleet = comparable(samples, criterion.direction)
+    return 1 - medoid.distances_to(fleet, reference, criterion.tail, worse=True)
 
 
 def _judgement(similarity: float, criterion: Criterion) -> Judgement:
     if criterion.refusal:
         return Judgement.UNKNOWN
     return Judgement.HEALTHY if similarity > criterion.alpha else Judgement.DEFECTIVE
+
+
+def comparable(samples: Sequence[Samples] | Samples, direction: Direction) -> medoid.Bundle:
+    """Samples as learning and judging compare them: in goodness, and of at most MOST_VALUES."""
+    from anubis.core import medoid
+
+    lengths = {len(sample) for sample in samples}
+    if len(lengths) == 1 and max(lengths) <= MOST_VALUES:  # all at once: one sort, one check
+        return medoid.Bundle.of(goodness(np.asarray(samples), direction))
+    return medoid.Bundle.of([condense(goodness(sample, direction)) for sample in samples])
 
 
 def condense(sample: Samples) -> Samples:

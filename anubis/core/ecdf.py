@@ -20,18 +20,19 @@ from anubis.core.records import Direction, Samples
 
 
 def goodness(samples: Samples, direction: Direction) -> Samples:
-    """Sorted, larger is better: reciprocals where lower is better.
+    """Sorted, larger is better: reciprocals where lower is better. A matrix is done row by row.
 
     Reciprocals, and not "max with min replaced", because a node that is 100 x slower on 5 % of
     its steps would otherwise keep a similarity of 0.95.
     """
-    if len(samples) == 0:
+    if samples.size == 0:
         raise CriteriaError("no samples: expected at least one number")
-    ordered = np.sort(samples)
-    if not (ordered[0] > 0 and ordered[-1] < np.inf):  # NaN sorts last and is not below infinity
-        found = ordered[0] if not ordered[0] > 0 else ordered[-1]
+    ordered = np.sort(samples, axis=-1)
+    lowest, highest = ordered[..., 0].min(), ordered[..., -1].max()
+    if not (lowest > 0 and highest < np.inf):  # NaN sorts last and is not below infinity
+        found = lowest if not lowest > 0 else highest
         raise CriteriaError(f'samples must be positive and finite, found "{found}"')
-    return ordered if direction == "higher" else 1.0 / ordered[::-1]
+    return ordered if direction == "higher" else 1.0 / ordered[..., ::-1]
 
 
 def distance(a: Samples, b: Samples, tail: float = 0.0) -> float:

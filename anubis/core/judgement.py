@@ -155,22 +155,32 @@ def learn_criteria(
 
 def _learn(key: CriterionKey, alike: Sequence[Unit], policy: Policy) -> Criterion:
     nodes = {name for unit in alike for name in unit.participants}
-    chosen = _votes(alike)
-    if len(chosen) < policy.min_units and len({unit.participants for unit in chosen}) == 1:
-        samples = [repeat for unit in chosen for repeat in unit.repeats]
+    alone = len({unit.participants for unit in alike}) == 1
+    from_repeats = alone and len(alike) < policy.min_units
+    votes = None
+    if from_repeats:
+        samples = [repeat for unit in alike for repeat in unit.repeats]
     else:
-        samples = [unit.samples for unit in chosen]
-    return learn(samples, key=key, metric=alike[0].metric, nodes=len(nodes), policy=policy)
+        samples = [unit.samples for unit in alike]
+        if any(len(unit.participants) > 1 for unit in alike):
+            votes = _votes(alike)
+    return learn(
+        samples,
+        key=key,
+        metric=alike[0].metric,
+        nodes=len(nodes),
+        policy=policy,
+        votes=votes,
+        from_repeats=from_repeats,
+    )
 
 
-def _votes(alike: Sequence[Unit]) -> Sequence[Unit]:
-    """Whose samples learning hears: every device, but of groups each node's best."""
-    if all(len(unit.participants) == 1 for unit in alike):
-        return alike
-    sign = 1 if alike[0].metric.direction == "higher" else -1
-    rates = {unit.participants: sign * float(np.median(unit.samples)) for unit in alike}
-    by_group = {unit.participants: unit for unit in alike}
-    return [by_group[group] for group in best_group_of_each_node(rates)]
+def _votes(groups: Sequence[Unit]) -> list[int]:
+    """Each node votes for its best group; a group may speak for several nodes, or for none."""
+    sign = 1 if groups[0].metric.direction == "higher" else -1
+    rates = {unit.participants: sign * float(np.median(unit.samples)) for unit in groups}
+    position = {unit.participants: i for i, unit in enumerate(groups)}
+    return [position[group] for group in best_group_of_each_node(rates)]
 
 
 def _digest(alike: Sequence[Unit]) -> bytes:
@@ -204,10 +214,13 @@ def assess(
     plan: Plan,
     criteria: Iterable[CriteriaSet],
     lost: Mapping[str, str],
+    *,
+    learned_here: bool = False,
 ) -> Assessment:
     """All verdicts of what was run, worst first, and each node's roll-up.
 
-    `lost` are the nodes that were lost, each with the reason, even if no step was lost with them.
+    `learned_here` says that the criteria come from these very measurements. `lost` are the nodes
+    that were lost, each with the reason, even if no step was lost with them.
     """
     known = {criterion.key: criterion for each in criteria for criterion in each.criteria}
     by_key: defaultdict[CriterionKey, list[Unit]] = defaultdict(list)
@@ -216,7 +229,7 @@ def assess(
     verdicts: list[Verdict] = []
     for key, alike in by_key.items():
         if key in known:
-            verdicts += _judged(alike, known[key])
+            verdicts += _judged(alike, known[key], learned_here)
         else:
             reason = _no_criterion(key, known)
             verdicts += [
@@ -230,15 +243,20 @@ def assess(
     return Assessment(verdicts=tuple(verdicts), nodes=nodes)
 
 
-def _judged(alike: Sequence[Unit], criterion: Criterion) -> Iterable[Verdict]:
+def _judged(alike: Sequence[Unit], criterion: Criterion, learned_here: bool) -> Iterable[Verdict]:
+    against_itself = learned_here and criterion.from_repeats
     outcomes = judge([unit.samples for unit in alike], criterion)
     for unit, (judgement, similarity) in zip(alike, outcomes, strict=True):
         if judgement is Judgement.UNKNOWN:
             code, reason = "CRITERION-REFUSED", f"no trusted criterion: {criterion.refusal}"
+        elif judgement is Judgement.DEFECTIVE and against_itself:
+            judgement, code = Judgement.UNKNOWN, "UNSTABLE"
+            reason = f"its own repeats disagree: {_shortcoming(unit, criterion, similarity)}"
         elif judgement is Judgement.DEFECTIVE:
             code, reason = _code(unit), _shortcoming(unit, criterion, similarity)
         else:
-            code, reason = "OK", f"as the fleet: similarity {similarity:.3f}"
+            whom = "its own repeats" if against_itself else "the fleet"
+            code, reason = "OK", f"as {whom}: similarity {similarity:.3f}"
         yield _verdict(unit, judgement, code, reason, similarity, criterion.alpha)
 
 
@@ -400,7 +418,7 @@ def _node_verdict(node: str, said: Sequence[Verdict]) -> NodeVerdict:
             node=node,
             judgement=Judgement.HEALTHY,
             code="OK",
-            reason=f"all {n} metrics are as the fleet's" if n > 1 else said[0].reason,
+            reason=f"all {n} metrics are {said[-1].reason.partition(':')[0]}",
         )
     else:
         worst = counted[Judgement.NOT_APPLICABLE]

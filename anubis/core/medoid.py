@@ -14,6 +14,7 @@ Compiled with numba on first use and cached on disk; this module is imported whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numba
@@ -23,23 +24,39 @@ from anubis.core.records import Samples
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-PAIRWISE = 48  # below this many samples a half is cheaper pair by pair
+PAIRWISE = 12  # below this many samples a half is cheaper pair by pair
 MOST_LEVELS = 512  # above it (many different lengths) levels cost more than pairs
 
 
 class Bundle:
     """Many sorted samples end to end, as compiled code wants them."""
 
-    def __init__(self, samples: Sequence[Samples]) -> None:
-        self.lengths = np.array([sample.size for sample in samples], dtype=np.int64)
-        self.starts = np.concatenate(([0], np.cumsum(self.lengths)))
-        self.values = np.concatenate(samples).astype(np.float64, copy=False)
+    def __init__(self, values: Samples, lengths: Ints) -> None:
+        self.values = values
+        self.lengths = lengths
+        self.starts = np.concatenate(([0], np.cumsum(lengths)))
+
+    @classmethod
+    def of(cls, samples: Sequence[Samples] | Samples) -> Bundle:
+        """Of a list of samples, or of a matrix with one in each row."""
+        if isinstance(samples, np.ndarray) and samples.ndim == 2:
+            n, m = samples.shape
+            return cls(np.ascontiguousarray(samples).reshape(-1), np.full(n, m, dtype=np.int64))
+        lengths = np.array([sample.size for sample in samples], dtype=np.int64)
+        return cls(np.concatenate(samples).astype(np.float64, copy=False), lengths)
 
     def __len__(self) -> int:
         return int(self.lengths.size)
 
+    def __getitem__(self, i: int) -> Samples:
+        return self.values[self.starts[i] : self.starts[i + 1]]
+
     def subset(self, chosen: Ints) -> Bundle:
-        return Bundle([self.values[self.starts[i] : self.starts[i + 1]] for i in chosen])
+        if chosen.size == len(self) and np.array_equal(chosen, np.arange(len(self))):
+            return self
+        if np.all(self.lengths == self.lengths[0]):
+            return Bundle.of(self.values.reshape(len(self), -1)[chosen])
+        return Bundle.of([self[int(i)] for i in chosen])
 
     def maxima(self) -> Samples:
         maxima: Samples = self.values[self.starts[1:] - 1]
@@ -78,10 +95,10 @@ def _single_value_sums(values: Samples) -> Samples:
 
 def _common_levels(lengths: Ints) -> tuple[Samples, Ints] | None:
     """All levels that occur, and for each value of each sample the level it lifts F to."""
-    sizes = np.unique(lengths)
-    if sizes.sum() > 4 * MOST_LEVELS:
+    sizes = [int(size) for size in np.unique(lengths)]
+    if sum(sizes) > 4 * MOST_LEVELS:
         return None
-    scale = np.lcm.reduce(sizes.astype(object))  # exact: 1/3 and 2/6 are one level
+    scale = math.lcm(*sizes)  # exact: 1/3 and 2/6 are one level
     ticks = sorted({(k * scale) // size for size in sizes for k in range(size + 1)})
     if len(ticks) > MOST_LEVELS:
         return None
@@ -90,8 +107,8 @@ def _common_levels(lengths: Ints) -> tuple[Samples, Ints] | None:
         size: np.array([index[(k * scale) // size] for k in range(1, size + 1)], dtype=np.int64)
         for size in sizes
     }
-    levels = np.array([float(tick / scale) for tick in ticks])
-    return levels, np.concatenate([steps[size] for size in lengths])
+    levels = np.array([tick / scale for tick in ticks])
+    return levels, np.concatenate([steps[int(size)] for size in lengths])
 
 
 def _sums_by_levels(bundle: Bundle, levels: Samples, lifts: Ints, tail: float) -> Samples:
@@ -165,47 +182,47 @@ def _add_pairs(members, values, starts, tail, sums):  # type: ignore[no-untyped-
 
 @numba.njit(cache=True)
 def _add_between_halves(owner, x, lift, low, mid, high, maxima, cost, sums):  # type: ignore[no-untyped-def]
-    """Add d(A, B) for every A of [low, mid) and B of [mid, high), whose maximum is the scale."""
+    """Add d(A, B) for every A of [low, mid) and B of [mid, high), whose maximum is the scale.
+
+    A sample on level k pays the other half `rate[k]` per unit of x. Rates change only where a
+    sample of that half moves, so their integral up to x is rate[k] x - moment[k], where moment
+    collects (change of rate) x at each change: nothing is done on the way between two changes.
+    """
     n_levels = cost.shape[0]
-    # what a sample of one half standing on a level pays per unit of x to the other half:
-    pays_upper = np.zeros(n_levels)  # already divided by each upper sample's maximum
-    pays_lower = np.zeros(n_levels)
-    paid_upper = np.zeros(n_levels)  # the same, integrated from 0 to the present x
-    paid_lower = np.zeros(n_levels)
-    level = np.zeros(high - low, dtype=np.int64)
-    entered = np.zeros(high - low)  # the integral of its level when a sample entered it
-    paid = np.zeros(high - low)
+    rate = np.zeros((2, n_levels))  # 0: to the lower half; 1: to the upper, over its maxima
+    moment = np.zeros((2, n_levels))
+    standing = np.zeros((2, n_levels), dtype=np.int64)  # samples of each half on each level
+    standing[0, 0], standing[1, 0] = mid - low, high - mid
+    lowest = np.zeros(2, dtype=np.int64)  # level of each half; nobody asks for those below again
     for k in range(n_levels):
-        pays_lower[k] = (mid - low) * cost[k, 0]
+        rate[0, k] = (mid - low) * cost[k, 0]
         for b in range(mid, high):
-            pays_upper[k] += cost[k, 0] / maxima[b]
-    previous = 0.0
+            rate[1, k] += cost[k, 0] / maxima[b]
+    level = np.zeros(high - low, dtype=np.int64)
+    entered = np.zeros(high - low)  # the integral of its level's rate when a sample entered it
+    paid = np.zeros(high - low)
     for p in range(x.size):
-        dx = x[p] - previous
-        if dx > 0.0:
-            for k in range(n_levels):
-                paid_upper[k] += pays_upper[k] * dx
-                paid_lower[k] += pays_lower[k] * dx
-            previous = x[p]
         s = owner[p] - low
-        old, new = level[s], lift[p]
+        mine = 0 if owner[p] < mid else 1
+        old, new, at = level[s], lift[p], x[p]
         level[s] = new
-        if owner[p] < mid:
-            paid[s] += paid_upper[old] - entered[s]
-            entered[s] = paid_upper[new]
-            for k in range(n_levels):
-                pays_lower[k] += cost[new, k] - cost[old, k]
-        else:
-            paid[s] += paid_lower[old] - entered[s]
-            entered[s] = paid_lower[new]
-            weight = 1.0 / maxima[owner[p]]
-            for k in range(n_levels):
-                pays_upper[k] += weight * (cost[new, k] - cost[old, k])
+        other = 1 - mine
+        paid[s] += rate[other, old] * at - moment[other, old] - entered[s]
+        entered[s] = rate[other, new] * at - moment[other, new]
+        weight = 1.0 if mine == 0 else 1.0 / maxima[owner[p]]
+        standing[mine, old] -= 1
+        standing[mine, new] += 1
+        while standing[mine, lowest[mine]] == 0:
+            lowest[mine] += 1
+        for k in range(lowest[other], n_levels):
+            change = weight * (cost[new, k] - cost[old, k])
+            rate[mine, k] += change
+            moment[mine, k] += change * at
+    end = x[-1]
     for s in range(high - low):
-        if low + s < mid:
-            sums[low + s] += paid[s] + paid_upper[level[s]] - entered[s]
-        else:
-            sums[low + s] += (paid[s] + paid_lower[level[s]] - entered[s]) / maxima[low + s]
+        other = 1 if low + s < mid else 0
+        paid[s] += rate[other, level[s]] * end - moment[other, level[s]] - entered[s]
+        sums[low + s] += paid[s] if other == 1 else paid[s] / maxima[low + s]
 
 
 @numba.njit(cache=True)

@@ -277,8 +277,9 @@ class Criterion:
     units: int  # samples offered to learning: devices, groups, or repeats of one node
     healthy: int  # samples that were kept
     nodes: int
-    repeatability: float
+    repeatability: float | None  # None: no two measurements to compare
     refusal: str = ""  # why nothing may be judged by it; "" when it may
+    from_repeats: bool = False  # the units were repeats of one machine: it describes that one only
 
     def __str__(self) -> str:
         return f"{self.key.workload} {self.key.metric} ({self.key.sku})"

@@ -364,7 +364,7 @@ class RayExecutor:
         elif isinstance(error, ActorUnavailableError):  # for now: the next ping will tell
             heard(None, in_short(error))
         else:
-            self._lose(agent, f"its agent is gone: {in_short(error)}")
+            self._lose(agent, gone(error))
 
     def _take_in(self, patience_s: float) -> None:
         """All answers that are there; waits for the first."""
@@ -533,6 +533,13 @@ def dismiss(handle: Any) -> None:
 
     with suppress(Exception):
         ray.kill(handle)
+
+
+def gone(error: object) -> str:
+    """Why an agent will never answer again, for the person who reads the verdict."""
+    if "node has died" in str(error):
+        return "the node left the ray cluster: it crashed, its ray was ended, or it was cut off"
+    return f"its agent is gone: {in_short(error)}"
 
 
 def in_short(error: object) -> str:

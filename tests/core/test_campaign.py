@@ -148,6 +148,25 @@ def test_no_more_nodes_work_at_once_than_allowed(bound):
             world.measure(next(iter(world.running.values())))
 
 
+def test_pairs_keep_to_the_bound_as_well():
+    world = World(small_plan(6, [entry("pair")]), retries=0, parallel_nodes=3)
+    while not world.finished:
+        assert sum(len(launch.step.participants) for launch in world.running.values()) <= 3
+        if world.judging is not None:
+            world.judge()
+        else:
+            world.measure(next(iter(world.running.values())))
+    assert len(world.final()) == 15
+
+
+def test_a_second_word_of_a_lost_node_and_a_word_of_a_stranger_change_nothing():
+    world = World(small_plan(3, [entry("compute"), entry("train")]), retries=0)
+    world.tell(NodeLost(node="n1", at=1.0, reason="silent"))
+    world.tell(NodeLost(node="n1", at=2.0, reason="again"))
+    world.tell(NodeLost(node="stranger", at=2.0, reason="who?"))
+    assert world.machine.excluded == {"n1": "silent"}
+
+
 def test_a_group_larger_than_the_bound_still_runs():
     world = World(small_plan(4, [entry("collective")]), retries=0, parallel_nodes=2)
     assert len(run_well(world).final()) == 1

@@ -9,6 +9,7 @@ from naive import settle as naive_settle
 from strategies import arrays, fleets, tails
 
 from anubis.core import criteria
+from anubis.core.medoid import Bundle
 from anubis.core.records import CriterionKey, Judgement, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(
@@ -31,7 +32,8 @@ def fleet(rng, sizes_and_levels, m=16):
 @given(fleets, tails)
 @settings(max_examples=150)
 def test_settling_keeps_whom_the_plain_algorithm_keeps(samples, tail):
-    healthy = criteria.settle(arrays(samples), alpha=0.7903, tail=tail)
+    votes = np.arange(len(samples))
+    healthy = criteria.settle(Bundle.of(arrays(samples)), votes, alpha=0.7903, tail=tail)
     if not healthy.refusal.startswith("learning"):
         assert list(healthy.kept) == naive_settle(samples, 0.7903, tail)
 
@@ -65,10 +67,40 @@ def test_milliseconds_and_steps_per_second_give_the_same_verdicts(unit):
 
 
 def test_a_third_of_the_fleet_that_is_slow_does_not_drag_the_criterion_along():
+    """An iterated mean with a 5 % limit keeps them, and ends at 230.9 instead of 235.1."""
     rng = np.random.default_rng(4)
-    learned = learn(fleet(rng, [(20, 235.0), (10, 235.0 * 0.94)]))
+    samples = fleet(rng, [(20, 235.0), (10, 235.0 * 0.94)])
+    learned = learn(samples)
     assert learned.healthy == 20
     assert np.median(learned.reference) == pytest.approx(235.0, rel=0.003)
+    means = np.array([sample.mean() for sample in samples])
+    kept = means
+    for _ in range(20):
+        kept = means[abs(means / kept.mean() - 1) < 0.05]
+    assert kept.size == 30
+
+
+@pytest.mark.parametrize("loss", [0.03, 0.06, 0.1, 0.2])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.3, 0.4, 0.45])
+def test_as_long_as_most_are_well_the_criterion_is_theirs(share, loss):
+    rng = np.random.default_rng(8)
+    bad = round(60 * share)
+    samples = fleet(rng, [(60 - bad, 100.0), (bad, 100.0 * (1 - loss))])
+    learned = learn(samples)
+    assert not learned.refusal
+    assert np.median(learned.reference) == pytest.approx(100.0, rel=0.003)
+    judged = [judgement for judgement, _ in criteria.judge(samples, learned)]
+    assert judged[: 60 - bad] == [Judgement.HEALTHY] * (60 - bad)
+    if loss > 0.055:  # nearer to the limit of 5 % than their noise nobody can promise either
+        assert judged[60 - bad :] == [Judgement.DEFECTIVE] * bad
+
+
+@pytest.mark.parametrize("loss", [0.06, 0.1, 0.2])
+def test_when_half_of_the_fleet_is_bad_nobody_can_tell_and_it_says_so(loss):
+    samples = fleet(np.random.default_rng(9), [(30, 100.0), (30, 100.0 * (1 - loss))])
+    learned = learn(samples)
+    assert "no majority says what is normal" in learned.refusal
+    assert {judgement for judgement, _ in criteria.judge(samples, learned)} == {Judgement.UNKNOWN}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +128,21 @@ def test_units_that_do_not_agree_among_themselves_teach_nothing():
 def test_repeatability_is_the_mean_similarity_of_the_healthy_pairs():
     learned = learn([np.array([v]) for v in (100.0, 99.0, 98.0, 50.0)])
     assert learned.repeatability == pytest.approx((0.99 + 0.98 + 98 / 99) / 3)
+
+
+def test_a_sample_with_several_voices_is_heard_so_often_and_agrees_with_itself_for_nothing():
+    samples = [np.array([v]) for v in (100.0, 98.0, 50.0)]
+    voices = [0, 0, 0, 1, 2, 2]
+    learned = criteria.learn(
+        samples, key=KEY, metric=HIGHER, nodes=6, policy=Policy(), votes=voices
+    )
+    assert (learned.units, learned.healthy) == (6, 4)
+    assert learned.repeatability == pytest.approx(0.98)
+    alone = criteria.learn(
+        samples, key=KEY, metric=HIGHER, nodes=4, policy=Policy(), votes=[0, 0, 0, 2]
+    )
+    assert alone.repeatability is None
+    assert "single measurement" in alone.refusal
 
 
 def test_long_samples_are_condensed_without_moving_their_quantiles():

@@ -52,7 +52,7 @@ def test_a_tail_lighter_than_epsilon_counts_in_proportion():
 
 @given(fleets, tails)
 def test_fast_sums_equal_the_double_loop(fleet, tail):
-    fast = medoid.distance_sums(medoid.Bundle(arrays(fleet)), tail)
+    fast = medoid.distance_sums(medoid.Bundle.of(arrays(fleet)), tail)
     np.testing.assert_allclose(fast, naive_sums(fleet, tail), atol=1e-9)
 
 
@@ -66,13 +66,15 @@ def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(le
     for tail in (0.0, 0.05):
         expected = [sum(ecdf.distance(a, b, tail) for b in fleet) for a in fleet]
         np.testing.assert_allclose(
-            medoid.distance_sums(medoid.Bundle(fleet), tail), expected, rtol=1e-9, atol=1e-9
+            medoid.distance_sums(medoid.Bundle.of(fleet), tail), expected, rtol=1e-9, atol=1e-9
         )
 
 
 @given(fleets, samples, tails, st.booleans())
 def test_distances_to_one_sample_equal_the_definition(fleet, reference, tail, worse):
-    fast = medoid.distances_to(medoid.Bundle(arrays(fleet)), np.array(reference), tail, worse=worse)
+    fast = medoid.distances_to(
+        medoid.Bundle.of(arrays(fleet)), np.array(reference), tail, worse=worse
+    )
     definition = naive_shortfall if worse else naive_distance
     np.testing.assert_allclose(fast, [definition(a, reference, tail) for a in fleet], atol=1e-12)
 

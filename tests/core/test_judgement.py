@@ -183,6 +183,20 @@ def test_a_single_machine_learns_from_its_repeats():
     assert by_node(judged(plan, done)) == {"n0": H}
 
 
+def test_a_single_machine_whose_repeats_disagree_is_unstable_and_not_defective_by_itself():
+    plan = small_plan(1, [entry("probe", repeats=5)])
+    slow = lambda step, i: 50.0 if step.repeat == 2 else 100.0  # noqa: E731
+    done = list(executions(plan, slow))
+    criteria = learn(plan, done)
+    assert not criteria[0].criteria[0].refusal
+    settled = latest(done)
+    found = units(settled, plan)
+    (alone,) = assess(found, settled, plan, criteria, {}, learned_here=True).nodes
+    assert (alone.judgement, alone.code) == (U, "UNSTABLE")
+    (later,) = assess(found, settled, plan, criteria, {}).nodes  # judged by what it was before
+    assert later.judgement is D
+
+
 def test_what_was_lost_once_and_measured_later_is_measured():
     plan = small_plan(4, [entry("compute")])
     done = list(executions(plan, lambda step, i: 100.0))

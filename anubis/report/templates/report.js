@@ -52,10 +52,10 @@ function line([node, benchmark, metric, device, judgement, code, reason, similar
   if (!words[node].includes(",")) head.className = "nowrap";
   const verdict = cell("", "");
   verdict.append(cell(`${glyph} ${name.replace("-", " ")}`, `badge ${name}`, "span"));
-  const last = cell("", "");
-  last.append(cell(words[code], "", "code"));
+  const why = cell(words[reason], "");
+  why.append(document.createElement("br"), cell(words[code], "", "code"));
   row.append(head, cell(words[benchmark], ""), cell(words[metric], ""), cell(words[device], ""),
-    verdict, cell(words[similarity], "n"), cell(words[reason], ""), last);
+    verdict, cell(words[similarity], "n"), why);
   return row;
 }
 function list() {

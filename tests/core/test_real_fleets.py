@@ -1,0 +1,75 @@
+"""Learning on published measurements of real GPUs: the same nodes as the naive method finds.
+
+The expected sets were computed independently with the double loop of the definition.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anubis.core import criteria
+from anubis.core.records import CriterionKey, Judgement, MetricSpec, Policy, Workload
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "benchmarks"
+
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}")
+
+KEY = CriterionKey(
+    sku="gpu", workload=Workload.of("published", "1", {}), metric="time_ms", device_kind="cuda"
+)
+TIME = MetricSpec(name="time_ms", unit="ms", direction="lower")
+
+
+def gpus(name: str) -> dict[str, tuple[str, list[float]]]:
+    """Time per iteration of every run, by GPU, with the GPU's place."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    place = {}
+    with gzip.open(DATA / f"{name}-agg.csv.gz", "rt") as lines:
+        for row in csv.DictReader(lines):
+            found[row["uuid"]].append(float(row["perf"]))
+            place[row["uuid"]] = f"{row['cabinet']}-{row['node']}/{row.get('device', '')}"
+    return {uuid: (place[uuid], times) for uuid, times in found.items()}
+
+
+def defective(name: str, tail: float) -> tuple[int, list[str]]:
+    fleet = list(gpus(name).values())
+    samples = [np.array(times) for _, times in fleet]
+    learned = criteria.learn(
+        samples, key=KEY, metric=TIME, nodes=len(fleet), policy=Policy(tail=tail)
+    )
+    assert not learned.refusal
+    judged = criteria.judge(samples, learned)
+    bad = [place for (place, _), (j, _) in zip(fleet, judged, strict=True) if j != "healthy"]
+    assert {j for j, _ in judged} == {Judgement.HEALTHY, Judgement.DEFECTIVE}
+    return len(fleet), sorted(bad)
+
+
+def every_gpu_of(*nodes: str) -> list[str]:
+    return sorted(f"{node}/{gpu}" for node in nodes for gpu in range(4))
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.05])
+def test_frontera_resnet_has_five_slow_nodes_and_one_slow_gpu(tail):
+    nodes = every_gpu_of("c196-112", "c196-91", "c197-91", "c198-32", "c198-52")
+    assert defective("frontera-resnet", tail) == (296, sorted([*nodes, "c198-62/3"]))
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.05])
+def test_frontera_bert_has_two_slow_nodes(tail):
+    assert defective("frontera-bert", tail) == (276, every_gpu_of("c198-21", "c198-62"))
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.05])
+def test_longhorn_bert_has_one_slow_node(tail):
+    assert defective("bert-longhorn", tail) == (136, every_gpu_of("c002-5"))
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.05])
+def test_longhorn_sgemm_has_five_slow_gpus(tail):
+    assert len(defective("sgemm-longhorn", tail)[1]) == 5

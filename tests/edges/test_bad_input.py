@@ -1,0 +1,495 @@
+"""Bad input: one readable line on stderr that names the thing, exit code 2, never a traceback.
+
+Each kind once with the real command; the long tables of variants inside this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anubis import catalog
+from anubis.core.errors import CatalogError
+from tests.edges.desk import ANUBIS, FLOW, Desk, Done, eventually
+
+
+def assert_refused(done: Done, *words: str) -> None:
+    assert done.code == 2, done
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1, done.err
+    assert done.err.startswith("anubis: error: ")
+    for word in words:
+        assert word in done.err
+
+
+# --- files of the operator -----------------------------------------------------------------
+
+HEAD = "summary: mine\nbenchmarks:\n"
+SUITES = {
+    "unknown key": (
+        HEAD + "  - {benchmark: flow, repeat: 3}",
+        'unknown key "repeat" in "benchmarks", entry 1; did you mean "repeats"?',
+    ),
+    "unknown key at the top": (
+        HEAD + "  - {benchmark: flow}\nbenchmark: 1",
+        'unknown key "benchmark"; did you mean "benchmarks"?',
+    ),
+    "missing key": ("summary: mine", 'the key "benchmarks" is missing'),
+    "missing key inside": (
+        HEAD + "  - {repeats: 3}",
+        'the key "benchmark" is missing in "benchmarks", entry 1',
+    ),
+    "wrong type": (
+        HEAD + "  - {benchmark: flow}\n  - {benchmark: flow, repeats: three}",
+        '"benchmarks", entry 2, "repeats": expected a whole number, found the text "three"',
+    ),
+    "true is no number": (
+        HEAD + "  - {benchmark: flow, repeats: true}",
+        '"repeats": expected a whole number, found true',
+    ),
+    "text for a list": (
+        "summary: mine\nbenchmarks: flow",
+        '"benchmarks": expected a list, found the text "flow"',
+    ),
+    "out of range": (
+        HEAD + "  - {benchmark: flow, repeats: 0}",
+        "repeats is 0, expected at least 1",
+    ),
+    "no number": (HEAD + "  - {benchmark: flow, duration_s: .nan}", "plain numbers"),
+    "a date": ("summary: 2026-11-20\nbenchmarks: [{benchmark: flow}]", 'the date "2026-11-20"'),
+    "nothing asked": ("summary: mine\nbenchmarks: []", "names no benchmark"),
+    "absent benchmark": (
+        HEAD + "  - {benchmark: flo}",
+        'suite "mine" names benchmark "flo", which is not there; did you mean "flow"?',
+    ),
+    "unknown parameter": (
+        HEAD + "  - {benchmark: flow, parameters: {pase: x}}",
+        'benchmark "flow": unknown parameter "pase"; did you mean "pace"?',
+    ),
+    "ill-typed parameter": (
+        HEAD + "  - {benchmark: flow, parameters: {pace: 3}}",
+        'parameter "pace" is of type str, found int "3"',
+    ),
+    "list as a parameter": (
+        HEAD + "  - {benchmark: flow, parameters: {pace: [1]}}",
+        '"pace": expected a number, a text or true or false, found a list',
+    ),
+    "the same key twice": (
+        "summary: mine\nsummary: mine\n",
+        'line 2: the key "summary" stands twice',
+    ),
+    "YAML that would execute": (
+        'summary: !!python/object/apply:os.system ["touch pwned"]',
+        "line 1: could not determine a constructor for the tag",
+    ),
+    "a list as a key": ("? [a]\n: b", "line 1: found unhashable key"),
+    "broken YAML": ("summary: [mine", "is not valid YAML: line 1: "),
+    "an endless list": ("[" * 5000, "stand too deep"),
+    "an empty file": ("", 'expected a table of "key: value" lines, found nothing'),
+    "a list": ("- flow", 'expected a table of "key: value" lines, found a list'),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), SUITES.values(), ids=SUITES.keys())
+def test_a_suite_that_cannot_be_is_refused(near, text, sentence):
+    suite = near.write("mine.yaml", text)
+    programs = ("--benchmarks", str(near.programs))
+    assert_refused(
+        near.run("accept", "--dry-run", "--suite", str(suite), *programs), "mine", sentence
+    )
+    assert not (near.folder / "pwned").exists()
+    assert not near.home.exists()
+
+
+def test_the_real_command_refuses_a_suite(desk):
+    for name in ("unknown key", "absent benchmark", "unknown parameter", "YAML that would execute"):
+        text, sentence = SUITES[name]
+        suite = desk.write("mine.yaml", text)
+        assert_refused(desk.ask("accept", "--suite", str(suite)), "mine", sentence)
+    assert not (desk.folder / "pwned").exists()
+
+
+CLUSTERS = {
+    "unknown executor": ("executor: locl", '"executor" is "locl"; did you mean "local"?'),
+    "no executor": ("nodes: n1", 'the key "executor" is missing; known: local, ray, simulated'),
+    "unknown key inside": (
+        "executor: simulated\nfleet: {sed: 1}",
+        'unknown key "sed" in "fleet"; did you mean "seed"?',
+    ),
+    "no nodes": ('executor: simulated\nfleet: {nodes: ""}', "names no node"),
+    "a node twice": ('executor: simulated\nfleet: {nodes: "a,a"}', 'names "a" twice'),
+    "backwards": ('executor: ray\nnodes: "n[3-1]"', 'range "3-1" runs backwards'),
+    "no share": ("executor: simulated\nfleet: {slow_share: 3}", "expected a share from 0 to 1"),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), CLUSTERS.values(), ids=CLUSTERS.keys())
+def test_a_cluster_that_cannot_be_is_refused(near, text, sentence):
+    cluster = near.write("mine.yaml", text)
+    assert_refused(near.run("accept", "--cluster", str(cluster)), "mine.yaml", sentence)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("alpha: 3", "alpha is 3, expected a similarity between 0 and 1"),
+        ("distance: {tial: 0.1}", 'unknown key "tial" in "distance"; did you mean "tail"?'),
+        ("min_units: 1", "fewer than 3 cannot outvote one"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_by_a_dry_run_too(near, text, sentence):
+    policy = near.write("mine.yaml", text)
+    assert_refused(near.run("accept", "--dry-run", "--policy", str(policy)), "mine.yaml", sentence)
+
+
+@pytest.mark.parametrize("option", ["--suite", "--cluster", "--policy"])
+def test_a_missing_file_is_named(near, option):
+    assert_refused(near.run("accept", option, "./none.yaml"), 'there is no file "none.yaml"')
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "meant"),
+    [
+        ("--suite", "quik", "quick"),
+        ("--cluster", "locla", "local"),
+        ("--policy", "deflt", "default"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_suggested(near, option, name, meant):
+    assert_refused(near.run("accept", option, name), name, f'did you mean "{meant}"?')
+
+
+# --- nodes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sentence"),
+    [
+        ("", "names no node"),  # what `anubis accept "$NODES"` says when NODES is not set
+        (" , ", "names no node"),
+        ("n1,n1", 'names "n1" twice'),
+        ("n[1-3", "brackets do not match"),
+        ("@none", 'cannot read node file "none"'),
+        ("n[1-9]", 'node "n9" is not in the cluster, which has n[1-8]'),
+    ],
+)
+def test_a_node_list_that_cannot_be_is_refused(near, nodes, sentence):
+    fleet, suite = near.fleet(), near.suite(near.flow())
+    assert_refused(near.ask("accept", nodes, "--cluster", fleet, "--suite", suite), sentence)
+
+
+def test_ten_thousand_known_nodes_fit_into_the_error(near):
+    names = ",".join(f"n{number}" for number in range(0, 20_000, 2))
+    cluster = near.fleet(nodes=names)
+    done = near.ask("accept", "other", "-c", cluster, "--suite", near.suite(near.flow()))
+    assert_refused(done, 'node "other" is not in the cluster')
+    assert len(done.err) < 300
+
+
+# --- programs ------------------------------------------------------------------------------
+
+BROKEN = {
+    "crashes": ("#!/bin/sh\necho no torch here >&2\nexit 5\n", "ended with 5: no torch here"),
+    "no document": ("#!/bin/sh\necho hello\n", "not a JSON document"),
+    "nothing": ("#!/bin/sh\n", "not a JSON document"),
+    "no text": ("#!/bin/sh\nprintf '\\377\\376'\n", "not a JSON document"),
+    "too deep": (
+        "#!/bin/sh\nawk 'BEGIN { for (i = 0; i < 90000; i++) printf \"[\" }'\n",
+        "not a JSON document",
+    ),
+    "another schema": (
+        FLOW.replace("describe/1", "describe/2"),
+        'expected a table with "schema": "anubis.describe/1"',
+    ),
+    "another name": (FLOW, 'its name is "flow", its file "odd.sh"'),
+    "unknown key": (
+        FLOW.replace('"name": "flow"', '"name": "odd", "leval": "micro"'),
+        'unknown key "leval"; did you mean "level"?',
+    ),
+    "missing key": (
+        FLOW.replace('"flow"', '"odd"').replace('"scope": "node",', ""),
+        'the key "scope" is missing',
+    ),
+    "wrong word": (
+        FLOW.replace('"flow"', '"odd"').replace('"higher"', '"upwards"'),
+        "\"direction\": expected 'higher' or 'lower', found the text \"upwards\"",
+    ),
+    "no interpreter": ("echo hello\n", "its first line must name its interpreter"),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_program_that_does_not_describe_itself_is_named(near, text, sentence):
+    file = near.program("odd.sh", text)
+    programs = ("--benchmarks", str(near.programs))
+    assert_refused(near.run("bench", "list", *programs), f'"{file}" --describe', sentence)
+
+
+def test_a_program_that_never_describes_itself_is_ended_with_all_it_started(desk):
+    begun = desk.folder / "begun"
+    file = desk.program("odd.sh", f"#!/bin/sh\nsleep 600 &\necho $! > {begun}\nwait\n")
+    with pytest.raises(CatalogError, match=r'odd.sh" --describe gave no answer within 0.5 s'):
+        catalog.describe(file, limit_s=0.5)
+    child = Path("/proc", begun.read_text().strip())
+    assert eventually(lambda: not child.exists() or ") Z " in (child / "stat").read_text())
+
+
+def test_two_programs_of_one_name_are_both_named(near):
+    other = near.folder / "other"
+    other.mkdir()
+    (other / "flow.sh").write_text(FLOW)
+    (other / "flow.sh").chmod(0o755)
+    done = near.ask("bench", "list", "--benchmarks", str(other))
+    assert_refused(done, '"flow"', str(near.programs / "flow.sh"), str(other / "flow.sh"))
+
+
+def test_a_missing_folder_of_programs_is_named(near):
+    assert_refused(near.run("bench", "list", "--benchmarks", "none"), "none", "is not there")
+
+
+def test_a_benchmark_that_is_nearly_right_is_suggested(desk):
+    assert_refused(desk.run("bench", "describe", "gem"), 'no benchmark "gem"; did you mean "gemm"?')
+
+
+# --- documents -----------------------------------------------------------------------------
+
+SAMPLES = ('"fast"', "true", "0", "-1", "1e999", "1" + "0" * 400, "NaN", "", "[" * 5000)
+
+
+def test_a_sample_that_is_no_positive_number_costs_one_step_and_not_the_campaign(near):
+    paces = [near.write(f"pace{i}", f"100, {sample}") for i, sample in enumerate(SAMPLES)]
+    entries = [near.flow(parameters={"pace": str(pace)}, repeats=1) for pace in paces]
+    done = near.ask("accept", "--json", "--suite", near.suite(*entries, near.flow()))
+    assert done.code == 2
+    assert "Traceback" not in done.err
+    bad = [verdict for verdict in done.verdicts if verdict["verdict"] != "healthy"]
+    assert [verdict["code"] for verdict in bad] == ["NOT-MEASURED"] * len(SAMPLES)
+    assert all("number" in v["reason"] or "not one JSON" in v["reason"] for v in bad)
+    assert len(done.verdicts) == len(SAMPLES) + 1
+
+
+def test_a_name_that_no_table_can_hold_costs_one_step_and_not_the_campaign(near):
+    devices = (r"cpu\ud800", r"cpu\n", r"cpu\u0000")
+    for number, device in enumerate(devices):
+        text = FLOW.replace('"flow"', f'"flow{number}"')
+        near.program(f"flow{number}.sh", text.replace('"device": "cpu"', f'"device": "{device}"'))
+    entries = [near.flow(benchmark=f"flow{number}") for number in range(len(devices))]
+    done = near.ask("accept", "--json", "--suite", near.suite(*entries))
+    assert done.code == 2
+    assert len(done.verdicts) == 3 * len(devices)
+    assert all("expected printable text" in verdict["reason"] for verdict in done.verdicts)
+
+
+# --- criteria ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def learned(near: Desk) -> Path:
+    """The criteria file of an acceptance, and a suite that they fit, as `tiny.yaml`."""
+    words = ("accept", "--suite", near.suite(near.flow()), "--benchmarks", str(near.programs))
+    assert near.run(*words).code == 0
+    (file,) = (near.home / "criteria" / "tiny").glob("*.json")
+    return file
+
+
+def edited(change: Callable[[dict[str, object]], None]) -> Callable[[str], str]:
+    def edit(text: str) -> str:
+        document = json.loads(text)
+        change(document)
+        return json.dumps(document)
+
+    return edit
+
+
+def entry(**changes: object) -> Callable[[str], str]:
+    return edited(lambda document: document["criteria"][0].update(changes))  # type: ignore[index]
+
+
+CRITERIA: dict[str, tuple[Callable[[str], str], str]] = {
+    "another schema": (
+        edited(lambda document: document.update(schema="anubis.criteria/2")),
+        'its schema is "anubis.criteria/2", this Anubis reads "anubis.criteria/1"',
+    ),
+    "cut off": (lambda text: text[: len(text) // 2], "not a whole JSON document"),
+    "empty": (lambda _: "", "not a whole JSON document"),
+    "too deep": (lambda _: "[" * 90_000, "not a whole JSON document"),
+    "no table": (lambda _: "[]", 'its schema is "None"'),
+    "wrong type": (
+        entry(alpha="high"),
+        '"criteria", entry 1, "alpha": expected a number, found the text "high"',
+    ),
+    "alpha too high": (entry(alpha=1.5), "alpha 1.5"),
+    "no reference": (entry(reference=[]), "must be a list of positive numbers"),
+    "negative": (entry(reference=[1.0, -1.0]), "must be a list of positive numbers"),
+    "one criterion twice": (
+        edited(lambda document: document["criteria"].append(document["criteria"][0])),  # type: ignore[attr-defined,index]
+        "flow@1 speed of",
+    ),
+    "another version": (entry(version="2"), "they are for flow@2; learn them again"),
+    "another benchmark": (entry(benchmark="blow"), "they are for blow@1; learn them again"),
+    "other parameters": (
+        entry(parameters={"pace": "elsewhere"}),
+        "the same benchmarks with other parameters; learn them again",
+    ),
+}
+
+
+def test_criteria_that_cannot_be_used_are_refused_before_anything_runs(near, learned):
+    """All in one test: learning them is what takes its time."""
+    good = learned.read_text()
+    suite, file = str(near.folder / "tiny.yaml"), near.folder / "mine.json"
+    words = ("validate", "--suite", suite, "--criteria", str(file))
+    for edit, sentence in CRITERIA.values():
+        file.write_text(edit(good))
+        named = "suite tiny" if "learn them again" in sentence else "mine.json"
+        assert_refused(near.run(*words, "--benchmarks", str(near.programs)), named, sentence)
+    assert_refused(near.ask(*words), "suite tiny", "other parameters")
+    with sqlite3.connect(near.history) as connection:
+        assert connection.execute("SELECT count(*) FROM campaigns").fetchone() == (1,)
+
+
+def test_criteria_that_are_not_there_are_asked_for(near):
+    suite = near.suite(near.flow())
+    done = near.run("validate", "--suite", suite)
+    assert_refused(done, "no criteria for suite", f"anubis accept --suite {suite}")
+    done = near.run("validate", "--suite", suite, "--criteria", "none.json")
+    assert_refused(done, 'cannot read criteria "none.json"')
+    (near.folder / "empty").mkdir()
+    done = near.run("validate", "--suite", suite, "--criteria", "empty")
+    assert_refused(done, 'no criteria (*.json) in folder "empty"')
+
+
+def test_criteria_that_cannot_be_written_are_an_error(near, learned):
+    done = near.run("learn", "--out", str(near.pace))
+    assert_refused(done, "cannot write criteria", str(near.pace))
+
+
+# --- the history ---------------------------------------------------------------------------
+
+
+def test_a_history_of_a_newer_schema_is_left_as_it_is(near, learned):
+    with sqlite3.connect(near.history) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        before = list(connection.iterdump())
+    assert_refused(near.run("report"), str(near.history), 'revision "9999"', "upgrade Anubis")
+    with sqlite3.connect(near.history) as connection:
+        assert list(connection.iterdump()) == before
+
+
+def test_a_history_that_is_no_database_is_left_as_it_is(desk):
+    desk.home.mkdir()
+    desk.history.write_text("a letter to my aunt\n" * 100)
+    assert_refused(desk.run("report"), str(desk.history), "not a database")
+    assert desk.history.read_text().startswith("a letter to my aunt")
+
+
+def test_a_file_where_the_home_should_be_is_named(desk):
+    desk.home.write_text("")
+    for words in (["report"], ["accept", "--suite", desk.suite(desk.flow())]):
+        assert_refused(desk.ask(*words) if words[1:] else desk.run(*words), str(desk.home))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("report", "no campaign was carried out yet: begin with anubis accept"),
+        ("judge", "no campaign was carried out yet: begin with anubis accept"),
+        ("learn", "no campaign was carried out yet: begin with anubis accept"),
+        ("report --campaign none", 'campaign "none" is not in the history'),
+        ("accept --resume", "there is nothing to resume: no accept was cut short"),
+        ("validate --resume", "there is nothing to resume: no validate was cut short"),
+        ("accept --resume --campaign none", 'campaign "none" is not in the history'),
+        ("accept --campaign none", "give --resume as well"),
+        ("accept --resume --dry-run", "leave out --resume"),
+        ("accept --html .", '--html "." is a folder'),
+    ],
+)
+def test_what_was_never_begun_cannot_be_gone_on_with(near, words, sentence):
+    assert_refused(near.run(*words.split()), sentence)
+
+
+def test_a_campaign_that_is_over_or_another_verbs_is_not_resumed(near, learned):
+    with sqlite3.connect(near.history) as connection:
+        (name,) = connection.execute("SELECT id FROM campaigns").fetchone()
+    done = near.run("accept", "--resume", "--campaign", name)
+    assert_refused(done, name, "is finished: anubis report")
+    done = near.run("validate", "--resume", "--campaign", name)
+    assert_refused(done, name, "anubis accept --resume")
+    assert_refused(near.run("report", "--campaign", name[:-1]), f'did you mean "{name}"?')
+
+
+# --- the command line itself ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--nope", "no such option: --nope (see anubis --help)"),
+        ("accept --nope", "no such option: --nope (see anubis accept --help)"),
+        ("accpt", "Did you mean 'accept'?"),
+        ("accept a b", "unexpected extra argument"),
+        ("accept --suite", "requires an argument"),
+        ("bench describe", "missing argument"),
+        ("bench lst", "Did you mean 'list'?"),
+    ],
+)
+def test_a_slip_on_the_command_line_is_one_line_too(near, words, sentence):
+    assert_refused(near.run(*words.split()), sentence)
+
+
+@pytest.mark.parametrize("words", ["", "bench"])
+def test_no_verb_at_all_shows_the_help_and_is_no_success(near, words):
+    done = near.run(*words.split())
+    assert done.code == 2
+    assert "Usage: anubis" in done.out
+    assert "Traceback" not in done.err
+
+
+def test_an_answer_that_cannot_be_written_is_no_verdict(desk):
+    """1 would mean "defective": neither a full disk nor a reader who left may say so."""
+    with Path("/dev/full").open("w") as full:
+        code, err = exit_of(desk, full.fileno(), "bench", "list", "--json")
+    assert (code, err) == (
+        2,
+        "anubis: error: cannot write the answer to stdout: No space left on device\n",
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    code, err = exit_of(desk, writing, "bench", "list", "--json")
+    os.close(writing)
+    assert (code, err) == (2, "")
+    reading, writing = os.pipe()
+    os.close(reading)
+    code, err = exit_of(desk, writing, "bench", "list")  # rich writes this one
+    os.close(writing)
+    assert (code, err) == (2, "")
+
+
+def exit_of(desk: Desk, stdout: int, *words: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [*ANUBIS, *words],
+        env=desk.environment,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_bug_of_ours_is_no_verdict_either(near, monkeypatch):
+    def broken() -> str:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr("anubis.places.history_url", broken)
+    done = near.run("report")
+    assert (done.code, done.out) == (2, "")
+    assert "ZeroDivisionError: ours" in done.err
+    assert "anubis: error: this is a bug in Anubis, and no verdict" in done.err

@@ -1,0 +1,318 @@
+"""The verbs as an operator meets them: exit codes, JSON Lines, criteria, reports."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from anubis.core.records import CriteriaSet, Provenance
+from anubis.criteria_files import file_name
+from tests.edges.desk import FLOW, Desk, Done
+
+VERDICT_KEYS = {
+    "type",
+    "node",
+    "participants",
+    "device",
+    "benchmark",
+    "metric",
+    "verdict",
+    "code",
+    "similarity",
+    "alpha",
+    "reason",
+}
+SUMMARY_KEYS = {
+    "type",
+    "campaign",
+    "healthy",
+    "defective",
+    "unknown",
+    "not_applicable",
+    "duration_s",
+}
+
+
+def accept_fleet(desk: Desk, *words: str, **fleet: object) -> Done:
+    cluster, suite = desk.fleet(**fleet), desk.suite(desk.flow(repeats=1))
+    return desk.ask("accept", "--cluster", cluster, "--suite", suite, *words)
+
+
+# --- exit codes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "group"),
+    [
+        ({}, 0, "healthy"),
+        ({"slow_share": 0.125}, 1, "defective"),
+        ({"lost_share": 0.125}, 2, "unknown"),
+        ({"hang_share": 0.125}, 2, "unknown"),
+        ({"crash_share": 0.125}, 2, "unknown"),
+    ],
+)
+def test_the_exit_code_is_the_worst_that_was_found(desk, trouble, code, group):
+    done = accept_fleet(desk, "--json", **trouble)
+    assert done.code == code, done.err
+    summary = done.summary
+    assert len(summary[group]) == (1 if trouble else 8)
+    assert sum(len(summary[key]) for key in ("healthy", "defective", "unknown")) == 8
+
+
+def test_a_defect_counts_for_more_than_an_unknown(near):
+    done = accept_fleet(near, "--json", slow_share=0.125, hang_share=0.125)
+    assert done.code == 1
+    assert len(done.summary["unknown"]) == 1
+
+
+@pytest.mark.parametrize("ending", ["exit 3", "exit 1", "kill -SEGV $$"])
+def test_there_is_no_success_without_data(near, ending):
+    near.program("flow.sh", FLOW.replace("done\ncat", f"done\n{ending}\ncat"))
+    done = near.ask("accept", "--json", "--suite", near.suite(near.flow(repeats=1)))
+    assert done.code == 2
+    assert len(done.summary["unknown"]) == 1
+
+
+def test_what_does_not_apply_is_neither_healthy_nor_unknown(near):
+    """Exit code 3 and a reason, as the contract has it."""
+    said = FLOW.replace('"not_applicable": null', '"not_applicable": "no water"')
+    said = re.sub(r'"series": \[.*\]', '"series": []', said).replace(
+        "done\ncat <<", "done\ntrap 'exit 3' EXIT\ncat <<"
+    )
+    near.program("flow.sh", said)
+    done = near.ask("accept", "--json", "--suite", near.suite(near.flow(repeats=1)))
+    assert done.code == 2
+    assert len(done.summary["not_applicable"]) == 1
+    assert done.verdicts[0]["reason"] == "no water"
+
+
+# --- JSON ----------------------------------------------------------------------------------
+
+
+def test_json_has_the_documented_keys_and_the_summary_last(near):
+    done = accept_fleet(near, "--json", slow_share=0.125, lost_share=0.125)
+    *verdicts, summary = done.lines
+    assert {line["type"] for line in verdicts} == {"verdict"}
+    assert all(set(line) == VERDICT_KEYS for line in verdicts)
+    assert summary["type"] == "summary"
+    assert set(summary) == SUMMARY_KEYS
+    words = {line["verdict"] for line in verdicts}
+    assert words == {"healthy", "defective", "unknown"}
+    (defective,) = [line for line in verdicts if line["verdict"] == "defective"]
+    assert [defective["node"]] == summary["defective"]
+    assert (defective["benchmark"], defective["metric"]) == ("flow", "speed")
+    assert defective["similarity"] < defective["alpha"] == 0.95
+    assert "phase" in done.err
+    assert "campaign" in done.err
+
+
+def test_a_report_tells_what_the_campaign_told(desk):
+    done = accept_fleet(desk, "--json", slow_share=0.125, lost_share=0.125)
+    again = desk.run("report", "--json")
+    assert (again.code, again.out) == (done.code, done.out)
+    table = desk.run("report")
+    assert table.code == 1
+    assert "6 healthy · 1 defective · 1 unknown" in table.out
+    assert max(len(line) for line in table.out.splitlines()) <= 80
+
+
+def test_the_same_seed_gives_the_same_bytes_but_for_the_campaigns_name(tmp_path):
+    """Nothing else in the JSON is of this world's clock: the simulated one gives `duration_s`."""
+    outs, criteria = [], []
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        desk = Desk(tmp_path / place)
+        done = accept_fleet(
+            desk, "--json", slow_share=0.125, hang_share=0.125, lost_share=0.125, seed=7
+        )
+        assert done.summary["campaign"] in done.out
+        # the programs' parameters hold the paths of the desk
+        outs.append(done.out.replace(done.summary["campaign"], "").replace(str(desk.folder), ""))
+        (file,) = (desk.home / "criteria").rglob("*.json")
+        criteria.append(file.read_text().replace(str(desk.folder), ""))
+    assert outs[0] == outs[1]
+    documents = [json.loads(text) for text in criteria]
+    for document in documents:
+        document.pop("digest")  # of the parameters as well
+    assert documents[0] == documents[1]
+
+
+# --- criteria ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def accepted(near: Desk) -> Desk:
+    """A desk whose own machine was accepted with the suite `tiny.yaml`."""
+    done = near.ask("accept", "--suite", near.suite(near.flow(), near.spin(0, repeats=3)))
+    assert done.code == 0, done.err
+    assert "describe it alone" in " ".join(done.out.split())
+    return near
+
+
+def validate(desk: Desk) -> Done:
+    """With the real command, whatever the desk."""
+    suite, programs = str(desk.folder / "tiny.yaml"), str(desk.programs)
+    words = ("--suite", suite, "--benchmarks", programs)
+    return Desk.run(desk, "validate", "--json", *words)
+
+
+def test_a_node_that_got_slower_is_found_by_what_was_learned_before(accepted):
+    assert validate(accepted).code == 0
+
+    accepted.pace.write_text("80, 81, 79, 80")
+    slower = validate(accepted)
+    assert slower.code == 1
+    (verdict,) = [line for line in slower.verdicts if line["verdict"] == "defective"]
+    assert [verdict["node"]] == slower.summary["defective"]
+    assert (verdict["benchmark"], verdict["metric"]) == ("flow", "speed")
+    assert verdict["code"] == "FLOW.SPEED"
+    assert "20% below normal" in verdict["reason"]
+    assert len(verdict["reason"]) <= 200
+
+    accepted.pace.write_text("120, 121, 119, 120")
+    assert validate(accepted).code == 0, "a faster node is no defect"
+
+
+def test_learning_writes_the_same_bytes_again_and_those_that_accept_wrote(accepted):
+    (file,) = (accepted.home / "criteria" / "tiny").glob("*.json")
+    for folder in ("once", "twice"):
+        done = accepted.run("learn", "--out", folder)
+        assert (done.code, done.out) == (0, "")
+        assert (accepted.folder / folder / file.name).read_bytes() == file.read_bytes()
+
+
+def test_learning_again_keeps_to_the_policy_of_the_campaign(near):
+    policy = near.write("mine.yaml", {"alpha": 0.5})
+    words = ("accept", "--suite", near.suite(near.flow()), "--benchmarks", str(near.programs))
+    assert near.run(*words, "--policy", str(policy)).code == 0
+    assert near.run("learn", "--out", "own").code == 0
+    assert near.run("learn", "--out", "default", "--policy", "default").code == 0
+    for folder, alpha in (("own", 0.5), ("default", 0.95)):
+        (file,) = (near.folder / folder).glob("*.json")
+        assert [each["alpha"] for each in json.loads(file.read_text())["criteria"]] == [alpha]
+
+
+def test_judging_again_by_other_criteria_runs_nothing(accepted):
+    begun = accepted.began()
+    (file,) = (accepted.home / "criteria" / "tiny").glob("*.json")
+    assert accepted.run("judge", "--criteria", str(file)).code == 0
+
+    document = json.loads(file.read_text())
+    for each in document["criteria"]:
+        each["reference"] = [2 * value for value in each["reference"]]
+    stricter = accepted.write("stricter.json", document)
+    done = accepted.run("judge", "--json", "--criteria", str(stricter))
+    assert done.code == 1
+    assert all("50% below normal" in line["reason"] for line in done.verdicts)
+
+    document["sku"] = "another kind"
+    other = accepted.write("other.json", document)
+    done = accepted.run("judge", "--json", "--criteria", str(other))
+    assert done.code == 2
+    assert {line["code"] for line in done.verdicts} == {"NO-CRITERION"}
+    assert accepted.began() == begun
+
+
+def test_two_kinds_of_hardware_never_share_a_file():
+    """`a b`, `a-b` and `A-B` look alike once a file system can bear them."""
+    given = Provenance(suite="any", anubis="any", digest="any", created_at="any")
+    skus = ("a-b", "a b", "A-B", "a/b", "../a-b", "-", ".", "漢")
+    names = {file_name(CriteriaSet(sku=sku, criteria=(), provenance=given)) for sku in skus}
+    assert "a-b.json" in names
+    assert len(names) == len(skus)
+    assert all(re.fullmatch(r"[a-z0-9+][a-z0-9.+-]*\.json", name) for name in names)
+
+
+# --- reports, plans, doctor ----------------------------------------------------------------
+
+
+def test_the_html_report_names_the_defect_and_needs_no_network(near):
+    page = near.folder / "deep" / "report.html"
+    done = accept_fleet(near, "--json", "--html", str(page), slow_share=0.125)
+    assert f"report: {page}" in done.err
+    text = page.read_text()
+    assert done.summary["defective"][0] in text
+    assert not re.search(r"""<(script|link|img)[^>]+(src|href)=["']?(https?:)?//""", text)
+
+    again = near.folder / "again.html"
+    assert near.run("report", "--html", str(again)).code == 1
+    assert again.exists()
+
+
+def test_a_dry_run_adds_up_to_a_sum_by_hand(near):
+    """Five nodes. flow: 3 repeats of 10 s, spin: 2 of 30 s, one after the other on each node.
+    meet: 10 pairs of 6 s, at most two of them at once among five nodes."""
+    meet = FLOW.replace('"flow"', '"meet"').replace('"scope": "node"', '"scope": "group"')
+    near.program("meet.sh", meet)
+    suite = near.suite(
+        near.flow(),
+        near.spin(0, repeats=2, duration_s=30),
+        near.flow(benchmark="meet", repeats=1, duration_s=6, groups="pairs"),
+    )
+    words = ("accept", "--dry-run", "--cluster", near.fleet(nodes="n[1-5]"), "--suite", suite)
+    done = near.ask(*words, "--json")
+    assert done.code == 0
+    single, multi = done.lines
+    assert single["steps"] == 5 * (3 + 2)
+    assert single["duration_s"] == 3 * 10 + 2 * 30
+    assert single["node_hours"] == pytest.approx(5 * 90 / 3600, abs=1e-4)
+    assert multi["steps"] == 10
+    assert multi["duration_s"] == 10 / 2 * 6
+    assert multi["node_hours"] == pytest.approx(10 * 2 * 6 / 3600, abs=1e-4)
+
+    table = near.ask(*words)
+    assert table.code == 0
+    total = 5 * 90 / 3600 + 10 * 2 * 6 / 3600
+    assert f"suite tiny on 5 nodes: about 2 min, {total:.2f} node-hours" in table.out
+    assert "meet@1, pairs" in table.out
+    assert max(len(line) for line in table.out.splitlines()) <= 80
+    assert not near.home.exists()
+
+
+def test_planted_trouble_shows_even_where_a_suite_is_small(near):
+    """The shipped programs are there as well, and not run: a fleet is not troubled in those."""
+    done = accept_fleet(near, "--json", nodes="n[01-40]", slow_share=0.1)
+    assert len(done.summary["defective"]) == 4
+
+
+def test_doctor_finds_this_machine_able(desk):
+    done = desk.run("doctor", "--json")
+    assert done.code == 0, done.out
+    assert {line["state"] for line in done.lines} <= {"good", "missing"}
+    found = {line["what"] for line in done.lines}
+    assert {"python", "torch", "ray", "history", "benchmark gemm"} <= found
+    assert desk.run("doctor").code == 0
+
+
+def test_doctor_says_what_is_broken_and_ends_with_two(near):
+    near.home.write_text("")
+    done = near.run("doctor", "--json")
+    assert done.code == 2
+    (bad,) = [line for line in done.lines if line["state"] == "bad"]
+    assert bad["what"] == "history"
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["accept", "-h"], ["bench", "-h"]])
+def test_asking_for_help_is_a_success(desk, words):
+    done = desk.run(*words)
+    assert done.code == 0
+    assert "anubis" in done.out
+    assert done.err == ""
+
+
+def test_tables_fit_eighty_columns(near):
+    for words in (["bench", "list"], ["bench", "describe", "gemm"], ["doctor"], ["--help"]):
+        lines = near.run(*words).out.splitlines()
+        assert max(map(len, lines)) <= 80, words
+
+
+def test_the_operators_own_configs_come_first(near):
+    mine = near.home / "configs" / "suites" / "quick.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text(Path(near.suite(near.flow())).read_text())
+    done = near.ask("accept", "--dry-run", "--json")
+    assert list(chain(*(line["benchmarks"] for line in done.lines))) == ["flow@1"]

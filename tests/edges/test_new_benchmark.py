@@ -1,0 +1,91 @@
+"""Adding a benchmark is adding one file: dropped into a folder, every verb knows it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.edges.desk import FLOW, SPIN, Desk
+
+
+@pytest.fixture
+def newcomers(desk: Desk) -> Desk:
+    """The folder as an operator has it after copying two files there, and nothing else."""
+    for file in desk.programs.iterdir():
+        file.unlink()
+    desk.program("brook.sh", FLOW.replace('"flow"', '"brook"'))
+    desk.program("wheel.py", SPIN.replace('"spin"', '"wheel"'))
+    return desk
+
+
+def both(desk: Desk) -> str:
+    brook = {**desk.flow(), "benchmark": "brook"}
+    return desk.suite(brook, {**desk.spin(0), "benchmark": "wheel", "repeats": 3})
+
+
+def test_the_programs_know_nothing_of_anubis():
+    assert "import contract" not in SPIN
+    assert FLOW.startswith("#!/bin/sh")
+
+
+def test_bench_list_shows_a_new_shell_script_and_a_new_python_program(newcomers):
+    before = {line["name"] for line in newcomers.run("bench", "list", "--json").lines}
+    after = {line["name"] for line in newcomers.ask("bench", "list", "--json").lines}
+    assert after - before == {"brook", "wheel"}
+    assert "brook@1" in newcomers.ask("bench", "list").out
+
+
+def test_bench_describe_shows_a_new_program(newcomers):
+    done = newcomers.ask("bench", "describe", "brook")
+    assert done.code == 0
+    for word in ("brook@1", "speed", "m/s", "higher", "--pace"):
+        assert word in done.out
+
+
+def test_a_dry_run_plans_new_programs(newcomers):
+    done = newcomers.ask("accept", "--dry-run", "--json", "--suite", both(newcomers))
+    assert done.code == 0
+    (phase,) = done.lines
+    assert phase["benchmarks"] == ["brook@1", "wheel@1"]
+    assert phase["steps"] == 6
+    assert newcomers.began() == 0
+
+
+def test_new_programs_are_run_learned_from_and_judged(newcomers):
+    done = newcomers.ask("accept", "--json", "--suite", both(newcomers))
+    assert done.code == 0, done.err
+    assert {line["metric"] for line in done.verdicts} == {"speed", "turns"}
+    assert newcomers.began() == 3
+
+    again = newcomers.run("judge", "--json")
+    assert again.code == 0
+    assert again.verdicts == done.verdicts
+
+
+def test_bench_run_is_the_program_itself_with_its_document_and_its_exit_code(newcomers):
+    done = newcomers.ask("bench", "run", "brook", f"--pace={newcomers.pace}")
+    assert done.code == 0
+    assert json.loads(done.out)["series"][0]["samples"] == [100, 101, 99, 100]
+
+    newcomers.program(
+        "odd.sh", FLOW.replace('"flow"', '"odd"').replace("done\ncat", "done\nexit 7")
+    )
+    assert newcomers.ask("bench", "run", "odd").code == 7
+
+
+def test_the_folder_may_be_the_one_the_operator_stands_in(newcomers):
+    """`--benchmarks .` makes a bare name of the script, which a shell would look for in $PATH."""
+    for file in newcomers.programs.iterdir():
+        file.rename(newcomers.folder / file.name)
+    done = newcomers.run("bench", "describe", "brook", "--json", "--benchmarks", ".")
+    assert done.code == 0, done.err
+    done = newcomers.run("bench", "run", "brook", f"--pace={newcomers.pace}", "--benchmarks", ".")
+    assert done.code == 0, done.err
+
+
+def test_what_is_no_program_is_left_alone(newcomers):
+    (newcomers.programs / "_shared.py").write_text("raise SystemExit(1)")
+    (newcomers.programs / "README.md").write_text("no program")
+    (newcomers.programs / "data.json").write_text("{}")
+    assert newcomers.ask("bench", "list").code == 0

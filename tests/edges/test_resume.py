@@ -1,0 +1,195 @@
+"""A driver that ends halfway loses nothing that was measured, leaves nothing running, and
+`--resume` does the rest and only the rest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.edges.desk import Desk, eventually
+
+STEPS = 6
+WAITS_AT = 4
+
+
+def measured(history: Path) -> list[str]:
+    """The steps with samples, as another program than ours reads the history."""
+    with sqlite3.connect(history) as connection:
+        rows = connection.execute("SELECT step FROM executions WHERE ended = 'measured'").fetchall()
+    return sorted(step for (step,) in rows)
+
+
+def integrity(history: Path) -> str:
+    with sqlite3.connect(history) as connection:
+        return str(connection.execute("PRAGMA integrity_check").fetchone()[0])
+
+
+def halfway(desk: Desk) -> subprocess.Popen[str]:
+    """A driver whose fourth step of six is running, and will not end by itself."""
+    driver = desk.start("accept", "--suite", desk.suite(desk.spin(WAITS_AT)))
+    assert eventually(lambda: desk.began() == WAITS_AT), driver.communicate()
+    return driver
+
+
+def assert_resume_does_the_rest(desk: Desk, *words: str) -> None:
+    """Three steps were kept and the fourth was begun: it, and two more, are left."""
+    assert len(measured(desk.history)) == WAITS_AT - 1
+    desk.gate.touch()
+    done = desk.run("accept", "--resume", "--json", *words)
+    assert done.code == 0, done.err
+    steps = measured(desk.history)
+    assert len(steps) == len(set(steps)) == STEPS
+    assert desk.began() == STEPS + 1
+    assert integrity(desk.history) == "ok"
+    assert done.summary["healthy"]
+
+
+def test_after_sigkill_nothing_runs_on_and_resume_does_the_rest(desk):
+    driver = halfway(desk)
+    driver.kill()
+    driver.communicate()
+    assert eventually(lambda: not desk.alive())
+    assert_resume_does_the_rest(desk)
+
+
+def test_a_campaign_has_one_driver(desk):
+    driver = halfway(desk)
+    done = desk.run("accept", "--resume")
+    assert done.code == 2
+    assert f"being driven by process {driver.pid}" in done.err
+    desk.gate.touch()
+    assert "1 healthy" in driver.communicate()[0]
+    assert desk.began() == STEPS
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_says_in_one_line_how_to_go_on(desk, number):
+    driver = halfway(desk)
+    if number == signal.SIGINT:
+        os.killpg(driver.pid, number)  # a terminal sends Ctrl-C to all in the foreground
+    else:
+        driver.send_signal(number)
+    out, err = driver.communicate()
+    assert driver.returncode == 2
+    assert not out
+    (last,) = [line for line in err.splitlines() if line.startswith("anubis: error: ")]
+    assert "interrupted" in last
+    assert err.rstrip().endswith(last)
+    assert not desk.alive()
+    command = last.partition("anubis accept ")[2].split()
+    assert command[0] == "--resume"
+    assert_resume_does_the_rest(desk, *command[1:])
+
+
+def test_an_interrupt_before_anything_runs_is_no_verdict(desk):
+    """A FIFO holds a program while it describes itself, and the driver with it."""
+    fifo = desk.folder / "fifo"
+    os.mkfifo(fifo)
+    desk.program("held.sh", f"#!/bin/sh\ntouch {desk.gate}\ncat {fifo}\n")
+    driver = desk.start("bench", "list")
+    assert eventually(desk.gate.exists)
+    driver.send_signal(signal.SIGINT)
+    fifo.write_text("")  # opens once the program reads, and lets it end
+    out, err = driver.communicate(timeout=60)
+    assert (driver.returncode, out) == (2, "")
+    assert err == "anubis: error: interrupted\n"
+
+
+@pytest.fixture
+def small_disk(desk: Desk) -> Iterator[Path]:
+    """ANUBIS_HOME on a disk of two megabytes."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    desk.home.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(desk.home)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
+    try:
+        yield desk.home
+    finally:
+        subprocess.run(["umount", "--lazy", str(desk.home)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 1024)
+        except OSError:
+            return filler
+
+
+def test_a_full_disk_is_one_clear_error_and_the_history_stays_whole(desk, small_disk):
+    driver = halfway(desk)
+    filler = fill(small_disk)
+    desk.gate.touch()
+    out, err = driver.communicate()
+    assert driver.returncode == 2
+    assert not out
+    (last,) = [line for line in err.splitlines() if "error" in line]
+    assert last.startswith(f'anubis: error: history "{desk.history}": ')
+    assert "full" in last
+    assert "free some space" in last
+    assert "anubis accept --resume --campaign" in last
+    assert "Traceback" not in err
+    assert not desk.alive()
+
+    done = desk.run("accept", "--resume")
+    assert (done.code, done.out) == (2, "")
+    assert "Traceback" not in done.err
+    assert "free some space" in done.err
+
+    filler.unlink()
+    assert integrity(desk.history) == "ok"
+    kept = measured(desk.history)
+    assert WAITS_AT - 1 <= len(kept) < STEPS
+    begun = desk.began()
+    done = desk.run("accept", "--resume", "--json")
+    assert done.code == 0, done.err
+    assert len(measured(desk.history)) == STEPS
+    assert set(kept) < set(measured(desk.history))
+    assert desk.began() == begun + STEPS - len(kept)
+    assert integrity(desk.history) == "ok"
+
+
+def test_a_report_that_finds_no_room_does_not_cost_the_verdict(desk, small_disk):
+    """The history fits on two megabytes, an HTML report with its plots does not."""
+    done = desk.ask("accept", "--json", "--suite", desk.suite(desk.flow()))
+    assert done.code == 0
+    assert done.summary["healthy"]
+    assert "cannot write the report" in done.err
+    asked = desk.run("report", "--html", str(small_disk / "report.html"))
+    assert asked.code == 2
+    assert asked.err.startswith("anubis: error: cannot write the report")
+
+
+def test_a_campaign_is_not_resumed_with_another_program(desk):
+    driver = halfway(desk)
+    driver.kill()
+    driver.communicate()
+    file = desk.programs / "spin.py"
+    file.write_text(file.read_text().replace('"version": "1"', '"version": "2"'))
+    done = desk.run("accept", "--resume")
+    assert (done.code, done.out) == (2, "")
+    assert 'benchmark "spin" is no longer the one' in done.err
+    assert desk.began() == WAITS_AT
+
+
+def test_a_campaign_that_is_not_finished_is_neither_shown_nor_judged_nor_learned_from(desk):
+    driver = halfway(desk)
+    driver.kill()
+    driver.communicate()
+    with sqlite3.connect(desk.history) as connection:
+        (name,) = connection.execute("SELECT id FROM campaigns").fetchone()
+    for verb in ("report", "judge", "learn"):
+        done = desk.run(verb, "--campaign", name)
+        assert (done.code, done.out) == (2, "")
+        assert f"anubis accept --resume --campaign {name}" in done.err

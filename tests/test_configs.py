@@ -1,0 +1,85 @@
+"""The shipped configs: all load, all keep their promise, and the examples show every key."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from anubis import catalog, config
+from anubis.core import planning
+from anubis.core.records import Node, Policy, SuiteEntry
+from anubis.simulation.fleet import SimulatedFleet
+
+ROOT = Path(__file__).parents[1]
+LOADERS = {"clusters": config.cluster, "suites": config.suite, "policies": config.policy}
+FILES = sorted((ROOT / "configs").rglob("*.yaml"))
+EXAMPLES = {  # the commented one of each kind of file, and the records whose keys it shows
+    "clusters/local.yaml": [config.LocalCluster],
+    "clusters/ray.yaml": [config.RayCluster],
+    "clusters/simulated.yaml": [config.SimulatedCluster, SimulatedFleet],
+    "suites/quick.yaml": [SuiteEntry],
+    "policies/default.yaml": [Policy],
+}
+SETTING = re.compile(r"^# ([a-z_]+: \S.*)$", re.MULTILINE)  # a key that is commented out
+
+
+@pytest.fixture(scope="module")
+def specs():
+    return catalog.load(catalog.folders()).specs
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_shipped_file_loads_by_its_path_and_by_its_name(file):
+    load = LOADERS[file.parent.name]
+    assert load(str(file)) == load(file.stem)
+
+
+def test_every_kind_of_file_is_shipped():
+    assert {file.parent.name for file in FILES} == set(LOADERS)
+
+
+@pytest.mark.parametrize(("name", "records"), EXAMPLES.items(), ids=EXAMPLES.keys())
+def test_each_example_shows_every_key_there_is(name, records):
+    text = (ROOT / "configs" / name).read_text()
+    for record in records:
+        for field in dataclasses.fields(record):
+            assert re.search(rf"^[#\s-]*{field.name}:", text, re.MULTILINE), field.name
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_example_is_commented_and_right_in_what_it_comments_out(name, tmp_path):
+    text = (ROOT / "configs" / name).read_text()
+    assert text.startswith("# ")
+    assert text.count("#") >= 3
+    file = tmp_path / "uncommented.yaml"
+    file.write_text(SETTING.sub(r"\1", text))
+    LOADERS[Path(name).parent.name](str(file))
+
+
+def test_the_default_policy_is_the_default():
+    assert config.policy("default") == Policy()
+
+
+@pytest.mark.parametrize(("suite", "limit_s"), [("quick", 2 * 60), ("medium", 15 * 60)])
+def test_a_suite_keeps_its_promise_of_time_on_one_node(specs, suite, limit_s):
+    plan = planning.plan(config.suite(suite), [Node(name="n1", sku="any")], specs)
+    costs = [planning.estimate(plan, phase, None) for phase in range(len(plan.phases))]
+    assert 0 < sum(cost.duration_s for cost in costs) <= limit_s
+
+
+@pytest.mark.parametrize("suite", [file.stem for file in FILES if file.parent.name == "suites"])
+def test_every_suite_fits_the_shipped_programs(specs, suite):
+    nodes = [Node(name=f"n{number}", sku="any") for number in range(4)]
+    plan = planning.plan(config.suite(suite), nodes, specs)
+    assert not plan.left_out
+
+
+def test_nothing_in_a_file_is_hidden_from_a_reader_of_plain_yaml():
+    """No merge keys, anchors or tags: what stands there is what is meant."""
+    for file in FILES:
+        for token in yaml.scan(file.read_text()):
+            assert not isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken)
