@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from anubis.core.errors import UsageError
+
 _PACKAGE = Path(__file__).parent
 
 
@@ -17,10 +19,12 @@ def shipped(folder: str) -> Path:
 def home() -> Path:
     """$ANUBIS_HOME, or a folder of its own in the user's data directory."""
     chosen = os.environ.get("ANUBIS_HOME")
-    if chosen:
-        return Path(chosen).expanduser()
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "anubis"
+    place = Path(chosen) if chosen else Path(data) / "anubis"
+    try:
+        return place.expanduser()
+    except RuntimeError as error:
+        raise UsageError(f'no place for the state in "{place}": {error}; set ANUBIS_HOME') from None
 
 
 def history_url() -> str:

@@ -418,7 +418,8 @@ def _node_verdict(node: str, said: Sequence[Verdict]) -> NodeVerdict:
             node=node,
             judgement=Judgement.HEALTHY,
             code="OK",
-            reason=f"all {n} metrics are {said[-1].reason.partition(':')[0]}",
+            reason=f"{'all ' if n > 1 else ''}{n} metric{'s are' if n > 1 else ' is'} "
+            + said[-1].reason.partition(":")[0],
         )
     else:
         worst = counted[Judgement.NOT_APPLICABLE]

@@ -61,7 +61,6 @@ campaigns = Table(
     Column("plan", Text, nullable=False),
     Column("policy", Text, nullable=False),
     Column("criteria", Text, nullable=False),
-    Index("campaigns_by_time", "created_at"),
 )
 
 environments = Table(

@@ -213,7 +213,6 @@ def interrupted(*_: object, **__: object) -> None:
         "SELECT code FROM participant_nodes JOIN verdicts USING (participants) WHERE node = 'n1'",
         "SELECT step FROM participant_nodes JOIN executions USING (participants) WHERE node = 'n1'",
         "SELECT code FROM node_verdicts WHERE node = 'n1'",
-        "SELECT id FROM campaigns ORDER BY created_at DESC, key DESC LIMIT 1",
     ],
 )
 def test_questions_across_campaigns_find_their_way_by_an_index(

@@ -23,7 +23,6 @@ def upgrade() -> None:
         sa.Column("policy", sa.Text, nullable=False),
         sa.Column("criteria", sa.Text, nullable=False),
     )
-    op.create_index("campaigns_by_time", "campaigns", ["created_at"])
     op.create_table(
         "environments",
         sa.Column("digest", sa.String(32), primary_key=True),
