@@ -84,6 +84,8 @@ class _PolicyFile:
     summary: str = ""
     alpha: float = Policy.alpha
     distance: _Distance = _Distance()
+    own_alpha: bool = Policy.own_alpha
+    false_alarm_rate: float = Policy.false_alarm_rate
     min_units: int = Policy.min_units
     retries: int = Policy.retries
 
@@ -94,6 +96,8 @@ class _PolicyFile:
         return Policy(
             alpha=self.alpha,
             tail=self.distance.tail,
+            own_alpha=self.own_alpha,
+            false_alarm_rate=self.false_alarm_rate,
             min_units=self.min_units,
             retries=self.retries,
         )

@@ -45,6 +45,7 @@ class _Entry:
     repeatability: float | None
     refusal: str
     from_repeats: bool = False
+    proposed_alpha: float | None = None
     reference: tuple[float, ...]
 
 
@@ -106,6 +107,7 @@ def _dump_entry(criterion: Criterion) -> str:
         "unit": criterion.unit,
         "direction": criterion.direction,
         "alpha": criterion.alpha,
+        "proposed_alpha": criterion.proposed_alpha,
         "tail": criterion.tail,
         "units": criterion.units,
         "healthy": criterion.healthy,
@@ -195,4 +197,5 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
         repeatability=entry.repeatability,
         refusal=entry.refusal,
         from_repeats=entry.from_repeats,
+        proposed_alpha=entry.proposed_alpha,
     )

@@ -8,6 +8,7 @@ defect. A criterion that cannot be trusted says so in `refusal`, and judging by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 256  # longer samples are condensed to this many quantiles before they are compared
 MOST_ROUNDS = 100
+FEWEST_FOR_ALPHA = 20  # healthy units, before their spread says anything about 1 in 10,000
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,10 @@ def learn(
     if voters.size < policy.min_units:
         refusal = f"learned from {voters.size} of the {policy.min_units} units it takes"
     reference = fleet[voters[healthy.medoid]].copy()
+    proposed = propose_alpha(
+        fleet.subset(voters[list(healthy.kept)]), reference, policy.tail, policy.false_alarm_rate
+    )
+    alpha = max(policy.alpha, proposed) if policy.own_alpha and proposed else policy.alpha
     return Criterion(
         key=key,
         unit=metric.unit,
@@ -75,7 +81,8 @@ def learn(
         reference=goodness(reference, metric.direction)
         if metric.direction == "lower"
         else reference,
-        alpha=policy.alpha,
+        alpha=alpha,
+        proposed_alpha=proposed,
         tail=policy.tail,
         units=voters.size,
         healthy=len(healthy.kept),
@@ -138,6 +145,30 @@ def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | Non
     _, voices = np.unique(votes, return_counts=True)
     pairs = votes.size**2 - int(np.sum(voices**2))
     return 1 - max(0.0, float(sums.sum())) / pairs if pairs else None
+
+
+def propose_alpha(
+    healthy: medoid.Bundle, reference: Samples, tail: float, false_alarm_rate: float
+) -> float | None:
+    """The similarity below which a healthy unit falls no oftener than the rate.
+
+    What a unit is worse than the reference, less what it is better, scatters about evenly around
+    zero; the limit is the prediction interval of Student's t for one more such unit. The one-sided
+    distances to both sides add up to the two-sided one, so one of them gives the other.
+    """
+    from scipy.special import stdtrit
+
+    from anubis.core import medoid
+
+    if len(healthy) < FEWEST_FOR_ALPHA:
+        return None
+    worse = medoid.distances_to(healthy, reference, tail, worse=True)
+    both = medoid.distances_to(healthy, reference, tail, worse=False)
+    balance = 2 * worse - both
+    n = len(healthy)
+    quantile = float(stdtrit(n - 1, 1 - false_alarm_rate))
+    limit = float(balance.mean() + quantile * balance.std(ddof=1) * math.sqrt(1 + 1 / n))
+    return min(1.0, max(0.0, 1 - limit))
 
 
 def judge(

@@ -279,6 +279,7 @@ class Criterion:
     nodes: int
     repeatability: float | None  # None: no two measurements to compare
     refusal: str = ""  # why nothing may be judged by it; "" when it may
+    proposed_alpha: float | None = None  # what the spread of the healthy would bear; None: unknown
     from_repeats: bool = False  # the units were repeats of one machine: it describes that one only
 
     def __str__(self) -> str:
@@ -367,6 +368,8 @@ class Policy:
 
     alpha: float = 0.95
     tail: float = 0.05
+    own_alpha: bool = False  # a criterion may be stricter than alpha where its metric bears it
+    false_alarm_rate: float = 1e-4  # of healthy units called defective, for a proposed alpha
     min_units: int = 3
     retries: int = 1
 
@@ -375,6 +378,10 @@ class Policy:
             raise ValueError(f"alpha is {self.alpha:g}, expected a similarity between 0 and 1")
         if not 0 <= self.tail <= 1:
             raise ValueError(f"distance.tail is {self.tail:g}, expected a share from 0 to 1")
+        if not 0 < self.false_alarm_rate < 0.5:
+            raise ValueError(
+                f"false_alarm_rate is {self.false_alarm_rate:g}, expected a share like 0.0001"
+            )
         if self.min_units < 3:
             raise ValueError(f"min_units is {self.min_units}: fewer than 3 cannot outvote one")
         if self.retries < 0:

@@ -130,6 +130,35 @@ def test_repeatability_is_the_mean_similarity_of_the_healthy_pairs():
     assert learned.repeatability == pytest.approx((0.99 + 0.98 + 98 / 99) / 3)
 
 
+@pytest.mark.parametrize("spread", [0.001, 0.003, 0.01])
+def test_a_proposed_alpha_lets_through_as_many_healthy_units_as_the_rate_says(spread):
+    """Measured on 20,000 more healthy units for each of 60 fleets of the same distribution."""
+    rng = np.random.default_rng(11)
+    false_alarms = []
+    for _ in range(60):
+        learned = learn(rng.normal(100, 100 * spread, (100, 1)), alpha=0.5, false_alarm_rate=0.01)
+        more = criteria.similarities(rng.normal(100, 100 * spread, (20_000, 1)), learned)
+        false_alarms.append(np.mean(more <= learned.proposed_alpha))
+    assert np.mean(false_alarms) == pytest.approx(0.01, rel=0.2)
+
+
+def test_an_own_alpha_is_applied_only_on_request_and_is_never_looser_than_the_policys():
+    rng = np.random.default_rng(12)
+    tight = [rng.normal(100, 0.1, 4) for _ in range(50)]
+    loose = [np.array([v]) for v in rng.normal(100, 1.5, 50)]
+    assert learn(tight).alpha == 0.95
+    assert learn(tight).proposed_alpha > 0.99
+    own = learn(tight, own_alpha=True)
+    assert own.alpha == own.proposed_alpha
+    found = criteria.judge([np.full(4, 98.5)], own)[0][0]
+    assert found is Judgement.DEFECTIVE
+    assert criteria.judge([np.full(4, 98.5)], learn(tight))[0][0] is Judgement.HEALTHY
+    never_looser = learn(loose, own_alpha=True)
+    assert never_looser.proposed_alpha < 0.95
+    assert never_looser.alpha == 0.95
+    assert learn(tight[:10], own_alpha=True).proposed_alpha is None
+
+
 def test_a_sample_with_several_voices_is_heard_so_often_and_agrees_with_itself_for_nothing():
     samples = [np.array([v]) for v in (100.0, 98.0, 50.0)]
     voices = [0, 0, 0, 1, 2, 2]
