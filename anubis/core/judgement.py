@@ -293,8 +293,9 @@ def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
     change = abs(measured / normal - 1)
     word = "below" if measured < normal else "above"
     amount = f"{change:.0%} {word} normal" if change >= 0.005 else "slow in its tail"
+    measure = "" if criterion.unit == "1" else f" {criterion.unit}"
     return (
-        f"{unit.key.metric} on {unit.device} {amount}: median {measured:.4g} {criterion.unit}, "
+        f"{unit.key.metric} on {unit.device} {amount}: median {measured:.4g}{measure}, "
         f"normal {normal:.4g} (similarity {similarity:.3f}, limit {criterion.alpha:g})"
     )
 

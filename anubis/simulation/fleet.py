@@ -89,7 +89,8 @@ def measure(
     for metric in spec.metrics:
         for device in range(devices):
             noise = _noise(fleet.seed, f"{step.id}/{metric.name}/{device}", fleet.samples)
-            values = _typical(metric.name) * pace * np.maximum(1 + fleet.noise * noise, 0.01)
+            typical = 1.0 if metric.unit == "1" else _typical(metric.name)
+            values = typical * pace * np.maximum(1 + fleet.noise * noise, 0.01)
             if metric.direction == "lower":
                 values = 1.0 / values
             values.flags.writeable = False
