@@ -30,6 +30,7 @@ BENCHMARK = contract.Benchmark(
     ),
     parameters=(
         contract.Parameter("steps", 30, "timed steps", smoke=3, at_least=1),
+        contract.Parameter("warmup", 0, "steps to drop after the first few", at_least=0),
         contract.Parameter("batch", 8, "sequences per step", smoke=2, at_least=1),
         contract.Parameter("layers", 0, "0: 12 on a GPU, 2 on a CPU", smoke=1, at_least=0),
         contract.Parameter(
@@ -43,7 +44,13 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(
-    report: contract.Report, steps: int, batch: int, layers: int, width: int, context: int
+    report: contract.Report,
+    steps: int,
+    warmup: int,
+    batch: int,
+    layers: int,
+    width: int,
+    context: int,
 ) -> None:
     from _model import Shape
     from _timing import devices, time_calls
@@ -60,7 +67,7 @@ def measure(
         )
         report.note(layers=shape.layers, width=shape.width, context=shape.context)
         training = Training(shape, batch, device)
-        seconds = time_calls(training.step, device, samples=steps, calls=1)
+        seconds = time_calls(training.step, device, samples=warmup + steps, calls=1)[warmup:]
         report.add("samples_per_s", str(device), [batch / s for s in seconds])
         report.add("agreement", str(device), contract.agreement(int(training.not_finite)))
 

@@ -44,11 +44,7 @@ def judge(
         found = dataclasses.replace(found, criteria=criteria_files.load(criteria.expanduser()))
     elif found.verb == "accept":  # it teaches itself, again
         found = dataclasses.replace(found, criteria=())
-    lost = {
-        verdict.participants[0]: verdict.reason
-        for verdict in (before.verdicts if before else ())
-        if verdict.code == "NODE-LOST"
-    }
+    lost = before.lost if before else {}
     assessment, used = judge_again(found, executions, lost, found.created_at)
     view = CampaignView(
         campaign=found, executions=tuple(executions), assessment=assessment, criteria=used

@@ -9,7 +9,18 @@ from typing import Any
 import typer
 
 from anubis import __version__
-from anubis.cli import accept, bench, doctor, judge, learn, report, validate
+from anubis.cli import (
+    accept,
+    bench,
+    criteria,
+    doctor,
+    import_,
+    judge,
+    learn,
+    report,
+    tune,
+    validate,
+)
 from anubis.cli.answer import open_answer
 from anubis.core.errors import AnubisError
 
@@ -27,6 +38,9 @@ app.command(help=validate.HELP)(validate.validate)
 app.command(help=learn.HELP)(learn.learn)
 app.command(help=judge.HELP)(judge.judge)
 app.command(help=report.HELP)(report.report)
+app.add_typer(import_.app, name="import")
+app.command(help=tune.HELP)(tune.tune)
+app.add_typer(criteria.app, name="criteria")
 app.add_typer(bench.app, name="bench")
 app.command(help=doctor.HELP)(doctor.doctor)
 

@@ -19,4 +19,6 @@ def finished(history: History, campaign: str | None) -> Campaign:
 
 
 def how_to_go_on(campaign: Campaign) -> str:
+    if campaign.verb == "import":
+        return "import the file again"
     return f"go on with: anubis {campaign.verb} --resume --campaign {campaign.id}"

@@ -1,8 +1,16 @@
-"""`anubis report`: a past campaign as it was judged, on the terminal, as JSON Lines or HTML."""
+"""`anubis report`: a past campaign as it was judged, on the terminal or in a file of some kind."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from anubis.cli import options
+
+if TYPE_CHECKING:
+    from anubis.report.view import CampaignView
 
 HELP = "Show a past campaign: a table, JSON Lines, or a self-contained HTML file."
 
@@ -11,6 +19,15 @@ def report(
     campaign: options.Campaign = None,
     json: options.Json = False,
     html: options.HtmlToo = None,
+    superbench: Annotated[
+        Path | None,
+        typer.Option(
+            "--superbench",
+            metavar="FILE",
+            help="Write its medians there as SuperBench's results-summary.jsonl as well.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     import sys
 
@@ -30,7 +47,25 @@ def report(
             assessment=assessment,
             criteria=found.criteria,
         )
+    if superbench:
+        _write_summary(view, superbench)
     showing.campaign(view, as_json=json)
     if html:
         showing.write_html(view, html)
     sys.exit(showing.exit_code(assessment))
+
+
+def _write_summary(view: CampaignView, path: Path) -> None:
+    from anubis.cli import showing
+    from anubis.core.errors import UsageError
+    from anubis.superbench.summary import summarize
+
+    summary = summarize(view.campaign.plan, view.executions)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(summary.text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f'cannot write the summary "{path}": {error.strerror}') from None
+    showing.say(f"summary for SuperBench: {path}")
+    if summary.left_out:
+        showing.say(f"left out of it: results, {summary.left_out}")

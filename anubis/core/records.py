@@ -346,6 +346,11 @@ class Assessment:
     def named(self, judgement: Judgement) -> tuple[str, ...]:
         return tuple(node.node for node in self.nodes if node.judgement is judgement)
 
+    @property
+    def lost(self) -> dict[str, str]:
+        """The nodes that were lost, each with the reason: what judging again must be told."""
+        return {v.participants[0]: v.reason for v in self.verdicts if v.code == "NODE-LOST"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Campaign:

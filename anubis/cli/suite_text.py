@@ -1,0 +1,97 @@
+"""A suite's YAML with other parameters for one entry, its comments and its layout kept.
+
+Works on lines, because a YAML writer would drop every comment. What it cannot place it leaves,
+so its caller reads the result back and compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from anubis.core.records import ParameterValue
+from anubis.executors.programs import spelled
+
+ITEM = re.compile(r"^(\s*)-\s")
+IN_BRACES = re.compile(r"(\bparameters:\s*\{)([^{}]*)(\})")
+BELOW = re.compile(r"^(\s*(?:-\s+)?)parameters:\s*(#.*)?$")
+
+
+def retuned(text: str, position: int, parameters: Mapping[str, ParameterValue]) -> str:
+    """`text` with these parameters set in the entry at `position`, from 0; others stay."""
+    lines = text.splitlines()
+    start, end, indent = _entry(lines, position)
+    if end > start:
+        lines[start:end] = _changed(lines[start:end], indent, parameters)
+    return "\n".join(lines) + "\n"
+
+
+def snippet(parameters: Mapping[str, ParameterValue]) -> str:
+    return f"parameters: {{{_pairs(parameters)}}}"
+
+
+def _pairs(parameters: Mapping[str, ParameterValue]) -> str:
+    return ", ".join(f"{name}: {spelled(value)}" for name, value in parameters.items())
+
+
+def _entry(lines: list[str], position: int) -> tuple[int, int, int]:
+    """Where the entry begins and ends, and how far its dash is indented."""
+    header = next((i for i, line in enumerate(lines) if line.startswith("benchmarks:")), len(lines))
+    dashes = [
+        (i, len(m[1])) for i, line in enumerate(lines) if i > header and (m := ITEM.match(line))
+    ]
+    items = [i for i, indent in dashes if indent == dashes[0][1]]
+    if position >= len(items):
+        return 0, 0, 0
+    start, indent = items[position], dashes[0][1]
+    end = start + 1
+    while end < len(lines) and (
+        lines[end].startswith(" " * (indent + 1)) or not lines[end].strip()
+    ):
+        end += 1
+    while not lines[end - 1].strip():
+        end -= 1
+    return start, end, indent
+
+
+def _changed(entry: list[str], indent: int, parameters: Mapping[str, ParameterValue]) -> list[str]:
+    for i, line in enumerate(entry):
+        if line.lstrip().startswith("#"):
+            continue
+        if IN_BRACES.search(line):
+            return [
+                *entry[:i],
+                IN_BRACES.sub(lambda m: _braces(m, parameters), line),
+                *entry[i + 1 :],
+            ]
+        if below := BELOW.match(line):
+            return [*entry[: i + 1], *_below(entry[i + 1 :], len(below[1]), parameters)]
+    first = entry[0]
+    if first.rstrip().endswith("}"):
+        return [f"{first.rstrip()[:-1]}, {snippet(parameters)}}}", *entry[1:]]
+    return [first, f"{' ' * (indent + 2)}{snippet(parameters)}", *entry[1:]]
+
+
+def _braces(found: re.Match[str], parameters: Mapping[str, ParameterValue]) -> str:
+    inside = found[2].strip()
+    for name, value in parameters.items():
+        pair = re.compile(rf"\b{re.escape(name)}:\s*[^,]+")
+        spelt = f"{name}: {spelled(value)}"
+        inside = (
+            pair.sub(spelt, inside) if pair.search(inside) else f"{inside}, {spelt}".lstrip(", ")
+        )
+    return f"{found[1]}{inside}{found[3]}"
+
+
+def _below(rest: list[str], depth: int, parameters: Mapping[str, ParameterValue]) -> list[str]:
+    """`rest` follows the line "parameters:", which is indented by `depth`."""
+    changed, missing = list(rest), []
+    inner = next((len(m[1]) for line in rest if (m := re.match(r"^(\s*)[^\s#]", line))), depth + 2)
+    for name, value in parameters.items():
+        own = re.compile(rf"^(\s{{{inner}}}{re.escape(name)}:\s*)[^\s#]+(.*)$")
+        at = next((i for i, line in enumerate(changed) if own.match(line)), None)
+        if at is None:
+            missing.append(f"{' ' * inner}{name}: {spelled(value)}")
+        else:
+            changed[at] = own.sub(rf"\g<1>{spelled(value)}\g<2>", changed[at])
+    return [*missing, *changed]

@@ -1,0 +1,140 @@
+"""What moved from one set of criteria to another, and whose verdict moved with it.
+
+Exact: a criteria file is byte-stable, so two criteria are the same or they are not. When and by
+whom they were learned is not compared: it judges nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.ecdf import distance, goodness
+from anubis.core.records import (
+    Assessment,
+    CriteriaSet,
+    Criterion,
+    CriterionKey,
+    NodeVerdict,
+    Verdict,
+)
+
+# of a Criterion, in the order in which they are told; the reference is compared by itself
+ASPECTS = (
+    "refusal",
+    "unit",
+    "direction",
+    "alpha",
+    "proposed_alpha",
+    "tail",
+    "repeatability",
+    "units",
+    "healthy",
+    "nodes",
+    "from_repeats",
+)
+Value = str | float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    what: str
+    before: Value
+    after: Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriterionChange:
+    """One key of which something moved; without `before` it appeared, without `after` it went."""
+
+    key: CriterionKey
+    before: Criterion | None
+    after: Criterion | None
+    moves: tuple[Move, ...] = ()
+    alike: float | None = None  # similarity of two references that are not the same; None: they are
+
+    @property
+    def kind(self) -> str:
+        if self.before is None:
+            return "appeared"
+        return "disappeared" if self.after is None else "moved"
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    before: NodeVerdict
+    after: NodeVerdict
+
+
+@dataclass(frozen=True)
+class VerdictChange:
+    before: Verdict
+    after: Verdict
+
+
+def criterion_changes(
+    before: Iterable[CriteriaSet], after: Iterable[CriteriaSet]
+) -> tuple[CriterionChange, ...]:
+    """Every key of which anything moved: gone ones and new ones first, then the farthest moved."""
+    old = {criterion.key: criterion for each in before for criterion in each.criteria}
+    new = {criterion.key: criterion for each in after for criterion in each.criteria}
+    gone = [CriterionChange(key=key, before=old[key], after=None) for key in old if key not in new]
+    come = [CriterionChange(key=key, before=None, after=new[key]) for key in new if key not in old]
+    both = [_moved(old[key], new[key]) for key in old if key in new]
+    moved = [change for change in both if change.moves or change.alike is not None]
+    moved.sort(key=lambda change: 1.0 if change.alike is None else change.alike)
+    return (*gone, *come, *moved)
+
+
+def _moved(before: Criterion, after: Criterion) -> CriterionChange:
+    moves = [
+        Move(what=what, before=getattr(before, what), after=getattr(after, what))
+        for what in ASPECTS
+        if getattr(before, what) != getattr(after, what)
+    ]
+    alike = None
+    if not np.array_equal(before.reference, after.reference):
+        medians = float(np.median(before.reference)), float(np.median(after.reference))
+        if medians[0] != medians[1]:
+            moves.insert(0, Move(what="median", before=medians[0], after=medians[1]))
+        alike = 1 - distance(
+            goodness(before.reference, after.direction),
+            goodness(after.reference, after.direction),
+            after.tail,
+        )
+    return CriterionChange(
+        key=after.key, before=before, after=after, moves=tuple(moves), alike=alike
+    )
+
+
+def node_changes(before: Assessment, after: Assessment) -> tuple[NodeChange, ...]:
+    """The nodes that are judged otherwise, in the order of the later assessment."""
+    old = {verdict.node: verdict for verdict in before.nodes}
+    return tuple(
+        NodeChange(old[verdict.node], verdict)
+        for verdict in after.nodes
+        if verdict.node in old and old[verdict.node].judgement is not verdict.judgement
+    )
+
+
+def verdict_changes(before: Assessment, after: Assessment) -> tuple[VerdictChange, ...]:
+    """The same of single units, worst first: a node may stay defective and gain a reason."""
+    old = {_identity(verdict): verdict for verdict in before.verdicts}
+    pairs = ((old.get(_identity(verdict)), verdict) for verdict in after.verdicts)
+    return tuple(
+        VerdictChange(was, verdict)
+        for was, verdict in pairs
+        if was is not None and was.judgement is not verdict.judgement
+    )
+
+
+def _identity(verdict: Verdict) -> tuple[object, ...]:
+    return (
+        verdict.participants,
+        verdict.benchmark,
+        verdict.parameters,
+        verdict.metric,
+        verdict.device,
+    )

@@ -1,0 +1,317 @@
+"""How few warm-up and measured steps of a benchmark still repeat: the ANUBIS paper's appendix B.
+
+It proposes parameters; it judges no node and runs nothing. What the paper leaves open is settled
+here so:
+
+- *The period* is sought per series. Seasonal decomposition has to be told one: candidates are
+  the peaks of the autocorrelation of the steps and of their changes. The strength of a season,
+  1 - var(rest) / var(season + rest), is corrected for the 1/k that the mean over k cycles of
+  pure noise explains too. Multiples of a period are as strong: the smallest that is about as
+  strong as the strongest is taken. Freak steps are clipped first.
+- *A cycle* is the fewest whole periods with LEAST_CYCLE steps: one or seven steps are no
+  distribution. Where no cycles are alike, cycles of twice the length are tried, up to half of the
+  series.
+- *The first run of similar cycles* is two in a row, the first of which is also like most of what
+  follows; else a clock that boosts for the first 70 steps would pass for steady. Where the run
+  begins ends the warm-up, which is at most half of the series.
+- *n* is not the length of that run, which would save nothing, but the fewest steps that repeat:
+  whole periods with LEAST_STEPS, however short the cycle, because a window must show the slow
+  steps it is there for; doubled where that is too noisy. They repeat only if nearly every series
+  repeats them by itself: runs that read the same data in the same order agree step by step
+  without being steady.
+- *The best across nodes*: every warm-up that was found is tried with every length. A criterion
+  is learned from the series cut so: best is where most of them agree, then where they agree best.
+  First the warm-ups are compared, each with its longest window, because among many short windows
+  chance finds one where all agree; then the lengths. Of those about as good the cheapest wins;
+  else the longest always would.
+- *Nothing repeats* where most series have no run, no length repeats, or learning refuses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from anubis.core.criteria import learn
+from anubis.core.ecdf import distance, goodness
+from anubis.core.errors import CriteriaError
+from anubis.core.records import Criterion, CriterionKey, MetricSpec, Policy, Samples
+
+T = TypeVar("T")
+
+LEAST_CYCLE = 20
+LEAST_STEPS = 80  # miss a slow tenth of the steps once in 4,600 times
+NEARLY_ALL = 0.9  # or all but one
+STRONG = 0.3  # share of the variance that a season must explain
+ABOUT_AS_STRONG = 0.05
+ABOUT_AS_MANY = 0.01  # of the series
+ABOUT_AS_GOOD = 0.005
+
+# What bounds the cost, whatever is handed in:
+MOST_SEARCHED = 64  # series in which runs are sought
+MOST_COMPARED = 256  # series by which candidates are compared
+MOST_WARMUPS = 8
+MOST_CYCLES = 64
+MOST_STARTS = 256
+MOST_PEAKS = 12
+LONGEST_SEARCHED = 4096  # steps in which a period is sought
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """The parameters proposed for one workload and metric, or in `refusal` why there are none."""
+
+    period: int  # 1: none
+    warmup: int  # steps to drop
+    steps: int  # steps to measure after them
+    fixed_steps: int  # as measured; the median where series differ
+    fixed_repeatability: float | None
+    repeatability: float | None
+    time_saved: float  # share
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A candidate: which steps to keep, and what is learned from them."""
+
+    warmup: int
+    steps: int
+    learned: Criterion
+
+    @property
+    def repeatability(self) -> float:
+        return self.learned.repeatability or 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every criterion here is learned for; steps stand in goodness."""
+
+    key: CriterionKey
+    metric: MetricSpec
+    policy: Policy
+
+    def cut(self, series: Sequence[Samples], warmup: int, steps: int) -> Cut:
+        kept = [each[warmup : warmup + steps] for each in series]
+        learned = learn(kept, key=self.key, metric=self.metric, nodes=len(kept), policy=self.policy)
+        return Cut(warmup, steps, learned)
+
+
+def tune(
+    series: Sequence[Samples], *, key: CriterionKey, metric: MetricSpec, policy: Policy
+) -> Tuned:
+    """The cheapest (warm-up, steps) that repeats across `series`, each with its steps in order.
+
+    One series is one unit: a device of a node in one execution.
+    """
+    if not series:
+        raise CriteriaError(f"nothing to tune {key.workload} {key.metric} by: no steps")
+    rates = [in_goodness(each, metric) for each in series]
+    task = Task(key, replace(metric, direction="higher"), policy)
+    measured = int(np.median([each.size for each in rates]))
+    fixed = task.cut(rates, 0, max(each.size for each in rates))
+
+    searched = _spread(rates, MOST_SEARCHED)
+    periods = [find_period(each) for each in searched]
+    period = _usual(periods)
+    runs = [find_run(each, own, policy) for each, own in zip(searched, periods, strict=True)]
+    best, refusal = _best(rates, runs, period, task)
+    return Tuned(
+        period=period,
+        warmup=best.warmup if best else 0,
+        steps=best.steps if best else measured,
+        fixed_steps=measured,
+        fixed_repeatability=fixed.learned.repeatability,
+        repeatability=best.learned.repeatability if best else None,
+        time_saved=_time_saved(rates, best.warmup + best.steps) if best else 0.0,
+        refusal=refusal,
+    )
+
+
+def in_goodness(steps: Samples, metric: MetricSpec) -> Samples:
+    """Larger is better, in the order of time; `ecdf.goodness` sorts."""
+    goodness(steps, metric.direction)  # for what it refuses
+    return steps if metric.direction == "higher" else 1.0 / steps
+
+
+def _best(
+    rates: Sequence[Samples], runs: Sequence[int | None], period: int, task: Task
+) -> tuple[Cut | None, str]:
+    alpha = task.policy.alpha
+    begun = [run for run in runs if run is not None]
+    if 2 * len(begun) <= len(runs):
+        return None, (
+            f"not repeatable enough: {len(runs) - len(begun)} of {len(runs)} series never settle "
+            f"into cycles that are alike (similarity above {alpha:g})"
+        )
+    compared = _spread(rates, MOST_COMPARED)
+    tried = list(candidates(begun, period, min(each.size for each in rates)))
+    shares = [_repeating(compared, warmup, steps, task.policy) for warmup, steps in tried]
+    enough = min(NEARLY_ALL, 1 - 1 / len(compared))
+    cuts = [
+        task.cut(compared, warmup, steps)
+        for (warmup, steps), share in zip(tried, shares, strict=True)
+        if share >= enough - 1e-9
+    ]
+    if not cuts:
+        share, steps = max((share, -steps) for (_, steps), share in zip(tried, shares, strict=True))
+        return None, (
+            f"not repeatable enough: at best, with {-steps} steps, {share:.0%} of the series "
+            f"repeat themselves (similarity above {alpha:g})"
+        )
+    cheapest = _choose(cuts, len(compared))
+    best = task.cut(rates, cheapest.warmup, cheapest.steps)
+    return (None, best.learned.refusal) if best.learned.refusal else (best, "")
+
+
+def _choose(cuts: Sequence[Cut], series: int) -> Cut:
+    """First the warm-up, by the longest window after each; then the fewest steps after it."""
+    longest = {cut.warmup: cut for cut in sorted(cuts, key=lambda cut: cut.steps)}
+    warmup = min(_about_as_good(list(longest.values()), series), key=lambda cut: cut.warmup).warmup
+    there = [cut for cut in cuts if cut.warmup == warmup]
+    return min(_about_as_good(there, series), key=lambda cut: cut.steps)
+
+
+def _about_as_good(cuts: Sequence[Cut], series: int) -> list[Cut]:
+    """Those on which most series agree, and of them those that agree best."""
+    most = max(cut.learned.healthy for cut in cuts)
+    agreed = [cut for cut in cuts if cut.learned.healthy >= most - ABOUT_AS_MANY * series]
+    limit = max(cut.repeatability for cut in agreed) - ABOUT_AS_GOOD
+    return [cut for cut in agreed if cut.repeatability >= limit]
+
+
+def _repeating(series: Sequence[Samples], warmup: int, steps: int, policy: Policy) -> float:
+    """The share of series that settle there; 1 where none has room for a second window."""
+    roomy = [each for each in series if each.size >= warmup + 2 * steps]
+    settled = sum(settles(each, warmup, steps, policy) for each in roomy)
+    return settled / len(roomy) if roomy else 1.0
+
+
+def find_period(rates: Samples) -> int:
+    """The number of steps after which a series repeats its pattern; 1 where it has none.
+
+    Sought in the second half, where the warm-up is over.
+    """
+    seen = _clipped(rates[rates.size // 2 :][:LONGEST_SEARCHED])
+    if np.ptp(seen) <= 1e-9 * seen.max():
+        return 1
+    strengths = {period: _seasonal_strength(seen, period) for period in _peaks(seen)}
+    if not strengths or max(strengths.values()) < STRONG:
+        return 1
+    limit = max(STRONG, max(strengths.values()) - ABOUT_AS_STRONG)
+    first = min(period for period, strength in strengths.items() if strength >= limit)
+    near = range(max(2, first - 2), first + 3)
+    return max(near, key=lambda period: (strengths.get(period, 0.0), -period))
+
+
+def _clipped(rates: Samples) -> Samples:
+    """What happened once or twice is no season, and would drown one: a season comes thrice."""
+    ordered = np.sort(rates)
+    clipped: Samples = np.clip(
+        rates, ordered[min(2, rates.size - 1)], ordered[max(-3, -rates.size)]
+    )
+    return clipped
+
+
+def _peaks(rates: Samples) -> list[int]:
+    """Where the autocorrelation of the steps or of their changes is highest, and next to it."""
+    from statsmodels.tsa.stattools import acf  # type: ignore[import-untyped]
+
+    longest = rates.size // 3
+    found: set[int] = set()
+    for seen in (rates, np.diff(rates)):
+        if longest < 2 or np.ptp(seen) == 0:
+            continue
+        height = acf(seen, nlags=min(longest + 1, seen.size - 1), fft=True)
+        inner = height[2:-1]
+        peaks = 2 + np.flatnonzero((inner > height[1:-2]) & (inner >= height[3:]) & (inner > 0))
+        highest = peaks[np.argsort(-height[peaks], kind="stable")][:MOST_PEAKS]
+        found.update(int(peak) + shift for peak in highest for shift in (-1, 0, 1))
+    return sorted(period for period in found if 2 <= period <= longest)
+
+
+def _seasonal_strength(rates: Samples, period: int) -> float:
+    from statsmodels.tsa.seasonal import (  # type: ignore[import-untyped]
+        seasonal_decompose,
+    )
+
+    parts = seasonal_decompose(rates, period=period)
+    known = ~np.isnan(parts.resid)
+    rest = float(np.var(parts.resid[known]))
+    whole = float(np.var((parts.seasonal + parts.resid)[known]))
+    cycles = np.count_nonzero(known) / period
+    if whole <= 0 or cycles <= 1:
+        return 0.0
+    return 1 - rest / (whole * (1 - 1 / cycles))
+
+
+def find_run(rates: Samples, period: int, policy: Policy) -> int | None:
+    """Where the first run of alike cycles begins; None where none is, however long the cycles."""
+    stride = math.ceil(rates.size / MOST_STARTS)
+    cycle = _whole(max(LEAST_CYCLE, rates.size / MOST_CYCLES), period)
+    while 2 * cycle <= rates.size:
+        for start in range(0, min(rates.size // 2, rates.size - 2 * cycle) + 1, stride):
+            if settles(rates, start, cycle, policy):
+                return start
+        cycle *= 2
+    return None
+
+
+def settles(rates: Samples, start: int, length: int, policy: Policy) -> bool:
+    """Whether a window is like the next one, and like most of all that follow."""
+    from anubis.core import medoid
+
+    count = (rates.size - start) // length
+    windows = rates[start : start + count * length].reshape(count, length)
+    first = np.sort(windows[0])
+    if 1 - distance(first, np.sort(windows[1]), policy.tail) <= policy.alpha:
+        return False
+    later = medoid.Bundle.of(np.sort(windows[1:], axis=1))
+    similarity = 1 - medoid.distances_to(later, first, policy.tail, worse=False)
+    return bool(2 * np.count_nonzero(similarity > policy.alpha) > count - 1)
+
+
+def candidates(warmups: Iterable[int], period: int, shortest: int) -> Iterator[tuple[int, int]]:
+    """Every warm-up with every length, doubled while the series have room for it twice.
+
+    Where there is no room for the shortest twice, all that is left after the warm-up.
+    """
+    least = _whole(LEAST_STEPS, period)
+    for warmup in _spread(sorted({each for each in warmups if each < shortest}), MOST_WARMUPS):
+        room = (shortest - warmup) // 2
+        lengths = [least << times for times in range(room.bit_length()) if least << times <= room]
+        for steps in lengths or [shortest - warmup]:
+            yield warmup, steps
+
+
+def _whole(steps: float, period: int) -> int:
+    """The least whole number of periods that has so many steps."""
+    return period * math.ceil(steps / period)
+
+
+def _time_saved(rates: Iterable[Samples], kept: int) -> float:
+    """A step takes the reciprocal of its rate, so slow warm-up steps count for what they cost."""
+    before = after = 0.0
+    for each in rates:
+        before += float(np.sum(1 / each))
+        after += float(np.sum(1 / each[:kept]))
+    return 1 - after / before
+
+
+def _spread(items: Sequence[T], most: int) -> list[T]:
+    """At most so many, evenly from first to last."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+
+
+def _usual(periods: Iterable[int]) -> int:
+    """The one found most often; of equals the smallest."""
+    counted = Counter(periods)
+    return min(counted, key=lambda period: (-counted[period], period))

@@ -1,0 +1,314 @@
+"""Criteria, and what moved between two sets of them, as tables and as JSON Lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anubis.core.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
+from anubis.core.records import CriteriaSet, Criterion, CriterionKey
+from anubis.report.metrics import MetricRow, benchmark_labels
+from anubis.report.wording import figure, share
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+MOST = 40  # changed nodes or verdicts that are listed on a terminal; --json has all
+SHARES = ("alpha", "proposed_alpha", "tail", "repeatability")
+HEALTHY = ("units", "healthy")  # one row of a table
+
+
+# --- one set -------------------------------------------------------------------------------
+
+
+def least_repeatable_first(criteria: Sequence[Criterion]) -> list[Criterion]:
+    """What could not even be compared stands before all others."""
+    return sorted(criteria, key=lambda c: -1.0 if c.repeatability is None else c.repeatability)
+
+
+def applied(criterion: Criterion) -> str:
+    """Whose alpha it judges by: the policy's, or its own where that is stricter."""
+    return "own" if criterion.alpha == criterion.proposed_alpha else "policy"
+
+
+def show(criteria: CriteriaSet, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    ordered = least_repeatable_first(criteria.criteria)
+    provenance = criteria.provenance
+    refused = sum(bool(criterion.refusal) for criterion in ordered)
+    head = f"{criteria.sku}, suite {provenance.suite}: {_count(len(ordered), 'criterion')}"
+    console.print(Text(f"{head}, {refused} of them refused", style="bold"))
+    console.print(
+        Text(
+            f"learned {provenance.created_at} by anubis {provenance.anubis}, "
+            f"digest {provenance.digest}\n",
+            style="dim",
+        )
+    )
+    table = _table("benchmark, metric", "unit")
+    for column in ("repeat", "alpha", "proposed", "set aside"):
+        table.add_column(column, justify="right", no_wrap=True)
+    called = _labels([criterion.key for criterion in ordered])
+    notes: dict[str, int] = {}
+    for criterion in ordered:
+        mark = ""
+        if criterion.refusal:
+            mark = f" ({notes.setdefault(criterion.refusal, len(notes) + 1)})"
+        proposed = criterion.proposed_alpha
+        too_loose = proposed is not None and proposed < criterion.alpha
+        aside = criterion.units - criterion.healthy
+        table.add_row(
+            Text(f"{called[criterion.key]} {criterion.key.metric}{mark}"),
+            Text(criterion.unit),
+            share(criterion.repeatability),
+            f"{share(criterion.alpha)} {applied(criterion)}",
+            Text(share(proposed), style="yellow" if too_loose else ""),
+            f"{aside:,}/{criterion.units:,}",
+        )
+    console.print(table)
+    for sentence in _legend(ordered):
+        console.print(Padding(Text(sentence, style="dim"), (0, 0, 0, 2)))
+    for note, number in notes.items():
+        console.print(Padding(Text(f"({number}) nobody is judged by it: {note}"), (0, 0, 0, 2)))
+
+
+def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
+    yield "repeat: how alike the healthy are, 1 is equal; least repeatable first"
+    yield "alpha: the limit that is applied, the policy's or the metric's own; proposed: its own"
+    yield "set aside: units unlike the others when it was learned, slower or faster"
+    loose = [c for c in criteria if c.proposed_alpha is not None and c.proposed_alpha < c.alpha]
+    if loose:
+        yield (
+            f"{_count(len(loose), 'metric')} with a proposal below the applied limit: there, "
+            "healthy units will be called defective oftener than the policy's false-alarm rate"
+        )
+
+
+def show_lines(criteria: CriteriaSet) -> Iterator[str]:
+    for criterion in least_repeatable_first(criteria.criteria):
+        yield _line(
+            {
+                "type": "criterion",
+                "suite": criteria.provenance.suite,
+                **_key(criterion.key),
+                "unit": criterion.unit,
+                "direction": criterion.direction,
+                "median": float(np.median(criterion.reference)),
+                "repeatability": criterion.repeatability,
+                "alpha": criterion.alpha,
+                "proposed_alpha": criterion.proposed_alpha,
+                "alpha_applied": applied(criterion),
+                "tail": criterion.tail,
+                "units": criterion.units,
+                "healthy": criterion.healthy,
+                "set_aside": criterion.units - criterion.healthy,
+                "nodes": criterion.nodes,
+                "from_repeats": criterion.from_repeats,
+                "refusal": criterion.refusal or None,
+            }
+        )
+
+
+# --- two sets ------------------------------------------------------------------------------
+
+
+def show_changes(changes: Sequence[CriterionChange], console: Console) -> None:
+    from rich.text import Text
+
+    if not changes:
+        console.print("nothing moved")
+        return
+    console.print(Text(f"{_count(len(changes), 'criterion')} moved\n", style="bold"))
+    table = _table()
+    table.add_column("benchmark, metric", overflow="fold", min_width=20)
+    table.add_column("what", no_wrap=True)
+    table.add_column("A", overflow="fold", justify="right")
+    table.add_column("B", overflow="fold", justify="right")
+    table.add_column("change", justify="right", no_wrap=True)
+    called = _labels([change.key for change in changes])
+    for change in changes:
+        name = f"{called[change.key]} {change.key.metric}"
+        for row in _rows(change):
+            table.add_row(Text(name), *(Text(cell) for cell in row))
+            name = ""
+    console.print(table)
+
+
+def _rows(change: CriterionChange) -> Iterator[tuple[str, str, str, str]]:
+    old, new = change.before, change.after
+    if old is None or new is None:
+        yield change.kind, _whole(old), _whole(new), ""
+        return
+    if change.alike is not None:
+        sizes = f"{old.reference.size:,} values", f"{new.reference.size:,} values"
+        yield "reference", *sizes, f"alike to {share(change.alike)}"
+    for move in change.moves:
+        if move.what not in HEALTHY:
+            before, after = spelled(move.what, move.before), spelled(move.what, move.after)
+            yield move.what.replace("_", " "), before, after, _difference(move)
+    if any(move.what in HEALTHY for move in change.moves):
+        before, after = (f"{each.healthy:,} of {each.units:,}" for each in (old, new))
+        yield "healthy units", before, after, ""
+
+
+def _whole(criterion: Criterion | None) -> str:
+    if criterion is None:
+        return "-"
+    return f"{figure(float(np.median(criterion.reference)))} {criterion.unit}"
+
+
+def spelled(what: str, value: Value) -> str:
+    if what == "refusal":
+        return str(value) or "trusted"
+    if value is None or isinstance(value, str):
+        return value or "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if what in SHARES:
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else figure(value)
+
+
+def _difference(move: Move) -> str:
+    before, after = move.before, move.after
+    if move.what == "median" and isinstance(before, float) and isinstance(after, float):
+        return f"{after / before - 1:+.2%}"
+    if isinstance(before, bool) or isinstance(after, bool):
+        return ""
+    if isinstance(before, int | float) and isinstance(after, int | float):
+        return f"{after - before:+.4g}"
+    return ""
+
+
+def show_verdict_changes(
+    campaign: str,
+    nodes: Sequence[NodeChange],
+    verdicts: Sequence[VerdictChange],
+    console: Console,
+) -> None:
+    from rich.text import Text
+
+    told = f"\ncampaign {campaign}: the verdict changes of {_count(len(nodes), 'node')}"
+    console.print(Text(f"{told}, {_count(len(verdicts), 'part')}", style="bold"))
+    if nodes:
+        table = _table("node", "by A", "by B", "why, by B")
+        for change in nodes[:MOST]:
+            after = change.after
+            words = (after.node, change.before.judgement.value, after.judgement.value, after.reason)
+            table.add_row(*(Text(word) for word in words))
+        _print_up_to(table, len(nodes), console)
+    if verdicts:
+        table = _table("part", "by A", "by B", "benchmark, metric")
+        for part in verdicts[:MOST]:
+            verdict = part.after
+            table.add_row(
+                Text(f"{'+'.join(verdict.participants)} {verdict.device}"),
+                Text(part.before.judgement.value),
+                Text(verdict.judgement.value),
+                Text(f"{verdict.benchmark} {verdict.metric}"),
+            )
+        _print_up_to(table, len(verdicts), console)
+
+
+def _print_up_to(table: Table, total: int, console: Console) -> None:
+    console.print()
+    console.print(table)
+    if total > MOST:
+        console.print(f"  and {total - MOST:,} more: --json has all", highlight=False)
+
+
+def change_lines(
+    changes: Sequence[CriterionChange],
+    nodes: Sequence[NodeChange],
+    verdicts: Sequence[VerdictChange],
+    campaign: str | None,
+) -> Iterator[str]:
+    for change in changes:
+        yield _line(
+            {
+                "type": "criterion-change",
+                **_key(change.key),
+                "change": change.kind,
+                "moved": {move.what: [move.before, move.after] for move in change.moves},
+                "reference_similarity": change.alike,
+            }
+        )
+    for node in nodes:
+        yield _line(
+            {
+                "type": "node-change",
+                "node": node.after.node,
+                "before": node.before.judgement,
+                "after": node.after.judgement,
+                "code": node.after.code,
+                "reason": node.after.reason,
+            }
+        )
+    for part in verdicts:
+        yield _line(
+            {
+                "type": "verdict-change",
+                "participants": part.after.participants,
+                "device": part.after.device or None,
+                "benchmark": part.after.benchmark,
+                "metric": part.after.metric or None,
+                "before": part.before.judgement,
+                "after": part.after.judgement,
+                "reason": part.after.reason,
+            }
+        )
+    yield _line(
+        {
+            "type": "summary",
+            "criteria_moved": len(changes),
+            "campaign": campaign,
+            "nodes_changed": len(nodes),
+            "verdicts_changed": len(verdicts),
+        }
+    )
+
+
+# --- both ----------------------------------------------------------------------------------
+
+
+def _labels(keys: Sequence[CriterionKey]) -> dict[CriterionKey, str]:
+    rows = [
+        MetricRow(key=key, unit="", direction="higher", criterion=None, curves=()) for key in keys
+    ]
+    return benchmark_labels(rows)
+
+
+def _key(key: CriterionKey) -> dict[str, object]:
+    return {
+        "sku": key.sku,
+        "benchmark": key.workload.benchmark,
+        "version": key.workload.version,
+        "parameters": key.workload.arguments,
+        "metric": key.metric,
+        "device_kind": key.device_kind,
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    plural = "criteria" if noun == "criterion" else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def _table(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _line(document: dict[str, object]) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,255 @@
+"""Rows of results-summary.jsonl as a campaign: a plan, its executions, and what was left out.
+
+Nothing is judged here. What a node lacks and most others have becomes a failed execution, because
+a value that is missing, NaN or 0 must leave the node unknown, and never healthy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.errors import UsageError
+from anubis.core.records import (
+    BenchmarkSpec,
+    Ended,
+    Execution,
+    MetricSpec,
+    Node,
+    Phase,
+    Plan,
+    PlannedEntry,
+    Result,
+    Series,
+    Step,
+)
+from anubis.report.wording import names as few
+from anubis.superbench.names import RETURN_CODE, VERSION, Place, place, spec, workload
+from anubis.superbench.results import Row, comparable, cut, number, shown
+
+DURATION_S = 1.0  # the file does not say; a specification must name one
+FEW = 3  # names in a sentence
+
+Failures = Mapping[str, tuple[str, object]]  # benchmark -> its first bad return code, and the name
+
+
+@dataclass(frozen=True)
+class _Metric:
+    place: Place
+    spec: MetricSpec
+
+
+def adopt(rows: Sequence[Row], sku: str) -> tuple[Plan, list[Execution]]:
+    """A plan of one workload per benchmark, and what each node did of it."""
+    metrics, left_out = _metrics(rows)
+    failures = [_failures(row) for row in rows]
+    usable = [_usable(row, metrics) for row in rows]
+    counts = Counter(name for found in usable for name in found)
+    expected = dict.fromkeys(name for name in metrics if 2 * counts[name] > len(rows))
+    left_out["without a number above 0 on any node"] = [
+        metric.place.name for name, metric in metrics.items() if not counts[name]
+    ]
+    left_out["that are 0 or no number on some nodes, and that most nodes lack"] = [
+        metrics[name].place.name
+        for row, found in zip(rows, usable, strict=True)
+        for name in row.values
+        if counts[name] and name not in found and name not in expected
+    ]
+
+    measured = [metric for name, metric in metrics.items() if counts[name]]
+    failed_somewhere = [benchmark for failed in failures for benchmark in failed]
+    specs = _specs(measured, failed_somewhere)
+    told = tuple(
+        f"{_count(found, 'metric')} {why}: {few(found, FEW)}"
+        for why, found in ((why, list(dict.fromkeys(found))) for why, found in left_out.items())
+        if found
+    )
+    if not specs:
+        raise UsageError("no metric that can be judged: " + ("; ".join(told) or "there is none"))
+    plan = Plan(
+        suite=VERSION,
+        nodes=tuple(Node(name=row.node, sku=sku) for row in rows),
+        phases=(Phase(name="imported", entries=tuple(map(_entry, specs))),),
+        specs=tuple(specs.values()),
+        left_out=told,
+    )
+    return plan, [
+        execution
+        for row, failed, found in zip(rows, failures, usable, strict=True)
+        for execution in _executions(
+            row.node, list(specs), failed, found, metrics, _lacking(row, expected, found, metrics)
+        )
+    ]
+
+
+# --- what the names say --------------------------------------------------------------------
+
+
+def _metrics(rows: Iterable[Row]) -> tuple[dict[str, _Metric], dict[str, list[str]]]:
+    """Every name that can be compared, in the order of the file, and why the others cannot."""
+    known: dict[str, _Metric] = {}
+    nameless: list[str] = []
+    directionless: list[str] = []
+    for name in dict.fromkeys(name for row in rows for name in row.values):
+        where = place(name)
+        if where is None:
+            nameless.append(name)
+        elif where.metric != RETURN_CODE:
+            declared = spec(where)
+            if declared:
+                known[name] = _Metric(where, declared)
+            else:
+                directionless.append(where.name)
+    torn = _torn(known.values())
+    return {
+        name: metric
+        for name, metric in known.items()
+        if (metric.place.benchmark, metric.place.family) not in torn
+    }, {
+        "whose name has no benchmark": nameless,
+        "of which nothing says whether higher or lower is better": directionless,
+        "alike before the colon, but not in direction": ["/".join(family) for family in torn],
+    }
+
+
+def _torn(metrics: Iterable[_Metric]) -> list[tuple[str, str]]:
+    """`x:8_time` beside `x:8_bw`: a family of metrics has one direction, or cannot be declared."""
+    directions: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for metric in metrics:
+        where = metric.place
+        directions[where.benchmark, where.family].add(metric.spec.direction)
+    return [family for family, found in directions.items() if len(found) > 1]
+
+
+def _specs(measured: Iterable[_Metric], failed: Iterable[str]) -> dict[str, BenchmarkSpec]:
+    families: defaultdict[str, dict[str, MetricSpec]] = defaultdict(dict)
+    for metric in measured:
+        families[metric.place.benchmark].setdefault(metric.spec.name, metric.spec)
+    for benchmark in failed:  # where it failed everywhere, its return code is all there is of it
+        code = MetricSpec(name=RETURN_CODE, unit="units", direction="lower")
+        families[benchmark] = families[benchmark] or {RETURN_CODE: code}
+    return {
+        benchmark: BenchmarkSpec(
+            name=benchmark,
+            version=VERSION,
+            summary="Measured by SuperBench.",
+            stresses="what SuperBench says of it",
+            reveals="what SuperBench says of it",
+            level="end-to-end" if "model" in benchmark else "micro",
+            scope="node",
+            duration_s=DURATION_S,
+            metrics=tuple(declared.values()),
+        )
+        for benchmark, declared in families.items()
+    }
+
+
+def _entry(benchmark: str) -> PlannedEntry:
+    return PlannedEntry(
+        workload=workload(benchmark),
+        scope="node",
+        exclusive=True,
+        repeats=1,
+        timeout_s=DURATION_S,
+        duration_s=DURATION_S,
+        groups="all",
+        rounds=None,
+        min_nodes=1,
+    )
+
+
+# --- what the nodes did --------------------------------------------------------------------
+
+
+def _failures(row: Row) -> Failures:
+    failed: dict[str, tuple[str, object]] = {}
+    for name, code in row.values.items():
+        where = place(name)
+        if where and where.metric == RETURN_CODE and number(code) != 0:
+            failed.setdefault(where.benchmark, (name, code))
+    return failed
+
+
+def _usable(row: Row, metrics: Mapping[str, _Metric]) -> dict[str, float]:
+    return {
+        name: value
+        for name, found in row.values.items()
+        if name in metrics and (value := comparable(found)) is not None
+    }
+
+
+def _lacking(
+    row: Row, expected: Iterable[str], usable: Mapping[str, float], metrics: Mapping[str, _Metric]
+) -> dict[str, list[str]]:
+    """By benchmark, what most nodes have and this one has not: `H2D_Mem_BW:3 is missing`."""
+    lacking: defaultdict[str, list[str]] = defaultdict(list)
+    for name in expected:
+        if name not in usable:
+            benchmark = metrics[name].place.benchmark
+            state = f"is {shown(row.values[name])}" if name in row.values else "is missing"
+            lacking[benchmark].append(f"{cut(name.removeprefix(f'{benchmark}/'))} {state}")
+    return lacking
+
+
+def _executions(
+    node: str,
+    benchmarks: Sequence[str],
+    failed: Failures,
+    usable: Mapping[str, float],
+    metrics: Mapping[str, _Metric],
+    lacking: Mapping[str, Sequence[str]],
+) -> Iterator[Execution]:
+    measured: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for name, value in usable.items():
+        measured[metrics[name].place.benchmark][name] = value
+    for position, benchmark in enumerate(benchmarks):
+        if benchmark in failed:  # what numbers it left are nothing to trust
+            name, code = failed[benchmark]
+            reason = f"its {name.removeprefix(f'{benchmark}/')} is {shown(code)}"
+            known = {} if number(code) is None else {RETURN_CODE: code}
+            step = _step(position, 0, benchmark, node)
+            yield _execution(step, reason, Result(environment=known))
+            continue
+        if benchmark in measured:
+            series = _series(measured[benchmark], metrics)
+            yield _execution(_step(position, 0, benchmark, node), "", Result(series=series))
+        if benchmark in lacking:  # beside what was measured: the node must not pass for a whole one
+            values = lacking[benchmark]
+            reason = f"{_count(values, 'value')} that most nodes have: {few(values, FEW)}"
+            yield _execution(_step(position, 1, benchmark, node), reason, Result())
+
+
+def _series(values: Mapping[str, float], metrics: Mapping[str, _Metric]) -> tuple[Series, ...]:
+    numbers = np.array(list(values.values()))
+    places = [metrics[name].place for name in values]
+    return tuple(
+        Series(metric=where.metric, device=where.device, samples=numbers[i : i + 1])
+        for i, where in enumerate(places)
+    )
+
+
+def _step(position: int, repeat: int, benchmark: str, node: str) -> Step:
+    return Step(
+        id=f"0.{position}.{repeat}/{benchmark}/{node}",
+        workload=workload(benchmark),
+        participants=(node,),
+        phase=0,
+        repeat=repeat,
+        timeout_s=DURATION_S,
+        exclusive=True,
+    )
+
+
+def _execution(step: Step, failure: str, result: Result) -> Execution:
+    ended = Ended.FAILED if failure else Ended.MEASURED
+    return Execution(step=step, attempt=1, ended=ended, final=True, reason=failure, result=result)
+
+
+# --- words ---------------------------------------------------------------------------------
+
+
+def _count(things: Sequence[object], what: str) -> str:
+    return f"{len(things):,} {what}" + ("s" if len(things) != 1 else "")

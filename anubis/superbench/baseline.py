@@ -1,0 +1,77 @@
+"""baseline.json as criteria: one mean per metric, and what a person says stands behind it.
+
+A mean has no spread: the repeatability of such a criterion is not known, and it says so. How many
+units it is the mean of is not in the file, so it is asked for. A rank of its own has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from anubis.core.errors import CriteriaError
+from anubis.core.records import (
+    CriteriaSet,
+    Criterion,
+    CriterionKey,
+    Policy,
+    Provenance,
+    canonical,
+)
+from anubis.superbench.names import NODE, RANK, RETURN_CODE, VERSION, place, spec, workload
+from anubis.superbench.results import comparable
+
+SUITE = f"{VERSION}-baseline"
+
+
+def criteria(
+    baseline: Mapping[str, object],
+    *,
+    sku: str,
+    units: int,
+    policy: Policy,
+    anubis: str,
+    created_at: str,
+) -> tuple[CriteriaSet, list[str]]:
+    """For the node and for each rank alike, as SuperBench applies it; and the names left out."""
+    if units < policy.min_units:
+        raise CriteriaError(
+            f"a mean of {units} units teaches nothing: the policy asks for {policy.min_units}"
+        )
+    found = []
+    left_out = []
+    for name, mean in baseline.items():
+        where, value = place(name), comparable(mean)
+        if where and where.metric == RETURN_CODE:
+            continue
+        declared = spec(where) if where else None
+        if where is None or declared is None or value is None or where.device != NODE:
+            left_out.append(name)
+            continue
+        found += [
+            Criterion(
+                key=CriterionKey(
+                    sku=sku,
+                    workload=workload(where.benchmark),
+                    metric=where.metric,
+                    device_kind=kind,
+                ),
+                unit=declared.unit,
+                direction=declared.direction,
+                reference=np.array([value]),
+                alpha=policy.alpha,
+                tail=policy.tail,
+                units=units,
+                healthy=units,
+                nodes=units,
+                repeatability=None,
+            )
+            for kind in (NODE, RANK)
+        ]
+    if not found:
+        raise CriteriaError("the baseline has no metric that can be judged by it")
+    digest = hashlib.sha256(canonical(dict(baseline)).encode()).hexdigest()[:16]
+    provenance = Provenance(suite=SUITE, anubis=anubis, digest=digest, created_at=created_at)
+    return CriteriaSet(sku=sku, criteria=tuple(found), provenance=provenance), left_out

@@ -1,0 +1,227 @@
+"""SuperBench's rule files: parsed, never evaluated, and applied as SuperBench applies them.
+
+A criterion is Python text, `lambda x:x<-0.05`. One comparison of x with a number is read as that;
+anything else is refused. Two things differ on purpose: what a node did not measure is unknown, not
+defective; and a rule that finds nothing to look at is told.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis.core.errors import UsageError
+from anubis.core.judgement import WORST_FIRST
+from anubis.core.records import Assessment, Judgement, NodeVerdict, Verdict
+from anubis.reading import load_yaml
+from anubis.superbench.names import place
+from anubis.superbench.results import Row, number, shown
+
+FUNCTIONS = ("variance", "value", "failure_check")
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_COMPARISON = re.compile(
+    rf"\s*lambda\s+(\w+)\s*:\s*\1\s*({'|'.join(OPERATORS)})"
+    r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A value that the comparison is true of is a defect."""
+
+    name: str
+    category: str
+    function: str
+    comparison: str  # one of OPERATORS
+    limit: float
+    patterns: tuple[re.Pattern[str], ...]
+
+    @property
+    def condition(self) -> str:
+        return f"{self.comparison}{self.limit:g}"
+
+    def violated_by(self, value: float) -> bool:
+        return OPERATORS[self.comparison](value, self.limit)
+
+    def finds(self, name: str) -> bool:
+        """As SuperBench: the benchmark word for word, the rest anywhere the pattern matches."""
+        return any(
+            name == pattern.pattern
+            or (_benchmark(name) == _benchmark(pattern.pattern) and pattern.search(name))
+            for pattern in self.patterns
+        )
+
+
+def read_rules(path: Path) -> tuple[Rule, ...]:
+    return parse_rules(load_yaml(path, UsageError), f'"{path}"')
+
+
+def parse_rules(document: Mapping[str, object], where: str) -> tuple[Rule, ...]:
+    inner = document.get("superbench")
+    rules = inner.get("rules") if isinstance(inner, dict) else None
+    if not isinstance(rules, dict) or not rules:
+        raise UsageError(f'{where}: expected the rules of SuperBench under "superbench", "rules"')
+    return tuple(_rule(str(name), rule, where) for name, rule in rules.items())
+
+
+def _rule(name: str, rule: object, where: str) -> Rule:
+    here = f'{where}: rule "{name}"'
+    if not isinstance(rule, dict):
+        raise UsageError(f"{here}: expected a table, found {shown(rule)}")
+    criterion = rule.get("criteria")
+    function = rule.get("function")
+    if function not in FUNCTIONS or rule.get("store"):
+        known = function in FUNCTIONS
+        what = "it is stored for other rules" if known else f"its function is {shown(function)}"
+        raise UsageError(
+            f"{here}: {what}, and Anubis applies only {', '.join(FUNCTIONS)} by themselves; "
+            f"take it out of a copy of the file (criteria: {shown(criterion)})"
+        )
+    found = _COMPARISON.fullmatch(criterion) if isinstance(criterion, str) else None
+    if not found:
+        raise UsageError(
+            f"{here}: its criteria is {shown(criterion)}, expected one comparison with a number "
+            'like "lambda x:x<-0.05"; code in a rule is never run'
+        )
+    return Rule(
+        name=name,
+        category=str(rule.get("categories", "")),
+        function=str(function),
+        comparison=found[2],
+        limit=float(found[3]),
+        patterns=_patterns(rule, here),
+    )
+
+
+def _patterns(rule: Mapping[str, object], here: str) -> tuple[re.Pattern[str], ...]:
+    texts = rule.get("metrics")
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        has = ", ".join(map(str, rule))
+        raise UsageError(
+            f'{here}: expected "metrics", a list of names or patterns; the rule has {has}'
+        )
+    patterns = []
+    for text in texts:
+        try:
+            patterns.append(re.compile(text))
+        except re.error as error:
+            raise UsageError(f'{here}: "{text}" is no pattern: {error}') from None
+    return tuple(patterns)
+
+
+def _benchmark(name: str) -> str:
+    """Without the annotation: `nccl-bw:nvlink/…` is nccl-bw."""
+    return name.partition("/")[0].partition(":")[0]
+
+
+# --- applying ------------------------------------------------------------------------------
+
+
+def apply_rules(
+    rules: Iterable[Rule], rows: Sequence[Row], baseline: Mapping[str, object]
+) -> tuple[Assessment, list[str]]:
+    """The verdicts of all nodes, worst first, and the rules that found nothing to look at."""
+    names = [name for name in dict.fromkeys(n for row in rows for n in row.values) if "/" in name]
+    verdicts: list[Verdict] = []
+    idle = []
+    for rule in rules:
+        found = [name for name in names if rule.finds(name)]
+        if not found and rule.function != "failure_check":
+            idle.append(rule.name)
+            continue
+        means = {name: _mean(rule, name, baseline) for name in found}
+        for row in rows:
+            said = [*_missing(rule, found, row), *_violations(rule, means, row)]
+            verdicts += said or [_kept(rule, len(found), row)]
+    if not verdicts:
+        raise UsageError("no rule finds a metric in the results: nothing could be judged")
+    verdicts.sort(key=lambda verdict: WORST_FIRST.index(verdict.judgement))
+    return Assessment(verdicts=tuple(verdicts), nodes=_roll_up(verdicts, rows)), idle
+
+
+def _mean(rule: Rule, name: str, baseline: Mapping[str, object]) -> float:
+    """Of the metric or, where it has a rank, of the metric without it."""
+    if rule.function != "variance":
+        return 0.0
+    mean = number(baseline.get(name, baseline.get(name.rpartition(":")[0])))
+    if not mean:
+        raise UsageError(
+            f'rule "{rule.name}" compares "{name}" with the baseline, which has no number other '
+            "than 0 for it: give another --baseline, or take the metric out of the rule"
+        )
+    return mean
+
+
+def _violations(rule: Rule, means: Mapping[str, float], row: Row) -> Iterator[Verdict]:
+    for name, mean in means.items():
+        value = number(row.values.get(name))
+        if value is None:
+            state = f"is {shown(row.values[name])}" if name in row.values else "is missing"
+            yield _verdict(rule, row, name, Judgement.UNKNOWN, "NOT-MEASURED", f"{name} {state}")
+        elif rule.function == "variance" and rule.violated_by((value - mean) / mean):
+            change = f"{(value - mean) / mean:+.1%} from the baseline's {mean:.4g}"
+            yield _broken(rule, row, name, f"{name} is {value:.4g}, {change}")
+        elif rule.function != "variance" and rule.violated_by(value):
+            yield _broken(rule, row, name, f"{name} is {value:.4g}")
+
+
+def _missing(rule: Rule, found: Iterable[str], row: Row) -> Iterator[Verdict]:
+    """A failure check asks that each of its patterns is there at all."""
+    if rule.function == "failure_check":
+        for pattern in rule.patterns:
+            if not any(pattern.search(name) for name in found):
+                reason = f"{pattern.pattern} is nowhere in the results"
+                yield _verdict(rule, row, "", Judgement.UNKNOWN, "NOT-MEASURED", reason)
+
+
+def _broken(rule: Rule, row: Row, name: str, reason: str) -> Verdict:
+    code = f"RULE.{rule.name}".upper()
+    return _verdict(rule, row, name, Judgement.DEFECTIVE, code, f"{reason} ({rule.condition})")
+
+
+def _kept(rule: Rule, values: int, row: Row) -> Verdict:
+    return _verdict(rule, row, "", Judgement.HEALTHY, "OK", f"keeps the rule: {values} values")
+
+
+def _verdict(
+    rule: Rule, row: Row, name: str, judgement: Judgement, code: str, reason: str
+) -> Verdict:
+    where = place(name)
+    return Verdict(
+        participants=(row.node,),
+        benchmark=where.benchmark if where else "",
+        metric=where.metric if where else "",
+        device=where.device if where else "",
+        judgement=judgement,
+        code=code,
+        reason=f"{rule.name} ({rule.category}): {reason}",
+    )
+
+
+def _roll_up(verdicts: Iterable[Verdict], rows: Iterable[Row]) -> tuple[NodeVerdict, ...]:
+    said: defaultdict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:  # worst first
+        said[verdict.participants[0]].append(verdict)
+    nodes = []
+    for row in rows:
+        worst = said[row.node][0]
+        alike = [verdict for verdict in said[row.node] if verdict.judgement is worst.judgement]
+        more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
+        healthy = worst.judgement is Judgement.HEALTHY
+        reason = f"keeps all {len(alike)} rules" if healthy else f"{worst.reason}{more}"
+        nodes.append(
+            NodeVerdict(node=row.node, judgement=worst.judgement, code=worst.code, reason=reason)
+        )
+    return tuple(nodes)

@@ -1,0 +1,100 @@
+"""A campaign as results-summary.jsonl: one line per node, `benchmark/metric:rank` -> median."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.errors import UsageError
+from anubis.core.judgement import Unit, latest, units
+from anubis.core.records import Ended, Execution, Plan, Workload
+from anubis.superbench.names import NODE, RETURN_CODE, VERSION, place, rank_of
+
+OWN_CODE = 1  # of a program of ours that could not measure; SuperBench knows only "not 0"
+
+
+@dataclass(frozen=True)
+class Summary:
+    text: str
+    left_out: str  # what has no place in such a file; "" when all has
+
+
+def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
+    """Nodes in the order of the plan, names in the order of their letters: the same bytes again."""
+    last = latest(executions)
+    called = _annotated(entry.workload for phase in plan.phases for entry in phase.entries)
+    lines: dict[str, dict[str, object]] = {node.name: {} for node in plan.nodes}
+    for name, benchmark, code in _return_codes(last, called):
+        lines[name][f"{benchmark}/{RETURN_CODE}"] = code
+    groups = 0
+    for unit in units(last, plan):
+        if len(unit.participants) > 1:
+            groups += 1
+            continue
+        line, name = lines[unit.participants[0]], _name(unit, called)
+        if name in line:
+            raise UsageError(
+                f'"{name}" of node "{unit.participants[0]}" would stand twice in the summary: '
+                "its devices differ only in kind, which SuperBench does not write"
+            )
+        line[name] = float(np.median(unit.samples))
+    text = "".join(
+        json.dumps({"node": node, **dict(sorted(line.items()))}, ensure_ascii=False) + "\n"
+        for node, line in lines.items()
+    )
+    left_out = f"{groups:,} of groups: such a file has one line per node" if groups else ""
+    return Summary(text, left_out)
+
+
+def _return_codes(
+    last: Iterable[Execution], called: Mapping[Workload, str]
+) -> Iterable[tuple[str, str, object]]:
+    """0 wherever something was measured; nothing for a benchmark that was never begun."""
+    codes: defaultdict[tuple[str, Workload], object] = defaultdict(lambda: None)
+    for execution in last:
+        if len(execution.step.participants) > 1:
+            continue
+        key = (execution.step.participants[0], execution.step.workload)
+        if execution.ended is Ended.MEASURED:
+            codes[key] = 0
+        elif codes[key] is None and execution.ended in (Ended.FAILED, Ended.TIMED_OUT):
+            own = None if execution.step.workload.version == VERSION else OWN_CODE
+            codes[key] = execution.result.environment.get(RETURN_CODE, own)
+    for (node, workload), code in codes.items():
+        if code is not None:
+            yield node, called[workload], code
+
+
+def _name(unit: Unit, called: Mapping[Workload, str]) -> str:
+    """The index of a device is its rank: `cuda:3` and `rank:3` both end in `:3`."""
+    name = f"{called[unit.key.workload]}/{unit.key.metric}"
+    index = rank_of(unit.device)
+    if index:
+        return f"{name}:{index}"
+    read_again = place(name)  # a qualifier that is a number would be taken for a rank
+    return name if read_again and read_again.device == NODE else f"{name}:0"
+
+
+def _annotated(workloads: Iterable[Workload]) -> dict[Workload, str]:
+    """SuperBench writes `benchmark:annotation` where one benchmark runs in several ways."""
+    siblings: defaultdict[str, list[Workload]] = defaultdict(list)
+    for workload in dict.fromkeys(workloads):
+        siblings[workload.benchmark].append(workload)
+    return {
+        workload: benchmark if len(alike) == 1 else f"{benchmark}:{_peculiar(workload, alike)}"
+        for benchmark, alike in siblings.items()
+        for workload in alike
+    }
+
+
+def _peculiar(workload: Workload, alike: Iterable[Workload]) -> str:
+    others = [other.arguments for other in alike]
+    return ",".join(
+        f"{name}={value}"
+        for name, value in workload.arguments.items()
+        if any(other.get(name) != value for other in others)
+    )

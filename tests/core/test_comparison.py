@@ -1,0 +1,203 @@
+"""What moved between two sets of criteria, whose verdict moved with it, and pooled campaigns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anubis.core.comparison import criterion_changes, node_changes, verdict_changes
+from anubis.core.errors import CriteriaError
+from anubis.core.judgement import Unit
+from anubis.core.pooling import pool, relevant
+from anubis.core.records import (
+    Assessment,
+    CriteriaSet,
+    Criterion,
+    CriterionKey,
+    Judgement,
+    MetricSpec,
+    NodeVerdict,
+    Provenance,
+    Verdict,
+    Workload,
+)
+
+RATE = MetricSpec(name="rate", unit="GB/s", direction="higher")
+HEALTHY, DEFECTIVE, UNKNOWN = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN
+
+
+def key(benchmark: str, version: str = "1") -> CriterionKey:
+    workload = Workload.of(benchmark, version, {})
+    return CriterionKey(sku="h100", workload=workload, metric="rate", device_kind="cuda")
+
+
+def criterion(benchmark: str = "gemm", **changes: object) -> Criterion:
+    facts = {
+        "key": key(benchmark),
+        "unit": "GB/s",
+        "direction": "higher",
+        "reference": np.array([100.0]),
+        "alpha": 0.95,
+        "tail": 0.05,
+        "units": 8,
+        "healthy": 8,
+        "nodes": 8,
+        "repeatability": 0.99,
+    }
+    return Criterion(**(facts | changes))
+
+
+def criteria(*members: Criterion, digest: str = "d") -> list[CriteriaSet]:
+    provenance = Provenance(suite="s", anubis="1", digest=digest, created_at=digest)
+    return [CriteriaSet(sku="h100", criteria=members, provenance=provenance)]
+
+
+# --- criteria ------------------------------------------------------------------------------
+
+
+def test_nothing_moved_between_equal_criteria_of_different_dates():
+    before, after = criteria(criterion(), digest="old"), criteria(criterion(), digest="new")
+    assert criterion_changes(before, after) == ()
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [
+        ("alpha", 0.97),
+        ("proposed_alpha", 0.98),
+        ("tail", 0.0),
+        ("units", 9),
+        ("healthy", 7),
+        ("nodes", 9),
+        ("repeatability", None),
+        ("refusal", "not repeatable enough"),
+        ("unit", "MB/s"),
+        ("direction", "lower"),
+        ("from_repeats", True),
+    ],
+)
+def test_whatever_moves_is_named_with_both_values(what, value):
+    before = criterion()
+    (change,) = criterion_changes(criteria(before), criteria(replace(before, **{what: value})))
+    (move,) = change.moves
+    assert (change.kind, change.alike) == ("moved", None)
+    assert (move.what, move.before, move.after) == (what, getattr(before, what), value)
+
+
+def test_a_reference_that_moved_says_by_how_much():
+    """Of single values the similarity is smaller over larger."""
+    before, after = criterion(), criterion(reference=np.array([80.0]))
+    (change,) = criterion_changes(criteria(before), criteria(after))
+    (move,) = change.moves
+    assert (move.what, move.before, move.after) == ("median", 100.0, 80.0)
+    assert change.alike == pytest.approx(0.8)
+
+
+def test_a_reference_with_the_same_median_and_another_tail_has_moved():
+    before = criterion(reference=np.array([90.0, 100.0, 110.0]))
+    after = criterion(reference=np.array([50.0, 100.0, 110.0]))
+    (change,) = criterion_changes(criteria(before), criteria(after))
+    assert change.moves == ()
+    assert change.alike < 1
+
+
+def test_another_version_is_another_criterion():
+    before, after = criterion(), criterion(key=key("gemm", "2"))
+    changes = criterion_changes(criteria(before), criteria(after))
+    assert [(c.kind, c.key.workload.version) for c in changes] == [
+        ("disappeared", "1"),
+        ("appeared", "2"),
+    ]
+
+
+def test_the_farthest_moved_comes_first_and_what_came_or_went_before_it():
+    names = ("near", "far", "gone")
+    before = criteria(*(criterion(name) for name in names))
+    after = criteria(
+        criterion("near", reference=np.array([99.0])),
+        criterion("far", reference=np.array([70.0])),
+        criterion("new"),
+    )
+    order = [change.key.workload.benchmark for change in criterion_changes(before, after)]
+    assert order == ["gone", "new", "far", "near"]
+
+
+# --- verdicts ------------------------------------------------------------------------------
+
+
+def assessment(**said: Judgement) -> Assessment:
+    """One metric per node, and the node as its metric."""
+    return Assessment(
+        verdicts=tuple(
+            Verdict(
+                participants=(node,),
+                benchmark="gemm",
+                metric="rate",
+                device="cuda:0",
+                judgement=judgement,
+                code="",
+                reason="",
+            )
+            for node, judgement in said.items()
+        ),
+        nodes=tuple(
+            NodeVerdict(node=node, judgement=judgement, code="", reason="")
+            for node, judgement in said.items()
+        ),
+    )
+
+
+def test_only_those_who_are_judged_otherwise_have_changed():
+    before = assessment(a=HEALTHY, b=HEALTHY, c=UNKNOWN)
+    after = assessment(b=DEFECTIVE, c=UNKNOWN, a=HEALTHY)
+    (node,) = node_changes(before, after)
+    (part,) = verdict_changes(before, after)
+    assert (node.after.node, node.before.judgement, node.after.judgement) == (
+        "b",
+        HEALTHY,
+        DEFECTIVE,
+    )
+    assert part.after.participants == ("b",)
+
+
+def test_a_part_can_change_while_its_node_does_not():
+    """Of two defective GPUs one is cleared: the node stays defective."""
+    both = assessment(a=DEFECTIVE)
+    other = replace(both.verdicts[0], device="cuda:1")
+    before = replace(both, verdicts=(*both.verdicts, other))
+    after = replace(both, verdicts=(*both.verdicts, replace(other, judgement=HEALTHY)))
+    assert node_changes(before, after) == ()
+    (part,) = verdict_changes(before, after)
+    assert part.after.device == "cuda:1"
+
+
+# --- pooled campaigns ----------------------------------------------------------------------
+
+
+def unit(
+    *participants: str, benchmark: str = "gemm", device: str = "cuda:0", rate: float = 1.0
+) -> Unit:
+    return Unit(key(benchmark), participants, device, RATE, [np.array([rate])])
+
+
+def test_what_a_device_measured_in_many_campaigns_is_one_unit():
+    first = [unit("a", rate=1), unit("a", device="cuda:1", rate=2)]
+    second = [unit("b", rate=3), unit("a", rate=4)]
+    pooled = {(u.participants, u.device): list(u.samples) for u in pool([first, second])}
+    assert pooled == {(("a",), "cuda:0"): [1, 4], (("a",), "cuda:1"): [2], (("b",), "cuda:0"): [3]}
+    assert list(first[0].samples) == [1], "the campaign's own unit is left as it was"
+
+
+def test_a_metric_that_changed_its_unit_in_secret_is_not_pooled():
+    changed = unit("a")
+    changed.metric = replace(RATE, unit="MB/s")
+    with pytest.raises(CriteriaError, match="without a new version"):
+        pool([[unit("a")], [changed]])
+
+
+def test_groups_with_an_excluded_node_and_other_workloads_are_irrelevant():
+    units = [unit("a"), unit("a", "b"), unit("b"), unit("a", benchmark="disk")]
+    kept = relevant(units, {key("gemm").workload}, {"b"})
+    assert [u.participants for u in kept] == [("a",)]

@@ -1,0 +1,305 @@
+"""The parameter search: on series whose period and warm-up are known, and on real ones."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import defaultdict
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anubis.core import tuning
+from anubis.core.criteria import judge, learn
+from anubis.core.ecdf import distance
+from anubis.core.errors import CriteriaError
+from anubis.core.records import CriterionKey, Judgement, MetricSpec, Policy, Workload
+
+KEY = CriterionKey(
+    sku="h100", workload=Workload.of("train", "1", {}), metric="rate", device_kind="cuda"
+)
+RATE = MetricSpec(name="rate", unit="1/s", direction="higher")
+TIME = MetricSpec(name="step_s", unit="s", direction="lower")
+
+
+def tune(series, metric=RATE, **policy):
+    return tuning.tune(series, key=KEY, metric=metric, policy=Policy(**policy))
+
+
+def noisy(rng, size=400, noise=0.01):
+    return rng.normal(100.0, 100.0 * noise, size)
+
+
+def stalls(size, period):
+    """Every `period`-th step takes a third longer, as one that writes a checkpoint."""
+    return np.where(np.arange(size) % period == period - 1, 0.75, 1.0)
+
+
+def wave(size, period):
+    return 1 + 0.05 * np.cos(2 * np.pi * np.arange(size) / period)
+
+
+def saw(size, period):
+    return 1 + 0.1 * (np.arange(size) % period) / period
+
+
+# --- the period ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [stalls, wave, saw])
+@pytest.mark.parametrize("period", [2, 7, 25, 60])
+@pytest.mark.parametrize("noise", [0.0, 0.002, 0.01])
+def test_a_known_period_is_found(shape, period, noise):
+    off = 1 if (shape, period) == (wave, 60) else 0  # smooth, and seen hardly more than thrice
+    for seed in range(5):
+        rates = noisy(np.random.default_rng(seed), noise=noise) * shape(400, period)
+        assert abs(tuning.find_period(rates) - period) <= off
+
+
+@pytest.mark.parametrize("period", [7, 25])
+def test_warm_up_and_drift_do_not_hide_the_period(period):
+    rng = np.random.default_rng(1)
+    warming = 1 - 0.6 * np.exp(-np.arange(400) / 10)
+    drift = 1 + 0.05 * np.linspace(0, 1, 400)
+    rates = noisy(rng, noise=0.005) * stalls(400, period) * warming * drift
+    assert tuning.find_period(rates) == period
+
+
+def test_noise_has_no_period():
+    periods = [tuning.find_period(noisy(np.random.default_rng(seed))) for seed in range(50)]
+    assert periods.count(1) >= 45
+
+
+@pytest.mark.parametrize("rates", [[5.0], [5.0, 6.0], [5.0] * 100, [5.0, 6.0, 5.0, 6.0]])
+def test_what_is_too_short_or_constant_has_no_period(rates):
+    assert tuning.find_period(np.array(rates)) == 1
+
+
+# --- the warm-up ---------------------------------------------------------------------------
+
+
+@given(st.integers(0, 150), st.integers(300, 700), st.floats(0.3, 0.9))
+@settings(max_examples=40, deadline=None)
+def test_a_slow_beginning_is_dropped_and_no_more(slow, size, level):
+    rates = np.full(size, 100.0)
+    rates[: min(slow, size * 2 // 5)] *= level
+    found = tuning.find_run(rates, 1, Policy())
+    stride = -(-size // tuning.MOST_STARTS)
+    assert 0 <= found - min(slow, size * 2 // 5) < stride
+
+
+def test_an_exponential_warm_up_ends_where_it_costs_less_than_the_limit():
+    cost = 0.5 * np.exp(-np.arange(400) / 8)
+    series = [noisy(np.random.default_rng(seed), noise=0.002) * (1 - cost) for seed in range(8)]
+    found = tune(series)
+    assert not found.refusal
+    assert cost[found.warmup] < 0.05
+    assert found.warmup <= np.argmax(cost < 0.001)
+
+
+def test_a_boost_at_the_beginning_does_not_pass_for_the_steady_state():
+    boost = np.where(np.arange(400) < 70, 1.2, 1.0)
+    found = tune([noisy(np.random.default_rng(seed)) * boost for seed in range(6)])
+    share = 0.05 / (1 - 1 / 1.2)  # of a cycle that may be so much faster before it is unlike
+    assert 70 - share * tuning.LEAST_CYCLE <= found.warmup <= 72
+
+
+def test_one_freak_repeat_makes_the_others_begin_later():
+    series = [noisy(np.random.default_rng(seed), size=600) for seed in range(5)]
+    series[1][20:90:6] *= 0.7
+    found = tune(series)
+    assert found.warmup >= 60
+    assert found.repeatability > 0.98
+
+
+# --- warm-up and steps ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("period", [7, 25])
+def test_what_is_measured_are_whole_periods_and_enough_of_them(period):
+    rngs = [np.random.default_rng(seed) for seed in range(6)]
+    found = tune([noisy(rng, noise=0.003) * stalls(400, period) for rng in rngs])
+    assert found.period == period
+    assert found.steps % period == 0
+    assert tuning.LEAST_STEPS <= found.steps < tuning.LEAST_STEPS + period
+    assert not found.refusal
+
+
+def test_the_time_saved_counts_what_each_step_takes():
+    rates = np.full(500, 10.0)
+    rates[:100] = 5.0  # these take twice as long
+    found = tune([rates] * 4)
+    assert (found.warmup, found.steps) == (100, 80)
+    assert found.time_saved == pytest.approx(1 - (100 * 2 + 80) / (100 * 2 + 400))
+
+
+def test_step_times_and_rates_give_the_same_parameters():
+    series = [noisy(np.random.default_rng(seed)) * stalls(400, 7) for seed in range(5)]
+    assert tune(series) == tune([1 / each for each in series], metric=TIME)
+
+
+def test_the_order_of_the_nodes_and_of_the_runs_changes_nothing():
+    series = [noisy(np.random.default_rng(seed), noise=0.03) for seed in range(12)]
+    found, again = tune(series), tune(series[::-1])
+    assert (found.warmup, found.steps) == (again.warmup, again.steps)
+
+
+def test_a_third_of_bad_nodes_does_not_change_what_is_proposed():
+    series = [noisy(np.random.default_rng(seed), noise=0.005) for seed in range(12)]
+    bad = [each * 0.8 if i % 3 == 0 else each for i, each in enumerate(series)]
+    assert not tune(bad).refusal
+    assert (tune(bad).warmup, tune(bad).steps) == (tune(series).warmup, tune(series).steps)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_more_noise_never_gives_fewer_steps_without_a_word(seed):
+    pure = [np.random.default_rng([seed, node]).normal(0, 1, 800) for node in range(6)]
+    asked = []
+    for noise in (0.0, 0.005, 0.02, 0.05, 0.1, 0.3):
+        found = tune([100 * np.exp(noise * each) for each in pure])
+        asked.append(np.inf if found.refusal else found.steps)
+    assert asked == sorted(asked)
+    assert asked[0] == tuning.LEAST_STEPS
+    assert asked[-1] > 2 * tuning.LEAST_STEPS
+
+
+# --- refusals ------------------------------------------------------------------------------
+
+
+def test_a_series_that_never_settles_is_not_repeatable():
+    drifting = [
+        100 * np.exp(np.cumsum(np.random.default_rng(seed).normal(0, 0.03, 300)))
+        for seed in range(6)
+    ]
+    found = tune(drifting)
+    assert found.refusal.startswith("not repeatable enough: ")
+    assert (found.warmup, found.steps, found.time_saved) == (0, 300, 0.0)
+    assert found.repeatability is None
+
+
+def test_agreeing_step_by_step_is_not_repeating():
+    """All nodes read batches of the same varying lengths: alike at a place, and never steady."""
+    rng = np.random.default_rng(1)
+    batches = np.where(rng.random(300) < 0.1, rng.uniform(10, 60, 300), rng.normal(100, 2, 300))
+    series = [batches * rng.normal(1, 0.001, 300) for _ in range(8)]
+    windows = [np.sort(each[:80]) for each in series]
+    assert min(1 - distance(a, b, 0.05) for a, b in combinations(windows, 2)) > 0.98
+    assert tune(series).refusal.startswith("not repeatable enough: ")
+
+
+def test_nodes_that_repeat_but_differ_from_each_other_are_refused():
+    levels = [100, 100, 100, 80, 80, 80]
+    series = [noisy(np.random.default_rng(i), noise=0.002) * v for i, v in enumerate(levels)]
+    assert "no majority" in tune(series).refusal
+
+
+def test_too_few_series_are_refused():
+    series = [noisy(np.random.default_rng(seed)) for seed in range(2)]
+    assert "2 of the 3 units" in tune(series).refusal
+
+
+@pytest.mark.parametrize("steps", [1, 2, 19, 40])
+def test_a_short_series_is_refused_or_used_to_its_end(steps):
+    found = tune([np.full(steps, 7.0)] * 4)
+    assert found.refusal or found.warmup + found.steps == steps
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_steps_that_no_rate_can_have_are_refused(bad):
+    with pytest.raises(CriteriaError, match="positive and finite"):
+        tune([np.array([1.0, bad, 2.0])] * 3)
+    with pytest.raises(CriteriaError, match="no steps"):
+        tune([])
+
+
+# --- real series ---------------------------------------------------------------------------
+
+MLPERF = Path(__file__).parents[3] / "shared/data/benchmarks/mlperf-v0.7-steps.csv.gz"
+
+
+@pytest.fixture(scope="module")
+def systems():
+    if not MLPERF.is_file():
+        pytest.skip("the MLPerf step series are not beside the repository")
+    steps = defaultdict(lambda: defaultdict(list))
+    with gzip.open(MLPERF, "rt") as lines:
+        for row in csv.DictReader(lines):
+            system = (row["benchmark"], row["release"], row["submitter"], row["system"])
+            steps[system][row["run"]].append(float(row["samples_per_s"]))
+    return {system: [np.array(run) for run in runs.values()] for system, runs in steps.items()}
+
+
+@pytest.fixture(scope="module")
+def tuned(systems):
+    return {system: tune(runs) for system, runs in systems.items()}
+
+
+def cut(runs, found):
+    return [run[found.warmup : found.warmup + found.steps] for run in runs]
+
+
+def pairs(runs, tail):
+    ordered = [np.sort(run) for run in runs]
+    return [1 - distance(a, b, tail) for a, b in combinations(ordered, 2)]
+
+
+@pytest.mark.parametrize(
+    ("tail", "resnet_apart", "gnmt_apart", "alike"),
+    [(0.0, 11, 9, 2), (0.005, 7, 9, 7), (0.01, 7, 9, 7), (0.05, 3, 8, 9)],
+)
+def test_raw_mlperf_repeats_agree_as_it_was_counted(systems, tail, resnet_apart, gnmt_apart, alike):
+    agreement = {system: pairs(runs, tail) for system, runs in systems.items()}
+    apart = [system[0] for system, found in agreement.items() if min(found) <= 0.95]
+    assert len(agreement) == 23
+    assert (apart.count("resnet"), apart.count("gnmt")) == (resnet_apart, gnmt_apart)
+    assert sum(np.mean(found) >= 0.98 for found in agreement.values()) == alike
+
+
+def test_every_resnet_system_is_tuned_and_agrees_better_or_hardly_worse(systems, tuned):
+    for system, runs in systems.items():
+        if system[0] == "resnet":
+            found = tuned[system]
+            assert not found.refusal, system
+            assert np.mean(pairs(cut(runs, found), 0.05)) > np.mean(pairs(runs, 0.05)) - 0.01
+
+
+def planted(run, seed):
+    tenth = np.random.default_rng(seed).permutation(run.size) < run.size / 10
+    return {"all": run * 0.94, "tenth": np.where(tenth, run / 1.5, run)}
+
+
+@pytest.mark.parametrize("fault", ["all", "tenth"])
+def test_healthy_mlperf_repeats_pass_and_planted_faults_are_found(systems, tuned, fault):
+    """Or the outcome is "not repeatable enough", which only gnmt's varying batches may earn."""
+    for system, runs in systems.items():
+        found = tuned[system]
+        if found.refusal:
+            assert system[0] == "gnmt"
+            assert found.refusal.startswith("not repeatable enough: ")
+            continue
+        learned = learn(cut(runs, found), key=KEY, metric=RATE, nodes=len(runs), policy=Policy())
+        healthy = [verdict for verdict, _ in judge(cut(runs, found), learned)]
+        assert set(healthy) == {Judgement.HEALTHY}, system
+        bad = [planted(run, seed)[fault] for run in runs for seed in range(5)]
+        assert {v for v, _ in judge(cut(bad, found), learned)} == {Judgement.DEFECTIVE}, system
+
+
+@pytest.mark.parametrize("fault", ["all", "tenth"])
+def test_a_faulty_mlperf_repeat_is_found_among_those_it_is_learned_with(systems, fault):
+    """Where the repeats differ by less than 2 %, else a slow one may be as the others."""
+    tried = 0
+    for system, runs in systems.items():
+        means = [run.mean() for run in runs]
+        if system[0] != "resnet" or max(means) > 1.02 * min(means):
+            continue
+        mixed = [planted(runs[0], 0)[fault], *runs[1:]]
+        found = tune(mixed)
+        learned = learn(cut(mixed, found), key=KEY, metric=RATE, nodes=len(runs), policy=Policy())
+        verdicts = [verdict for verdict, _ in judge(cut(mixed, found), learned)]
+        assert verdicts == [Judgement.DEFECTIVE] + [Judgement.HEALTHY] * 4, system
+        tried += 1
+    assert tried == 12

@@ -1,0 +1,284 @@
+"""`anubis criteria show` and `diff`, and learning from many campaigns or without some nodes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from anubis.core.records import Judgement, Verdict
+from anubis.store.history import History
+from tests.edges.desk import Desk, Done
+
+NODES = 8
+SAMPLES = 16
+
+
+def accept(desk: Desk, *words: str, **fleet: object) -> Done:
+    cluster, suite = desk.fleet(**fleet), desk.suite(desk.flow(repeats=1))
+    done = desk.ask("accept", "--json", "--cluster", cluster, "--suite", suite, *words)
+    assert done.out, done.err
+    return done
+
+
+def learned(desk: Desk) -> Path:
+    (file,) = (desk.home / "criteria" / "tiny").glob("*.json")
+    return file
+
+
+def changed(desk: Desk, name: str, **changes: object) -> str:
+    """What was learned, with its one criterion changed; `scale` is for its reference."""
+    document = json.loads(learned(desk).read_text())
+    scale = float(str(changes.pop("scale", 1)))
+    for each in document["criteria"]:
+        each.update(changes)
+        each["reference"] = [value * scale for value in each["reference"]]
+    return str(desk.write(name, document))
+
+
+def criteria_in(desk: Desk, folder: str) -> list[dict[str, object]]:
+    return [
+        each
+        for file in (desk.folder / folder).glob("*.json")
+        for each in json.loads(file.read_text())["criteria"]
+    ]
+
+
+# --- show ----------------------------------------------------------------------------------
+
+
+def test_show_tells_what_accept_has_learned_here(near):
+    accept(near, slow_share=0.125)
+    done = near.run("criteria", "show", "--json")
+    (line,) = done.lines
+    assert done.code == 0
+    assert (line["benchmark"], line["metric"], line["unit"]) == ("flow", "speed", "m/s")
+    assert (line["units"], line["healthy"], line["set_aside"]) == (NODES, NODES - 1, 1)
+    assert line["refusal"] is None
+    assert 0.99 < line["repeatability"] < 1
+
+    table = near.run("criteria", "show")
+    assert table.code == 0
+    assert "flow speed" in table.out
+    assert f"1/{NODES}" in table.out
+    assert max(len(row) for row in table.out.splitlines()) <= 80
+
+
+def test_show_puts_the_least_repeatable_first_and_names_the_refusal(near):
+    accept(near)
+    document = json.loads(learned(near).read_text())
+    (one,) = document["criteria"]
+    document["criteria"] = [
+        one,
+        {**one, "metric": "poor", "repeatability": 0.7, "refusal": "not repeatable enough"},
+        {**one, "metric": "none", "repeatability": None},
+    ]
+    file = str(near.write("three.json", document))
+    order = [line["metric"] for line in near.run("criteria", "show", file, "--json").lines]
+    assert order == ["none", "poor", "speed"]
+    table = near.run("criteria", "show", file).out
+    assert "3 criteria, 1 of them refused" in table
+    assert "flow poor (1)" in table
+    assert "(1) nobody is judged by it: not repeatable enough" in table
+
+
+@pytest.mark.parametrize(
+    ("alpha", "proposed", "whose"),
+    [(0.95, 0.98, "policy"), (0.98, 0.98, "own"), (0.95, 0.9, "policy"), (0.95, None, "policy")],
+)
+def test_show_says_which_alpha_applies_and_warns_of_a_loose_one(near, alpha, proposed, whose):
+    accept(near)
+    file = changed(near, "mine.json", alpha=alpha, proposed_alpha=proposed)
+    (line,) = near.run("criteria", "show", file, "--json").lines
+    assert (line["alpha"], line["proposed_alpha"]) == (alpha, proposed)
+    assert line["alpha_applied"] == whose
+    table = near.run("criteria", "show", file).out
+    assert f"{alpha:.3f} {whose}" in table
+    assert ("oftener" in table) == (proposed == 0.9)
+
+
+def test_show_without_anything_learned_says_how_to_learn(near):
+    done = near.run("criteria", "show")
+    assert done.code == 2
+    assert "learn them with anubis accept" in done.err
+
+
+# --- diff ----------------------------------------------------------------------------------
+
+
+def test_equal_criteria_change_nothing_and_nobody(near):
+    accept(near)
+    file = str(learned(near))
+    done = near.run("criteria", "diff", file, file)
+    assert (done.code, done.out) == (0, "nothing moved\n")
+    (summary,) = near.run("criteria", "diff", file, file, "--json").lines
+    assert (summary["criteria_moved"], summary["nodes_changed"]) == (0, 0)
+
+
+def test_a_reference_that_rose_by_a_tenth_makes_all_but_the_lost_node_defective(near):
+    accept(near, lost_share=0.125)
+    higher = changed(near, "higher.json", scale=1.1)
+    done = near.run("criteria", "diff", str(learned(near)), higher, "--json")
+    assert done.code == 1
+    (moved,) = [line for line in done.lines if line["type"] == "criterion-change"]
+    before, after = moved["moved"]["median"]
+    assert after / before == pytest.approx(1.1)
+    assert moved["reference_similarity"] == pytest.approx(1 / 1.1, abs=0.005)
+    nodes = [line for line in done.lines if line["type"] == "node-change"]
+    assert [(n["before"], n["after"]) for n in nodes] == [("healthy", "defective")] * (NODES - 1)
+    assert done.summary["nodes_changed"] == done.summary["verdicts_changed"] == NODES - 1
+
+    table = near.run("criteria", "diff", str(learned(near)), higher)
+    assert table.code == 1
+    assert "+10.00%" in table.out
+    assert "the verdict changes of 7 nodes" in table.out
+    assert max(len(row) for row in table.out.splitlines()) <= 80
+
+
+def test_a_node_that_was_lost_after_its_last_step_is_no_healthy_one_before(near):
+    campaign = accept(near).summary["campaign"]
+    lost = Verdict(
+        participants=("n1",),
+        benchmark="",
+        judgement=Judgement.UNKNOWN,
+        code="NODE-LOST",
+        reason="it no longer answers",
+    )
+    with History.open(f"sqlite:///{near.history}") as history:
+        found, said = history.campaign(campaign), history.assessment(campaign)
+        told = replace(said, verdicts=(lost, *said.verdicts))
+        history.conclude(campaign, told, found.criteria, finished_at=found.finished_at)
+    higher = changed(near, "higher.json", scale=1.1)
+    done = near.run("criteria", "diff", str(learned(near)), higher, "--json")
+    before = {n["node"]: n["before"] for n in done.lines if n["type"] == "node-change"}
+    assert before == {f"n{i}": "unknown" if i == 1 else "healthy" for i in range(1, NODES + 1)}
+
+
+def test_the_campaign_that_is_judged_can_be_chosen(near):
+    """In the first a node is 20 % slow; by a limit of 0.7 it no longer is."""
+    first = accept(near, slow_share=0.125).summary["campaign"]
+    second = accept(near).summary["campaign"]
+    loose = changed(near, "loose.json", alpha=0.7)
+    words = ("criteria", "diff", str(learned(near)), loose, "--json")
+    assert near.run(*words).summary["nodes_changed"] == 0
+    assert near.run(*words, "--campaign", second).summary["nodes_changed"] == 0
+    (node,) = [
+        line
+        for line in near.run(*words, "--campaign", first).lines
+        if line["type"] == "node-change"
+    ]
+    assert (node["before"], node["after"]) == ("defective", "healthy")
+
+
+def test_a_refusal_that_came_makes_everybody_unknown(near):
+    accept(near)
+    refusing = changed(near, "refusing.json", refusal="not repeatable enough")
+    done = near.run("criteria", "diff", str(learned(near)), refusing)
+    assert done.code == 1
+    assert "trusted" in done.out
+    assert f"the verdict changes of {NODES} nodes" in done.out
+
+
+def test_criteria_can_be_compared_where_nothing_was_ever_run(near):
+    accept(near)
+    other = changed(near, "other.json", units=9)
+    near.history.unlink()
+    done = near.run("criteria", "diff", str(learned(near)), other)
+    assert done.code == 1
+    assert "no campaign was carried out yet" in done.err
+
+
+@pytest.mark.parametrize("words", [("absent.json",), ("--campaign", "nope")])
+def test_what_cannot_be_compared_is_an_error_and_no_difference(near, words):
+    accept(near)
+    file = str(learned(near))
+    paths = (file,) if words[0] == "absent.json" else (file, file)
+    done = near.run("criteria", "diff", *paths, *words)
+    assert (done.code, done.out) == (2, "")
+    assert words[-1] in done.err
+
+
+# --- learning from many --------------------------------------------------------------------
+
+
+def test_since_pools_what_each_device_measured_in_all_campaigns_of_the_suite(near):
+    """Simulated campaigns begin in November 2023."""
+    accept(near, seed=1)
+    accept(near, seed=2)
+    near.ask("accept", "--suite", near.suite(near.flow(), name="other.yaml"))
+    accept(near, seed=3)
+    assert near.run("learn", "--out", "one").code == 0
+    done = near.run("learn", "--since", "2023-11-14", "--out", "pooled")
+    assert done.code == 0
+    assert "learning from 3 campaigns of suite tiny" in done.err
+    ((one,), (pooled,)) = criteria_in(near, "one"), criteria_in(near, "pooled")
+    assert one["units"] == pooled["units"] == NODES
+    assert len(one["reference"]) == SAMPLES
+    assert len(pooled["reference"]) == 3 * SAMPLES
+
+
+def test_since_leaves_out_what_began_before_and_what_the_suite_no_longer_runs(near):
+    """The simulated ones are of 2023; this machine's own campaigns are of today."""
+    accept(near)
+    for _ in range(2):
+        assert near.ask("accept", "--suite", near.suite(near.flow())).code == 0
+    assert "from 2 campaigns" in near.run("learn", "--since", "2024-01-01", "--out", "two").err
+    assert len(list((near.folder / "two").glob("*.json"))) == 1, "the simulated kind is not in it"
+    assert "from 3 campaigns" in near.run("learn", "--since", "2023-01-01", "--out", "all").err
+    assert len(list((near.folder / "all").glob("*.json"))) == 2
+
+    near.pace = near.write("another-pace", "50, 51, 49, 50")
+    assert near.ask("accept", "--suite", near.suite(near.flow())).code == 0
+    assert "from 4 campaigns" in near.run("learn", "--since", "2023-01-01", "--out", "now").err
+    (only,) = criteria_in(near, "now")
+    assert only["parameters"] == {"pace": str(near.pace)}
+
+
+def test_a_named_campaign_is_the_last_of_those_that_are_pooled(near):
+    names = [accept(near, seed=seed).summary["campaign"] for seed in (1, 2, 3)]
+    words = ("learn", "--since", "2023-01-01", "--out", "some", "--campaign")
+    said = near.run(*words, names[1]).err
+    assert f"{names[0]}, {names[1]}" in said
+    assert names[2] not in said
+
+
+def test_a_campaign_that_was_cut_short_teaches_nothing(near):
+    first = accept(near, seed=1).summary["campaign"]
+    with History.open(f"sqlite:///{near.history}") as history:
+        history.begin(replace(history.campaign(first), id="cut-short", finished_at=None))
+    accept(near, seed=2)
+    said = near.run("learn", "--since", "2023-01-01", "--out", "some").err
+    assert "from 2 campaigns" in said
+    assert "cut-short" not in said
+
+
+def test_an_excluded_node_teaches_nothing(near):
+    slow = accept(near, slow_share=0.125).summary["defective"][0]
+    assert near.run("learn", "--out", "all").code == 0
+    assert near.run("learn", "--exclude", slow, "--out", "rest").code == 0
+    ((everyone,), (rest,)) = criteria_in(near, "all"), criteria_in(near, "rest")
+    assert (everyone["units"], everyone["healthy"]) == (NODES, NODES - 1)
+    assert (rest["units"], rest["healthy"]) == (NODES - 1, NODES - 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--since", "tomorrow"), '"tomorrow" is no date: expected one like 2026-11-01'),
+        (("--since", ""), "is no date"),
+        (("--since", "2023-11-31"), "is no date"),
+        (("--since", "2023-11-15"), "which is before --since 2023-11-15 00:00 UTC"),
+        (("--exclude", "n[1-2],m1"), 'node "m1" is in no campaign that is learned from'),
+        (("--exclude", "n[1"), "brackets do not match"),
+        (("--exclude", "n[1-8]"), "nothing to learn from without the excluded nodes"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_one_clear_error(near, words, said):
+    accept(near)
+    done = near.run("learn", "--out", "none", *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert not (near.folder / "none").exists()

@@ -1,0 +1,679 @@
+"""SuperBench's files in and out: its names kept, its traps named, its rules never executed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anubis.core import planning
+from anubis.core.errors import UsageError
+from anubis.core.records import (
+    Assessment,
+    BenchmarkSpec,
+    Campaign,
+    Ended,
+    Execution,
+    Judgement,
+    MetricSpec,
+    Node,
+    ParameterSpec,
+    Policy,
+    Result,
+    Series,
+    Step,
+    Suite,
+    SuiteEntry,
+)
+from anubis.superbench.adoption import adopt
+from anubis.superbench.names import direction, place
+from anubis.superbench.results import Row, parse_results
+from anubis.superbench.rules import apply_rules, parse_rules
+from anubis.superbench.summary import summarize
+from anubis.validator import judge
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "data" / "superbench"
+RESULTS = DATA / "test_results.jsonl"
+BASELINE_OF_1939 = DATA / "ndv4-a100-baseline-1939-nodes.json"
+SLOWER = 1.25  # 20 % less of what should be more
+
+
+def real(path: Path) -> Path:
+    if not path.is_file():
+        pytest.skip(f"real data is absent: {path.name} of SuperBench")
+    return path
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in real(path).read_text().splitlines()]
+
+
+def lines(*rows: Mapping[str, object]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def fleet(**changes: Mapping[str, object]) -> str:
+    """Five alike nodes, and what one of them has otherwise."""
+    rows = []
+    for i in range(1, 6):
+        row = {
+            "node": f"n{i}",
+            "mem-bw/return_code": 0,
+            "mem-bw/h2d_bw:0": 25.0 + i / 100,
+            "mem-bw/h2d_bw:1": 25.2 + i / 100,
+            "kernel-launch/event_time:0": 0.005 + i / 1e6,
+        }
+        rows.append(row | changes.get(f"n{i}", {}))
+    return lines(*rows)
+
+
+def imported(desk, text: str, name: str = "results-summary.jsonl") -> str:
+    done = desk.run("import", "superbench", str(desk.write(name, text)), "--sku", "a100")
+    assert done.code == 0, done.err
+    return done.out.strip()
+
+
+def assessed(text: str) -> Assessment:
+    """By the criteria that the results teach themselves, as an import is judged."""
+    plan, executions = adopt(parse_results(text, "it"), "a100")
+    campaign = Campaign(
+        id="c", verb="import", plan=plan, policy=Policy(), executor="", created_at=0.0
+    )
+    return judge(campaign, executions, {}, 0.0)[0]
+
+
+def learned(desk, campaign: str) -> str:
+    done = desk.run("learn", "--campaign", campaign, "--out", "criteria")
+    assert done.code == 0, done.err
+    return "criteria"
+
+
+def judged(desk, campaign: str, criteria: str):
+    return desk.run("judge", "--campaign", campaign, "--criteria", criteria, "--json")
+
+
+# --- names ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "benchmark", "metric", "device"),
+    [
+        ("mem-bw/h2d_bw:3", "mem-bw", "h2d_bw", "rank:3"),
+        ("mem-bw/h2d_bw", "mem-bw", "h2d_bw", "node"),
+        ("nccl-bw:nvlink/allreduce_8_time:0", "nccl-bw:nvlink", "allreduce_8_time", "rank:0"),
+        ("bert_models/pytorch-bert-base/fp16_x", "bert_models/pytorch-bert-base", "fp16_x", "node"),
+        ("ib-traffic/ib_write_bw_8_0_1:a_b", "ib-traffic", "ib_write_bw_8_0_1:a_b", "node"),
+        ("gpu-sm-copy-bw/dtoh:31", "gpu-sm-copy-bw", "dtoh", "rank31"),
+    ],
+)
+def test_a_name_is_benchmark_metric_and_rank(name, benchmark, metric, device):
+    found = place(name)
+    assert found is not None
+    assert (found.benchmark, found.metric, found.device) == (benchmark, metric, device)
+
+
+@pytest.mark.parametrize("name", ["time", "/time", "bench/", ":0", ""])
+def test_a_name_without_a_benchmark_or_a_metric_has_no_place(name):
+    assert place(name) is None
+
+
+# each as SuperBench's documentation describes the metric
+DIRECTIONS = {
+    "kernel-launch/event_time": "lower",
+    "kernel-launch/wall_overhead": "lower",
+    "gemm-flops/fp16_tc_flops": "higher",
+    "gemm-flops/int8_tc_iops": "higher",
+    "gemm-flops/FP64_TC": "higher",
+    "cpu-memory-bw-latency/mem_bandwidth_matrix_numa_0_1_lat": "lower",
+    "cpu-memory-bw-latency/mem_bandwidth_matrix_numa_0_1_bw": "higher",
+    "nccl-bw/allreduce_8_time": "lower",
+    "nccl-bw/allreduce_8_busbw": "higher",
+    "ib-loopback/ib_write_bw_8388608": "higher",
+    "ib-loopback/IB_write_8388608_Avg_0": "higher",
+    "disk-benchmark/nvme0n1_rand_read_read_lat_ns_99.9": "lower",
+    "disk-benchmark/nvme0n1_rand_read_read_iops": "higher",
+    "ort-inference/fp16_resnet50_time_95": "lower",
+    "model-benchmarks:gpt/pytorch-gpt2-large/fp16_inference_throughput_50": "higher",
+    "model-benchmarks:gpt/pytorch-gpt2-large/fp16_train_step_time": "lower",
+    "bert_models/pytorch-bert-base/steptime_train_float32": "lower",
+    "pytorch-dist-inference/step_times_99": "lower",
+    "pytorch-matmul/nosharding": "lower",
+    "disk-benchmark/nvme0n1_rand_read_bs": None,
+    "monitor/gpu_temperature": None,
+    "monitor/ib0_receive_bw": None,
+    "gpu-burn/gpu_0_pass": None,
+    "tcp-connectivity/host_failed_count": None,
+    "model-benchmarks:gpt/pytorch-gpt2-large/deterministic_config_num_steps": None,
+    "mem-bw/flat_latent_bwx": None,
+}
+
+
+@pytest.mark.parametrize(("name", "better"), DIRECTIONS.items(), ids=DIRECTIONS.keys())
+def test_a_direction_comes_from_the_declared_table_or_not_at_all(name, better):
+    assert direction(name) == better
+
+
+# --- in ------------------------------------------------------------------------------------
+
+
+def test_every_real_number_above_0_is_kept_under_its_name():
+    rows = parse_results(real(RESULTS).read_text(), "it")
+    _, executions = adopt(rows, "a100")
+    found = Counter(
+        execution.step.participants[0] for execution in executions for _ in execution.result.series
+    )
+    for row in rows:
+        usable = [
+            name
+            for name, value in row.values.items()
+            if value > 0 and not name.endswith("return_code")
+        ]
+        assert found[row.node] == len(usable)
+
+
+def test_criteria_of_a_real_file_find_the_node_that_was_made_20_percent_worse(desk):
+    rows = rows_of(RESULTS)
+    criteria = learned(desk, imported(desk, lines(*rows)))
+    worse = {"time", "steptime", "overhead", "cost", "nosharding", "sharding"}
+    slow = {
+        name: value * SLOWER if worse & set(_words(name)) else value / SLOWER
+        for name, value in rows[1].items()
+        if isinstance(value, float)
+    }
+    campaign = imported(desk, lines(rows[0], rows[1] | slow, rows[2]), "slow.jsonl")
+    done = judged(desk, campaign, criteria)
+    assert done.code == 1
+    assert set(done.summary["defective"]) == {"sb-validation-01", "sb-validation-02"}
+    bad = Counter(v["node"] for v in done.verdicts if v["verdict"] == "defective")
+    positive = sum(value > 0 for name, value in slow.items())
+    assert bad == {"sb-validation-01": 1, "sb-validation-02": positive}
+    h2d = [v for v in done.verdicts if v["metric"] == "H2D_Mem_BW" and v["device"] == "rank:3"]
+    assert {v["node"]: v["verdict"] for v in h2d} == {
+        "sb-validation-01": "healthy",
+        "sb-validation-02": "defective",
+    }
+
+
+def _words(name: str) -> list[str]:
+    return name.replace("/", "_").replace("-", "_").replace(":", "_").split("_")
+
+
+def test_the_real_file_has_the_one_slow_launch_and_the_one_failure_that_superbench_finds(near):
+    done = near.run("report", "--campaign", imported(near, real(RESULTS).read_text()), "--json")
+    assert done.code == 1
+    assert done.summary["defective"] == ["sb-validation-01"]
+    assert done.summary["healthy"] == ["sb-validation-02"]
+    assert done.summary["unknown"] == ["sb-validation-03"]
+    first = done.verdicts[0]
+    assert (first["metric"], first["device"]) == ("event_overhead", "rank:0")
+    (unknown,) = [v for v in done.verdicts if v["verdict"] == "unknown"]
+    assert unknown["reason"] == "its return_code is 1"
+    assert unknown["benchmark"] == "mem-bw"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(33, "33"), (-1, "-1"), (None, "null"), ("x", 'the text "x"'), (False, "false")],
+)
+def test_a_failed_benchmark_is_unknown_whatever_numbers_stand_beside_it(code, said):
+    _, executions = adopt(parse_results(fleet(n2={"mem-bw/return_code": code}), "it"), "a100")
+    (failed,) = [e for e in executions if e.ended is Ended.FAILED]
+    assert failed.step.participants == ("n2",)
+    assert failed.step.workload.benchmark == "mem-bw"
+    assert failed.reason == f"its return_code is {said}"
+    of_it = [e for e in executions if e.step.participants == ("n2",) and "mem" in e.step.id]
+    assert of_it == [failed]
+    assert not failed.result.series
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0, "h2d_bw:1 is 0"),
+        (-3.5, "h2d_bw:1 is -3.5"),
+        (float("nan"), "h2d_bw:1 is nan"),
+        (float("inf"), "h2d_bw:1 is inf"),
+        (None, "h2d_bw:1 is null"),
+        (True, "h2d_bw:1 is true"),
+        ("N/A", 'h2d_bw:1 is the text "N/A"'),
+        ("25.2", 'h2d_bw:1 is the text "25.2"'),
+        ([25.2], "h2d_bw:1 is a list"),
+        (10**400, "h2d_bw:1 is 1000"),
+    ],
+    ids=str,
+)
+def test_what_is_no_number_above_0_leaves_the_node_unknown_and_not_healthy(value, said):
+    found = assessed(fleet(n3={"mem-bw/h2d_bw:1": value}))
+    assert found.named(Judgement.UNKNOWN) == ("n3",)
+    assert found.named(Judgement.HEALTHY) == ("n1", "n2", "n4", "n5")
+    (unknown,) = [v for v in found.verdicts if v.judgement is Judgement.UNKNOWN]
+    assert unknown.reason.startswith(f"1 value that most nodes have: {said}")
+
+
+def test_a_node_that_lacks_metrics_or_all_of_them_is_unknown():
+    rows = [json.loads(line) for line in fleet().splitlines()]
+    del rows[1]["mem-bw/h2d_bw:1"]
+    rows[3] = {"node": "n4"}
+    found = assessed(lines(*rows))
+    assert found.named(Judgement.UNKNOWN) == ("n2", "n4")
+    reasons = {
+        (v.participants[0], v.benchmark): v.reason
+        for v in found.verdicts
+        if v.judgement is Judgement.UNKNOWN
+    }
+    assert reasons == {
+        ("n2", "mem-bw"): "1 value that most nodes have: h2d_bw:1 is missing",
+        ("n4", "mem-bw"): (
+            "2 values that most nodes have: h2d_bw:0 is missing, h2d_bw:1 is missing"
+        ),
+        ("n4", "kernel-launch"): "1 value that most nodes have: event_time:0 is missing",
+    }
+
+
+def test_what_only_a_few_nodes_have_is_asked_of_no_other():
+    """Results of several nodes together stand on the line of the first."""
+    text = fleet(n1={"nccl-bw/allreduce_8_time": 30.0})
+    _, executions = adopt(parse_results(text, "it"), "a100")
+    assert all(execution.ended is Ended.MEASURED for execution in executions)
+
+
+def test_what_cannot_be_judged_is_named_and_left_out():
+    text = fleet(
+        n1={
+            "monitor/gpu_temperature:0": 60,
+            "uptime": 7,
+            "nccl-bw/allreduce_0_1:8_time": 3.0,
+            "nccl-bw/allreduce_0_1:8_busbw": 3.0,
+            "nccl-bw/all_busbw": 0.0,
+        }
+    )
+    plan, executions = adopt(parse_results(text, "it"), "a100")
+    assert plan.left_out == (
+        "1 metric whose name has no benchmark: uptime",
+        "1 metric of which nothing says whether higher or lower is better: monitor/gpu_temperature",
+        "1 metric alike before the colon, but not in direction: nccl-bw/allreduce_0_1",
+        "1 metric without a number above 0 on any node: nccl-bw/all_busbw",
+    )
+    assert {spec.name for spec in plan.specs} == {"mem-bw", "kernel-launch"}
+    assert all(execution.ended is Ended.MEASURED for execution in executions)
+
+
+def test_a_benchmark_that_failed_everywhere_is_not_forgotten():
+    failed = {f"n{i}": {"gpu-burn/return_code:0": 1} for i in range(1, 6)}
+    plan, executions = adopt(parse_results(fleet(**failed), "it"), "a100")
+    assert "gpu-burn" in {spec.name for spec in plan.specs}
+    assert sum(execution.ended is Ended.FAILED for execution in executions) == 5
+
+
+BAD_FILES = {
+    "nothing": ("", "no results in it"),
+    "a broken line": (
+        '{"node": "a", "mem-bw/x_bw": 1}\n{"node": "b", "mem',
+        "line 2: no whole JSON object (Unterminated string starting at at character 15)",
+    ),
+    "a list": ('[{"node": "a"}]', "line 1: expected a JSON object, found a list"),
+    "no name": ('\n{"mem-bw/x_bw": 1}', 'line 2: "node" must be the name of a node, it is missing'),
+    "a number for a name": ('{"node": 7}', '"node" must be the name of a node, found 7'),
+    "an empty name": ('{"node": " "}', '"node" must be the name of a node, found the text ""'),
+    "a node twice": (
+        '{"node": "a", "b/x_bw": 1}\n{"node": "c", "b/x_bw": 1}\n{"node": "a", "b/x_bw": 1}',
+        'line 3: node "a" stands on line 1 already',
+    ),
+    "a metric twice": (
+        '{"node": "a", "b/x_bw": 1, "b/x_bw": 2}',
+        'line 1: "b/x_bw" stands twice',
+    ),
+    "a baseline": ('{\n  "b/x_bw": 1\n}', "read by anubis import superbench-baseline"),
+    "nothing to judge": (
+        '{"node": "a", "monitor/gpu_temperature": 60}',
+        "no metric that can be judged: 1 metric of which nothing says whether higher or lower",
+    ),
+    "no metric": ('{"node": "a"}', "no metric that can be judged: there is none"),
+    "too deep": ('{"node": "a", "b/x_bw": ' + "[" * 100_000, "line 1: "),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), BAD_FILES.values(), ids=BAD_FILES.keys())
+def test_results_that_cannot_be_read_are_refused_in_one_line(near, text, sentence):
+    file = near.write("results.jsonl", text)
+    assert_refused(near.run("import", "superbench", str(file), "--sku", "a100"), sentence)
+    assert not near.home.exists()
+
+
+def test_results_in_another_encoding_are_refused_and_a_byte_order_mark_is_not(near):
+    file = near.folder / "results.jsonl"
+    ask = ("import", "superbench", str(file), "--sku", "a100")
+    for encoding in ("utf-16", "latin-1"):
+        file.write_bytes(fleet(n1={"node": "knötchen"}).replace("\\u00f6", "ö").encode(encoding))
+        assert_refused(near.run(*ask), "results.jsonl", "no UTF-8 text")
+    file.write_bytes(fleet().encode("utf-8-sig"))
+    assert near.run(*ask).code == 0
+
+
+def test_orders_that_cannot_be_are_refused(near):
+    file = str(near.write("results.jsonl", fleet()))
+    absent = near.run("import", "superbench", "absent.jsonl", "--sku", "a100")
+    assert_refused(absent, 'cannot read "absent.jsonl": No such file or directory')
+    assert_refused(near.run("import", "superbench", file), "'--sku'")
+    assert_refused(near.run("import", "superbench", file, "--sku", " "), "--sku is empty")
+    alone = near.run("import", "superbench", file, "--sku", "a", "--baseline", file)
+    assert_refused(alone, "--baseline is what --rules compare with")
+
+
+def assert_refused(done, *words: str) -> None:
+    assert done.code == 2, done
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1, done.err
+    assert done.err.startswith("anubis: error: ")
+    for word in words:
+        assert word in done.err
+
+
+# --- out -----------------------------------------------------------------------------------
+
+
+def written(desk, campaign: str) -> str:
+    done = desk.run("report", "--campaign", campaign, "--superbench", "out.jsonl")
+    assert "summary for SuperBench: out.jsonl" in done.err
+    return (desk.folder / "out.jsonl").read_text()
+
+
+def test_what_was_imported_is_written_as_it_was_and_reads_back_equal(near):
+    original = rows_of(RESULTS)
+    text = written(near, imported(near, lines(*original)))
+    again = [json.loads(line) for line in text.splitlines()]
+    assert [row["node"] for row in again] == [row["node"] for row in original]
+    for row, back in zip(original, again, strict=True):
+        kept = {name: value for name, value in row.items() if name == "node" or value > 0}
+        assert kept.items() <= back.items()
+        assert all(name.endswith("return_code") for name in back.keys() - kept.keys())
+    assert written(near, imported(near, text, "back.jsonl")) == text
+
+
+def test_an_acceptance_of_our_own_is_written_as_medians(near):
+    near.pace.write_text("100, 101, 99, 107\n")
+    done = near.ask("accept", "--suite", near.suite(near.flow()), "--json")
+    campaign = done.summary["campaign"]
+    assert done.code == 0
+    (line,) = [json.loads(text) for text in written(near, campaign).splitlines()]
+    assert line == {
+        "node": done.summary["healthy"][0],
+        "flow/return_code": 0,
+        "flow/speed": statistics.median([100, 101, 99, 107] * 3),
+    }
+
+
+def test_our_own_results_get_ranks_annotations_and_return_codes():
+    copy = BenchmarkSpec(
+        name="copy",
+        parameters=(
+            ParameterSpec(name="size", type="int", default=0),
+            ParameterSpec(name="type", type="str", default="int"),
+        ),
+        version="1",
+        summary="",
+        stresses="",
+        reveals="",
+        level="micro",
+        scope="node",
+        duration_s=1.0,
+        metrics=(MetricSpec(name="gbps", unit="GB/s", direction="higher"),),
+    )
+    meet = dataclasses.replace(copy, name="meet", scope="group", parameters=())
+    sizes = [SuiteEntry(benchmark="copy", parameters={"size": size}) for size in (1, 2)]
+    suite = Suite(name="s", summary="", benchmarks=(*sizes, SuiteEntry(benchmark="meet")))
+    nodes = [Node(name=name, sku="x") for name in ("b", "a")]
+    plan = planning.plan(suite, nodes, {"copy": copy, "meet": meet})
+    measured = {
+        ("b", 1): [("gbps", "cuda:0", [3, 1, 2]), ("gbps:bf16", "cuda:1", [5])],
+        ("b", 2): [("gbps", "cpu", [7]), ("gbps:65536", "cpu", [8])],
+        ("a", 1): None,
+    }
+    executions = []
+    for phase in range(len(plan.phases)):
+        for step in planning.steps(plan, phase, {"a", "b"}):
+            together = len(step.participants) > 1
+            key = (step.participants[0], step.workload.arguments.get("size"))
+            if not together and key not in measured:
+                continue
+            series = [("gbps", "cpu", [9])] if together else measured[key]
+            executions.append(_ended(step, series))
+    summary = summarize(plan, executions)
+    assert summary.left_out == "1 of groups: such a file has one line per node"
+    assert [json.loads(line) for line in summary.text.splitlines()] == [
+        {
+            "node": "b",
+            "copy:size=1/gbps:0": 2.0,
+            "copy:size=1/gbps:bf16:1": 5.0,
+            "copy:size=1/return_code": 0,
+            "copy:size=2/gbps": 7.0,
+            "copy:size=2/gbps:65536:0": 8.0,
+            "copy:size=2/return_code": 0,
+        },
+        {"node": "a", "copy:size=1/return_code": 1},
+    ]
+    assert summarize(plan, reversed(executions)) == summary
+
+
+def _ended(step: Step, found: list[tuple[str, str, list[float]]] | None) -> Execution:
+    series = tuple(
+        Series(metric=metric, device=device, samples=np.array(samples, dtype=float))
+        for metric, device, samples in found or ()
+    )
+    ended = Ended.FAILED if found is None else Ended.MEASURED
+    return Execution(step=step, attempt=1, ended=ended, final=True, result=Result(series=series))
+
+
+def test_a_failure_keeps_its_return_code_and_what_is_missing_stays_missing():
+    rows = [json.loads(line) for line in fleet(n2={"mem-bw/return_code": 33}).splitlines()]
+    rows[4] = {"node": "n5"}
+    text = summarize(*adopt(parse_results(lines(*rows), "it"), "a100")).text
+    back = {row.node: row.values for row in parse_results(text, "it")}
+    assert back["n2"] == {
+        "mem-bw/return_code": 33,
+        "kernel-launch/return_code": 0,
+        "kernel-launch/event_time:0": rows[1]["kernel-launch/event_time:0"],
+    }
+    assert back["n5"] == {}
+    assert summarize(*adopt(parse_results(text, "it"), "a100")).text == text
+
+
+# --- baselines -----------------------------------------------------------------------------
+
+
+def test_a_published_baseline_judges_what_is_5_percent_below_its_mean(near):
+    means = json.loads(real(BASELINE_OF_1939).read_text())
+    name = "nccl-bw/allreduce_8589934592_busbw"
+    done = near.run(
+        *("import", "superbench-baseline", str(BASELINE_OF_1939)),
+        *("--sku", "a100", "--units", "1939", "--out", "criteria"),
+    )
+    assert done.code == 0
+    assert "means have no spread" in done.err
+    rows = [
+        {"node": f"at-{share}", f"{name}:0": means[name] * share} for share in (1.2, 1, 0.96, 0.94)
+    ]
+    done = judged(near, imported(near, lines(*rows)), "criteria")
+    assert {v["node"]: v["verdict"] for v in done.verdicts} == {
+        "at-1.2": "healthy",
+        "at-1": "healthy",
+        "at-0.96": "healthy",
+        "at-0.94": "defective",
+    }
+
+
+def test_a_baseline_that_cannot_be_criteria_is_refused(near):
+    ask = ("--sku", "a100", "--out", "criteria")
+    file = str(near.write("baseline.json", {"mem-bw/h2d_bw": 25.0}))
+    of = ("import", "superbench-baseline")
+    assert_refused(near.run(*of, file, *ask), "'--units'")
+    assert_refused(near.run(*of, file, *ask, "--units", "2"), "a mean of 2 units teaches nothing")
+    for text, sentence in (
+        ('{"mem-bw/h2d_bw": ', "no whole JSON object"),
+        ("{}", "expected a baseline"),
+        ('{"node": "a", "mem-bw/h2d_bw": 25.0}', "one node's results, expected a baseline"),
+        ('{"mem-bw/h2d_bw:3": 25.0}', "no metric that can be judged"),
+        ('{"mem-bw/h2d_bw": NaN}', "no metric that can be judged"),
+    ):
+        broken = str(near.write("broken.json", text))
+        assert_refused(near.run(*of, broken, *ask, "--units", "9"), sentence)
+    assert not (near.folder / "criteria").exists()
+
+
+# --- rules ---------------------------------------------------------------------------------
+
+
+def rules(**of: Mapping[str, object]) -> dict[str, object]:
+    return {"version": "v0.10", "superbench": {"rules": of}}
+
+
+def rule(function: str, criteria: object, *metrics: str, **more: object) -> dict[str, object]:
+    return {
+        "function": function,
+        "criteria": criteria,
+        "categories": "Some",
+        "metrics": list(metrics),
+        **more,
+    }
+
+
+OF_ITS_TESTS = rules(
+    rule0=rule(
+        "variance",
+        "lambda x:x>0.05",
+        r"kernel-launch/event_overhead:\d+",
+        r"kernel-launch/wall_overhead:\d+",
+    ),
+    rule1=rule("variance", "lambda x:x<-0.05", r"mem-bw/H2D_Mem_BW:\d+", r"mem-bw/D2H_Mem_BW:\d+"),
+    failed=rule("value", "lambda x:x>0", "kernel-launch/return_code", "mem-bw/return_code"),
+)
+
+
+def test_superbench_own_rules_find_on_its_own_results_what_superbench_finds(desk):
+    """Its test suite: 01 for event_overhead:0 (+1577.85 %), 02 accepted, 03 for the failure."""
+    file = str(desk.write("rules.yaml", OF_ITS_TESTS))
+    done = desk.run(
+        *("import", "superbench", str(real(RESULTS)), "--sku", "a100", "--json"),
+        *("--rules", file, "--baseline", str(DATA / "test_baseline.json")),
+    )
+    assert done.code == 1
+    assert done.summary["healthy"] == ["sb-validation-02"]
+    assert set(done.summary["defective"]) == {"sb-validation-01", "sb-validation-03"}
+    bad = {v["node"]: v for v in done.verdicts if v["verdict"] == "defective"}
+    assert "event_overhead:0 is 0.1, +1577.9%" in bad["sb-validation-01"]["reason"]
+    assert bad["sb-validation-03"]["code"] == "RULE.FAILED"
+    missing = [v for v in done.verdicts if v["verdict"] == "unknown"]
+    assert {v["node"] for v in missing} == {"sb-validation-03"}
+    assert len(missing) == 16  # 8 ranks of H2D and of D2H
+
+
+@pytest.mark.parametrize(
+    ("criteria", "violating", "keeping"),
+    [
+        ("lambda x:x>0.05", 10.6, 10.4),
+        ("lambda x:x<-0.05", 9.4, 9.6),
+        ("lambda x : x >= 1e-1", 11.0, 10.9),
+        ("lambda value:value<=-.1", 9.0, 9.1),
+        ("lambda x: x != 0", 10.1, 10.0),
+        ("lambda x:x==+0.0", 10.0, 10.1),
+    ],
+)
+def test_a_comparison_means_what_python_would_make_of_it(criteria, violating, keeping):
+    def variance(value: float) -> bool:
+        return bool(eval(criteria)((value - 10.0) / 10.0))  # ours to run, not a file's
+
+    assert variance(violating)
+    assert not variance(keeping)
+    found = parse_rules(rules(one=rule("variance", criteria, "b/x:0")), "it")
+    rows = [Row("bad", {"b/x:0": violating}), Row("good", {"b/x:0": keeping})]
+    assessment, idle = apply_rules(found, rows, {"b/x": 10.0})
+    assert assessment.named(Judgement.DEFECTIVE) == ("bad",)
+    assert assessment.named(Judgement.HEALTHY) == ("good",)
+    assert idle == []
+
+
+PWNED = "lambda x: __import__('os').system('touch pwned')"
+REFUSED_RULES = {
+    "code": (rule("value", PWNED, "b/x"), ("__import__", "code in a rule is never run")),
+    "code behind a comparison": (
+        rule("value", f"lambda x:x>0 or {PWNED}", "b/x"),
+        ("is never run",),
+    ),
+    "another variable": (rule("value", "lambda x:y>0", "b/x"), ('"lambda x:y>0"',)),
+    "a calculation": (rule("value", "lambda x:x>1-0.05", "b/x"), ('"lambda x:x>1-0.05"',)),
+    "a number": (rule("value", 0.05, "b/x"), ("its criteria is 0.05",)),
+    "several rules": (
+        rule("multi_rules", 'lambda label:label["a"]>=2'),
+        ('its function is the text "multi_rules"', 'label["a"]>=2'),
+    ),
+    "stored": (rule("value", "lambda x:x>0", "b/x", store=True), ("stored for other rules",)),
+    "no function": ({"criteria": "lambda x:x>0"}, ("its function is null",)),
+    "no metrics": (
+        {"function": "value", "criteria": "lambda x:x>0", "metircs": ["b/x"]},
+        ('expected "metrics"', "metircs"),
+    ),
+    "no pattern": (rule("value", "lambda x:x>0", "b/(x"), ('"b/(x" is no pattern',)),
+    "no table": ("value", ("expected a table",)),
+}
+
+
+@pytest.mark.parametrize(("bad", "words"), REFUSED_RULES.values(), ids=REFUSED_RULES.keys())
+def test_a_rule_that_is_no_comparison_is_refused_by_name_and_never_run(near, bad, words):
+    file = near.write("rules.yaml", rules(good=rule("value", "lambda x:x>0", "b/x"), bad=bad))
+    results = near.write("results.jsonl", fleet())
+    ask = ("import", "superbench", str(results), "--sku", "a100", "--rules", str(file))
+    assert_refused(near.run(*ask), 'rules.yaml": rule "bad": ', *words)
+    assert not (near.folder / "pwned").exists()
+    assert not near.home.exists()
+
+
+def test_rules_without_what_they_need_are_refused(near):
+    results = str(near.write("results.jsonl", fleet()))
+
+    def ask(document: Mapping[str, object], *more: str):
+        file = str(near.write("rules.yaml", document))
+        return near.run("import", "superbench", results, "--sku", "a100", "--rules", file, *more)
+
+    varying = rules(one=rule("variance", "lambda x:x<-0.05", r"mem-bw/h2d_bw:\d"))
+    assert_refused(ask(varying), 'rule "one" compares "mem-bw/h2d_bw:0" with the baseline')
+    zero = str(near.write("baseline.json", {"mem-bw/h2d_bw": 0}))
+    assert_refused(ask(varying, "--baseline", zero), "which has no number other than 0 for it")
+    assert_refused(ask({"superbench": {"benchmarks": {}}}), 'under "superbench", "rules"')
+    nowhere = rules(one=rule("value", "lambda x:x>0", "other/x"))
+    assert_refused(ask(nowhere), "no rule finds a metric in the results")
+    assert not near.home.exists()
+
+
+def test_a_failure_check_asks_for_every_test_and_missing_is_unknown():
+    check = rule("failure_check", "lambda x:x!=0", "a/return_code", "b/return_code")
+    found = parse_rules(rules(failed=check), "it")
+    rows = [
+        Row("well", {"a/return_code": 0, "b/return_code": 0}),
+        Row("failed", {"a/return_code": -1, "b/return_code": 0}),
+        Row("partly", {"a/return_code": 0}),
+    ]
+    assessment, _ = apply_rules(found, rows, {})
+    assert {node.node: node.judgement.value for node in assessment.nodes} == {
+        "well": "healthy",
+        "failed": "defective",
+        "partly": "unknown",
+    }
+    nobody, _ = apply_rules(found, rows[2:], {})
+    assert nobody.nodes[0].judgement is Judgement.UNKNOWN
+
+
+def test_a_rule_looks_only_at_the_benchmark_it_names():
+    found = parse_rules(rules(one=rule("value", "lambda x:x>0", "mem-bw:*.*/.*_count")), "it")
+    rows = [Row("n", {"mem-bw:nvlink/x_count": 0, "gpu-mem-bw/x_count": 9})]
+    assessment, _ = apply_rules(found, rows, {})
+    assert assessment.nodes[0].judgement is Judgement.HEALTHY
+    with pytest.raises(UsageError, match="no rule finds a metric"):
+        apply_rules(found, [Row("n", {"gpu-mem-bw/x_count": 9})], {})
