@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from naive import settle as naive_settle
 from strategies import arrays, fleets, tails
 
-from anubis.core import criteria
+from anubis.core import criteria, ecdf
 from anubis.core.medoid import Bundle
 from anubis.core.records import CriterionKey, Judgement, MetricSpec, Policy, Workload
 
@@ -174,12 +175,47 @@ def test_a_sample_with_several_voices_is_heard_so_often_and_agrees_with_itself_f
     assert "single measurement" in alone.refusal
 
 
-def test_long_samples_are_condensed_without_moving_their_quantiles():
-    rng = np.random.default_rng(6)
-    sample = np.sort(rng.lognormal(0, 0.3, 100_000))
-    condensed = criteria.condense(sample)
-    assert condensed.size == criteria.MOST_VALUES
-    shares = np.array([0.01, 0.1, 0.5, 0.9, 0.99])
-    np.testing.assert_allclose(
-        np.quantile(condensed, shares), np.quantile(sample, shares), rtol=0.02
-    )
+@given(
+    st.integers(257, 3000),
+    st.sampled_from(["lognormal", "two levels", "ties"]),
+    st.integers(0, 99),
+)
+@settings(max_examples=60)
+def test_condensing_moves_no_distribution_and_no_distance_further_than_it_says(n, shape, seed):
+    rng = np.random.default_rng(seed)
+
+    def drawn():
+        match shape:
+            case "lognormal":
+                return np.sort(rng.lognormal(0, 0.3, n))
+            case "two levels":
+                return np.sort(rng.choice([1.0, 2.0], n, p=[0.1, 0.9]) + rng.random(n) / 100)
+            case "ties":
+                return np.sort(rng.integers(1, 9, n).astype(float))
+
+    bound = 1 / (2 * criteria.MOST_VALUES) + 1 / (2 * n)
+    a, b = drawn(), drawn() * 1.02
+    for sample in (a, b):
+        condensed = criteria.condense(sample)
+        assert condensed.size == criteria.MOST_VALUES
+        x = np.union1d(sample, condensed)
+        whole = np.searchsorted(sample, x, side="right") / n
+        short = np.searchsorted(condensed, x, side="right") / condensed.size
+        assert np.max(np.abs(whole - short)) <= bound + 1e-12
+    for tail in (0.05, 0.25, 1.0):
+        exact = ecdf.distance(a, b, tail)
+        near = ecdf.distance(criteria.condense(a), criteria.condense(b), tail)
+        assert abs(exact - near) <= 4 * bound / tail
+
+
+def test_many_units_that_are_better_and_alike_look_like_another_kind_of_node():
+    """Seen on real GPUs: 216 faster nodes among 1,748, under one label."""
+    rng = np.random.default_rng(13)
+    two_kinds = fleet(rng, [(44, 100.0), (6, 115.0)])
+    learned = learn(two_kinds)
+    assert learned.refusal.startswith("6 of 50 units are better and alike among themselves")
+    assert {j for j, _ in criteria.judge(two_kinds, learned)} == {Judgement.UNKNOWN}
+    assert not learn(fleet(rng, [(44, 100.0), (6, 85.0)])).refusal  # worse: they may share a cause
+    assert not learn(fleet(rng, [(96, 100.0), (4, 115.0)])).refusal  # too few to be a kind
+    scattered = [(44, 100.0), *((1, level) for level in (110.0, 120.0, 130.0, 140.0, 150.0, 160.0))]
+    assert not learn(fleet(rng, scattered)).refusal
