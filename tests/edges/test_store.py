@@ -218,6 +218,7 @@ bounded = {
     "reference": st.lists(finite, min_size=1, max_size=20).map(np.array),
     "alpha": st.floats(0.01, 0.99),
     "tail": st.floats(0.0, 1.0),
+    "false_alarm_rate": st.floats(0.001, 0.4),
     "min_units": st.integers(3, 99),
     "retries": st.integers(0, 9),
     "duration_s": st.floats(5e-324, 1e308),
