@@ -42,7 +42,7 @@ FEWEST_FOR_ALPHA = 20  # healthy units, before their spread says anything about 
 class Healthy:
     """What learning settled on: who was kept, who is the centre, how alike the kept are."""
 
-    kept: tuple[int, ...]
+    kept: npt.NDArray[np.int64]
     medoid: int
     repeatability: float | None
     refusal: str
@@ -75,7 +75,7 @@ def learn(
         refusal = _another_kind(fleet.subset(voters), healthy, policy)
     reference = fleet[voters[healthy.medoid]].copy()
     proposed = propose_alpha(
-        fleet.subset(voters[list(healthy.kept)]), reference, policy.tail, policy.false_alarm_rate
+        fleet.subset(voters[healthy.kept]), reference, policy.tail, policy.false_alarm_rate
     )
     alpha = max(policy.alpha, proposed) if policy.own_alpha and proposed else policy.alpha
     return Criterion(
@@ -135,7 +135,7 @@ def settle(
     elif not refusal and repeatability is not None and repeatability < alpha:
         refusal = f"not repeatable enough: units agree to {repeatability:.3f}, alpha is {alpha:g}"
     return Healthy(
-        kept=tuple(int(i) for i in kept),
+        kept=kept,
         medoid=centre,
         repeatability=repeatability,
         refusal=refusal,
@@ -150,7 +150,7 @@ def _another_kind(fleet: medoid.Bundle, healthy: Healthy, policy: Policy) -> str
     from anubis.core import medoid
 
     many = max(FEWEST_OF_A_KIND, SHARE_OF_A_KIND * len(fleet))
-    aside = np.setdiff1d(np.arange(len(fleet)), healthy.kept)
+    aside = np.delete(np.arange(len(fleet)), healthy.kept)
     if aside.size < many:
         return ""
     others, tail = fleet.subset(aside), policy.tail
@@ -172,7 +172,7 @@ def _another_kind(fleet: medoid.Bundle, healthy: Healthy, policy: Policy) -> str
 
 def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | None:
     """Over all pairs of different measurements: a sample always agrees with itself."""
-    _, voices = np.unique(votes, return_counts=True)
+    voices = np.bincount(votes)
     pairs = votes.size**2 - int(np.sum(voices**2))
     return 1 - max(0.0, float(sums.sum())) / pairs if pairs else None
 
@@ -229,7 +229,10 @@ def comparable(samples: Sequence[Samples] | Samples, direction: Direction) -> me
     """Samples as learning and judging compare them: in goodness, and of at most MOST_VALUES."""
     from anubis.core import medoid
 
-    lengths = {len(sample) for sample in samples}
+    if isinstance(samples, np.ndarray):
+        lengths = {samples.shape[1]}
+    else:
+        lengths = {len(sample) for sample in samples}
     if len(lengths) == 1 and max(lengths) <= MOST_VALUES:  # all at once: one sort, one check
         return medoid.Bundle.of(goodness(np.asarray(samples), direction))
     return medoid.Bundle.of([condense(goodness(sample, direction)) for sample in samples])
