@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 256  # longer samples are condensed to this many quantiles before they are compared
 MOST_ROUNDS = 100
-FEWEST_OF_A_KIND = 3  # units set aside that are alike and better look like another kind of node,
-SHARE_OF_A_KIND = 0.1  # if they are so many, and this share of all
+FEWEST_OF_A_KIND = 20  # units that are alike and better look like another kind of node, if they
+SHARE_OF_A_KIND = 0.1  # are so many (the GPUs of one good node are no kind), and this share of all
 FEWEST_FOR_ALPHA = 20  # healthy units, before their spread says anything about 1 in 10,000
 
 

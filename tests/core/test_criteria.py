@@ -211,11 +211,12 @@ def test_condensing_moves_no_distribution_and_no_distance_further_than_it_says(n
 def test_many_units_that_are_better_and_alike_look_like_another_kind_of_node():
     """Seen on real GPUs: 216 faster nodes among 1,748, under one label."""
     rng = np.random.default_rng(13)
-    two_kinds = fleet(rng, [(44, 100.0), (6, 115.0)])
+    two_kinds = fleet(rng, [(176, 100.0), (24, 115.0)])
     learned = learn(two_kinds)
-    assert learned.refusal.startswith("6 of 50 units are better and alike among themselves")
+    assert learned.refusal.startswith("24 of 200 units are better and alike among themselves")
     assert {j for j, _ in criteria.judge(two_kinds, learned)} == {Judgement.UNKNOWN}
-    assert not learn(fleet(rng, [(44, 100.0), (6, 85.0)])).refusal  # worse: they may share a cause
-    assert not learn(fleet(rng, [(96, 100.0), (4, 115.0)])).refusal  # too few to be a kind
-    scattered = [(44, 100.0), *((1, level) for level in (110.0, 120.0, 130.0, 140.0, 150.0, 160.0))]
+    assert not learn(fleet(rng, [(176, 100.0), (24, 85.0)])).refusal  # worse: they share a cause
+    assert not learn(fleet(rng, [(300, 100.0), (24, 115.0)])).refusal  # too small a share
+    assert not learn(fleet(rng, [(16, 100.0), (8, 115.0)])).refusal  # the GPUs of one good node
+    scattered = [(100, 100.0), *((1, float(level)) for level in range(110, 254, 6))]
     assert not learn(fleet(rng, scattered)).refusal
