@@ -160,7 +160,10 @@ def _another_kind(fleet: medoid.Bundle, healthy: Healthy, policy: Policy) -> str
     if improved.size < many:
         return ""
     better = others.subset(improved)
-    nearest = better[int(np.argmin(medoid.distance_sums(better, tail)))]
+    middle = int(np.argmin(medoid.distance_sums(better, tail)))
+    if both[improved[middle]] < 2 * (1 - policy.alpha):
+        return ""  # no gap between them and the kept: the upper end of a wide spread
+    nearest = better[middle]
     alike = medoid.distances_to(better, nearest, tail, worse=False) < 1 - policy.alpha
     if np.sum(alike) < many:
         return ""

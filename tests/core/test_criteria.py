@@ -218,5 +218,7 @@ def test_many_units_that_are_better_and_alike_look_like_another_kind_of_node():
     assert not learn(fleet(rng, [(176, 100.0), (24, 85.0)])).refusal  # worse: they share a cause
     assert not learn(fleet(rng, [(300, 100.0), (24, 115.0)])).refusal  # too small a share
     assert not learn(fleet(rng, [(16, 100.0), (8, 115.0)])).refusal  # the GPUs of one good node
+    upper_end = rng.normal(100, 3, (400, 1))  # beyond 5 % as well, but without a gap
+    assert "another kind" not in learn(upper_end).refusal
     scattered = [(100, 100.0), *((1, float(level)) for level in range(110, 254, 6))]
     assert not learn(fleet(rng, scattered)).refusal
