@@ -100,13 +100,14 @@ class Benchmark:
     parameters: tuple[Parameter, ...] = ()
     tools: tuple[str, ...] = ()
     gpu: bool = False
+    hca: bool = False  # an RDMA adapter: InfiniBand, or RoCE
     min_nodes: int = 1
     exclusive: bool = True
     launcher: Literal["plain", "torchrun"] = "plain"
 
     def describe(self) -> dict[str, Any]:
         document = {"schema": "anubis.describe/1", **asdict(self)}
-        document["needs"] = {key: document.pop(key) for key in ("tools", "gpu", "min_nodes")}
+        document["needs"] = {key: document.pop(key) for key in ("tools", "gpu", "hca", "min_nodes")}
         document["parameters"] = [
             {
                 "name": parameter.name,
@@ -164,6 +165,10 @@ class Report:
     def note(self, **facts: Value | None) -> None:
         """What was chosen or found here; parameters repeat only what was asked."""
         self.notes |= facts
+
+    def ceiling(self, metric: str, value: float, source: str) -> None:
+        """The most that physics allows of a metric on this machine, where somebody states it."""
+        self.notes.setdefault("ceilings", {})[metric] = {"value": value, "source": source}
 
 
 def environment() -> dict[str, Any]:

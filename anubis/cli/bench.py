@@ -34,7 +34,8 @@ def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) 
     table.add_column("typical", justify="right")
     table.add_column("measures")
     for spec in specs:
-        needs = [*spec.needs.tools, *(["gpu"] if spec.needs.gpu else [])]
+        parts = [name for name in ("gpu", "hca") if getattr(spec.needs, name)]
+        needs = [*spec.needs.tools, *parts]
         if spec.needs.min_nodes > 1:
             needs.append(f"{spec.needs.min_nodes} nodes")
         table.add_row(

@@ -59,6 +59,7 @@ class Needs:
 
     tools: tuple[str, ...] = ()
     gpu: bool = False
+    hca: bool = False  # an RDMA adapter
     min_nodes: int = 1
 
 

@@ -130,3 +130,10 @@ def test_a_parameter_keeps_the_type_of_its_default():
         parameter.parse("-0.1")
     with pytest.raises(ValueError, match="finite"):
         parameter.parse(str(math.nan))
+
+
+def test_a_stated_ceiling_stands_in_the_environment_with_its_source(tiny):
+    ran = tiny(GOOD + '\nreport.ceiling("speed:fast", 3.5, source="light")')
+    assert ran.document["environment"]["ceilings"] == {
+        "speed:fast": {"value": 3.5, "source": "light"}
+    }
