@@ -21,7 +21,7 @@ import numpy as np
 
 from anubis import places
 from anubis.core.errors import CatalogError, ContractError, did_you_mean
-from anubis.core.records import BenchmarkSpec, Result, Series
+from anubis.core.records import BenchmarkSpec, Readings, Result, Series
 from anubis.executors.programs import Program
 from anubis.reading import read
 
@@ -153,7 +153,7 @@ def parse_result(text: str, spec: BenchmarkSpec) -> Result:
     names = [(each.metric, each.device) for each in found]
     if len(set(names)) < len(names):
         raise ContractError("a metric stands twice for one device")
-    return Result(series=found, environment=environment)
+    return Result(series=Readings.of(found), environment=environment)
 
 
 def _series(document: object, spec: BenchmarkSpec) -> Series:
@@ -170,9 +170,7 @@ def _series(document: object, spec: BenchmarkSpec) -> Series:
         if not number or not 0 < value <= sys.float_info.max:
             shown = str(value)[:40]
             raise ContractError(f'"{metric}" has the sample "{shown}": expected a positive number')
-    samples = np.array(values, dtype=np.float64)
-    samples.flags.writeable = False
-    return Series(metric=metric, device=device, samples=samples)
+    return Series(metric=metric, device=device, samples=np.array(values, dtype=np.float64))
 
 
 def _text(document: dict[str, object], key: str) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -217,11 +217,52 @@ class Series:
     samples: Samples
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Whose samples a row of values holds, one series after the other."""
+
+    series: tuple[tuple[str, str, int], ...]  # metric, device, number of samples
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Readings(Sequence[Series]):
+    """The series of one execution, their samples in one row; thousands are laid out alike."""
+
+    layout: Layout
+    values: Samples
+
+    @classmethod
+    def of(cls, series: Iterable[Series] = ()) -> Self:
+        found = tuple(series)
+        values = np.concatenate([each.samples for each in found]) if found else np.empty(0)
+        values.flags.writeable = False
+        layout = tuple((each.metric, each.device, len(each.samples)) for each in found)
+        return cls(Layout(layout), values)
+
+    def __len__(self) -> int:
+        return len(self.layout.series)
+
+    @overload
+    def __getitem__(self, i: int) -> Series: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> tuple[Series, ...]: ...
+
+    def __getitem__(self, i: int | slice) -> Series | tuple[Series, ...]:
+        return tuple(self)[i]
+
+    def __iter__(self) -> Iterator[Series]:
+        first = 0
+        for metric, device, length in self.layout.series:
+            yield Series(metric=metric, device=device, samples=self.values[first : first + length])
+            first += length
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     """The document of one execution that reached its end: measured, or not applicable here."""
 
-    series: tuple[Series, ...] = ()
+    series: Readings = Readings.of()
     environment: Mapping[str, object] = field(default_factory=dict)
     not_applicable: str = ""
 

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from anubis import hostlist
-from anubis.core.records import BenchmarkSpec, Node, Samples, Series, Step
+from anubis.core.records import BenchmarkSpec, Node, Readings, Samples, Series, Step
 
 Trouble = Literal["slow", "crash", "hang", "lost"]
 
@@ -81,7 +81,7 @@ def plants(fleet: SimulatedFleet, benchmarks: Sequence[str]) -> dict[str, Plant]
 
 def measure(
     fleet: SimulatedFleet, planted: dict[str, Plant], step: Step, spec: BenchmarkSpec
-) -> tuple[Series, ...]:
+) -> Readings:
     """What a step's participants would measure; a group is as fast as its slowest member."""
     pace = min(_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
     devices = fleet.devices if spec.scope == "node" else 1
@@ -93,9 +93,8 @@ def measure(
             values = typical * pace * np.maximum(1 + fleet.noise * noise, 0.01)
             if metric.direction == "lower":
                 values = 1.0 / values
-            values.flags.writeable = False
             series.append(Series(metric=metric.name, device=f"simulated:{device}", samples=values))
-    return tuple(series)
+    return Readings.of(series)
 
 
 def _pace(fleet: SimulatedFleet, plant: Plant | None, node: str, benchmark: str) -> float:

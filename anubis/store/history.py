@@ -25,11 +25,12 @@ from anubis.core.records import (
     Ended,
     Execution,
     Judgement,
+    Layout,
     NodeVerdict,
     Plan,
     Policy,
+    Readings,
     Result,
-    Series,
     Step,
     Verdict,
     Workload,
@@ -41,10 +42,10 @@ from anubis.store.schema import (
     campaigns,
     environments,
     executions,
+    layouts,
     node_verdicts,
     participant_nodes,
     participants,
-    series,
     verdicts,
 )
 
@@ -129,18 +130,16 @@ class History:
                     arrived.setdefault(attempt, execution)
             new = list(arrived.values())
             shared = self._share_participants(connection, (item.step.participants for item in new))
-            shared |= self._share_environments(connection, (item.result for item in new))
-            numbered = list(enumerate(new, start=_next_number(connection, key)))
-            _insert(connection, executions, (_execution_row(key, *item) for item in numbered))
-            _insert(
-                connection,
-                series,
-                (
-                    row
-                    for number, execution in numbered
-                    for row in _series_rows(key, number, execution.result)
-                ),
+            shared |= self._share(
+                connection, environments, {canonical(one.result.environment) for one in new}
             )
+            shared |= self._share(
+                connection,
+                layouts,
+                {canonical(layout.series) for layout in {one.result.series.layout for one in new}},
+            )
+            numbered = enumerate(new, start=_next_number(connection, key))
+            _insert(connection, executions, (_execution_row(key, *item) for item in numbered))
         self._shared |= shared
 
     def conclude(
@@ -190,13 +189,11 @@ class History:
         )
         return set(new)
 
-    def _share_environments(self, connection: Connection, results: Iterable[Result]) -> set[str]:
-        found = {_digest(text): text for text in {canonical(one.environment) for one in results}}
+    def _share(self, connection: Connection, table: Table, documents: set[str]) -> set[str]:
+        found = {_digest(text): text for text in documents}
         new = found.keys() - self._shared
         _insert_missing(
-            connection,
-            environments,
-            ({"digest": digest, "document": found[digest]} for digest in new),
+            connection, table, ({"digest": digest, "document": found[digest]} for digest in new)
         )
         return new
 
@@ -245,15 +242,20 @@ class History:
         with self._database.reading() as connection:
             key = _key(connection, campaign_id)
             rows = connection.execute(
-                select(executions, participants.c.nodes, environments.c.document)
+                select(
+                    executions,
+                    participants.c.nodes,
+                    environments.c.document,
+                    layouts.c.document.label("series"),
+                )
                 .join(participants)
                 .join(environments)
+                .outerjoin(layouts)
                 .where(executions.c.campaign == key)
                 .order_by(executions.c.number)
             ).all()
-            # After the executions, so that none is read without its series.
-            measured = _series_by_execution(connection, key)
         nodes, environment, workload = cache(_names), cache(_document), cache(_workload)
+        layout = cache(_layout)
         return [
             Execution(
                 step=Step(
@@ -273,7 +275,9 @@ class History:
                 started_at=row.started_at,
                 duration_s=row.duration_s,
                 result=Result(
-                    series=tuple(measured.get(row.number, ())),
+                    series=Readings(layout(row.series), codec.unpack(row.packing, row.samples))
+                    if row.series
+                    else Readings.of(),
                     environment=environment(row.document),
                     not_applicable=row.not_applicable,
                 ),
@@ -367,21 +371,6 @@ def _next_number(connection: Connection, key: int) -> int:
     return int(connection.execute(last).scalar() or 0) + 1
 
 
-def _series_by_execution(connection: Connection, key: int) -> dict[int, list[Series]]:
-    query = (
-        select(series)
-        .where(series.c.campaign == key)
-        .order_by(series.c.execution, series.c.position)
-    )
-    measured: dict[int, list[Series]] = {}
-    for row in connection.execute(query):
-        samples = codec.unpack(row.packing, row.samples)
-        measured.setdefault(row.execution, []).append(
-            Series(metric=row.metric, device=row.device, samples=samples)
-        )
-    return measured
-
-
 # --- rows ----------------------------------------------------------------------------------
 
 
@@ -402,7 +391,8 @@ def _digest(document: str) -> str:
 
 
 def _execution_row(key: int, number: int, execution: Execution) -> Row:
-    step = execution.step
+    step, measured = execution.step, execution.result.series
+    packing, samples = codec.pack(measured.values) if measured else (None, None)
     return {
         "campaign": key,
         "number": number,
@@ -424,21 +414,10 @@ def _execution_row(key: int, number: int, execution: Execution) -> Row:
         "duration_s": execution.duration_s,
         "environment": _digest(canonical(execution.result.environment)),
         "not_applicable": execution.result.not_applicable,
+        "layout": _digest(canonical(measured.layout.series)) if measured else None,
+        "packing": packing,
+        "samples": samples,
     }
-
-
-def _series_rows(key: int, number: int, result: Result) -> Iterator[Row]:
-    for position, one in enumerate(result.series):
-        packing, samples = codec.pack(one.samples)
-        yield {
-            "campaign": key,
-            "execution": number,
-            "position": position,
-            "metric": one.metric,
-            "device": one.device,
-            "packing": packing,
-            "samples": samples,
-        }
 
 
 def _verdict_row(key: int, position: int, verdict: Verdict) -> Row:
@@ -476,6 +455,10 @@ def _names(document: str) -> tuple[str, ...]:
 def _document(document: str) -> Mapping[str, object]:
     found: dict[str, object] = json.loads(document)
     return found
+
+
+def _layout(document: str) -> Layout:
+    return Layout(tuple((metric, device, size) for metric, device, size in json.loads(document)))
 
 
 def _workload(benchmark: str, version: str, parameters: str) -> Workload:

@@ -1,8 +1,9 @@
 """The tables as they are now. What led here stands in migrations/; a test keeps the two alike.
 
 Whole documents (plan, policy, criteria) are JSON in the row of their campaign. What is asked
-for across campaigns has rows: executions with their series, verdicts. What thousands of
-executions share (an environment, a set of participants) is kept once, named by its digest.
+for across campaigns has rows: executions with their samples, verdicts. What thousands of
+executions share (an environment, a set of participants, which series they measured) is kept
+once, named by its digest.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from sqlalchemy import (
     Column,
     Double,
     ForeignKey,
-    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -77,6 +77,14 @@ participants = Table(
     Column("nodes", Text, nullable=False),  # a JSON list: the order is the order of the ranks
 )
 
+# Which series an execution measured: a JSON list of [metric, device, number of samples].
+layouts = Table(
+    "layouts",
+    metadata,
+    Column("digest", String(32), primary_key=True),
+    Column("document", Text, nullable=False),
+)
+
 # The way from a node to everything it took part in.
 participant_nodes = Table(
     "participant_nodes",
@@ -108,22 +116,12 @@ executions = Table(
     Column("duration_s", Double, nullable=False),
     Column("environment", String(32), ForeignKey(environments.c.digest), nullable=False),
     Column("not_applicable", Prose, nullable=False),
+    Column("layout", String(32), ForeignKey(layouts.c.digest)),  # NULL: nothing was measured
+    Column("packing", String(4)),
+    Column("samples", LargeBinary),
     UniqueConstraint("campaign", "step", "attempt", name="executions_once"),
     Index("executions_by_benchmark", "benchmark", "version", "started_at"),
     Index("executions_by_participants", "participants"),
-)
-
-series = Table(
-    "series",
-    metadata,
-    Column("campaign", Integer, primary_key=True),
-    Column("execution", Integer, primary_key=True),
-    Column("position", Integer, primary_key=True),
-    Column("metric", Text, nullable=False),
-    Column("device", Text, nullable=False),
-    Column("packing", String(4), nullable=False),
-    Column("samples", LargeBinary, nullable=False),
-    ForeignKeyConstraint(["campaign", "execution"], [executions.c.campaign, executions.c.number]),
 )
 
 verdicts = Table(

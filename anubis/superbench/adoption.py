@@ -17,13 +17,14 @@ from anubis.core.records import (
     BenchmarkSpec,
     Ended,
     Execution,
+    Layout,
     MetricSpec,
     Node,
     Phase,
     Plan,
     PlannedEntry,
+    Readings,
     Result,
-    Series,
     Step,
 )
 from anubis.report.wording import names as few
@@ -222,12 +223,11 @@ def _executions(
             yield _execution(_step(position, 1, benchmark, node), reason, Result())
 
 
-def _series(values: Mapping[str, float], metrics: Mapping[str, _Metric]) -> tuple[Series, ...]:
-    numbers = np.array(list(values.values()))
+def _series(values: Mapping[str, float], metrics: Mapping[str, _Metric]) -> Readings:
     places = [metrics[name].place for name in values]
-    return tuple(
-        Series(metric=where.metric, device=where.device, samples=numbers[i : i + 1])
-        for i, where in enumerate(places)
+    return Readings(
+        Layout(tuple((where.metric, where.device, 1) for where in places)),
+        np.array(list(values.values())),
     )
 
 

@@ -26,9 +26,9 @@ from anubis.core.campaign import (
     TimedOut,
 )
 from anubis.core.planning import steps
-from anubis.core.records import Ended, Result, Series
+from anubis.core.records import Ended, Readings, Result, Series
 
-RESULT = Result(series=(Series(metric="rate", device="cpu", samples=np.ones(1)),))
+RESULT = Result(series=Readings.of([Series(metric="rate", device="cpu", samples=np.ones(1))]))
 SILENCE_S = 30.0
 
 

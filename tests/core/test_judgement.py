@@ -10,7 +10,7 @@ from fleets import entry, small_plan
 from anubis import criteria_files
 from anubis.core.judgement import assess, latest, learn_criteria, units
 from anubis.core.planning import steps
-from anubis.core.records import Ended, Execution, Judgement, Policy, Result, Series
+from anubis.core.records import Ended, Execution, Judgement, Policy, Readings, Result, Series
 
 POLICY = Policy()
 H, D, U, N = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN, Judgement.NOT_APPLICABLE
@@ -23,7 +23,7 @@ def executions(plan, rate):
     for phase in range(len(plan.phases)):
         for step in steps(plan, phase, fit):
             group = len(step.participants) > 1
-            series = tuple(
+            series = Readings.of(
                 Series(
                     metric="rate",
                     device=f"cuda:{i}",

@@ -18,7 +18,7 @@ import pytest
 
 from anubis.core.campaign import Event, Failed, Kill, Launch, Measured, NodeLost, Started, Tick
 from anubis.core.errors import ExecutorError
-from anubis.core.records import BenchmarkSpec, MetricSpec, Result, Series, Step, Workload
+from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
 from anubis.executors import agent, guardian, machine
 from anubis.executors.programs import Program
 from anubis.executors.ray_cluster import RayExecutor, agents_of
@@ -56,7 +56,7 @@ PROGRAMS = {
 
 def parse(text: str, spec: BenchmarkSpec) -> Result:
     document = json.loads(text)
-    series = tuple(
+    series = Readings.of(
         Series(metric=each["metric"], device=each["device"], samples=np.array(each["samples"]))
         for each in document["series"]
     )

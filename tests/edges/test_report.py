@@ -34,6 +34,7 @@ from anubis.core.records import (
     Plan,
     Policy,
     Provenance,
+    Readings,
     Result,
     Series,
     Step,
@@ -157,7 +158,7 @@ def _execution(workload, metric, normal, name, random, samples, defective, lost)
         started_at=START,
         duration_s=5.0,
         result=Result(
-            series=(Series(metric=metric, device="cuda:0", samples=measured),),
+            series=Readings.of([Series(metric=metric, device="cuda:0", samples=measured)]),
             environment={
                 "hostname": name,
                 "torch": "2.13.0",

@@ -23,7 +23,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -36,10 +38,12 @@ from anubis.core.records import (
     Ended,
     Execution,
     Judgement,
+    Layout,
     Node,
     NodeVerdict,
     Plan,
     Policy,
+    Readings,
     Result,
     Series,
     Step,
@@ -167,7 +171,7 @@ def execution(step: str = "gemm@1/n1", *numbers: float, attempt: int = 1) -> Exe
         ended=Ended.MEASURED,
         final=True,
         result=Result(
-            series=(Series(metric="tflops", device="cpu", samples=np.array(numbers)),),
+            series=Readings.of([Series(metric="tflops", device="cpu", samples=np.array(numbers))]),
             environment={"driver": "570.1", "gpus": 8},
         ),
     )
@@ -231,6 +235,8 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
     known = {str: words, float: finite, int: st.integers(-(2**31), 2**31 - 1)}
     if hint in known:
         return known[hint]
+    if hint is Readings:
+        return anything(tuple[Series, ...]).map(Readings.of)
     if is_dataclass(hint):
         hints = get_type_hints(hint)
         drawn = {item.name: anything(hints[item.name]) for item in fields(hint)}
@@ -350,7 +356,7 @@ def test_a_batch_that_fails_leaves_nothing_behind_and_harms_no_later_one(
 ) -> None:
     broken = replace(
         execution("b"),
-        result=Result(series=(Series(metric="m", device="d", samples="no numbers"),)),  # type: ignore[arg-type]
+        result=Result(series=Readings(Layout((("m", "d", 1),)), "no numbers")),  # type: ignore[arg-type]
     )
     history.begin(campaign())
     with pytest.raises(ValueError, match="no numbers"):
@@ -581,11 +587,69 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(url: str) -> None:
     with History.open(url) as history:
         history.begin(campaign())
     ask(url, "UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(StoreError, match=r'revision "9999".*up to "0001".*upgrade Anubis') as error:
+    with pytest.raises(StoreError, match=rf'"9999".*up to "{schema.HEAD}".*upgrade') as error:
         History.open(url)
     assert url.partition("?")[0].rpartition("/")[2] in str(error.value)
     assert ask(url, "SELECT version_num FROM alembic_version") == "9999"
     assert ask(url, "SELECT id FROM campaigns") == "c1"
+
+
+def test_an_older_history_keeps_every_sample(url: str) -> None:
+    """Written by the first tables, a row for each series; read by today's."""
+    database = sa.create_engine(url if "://" in url else f"sqlite:///{url}")
+    config = Config()
+    config.set_main_option("script_location", "anubis.store:migrations")
+    config.set_main_option("path_separator", "os")
+    row = {"packing": "raw", "campaign": 1}
+    with database.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        old = sa.MetaData()
+        old.reflect(connection)
+        kept = campaign()
+        connection.execute(
+            old.tables["campaigns"].insert().values(
+                key=1, id="c1", verb="accept", suite="quick", nodes=1, executor="local",
+                setting="", created_at=1.0, plan=codec.dump(kept.plan),
+                policy=codec.dump(kept.policy), criteria="[]",
+            )
+        )  # fmt: skip
+        connection.execute(old.tables["environments"].insert().values(digest="e", document="{}"))
+        connection.execute(old.tables["participants"].insert().values(digest="p", nodes='["n1"]'))
+        for number, step in enumerate(("a", "b", "nothing measured"), start=1):
+            connection.execute(
+                old.tables["executions"].insert().values(
+                    campaign=1, number=number, step=step, attempt=1, benchmark="gemm", version="1",
+                    parameters="{}", participants="p", phase=0, repeat=0, timeout_s=1.0,
+                    exclusive=True, ended="measured", final=True, reason="", lost="[]",
+                    duration_s=1.0, environment="e", not_applicable="",
+                )
+            )  # fmt: skip
+        series = [
+            {"execution": 1, "position": 0, "metric": "m", "device": "cpu", **row},
+            {"execution": 1, "position": 1, "metric": "k", "device": "cpu", **row},
+            {"execution": 2, "position": 0, "metric": "m", "device": "cpu", **row},
+        ]
+        samples = [np.array([1.0, 2.0]), np.array([3.0]), np.arange(1.0, 3000.0)]
+        for one, values in zip(series, samples, strict=True):
+            packing, packed = codec.pack(values)
+            connection.execute(
+                old.tables["series"].insert().values(one | {"packing": packing, "samples": packed})
+            )
+        assert packing == "zlib"  # so both ways of packing were there
+    database.dispose()
+    with History.open(url) as history:
+        found = {one.step.id: tuple(one.result.series) for one in history.executions("c1")}
+    assert spelled(found) == spelled(
+        {
+            "a": (
+                Series(metric="m", device="cpu", samples=samples[0]),
+                Series(metric="k", device="cpu", samples=samples[1]),
+            ),
+            "b": (Series(metric="m", device="cpu", samples=samples[2]),),
+            "nothing measured": (),
+        }
+    )
 
 
 def test_a_database_of_something_else_is_refused_and_left_as_it_is(url: str) -> None:

@@ -22,6 +22,7 @@ from anubis.core.records import (
     Node,
     Plan,
     Policy,
+    Readings,
     Result,
     Series,
     Step,
@@ -57,7 +58,7 @@ def execution(number: int) -> Execution:
         attempt=1,
         ended=Ended.MEASURED,
         final=True,
-        result=Result(series=(Series(metric="tflops", device="cpu", samples=NOISE),)),
+        result=Result(series=Readings.of([Series(metric="tflops", device="cpu", samples=NOISE)])),
     )
 
 
@@ -207,8 +208,7 @@ def interrupted(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     "question",
     [
-        """SELECT samples FROM executions e
-           JOIN series s ON s.campaign = e.campaign AND s.execution = e.number
+        """SELECT samples, document FROM executions JOIN layouts ON digest = layout
            WHERE benchmark = 'gemm' AND version = '1' AND started_at > 5""",
         "SELECT code FROM participant_nodes JOIN verdicts USING (participants) WHERE node = 'n1'",
         "SELECT step FROM participant_nodes JOIN executions USING (participants) WHERE node = 'n1'",

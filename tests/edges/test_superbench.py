@@ -26,6 +26,7 @@ from anubis.core.records import (
     Node,
     ParameterSpec,
     Policy,
+    Readings,
     Result,
     Series,
     Step,
@@ -464,7 +465,7 @@ def test_our_own_results_get_ranks_annotations_and_return_codes():
 
 
 def _ended(step: Step, found: list[tuple[str, str, list[float]]] | None) -> Execution:
-    series = tuple(
+    series = Readings.of(
         Series(metric=metric, device=device, samples=np.array(samples, dtype=float))
         for metric, device, samples in found or ()
     )
