@@ -22,8 +22,9 @@ from anubis.core.campaign import (
     NodeLost,
     Record,
 )
-from anubis.core.judgement import assess, latest, learn_criteria, units
+from anubis.core.judgement import assess, learn_criteria
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
+from anubis.core.units import latest, units
 from anubis.executors.base import Executor
 
 LONGEST_WAIT_S = 1.0  # so that progress moves and an interrupt is heard

@@ -120,7 +120,8 @@ def _judge_by_both(
     old: tuple[CriteriaSet, ...],
     new: tuple[CriteriaSet, ...],
 ) -> tuple[Assessment, Assessment]:
-    from anubis.core.judgement import assess, latest, units
+    from anubis.core.judgement import assess
+    from anubis.core.units import latest, units
 
     settled = latest(history.executions(campaign.id))
     known = history.assessment(campaign.id)

@@ -11,8 +11,8 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.core.judgement import Unit
     from anubis.core.records import Campaign
+    from anubis.core.units import Units
     from anubis.store.history import History
 
 HELP = "Learn criteria from what was measured before, in one campaign or in many."
@@ -141,9 +141,8 @@ def _refuse_strangers(excluded: frozenset[str], pooled: list[Campaign]) -> None:
 
 def _measured(
     history: History, pooled: list[Campaign], last: Campaign, excluded: frozenset[str]
-) -> list[Unit]:
-    from anubis.core.judgement import latest, units
-    from anubis.core.pooling import pool, relevant
+) -> list[Units]:
+    from anubis.core.units import latest, pool, relevant, units
 
     workloads = {entry.workload for phase in last.plan.phases for entry in phase.entries}
     return pool(

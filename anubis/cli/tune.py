@@ -13,9 +13,9 @@ from anubis.cli import options
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anubis.core.judgement import Unit
     from anubis.core.records import Campaign, CriterionKey, ParameterValue, Suite
     from anubis.core.tuning import Tuned
+    from anubis.core.units import Units
 
 HELP = "Find the fewest warm-up and measured steps of a benchmark that still repeat."
 STEPS = ("steps", "samples")  # what programs call the number of them; the first that is declared
@@ -61,7 +61,7 @@ def tune(
     from anubis import places
     from anubis.cli import showing
     from anubis.cli.past import finished
-    from anubis.core.judgement import latest, units
+    from anubis.core.units import latest, units
     from anubis.store.history import History
 
     with History.open(places.history_url()) as history:
@@ -81,9 +81,7 @@ def tune(
     sys.exit(2 if any(row.tuned.refusal for row in rows) else 0)
 
 
-def _step_series(
-    measured: Iterable[Unit], benchmark: str, campaign: Campaign
-) -> list[Sequence[Unit]]:
+def _step_series(measured: Iterable[Units], benchmark: str, campaign: Campaign) -> list[Units]:
     """The comparable units of each workload and sku, by the metric with the most samples."""
     from anubis.core.errors import UsageError, did_you_mean
 
@@ -91,34 +89,30 @@ def _step_series(
     if benchmark not in names:
         hint = did_you_mean(benchmark, names)
         raise UsageError(f'campaign {campaign.id} did not run "{benchmark}"; {hint}')
-    by_key: dict[CriterionKey, list[Unit]] = {}
-    for unit in measured:
-        if unit.key.workload.benchmark == benchmark:
-            by_key.setdefault(unit.key, []).append(unit)
-    if not by_key:
+    found = [alike for alike in measured if alike.key.workload.benchmark == benchmark]
+    if not found:
         raise UsageError(f'campaign {campaign.id} measured nothing of "{benchmark}"')
-    if any(campaign.plan.spec(key.workload).scope != "node" for key in by_key):
+    if any(campaign.plan.spec(alike.key.workload).scope != "node" for alike in found):
         raise UsageError(
             f'"{benchmark}" is run by several nodes together; only what each node runs by itself, '
             "step by step, can be tuned"
         )
-    most: dict[tuple[object, ...], list[Unit]] = {}
-    for key, alike in by_key.items():
-        kind = (key.sku, key.workload, key.device_kind)
+    most: dict[tuple[object, ...], Units] = {}
+    for alike in found:
+        kind = (alike.key.sku, alike.key.workload, alike.key.device_kind)
         if kind not in most or _samples(alike) > _samples(most[kind]):
             most[kind] = alike
     return list(most.values())
 
 
-def _samples(alike: Iterable[Unit]) -> int:
-    return max(repeat.size for unit in alike for repeat in unit.repeats)
+def _samples(alike: Units) -> int:
+    return max(repeat.size for repeat in alike.repeats)
 
 
-def _row(alike: Sequence[Unit], campaign: Campaign) -> Row:
+def _row(alike: Units, campaign: Campaign) -> Row:
     from anubis.core.tuning import tune as search
 
-    key, metric = alike[0].key, alike[0].metric
-    series = [repeat for unit in alike for repeat in unit.repeats]
+    key, metric, series = alike.key, alike.metric, alike.repeats
     tuned = search(series, key=key, metric=metric, policy=campaign.policy)
     spec = campaign.plan.spec(key.workload)
     declared = {each.name for each in spec.parameters}

@@ -6,13 +6,15 @@ whom they were learned is not compared: it judges nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from anubis.core.ecdf import distance, goodness
 from anubis.core.records import (
+    WORST_FIRST,
     Assessment,
     CriteriaSet,
     Criterion,
@@ -121,20 +123,24 @@ def node_changes(before: Assessment, after: Assessment) -> tuple[NodeChange, ...
 
 def verdict_changes(before: Assessment, after: Assessment) -> tuple[VerdictChange, ...]:
     """The same of single units, worst first: a node may stay defective and gain a reason."""
-    old = {_identity(verdict): verdict for verdict in before.verdicts}
-    pairs = ((old.get(_identity(verdict)), verdict) for verdict in after.verdicts)
-    return tuple(
-        VerdictChange(was, verdict)
-        for was, verdict in pairs
-        if was is not None and was.judgement is not verdict.judgement
-    )
+    said = _by_metric(before)
+    changes = []
+    for metric, verdicts in _by_metric(after).items():  # one at a time: there may be millions
+        old = {(v.participants, v.device): v for v in chain.from_iterable(said.get(metric, ()))}
+        for verdict in chain.from_iterable(verdicts):
+            was = old.get((verdict.participants, verdict.device))
+            if was is not None and was.judgement is not verdict.judgement:
+                changes.append(VerdictChange(was, verdict))
+    changes.sort(key=lambda change: WORST_FIRST.index(change.after.judgement))
+    return tuple(changes)
 
 
-def _identity(verdict: Verdict) -> tuple[object, ...]:
-    return (
-        verdict.participants,
-        verdict.benchmark,
-        verdict.parameters,
-        verdict.metric,
-        verdict.device,
-    )
+def _by_metric(assessment: Assessment) -> dict[tuple[str, str, str], list[Collection[Verdict]]]:
+    found: dict[tuple[str, str, str], list[Collection[Verdict]]] = {}
+    for verdict in assessment.alone:
+        place = (verdict.benchmark, verdict.parameters, verdict.metric)
+        found.setdefault(place, []).append((verdict,))
+    for ruling in assessment.rulings:
+        place = (ruling.benchmark, ruling.parameters, ruling.metric)
+        found.setdefault(place, []).append(ruling)
+    return found

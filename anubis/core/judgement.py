@@ -1,4 +1,4 @@
-"""From the executions of a campaign to verdicts: units of judgement, criteria, and the roll-up.
+"""From the units of a campaign to verdicts: criteria, judgement, and the roll-up.
 
 The unit that is judged is the finest one measured: a device of a node, or a group. A node is
 defective when one of its parts is. What was not measured is unknown; what cannot run here is not
@@ -8,16 +8,17 @@ applicable; neither ever becomes healthy.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
-from anubis.core.criteria import judge, learn
-from anubis.core.errors import CriteriaError
+from anubis.core.criteria import learn, similarities
 from anubis.core.localization import best_group_of_each_node, blame
 from anubis.core.records import (
+    WORST_FIRST,
     Assessment,
     CriteriaSet,
     Criterion,
@@ -25,14 +26,15 @@ from anubis.core.records import (
     Ended,
     Execution,
     Judgement,
-    MetricSpec,
     NodeVerdict,
     Plan,
     Policy,
     Provenance,
+    Ruling,
     Samples,
     Verdict,
 )
+from anubis.core.units import Ints, Unit, Units
 
 CODES = {
     Ended.FAILED: "NOT-MEASURED",
@@ -46,81 +48,13 @@ ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to 
     "device": lambda key: key.device_kind,
     "metric": lambda key: key.metric,
 }
-WORST_FIRST = (
-    Judgement.DEFECTIVE,
-    Judgement.UNKNOWN,
-    Judgement.NOT_APPLICABLE,
-    Judgement.HEALTHY,
-)
-
-
-@dataclass(slots=True)
-class Unit:
-    """Everything measured of one metric on one device of one node, or on one group."""
-
-    key: CriterionKey
-    participants: tuple[str, ...]
-    device: str
-    metric: MetricSpec
-    repeats: list[Samples] = field(default_factory=list)
-
-    @property
-    def samples(self) -> Samples:
-        return self.repeats[0] if len(self.repeats) == 1 else np.concatenate(self.repeats)
-
-
-def latest(executions: Iterable[Execution]) -> list[Execution]:
-    """The last execution of each step, in the order of steps and not of arrival.
-
-    What was lost once and measured later is measured; and the same results give the same
-    criteria, byte for byte, whichever node was first.
-    """
-    last = {execution.step.id: execution for execution in executions}
-    return [last[step_id] for step_id in sorted(last)]
-
-
-def units(executions: Iterable[Execution], plan: Plan) -> list[Unit]:
-    """The units of judgement, in the order in which they were first measured."""
-    found: dict[tuple[CriterionKey, tuple[str, ...], str], Unit] = {}
-    keys: dict[tuple[object, ...], tuple[CriterionKey, MetricSpec]] = {}
-    for execution in executions:
-        if execution.ended is not Ended.MEASURED:
-            continue
-        step = execution.step
-        sku = _sku(step.participants, plan)
-        for series in execution.result.series:
-            kind = series.device.partition(":")[0]
-            short = (sku, step.workload, series.metric, kind)
-            if short not in keys:
-                metric = plan.spec(step.workload).metric(series.metric)
-                if metric is None:
-                    raise CriteriaError(f"{step.workload} does not declare {series.metric}")
-                keys[short] = (
-                    CriterionKey(
-                        sku=sku, workload=step.workload, metric=series.metric, device_kind=kind
-                    ),
-                    metric,
-                )
-            key, metric = keys[short]
-            unit = found.get((key, step.participants, series.device))
-            if unit is None:
-                unit = Unit(key, step.participants, series.device, metric)
-                found[key, step.participants, series.device] = unit
-            unit.repeats.append(series.samples)
-    return list(found.values())
-
-
-def _sku(participants: tuple[str, ...], plan: Plan) -> str:
-    if len(participants) == 1:
-        return plan.sku(participants[0])
-    return "+".join(sorted({plan.sku(name) for name in participants}))
 
 
 # --- learning ------------------------------------------------------------------------------
 
 
 def learn_criteria(
-    measured: Iterable[Unit],
+    measured: Iterable[Units],
     policy: Policy,
     *,
     suite: str,
@@ -130,14 +64,16 @@ def learn_criteria(
 ) -> tuple[CriteriaSet, ...]:
     """One set of criteria per SKU, from all units measured; those already `known` are kept."""
     learned = {criterion.key: criterion for each in known for criterion in each.criteria}
-    by_key: defaultdict[CriterionKey, list[Unit]] = defaultdict(list)
-    for unit in measured:
-        by_key[unit.key].append(unit)
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
-    for key, alike in by_key.items():
-        by_sku[key.sku].append(learned.get(key) or _learn(key, alike, policy))
-        digests[key.sku].append(_digest(alike))
+    orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}
+    for alike in measured:
+        sku = alike.key.sku
+        by_sku[sku].append(learned.get(alike.key) or _learn(alike, policy))
+        called = alike.participants, alike.devices
+        if called not in orders:  # many metrics were measured on the same parts
+            orders[called] = _order_of(alike)
+        digests[sku].append(_digest(alike, *orders[called]))
     return tuple(
         CriteriaSet(
             sku=sku,
@@ -153,45 +89,46 @@ def learn_criteria(
     )
 
 
-def _learn(key: CriterionKey, alike: Sequence[Unit], policy: Policy) -> Criterion:
-    nodes = {name for unit in alike for name in unit.participants}
-    alone = len({unit.participants for unit in alike}) == 1
+def _learn(alike: Units, policy: Policy) -> Criterion:
+    alone = len(set(alike.participants)) == 1
     from_repeats = alone and len(alike) < policy.min_units
-    votes = None
-    if from_repeats:
-        samples = [repeat for unit in alike for repeat in unit.repeats]
-    else:
-        samples = [unit.samples for unit in alike]
-        if any(len(unit.participants) > 1 for unit in alike):
-            votes = _votes(alike)
+    grouped = not from_repeats and max(map(len, alike.participants)) > 1
     return learn(
-        samples,
-        key=key,
-        metric=alike[0].metric,
-        nodes=len(nodes),
+        alike.repeats if from_repeats else alike.samples,
+        key=alike.key,
+        metric=alike.metric,
+        nodes=len(set(chain.from_iterable(alike.participants))),
         policy=policy,
-        votes=votes,
+        votes=_votes(alike) if grouped else None,
         from_repeats=from_repeats,
     )
 
 
-def _votes(groups: Sequence[Unit]) -> list[int]:
+def _votes(groups: Units) -> list[int]:
     """Each node votes for its best group; a group may speak for several nodes, or for none."""
-    sign = 1 if groups[0].metric.direction == "higher" else -1
-    rates = {unit.participants: sign * float(np.median(unit.samples)) for unit in groups}
-    position = {unit.participants: i for i, unit in enumerate(groups)}
+    sign = 1 if groups.metric.direction == "higher" else -1
+    rates = dict(zip(groups.participants, (sign * groups.medians).tolist(), strict=True))
+    position = {participants: i for i, participants in enumerate(groups.participants)}
     return [position[group] for group in best_group_of_each_node(rates)]
 
 
-def _digest(alike: Sequence[Unit]) -> bytes:
+def _order_of(alike: Units) -> tuple[Ints, bytes]:
+    """The units by name, and a digest of the names in that order."""
+    names = list(zip(alike.participants, alike.devices, strict=True))
+    order = sorted(range(len(names)), key=names.__getitem__)
+    digest = hashlib.sha256(repr([names[i] for i in order]).encode()).digest()
+    return np.array(order), digest
+
+
+def _digest(alike: Units, order: Ints, names: bytes) -> bytes:
     """Of what was measured, whatever order it arrived in."""
-    parts = sorted(
-        hashlib.sha256(
-            repr((unit.key, unit.participants, unit.device)).encode() + unit.samples.tobytes()
-        ).digest()
-        for unit in alike
-    )
-    return hashlib.sha256(b"".join(parts)).digest()
+    samples = alike.samples
+    if isinstance(samples, np.ndarray):
+        sizes, values = [samples.shape[1]], samples[order].tobytes()
+    else:
+        sizes = [samples[i].size for i in order]
+        values = b"".join(samples[i].tobytes() for i in order)
+    return hashlib.sha256(repr((alike.key, sizes)).encode() + names + values).digest()
 
 
 def _order(criterion: Criterion) -> tuple[str, ...]:
@@ -209,7 +146,7 @@ def _order(criterion: Criterion) -> tuple[str, ...]:
 
 
 def assess(
-    measured: Iterable[Unit],
+    measured: Iterable[Units],
     executions: Iterable[Execution],
     plan: Plan,
     criteria: Iterable[CriteriaSet],
@@ -217,74 +154,110 @@ def assess(
     *,
     learned_here: bool = False,
 ) -> Assessment:
-    """All verdicts of what was run, worst first, and each node's roll-up.
+    """All verdicts of what was run, and each node's roll-up.
 
     `learned_here` says that the criteria come from these very measurements. `lost` are the nodes
     that were lost, each with the reason, even if no step was lost with them.
     """
     known = {criterion.key: criterion for each in criteria for criterion in each.criteria}
-    by_key: defaultdict[CriterionKey, list[Unit]] = defaultdict(list)
-    for unit in measured:
-        by_key[unit.key].append(unit)
-    verdicts: list[Verdict] = []
-    for key, alike in by_key.items():
-        if key in known:
-            verdicts += _judged(alike, known[key], learned_here)
+    alone: list[Verdict] = []
+    rulings: list[Ruling] = []
+    for alike in measured:
+        criterion = known.get(alike.key)
+        if criterion is None:
+            reason = _no_criterion(alike.key, known)
+            rulings.append(_ruling(alike, Judgement.UNKNOWN, "NO-CRITERION", reason))
+        elif criterion.refusal:
+            reason = f"no trusted criterion: {criterion.refusal}"
+            ruling = _ruling(
+                alike,
+                Judgement.UNKNOWN,
+                "CRITERION-REFUSED",
+                reason,
+                similarities(alike.samples, criterion),
+                criterion.alpha,
+            )
+            rulings.append(ruling)
         else:
-            reason = _no_criterion(key, known)
-            verdicts += [
-                _verdict(unit, Judgement.UNKNOWN, "NO-CRITERION", reason) for unit in alike
-            ]
-    verdicts += _unmeasured(executions, dict(lost))
-    attributed = list(_attributed(verdicts))
-    nodes = _roll_up(plan, verdicts, attributed)
-    verdicts += [v for v in attributed if v.judgement is Judgement.DEFECTIVE]
-    verdicts.sort(key=lambda v: (WORST_FIRST.index(v.judgement), v.similarity or 0.0))
-    return Assessment(verdicts=tuple(verdicts), nodes=nodes)
+            against_itself = learned_here and criterion.from_repeats
+            healthy, others = _judged(alike, criterion, against_itself)
+            if len(healthy):
+                rulings.append(healthy)
+            alone += others
+    alone += _unmeasured(executions, dict(lost))
+    attributed = list(_attributed([*alone, *_of_groups(rulings)]))
+    nodes = _roll_up(plan, alone, rulings, attributed)
+    alone += [v for v in attributed if v.judgement is Judgement.DEFECTIVE]
+    alone.sort(key=lambda v: (WORST_FIRST.index(v.judgement), v.similarity or 0.0))
+    return Assessment(alone=tuple(alone), rulings=tuple(rulings), nodes=nodes)
 
 
-def _judged(alike: Sequence[Unit], criterion: Criterion, learned_here: bool) -> Iterable[Verdict]:
-    against_itself = learned_here and criterion.from_repeats
-    outcomes = judge([unit.samples for unit in alike], criterion)
-    for unit, (judgement, similarity) in zip(alike, outcomes, strict=True):
-        if judgement is Judgement.UNKNOWN:
-            code, reason = "CRITERION-REFUSED", f"no trusted criterion: {criterion.refusal}"
-        elif judgement is Judgement.DEFECTIVE and against_itself:
-            judgement, code = Judgement.UNKNOWN, "UNSTABLE"
-            reason = f"its own repeats disagree: {_shortcoming(unit, criterion, similarity)}"
-        elif judgement is Judgement.DEFECTIVE:
-            code, reason = _code(unit), _shortcoming(unit, criterion, similarity)
-        else:
-            whom = "its own repeats" if against_itself else "the fleet"
-            code, reason = "OK", f"as {whom}: similarity {similarity:.3f}"
-        yield _verdict(unit, judgement, code, reason, similarity, criterion.alpha)
+def _judged(
+    alike: Units, criterion: Criterion, against_itself: bool
+) -> tuple[Ruling, Iterable[Verdict]]:
+    """The healthy as one, and each of the others with its own shortcoming."""
+    found = similarities(alike.samples, criterion)
+    passed = found > criterion.alpha
+    whom = "its own repeats" if against_itself else "the fleet"
+    healthy = _ruling(
+        alike, Judgement.HEALTHY, "OK", f"as {whom}", found, criterion.alpha, np.flatnonzero(passed)
+    )
+    others = (
+        _fallen_short(alike[int(i)], criterion, float(found[i]), against_itself)
+        for i in np.flatnonzero(~passed)
+    )
+    return healthy, others
 
 
-def _verdict(
-    unit: Unit,
-    judgement: Judgement,
-    code: str,
-    reason: str,
-    similarity: float | None = None,
-    alpha: float | None = None,
+def _fallen_short(
+    unit: Unit, criterion: Criterion, similarity: float, against_itself: bool
 ) -> Verdict:
+    shortcoming = _shortcoming(unit, criterion, similarity)
     return Verdict(
         participants=unit.participants,
         benchmark=unit.key.workload.benchmark,
         parameters=unit.key.workload.parameters,
         metric=unit.key.metric,
         device=unit.device,
-        judgement=judgement,
-        code=code,
-        reason=reason,
+        judgement=Judgement.UNKNOWN if against_itself else Judgement.DEFECTIVE,
+        code="UNSTABLE" if against_itself else _code(unit.key),
+        reason=f"its own repeats disagree: {shortcoming}" if against_itself else shortcoming,
         similarity=similarity,
-        alpha=alpha,
+        alpha=criterion.alpha,
     )
 
 
-def _code(unit: Unit) -> str:
+def _ruling(
+    alike: Units,
+    judgement: Judgement,
+    code: str,
+    reason: str,
+    similarities: Samples | None = None,
+    alpha: float | None = None,
+    chosen: Ints | None = None,
+) -> Ruling:
+    participants, devices = alike.participants, alike.devices
+    if chosen is not None and chosen.size < len(alike):
+        participants = tuple(participants[i] for i in chosen)
+        devices = tuple(devices[i] for i in chosen)
+        similarities = None if similarities is None else similarities[chosen]
+    return Ruling(
+        benchmark=alike.key.workload.benchmark,
+        parameters=alike.key.workload.parameters,
+        metric=alike.key.metric,
+        judgement=judgement,
+        code=code,
+        reason=reason,
+        alpha=alpha,
+        participants=participants,
+        devices=devices,
+        similarities=similarities,
+    )
+
+
+def _code(key: CriterionKey) -> str:
     """One stable code per (benchmark, metric), for machines that act on it."""
-    return f"{unit.key.workload.benchmark}.{unit.key.metric}".upper().replace(":", ".")
+    return f"{key.workload.benchmark}.{key.metric}".upper().replace(":", ".")
 
 
 def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
@@ -344,6 +317,10 @@ def _unmeasured(executions: Iterable[Execution], lost: dict[str, str]) -> Iterab
 # --- nodes ---------------------------------------------------------------------------------
 
 
+def _of_groups(rulings: Iterable[Ruling]) -> Iterable[Verdict]:
+    return (v for ruling in rulings if len(ruling.participants[0]) > 1 for v in ruling)
+
+
 def _attributed(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
     """What the groups of one (benchmark, metric) say of each single node in them."""
     by_metric: defaultdict[tuple[str, str, str], list[Verdict]] = defaultdict(list)
@@ -387,43 +364,46 @@ def _evidence(name: str, mine: Sequence[Verdict]) -> str:
 
 
 def _roll_up(
-    plan: Plan, verdicts: Iterable[Verdict], attributed: Iterable[Verdict]
+    plan: Plan, alone: Iterable[Verdict], rulings: Iterable[Ruling], attributed: Iterable[Verdict]
 ) -> tuple[NodeVerdict, ...]:
     """Each node by the worst that is said of it alone; good groups count for all their nodes."""
     said: defaultdict[str, list[Verdict]] = defaultdict(list)
-    for verdict in attributed:
+    for verdict in (*attributed, *(v for v in alone if len(v.participants) == 1)):
         said[verdict.participants[0]].append(verdict)
-    for verdict in verdicts:
-        if len(verdict.participants) == 1 or verdict.judgement is Judgement.HEALTHY:
-            for name in verdict.participants:
-                said[name].append(verdict)
-    return tuple(_node_verdict(node.name, said[node.name]) for node in plan.nodes)
+    passed: Counter[str] = Counter()
+    as_whom = ""
+    for ruling in rulings:
+        if ruling.judgement is Judgement.HEALTHY:
+            passed.update(chain.from_iterable(ruling.participants))
+            as_whom = ruling.reason
+        elif len(ruling.participants[0]) == 1:
+            for verdict in ruling:
+                said[verdict.participants[0]].append(verdict)
+    return tuple(
+        _node_verdict(node.name, said[node.name], passed[node.name], as_whom) for node in plan.nodes
+    )
 
 
-def _node_verdict(node: str, said: Sequence[Verdict]) -> NodeVerdict:
-    if not said:
+def _node_verdict(node: str, said: Sequence[Verdict], passed: int, as_whom: str) -> NodeVerdict:
+    counted = {judgement: [v for v in said if v.judgement is judgement] for judgement in Judgement}
+    if counted[Judgement.DEFECTIVE]:
+        worst = counted[Judgement.DEFECTIVE]
+    elif counted[Judgement.UNKNOWN]:
+        worst = counted[Judgement.UNKNOWN]
+    elif passed:
+        many = f"all {passed} metrics are" if passed > 1 else "1 metric is"
+        return NodeVerdict(
+            node=node, judgement=Judgement.HEALTHY, code="OK", reason=f"{many} {as_whom}"
+        )
+    elif counted[Judgement.NOT_APPLICABLE]:
+        worst = counted[Judgement.NOT_APPLICABLE]
+    else:
         return NodeVerdict(
             node=node,
             judgement=Judgement.UNKNOWN,
             code="NOT-MEASURED",
             reason="nothing was measured on it",
         )
-    counted = {judgement: [v for v in said if v.judgement is judgement] for judgement in Judgement}
-    if counted[Judgement.DEFECTIVE]:
-        worst = counted[Judgement.DEFECTIVE]
-    elif counted[Judgement.UNKNOWN]:
-        worst = counted[Judgement.UNKNOWN]
-    elif counted[Judgement.HEALTHY]:
-        n = len(counted[Judgement.HEALTHY])
-        return NodeVerdict(
-            node=node,
-            judgement=Judgement.HEALTHY,
-            code="OK",
-            reason=f"{'all ' if n > 1 else ''}{n} metric{'s are' if n > 1 else ' is'} "
-            + said[-1].reason.partition(":")[0],
-        )
-    else:
-        worst = counted[Judgement.NOT_APPLICABLE]
     first = min(worst, key=lambda verdict: verdict.similarity or 0.0)
     more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
     what = f"{first.benchmark}: " if first.benchmark else ""

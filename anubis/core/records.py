@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from itertools import repeat
 from typing import Literal, Self, overload
 
 import numpy as np
@@ -352,6 +353,14 @@ class Judgement(StrEnum):
     NOT_APPLICABLE = "not-applicable"
 
 
+WORST_FIRST = (
+    Judgement.DEFECTIVE,
+    Judgement.UNKNOWN,
+    Judgement.NOT_APPLICABLE,
+    Judgement.HEALTHY,
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """One judgement with its stable code, its evidence and one sentence."""
@@ -368,6 +377,46 @@ class Verdict:
     alpha: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Ruling(Collection[Verdict]):
+    """The same verdict on many units of one metric, in columns: most of a fleet is healthy."""
+
+    benchmark: str
+    parameters: str
+    metric: str
+    judgement: Judgement
+    code: str
+    reason: str
+    alpha: float | None
+    participants: tuple[tuple[str, ...], ...]
+    devices: tuple[str, ...]
+    similarities: Samples | None  # None: there was nothing to compare with
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def __contains__(self, item: object) -> bool:
+        return any(verdict == item for verdict in self)
+
+    def __iter__(self) -> Iterator[Verdict]:
+        similarities = repeat(None) if self.similarities is None else self.similarities.tolist()
+        for participants, device, similarity in zip(
+            self.participants, self.devices, similarities, strict=False
+        ):
+            yield Verdict(
+                participants=participants,
+                benchmark=self.benchmark,
+                parameters=self.parameters,
+                metric=self.metric,
+                device=device,
+                judgement=self.judgement,
+                code=self.code,
+                reason=self.reason,
+                similarity=similarity,
+                alpha=self.alpha,
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeVerdict:
     """A node rolled up: defective when one of its parts is, unknown when nothing proves it good."""
@@ -380,10 +429,23 @@ class NodeVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """All verdicts of a campaign, worst first, and what they say of each node."""
+    """All verdicts of a campaign, and what they say of each node."""
 
-    verdicts: tuple[Verdict, ...]
+    alone: tuple[Verdict, ...]  # those that have a sentence of their own, worst first
+    rulings: tuple[Ruling, ...] = ()
     nodes: tuple[NodeVerdict, ...]
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """One by one, worst first. There may be millions: take what you need."""
+        for judgement in WORST_FIRST:
+            yield from (verdict for verdict in self.alone if verdict.judgement is judgement)
+            for ruling in self.rulings:
+                if ruling.judgement is judgement:
+                    yield from ruling
+
+    def __len__(self) -> int:
+        """How many verdicts there are."""
+        return len(self.alone) + sum(map(len, self.rulings))
 
     def named(self, judgement: Judgement) -> tuple[str, ...]:
         return tuple(node.node for node in self.nodes if node.judgement is judgement)
@@ -391,7 +453,7 @@ class Assessment:
     @property
     def lost(self) -> dict[str, str]:
         """The nodes that were lost, each with the reason: what judging again must be told."""
-        return {v.participants[0]: v.reason for v in self.verdicts if v.code == "NODE-LOST"}
+        return {v.participants[0]: v.reason for v in self.alone if v.code == "NODE-LOST"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from anubis.core.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey
-from anubis.report.metrics import MetricRow, benchmark_labels
+from anubis.report.metrics import benchmark_labels
 from anubis.report.wording import figure, share
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def show(criteria: CriteriaSet, console: Console) -> None:
     table = _table("benchmark, metric", "unit")
     for column in ("repeat", "alpha", "proposed", "set aside"):
         table.add_column(column, justify="right", no_wrap=True)
-    called = _labels([criterion.key for criterion in ordered])
+    called = benchmark_labels([criterion.key for criterion in ordered])
     notes: dict[str, int] = {}
     for criterion in ordered:
         mark = ""
@@ -131,7 +131,7 @@ def show_changes(changes: Sequence[CriterionChange], console: Console) -> None:
     table.add_column("A", overflow="fold", justify="right")
     table.add_column("B", overflow="fold", justify="right")
     table.add_column("change", justify="right", no_wrap=True)
-    called = _labels([change.key for change in changes])
+    called = benchmark_labels([change.key for change in changes])
     for change in changes:
         name = f"{called[change.key]} {change.key.metric}"
         for row in _rows(change):
@@ -275,13 +275,6 @@ def change_lines(
 
 
 # --- both ----------------------------------------------------------------------------------
-
-
-def _labels(keys: Sequence[CriterionKey]) -> dict[CriterionKey, str]:
-    rows = [
-        MetricRow(key=key, unit="", direction="higher", criterion=None, curves=()) for key in keys
-    ]
-    return benchmark_labels(rows)
 
 
 def _key(key: CriterionKey) -> dict[str, object]:

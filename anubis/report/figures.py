@@ -7,11 +7,13 @@ The smallest and the largest are always kept, because defects live in the tails.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from anubis.core.records import Judgement, Samples
-from anubis.report.metrics import Curve, MetricRow
+from anubis.core.units import Ints
+from anubis.report.metrics import MetricRow
 
 POINTS = 48  # per curve
 REFERENCE_POINTS = 160
@@ -22,21 +24,22 @@ UNKNOWN = 20
 
 def figure_of(row: MetricRow) -> dict[str, Any]:
     """Everything the page needs to draw one metric."""
-    defective = sorted(_judged(row, Judgement.DEFECTIVE), key=_similarity)
-    healthy = _judged(row, Judgement.HEALTHY)
-    unknown = _judged(row, Judgement.UNKNOWN)
-    alone = len({curve.device for curve in row.curves}) < 2
+    defective, healthy, unknown = map(
+        row.having, (Judgement.DEFECTIVE, Judgement.HEALTHY, Judgement.UNKNOWN)
+    )
+    defective = defective[np.argsort(row.similarities[defective], kind="stable")]
+    alone = len(set(row.measured.devices)) < 2
     return {
         "unit": row.unit,
         "direction": row.direction,
         "reference": _reference(row),
-        "healthy": [thinned(c.samples) for c in _spread(healthy, HEALTHY)],
-        "unknown": [thinned(c.samples) for c in _spread(unknown, UNKNOWN)],
-        "defective": [_named(c, alone) for c in defective[:DEFECTIVE]],
+        "healthy": [_curve(row, i) for i in _spread(row, healthy, HEALTHY)],
+        "unknown": [_curve(row, i) for i in _spread(row, unknown, UNKNOWN)],
+        "defective": [_named(row, i, alone) for i in defective[:DEFECTIVE]],
         "counts": {
-            "healthy": len(healthy),
-            "unknown": len(unknown),
-            "defective": len(defective),
+            "healthy": healthy.size,
+            "unknown": unknown.size,
+            "defective": defective.size,
         },
     }
 
@@ -59,23 +62,18 @@ def _reference(row: MetricRow) -> dict[str, Any] | None:
     return {**thinned(row.criterion.reference, REFERENCE_POINTS), "alpha": row.criterion.alpha}
 
 
-def _named(curve: Curve, alone: bool) -> dict[str, Any]:
-    name = ", ".join(curve.participants)
-    return {**thinned(curve.samples), "name": name if alone else f"{name} {curve.device}"}
+def _curve(row: MetricRow, i: int) -> dict[str, Any]:
+    return thinned(np.sort(row.measured[i].samples))
 
 
-def _judged(row: MetricRow, judgement: Judgement) -> list[Curve]:
-    return [curve for curve in row.curves if curve.judgement is judgement]
+def _named(row: MetricRow, i: int, alone: bool) -> dict[str, Any]:
+    name = ", ".join(row.measured.participants[i])
+    return {**_curve(row, i), "name": name if alone else f"{name} {row.measured.devices[i]}"}
 
 
-def _similarity(curve: Curve) -> float:
-    similarity = curve.verdict.similarity if curve.verdict else None
-    return 1.0 if similarity is None else similarity
-
-
-def _spread(curves: Sequence[Curve], limit: int) -> list[Curve]:
+def _spread(row: MetricRow, chosen: Ints, limit: int) -> Ints:
     """The slowest, the fastest and an even choice between them, rather than a lucky draw."""
-    if len(curves) <= limit:
-        return list(curves)
-    ordered = sorted(curves, key=lambda curve: curve.median)
-    return [ordered[rank] for rank in _ranks(len(ordered), limit)]
+    if chosen.size <= limit:
+        return chosen
+    ordered = chosen[np.argsort(row.medians[chosen], kind="stable")]
+    return ordered[_ranks(chosen.size, limit)]

@@ -6,12 +6,11 @@ plotting library travels inside as text and is only started when a plot comes in
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from anubis import __version__
-from anubis.core.judgement import WORST_FIRST
-from anubis.core.records import Judgement, NodeVerdict
+from anubis.core.records import WORST_FIRST, Judgement, NodeVerdict
 from anubis.report import wording
 from anubis.report.circumstances import facts, omissions
 from anubis.report.figures import figure_of
@@ -46,7 +45,7 @@ def render(view: CampaignView) -> str:
             ],
             nodes_told=NODES_TOLD,
             rows=rows,
-            labels=benchmark_labels(rows),
+            labels=benchmark_labels([row.key for row in rows]),
             plots=[(row, figure_of(row)) for row in rows],
             verdicts=_verdicts(view),
             omissions=omissions(view.executions),
@@ -96,7 +95,6 @@ def _verdicts(view: CampaignView) -> dict[str, Any]:
     def word(text: str) -> int:
         return words.setdefault(text, len(words))
 
-    verdicts = sorted(view.assessment.verdicts, key=lambda v: WORST_FIRST.index(v.judgement))
     rows = [
         [
             word(", ".join(v.participants)),
@@ -108,13 +106,13 @@ def _verdicts(view: CampaignView) -> dict[str, Any]:
             word(v.reason),
             word(wording.share(v.similarity)),
         ]
-        for v in verdicts[:LISTED]
+        for v in islice(view.assessment.verdicts(), LISTED)
     ]
     return {
         "words": list(words),
         "rows": rows,
         "judgements": [[j.value, GLYPH[j]] for j in WORST_FIRST],
-        "total": len(verdicts),
+        "total": len(view.assessment),
     }
 
 

@@ -11,7 +11,7 @@ from anubis.report.view import CampaignView
 
 
 def lines(view: CampaignView) -> Iterator[str]:
-    for verdict in view.assessment.verdicts:
+    for verdict in view.assessment.verdicts():
         yield _line(_verdict(verdict))
     named = view.assessment.named
     yield _line(

@@ -6,62 +6,69 @@ The terminal's table, the page's table and its plots are all drawn from these ro
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
-from anubis.core import judgement
 from anubis.core.records import (
+    WORST_FIRST,
+    Assessment,
     Criterion,
     CriterionKey,
     Direction,
     Judgement,
     Samples,
-    Verdict,
     Workload,
 )
+from anubis.core.units import Units, latest, units
 from anubis.report.view import CampaignView
 
-
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """All samples of one unit of judgement, its repeats pooled, and what was said of it."""
-
-    participants: tuple[str, ...]
-    device: str
-    samples: Samples  # sorted, finite, at least one
-    verdict: Verdict | None
-
-    @property
-    def judgement(self) -> Judgement:
-        return self.verdict.judgement if self.verdict else Judgement.UNKNOWN
-
-    @property
-    def median(self) -> float:
-        count = len(self.samples)
-        return float(self.samples[(count - 1) // 2] + self.samples[count // 2]) / 2
+Place = tuple[str, str, str]  # benchmark, parameters, metric: what a verdict says it is about
+UNSAID = WORST_FIRST.index(Judgement.UNKNOWN)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricRow:
-    key: CriterionKey
-    unit: str
-    direction: Direction
+    measured: Units
     criterion: Criterion | None
-    curves: tuple[Curve, ...]
+    judgements: npt.NDArray[np.int8]  # of each unit, as a position in WORST_FIRST
+    similarities: Samples  # of each unit; NaN where it was compared with nothing
+
+    @property
+    def key(self) -> CriterionKey:
+        return self.measured.key
+
+    @property
+    def unit(self) -> str:
+        return self.measured.metric.unit
+
+    @property
+    def direction(self) -> Direction:
+        return self.measured.metric.direction
 
     @property
     def judged(self) -> int:
-        return len(self.curves)
+        return len(self.measured)
 
     @property
     def defective(self) -> int:
-        return sum(curve.judgement is Judgement.DEFECTIVE for curve in self.curves)
+        return int(np.sum(self.judgements == WORST_FIRST.index(Judgement.DEFECTIVE)))
+
+    def having(self, judgement: Judgement) -> npt.NDArray[np.int64]:
+        """The positions of the units of that judgement."""
+        return np.flatnonzero(self.judgements == WORST_FIRST.index(judgement))
+
+    @cached_property
+    def medians(self) -> Samples:
+        return self.measured.medians
 
     @property
     def median_of_healthy(self) -> float | None:
-        healthy = [c.median for c in self.curves if c.judgement is Judgement.HEALTHY]
-        return float(np.median(healthy)) if healthy else None
+        healthy = self.medians[self.having(Judgement.HEALTHY)]
+        return float(np.median(healthy)) if healthy.size else None
 
     @property
     def note(self) -> str:
@@ -72,39 +79,65 @@ class MetricRow:
 def metric_rows(view: CampaignView) -> list[MetricRow]:
     """A row per metric that was measured; those with most defects first."""
     criteria = {c.key: c for chosen in view.criteria for c in chosen.criteria}
-    verdicts = {
-        (v.participants, v.benchmark, v.parameters, v.metric, v.device): v
-        for v in view.assessment.verdicts
-    }
-    alike: defaultdict[CriterionKey, list[Curve]] = defaultdict(list)
-    specs = {}
-    for unit in judgement.units(judgement.latest(view.executions), view.campaign.plan):
-        finite = unit.samples[np.isfinite(unit.samples)]
-        if finite.size:
-            who, workload = unit.participants, unit.key.workload
-            verdict = verdicts.get(
-                (who, workload.benchmark, workload.parameters, unit.key.metric, unit.device)
+    said = _said(view.assessment)
+    rows = []
+    for measured in units(latest(view.executions), view.campaign.plan):
+        key = measured.key
+        place = (key.workload.benchmark, key.workload.parameters, key.metric)
+        judgements, similarities = _of_each_unit(measured, said[place])
+        rows.append(
+            MetricRow(
+                measured=measured,
+                criterion=criteria.get(key),
+                judgements=judgements,
+                similarities=similarities,
             )
-            samples = np.sort(finite)
-            curve = Curve(participants=who, device=unit.device, samples=samples, verdict=verdict)
-            alike[unit.key].append(curve)
-            specs[unit.key] = unit.metric
-    rows = [
-        MetricRow(
-            key=key,
-            unit=specs[key].unit,
-            direction=specs[key].direction,
-            criterion=criteria.get(key),
-            curves=tuple(curves),
         )
-        for key, curves in alike.items()
-    ]
     return sorted(rows, key=lambda row: -row.defective)
 
 
-def benchmark_labels(rows: list[MetricRow]) -> dict[CriterionKey, str]:
-    """The benchmark, with whatever of its key the rows do not all share."""
-    keys = [row.key for row in rows]
+Statement = tuple[Judgement, tuple[tuple[str, ...], ...], tuple[str, ...], Samples]
+
+
+def _said(assessment: Assessment) -> defaultdict[Place, list[Statement]]:
+    """Every verdict and every ruling, by what it is about."""
+    said: defaultdict[Place, list[Statement]] = defaultdict(list)
+    for ruling in assessment.rulings:
+        similarities = ruling.similarities
+        if similarities is None:
+            similarities = np.full(len(ruling), np.nan)
+        place = (ruling.benchmark, ruling.parameters, ruling.metric)
+        said[place].append((ruling.judgement, ruling.participants, ruling.devices, similarities))
+    for one in assessment.alone:
+        similarity = np.nan if one.similarity is None else one.similarity
+        said[one.benchmark, one.parameters, one.metric].append(
+            (one.judgement, (one.participants,), (one.device,), np.array([similarity]))
+        )
+    return said
+
+
+def _of_each_unit(
+    measured: Units, said: Iterable[Statement]
+) -> tuple[npt.NDArray[np.int8], Samples]:
+    judgements = np.full(len(measured), UNSAID, dtype=np.int8)
+    similarities = np.full(len(measured), np.nan)
+    position: dict[tuple[tuple[str, ...], str], int] = {}
+    for judgement, participants, devices, found in said:
+        if (participants, devices) == (measured.participants, measured.devices):
+            at = np.arange(len(measured))
+        else:
+            if not position:
+                names = zip(measured.participants, measured.devices, strict=True)
+                position = {name: i for i, name in enumerate(names)}
+            names = zip(participants, devices, strict=True)
+            at = np.array([position.get(name, -1) for name in names])  # -1: of another sku or kind
+        judgements[at[at >= 0]] = WORST_FIRST.index(judgement)
+        similarities[at[at >= 0]] = found[at >= 0]
+    return judgements, similarities
+
+
+def benchmark_labels(keys: Collection[CriterionKey]) -> dict[CriterionKey, str]:
+    """The benchmark, with whatever the keys do not all share."""
     skus = {key.sku for key in keys}
     kinds = {key.device_kind for key in keys}
     workloads: defaultdict[str, set[Workload]] = defaultdict(set)

@@ -104,7 +104,7 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
 
 
 def _by_benchmark(rows: list[MetricRow]) -> dict[str, list[MetricRow]]:
-    called = benchmark_labels(rows)
+    called = benchmark_labels([row.key for row in rows])
     grouped: dict[str, list[MetricRow]] = {}
     for row in rows:
         grouped.setdefault(called[row.key], []).append(row)

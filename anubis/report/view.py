@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anubis.core.judgement import WORST_FIRST
 from anubis.core.records import (
+    WORST_FIRST,
     Assessment,
     Campaign,
     CriteriaSet,

@@ -88,4 +88,8 @@ def _advisory_lock(database: Database, key: int) -> Iterator[None]:
                 " (SELECT oid FROM pg_database WHERE datname = current_database())"
             )
             raise _Taken(session.execute(holder, lock).scalar() or "another process")
-        yield
+        try:
+            yield
+        finally:  # the server frees it only some time after the connection is gone
+            with suppress(SQLAlchemyError):
+                session.execute(text("SELECT pg_advisory_unlock(:namespace, :key)"), lock)

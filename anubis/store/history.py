@@ -6,6 +6,7 @@ What a verb returned for is on disk. It decides nothing: no retries, no verdicts
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from anubis.core.records import (
     Policy,
     Readings,
     Result,
+    Ruling,
     Step,
     Verdict,
     Workload,
@@ -46,10 +48,13 @@ from anubis.store.schema import (
     node_verdicts,
     participant_nodes,
     participants,
+    rosters,
+    rulings,
     verdicts,
 )
 
 Row = dict[str, Any]
+Roster = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]  # participants, devices
 
 SUGGESTED = 10  # campaigns that a hint looks at: the latest
 PER_QUESTION = 1000  # values in one IN (…); SQLite bears 32,766
@@ -152,13 +157,14 @@ class History:
         """Keep the verdicts and what they were judged by, in place of any earlier ones."""
         with self._database.writing() as connection:
             key = _key(connection, campaign_id)
-            for table in (verdicts, node_verdicts):
+            for table in (verdicts, rulings, node_verdicts):
                 connection.execute(delete(table).where(table.c.campaign == key))
             shared = self._share_participants(
-                connection, (verdict.participants for verdict in assessment.verdicts)
+                connection, (verdict.participants for verdict in assessment.alone)
             )
-            parts = enumerate(assessment.verdicts)
+            parts = enumerate(assessment.alone)
             _insert(connection, verdicts, (_verdict_row(key, *item) for item in parts))
+            self._insert_rulings(connection, key, assessment.rulings)
             whole = enumerate(assessment.nodes)
             _insert(connection, node_verdicts, (_node_verdict_row(key, *item) for item in whole))
             connection.execute(
@@ -167,6 +173,26 @@ class History:
                 .values(finished_at=finished_at, criteria=codec.dump(tuple(criteria)))
             )
         self._shared |= shared
+
+    def _insert_rulings(self, connection: Connection, key: int, found: Sequence[Ruling]) -> None:
+        documents: dict[Roster, str] = {}  # many rulings speak of the same units
+        rows, shared = [], {}
+        for position, ruling in enumerate(found):
+            roster = (ruling.participants, ruling.devices)
+            if roster not in documents:
+                documents[roster] = canonical(list(zip(*roster, strict=True)))
+            digest = _digest(documents[roster])
+            shared[digest] = documents[roster]
+            rows.append(_ruling_row(key, position, ruling, digest))
+        _insert_missing(
+            connection,
+            rosters,
+            (
+                {"digest": digest, "document": zlib.compress(document.encode(), level=1)}
+                for digest, document in shared.items()
+            ),
+        )
+        _insert(connection, rulings, rows)
 
     def _share_participants(
         self, connection: Connection, groups: Iterable[tuple[str, ...]]
@@ -300,14 +326,20 @@ class History:
                 .where(verdicts.c.campaign == key)
                 .order_by(verdicts.c.position)
             ).all()
+            alike = connection.execute(
+                select(rulings, rosters.c.document)
+                .join(rosters)
+                .where(rulings.c.campaign == key)
+                .order_by(rulings.c.position)
+            ).all()
             whole = connection.execute(
                 select(node_verdicts)
                 .where(node_verdicts.c.campaign == key)
                 .order_by(node_verdicts.c.position)
             ).all()
-        nodes = cache(_names)
+        nodes, roster = cache(_names), cache(_roster)
         return Assessment(
-            verdicts=tuple(
+            alone=tuple(
                 Verdict(
                     participants=nodes(row.nodes),
                     benchmark=row.benchmark,
@@ -322,6 +354,7 @@ class History:
                 )
                 for row in parts
             ),
+            rulings=tuple(_ruling(row, roster(row.document)) for row in alike),
             nodes=tuple(
                 NodeVerdict(
                     node=row.node,
@@ -437,6 +470,41 @@ def _verdict_row(key: int, position: int, verdict: Verdict) -> Row:
     }
 
 
+def _ruling_row(key: int, position: int, ruling: Ruling, roster: str) -> Row:
+    found = ruling.similarities
+    packing, similarities = (None, None) if found is None else codec.pack(found)
+    return {
+        "campaign": key,
+        "position": position,
+        "benchmark": ruling.benchmark,
+        "parameters": ruling.parameters,
+        "metric": ruling.metric,
+        "judgement": ruling.judgement.value,
+        "code": ruling.code,
+        "reason": ruling.reason,
+        "alpha": ruling.alpha,
+        "roster": roster,
+        "packing": packing,
+        "similarities": similarities,
+    }
+
+
+def _ruling(row: Any, roster: Roster) -> Ruling:
+    participants, devices = roster
+    return Ruling(
+        benchmark=row.benchmark,
+        parameters=row.parameters,
+        metric=row.metric,
+        judgement=Judgement(row.judgement),
+        code=row.code,
+        reason=row.reason,
+        alpha=row.alpha,
+        participants=participants,
+        devices=devices,
+        similarities=codec.unpack(row.packing, row.similarities) if row.packing else None,
+    )
+
+
 def _node_verdict_row(key: int, position: int, verdict: NodeVerdict) -> Row:
     return {
         "campaign": key,
@@ -450,6 +518,11 @@ def _node_verdict_row(key: int, position: int, verdict: NodeVerdict) -> Row:
 
 def _names(document: str) -> tuple[str, ...]:
     return tuple(json.loads(document))
+
+
+def _roster(packed: bytes) -> Roster:
+    units = json.loads(zlib.decompress(packed))
+    return tuple(tuple(names) for names, _ in units), tuple(device for _, device in units)
 
 
 def _document(document: str) -> Mapping[str, object]:

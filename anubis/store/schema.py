@@ -142,6 +142,32 @@ verdicts = Table(
     Index("verdicts_by_participants", "participants"),
 )
 
+# Of which units a ruling speaks: a JSON list of [participants, device], compressed.
+rosters = Table(
+    "rosters",
+    metadata,
+    Column("digest", String(32), primary_key=True),
+    Column("document", LargeBinary, nullable=False),
+)
+
+# One verdict on many units of one metric, and the similarity of each.
+rulings = Table(
+    "rulings",
+    metadata,
+    Column("campaign", Integer, ForeignKey(campaigns.c.key), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("benchmark", Text, nullable=False),
+    Column("parameters", Text, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("judgement", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("reason", Prose, nullable=False),
+    Column("alpha", Double),
+    Column("roster", String(32), ForeignKey(rosters.c.digest), nullable=False),
+    Column("packing", String(4)),  # NULL: they were compared with nothing
+    Column("similarities", LargeBinary),
+)
+
 node_verdicts = Table(
     "node_verdicts",
     metadata,

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anubis.core.errors import UsageError
-from anubis.core.judgement import WORST_FIRST
-from anubis.core.records import Assessment, Judgement, NodeVerdict, Verdict
+from anubis.core.records import WORST_FIRST, Assessment, Judgement, NodeVerdict, Verdict
 from anubis.reading import load_yaml
 from anubis.superbench.names import place
 from anubis.superbench.results import Row, number, shown
@@ -148,7 +147,7 @@ def apply_rules(
     if not verdicts:
         raise UsageError("no rule finds a metric in the results: nothing could be judged")
     verdicts.sort(key=lambda verdict: WORST_FIRST.index(verdict.judgement))
-    return Assessment(verdicts=tuple(verdicts), nodes=_roll_up(verdicts, rows)), idle
+    return Assessment(alone=tuple(verdicts), nodes=_roll_up(verdicts, rows)), idle
 
 
 def _mean(rule: Rule, name: str, baseline: Mapping[str, object]) -> float:

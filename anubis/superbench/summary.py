@@ -7,11 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from anubis.core.errors import UsageError
-from anubis.core.judgement import Unit, latest, units
-from anubis.core.records import Ended, Execution, Plan, Workload
+from anubis.core.records import CriterionKey, Ended, Execution, Plan, Workload
+from anubis.core.units import latest, units
 from anubis.superbench.names import NODE, RETURN_CODE, VERSION, place, rank_of
 
 OWN_CODE = 1  # of a program of ours that could not measure; SuperBench knows only "not 0"
@@ -31,17 +29,20 @@ def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
     for name, benchmark, code in _return_codes(last, called):
         lines[name][f"{benchmark}/{RETURN_CODE}"] = code
     groups = 0
-    for unit in units(last, plan):
-        if len(unit.participants) > 1:
-            groups += 1
-            continue
-        line, name = lines[unit.participants[0]], _name(unit, called)
-        if name in line:
-            raise UsageError(
-                f'"{name}" of node "{unit.participants[0]}" would stand twice in the summary: '
-                "its devices differ only in kind, which SuperBench does not write"
-            )
-        line[name] = float(np.median(unit.samples))
+    for alike in units(last, plan):
+        names = {device: _name(alike.key, device, called) for device in set(alike.devices)}
+        medians = alike.medians.tolist()
+        for who, device, median in zip(alike.participants, alike.devices, medians, strict=True):
+            if len(who) > 1:
+                groups += 1
+                continue
+            line, name = lines[who[0]], names[device]
+            if name in line:
+                raise UsageError(
+                    f'"{name}" of node "{who[0]}" would stand twice in the summary: '
+                    "its devices differ only in kind, which SuperBench does not write"
+                )
+            line[name] = median
     text = "".join(
         json.dumps({"node": node, **dict(sorted(line.items()))}, ensure_ascii=False) + "\n"
         for node, line in lines.items()
@@ -69,10 +70,10 @@ def _return_codes(
             yield node, called[workload], code
 
 
-def _name(unit: Unit, called: Mapping[Workload, str]) -> str:
+def _name(key: CriterionKey, device: str, called: Mapping[Workload, str]) -> str:
     """The index of a device is its rank: `cuda:3` and `rank:3` both end in `:3`."""
-    name = f"{called[unit.key.workload]}/{unit.key.metric}"
-    index = rank_of(unit.device)
+    name = f"{called[key.workload]}/{key.metric}"
+    index = rank_of(device)
     if index:
         return f"{name}:{index}"
     read_again = place(name)  # a qualifier that is a number would be taken for a rank

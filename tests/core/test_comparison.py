@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 
 from anubis.core.comparison import criterion_changes, node_changes, verdict_changes
-from anubis.core.errors import CriteriaError
-from anubis.core.judgement import Unit
-from anubis.core.pooling import pool, relevant
 from anubis.core.records import (
     Assessment,
     CriteriaSet,
@@ -130,7 +127,7 @@ def test_the_farthest_moved_comes_first_and_what_came_or_went_before_it():
 def assessment(**said: Judgement) -> Assessment:
     """One metric per node, and the node as its metric."""
     return Assessment(
-        verdicts=tuple(
+        alone=tuple(
             Verdict(
                 participants=(node,),
                 benchmark="gemm",
@@ -165,39 +162,9 @@ def test_only_those_who_are_judged_otherwise_have_changed():
 def test_a_part_can_change_while_its_node_does_not():
     """Of two defective GPUs one is cleared: the node stays defective."""
     both = assessment(a=DEFECTIVE)
-    other = replace(both.verdicts[0], device="cuda:1")
-    before = replace(both, verdicts=(*both.verdicts, other))
-    after = replace(both, verdicts=(*both.verdicts, replace(other, judgement=HEALTHY)))
+    other = replace(both.alone[0], device="cuda:1")
+    before = replace(both, alone=(*both.alone, other))
+    after = replace(both, alone=(*both.alone, replace(other, judgement=HEALTHY)))
     assert node_changes(before, after) == ()
     (part,) = verdict_changes(before, after)
     assert part.after.device == "cuda:1"
-
-
-# --- pooled campaigns ----------------------------------------------------------------------
-
-
-def unit(
-    *participants: str, benchmark: str = "gemm", device: str = "cuda:0", rate: float = 1.0
-) -> Unit:
-    return Unit(key(benchmark), participants, device, RATE, [np.array([rate])])
-
-
-def test_what_a_device_measured_in_many_campaigns_is_one_unit():
-    first = [unit("a", rate=1), unit("a", device="cuda:1", rate=2)]
-    second = [unit("b", rate=3), unit("a", rate=4)]
-    pooled = {(u.participants, u.device): list(u.samples) for u in pool([first, second])}
-    assert pooled == {(("a",), "cuda:0"): [1, 4], (("a",), "cuda:1"): [2], (("b",), "cuda:0"): [3]}
-    assert list(first[0].samples) == [1], "the campaign's own unit is left as it was"
-
-
-def test_a_metric_that_changed_its_unit_in_secret_is_not_pooled():
-    changed = unit("a")
-    changed.metric = replace(RATE, unit="MB/s")
-    with pytest.raises(CriteriaError, match="without a new version"):
-        pool([[unit("a")], [changed]])
-
-
-def test_groups_with_an_excluded_node_and_other_workloads_are_irrelevant():
-    units = [unit("a"), unit("a", "b"), unit("b"), unit("a", benchmark="disk")]
-    kept = relevant(units, {key("gemm").workload}, {"b"})
-    assert [u.participants for u in kept] == [("a",)]

@@ -8,9 +8,10 @@ import numpy as np
 from fleets import entry, small_plan
 
 from anubis import criteria_files
-from anubis.core.judgement import assess, latest, learn_criteria, units
+from anubis.core.judgement import assess, learn_criteria
 from anubis.core.planning import steps
 from anubis.core.records import Ended, Execution, Judgement, Policy, Readings, Result, Series
+from anubis.core.units import latest, units
 
 POLICY = Policy()
 H, D, U, N = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN, Judgement.NOT_APPLICABLE
@@ -63,7 +64,7 @@ def test_one_slow_gpu_makes_its_node_defective_and_is_named():
     slow = lambda step, i: 93.0 if step.participants == ("n3",) and i == 1 else 100.0  # noqa: E731
     assessment = judged(plan, list(executions(plan, slow)))
     assert by_node(assessment) == {f"n{i}": D if i == 3 else H for i in range(8)}
-    worst = assessment.verdicts[0]
+    worst = next(assessment.verdicts())
     assert (worst.participants, worst.device, worst.code) == (("n3",), "cuda:1", "COMPUTE.RATE")
     assert "7% below normal" in worst.reason
     assert "GB/s" in worst.reason
@@ -74,9 +75,9 @@ def test_a_node_that_is_slow_in_every_pair_is_blamed_and_its_partners_are_not():
     rate = lambda step, i: 25.0 if "n2" in step.participants else 100.0  # noqa: E731
     assessment = judged(plan, list(executions(plan, rate)))
     assert by_node(assessment) == {"n0": H, "n1": H, "n2": D, "n3": H}
-    blamed = [v for v in assessment.verdicts if v.participants == ("n2",)]
+    blamed = [v for v in assessment.verdicts() if v.participants == ("n2",)]
     assert "slow with every partner (n0, n1, n3)" in blamed[0].reason
-    pairs = [v for v in assessment.verdicts if len(v.participants) == 2 and v.judgement is D]
+    pairs = [v for v in assessment.verdicts() if len(v.participants) == 2 and v.judgement is D]
     assert len(pairs) == 3
 
 
@@ -85,7 +86,7 @@ def test_a_bad_link_is_a_defective_pair_of_two_healthy_nodes():
     rate = lambda step, i: 25.0 if set(step.participants) == {"n1", "n4"} else 100.0  # noqa: E731
     assessment = judged(plan, list(executions(plan, rate)))
     assert set(by_node(assessment).values()) == {H}
-    assert [v.participants for v in assessment.verdicts if v.judgement is D] in (
+    assert [v.participants for v in assessment.verdicts() if v.judgement is D] in (
         [("n1", "n4")],
         [("n4", "n1")],
     )
@@ -97,7 +98,7 @@ def test_a_slow_group_of_all_blames_nobody():
     assessment = judged(plan, list(executions(plan, lambda step, i: 50.0)), good)
     assert set(by_node(assessment).values()) == {U}
     assert {node.code for node in assessment.nodes} == {"CANNOT-TELL-APART"}
-    assert assessment.verdicts[0].judgement is D
+    assert next(assessment.verdicts()).judgement is D
 
 
 def test_what_was_not_measured_is_unknown_and_what_cannot_run_here_is_not_applicable():
@@ -118,8 +119,8 @@ def test_what_was_not_measured_is_unknown_and_what_cannot_run_here_is_not_applic
     assert by_node(assessment) == {f"n{i}": U if i < 3 else H for i in range(8)}
     codes = [node.code for node in assessment.nodes]
     assert codes == ["NOT-MEASURED", "TIMED-OUT", "NODE-LOST"] + ["OK"] * 5
-    assert sum(v.judgement is N for v in assessment.verdicts) == 1
-    assert sum(v.code == "NODE-LOST" for v in assessment.verdicts) == 1
+    assert sum(v.judgement is N for v in assessment.verdicts()) == 1
+    assert sum(v.code == "NODE-LOST" for v in assessment.verdicts()) == 1
 
 
 def test_a_node_of_which_nothing_is_known_is_never_healthy():
@@ -159,8 +160,8 @@ def test_criteria_of_another_version_sku_or_parameters_judge_nothing_and_say_in_
         foreign = replace(learned, criteria=(replace(learned.criteria[0], key=other),))
         assessment = judged(plan, done, (foreign,))
         assert set(by_node(assessment).values()) == {U}
-        assert {v.code for v in assessment.verdicts} == {"NO-CRITERION"}
-        assert words in assessment.verdicts[0].reason
+        assert {v.code for v in assessment.verdicts()} == {"NO-CRITERION"}
+        assert words in next(assessment.verdicts()).reason
 
 
 def test_two_kinds_of_node_are_learned_apart():

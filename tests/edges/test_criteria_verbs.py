@@ -148,7 +148,7 @@ def test_a_node_that_was_lost_after_its_last_step_is_no_healthy_one_before(near)
     )
     with History.open(f"sqlite:///{near.history}") as history:
         found, said = history.campaign(campaign), history.assessment(campaign)
-        told = replace(said, verdicts=(lost, *said.verdicts))
+        told = replace(said, alone=(lost, *said.alone))
         history.conclude(campaign, told, found.criteria, finished_at=found.finished_at)
     higher = changed(near, "higher.json", scale=1.1)
     done = near.run("criteria", "diff", str(learned(near)), higher, "--json")

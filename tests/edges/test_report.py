@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anubis.core.judgement import assess, learn_criteria, units
+from anubis.core.judgement import assess, learn_criteria
 from anubis.core.records import (
     Assessment,
     BenchmarkSpec,
@@ -41,6 +41,7 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
+from anubis.core.units import units
 from anubis.report import html, jsonl, terminal
 from anubis.report.circumstances import facts, omissions
 from anubis.report.figures import thinned
@@ -111,7 +112,7 @@ def fleet_view(
             finished_at=START + 754,
         ),
         executions=tuple(executions),
-        assessment=Assessment(verdicts=tuple(sorted(verdicts, key=_badness)), nodes=tuple(nodes)),
+        assessment=Assessment(alone=tuple(sorted(verdicts, key=_badness)), nodes=tuple(nodes)),
         criteria=(CriteriaSet(sku=SKU, criteria=criteria, provenance=provenance),),
     )
 
@@ -216,7 +217,7 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
     view = small_view()
     *verdicts, summary = [json.loads(line) for line in jsonl.lines(view)]
 
-    assert len(verdicts) == len(view.assessment.verdicts) == 8
+    assert len(verdicts) == len(view.assessment) == 8
     assert {v["type"] for v in verdicts} == {"verdict"}
     assert verdicts[0] == {
         "type": "verdict",
@@ -251,7 +252,7 @@ def test_a_group_is_named_by_its_members_and_what_is_absent_is_null():
         reason="needs nccl",
         similarity=float("nan"),
     )
-    view = replace(small_view(), assessment=Assessment(verdicts=(group,), nodes=()))
+    view = replace(small_view(), assessment=Assessment(alone=(group,), nodes=()))
     first = next(jsonl.lines(view))
     assert "NaN" not in first
     document = json.loads(first)
@@ -273,7 +274,7 @@ def test_a_campaign_that_was_cut_short_lasted_until_its_last_execution_ended():
 def test_the_median_of_the_healthy_leaves_the_defective_and_the_lost_out():
     rows = {row.key.metric: row for row in metric_rows(small_view())}
     gemm = rows["tflops:bf16"]
-    healthy = [c.samples for c in gemm.curves if c.participants[0] in {"n01", "n04"}]
+    healthy = [u.samples for u in gemm.measured if u.participants[0] in {"n01", "n04"}]
     assert gemm.median_of_healthy == np.median([np.median(s) for s in healthy])
     assert (gemm.defective, gemm.judged, gemm.unit) == (1, 3, "TFLOP/s")
     assert rows["step_s"].defective == 0
@@ -284,7 +285,7 @@ def test_repeats_of_one_device_are_pooled_and_a_missing_criterion_is_said():
     again = replace(view.executions[0], step=replace(view.executions[0].step, id="again", repeat=1))
     rows = metric_rows(replace(view, executions=(*view.executions, again), criteria=()))
     gemm = next(row for row in rows if row.key.metric == "tflops:bf16")
-    assert [len(curve.samples) for curve in gemm.curves] == [120, 60, 60]
+    assert [len(unit.samples) for unit in gemm.measured] == [120, 60, 60]
     assert gemm.note == "no criterion to judge it by"
     assert (gemm.unit, gemm.direction) == ("TFLOP/s", "higher")
 
@@ -330,17 +331,17 @@ def test_the_verdicts_of_the_real_judge_find_their_curves():
     judged = assess(measured, view.executions, plan, criteria, {"n6": "no answer for 12 s"})
     rows = metric_rows(replace(view, criteria=criteria, assessment=judged))
     assert {
-        row.key.metric: [c.participants for c in row.curves if c.judgement is Judgement.DEFECTIVE]
+        row.key.metric: [row.measured[i].participants for i in row.having(Judgement.DEFECTIVE)]
         for row in rows
     } == {"tflops:bf16": [("n3",)], "step_s": []}
-    assert all(curve.verdict for row in rows for curve in row.curves)
+    assert all(np.isfinite(row.similarities).all() for row in rows)
 
 
 def test_what_is_said_of_one_node_of_a_group_is_not_counted_beside_the_group():
     view = small_view()
-    blamed = replace(view.assessment.verdicts[0], participants=("n01",), device="")
-    verdicts = (blamed, *view.assessment.verdicts)
-    rows = metric_rows(replace(view, assessment=replace(view.assessment, verdicts=verdicts)))
+    blamed = replace(view.assessment.alone[0], participants=("n01",), device="")
+    verdicts = (blamed, *view.assessment.alone)
+    rows = metric_rows(replace(view, assessment=replace(view.assessment, alone=verdicts)))
     assert {row.key.metric: (row.defective, row.judged) for row in rows} == {
         "tflops:bf16": (1, 3),
         "step_s": (0, 3),
@@ -405,7 +406,7 @@ def test_a_refused_criterion_says_why_beneath_the_table():
 
 def test_nothing_measured_at_all_still_makes_every_report():
     view = small_view()
-    empty = replace(view, executions=(), criteria=(), assessment=Assessment(verdicts=(), nodes=()))
+    empty = replace(view, executions=(), criteria=(), assessment=Assessment(alone=(), nodes=()))
     assert "0 healthy · 0 defective · 0 unknown" in shown(empty)
     assert len(list(jsonl.lines(empty))) == 1
     assert len(html.render(empty)) < 60_000  # without a plot, no plotting library
@@ -459,9 +460,9 @@ def test_the_page_refers_to_nothing_outside_itself_and_forbids_it_too():
 def test_a_hostile_name_or_reason_stays_text():
     hostile = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'"
     view = fleet_view(["n01", hostile], defective={hostile})
-    first, *rest = view.assessment.verdicts
+    first, *rest = view.assessment.alone
     verdicts = (replace(first, reason=hostile, code=hostile), *rest)
-    view = replace(view, assessment=replace(view.assessment, verdicts=verdicts))
+    view = replace(view, assessment=replace(view.assessment, alone=verdicts))
     harmless, page = Markup(html.render(small_view())), Markup(html.render(view))
     count = [tag for tag, _ in page.tags].count
     assert count("script") == [tag for tag, _ in harmless.tags].count("script")

@@ -45,6 +45,7 @@ from anubis.core.records import (
     Policy,
     Readings,
     Result,
+    Ruling,
     Series,
     Step,
     Verdict,
@@ -230,11 +231,28 @@ bounded = {
 }
 
 
+@st.composite
+def rulings(draw: st.DrawFn) -> Ruling:
+    """Columns that belong together; some compared with nothing."""
+    said = draw(anything(Verdict))
+    units = draw(st.lists(st.tuples(st.lists(words, max_size=2).map(tuple), words), max_size=4))
+    similarities = [draw(st.none() | st.floats())] * len(units)
+    columns = {
+        "participants": tuple(participants for participants, _ in units),
+        "devices": tuple(device for _, device in units),
+        "similarities": None if None in similarities else np.array(similarities),
+    }
+    common = ("benchmark", "parameters", "metric", "judgement", "code", "reason", "alpha")
+    return Ruling(**columns, **{name: getattr(said, name) for name in common})
+
+
 def anything(hint: Any) -> st.SearchStrategy[Any]:
     """Any value of that type; a field that is added to a record is drawn from then on."""
     known = {str: words, float: finite, int: st.integers(-(2**31), 2**31 - 1)}
     if hint in known:
         return known[hint]
+    if hint is Ruling:
+        return rulings()
     if hint is Readings:
         return anything(tuple[Series, ...]).map(Readings.of)
     if is_dataclass(hint):
@@ -369,10 +387,10 @@ def test_a_batch_that_fails_leaves_nothing_behind_and_harms_no_later_one(
 def test_later_verdicts_replace_the_earlier_ones(history: History) -> None:
     history.begin(campaign())
     before = Assessment(
-        verdicts=(slow(Judgement.DEFECTIVE, "n1"), slow(Judgement.HEALTHY, "n1", "n2")),
+        alone=(slow(Judgement.DEFECTIVE, "n1"), slow(Judgement.HEALTHY, "n1", "n2")),
         nodes=(NodeVerdict(node="n1", judgement=Judgement.DEFECTIVE, code="c", reason="r"),),
     )
-    after = Assessment(verdicts=(slow(Judgement.HEALTHY, "n1"),), nodes=())
+    after = Assessment(alone=(slow(Judgement.HEALTHY, "n1"),), nodes=())
     history.conclude("c1", before, (), 5.0)
     history.conclude("c1", after, (), 6.0)
     assert history.assessment("c1") == after
@@ -391,7 +409,7 @@ def test_an_absent_campaign_is_named_with_the_closest_known_one(history: History
         history.executions,
         history.assessment,
         lambda name: history.record(name, []),
-        lambda name: history.conclude(name, Assessment(verdicts=(), nodes=()), (), 1.0),
+        lambda name: history.conclude(name, Assessment(alone=(), nodes=()), (), 1.0),
         lambda name: history.claim(name).__enter__(),
     ):
         with pytest.raises(StoreError, match=r'"accept-2025".*did you mean "accept-2026"'):
@@ -433,7 +451,7 @@ def test_from_a_node_one_finds_its_verdicts_also_those_of_its_groups(
 ) -> None:
     history.begin(campaign())
     parts = (slow(Judgement.DEFECTIVE, "n1", "n2"), slow(Judgement.HEALTHY, "n2"))
-    history.conclude("c1", Assessment(verdicts=parts, nodes=()), (), 1.0)
+    history.conclude("c1", Assessment(alone=parts, nodes=()), (), 1.0)
     for node, expected in (("n1", 1), ("n2", 2), ("n3", 0)):
         found = ask(
             url,

@@ -255,7 +255,7 @@ def test_what_is_no_number_above_0_leaves_the_node_unknown_and_not_healthy(value
     found = assessed(fleet(n3={"mem-bw/h2d_bw:1": value}))
     assert found.named(Judgement.UNKNOWN) == ("n3",)
     assert found.named(Judgement.HEALTHY) == ("n1", "n2", "n4", "n5")
-    (unknown,) = [v for v in found.verdicts if v.judgement is Judgement.UNKNOWN]
+    (unknown,) = [v for v in found.verdicts() if v.judgement is Judgement.UNKNOWN]
     assert unknown.reason.startswith(f"1 value that most nodes have: {said}")
 
 
@@ -267,7 +267,7 @@ def test_a_node_that_lacks_metrics_or_all_of_them_is_unknown():
     assert found.named(Judgement.UNKNOWN) == ("n2", "n4")
     reasons = {
         (v.participants[0], v.benchmark): v.reason
-        for v in found.verdicts
+        for v in found.verdicts()
         if v.judgement is Judgement.UNKNOWN
     }
     assert reasons == {

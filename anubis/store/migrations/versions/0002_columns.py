@@ -1,4 +1,4 @@
-"""All samples of an execution in its own row, and which series they are kept once for all."""
+"""All samples of an execution in its own row; one row for the same verdict on many units."""
 
 import json
 import zlib
@@ -23,6 +23,26 @@ def upgrade() -> None:
     op.add_column("executions", sa.Column("samples", sa.LargeBinary))
     _move_series(op.get_bind())
     op.drop_table("series")
+    op.create_table(
+        "rosters",
+        sa.Column("digest", sa.String(32), primary_key=True),
+        sa.Column("document", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
+        "rulings",
+        sa.Column("campaign", sa.Integer, sa.ForeignKey("campaigns.key"), primary_key=True),
+        sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("benchmark", sa.Text, nullable=False),
+        sa.Column("parameters", sa.Text, nullable=False),
+        sa.Column("metric", sa.Text, nullable=False),
+        sa.Column("judgement", sa.Text, nullable=False),
+        sa.Column("code", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("alpha", sa.Double),
+        sa.Column("roster", sa.String(32), sa.ForeignKey("rosters.digest"), nullable=False),
+        sa.Column("packing", sa.String(4)),
+        sa.Column("similarities", sa.LargeBinary),
+    )
 
 
 def _move_series(connection: sa.Connection) -> None:

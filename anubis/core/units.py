@@ -1,0 +1,300 @@
+"""What is judged: all samples of one metric on one device of a node, or on one group.
+
+A fleet has millions of units, so those of one key stand together in columns. A single unit is
+made when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from anubis.core.errors import CriteriaError
+from anubis.core.records import (
+    CriterionKey,
+    Ended,
+    Execution,
+    Layout,
+    MetricSpec,
+    Plan,
+    Readings,
+    Samples,
+    Workload,
+)
+
+Ints = npt.NDArray[np.int64]
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Unit:
+    key: CriterionKey
+    metric: MetricSpec
+    participants: Names
+    device: str
+    repeats: tuple[Samples, ...]
+
+    @property
+    def samples(self) -> Samples:
+        return self.repeats[0] if len(self.repeats) == 1 else np.concatenate(self.repeats)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Units(Sequence[Unit]):
+    """All units of one key: their values end to end, and in each unit its runs end to end."""
+
+    key: CriterionKey
+    metric: MetricSpec
+    participants: tuple[Names, ...]
+    devices: tuple[str, ...]
+    values: Samples
+    edges: Ints  # of each run in `values`, the end of the last one included
+    firsts: Ints  # the first run of each unit, the number of all runs included
+
+    @classmethod
+    def of(cls, alike: Sequence[Unit]) -> Self:
+        runs = [run for unit in alike for run in unit.repeats]
+        return cls(
+            key=alike[0].key,
+            metric=alike[0].metric,
+            participants=tuple(unit.participants for unit in alike),
+            devices=tuple(unit.device for unit in alike),
+            values=np.concatenate(runs),
+            edges=_edges(np.array([run.size for run in runs])),
+            firsts=_edges(np.array([len(unit.repeats) for unit in alike])),
+        )
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    @overload
+    def __getitem__(self, i: int) -> Unit: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> tuple[Unit, ...]: ...
+
+    def __getitem__(self, i: int | slice) -> Unit | tuple[Unit, ...]:
+        if isinstance(i, slice):
+            return tuple(self[j] for j in range(*i.indices(len(self))))
+        i = range(len(self))[i]
+        runs = range(int(self.firsts[i]), int(self.firsts[i + 1]))
+        repeats = tuple(self.values[self.edges[run] : self.edges[run + 1]] for run in runs)
+        return Unit(self.key, self.metric, self.participants[i], self.devices[i], repeats)
+
+    @property
+    def samples(self) -> Samples | list[Samples]:
+        """All samples of each unit: the rows of a matrix where all have equally many."""
+        ends = self.edges[self.firsts]
+        sizes = np.diff(ends)
+        if np.all(sizes == sizes[0]):
+            return self.values.reshape(len(self), -1)
+        return np.split(self.values, ends[1:-1])
+
+    @property
+    def repeats(self) -> list[Samples]:
+        """The samples of each run by itself."""
+        return np.split(self.values, self.edges[1:-1])
+
+    @property
+    def medians(self) -> Samples:
+        samples = self.samples
+        if isinstance(samples, np.ndarray):
+            middle: Samples = np.median(samples, axis=1)
+            return middle
+        return np.array([np.median(each) for each in samples])
+
+    def subset(self, chosen: Ints) -> Self:
+        units = [self[int(i)] for i in chosen]
+        return self if len(units) == len(self) else type(self).of(units)
+
+
+def latest(executions: Iterable[Execution]) -> list[Execution]:
+    """The last execution of each step, in the order of steps and not of arrival.
+
+    What was lost once and measured later is measured; and the same results give the same
+    criteria, byte for byte, whichever node was first.
+    """
+    last = {execution.step.id: execution for execution in executions}
+    return [last[step_id] for step_id in sorted(last)]
+
+
+def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
+    """All units that were measured, those of each key in the order of their first measurement."""
+    rows: defaultdict[tuple[str, Workload], _Rows] = defaultdict(_Rows)
+    for execution in executions:
+        if execution.ended is Ended.MEASURED:
+            step = execution.step
+            found = rows[_sku(step.participants, plan), step.workload]
+            found.add(step.participants, execution.result.series)
+    return [
+        alike
+        for (sku, workload), measured in rows.items()
+        for alike in _by_key(measured, sku, workload, plan)
+    ]
+
+
+def pool(campaigns: Iterable[Iterable[Units]]) -> list[Units]:
+    """The units of several campaigns as one: what a node measured on many days is one unit."""
+    by_key: dict[CriterionKey, list[Units]] = {}
+    for measured in campaigns:
+        for alike in measured:
+            known = by_key.setdefault(alike.key, [])
+            if known:
+                _refuse_another_meaning(known[-1], alike)
+            known.append(alike)
+    return [days[0] if len(days) == 1 else _joined(days) for days in by_key.values()]
+
+
+def relevant(
+    measured: Iterable[Units], workloads: Collection[Workload], excluded: Collection[str]
+) -> list[Units]:
+    """Those of the workloads, and of groups in which nobody is excluded."""
+    found = []
+    for alike in measured:
+        if alike.key.workload in workloads:
+            kept = [
+                i
+                for i, names in enumerate(alike.participants)
+                if not any(name in excluded for name in names)
+            ]
+            if kept:
+                found.append(alike.subset(np.array(kept)))
+    return found
+
+
+# --- columns -------------------------------------------------------------------------------
+
+
+@dataclass
+class _Rows:
+    """What the executions of one workload measured, a row for each."""
+
+    who: list[int] = field(default_factory=list)  # the position of the participants in `names`
+    names: dict[Names, int] = field(default_factory=dict)
+    values: list[Samples] = field(default_factory=list)
+    layouts: defaultdict[Layout, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, participants: Names, series: Readings) -> None:
+        self.layouts[series.layout].append(len(self.who))
+        self.who.append(self.names.setdefault(participants, len(self.names)))
+        self.values.append(series.values)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The same series of many rows that are laid out alike."""
+
+    rows: Ints
+    device: str
+    offset: int
+    length: int
+
+
+def _by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterable[Units]:
+    values = np.concatenate(measured.values)
+    starts = _edges(np.array([row.size for row in measured.values]))
+    who, names = np.array(measured.who), list(measured.names)
+    called: dict[tuple[bytes, Names], tuple[tuple[Names, ...], Names]] = {}
+    for (metric, kind), places in _places(measured.layouts).items():
+        spec = plan.spec(workload).metric(metric)
+        if spec is None:
+            raise CriteriaError(f"{workload} does not declare {metric}")
+        devices = tuple(dict.fromkeys(place.device for place in places))
+        rows = np.concatenate([place.rows for place in places])
+        device = np.repeat(
+            [devices.index(place.device) for place in places], [place.rows.size for place in places]
+        )
+        unit = who[rows] * len(devices) + device
+        begin = np.concatenate([starts[place.rows] + place.offset for place in places])
+        size = np.repeat([p.length for p in places], [p.rows.size for p in places])
+        if not np.all(unit[1:] > unit[:-1]):
+            order = np.lexsort((rows, unit))
+            unit, begin, size = unit[order], begin[order], size[order]
+        found, firsts = np.unique(unit, return_index=True)
+        shared = (found.tobytes(), devices)  # the columns of names are the same for many metrics
+        if shared not in called:
+            called[shared] = (
+                tuple(names[i] for i in found // len(devices)),
+                tuple(devices[i] for i in found % len(devices)),
+            )
+        yield Units(
+            CriterionKey(sku=sku, workload=workload, metric=metric, device_kind=kind),
+            spec,
+            *called[shared],
+            values=_gather(values, begin, size),
+            edges=_edges(size),
+            firsts=np.append(firsts, unit.size),
+        )
+
+
+def _places(layouts: dict[Layout, list[int]]) -> dict[tuple[str, str], list[_Place]]:
+    """Per metric and kind of device, where its samples stand."""
+    places: defaultdict[tuple[str, str], list[_Place]] = defaultdict(list)
+    for layout, indices in layouts.items():
+        rows, offset = np.array(indices), 0
+        for metric, device, length in layout.series:
+            kind = device.partition(":")[0]
+            places[metric, kind].append(_Place(rows, device, offset, length))
+            offset += length
+    return places
+
+
+def _joined(days: Sequence[Units]) -> Units:
+    position: dict[tuple[Names, str], int] = {}
+    unit = np.concatenate(
+        [
+            np.repeat(
+                [
+                    position.setdefault(name, len(position))
+                    for name in zip(day.participants, day.devices, strict=True)
+                ],
+                np.diff(day.firsts),
+            )
+            for day in days
+        ]
+    )
+    size = np.concatenate([np.diff(day.edges) for day in days])
+    order = np.argsort(unit, kind="stable")
+    return replace(
+        days[0],
+        participants=tuple(participants for participants, _ in position),
+        devices=tuple(device for _, device in position),
+        values=_gather(
+            np.concatenate([day.values for day in days]), _edges(size)[order], size[order]
+        ),
+        edges=_edges(size[order]),
+        firsts=_edges(np.bincount(unit)),
+    )
+
+
+def _refuse_another_meaning(known: Units, units: Units) -> None:
+    before = (known.metric.unit, known.metric.direction)
+    now = (units.metric.unit, units.metric.direction)
+    if before != now:
+        raise CriteriaError(
+            f"{units.key.workload} {units.key.metric} was {before[0]} ({before[1]} is "
+            f"better) and became {now[0]} ({now[1]} is better) without a new version: "
+            "learn from the later campaigns only"
+        )
+
+
+def _edges(sizes: Ints) -> Ints:
+    return np.concatenate(([0], np.cumsum(sizes)))
+
+
+def _gather(values: Samples, begin: Ints, size: Ints) -> Samples:
+    """The pieces that begin there and are so long, one after the other."""
+    before = _edges(size)[:-1]  # of each piece, in the result
+    found: Samples = values[np.repeat(begin - before, size) + np.arange(size.sum())]
+    return found
+
+
+def _sku(participants: Names, plan: Plan) -> str:
+    if len(participants) == 1:
+        return plan.sku(participants[0])
+    return "+".join(sorted({plan.sku(name) for name in participants}))

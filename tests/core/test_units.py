@@ -1,0 +1,155 @@
+"""Units in columns, against a dictionary of lists that gathers them one by one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anubis.core.errors import CriteriaError
+from anubis.core.records import (
+    BenchmarkSpec,
+    CriterionKey,
+    Ended,
+    Execution,
+    MetricSpec,
+    Node,
+    Plan,
+    Readings,
+    Result,
+    Series,
+    Step,
+    Workload,
+)
+from anubis.core.units import Unit, Units, pool, relevant, units
+
+RATE = MetricSpec(name="rate", unit="GB/s", direction="higher")
+LATENCY = MetricSpec(name="latency", unit="us", direction="lower")
+SPECS = tuple(
+    BenchmarkSpec(
+        name=name, version="1", summary="", stresses="", reveals="", level="micro", scope="node",
+        duration_s=1.0, metrics=(RATE, LATENCY),
+    )
+    for name in ("disk", "gemm")
+)  # fmt: skip
+PLAN = Plan(
+    suite="s",
+    nodes=(Node(name="a", sku="x"), Node(name="b", sku="x"), Node(name="c", sku="y")),
+    phases=(),
+    specs=SPECS,
+)
+
+numbers = st.lists(st.floats(0.1, 10), min_size=1, max_size=3).map(np.array)
+places = st.sampled_from(
+    [(m, d) for m in ("rate", "rate:read", "latency") for d in ("cuda:0", "cuda:1", "cpu")]
+)
+measured = st.dictionaries(places, numbers, min_size=1, max_size=5)
+groups = st.sampled_from([("a",), ("b",), ("c",), ("a", "b"), ("b", "a"), ("a", "c")])
+runs = st.lists(st.tuples(groups, st.sampled_from(["disk", "gemm"]), measured), max_size=12)
+
+
+def executed(run, number):
+    participants, benchmark, found = run
+    step = Step(
+        id=str(number), workload=Workload.of(benchmark, "1", {}), participants=participants,
+        phase=0, repeat=0, timeout_s=1.0, exclusive=True,
+    )  # fmt: skip
+    series = Readings.of(
+        Series(metric=metric, device=device, samples=samples)
+        for (metric, device), samples in found.items()
+    )
+    result = Result(series=series)
+    return Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, result=result)
+
+
+def one_by_one(*campaigns):
+    """What `units` and `pool` must come to."""
+    found = defaultdict(list)
+    for run in (run for campaign in campaigns for run in campaign):
+        participants, benchmark, series = run
+        sku = "+".join(sorted({PLAN.sku(name) for name in participants}))
+        for (metric, device), samples in series.items():
+            kind = device.partition(":")[0]
+            found[sku, benchmark, metric, kind, participants, device].append(tuple(samples))
+    return dict(found)
+
+
+def spelled(gathered):
+    found = {}
+    for alike in gathered:
+        key = alike.key
+        assert len({(u.participants, u.device) for u in alike}) == len(alike)
+        for i, unit in enumerate(alike):
+            place = (key.sku, key.workload.benchmark, key.metric, key.device_kind)
+            place += (unit.participants, unit.device)
+            assert place not in found
+            found[place] = [tuple(run) for run in unit.repeats]
+            assert list(alike.samples[i]) == list(unit.samples)
+            assert alike.medians[i] == np.median(unit.samples)
+        assert [tuple(run) for run in alike.repeats] == [
+            tuple(run) for unit in alike for run in unit.repeats
+        ]
+    return found
+
+
+@given(runs)
+def test_columns_hold_what_a_dictionary_of_lists_gathers(campaign):
+    executions = [executed(run, i) for i, run in enumerate(campaign)]
+    assert spelled(units(executions, PLAN)) == one_by_one(campaign)
+
+
+@given(st.lists(runs, max_size=3))
+def test_what_a_device_measured_in_many_campaigns_is_one_unit(campaigns):
+    gathered = [
+        units([executed(run, i) for i, run in enumerate(campaign)], PLAN) for campaign in campaigns
+    ]
+    assert spelled(pool(gathered)) == one_by_one(*campaigns)
+    for campaign, mine in zip(campaigns, gathered, strict=True):
+        assert spelled(mine) == one_by_one(campaign), "a campaign's own units are left as they were"
+
+
+def test_parts_that_are_measured_alike_become_a_matrix():
+    series = {("rate", f"cuda:{i}"): np.array([i + 1.0, i + 2.0]) for i in range(2)}
+    executions = [executed(((name,), "gemm", series), i) for i, name in enumerate("abab")]
+    (alike,) = units(executions, PLAN)
+    assert alike.samples.tolist() == [[1, 2, 1, 2], [2, 3, 2, 3]] * 2
+    assert alike.devices == ("cuda:0", "cuda:1") * 2
+
+
+def test_only_what_was_measured_counts():
+    lost = replace(executed((("a",), "gemm", {("rate", "cpu"): np.ones(1)}), 0), ended=Ended.LOST)
+    assert units([lost], PLAN) == []
+
+
+def test_a_metric_that_nobody_declared_is_refused():
+    run = executed((("a",), "gemm", {("speed", "cpu"): np.ones(1)}), 0)
+    with pytest.raises(CriteriaError, match="does not declare speed"):
+        units([run], PLAN)
+
+
+# --- by hand -------------------------------------------------------------------------------
+
+
+def some(*names: str, benchmark: str = "gemm", metric: MetricSpec = RATE) -> Units:
+    """Of a node or a group, each with one sample."""
+    workload = Workload.of(benchmark, "1", {})
+    key = CriterionKey(sku="x", workload=workload, metric=metric.name, device_kind="cuda")
+    return Units.of(
+        [Unit(key, metric, tuple(name), "cuda:0", (np.array([1.0]),)) for name in names]
+    )
+
+
+def test_a_metric_that_changed_its_unit_in_secret_is_not_pooled():
+    with pytest.raises(CriteriaError, match="without a new version"):
+        pool([[some("a")], [some("a", metric=replace(RATE, unit="MB/s"))]])
+
+
+def test_groups_with_an_excluded_node_and_other_workloads_are_irrelevant():
+    workload = some("a").key.workload
+    found = relevant([some("a", "ab", "b", "cd"), some("a", benchmark="disk")], {workload}, {"b"})
+    assert [alike.participants for alike in found] == [(("a",), ("c", "d"))]
+    assert relevant([some("a")], {workload}, {"a"}) == []
