@@ -11,11 +11,12 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.core.records import Campaign
+    from anubis.core.records import Campaign, CriteriaSet
     from anubis.core.units import Units
     from anubis.store.history import History
 
 HELP = "Learn criteria from what was measured before, in one campaign or in many."
+FEW = 3  # metrics that are named beside a reason
 MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
 
 
@@ -88,10 +89,19 @@ def learn(
         criteria_files.write(each, path)
         refused = sum(bool(criterion.refusal) for criterion in each.criteria)
         showing.say(f"{path}: {len(each.criteria)} criteria, {refused} of them refused")
-        for criterion in each.criteria:
-            if criterion.refusal:
-                metric = f"{criterion.key.workload} {criterion.key.metric}"
-                showing.say(f"  {metric}: {criterion.refusal}")
+        for sentence, metrics in _refusals(each).items():
+            more = f" and {len(metrics) - FEW:,} more" if len(metrics) > FEW else ""
+            showing.say(f"  {', '.join(metrics[:FEW])}{more}: {sentence}")
+
+
+def _refusals(criteria: CriteriaSet) -> dict[str, list[str]]:
+    """The metrics by what is said of them: a fleet that is too small has one reason for all."""
+    found: dict[str, list[str]] = {}
+    for criterion in criteria.criteria:
+        if criterion.refusal:
+            metric = f"{criterion.key.workload} {criterion.key.metric}"
+            found.setdefault(criterion.refusal, []).append(metric)
+    return found
 
 
 def _instant(text: str) -> float:

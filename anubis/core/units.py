@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self, overload
+from typing import Self, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from anubis.core.records import (
 
 Ints = npt.NDArray[np.int64]
 Names = tuple[str, ...]
+T = TypeVar("T", bound=np.generic)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -109,8 +110,18 @@ class Units(Sequence[Unit]):
         return np.array([np.median(each) for each in samples])
 
     def subset(self, chosen: Ints) -> Self:
-        units = [self[int(i)] for i in chosen]
-        return self if len(units) == len(self) else type(self).of(units)
+        """Those at these positions."""
+        runs = np.diff(self.firsts)[chosen]
+        run_sizes = _gather(np.diff(self.edges), self.firsts[chosen], runs)
+        ends = self.edges[self.firsts]
+        return replace(
+            self,
+            participants=tuple(self.participants[i] for i in chosen),
+            devices=tuple(self.devices[i] for i in chosen),
+            values=_gather(self.values, ends[chosen], np.diff(ends)[chosen]),
+            edges=_edges(run_sizes),
+            firsts=_edges(runs),
+        )
 
 
 def latest(executions: Iterable[Execution]) -> list[Execution]:
@@ -154,17 +165,16 @@ def relevant(
     measured: Iterable[Units], workloads: Collection[Workload], excluded: Collection[str]
 ) -> list[Units]:
     """Those of the workloads, and of groups in which nobody is excluded."""
-    found = []
-    for alike in measured:
-        if alike.key.workload in workloads:
-            kept = [
-                i
-                for i, names in enumerate(alike.participants)
-                if not any(name in excluded for name in names)
-            ]
-            if kept:
-                found.append(alike.subset(np.array(kept)))
-    return found
+    ours = [alike for alike in measured if alike.key.workload in workloads]
+    if not excluded:
+        return ours
+    kept = [
+        alike.subset(
+            np.flatnonzero([not any(n in excluded for n in names) for names in alike.participants])
+        )
+        for alike in ours
+    ]
+    return [alike for alike in kept if len(alike)]
 
 
 # --- columns -------------------------------------------------------------------------------
@@ -287,10 +297,10 @@ def _edges(sizes: Ints) -> Ints:
     return np.concatenate(([0], np.cumsum(sizes)))
 
 
-def _gather(values: Samples, begin: Ints, size: Ints) -> Samples:
+def _gather(values: npt.NDArray[T], begin: Ints, size: Ints) -> npt.NDArray[T]:
     """The pieces that begin there and are so long, one after the other."""
     before = _edges(size)[:-1]  # of each piece, in the result
-    found: Samples = values[np.repeat(begin - before, size) + np.arange(size.sum())]
+    found: npt.NDArray[T] = values[np.repeat(begin - before, size) + np.arange(size.sum())]
     return found
 
 

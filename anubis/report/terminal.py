@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FEW = 16  # fleets up to this size are shown whole
 MOST = 40  # nodes not healthy that are shown of a larger one
+METRICS = 200  # metrics that are shown, those with most defects first
 
 STYLE = {
     Judgement.HEALTHY: "green",
@@ -86,18 +87,27 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
+    listed = rows[:METRICS]  # those with defects come first
     table = _table()
     table.add_column("benchmark, metric", overflow="fold")
     table.add_column("unit", overflow="fold")
     for column in ("median", "repeat", "alpha", "defective"):
         table.add_column(column, justify="right", no_wrap=True)
     notes: dict[str, int] = {}
-    for benchmark, metrics in _by_benchmark(rows).items():
+    for benchmark, metrics in _by_benchmark(listed).items():
         table.add_row(Text(benchmark))
         for row in metrics:
             mark = f" ({notes.setdefault(row.note, len(notes) + 1)})" if row.note else ""
             table.add_row(Text(f"  {row.key.metric}{mark}"), *_numbers(row))
     console.print(table)
+    if len(rows) > len(listed):
+        rest = rows[len(listed) :]
+        bad, refused = sum(row.defective > 0 for row in rest), sum(bool(row.note) for row in rest)
+        console.print(
+            f"  and {len(rest):,} more ({bad:,} with defects, {refused:,} not judged): "
+            "--html has all",
+            highlight=False,
+        )
     console.print("  median of the healthy; repeat: how alike they are, 1 is equal", style="dim")
     for note, number in notes.items():
         console.print(Padding(Text(f"({number}) not judged: {note}"), (0, 0, 0, 2)))

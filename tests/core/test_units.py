@@ -153,3 +153,14 @@ def test_groups_with_an_excluded_node_and_other_workloads_are_irrelevant():
     found = relevant([some("a", "ab", "b", "cd"), some("a", benchmark="disk")], {workload}, {"b"})
     assert [alike.participants for alike in found] == [(("a",), ("c", "d"))]
     assert relevant([some("a")], {workload}, {"a"}) == []
+
+
+@given(runs, st.data())
+def test_a_subset_is_what_was_asked_for_in_that_order(campaign, data):
+    for alike in units([executed(run, i) for i, run in enumerate(campaign)], PLAN):
+        positions = data.draw(st.lists(st.sampled_from(range(len(alike))), min_size=1, unique=True))
+        chosen = alike.subset(np.array(positions))
+        assert [(u.participants, u.device, list(map(list, u.repeats))) for u in chosen] == [
+            (u.participants, u.device, list(map(list, u.repeats)))
+            for u in (alike[i] for i in positions)
+        ]

@@ -282,3 +282,12 @@ def test_what_cannot_be_learned_from_is_one_clear_error(near, words, said):
     assert said in done.err
     assert done.err.count("\n") == 1
     assert not (near.folder / "none").exists()
+
+
+def test_a_reason_that_many_metrics_share_is_said_once(near):
+    other = near.flow(repeats=1, parameters={"pace": str(near.write("other", "50, 51"))})
+    suite = near.suite(near.flow(repeats=1), other)
+    assert near.ask("accept", "--cluster", near.fleet(), "--suite", suite).code == 0
+    done = near.run("learn", "--out", "few", "--exclude", "n[3-8]")
+    assert "2 criteria, 2 of them refused" in done.err
+    assert done.err.count("learned from 2 of the 3 units it takes") == 1

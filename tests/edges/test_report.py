@@ -365,6 +365,14 @@ def test_the_terminal_says_the_headline_and_names_the_worst_node_first():
     assert re.search(r"gemm *\n +tflops:bf16 +TFLOP/s +6\d\d\.\d +0\.991 +0\.950 +1/3", text)
 
 
+def test_of_thousands_of_metrics_those_with_defects_are_shown(monkeypatch):
+    monkeypatch.setattr(terminal, "METRICS", 1)
+    text = shown(replace(small_view(), criteria=()))
+    assert "tflops:bf16" in text
+    assert "step_s" not in text
+    assert "and 1 more (0 with defects, 1 not judged): --html has all" in text
+
+
 def test_no_line_is_wider_than_the_terminal_and_a_pipe_gets_no_colour_codes():
     text = shown(large_view(200))
     assert "\x1b" not in text
