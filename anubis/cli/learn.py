@@ -44,6 +44,15 @@ def learn(
             show_default=False,
         ),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Set out from these criteria, of before the last days: a file, or a folder.",
+            show_default=False,
+        ),
+    ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -83,6 +92,7 @@ def learn(
         suite=found.plan.suite,
         anubis=__version__,
         created_at=datetime.fromtimestamp(_learned_at(found), UTC).isoformat(timespec="seconds"),
+        start=criteria_files.load(start.expanduser()) if start else (),
     )
     for each in learned:
         path = out / criteria_files.file_name(each)

@@ -57,17 +57,19 @@ def learn(
     policy: Policy,
     votes: Sequence[int] | None = None,
     from_repeats: bool = False,
+    start: Criterion | None = None,
 ) -> Criterion:
     """The criterion of one key from the samples of comparable units, in their measured unit.
 
     `votes` are positions in `samples`, where a sample may have several voices or none: a good
-    pair of nodes speaks for both of them.
+    pair of nodes speaks for both of them. `start` is what was learned before, of fewer days.
     """
     if len(samples) == 0:
         raise CriteriaError(f"nothing to learn {key.workload} {key.metric} from: no samples")
     voters = np.arange(len(samples)) if votes is None else np.asarray(votes)
     fleet = comparable(samples, metric.direction)
-    healthy = settle(fleet, voters, alpha=policy.alpha, tail=policy.tail)
+    begin = None if start is None else goodness(start.reference, start.direction)
+    healthy = settle(fleet, voters, alpha=policy.alpha, tail=policy.tail, start=begin)
     refusal = healthy.refusal
     if voters.size < policy.min_units:
         refusal = f"learned from {voters.size} of the {policy.min_units} units it takes"
@@ -96,38 +98,57 @@ def learn(
 
 
 def settle(
-    samples: medoid.Bundle, votes: npt.NDArray[np.int64], *, alpha: float, tail: float
+    samples: medoid.Bundle,
+    votes: npt.NDArray[np.int64],
+    *,
+    alpha: float,
+    tail: float,
+    start: Samples | None = None,
 ) -> Healthy:
-    """Algorithm 2 on samples in goodness: the votes that are kept, their medoid, how alike."""
+    """Algorithm 2 on samples in goodness: the votes that are kept, their medoid, how alike.
+
+    It begins with what is like `start`, where that is a majority, else with all. The sums of the
+    first round are kept and corrected by whoever is set aside, or taken back in, after it.
+    """
     from anubis.core import medoid
 
     fleet = samples.subset(votes)
-    kept = np.arange(len(fleet))
+    kept = np.ones(len(fleet), dtype=np.bool_)
+    if start is not None:
+        like = 1 - medoid.distances_to(fleet, start, tail, worse=False) > alpha
+        kept = like if 2 * np.sum(like) > len(fleet) else kept
+    sums = medoid.distance_sums(fleet, tail, among=kept)
     seen = {kept.tobytes()}
     refusal = ""
     for _ in range(MOST_ROUNDS):
-        sums = medoid.distance_sums(fleet.subset(kept), tail)
-        nearest = np.flatnonzero(sums <= sums.min() * (1 + 1e-9) + 1e-12)
-        centre = int(kept[nearest[0]])  # of equals the first, whatever the rounding
+        least = sums[kept].min() * (1 + 1e-9) + 1e-12
+        centre = int(
+            np.argmax(kept & (sums <= least))
+        )  # of equals the first, whatever the rounding
         similarity = 1 - medoid.distances_to(fleet, fleet[centre], tail, worse=False)
-        again = np.flatnonzero(similarity > alpha)
+        again = similarity > alpha
         if np.array_equal(again, kept):
             break
         if again.tobytes() in seen:
             refusal = "learning went round in a circle: no set of alike units is stable"
             break
         seen.add(again.tobytes())
+        if np.any(kept & ~again):
+            sums = sums - medoid.distance_sums(fleet, tail, among=kept & ~again)
+        if np.any(again & ~kept):
+            sums = sums + medoid.distance_sums(fleet, tail, among=again & ~kept)
         kept = again
     else:
         refusal = f"learning did not settle in {MOST_ROUNDS} rounds"
-    majority = 2 * kept.size > len(fleet)
-    speaking = kept if majority else np.arange(len(fleet))  # no majority: say how alike all are
-    if not majority:
-        sums = medoid.distance_sums(fleet, tail)
-    repeatability = _mean_similarity(sums, votes[speaking])
+    positions = np.flatnonzero(kept)
+    majority = 2 * positions.size > len(fleet)
+    if majority:
+        repeatability = _mean_similarity(sums[kept], votes[kept])
+    else:  # say how alike all are
+        repeatability = _mean_similarity(medoid.distance_sums(fleet, tail), votes)
     if not refusal and not majority:
         refusal = (
-            f"only {kept.size} of {len(fleet)} units are alike (similarity above {alpha:g}): "
+            f"only {positions.size} of {len(fleet)} units are alike (similarity above {alpha:g}): "
             "no majority says what is normal"
         )
     elif not refusal and repeatability is None:
@@ -135,7 +156,7 @@ def settle(
     elif not refusal and repeatability is not None and repeatability < alpha:
         refusal = f"not repeatable enough: units agree to {repeatability:.3f}, alpha is {alpha:g}"
     return Healthy(
-        kept=kept,
+        kept=positions,
         medoid=centre,
         repeatability=repeatability,
         refusal=refusal,

@@ -61,15 +61,21 @@ def learn_criteria(
     anubis: str,
     created_at: str,
     known: Iterable[CriteriaSet] = (),
+    start: Iterable[CriteriaSet] = (),
 ) -> tuple[CriteriaSet, ...]:
-    """One set of criteria per SKU, from all units measured; those already `known` are kept."""
+    """One set of criteria per SKU, from all units measured; those already `known` are kept.
+
+    `start` are criteria of before, from which learning sets out.
+    """
+    before = {criterion.key: criterion for each in start for criterion in each.criteria}
     learned = {criterion.key: criterion for each in known for criterion in each.criteria}
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
     orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}
     for alike in measured:
         sku = alike.key.sku
-        by_sku[sku].append(learned.get(alike.key) or _learn(alike, policy))
+        criterion = learned.get(alike.key) or _learn(alike, policy, before.get(alike.key))
+        by_sku[sku].append(criterion)
         called = alike.participants, alike.devices
         if called not in orders:  # many metrics were measured on the same parts
             orders[called] = _order_of(alike)
@@ -89,7 +95,7 @@ def learn_criteria(
     )
 
 
-def _learn(alike: Units, policy: Policy) -> Criterion:
+def _learn(alike: Units, policy: Policy, start: Criterion | None) -> Criterion:
     alone = len(set(alike.participants)) == 1
     from_repeats = alone and len(alike) < policy.min_units
     grouped = not from_repeats and max(map(len, alike.participants)) > 1
@@ -101,6 +107,7 @@ def _learn(alike: Units, policy: Policy) -> Criterion:
         policy=policy,
         votes=_votes(alike) if grouped else None,
         from_repeats=from_repeats,
+        start=start,
     )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numba
 import numpy as np
@@ -23,6 +24,7 @@ import numpy as np
 from anubis.core.records import Samples
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 PAIRWISE = 12  # below this many samples a half is cheaper pair by pair
 MOST_LEVELS = 512  # above it (many different lengths) levels cost more than pairs
@@ -58,9 +60,21 @@ class Bundle:
             return Bundle.of(self.values.reshape(len(self), -1)[chosen])
         return Bundle.of([self[int(i)] for i in chosen])
 
+    @cached_property
     def maxima(self) -> Samples:
         maxima: Samples = self.values[self.starts[1:] - 1]
         return maxima
+
+    @cached_property
+    def breakpoints(self) -> Ints:
+        """The positions of all values, in order of the values."""
+        return np.argsort(self.values, kind="stable")
+
+    @cached_property
+    def by_maximum(self) -> tuple[Ints, Bundle]:
+        """The order of the samples by their largest value, and the samples in that order."""
+        order = np.argsort(self.maxima, kind="stable")
+        return order, self.subset(order)
 
 
 def distances_to(bundle: Bundle, reference: Samples, tail: float, *, worse: bool) -> Samples:
@@ -70,26 +84,27 @@ def distances_to(bundle: Bundle, reference: Samples, tail: float, *, worse: bool
     return out
 
 
-def distance_sums(bundle: Bundle, tail: float) -> Samples:
-    """For each sample the sum of its distances to all others."""
+def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Samples:
+    """For each sample the sum of its distances to all others, or to those `among` them."""
+    counted = np.ones(len(bundle), dtype=np.bool_) if among is None else among
     if bundle.lengths.max() == 1:
-        return _single_value_sums(bundle.values)
+        return _single_value_sums(bundle.values, counted)
     level_of = _common_levels(bundle.lengths)
     if level_of is None:
         sums = np.zeros(len(bundle))
-        _add_pairs(np.arange(len(bundle)), bundle.values, bundle.starts, tail, sums)
+        _add_pairs(0, len(bundle), bundle.values, bundle.starts, tail, counted, sums)
         return sums
-    return _sums_by_levels(bundle, *level_of, tail)
+    return _sums_by_levels(bundle, *level_of, tail, counted)
 
 
-def _single_value_sums(values: Samples) -> Samples:
+def _single_value_sums(values: Samples, counted: Mask) -> Samples:
     """Sum over others of 1 - smaller/larger, by sorting and two running sums."""
     order = np.argsort(values, kind="stable")
-    v = values[order]
-    below = np.concatenate(([0.0], np.cumsum(v)[:-1]))
-    above = np.concatenate((np.cumsum((1.0 / v)[::-1])[::-1][1:], [0.0]))
+    v, counts = values[order], counted[order]
+    below = np.concatenate(([0.0], np.cumsum(v * counts)[:-1]))
+    above = np.concatenate((np.cumsum((counts / v)[::-1])[::-1][1:], [0.0]))
     sums = np.empty_like(v)
-    sums[order] = (v.size - 1) - below / v - above * v
+    sums[order] = np.sum(counts) - counts - below / v - above * v
     return sums
 
 
@@ -111,28 +126,29 @@ def _common_levels(lengths: Ints) -> tuple[Samples, Ints] | None:
     return levels, np.concatenate([steps[int(size)] for size in lengths])
 
 
-def _sums_by_levels(bundle: Bundle, levels: Samples, lifts: Ints, tail: float) -> Samples:
+def _sums_by_levels(
+    bundle: Bundle, levels: Samples, lifts: Ints, tail: float, counted: Mask
+) -> Samples:
     higher = np.maximum(levels[:, None], levels[None, :])
     gap = np.abs(levels[:, None] - levels[None, :])
     cost = np.divide(gap, np.maximum(higher, tail), out=np.zeros_like(gap), where=gap > 0)
 
-    by_maximum = np.argsort(bundle.maxima(), kind="stable")
+    order, ordered = bundle.by_maximum
     rank = np.empty(len(bundle), dtype=np.int64)
-    rank[by_maximum] = np.arange(len(bundle))
-    points = np.argsort(bundle.values, kind="stable")
-    owner = rank[np.repeat(np.arange(len(bundle)), bundle.lengths)][points]
-
-    ordered = bundle.subset(by_maximum)
+    rank[order] = np.arange(len(bundle))
+    points = bundle.breakpoints
+    owner = np.repeat(rank, bundle.lengths)[points]
     sums = np.zeros(len(bundle))
     _divide(
         owner,
         bundle.values[points],
         lifts[points],
-        ordered.maxima(),
+        ordered.maxima,
         ordered.values,
         ordered.starts,
         cost,
         tail,
+        counted[order],
         sums,
     )
     return sums[rank]
@@ -168,56 +184,72 @@ def _distances_to(values, starts, reference, tail, worse, out):  # type: ignore[
 
 
 @numba.njit(cache=True)
-def _add_pairs(members, values, starts, tail, sums):  # type: ignore[no-untyped-def]
-    for p in range(members.size):
-        a = members[p]
-        for q in range(p):
-            b = members[q]
-            d = _distance(
-                values[starts[a] : starts[a + 1]], values[starts[b] : starts[b + 1]], tail, False
-            )
-            sums[a] += d
-            sums[b] += d
+def _add_pairs(low, high, values, starts, tail, counted, sums):  # type: ignore[no-untyped-def]
+    for a in range(low, high):
+        for b in range(low, a):
+            if counted[a] or counted[b]:
+                d = _distance(
+                    values[starts[a] : starts[a + 1]],
+                    values[starts[b] : starts[b + 1]],
+                    tail,
+                    False,
+                )
+                sums[a] += d * counted[b]
+                sums[b] += d * counted[a]
 
 
 @numba.njit(cache=True)
-def _add_between_halves(owner, x, lift, low, mid, high, maxima, cost, sums):  # type: ignore[no-untyped-def]
+def _add_between_halves(owner, x, lift, low, mid, high, maxima, cost, counted, sums):  # type: ignore[no-untyped-def]
     """Add d(A, B) for every A of [low, mid) and B of [mid, high), whose maximum is the scale.
 
     A sample on level k pays the other half `rate[k]` per unit of x. Rates change only where a
-    sample of that half moves, so their integral up to x is rate[k] x - moment[k], where moment
-    collects (change of rate) x at each change: nothing is done on the way between two changes.
+    counted sample of that half moves, so their integral up to x is rate[k] x - moment[k], where
+    moment collects (change of rate) x at each change: nothing is done on the way between two
+    changes. Only the levels from the lowest to the highest that a half stands on are kept up to
+    date; where it climbs higher, the rate is summed anew from the mass on each level.
     """
     n_levels = cost.shape[0]
     rate = np.zeros((2, n_levels))  # 0: to the lower half; 1: to the upper, over its maxima
     moment = np.zeros((2, n_levels))
+    mass = np.zeros((2, n_levels))  # of each half on each level: how many are counted, and weighed
     standing = np.zeros((2, n_levels), dtype=np.int64)  # samples of each half on each level
     standing[0, 0], standing[1, 0] = mid - low, high - mid
-    lowest = np.zeros(2, dtype=np.int64)  # level of each half; nobody asks for those below again
-    for k in range(n_levels):
-        rate[0, k] = (mid - low) * cost[k, 0]
-        for b in range(mid, high):
-            rate[1, k] += cost[k, 0] / maxima[b]
+    for s in range(low, high):
+        if counted[s]:
+            mass[0 if s < mid else 1, 0] += 1.0 if s < mid else 1.0 / maxima[s]
+    lowest = np.zeros(2, dtype=np.int64)
+    highest = np.zeros(2, dtype=np.int64)
     level = np.zeros(high - low, dtype=np.int64)
     entered = np.zeros(high - low)  # the integral of its level's rate when a sample entered it
     paid = np.zeros(high - low)
     for p in range(x.size):
         s = owner[p] - low
         mine = 0 if owner[p] < mid else 1
+        other = 1 - mine
         old, new, at = level[s], lift[p], x[p]
         level[s] = new
-        other = 1 - mine
         paid[s] += rate[other, old] * at - moment[other, old] - entered[s]
+        while highest[mine] < new:
+            highest[mine] += 1
+            k = highest[mine]
+            total = 0.0
+            for j in range(lowest[other], highest[other] + 1):
+                total += mass[other, j] * cost[j, k]
+            rate[other, k] = total
+            moment[other, k] = 0.0
         entered[s] = rate[other, new] * at - moment[other, new]
-        weight = 1.0 if mine == 0 else 1.0 / maxima[owner[p]]
         standing[mine, old] -= 1
         standing[mine, new] += 1
         while standing[mine, lowest[mine]] == 0:
             lowest[mine] += 1
-        for k in range(lowest[other], n_levels):
-            change = weight * (cost[new, k] - cost[old, k])
-            rate[mine, k] += change
-            moment[mine, k] += change * at
+        if counted[owner[p]]:
+            weight = 1.0 if mine == 0 else 1.0 / maxima[owner[p]]
+            mass[mine, old] -= weight
+            mass[mine, new] += weight
+            for k in range(lowest[other], highest[other] + 1):
+                change = weight * (cost[new, k] - cost[old, k])
+                rate[mine, k] += change
+                moment[mine, k] += change * at
     end = x[-1]
     for s in range(high - low):
         other = 1 if low + s < mid else 0
@@ -226,19 +258,30 @@ def _add_between_halves(owner, x, lift, low, mid, high, maxima, cost, sums):  # 
 
 
 @numba.njit(cache=True)
-def _divide(owner, x, lift, maxima, values, starts, cost, tail, sums):  # type: ignore[no-untyped-def]
+def _divide(owner, x, lift, maxima, values, starts, cost, tail, counted, sums):  # type: ignore[no-untyped-def]
     """Halve [0, N) again and again; breakpoints stay in order of x within each half."""
     n_points = x.size
     spare_owner, spare_x, spare_lift = np.empty_like(owner), np.empty_like(x), np.empty_like(lift)
     stack = [(0, maxima.size, 0, n_points)]
     while len(stack) > 0:
         low, high, first, last = stack.pop()
+        if not counted[low:high].any():
+            continue
         if high - low <= PAIRWISE:
-            _add_pairs(np.arange(low, high), values, starts, tail, sums)
+            _add_pairs(low, high, values, starts, tail, counted, sums)
             continue
         mid = (low + high) // 2
         _add_between_halves(
-            owner[first:last], x[first:last], lift[first:last], low, mid, high, maxima, cost, sums
+            owner[first:last],
+            x[first:last],
+            lift[first:last],
+            low,
+            mid,
+            high,
+            maxima,
+            cost,
+            counted,
+            sums,
         )
         kept = first
         moved = 0

@@ -71,9 +71,22 @@ class MetricRow:
         return float(np.median(healthy)) if healthy.size else None
 
     @property
-    def note(self) -> str:
+    def refusal(self) -> str:
         """Why nothing is judged by this metric; empty when something is."""
         return self.criterion.refusal if self.criterion else "no criterion to judge it by"
+
+    @property
+    def note(self) -> str:
+        """What a reader must know before believing this row; empty when it is nothing."""
+        if self.refusal:
+            return f"not judged: {self.refusal}"
+        criterion = self.criterion
+        if criterion and criterion.proposed_alpha and criterion.proposed_alpha < criterion.alpha:
+            return (
+                f"the healthy scatter widely: alpha {criterion.proposed_alpha:.3f} would suit them,"
+                f" at {criterion.alpha:g} some are called defective"
+            )
+        return ""
 
 
 def metric_rows(view: CampaignView) -> list[MetricRow]:

@@ -102,7 +102,10 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
     console.print(table)
     if len(rows) > len(listed):
         rest = rows[len(listed) :]
-        bad, refused = sum(row.defective > 0 for row in rest), sum(bool(row.note) for row in rest)
+        bad, refused = (
+            sum(row.defective > 0 for row in rest),
+            sum(bool(row.refusal) for row in rest),
+        )
         console.print(
             f"  and {len(rest):,} more ({bad:,} with defects, {refused:,} not judged): "
             "--html has all",
@@ -110,7 +113,7 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
         )
     console.print("  median of the healthy; repeat: how alike they are, 1 is equal", style="dim")
     for note, number in notes.items():
-        console.print(Padding(Text(f"({number}) not judged: {note}"), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"({number}) {note}"), (0, 0, 0, 2)))
 
 
 def _by_benchmark(rows: list[MetricRow]) -> dict[str, list[MetricRow]]:

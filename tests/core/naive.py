@@ -29,16 +29,27 @@ def shortfall(observed: Sequence[float], reference: Sequence[float], tail: float
     return integral(observed, reference, tail, one_sided=True)
 
 
-def distance_sums(samples: Sequence[Sequence[float]], tail: float) -> list[float]:
+def distance_sums(
+    samples: Sequence[Sequence[float]], tail: float, among: Sequence[bool] | None = None
+) -> list[float]:
+    counted = [True] * len(samples) if among is None else among
     return [
-        sum(distance(a, b, tail) for j, b in enumerate(samples) if j != i)
+        sum(distance(a, b, tail) for j, b in enumerate(samples) if j != i and counted[j])
         for i, a in enumerate(samples)
     ]
 
 
-def settle(samples: Sequence[Sequence[float]], alpha: float, tail: float) -> list[int]:
+def settle(
+    samples: Sequence[Sequence[float]],
+    alpha: float,
+    tail: float,
+    start: Sequence[float] | None = None,
+) -> list[int]:
     """Algorithm 2: who is kept."""
     kept = list(range(len(samples)))
+    if start is not None:
+        like = [i for i, s in enumerate(samples) if 1 - distance(s, start, tail) > alpha]
+        kept = like if 2 * len(like) > len(samples) else kept
     for _ in range(50):
         sums = distance_sums([samples[i] for i in kept], tail)
         best = min(sums) * (1 + 1e-9) + 1e-12  # of equals the first

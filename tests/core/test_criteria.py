@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from naive import settle as naive_settle
 from strategies import arrays, fleets, tails
 
-from anubis.core import criteria, ecdf
+from anubis.core import criteria, ecdf, medoid
 from anubis.core.medoid import Bundle
 from anubis.core.records import CriterionKey, Judgement, MetricSpec, Policy, Workload
 
@@ -37,6 +37,40 @@ def test_settling_keeps_whom_the_plain_algorithm_keeps(samples, tail):
     healthy = criteria.settle(Bundle.of(arrays(samples)), votes, alpha=0.7903, tail=tail)
     if not healthy.refusal.startswith("learning"):
         assert list(healthy.kept) == naive_settle(samples, 0.7903, tail)
+
+
+@given(fleets, tails, st.data())
+@settings(max_examples=150)
+def test_settling_from_another_start_is_the_plain_algorithm_from_there(samples, tail, data):
+    start = data.draw(st.sampled_from(samples))
+    votes = np.arange(len(samples))
+    healthy = criteria.settle(
+        Bundle.of(arrays(samples)), votes, alpha=0.7903, tail=tail, start=np.array(start)
+    )
+    if not healthy.refusal.startswith("learning"):
+        assert list(healthy.kept) == naive_settle(samples, 0.7903, tail, start)
+
+
+def test_a_day_more_sets_out_from_what_was_learned(monkeypatch):
+    """The first look is at the healthy of before: one round, and the same criterion."""
+    rng = np.random.default_rng(9)
+    before = learn(fleet(rng, [(70, 100.0), (50, 92.0)]))
+    looked: list[int] = []
+
+    def counting(bundle, tail, among=None, sums=medoid.distance_sums):
+        looked.append(len(bundle) if among is None else int(np.sum(among)))
+        return sums(bundle, tail, among)
+
+    monkeypatch.setattr(medoid, "distance_sums", counting)
+    today = fleet(rng, [(70, 100.4), (50, 92.1)])
+    cold = learn(today)
+    assert looked == [120, 50]
+    looked.clear()
+    warm = criteria.learn(today, key=KEY, metric=HIGHER, nodes=120, policy=Policy(), start=before)
+    assert looked == [70]
+    assert list(warm.reference) == list(cold.reference)
+    assert (warm.healthy, warm.refusal) == (cold.healthy, cold.refusal) == (70, "")
+    assert warm.repeatability == pytest.approx(cold.repeatability, abs=1e-12)
 
 
 def test_a_slow_node_is_found_and_the_others_are_not():

@@ -56,6 +56,13 @@ def test_fast_sums_equal_the_double_loop(fleet, tail):
     np.testing.assert_allclose(fast, naive_sums(fleet, tail), atol=1e-9)
 
 
+@given(fleets, tails, st.data())
+def test_sums_of_the_distances_to_some_count_only_these(fleet, tail, data):
+    among = data.draw(st.lists(st.booleans(), min_size=len(fleet), max_size=len(fleet)))
+    fast = medoid.distance_sums(medoid.Bundle.of(arrays(fleet)), tail, np.array(among))
+    np.testing.assert_allclose(fast, naive_sums(fleet, tail, among), atol=1e-9)
+
+
 @pytest.mark.parametrize("lengths", [(8,), (1,), (5, 7, 8), tuple(range(1, 90))])
 def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(lengths):
     rng = np.random.default_rng(7)
@@ -67,6 +74,13 @@ def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(le
         expected = [sum(ecdf.distance(a, b, tail) for b in fleet) for a in fleet]
         np.testing.assert_allclose(
             medoid.distance_sums(medoid.Bundle.of(fleet), tail), expected, rtol=1e-9, atol=1e-9
+        )
+        some = rng.random(len(fleet)) < 0.2
+        among = [
+            sum(ecdf.distance(a, b, tail) for b in np.array(fleet, object)[some]) for a in fleet
+        ]
+        np.testing.assert_allclose(
+            medoid.distance_sums(medoid.Bundle.of(fleet), tail, some), among, rtol=1e-9, atol=1e-9
         )
 
 

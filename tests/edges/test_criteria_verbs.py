@@ -291,3 +291,13 @@ def test_a_reason_that_many_metrics_share_is_said_once(near):
     done = near.run("learn", "--out", "few", "--exclude", "n[3-8]")
     assert "2 criteria, 2 of them refused" in done.err
     assert done.err.count("learned from 2 of the 3 units it takes") == 1
+
+
+def test_learning_sets_out_from_the_criteria_of_before(near):
+    accept(near)
+    words = ("learn", "--out", "again", "--from")
+    assert near.run(*words, str(learned(near))).code == 0
+    assert (near.folder / "again" / learned(near).name).read_bytes() == learned(near).read_bytes()
+    done = near.run(*words, "gone.json")
+    assert (done.code, done.out) == (2, "")
+    assert 'cannot read criteria "gone.json"' in done.err

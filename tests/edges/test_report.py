@@ -286,7 +286,7 @@ def test_repeats_of_one_device_are_pooled_and_a_missing_criterion_is_said():
     rows = metric_rows(replace(view, executions=(*view.executions, again), criteria=()))
     gemm = next(row for row in rows if row.key.metric == "tflops:bf16")
     assert [len(unit.samples) for unit in gemm.measured] == [120, 60, 60]
-    assert gemm.note == "no criterion to judge it by"
+    assert gemm.refusal == "no criterion to judge it by"
     assert (gemm.unit, gemm.direction) == ("TFLOP/s", "higher")
 
 
@@ -400,6 +400,19 @@ def test_a_fleet_with_more_bad_nodes_than_a_screen_says_how_many_it_left_out():
 
 def test_a_node_name_with_brackets_is_a_name_and_not_markup():
     assert "[red]n[01]" in shown(fleet_view(["[red]n[01]"], defective=set()))
+
+
+def test_a_limit_that_is_too_tight_for_the_healthy_says_so_beneath_the_table():
+    view = small_view()
+    (known,) = view.criteria
+    loose = replace(known.criteria[1], proposed_alpha=0.9164)
+    view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], loose)),))
+    said = "the healthy scatter widely: alpha 0.916 would suit them"
+    assert said in shown(view)
+    assert said in html.render(view)
+    fits = replace(loose, proposed_alpha=0.9632)
+    view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], fits)),))
+    assert "scatter" not in shown(view)
 
 
 def test_a_refused_criterion_says_why_beneath_the_table():
