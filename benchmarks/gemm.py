@@ -1,115 +1,122 @@
 """Dense matrix products per number format: does each GPU (or the CPU) reach its arithmetic rate?
 
-Square matrices of normally distributed numbers, because easy numbers draw less power and clock
-higher. Every 61st row of the last timed product is computed again in fp64 and compared.
+Square products for the rate itself, and on request the products of well-known models, whose other
+proportions choose other kernels. How answers are checked: _arithmetic.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import contract
+from _arithmetic import FORMATS, IN_BLOCKS, choose, flop, product, state_ceiling
 
 if TYPE_CHECKING:
     import torch
 
-# per number format: torch's type, and how far a right answer may be off, in units of sqrt(size)
-FORMATS = {
-    "fp64": ("float64", 1e-10),
-    "fp32": ("float32", 1e-4),
-    "tf32": ("float32", 1e-2),
-    "fp16": ("float16", 1e-2),
-    "bf16": ("bfloat16", 8e-2),
+# rows and terms of a model's weights, as (n, k): tokens x k times k x n
+MODELS = {
+    "bert_large": {"qkv": (3072, 1024), "up": (4096, 1024), "down": (1024, 4096)},
+    "gpt2_large": {"qkv": (3840, 1280), "up": (5120, 1280), "down": (1280, 5120)},
+    "llama_7b": {"qkv": (12288, 4096), "gate_up": (22016, 4096), "down": (4096, 11008)},
 }
+TOKENS = {"cuda": 4096, "cpu": 64}
+AUTO = {"cuda": ",".join(FORMATS), "cpu": "fp64,fp32,bf16"}
 
 BENCHMARK = contract.Benchmark(
     name="gemm",
-    version="1",
+    version="2",
     summary="Dense matrix products in several number formats.",
     stresses="matrix units, registers, caches, power delivery and cooling",
     reveals="throttled clocks, a power cap, broken or miscalculating cores",
     level="micro",
     scope="node",
-    duration_s=5.0,
+    duration_s=10.0,
     metrics=(
         contract.Metric(
             "tflops",
             "TFLOP/s",
             "higher",
-            summary="2 n^3 operations per product of n x n matrices, per number format",
+            summary="2 m n k operations per product, per number format, and shape unless square",
             ceiling="the vendor's dense rate of the format at the sustained clock",
         ),
         contract.AGREEMENT,
     ),
     parameters=(
         contract.Parameter(
-            "dtypes", "auto", f'formats out of {", ".join(FORMATS)}; "auto": fp32,bf16 on a CPU'
+            "dtypes",
+            "auto",
+            f'formats out of {", ".join(FORMATS)}; "auto": all on a GPU, {AUTO["cpu"]} on a CPU',
         ),
-        contract.Parameter("size", 0, "rows and columns; 0: by device", smoke=128, at_least=0),
-        contract.Parameter("samples", 30, "timed batches per format", smoke=3, at_least=1),
+        contract.Parameter(
+            "shapes",
+            "square",
+            f'"square", MxNxK, a model out of {", ".join(MODELS)}, or one of its products '
+            '("llama_7b.down")',
+        ),
+        contract.Parameter(
+            "size",
+            0,
+            "rows and columns of square; 0: 8192 on a GPU (fp64, fp32: 4096), 1024 on a CPU",
+            smoke=128,
+            at_least=0,
+        ),
+        contract.Parameter("samples", 30, "timed batches per product", smoke=3, at_least=1),
     ),
 )
 
 
-def flop(size: int) -> int:
-    """One multiplication and one addition for each of `size` terms of each element."""
-    return 2 * size**3
-
-
-def measure(report: contract.Report, dtypes: str, size: int, samples: int) -> None:
+def measure(report: contract.Report, dtypes: str, shapes: str, size: int, samples: int) -> None:
+    from _gpu_state import watched
     from _timing import devices, seconds_per_call
 
     for device in devices():
-        cuda = device.type == "cuda"
-        n = size or (4096 if cuda else 1024)
-        names = choose(dtypes, cuda)
-        report.note(size=n, dtypes=",".join(names))
-        for name in names:
-            multiply, wrong = product(name, n, device)
-            seconds = seconds_per_call(multiply, device, samples)
-            report.add(f"tflops:{name}", str(device), [flop(n) / s / 1e12 for s in seconds])
-            report.add(f"agreement:{name}", str(device), contract.agreement(wrong()))
+        for name in choose(report, dtypes, AUTO[device.type], FORMATS, device):
+            square = size or default_size(name, device)
+            for shape, (m, n, k) in products(shapes, square, TOKENS[device.type]).items():
+                metric = f"{name}/{shape}" if shape else name
+                if name in IN_BLOCKS and any(length % 16 for length in (m, n, k)):
+                    report.note(**{f"product:{metric}": "left out: needs multiples of 16"})
+                    continue
+                multiply, wrong = product(name, m, n, k, device)
+                with watched(report, device, f"tflops:{metric}"):
+                    seconds = seconds_per_call(multiply, device, samples)
+                rates = [flop(m, n, k) / s / 1e12 for s in seconds]
+                report.add(f"tflops:{metric}", str(device), rates)
+                report.add(f"agreement:{metric}", str(device), contract.agreement(wrong()))
+                report.note(**{f"product:{metric}": f"{m}x{n}x{k}"})
+                state_ceiling(report, f"tflops:{metric}", name, device)
+    if not report.series:
+        raise contract.BadParameter("fp8 and int8 need sizes that are multiples of 16")
 
 
-def choose(dtypes: str, cuda: bool) -> list[str]:
-    if dtypes == "auto":
-        return list(FORMATS) if cuda else ["fp32", "bf16"]
-    names = contract.split(dtypes)
-    if not names or not set(names) <= set(FORMATS):
-        raise contract.BadParameter(f'dtypes cannot be "{dtypes}": use {", ".join(FORMATS)}')
-    if "tf32" in names and not cuda:
-        raise contract.NotApplicable("tf32 is a format of GPUs, and there is none here")
-    return names
+def default_size(name: str, device: torch.device) -> int:
+    """Large enough for the full rate, and a few milliseconds on a GPU."""
+    if device.type == "cpu":
+        return 1024
+    return 4096 if name in ("fp64", "fp32") else 8192
 
 
-def product(
-    name: str, n: int, device: torch.device
-) -> tuple[Callable[[], None], Callable[[], int]]:
-    """The product to time, and a count of the wrong elements in its latest answer."""
-    import torch
-
-    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
-    type_name, tolerance = FORMATS[name]
-    generator = torch.Generator(device).manual_seed(n)
-    left, right = (
-        torch.randn(n, n, generator=generator, device=device).to(getattr(torch, type_name))
-        for _ in range(2)
-    )
-    out = torch.empty_like(left)
-
-    def multiply() -> None:
-        torch.mm(left, right, out=out)
-
-    return multiply, lambda: wrong_elements(left, right, out, tolerance * n**0.5)
-
-
-def wrong_elements(
-    left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, tolerance: float
-) -> int:
-    truth = left[::61].double() @ right.double()
-    close = (out[::61].double() - truth).abs() <= tolerance  # False for NaN
-    return int((~close).sum())
+def products(shapes: str, square: int, tokens: int) -> dict[str, tuple[int, int, int]]:
+    """The products asked for, as (m, n, k) under the name that their metric carries."""
+    known = {"square": {"": (square, square, square)}}
+    for model, layers in MODELS.items():
+        known[model] = {f"{model}.{layer}": (tokens, n, k) for layer, (n, k) in layers.items()}
+        known |= {shape: {shape: sizes} for shape, sizes in known[model].items()}
+    found: dict[str, tuple[int, int, int]] = {}
+    for name in contract.split(shapes):
+        sizes = [int(word) if word.isdecimal() else 0 for word in name.split("x")]
+        if name in known:
+            found |= known[name]
+        elif len(sizes) == 3 and all(sizes):
+            found[name] = (sizes[0], sizes[1], sizes[2])
+        else:
+            raise contract.BadParameter(
+                f'shapes cannot have "{name}": use MxNxK, {", ".join(known)}'
+            )
+    if not found:
+        raise contract.BadParameter(f'shapes cannot be "{shapes}": name at least one')
+    return found
 
 
 if __name__ == "__main__":

@@ -6,27 +6,27 @@ import os
 from pathlib import Path
 
 import contract
-import gemm
 import pytest
 import torch
+from _arithmetic import flop, product, wrong_elements
 from _timing import gpus
 from collective import busbw_gbps
 
-BENCHMARKS = Path(gemm.__file__).parent
+BENCHMARKS = Path(contract.__file__).parent
 
 
 def test_gemm_counts_the_operations_of_the_textbook_algorithm():
-    n, operations = 5, 0
-    for _row in range(n):
+    m, n, k, operations = 5, 7, 3, 0
+    for _row in range(m):
         for _column in range(n):
-            for _term in range(n):
+            for _term in range(k):
                 operations += 2  # one multiplication, one addition
-    assert gemm.flop(n) == operations
+    assert flop(m, n, k) == operations
 
 
-@pytest.mark.parametrize("name", ["fp64", "fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("name", ["fp64", "fp32", "fp16", "bf16", "fp8", "int8"])
 def test_gemm_accepts_a_right_product_in_every_format(name):
-    multiply, wrong = gemm.product(name, 256, torch.device("cpu"))
+    multiply, wrong = product(name, 64, 128, 256, torch.device("cpu"))
     multiply()
     assert wrong() == 0
 
@@ -37,7 +37,7 @@ def test_gemm_counts_each_wrong_element_of_the_rows_it_checks():
     out[0, 3] += 1
     out[61, 5] = float("nan")
     out[122, 7] = float("inf")
-    assert gemm.wrong_elements(left, right, out, tolerance=1e-3) == 3
+    assert wrong_elements(left, right, out, tolerance=1e-3) == 3
 
 
 def ring_link_bytes(operation: str, size: int, n: int) -> int:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import _ceilings
+import contract
+import gemm
+import numpy as np
 import pytest
+import torch
+from _arithmetic import FORMATS, lacks, product, state_ceiling
 
 
 def test_the_ceilings_are_those_of_the_data_sheets():
@@ -38,3 +43,112 @@ def test_a_rate_is_what_the_cores_can_do_at_the_boost_clock(name, sms, boost_mhz
     for of_double_rate in {"fp8", "int8"} & set(gpu.tflops):
         assert gpu.tflops[of_double_rate] == pytest.approx(2 * gpu.tflops["bf16"], rel=0.02)
     assert gpu.tflops["tf32"] == pytest.approx(gpu.tflops["bf16"] / 2, rel=0.02)
+
+
+# --- gemm ----------------------------------------------------------------------------------
+
+CPU = torch.device("cpu")
+KERNEL = {"fp64": "mm", "fp32": "mm", "bf16": "mm", "fp8": "_scaled_mm", "int8": "_int_mm"}
+
+
+@pytest.mark.parametrize("name", KERNEL)
+def test_a_product_is_the_one_that_numpy_computes(name, monkeypatch):
+    """The factors as the kernel gets them, and what it wrote."""
+    seen = {}
+    sound = getattr(torch, KERNEL[name])
+
+    def listening(left, right, *scales, out, **rest):
+        seen.update(left=left.double().numpy(), right=right.double().numpy(), out=out)
+        return sound(left, right, *scales, out=out, **rest)
+
+    monkeypatch.setattr(torch, KERNEL[name], listening)
+    multiply, _ = product(name, 64, 128, 256, CPU)
+    multiply()
+    truth = seen["left"] @ seen["right"]
+    rounding = {"fp64": 1e-13, "fp32": 1e-5, "bf16": 2**-7, "fp8": 2**-7, "int8": 0}[name]
+    error = np.abs(seen["out"].double().numpy() - truth).max() / np.abs(truth).max()
+    assert error <= rounding
+    assert np.unique(seen["left"]).size > 100  # no easy numbers
+
+
+@pytest.mark.parametrize("name", KERNEL)
+def test_one_wrong_element_of_a_product_is_seen_in_every_format(name, monkeypatch):
+    sound = getattr(torch, KERNEL[name])
+
+    def spoilt(left, right, *scales, out, **rest):
+        sound(left, right, *scales, out=out, **rest)
+        out[61, 5] += 1 if name == "int8" else left.shape[1] ** 0.5  # a typical element's size
+
+    monkeypatch.setattr(torch, KERNEL[name], spoilt)
+    multiply, wrong = product(name, 64, 128, 256, CPU)
+    multiply()
+    assert wrong() == 1
+
+
+def test_the_models_products_add_up_to_their_published_parameter_counts():
+    """Of each layer, with its square output projection, and of the tables of tokens and places."""
+
+    def millions(model: str, layers: int, width: int, rows: int) -> float:
+        weights = sum(n * k for n, k in gemm.MODELS[model].values()) + width**2
+        return (layers * weights + rows * width) / 1e6
+
+    assert millions("bert_large", 24, 1024, 30522 + 512) == pytest.approx(335, rel=0.01)
+    assert millions("gpt2_large", 36, 1280, 50257 + 1024) == pytest.approx(774, rel=0.01)
+    assert millions("llama_7b", 32, 4096, 2 * 32000) == pytest.approx(6738, rel=0.01)
+
+
+def test_shapes_are_named_in_the_metric_and_the_square_one_is_not():
+    asked = gemm.products("square,llama_7b.down,32x64x48", square=512, tokens=16)
+    assert asked == {
+        "": (512, 512, 512),
+        "llama_7b.down": (16, 4096, 11008),
+        "32x64x48": (32, 64, 48),
+    }
+    assert len(gemm.products("bert_large,gpt2_large", 1, 1)) == 6
+    for nonsense in ("", "circle", "4x4", "4x4x0", "4x4xk"):
+        with pytest.raises(contract.BadParameter):
+            gemm.products(nonsense, 1, 1)
+
+
+def test_a_format_that_the_machine_lacks_is_left_out_and_alone_not_applicable(run, benchmark_file):
+    both = run(benchmark_file("gemm"), "--smoke", "--dtypes=tf32,fp32")
+    assert {s["metric"] for s in both.document["series"]} == {"tflops:fp32", "agreement:fp32"}
+    assert "tf32 is a format of GPUs" in both.document["environment"]["left_out"]
+    alone = run(benchmark_file("gemm"), "--smoke", "--dtypes=tf32")
+    assert alone.exit_code == 3
+    assert "tf32 is a format of GPUs" in alone.document["not_applicable"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "lacking"),
+    [
+        ((7, 0), {"tf32", "fp8", "int8"}),
+        ((8, 0), {"fp8"}),
+        ((8, 9), set()),
+        ((9, 0), set()),
+    ],
+)
+def test_formats_follow_the_generation_of_the_gpu(capability, lacking, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA Some")
+    cuda = torch.device("cuda", 0)
+    assert {name for name in FORMATS if lacks(name, cuda)} == lacking
+
+
+def test_the_ceiling_of_a_known_gpu_stands_beside_its_metric(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    report = contract.Report(frozenset())
+    for name in ("bf16", "fp8", "fp4"):
+        state_ceiling(report, f"tflops:{name}", name, torch.device("cuda", 0))
+    state_ceiling(report, "tflops:fp32", "fp32", CPU)
+    stated = {metric: stated["value"] for metric, stated in report.notes["ceilings"].items()}
+    assert stated == {"tflops:bf16": 989.4, "tflops:fp8": 1978.9}
+
+
+def test_8_bit_products_need_multiples_of_16(run, benchmark_file):
+    ran = run(benchmark_file("gemm"), "--dtypes=int8", "--size=100")
+    assert ran.exit_code == 2
+    assert "multiples of 16" in ran.stderr
+    ran = run(benchmark_file("gemm"), "--dtypes=int8,fp32", "--size=100", "--samples=1")
+    assert ran.document["environment"]["product:int8"] == "left out: needs multiples of 16"
+    assert len(ran.samples("tflops:fp32")) == 1

@@ -1,0 +1,134 @@
+"""Number formats, and the matrix product in each: what to time, and whether its answer is right.
+
+Random numbers, because easy numbers draw less power and clock higher. Every 61st row of the latest
+product is computed again in fp64 and compared; integers must agree exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+import _ceilings
+import contract
+
+if TYPE_CHECKING:
+    import torch
+
+# per number format: torch's types of the factors and of the product, and how far a right answer
+# may be off, in units of the square root of the number of terms in a sum
+FORMATS = {
+    "fp64": ("float64", "float64", 1e-10),
+    "fp32": ("float32", "float32", 1e-4),
+    "tf32": ("float32", "float32", 1e-2),
+    "fp16": ("float16", "float16", 1e-2),
+    "bf16": ("bfloat16", "bfloat16", 8e-2),
+    "fp8": ("float8_e4m3fn", "bfloat16", 8e-2),
+    "int8": ("int8", "int32", 0.0),
+}
+
+# the first compute capability with matrix units for a format, where torch needs them
+SINCE = {"tf32": (8, 0), "fp8": (8, 9), "int8": (7, 5)}
+IN_BLOCKS = {"fp8", "int8"}  # cuBLAS takes these only in multiples of 16
+
+Product = tuple[Callable[[], object], Callable[[], int]]
+
+
+def flop(m: int, n: int, k: int) -> int:
+    """One multiplication and one addition for each of k terms of each of m x n elements."""
+    return 2 * m * n * k
+
+
+def choose(
+    report: contract.Report, dtypes: str, auto: str, known: Collection[str], device: torch.device
+) -> list[str]:
+    """The formats to measure: those asked for that this device has. What it lacks is noted."""
+    names = contract.split(auto if dtypes == "auto" else dtypes)
+    if not names or not set(names) <= set(known):
+        raise contract.BadParameter(f'dtypes cannot be "{dtypes}": use {", ".join(known)}')
+    lacking = {name: why for name in names if (why := lacks(name, device))}
+    if len(lacking) == len(names):
+        raise contract.NotApplicable("; ".join(lacking.values()))
+    if lacking:
+        report.note(left_out="; ".join(lacking.values()))
+    return [name for name in names if name not in lacking]
+
+
+def lacks(name: str, device: torch.device) -> str:
+    """Why the device cannot be measured in a format, or nothing."""
+    import torch
+
+    if device.type != "cuda":
+        return "tf32 is a format of GPUs, and there is none here" if name == "tf32" else ""
+    capability = torch.cuda.get_device_capability(device)
+    if capability < (since := SINCE.get(name, (0, 0))):
+        card = torch.cuda.get_device_name(device)
+        return "{} needs compute capability {}.{}, {} has {}.{}".format(
+            name, *since, card, *capability
+        )
+    return ""
+
+
+def state_ceiling(
+    report: contract.Report, metric: str, format_name: str, device: torch.device
+) -> None:
+    """The vendor's dense rate of this GPU beside the metric, where it is known."""
+    import torch
+
+    if device.type != "cuda":
+        return
+    card = _ceilings.gpu(torch.cuda.get_device_name(device))
+    if card and format_name in card.tflops:
+        report.ceiling(metric, card.tflops[format_name], card.source)
+
+
+def product(name: str, m: int, n: int, k: int, device: torch.device) -> Product:
+    """The product to time, and a count of the wrong elements in its latest answer."""
+    import torch
+
+    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+    kind, kind_out, tolerance = FORMATS[name]
+    generator = torch.Generator(device).manual_seed(k)
+    left = random(kind, (m, k), generator)
+    # 8-bit units read both factors along the sum, so that the right one lies by columns
+    right = (
+        random(kind, (n, k), generator).t()
+        if name in IN_BLOCKS
+        else random(kind, (k, n), generator)
+    )
+    out = torch.empty(m, n, dtype=getattr(torch, kind_out), device=device)
+    multiply = kernel(name, left, right, out)
+    return multiply, lambda: wrong_elements(left, right, out, tolerance * k**0.5)
+
+
+def random(kind: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    import torch
+
+    dtype, device = getattr(torch, kind), generator.device
+    if kind == "int8":
+        return torch.randint(-128, 128, shape, dtype=dtype, generator=generator, device=device)
+    return torch.randn(shape, generator=generator, device=device).to(dtype)
+
+
+def kernel(
+    name: str, left: torch.Tensor, right: torch.Tensor, out: torch.Tensor
+) -> Callable[[], object]:
+    """One product into memory that is already there."""
+    import torch
+
+    if name == "int8":
+        return lambda: torch._int_mm(left, right, out=out)
+    if name != "fp8":
+        return lambda: torch.mm(left, right, out=out)
+    one = torch.ones((), device=out.device)
+    return lambda: torch._scaled_mm(
+        left, right, one, one, out_dtype=out.dtype, use_fast_accum=True, out=out
+    )
+
+
+def wrong_elements(
+    left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, tolerance: float
+) -> int:
+    truth = left[::61].double() @ right.double()  # whole numbers below 2^53 are exact
+    close = (out[::61].double() - truth).abs() <= tolerance  # False for NaN
+    return int((~close).sum())
