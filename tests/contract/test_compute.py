@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+
 import _ceilings
 import contract
 import gemm
+import kernel_launch
 import numpy as np
 import pytest
 import torch
@@ -152,3 +156,32 @@ def test_8_bit_products_need_multiples_of_16(run, benchmark_file):
     ran = run(benchmark_file("gemm"), "--dtypes=int8,fp32", "--size=100", "--samples=1")
     assert ran.document["environment"]["product:int8"] == "left out: needs multiples of 16"
     assert len(ran.samples("tflops:fp32")) == 1
+
+
+# --- kernel_launch -------------------------------------------------------------------------
+
+
+def launched(launches: int, samples: int) -> dict[str, list[float]]:
+    report = contract.Report(frozenset({"wall_us", "agreement"}))
+    kernel_launch.launch_on(report, CPU, launches, samples)
+    return {series["metric"]: series["samples"] for series in report.series}
+
+
+def test_a_launch_that_takes_long_shows_in_its_wall_time(monkeypatch):
+    sound = torch.Tensor.add_
+
+    def slow(tensor, number):
+        time.sleep(500e-6)
+        return sound(tensor, number)
+
+    monkeypatch.setattr(torch.Tensor, "add_", slow)
+    measured = launched(launches=5, samples=3)
+    assert len(measured["wall_us"]) == 3
+    assert min(measured["wall_us"]) >= 500
+    assert measured["agreement"] == [1.0]
+
+
+def test_a_launch_that_gets_lost_is_a_wrong_answer(monkeypatch):
+    sound, calls = torch.Tensor.add_, itertools.count()
+    monkeypatch.setattr(torch.Tensor, "add_", lambda t, n: sound(t, n if next(calls) != 17 else 0))
+    assert launched(launches=10, samples=2)["agreement"] == [0.5]

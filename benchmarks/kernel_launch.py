@@ -1,0 +1,84 @@
+"""What it costs to launch a kernel: the smallest torch operation, one addition to one number.
+
+Event time is what CUDA events see per launch when launches follow each other; wall time is what
+the host waits when it synchronizes after each. Without a GPU, wall time is the cost of calling the
+operation. The number counts the launches, so that a lost one shows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import contract
+
+if TYPE_CHECKING:
+    import torch
+
+BENCHMARK = contract.Benchmark(
+    name="kernel_launch",
+    version="1",
+    summary="Launches of the smallest kernel, one after the other and one at a time.",
+    stresses="one core of the host, the driver, the way from host to GPU",
+    reveals="a slow or throttled host core, one far from the GPU, a driver that gets in the way",
+    level="micro",
+    scope="node",
+    duration_s=5.0,
+    metrics=(
+        contract.Metric(
+            "event_us",
+            "us",
+            "lower",
+            summary="per launch, by CUDA events around many; only where there is a GPU",
+            ceiling="the driver's path on one core of the host; no vendor states a number",
+        ),
+        contract.Metric(
+            "wall_us",
+            "us",
+            "lower",
+            summary="per launch and wait (without a GPU: per call), by the host's clock",
+            ceiling="event_us and one way to the GPU and back; no vendor states a number",
+        ),
+        contract.AGREEMENT,
+    ),
+    parameters=(
+        contract.Parameter("launches", 5000, "per sample", smoke=100, at_least=1),
+        contract.Parameter("samples", 30, "timed batches", smoke=3, at_least=1),
+    ),
+)
+
+
+def measure(report: contract.Report, launches: int, samples: int) -> None:
+    from _timing import devices
+
+    for device in devices():
+        launch_on(report, device, launches, samples)
+
+
+def launch_on(report: contract.Report, device: torch.device, launches: int, samples: int) -> None:
+    import torch
+    from _timing import WARM_UP_SAMPLES, time_calls
+
+    counter = torch.zeros((), dtype=torch.int64, device=device)
+    host = torch.device("cpu")  # whose clock is the wall's
+    expected = (WARM_UP_SAMPLES + samples) * launches
+
+    def launch() -> None:
+        counter.add_(1)
+
+    def launch_and_wait() -> None:
+        counter.add_(1)
+        torch.cuda.synchronize(device)
+
+    if device.type == "cuda":
+        seconds = time_calls(launch, device, samples, launches)
+        report.add("event_us", str(device), [s * 1e6 for s in seconds])
+        seconds = time_calls(launch_and_wait, host, samples, launches)
+        expected *= 2
+    else:
+        seconds = time_calls(launch, host, samples, launches)
+    report.add("wall_us", str(device), [s * 1e6 for s in seconds])
+    report.add("agreement", str(device), contract.agreement(abs(int(counter) - expected)))
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure)
