@@ -7,6 +7,7 @@ import time
 
 import _ceilings
 import contract
+import convolution
 import gemm
 import kernel_launch
 import numpy as np
@@ -185,3 +186,75 @@ def test_a_launch_that_gets_lost_is_a_wrong_answer(monkeypatch):
     sound, calls = torch.Tensor.add_, itertools.count()
     monkeypatch.setattr(torch.Tensor, "add_", lambda t, n: sound(t, n if next(calls) != 17 else 0))
     assert launched(launches=10, samples=2)["agreement"] == [0.5]
+
+
+# --- convolution ---------------------------------------------------------------------------
+
+LAYERS = [
+    convolution.Layer(2, 3, kernel=3, image=5),
+    convolution.Layer(3, 2, kernel=3, image=6, stride=2),
+    convolution.Layer(2, 4, kernel=1, image=5, stride=2),
+]
+PASSES = ("forward", "data_gradient", "weight_gradient")
+
+
+def by_definition(layer, data, weights, gradient):
+    """The three passes tap by tap, and the operations that one of them takes."""
+    pad = layer.padding
+    padded = np.pad(data, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    out, data_gradient = np.zeros_like(gradient), np.zeros_like(padded)
+    weight_gradient, operations = np.zeros_like(weights), 0
+    for image, filter_, y, x in np.ndindex(gradient.shape):
+        for channel, v, u in np.ndindex(weights.shape[1:]):
+            place = image, channel, y * layer.stride + v, x * layer.stride + u
+            tap, there = (filter_, channel, v, u), (image, filter_, y, x)
+            out[there] += padded[place] * weights[tap]
+            data_gradient[place] += gradient[there] * weights[tap]
+            weight_gradient[tap] += gradient[there] * padded[place]
+            operations += 2  # one multiplication, one addition
+    within = slice(pad, pad + layer.image)
+    return (out, data_gradient[:, :, within, within], weight_gradient), operations
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_pass_is_the_one_of_the_definition_and_takes_that_many_operations(layer):
+    measured = convolution.Convolution(layer, 2, "fp32", CPU)
+    tensors = (measured.data, measured.weights, measured.gradient)
+    truth, operations = by_definition(layer, *(tensor.double().numpy() for tensor in tensors))
+    assert convolution.flop(layer, batch=2) == operations
+    for right, (name, one_pass) in zip(truth, measured.passes().items(), strict=True):
+        np.testing.assert_allclose(one_pass.call().numpy(), right, rtol=1e-4, atol=1e-4)
+        part = one_pass.part(torch.from_numpy(right)).numpy()
+        np.testing.assert_allclose(one_pass.truth().numpy(), part, rtol=1e-12, atol=1e-12)
+        assert one_pass.wrong() == 0, name
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_one_wrong_element_of_each_pass_is_seen(name, monkeypatch):
+    forward, backward = torch.conv2d, torch.ops.aten.convolution_backward
+
+    def spoil(tensor):
+        if tensor is not None and tensor.dtype != torch.float64:  # fp64 is the reference
+            tensor[-1, 0, 0, 0] += 10 * tensor.float().abs().max()
+            tensor[0, 0, 0, 0] += 10 * tensor.float().abs().max()
+        return tensor
+
+    monkeypatch.setattr(torch, "conv2d", lambda *rest: spoil(forward(*rest)))
+    monkeypatch.setattr(
+        torch.ops.aten, "convolution_backward", lambda *rest: [*map(spoil, backward(*rest))]
+    )
+    passes = convolution.Convolution(convolution.Layer(8, 16, 3, 8), 2, name, CPU).passes()
+    assert {what: one_pass.wrong() for what, one_pass in passes.items()} == dict.fromkeys(PASSES, 1)
+
+
+def test_an_unknown_layer_is_refused_with_those_there_are(run, benchmark_file):
+    ran = run(benchmark_file("convolution"), "--smoke", "--layers=resnet50.conv9")
+    assert (ran.exit_code, ran.stderr.count("\n")) == (2, 1)
+    assert "vgg16.conv3_2" in ran.stderr
+
+
+def test_a_convolution_is_named_by_format_layer_and_pass(smoke, benchmark_file):
+    document = smoke(benchmark_file("convolution")).document
+    assert {s["metric"] for s in document["series"] if s["metric"].startswith("tflops")} == {
+        f"tflops:{name}/resnet50.conv4_1x1/{what}" for name in ("fp32", "bf16") for what in PASSES
+    }
