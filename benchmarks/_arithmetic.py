@@ -23,15 +23,13 @@ FORMATS = {
     "tf32": ("float32", "float32", 1e-2),
     "fp16": ("float16", "float16", 1e-2),
     "bf16": ("bfloat16", "bfloat16", 8e-2),
-    "fp8": ("float8_e4m3fn", "bfloat16", 8e-2),
+    "fp8": ("float8_e4m3fn", "bfloat16", 0.25),  # matrix units may sum it with 13 bits
     "int8": ("int8", "int32", 0.0),
 }
 
 # the first compute capability with matrix units for a format, where torch needs them
 SINCE = {"tf32": (8, 0), "fp8": (8, 9), "int8": (7, 5)}
 IN_BLOCKS = {"fp8", "int8"}  # cuBLAS takes these only in multiples of 16
-
-Product = tuple[Callable[[], object], Callable[[], int]]
 
 
 def flop(m: int, n: int, k: int) -> int:
@@ -82,23 +80,26 @@ def state_ceiling(
         report.ceiling(metric, card.tflops[format_name], card.source)
 
 
-def product(name: str, m: int, n: int, k: int, device: torch.device) -> Product:
-    """The product to time, and a count of the wrong elements in its latest answer."""
-    import torch
+class Product:
+    """A product of random factors: `multiply` is what to time, `out` its latest answer."""
 
-    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
-    kind, kind_out, tolerance = FORMATS[name]
-    generator = torch.Generator(device).manual_seed(k)
-    left = random(kind, (m, k), generator)
-    # 8-bit units read both factors along the sum, so that the right one lies by columns
-    right = (
-        random(kind, (n, k), generator).t()
-        if name in IN_BLOCKS
-        else random(kind, (k, n), generator)
-    )
-    out = torch.empty(m, n, dtype=getattr(torch, kind_out), device=device)
-    multiply = kernel(name, left, right, out)
-    return multiply, lambda: wrong_elements(left, right, out, tolerance * k**0.5)
+    def __init__(self, name: str, m: int, n: int, k: int, device: torch.device) -> None:
+        import torch
+
+        torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+        kind, kind_out, tolerance = FORMATS[name]
+        generator = torch.Generator(device).manual_seed(k)
+        self.left = random(kind, (m, k), generator)
+        if name in IN_BLOCKS:  # 8-bit units read both factors along the sum
+            self.right = random(kind, (n, k), generator).t()
+        else:
+            self.right = random(kind, (k, n), generator)
+        self.out = torch.empty(m, n, dtype=getattr(torch, kind_out), device=device)
+        self.tolerance = tolerance * k**0.5
+        self.multiply = kernel(name, self.left, self.right, self.out)
+
+    def wrong_elements(self) -> int:
+        return wrong_elements(self.left, self.right, self.out, self.tolerance)
 
 
 def random(kind: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:

@@ -61,7 +61,7 @@ def watched(
         return
     import torch
 
-    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", "without a UUID"))
     with watch(uuid, period_s) as state:
         yield
     report.notes.setdefault("gpu_state", {}).setdefault(str(device), {})[metric] = state

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import contract
-from _arithmetic import FORMATS, IN_BLOCKS, choose, flop, product, state_ceiling
+from _arithmetic import FORMATS, IN_BLOCKS, Product, choose, flop, state_ceiling
 
 if TYPE_CHECKING:
     import torch
@@ -78,12 +78,13 @@ def measure(report: contract.Report, dtypes: str, shapes: str, size: int, sample
                 if name in IN_BLOCKS and any(length % 16 for length in (m, n, k)):
                     report.note(**{f"product:{metric}": "left out: needs multiples of 16"})
                     continue
-                multiply, wrong = product(name, m, n, k, device)
+                product = Product(name, m, n, k, device)
                 with watched(report, device, f"tflops:{metric}"):
-                    seconds = seconds_per_call(multiply, device, samples)
+                    seconds = seconds_per_call(product.multiply, device, samples)
                 rates = [flop(m, n, k) / s / 1e12 for s in seconds]
                 report.add(f"tflops:{metric}", str(device), rates)
-                report.add(f"agreement:{metric}", str(device), contract.agreement(wrong()))
+                wrong = product.wrong_elements()
+                report.add(f"agreement:{metric}", str(device), contract.agreement(wrong))
                 report.note(**{f"product:{metric}": f"{m}x{n}x{k}"})
                 state_ceiling(report, f"tflops:{metric}", name, device)
     if not report.series:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import time
+from pathlib import Path
 
 import _ceilings
+import _timing
 import contract
 import convolution
 import gemm
+import gpu_burn
 import kernel_launch
 import numpy as np
 import pytest
 import torch
-from _arithmetic import FORMATS, lacks, product, state_ceiling
+from _arithmetic import FORMATS, Product, lacks, state_ceiling
 
 
 def test_the_ceilings_are_those_of_the_data_sheets():
@@ -67,8 +70,7 @@ def test_a_product_is_the_one_that_numpy_computes(name, monkeypatch):
         return sound(left, right, *scales, out=out, **rest)
 
     monkeypatch.setattr(torch, KERNEL[name], listening)
-    multiply, _ = product(name, 64, 128, 256, CPU)
-    multiply()
+    Product(name, 64, 128, 256, CPU).multiply()
     truth = seen["left"] @ seen["right"]
     rounding = {"fp64": 1e-13, "fp32": 1e-5, "bf16": 2**-7, "fp8": 2**-7, "int8": 0}[name]
     error = np.abs(seen["out"].double().numpy() - truth).max() / np.abs(truth).max()
@@ -85,9 +87,9 @@ def test_one_wrong_element_of_a_product_is_seen_in_every_format(name, monkeypatc
         out[61, 5] += 1 if name == "int8" else left.shape[1] ** 0.5  # a typical element's size
 
     monkeypatch.setattr(torch, KERNEL[name], spoilt)
-    multiply, wrong = product(name, 64, 128, 256, CPU)
-    multiply()
-    assert wrong() == 1
+    product = Product(name, 64, 128, 256, CPU)
+    product.multiply()
+    assert product.wrong_elements() == 1
 
 
 def test_the_models_products_add_up_to_their_published_parameter_counts():
@@ -257,4 +259,104 @@ def test_a_convolution_is_named_by_format_layer_and_pass(smoke, benchmark_file):
     document = smoke(benchmark_file("convolution")).document
     assert {s["metric"] for s in document["series"] if s["metric"].startswith("tflops")} == {
         f"tflops:{name}/resnet50.conv4_1x1/{what}" for name in ("fp32", "bf16") for what in PASSES
+    }
+
+
+# --- gpu_burn ------------------------------------------------------------------------------
+
+
+def test_every_product_that_differs_in_one_bit_from_the_first_is_a_wrong_result(monkeypatch):
+    burn = gpu_burn.Burn("fp32", 64, CPU)
+    multiply, products = burn.multiply, itertools.count()
+
+    def spoilt():
+        multiply()
+        if next(products) in (3, 11):
+            burn.now[40, 2] ^= 1  # the last bit of the mantissa
+
+    monkeypatch.setattr(burn, "multiply", spoilt)
+    for _ in range(20):
+        burn.step()
+    assert burn.wrong_results() == 2
+
+
+def test_a_device_that_is_wrong_from_the_first_product_on_is_not_taken_for_right(monkeypatch):
+    sound = torch.mm
+
+    def always_spoilt(left, right, out):
+        sound(left, right, out=out)
+        out[61, 0] = float("nan")
+
+    monkeypatch.setattr(torch, "mm", always_spoilt)
+    burn = gpu_burn.Burn("fp32", 64, CPU)
+    burn.step()
+    assert int(burn.different) == 0  # the same NaN each time
+    assert burn.wrong_results() == 1
+
+
+def test_throttling_shows_second_by_second_and_does_not_prolong_the_burn(monkeypatch):
+    """By a clock of our own, which every product moves on: 10 ms each, 40 ms after 5 seconds."""
+    now = [0.0]
+    for module in (gpu_burn, _timing):
+        monkeypatch.setattr(module, "perf_counter", lambda: now[0])
+
+    def multiply():
+        now[0] += 0.01 if now[0] < 5 else 0.04
+
+    burn = gpu_burn.Burn("fp32", 64, CPU)
+    monkeypatch.setattr(burn, "multiply", multiply)
+    samples = burn.run(seconds=10)
+    rate = 2 * 64**3 / 0.01 / 1e12
+    assert samples[:4] == pytest.approx([rate] * 4)
+    assert samples[-4:] == pytest.approx([rate / 4] * 4)
+    assert now[0] < 15
+
+
+def test_a_gpu_that_fails_under_load_is_named_in_one_line(monkeypatch):
+    burn = gpu_burn.Burn("fp32", 64, CPU)
+
+    def multiply():
+        raise RuntimeError("CUDA error: unspecified launch failure\nCompile with ...")
+
+    monkeypatch.setattr(burn, "multiply", multiply)
+    with pytest.raises(contract.Unmeasured, match=r"cpu failed under load: .* launch failure$"):
+        burn.time(calls=3)
+
+
+# Two devices at once, of which the second gets one product wrong, its fortieth.
+PLANTED = """
+import itertools, sys
+sys.path.insert(0, {benchmarks!r})
+import torch
+import _timing, contract, gpu_burn
+
+_timing.devices = lambda: [torch.device("cpu"), torch.device("cpu", 0)]
+class Spoilt(gpu_burn.Burn):
+    def __init__(self, name, n, device):
+        super().__init__(name, n, device)
+        sound, products = self.multiply, itertools.count(1)
+        def multiply():
+            sound()
+            if device.index == 0 and next(products) == 40:
+                self.now[5, 7] ^= 1
+        self.multiply = multiply
+gpu_burn.Burn = Spoilt
+contract.run(gpu_burn.BENCHMARK, gpu_burn.measure)
+"""
+
+
+def test_silent_corruption_on_one_of_two_devices_falls_on_that_one(run, tmp_path):
+    program = tmp_path / "gpu_burn.py"
+    program.write_text(PLANTED.format(benchmarks=str(Path(gpu_burn.__file__).parent)))
+    ran = run(program, "--smoke", "--size=64")
+    assert ran.exit_code == 0, ran.stderr
+    agreement = {
+        series["device"]: series["samples"]
+        for series in ran.document["series"]
+        if series["metric"] == "agreement:fp32"
+    }
+    assert agreement == {"cpu": [1.0], "cpu:0": [0.5]}
+    assert ran.document["environment"]["wrong_results"] == {
+        "cpu": {"fp32": 0},
+        "cpu:0": {"fp32": 1},
     }
