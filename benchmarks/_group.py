@@ -1,0 +1,130 @@
+"""How the ranks of a torchrun program come together, and how they agree on numbers.
+
+What is measured goes over `links` (NCCL between GPUs, gloo between CPUs); agreeing on things always
+goes by gloo, beside it. Every rank makes the same calls in the same order, whatever it saw.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import contract
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    rank: int
+    ranks: int
+    hosts: int
+    backend: str
+    device: torch.device
+    links: ProcessGroup
+
+    def slowest(self, numbers: Sequence[float]) -> list[float]:
+        """Number by number, the largest of all ranks."""
+        return slowest(numbers)
+
+    def total(self, count: int) -> int:
+        return total(count)
+
+
+@contextmanager
+def joined() -> Iterator[Group]:
+    """All ranks together: NCCL when every one of them has a GPU of its own, gloo when none has."""
+    import torch
+    import torch.distributed as dist
+    from _timing import gpus
+
+    local_rank, local_ranks = (int(os.environ[f"LOCAL_{what}"]) for what in ("RANK", "WORLD_SIZE"))
+    cuda = gpus() >= local_ranks
+    device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    with met():
+        seen = everyones((platform.node(), device.type))
+        if len({kind for _, kind in seen}) > 1:
+            lacking = sorted({host for host, kind in seen if kind == "cpu"})
+            raise contract.Unmeasured(
+                f"too few GPUs in sight on {', '.join(lacking)}, while others have one per rank"
+            )
+        backend = "nccl" if cuda else "gloo"
+        yield Group(
+            rank=dist.get_rank(),
+            ranks=dist.get_world_size(),
+            hosts=len({host for host, _ in seen}),
+            backend=backend,
+            device=device,
+            links=dist.new_group(backend=backend),
+        )
+
+
+@contextmanager
+def met() -> Iterator[None]:
+    """All ranks can agree on things; nothing to measure over yet."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def alone() -> bool:
+    return os.environ["WORLD_SIZE"] == "1"
+
+
+def processes() -> int:
+    """Ranks on one machine alone: one per GPU, or two on a CPU."""
+    from _timing import gpus
+
+    count = gpus()
+    if count == 1:
+        raise contract.NotApplicable("one GPU alone has nobody to talk to: launch it on more nodes")
+    return count or 2
+
+
+def slowest(numbers: Sequence[float], group: ProcessGroup | None = None) -> list[float]:
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.tensor(numbers, dtype=torch.float64)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX, group=group)
+    return [float(number) for number in tensor]
+
+
+def total(count: int, group: ProcessGroup | None = None) -> int:
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.tensor(count)
+    dist.all_reduce(tensor, group=group)
+    return int(tensor)
+
+
+def everyones(thing: Any) -> list[Any]:
+    """What each rank hands in, by rank; all ranks see all of it."""
+    import torch.distributed as dist
+
+    things = [None] * dist.get_world_size()
+    dist.all_gather_object(things, thing)
+    return things
+
+
+def slowest_times(call: Any, device: torch.device, samples: int, sample_s: float) -> list[float]:
+    """Seconds per call of a collective operation, by the slowest rank; the ranks stay in step."""
+    import torch.distributed as dist
+    from _timing import calls_for, time_calls
+
+    (calls,) = slowest([calls_for(call, device, sample_s)])
+    dist.barrier()
+    return slowest(time_calls(call, device, samples, int(calls)))

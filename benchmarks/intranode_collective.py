@@ -1,0 +1,69 @@
+"""The collectives of `collective` among the devices of one node: NVLink, or on purpose the HCAs.
+
+`through=hca` forbids NCCL peer access, NVLink multicast and shared memory, so that all traffic
+leaves by an HCA and comes back by another. What the HCAs sent meanwhile is noted as the evidence.
+"""
+
+from __future__ import annotations
+
+import os
+
+import contract
+from _collectives import METRICS, PARAMETERS
+from _collectives import measure as measure_group
+from _group import alone, processes
+from _rdma import active, sent_bytes
+
+ONLY_BY_HCA = {
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_IB_DISABLE": "0",
+    "NCCL_NET": "IB",
+}
+
+BENCHMARK = contract.Benchmark(
+    name="intranode_collective",
+    version="1",
+    summary="Collective operations of one node's devices: NCCL on GPUs, gloo on CPUs.",
+    stresses="NVLink and NVSwitch, or PCIe and the HCAs; on a CPU loopback and memory",
+    reveals="a degraded NVLink, a switch plane that is down, a slow HCA or PCIe slot, wrong sums",
+    level="micro",
+    scope="node",
+    duration_s=20.0,
+    launcher="torchrun",
+    metrics=METRICS,
+    parameters=(
+        contract.Parameter("through", "auto", '"auto": as NCCL likes; "hca": by the HCAs only'),
+        *PARAMETERS,
+    ),
+)
+
+
+def measure(
+    report: contract.Report, through: str, operations: str, bytes: str, samples: int
+) -> None:
+    if through not in ("auto", "hca"):
+        raise contract.BadParameter(f'through cannot be "{through}": use auto or hca')
+    if alone():
+        raise contract.NotApplicable("a node with one rank has no traffic between its devices")
+    if through == "hca":
+        os.environ.update(by_hca())
+    before = sent_bytes()
+    measure_group(report, operations, bytes, samples)
+    if active():
+        report.note(hcas_sent_bytes=sent_bytes() - before)
+
+
+def by_hca() -> dict[str, str]:
+    from _timing import gpus
+
+    if not gpus():
+        raise contract.NotApplicable("only NCCL between GPUs can be led through the HCAs")
+    if not active():
+        raise contract.NotApplicable("no HCA with an active port below /sys/class/infiniband")
+    return ONLY_BY_HCA
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure, processes)
