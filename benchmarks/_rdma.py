@@ -12,6 +12,7 @@ from pathlib import Path
 SYSFS = Path("/sys/class/infiniband")
 GPUS = Path("/proc/driver/nvidia/gpus")
 PCI = Path("/sys/bus/pci/devices")
+NO_HCA = "no HCA with an active port below /sys/class/infiniband"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,12 @@ def active(root: Path = SYSFS) -> list[Hca]:
     return found
 
 
+def ceiling_of(hcas: list[Hca]) -> float:
+    """Their common link rate in GB/s; 0 when they differ, or the kernel does not say."""
+    rates = {hca.gbps for hca in hcas}
+    return rates.pop() if len(rates) == 1 else 0.0
+
+
 def link_gbps(rate: str) -> float:
     """`400 Gb/sec (4X NDR)` is 50 GB/s."""
     number, _, rest = rate.partition(" ")
@@ -69,7 +76,7 @@ def nearest_gpu(place: str, gpus: list[str]) -> int:
     """Which of some PCI paths shares most of its way from the root with `place`."""
 
     def shared(index: int) -> int:
-        return len(os.path.commonprefix([place.split("/"), gpus[index].split("/")]))
+        return len(Path(os.path.commonpath([place, gpus[index]])).parts)
 
     return max(range(len(gpus)), key=shared)
 

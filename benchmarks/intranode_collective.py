@@ -12,7 +12,7 @@ import contract
 from _collectives import METRICS, PARAMETERS
 from _collectives import measure as measure_group
 from _group import alone, processes
-from _rdma import active, sent_bytes
+from _rdma import NO_HCA, active, sent_bytes
 
 ONLY_BY_HCA = {
     "NCCL_P2P_DISABLE": "1",
@@ -61,7 +61,7 @@ def by_hca() -> dict[str, str]:
     if not gpus():
         raise contract.NotApplicable("only NCCL between GPUs can be led through the HCAs")
     if not active():
-        raise contract.NotApplicable("no HCA with an active port below /sys/class/infiniband")
+        raise contract.NotApplicable(NO_HCA)
     return ONLY_BY_HCA
 
 

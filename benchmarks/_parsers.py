@@ -1,0 +1,309 @@
+"""From what the tools of others print to numbers. Pure: text in, numbers out, nothing is run.
+
+Foreign lines between the rows (NCCL's, a second process's) are skipped, and a row that is not
+complete is no row. Units are turned into ours here and nowhere else: perftest and UCX write MB for
+2^20 bytes, which the message rates beside them prove.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import contract
+
+MIB_PER_GB = 2**20 / 1e9
+NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
+
+
+# --- perftest ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PerftestRow:
+    size_bytes: int
+    iterations: int
+    values: dict[str, float]  # by our words: gbps, peak_gbps, mpps, or us
+
+
+def perftest(text: str) -> list[PerftestRow]:
+    """Rows of `ib_*_bw` and `ib_*_lat`, each once: two ends that share a terminal repeat them."""
+    rows: list[PerftestRow] = []
+    headings: list[str] = []
+    for line in text.splitlines():
+        if "#bytes" in line:
+            headings = perftest_headings(line)
+            continue
+        words = line.split()
+        complete = len(words) == len(headings) and len(words) > 2
+        if not complete or not all(re.fullmatch(NUMBER, word) for word in words):
+            continue
+        numbers = dict(zip(headings, map(float, words), strict=True))
+        row = PerftestRow(int(words[0]), int(words[1]), in_our_units(numbers))
+        if row not in rows:
+            rows.append(row)
+    return rows
+
+
+def perftest_headings(line: str) -> list[str]:
+    """`#bytes #iterations BW peak[MB/sec] …`: a heading may hold blanks, and ends at its unit."""
+    return [" ".join(part.split()) for part in re.findall(r"#\w+|[^#\[\]]+\[[^\]]+\]", line)]
+
+
+def in_our_units(numbers: dict[str, float]) -> dict[str, float]:
+    factors = {"MB/sec": MIB_PER_GB, "MiB/sec": MIB_PER_GB, "Gb/sec": 1 / 8}
+    ours: dict[str, float] = {}
+    for heading, number in numbers.items():
+        name, _, unit = heading.rstrip("]").partition("[")
+        if name.strip() == "BW average":
+            ours["gbps"] = number * factors[unit]
+        elif name.strip() == "BW peak":
+            ours["peak_gbps"] = number * factors[unit]
+        elif name.strip() == "MsgRate":
+            ours["mpps"] = number
+        elif name.strip() == "t_avg":
+            ours["us"] = number
+    return ours
+
+
+# --- UCX -----------------------------------------------------------------------------------
+
+
+def ucx_perftest(text: str) -> dict[str, float]:
+    """The last line of `ucx_perftest -f -v`, by its own headings; over the whole of the test."""
+    headings: list[str] = []
+    values: dict[str, float] = {}
+    for line in text.splitlines():
+        words = line.strip().split(",")
+        if words[0] == "iterations":
+            headings = words
+        elif len(words) == len(headings) and all(re.fullmatch(NUMBER, word) for word in words):
+            values = dict(zip(headings, map(float, words), strict=True))
+    if not values:
+        return {}
+    return {"us": values["overall_lat"], "gbps": values["overall_bw"] * MIB_PER_GB}
+
+
+# --- nccl-tests ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NcclRow:
+    size_bytes: int
+    place: str  # "out_of_place" or "in_place"
+    us: float
+    algbw_gbps: float
+    busbw_gbps: float
+    wrong: int | None  # None where the tool was told not to look
+
+
+def nccl_tests(text: str) -> list[NcclRow]:
+    """Both halves of every row with a message in it.
+
+    Columns differ by operation (redop, root) and version (error, #wrong), and all-to-all leaves
+    redop empty: a row is read from its end, where two groups of four always stand.
+    """
+    rows = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 11 or not words[0].isdecimal() or not words[1].isdecimal():
+            continue
+        halves = words[-8:-4], words[-4:]
+        if int(words[0]) == 0 or not all(is_half(half) for half in halves):
+            continue
+        for place, half in zip(("out_of_place", "in_place"), halves, strict=True):
+            us, algbw, busbw = map(float, half[:3])
+            if us > 0:
+                rows.append(NcclRow(int(words[0]), place, us, algbw, busbw, wrong_of(half[3])))
+    return rows
+
+
+def is_half(words: list[str]) -> bool:
+    return all(re.fullmatch(NUMBER, word) for word in words[:3]) and bool(
+        re.fullmatch(rf"N/A|{NUMBER}", words[3])
+    )
+
+
+def wrong_of(word: str) -> int | None:
+    """A count of wrong elements; older versions print the largest error, which counts nothing."""
+    return int(word) if word.isdecimal() else None
+
+
+def nccl_out_of_bounds(text: str) -> int:
+    """`# Out of bounds values : 0 OK`: what the tool makes of all its rows together."""
+    match = re.search(r"Out of bounds values\s*:\s*(\d+)", text)
+    return int(match[1]) if match else 0
+
+
+# --- nvbandwidth ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    test: str
+    unit: str  # "GB/s" or "ns"
+    device: str
+    value: float
+
+
+@dataclass
+class Nvbandwidth:
+    cells: list[Cell] = field(default_factory=list)
+    waived: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+def nvbandwidth(text: str) -> Nvbandwidth:
+    """What `nvbandwidth -j` or, without -j, `nvbandwidth` printed."""
+    start = re.search(r"^\{", text, re.M)
+    if start is None:
+        return nvbandwidth_text(text)
+    document, _ = json.JSONDecoder().raw_decode(text[start.start() :])
+    return nvbandwidth_json(document["nvbandwidth"])
+
+
+def nvbandwidth_json(document: dict[str, Any]) -> Nvbandwidth:
+    found = Nvbandwidth()
+    if error := document.get("error"):
+        found.errors.append(str(error))
+    for case in document.get("testcases", []):
+        name, status = case["name"], case.get("status", "")
+        if status == "Waived":
+            found.waived.append(name)
+        elif status.startswith("Error") or "error" in case:
+            found.errors.append(f"{name}: {case.get('error', status)}")
+        else:
+            rows = [[str(value) for value in row] for row in case.get("bandwidth_matrix", [])]
+            columns = range(len(rows[0]) if rows else 0)
+            labelled = [(str(index), row) for index, row in enumerate(rows)]
+            description = case.get("bandwidth_description", "")
+            found.cells += cells(name, description, [str(c) for c in columns], labelled)
+    return found
+
+
+def nvbandwidth_text(text: str) -> Nvbandwidth:
+    """`Running <test>.`, a description, the columns, rows, `SUM`. Waived tests go unnamed."""
+    found = Nvbandwidth(errors=re.findall(r"^(?:ERROR|\[CUDA_ERROR).*$", text, re.M))
+    for block in re.split(r"^Running\s+", text, flags=re.M)[1:]:
+        name, *lines = block.splitlines()
+        table: list[list[str]] = []
+        description = ""
+        for line in lines:
+            words = line.split()
+            if re.match(r"mem(cpy|ory)", line):
+                description = line
+            elif description and words and re.fullmatch(rf"N/A|{NUMBER}", words[-1]):
+                if words[0] == "SUM":
+                    break
+                table.append(words)
+        if len(table) > 1:
+            columns, *rows = table
+            found.cells += cells(
+                name.strip().rstrip("."),
+                description,
+                columns,
+                [(row[0], row[1:]) for row in rows if len(row) == len(columns) + 1],
+            )
+    return found
+
+
+def cells(
+    test: str, description: str, columns: list[str], rows: list[tuple[str, list[str]]]
+) -> list[Cell]:
+    unit = "ns" if "(ns)" in description else "GB/s"
+    between_gpus = "GPU(row)" in description
+    return [
+        Cell(test, unit, device_name(row, column, between_gpus, len(rows)), float(value))
+        for row, values in rows
+        for column, value in zip(columns, values, strict=True)
+        if value != "N/A" and float(value) > 0
+    ]
+
+
+def device_name(row: str, column: str, between_gpus: bool, rows: int) -> str:
+    if between_gpus:
+        return f"cuda:{row}-cuda:{column}"
+    return f"cuda:{column}" if rows == 1 else f"cpu:{row}-cuda:{column}"
+
+
+# --- dcgmi diag ----------------------------------------------------------------------------
+
+DCGM_TITLES = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # of version 4, and of those before
+
+
+@dataclass(frozen=True)
+class Tested:
+    test: str
+    device: str
+    status: str  # pass, warn, fail, skip, or what else it says
+    texts: tuple[str, ...]  # of its warnings
+
+
+@dataclass(frozen=True)
+class Diagnosed:
+    version: str
+    tested: tuple[Tested, ...]
+    runtime_error: str = ""
+
+
+def dcgm(text: str) -> Diagnosed:
+    """The JSON of `dcgmi diag -j`, of DCGM 3 (`gpu_ids`) or DCGM 4 (`entity_group`, `entity_id`);
+    lines of the log may come first."""
+    decoder = json.JSONDecoder()
+    for start in re.finditer(r"^\s*\{", text, re.M):
+        try:
+            document, _ = decoder.raw_decode(text[start.end() - 1 :])
+        except ValueError:
+            continue
+        title = next((title for title in DCGM_TITLES if title in document), None)
+        if title:
+            return diagnosed(document[title], document.get("metadata", {}))
+    raise contract.Unmeasured("dcgmi wrote no JSON that holds a diagnostic")
+
+
+def diagnosed(diagnostic: dict[str, Any], metadata: dict[str, Any]) -> Diagnosed:
+    tests = [
+        test
+        for category in diagnostic.get("test_categories") or []
+        for test in category.get("tests") or []
+        if test  # version 3 puts null between them
+    ]
+    return Diagnosed(
+        version=str(metadata.get("version") or diagnostic.get("version") or ""),
+        tested=tuple(tested for test in tests for tested in results_of(test)),
+        runtime_error=str(diagnostic.get("runtime_error") or ""),
+    )
+
+
+def results_of(test: dict[str, Any]) -> Iterator[Tested]:
+    name = re.sub(r"\W+", "_", test["name"].lower()).strip("_")
+    for result in test.get("results") or []:
+        status = status_of(str(result.get("status", "")))
+        texts = tuple(warnings_of(result))
+        for device in entities_of(result):
+            yield Tested(name, device, status, texts)
+
+
+def status_of(word: str) -> str:
+    """PASS, Pass and Passed are one; so are the others."""
+    word = word.strip().lower()
+    return next((known for known in ("pass", "warn", "fail", "skip") if known in word), word)
+
+
+def warnings_of(result: dict[str, Any]) -> Iterator[str]:
+    """A text of its own in version 3, an object around it in version 4."""
+    warnings = result.get("warnings") or []
+    for warning in [warnings] if isinstance(warnings, str) else warnings:
+        yield str(warning.get("warning", "")) if isinstance(warning, dict) else str(warning)
+
+
+def entities_of(result: dict[str, Any]) -> list[str]:
+    """`gpu:0`: in DCGM's own numbers, which are NVML's and not always CUDA's."""
+    if "entity_id" in result:
+        group = re.sub(r"\W+", "_", str(result.get("entity_group", "entity")).lower())
+        return [f"{group}:{result['entity_id']}"]
+    ids = str(result.get("gpu_ids", result.get("gpu_id", "")))
+    return [f"gpu:{number}" for number in re.findall(r"\d+", ids)] or ["node"]

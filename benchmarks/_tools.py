@@ -1,0 +1,191 @@
+"""Running the programs of others: where they are, ends with us, what they said when they failed.
+
+A child dies with the rank that started it, whatever kills that one, and it has a deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import contract
+
+PACKAGES = {"ucx_perftest": "ucx-utils", "ib_write_bw": "perftest", "ib_write_lat": "perftest"}
+LISTEN = "0A"  # a socket's state in /proc/net/tcp
+TAKEN = re.compile(r"in use|couldn't listen|bind\(\) failed", re.I)
+TRIES = 5  # ports, when others take them between our finding one free and the server's binding it
+
+
+def found(tool: str, directory: str = "") -> str:
+    """The path of a tool, in a directory or on PATH."""
+    path = shutil.which(tool, path=directory or None)
+    if path is None:
+        where = f'in "{directory}"' if directory else "on PATH"
+        how = f" (apt-get install {PACKAGES[tool]})" if tool in PACKAGES else ""
+        raise contract.NotApplicable(f"{tool} is not {where}{how}")
+    return path
+
+
+@dataclass(frozen=True)
+class Said:
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    def last_words(self) -> str:
+        lines = [line.strip() for line in (self.stdout + "\n" + self.stderr).splitlines()]
+        spoken = [line for line in lines if re.search(r"\w", line)]
+        return spoken[-1][:200] if spoken else "nothing"
+
+
+def run(
+    argv: Sequence[str],
+    limit_s: float,
+    env: Mapping[str, str] | None = None,
+    cpus: frozenset[int] = frozenset(),
+) -> Said:
+    """Run to the end or to the deadline; its exit code is the caller's to read."""
+    with child(argv, env, cpus) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise contract.Unmeasured(
+                f"{Path(argv[0]).name} gave no answer within {limit_s:g} s"
+            ) from None
+        return Said(process.returncode, stdout, stderr)
+
+
+@contextmanager
+def child(
+    argv: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    cpus: frozenset[int] = frozenset(),
+) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        argv,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        preexec_fn=bound_to(os.getpid(), cpus),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def bound_to(parent: int, cpus: frozenset[int]) -> Callable[[], None]:
+    allowed = cpus & os.sched_getaffinity(0)
+
+    def before_exec() -> None:
+        contract.die_with_parent()
+        if os.getppid() != parent:  # it died before the kernel knew of the bond
+            os._exit(1)
+        if allowed:
+            os.sched_setaffinity(0, allowed)
+
+    return before_exec
+
+
+# --- a server on a port --------------------------------------------------------------------
+
+
+@contextmanager
+def served(
+    argv: Callable[[int], Sequence[str]],
+    limit_s: float,
+    env: Mapping[str, str] | None = None,
+    cpus: frozenset[int] = frozenset(),
+) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """A server that listens: its port and its process. It waits for one client and ends with it."""
+    for attempt in range(1, TRIES + 1):
+        port = free_port()
+        with child(argv(port), env, cpus) as server:
+            if listening(server, port, limit_s):
+                yield port, server
+                return
+            server.kill()
+            said = Said(server.wait(), *server.communicate())
+        words = f"{said.stdout}\n{said.stderr}"
+        if attempt == TRIES or not TAKEN.search(words):
+            name = Path(argv(port)[0]).name
+            raise contract.Unmeasured(f'{name} as server said "{said.last_words()}"')
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listening(server: subprocess.Popen[str], port: int, limit_s: float) -> bool:
+    """Wait until a process, and no other, listens on a port. To connect would use its one call."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline and server.poll() is None:
+        if listeners(port) & sockets(server.pid):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def listeners(port: int) -> set[str]:
+    """Inodes of the sockets that listen on a port."""
+    lines = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines += Path(table).read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue  # no IPv6 here
+    rows = [line.split() for line in lines]
+    return {
+        row[9] for row in rows if row[3] == LISTEN and int(row[1].rpartition(":")[2], 16) == port
+    }
+
+
+def sockets(pid: int) -> set[str]:
+    inodes = set()
+    try:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            if match := re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink())):
+                inodes.add(match[1])
+    except OSError:
+        pass  # it has just ended
+    return inodes
+
+
+def own_address(towards: str) -> str:
+    """The address by which this host reaches another: nothing is sent to find out."""
+    family, kind, protocol, _, target = socket.getaddrinfo(
+        towards, 9, family=socket.AF_INET, type=socket.SOCK_DGRAM
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(target)
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def sizes_of(text: str) -> list[int]:
+    words = contract.split(text)
+    if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise contract.BadParameter(f'sizes cannot be "{text}": bytes, whole numbers, by commas')
+    return [int(word) for word in words]
+
+
+def checked(said: Said, tool: str) -> str:
+    """What a tool printed, if it ended well."""
+    if said.exit_code != 0:
+        raise contract.Unmeasured(f'{tool} ended with {said.exit_code}: "{said.last_words()}"')
+    return said.stdout

@@ -1,0 +1,70 @@
+"""RDMA writes of every HCA to itself: perftest's server and client on one node, beside the HCA.
+
+The data goes over the HCA's PCIe slot, out and in, without a switch: what is slow here is the
+node's own. Both processes keep to the cores that the kernel calls near the HCA.
+"""
+
+from __future__ import annotations
+
+import contract
+from _perftest import BANDWIDTH, LIMIT_S, answer, arguments, memory_arguments
+from _rdma import NO_HCA, Hca, active, ceiling_of
+from _tools import checked, found, run, served, sizes_of
+
+BENCHMARK = contract.Benchmark(
+    name="ib_loopback",
+    version="1",
+    summary="RDMA writes of every HCA to itself (perftest).",
+    stresses="HCAs and their PCIe slots, host or GPU memory",
+    reveals="a PCIe slot trained low, a wrong NUMA or ACS setting, a weak HCA, without a partner",
+    level="micro",
+    scope="node",
+    duration_s=40.0,
+    hca=True,
+    tools=(BANDWIDTH,),
+    metrics=(
+        contract.Metric(
+            "bandwidth_gbps",
+            "GB/s",
+            "higher",
+            summary="mean, per HCA and message size",
+            ceiling="the HCA's link rate (sysfs: rate), or its PCIe slot's",
+        ),
+    ),
+    parameters=(
+        contract.Parameter("hcas", "", 'which, by commas; "": all that are up'),
+        contract.Parameter("memory", "host", '"host", or "cuda": the GPU nearest to each HCA'),
+        contract.Parameter("sizes", "1024,65536,8388608", "of messages", smoke="65536"),
+        contract.Parameter("samples", 3, "tests per size", smoke=1, at_least=1),
+    ),
+)
+
+
+def measure(report: contract.Report, hcas: str, memory: str, sizes: str, samples: int) -> None:
+    tool, chosen = found(BANDWIDTH), sizes_of(sizes)
+    present = {hca.name: hca for hca in active()}
+    if not present:
+        raise contract.NotApplicable(NO_HCA)
+    names = contract.split(hcas) or list(present)
+    if unknown := set(names) - set(present):
+        raise contract.BadParameter(f"no active HCA is called {', '.join(sorted(unknown))}")
+    if rate := ceiling_of(list(present.values())):
+        report.ceiling("bandwidth_gbps", rate, source="rate of the link, in sysfs")
+    for name in names:
+        buffers = memory_arguments(memory, present[name])
+        for size in chosen:
+            numbers = [to_itself(tool, present[name], size, buffers) for _ in range(samples)]
+            report.add(f"bandwidth_gbps:{size}", name, numbers)
+
+
+def to_itself(tool: str, hca: Hca, size: int, memory: list[str]) -> float:
+    def server(port: int) -> list[str]:
+        return arguments(tool, hca, port, size, memory)
+
+    with served(server, LIMIT_S, cpus=hca.cpus) as (port, _):
+        said = run([*server(port), "127.0.0.1"], LIMIT_S, cpus=hca.cpus)
+    return answer(checked(said, BANDWIDTH), size, "gbps")
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure)

@@ -1,0 +1,175 @@
+"""What matrix products and all-reduces cost each other when they run at once, as in training.
+
+Each is timed alone and then beside enough of the other to last three times as long, on streams of
+their own (threads on a CPU). The slowdown is the second time over the first, sample by sample.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import contract
+from _group import alone, processes
+
+if TYPE_CHECKING:
+    import torch
+    from _group import Group
+
+LONGER = 3  # how much longer the other one goes on: a slowdown beyond it is shown too small
+
+BENCHMARK = contract.Benchmark(
+    name="overlap",
+    version="1",
+    summary="Matrix products and all-reduces at once, against each alone.",
+    stresses="matrix units, memory, links and the cores that drive communication, all at once",
+    reveals="contention that neither load shows alone: NCCL on too many cores, a power limit",
+    level="micro",
+    scope="node",
+    duration_s=10.0,
+    launcher="torchrun",
+    metrics=(
+        contract.Metric(
+            "slowdown",
+            "1",
+            "lower",
+            summary="time beside the other over time alone, of compute and of communication",
+            ceiling="1, where the two share nothing",
+        ),
+        contract.Metric(
+            "tflops",
+            "TFLOP/s",
+            "higher",
+            summary="of the products alone",
+            ceiling="the vendor's dense rate of the format (bf16 on GPUs)",
+        ),
+        contract.Metric(
+            "busbw_gbps",
+            "GB/s",
+            "higher",
+            summary="of the all-reduces alone",
+            ceiling="the slowest link's bandwidth, one way",
+        ),
+        contract.AGREEMENT,
+    ),
+    parameters=(
+        contract.Parameter("size", 0, "of the matrices; 0: 8192, 512 on a CPU", 128, at_least=0),
+        contract.Parameter(
+            "bytes", 0, "of a message; 0: 256 MiB, 4 MiB on a CPU", smoke=1 << 18, at_least=0
+        ),
+        contract.Parameter("sample_s", 0.03, "seconds per sample", smoke=0.005, at_least=0.001),
+        contract.Parameter("samples", 20, "pairs of timings", smoke=3, at_least=1),
+    ),
+)
+
+
+def measure(report: contract.Report, size: int, bytes: int, sample_s: float, samples: int) -> None:
+    import torch
+    from _collectives import ELEMENT, all_reduce, busbw_gbps
+    from _group import joined
+    from _matrices import normal, wrong_elements
+
+    if alone():
+        raise contract.NotApplicable("one rank has no communication to overlap with")
+    with joined() as group:
+        kind = group.device.type
+        n = size or (8192 if kind == "cuda" else 512)
+        elements = max(1, (bytes or (1 << 28 if kind == "cuda" else 1 << 22)) // ELEMENT)
+        report.note(size=n, bytes=elements * ELEMENT, ranks=group.ranks, backend=group.backend)
+        left, right = (normal(n, n, seed, group.device) for seed in (1, 2))
+        out = torch.empty_like(left)
+        reduce, wrong_sums = all_reduce(group, elements)
+        loads: Loads = {
+            "compute": lambda: torch.mm(left, right, out=out),
+            "communication": reduce,
+        }
+        alone_s, slowdowns = timed(group, loads, sample_s, samples)
+        for name, numbers in slowdowns.items():
+            report.add(f"slowdown:{name}", kind, numbers)
+        report.add("tflops:alone", kind, [2 * n**3 / s / 1e12 for s in alone_s["compute"]])
+        moved = elements * ELEMENT
+        rates = [busbw_gbps("all_reduce", moved, group.ranks, s) for s in alone_s["communication"]]
+        report.add("busbw_gbps:alone", kind, rates)
+        wrong = wrong_elements(left, right, out)
+        report.add("agreement:compute", kind, contract.agreement(group.total(wrong)))
+        report.add("agreement:communication", kind, contract.agreement(group.total(wrong_sums())))
+
+
+Loads = dict[str, Callable[[], object]]
+Numbers = dict[str, list[float]]
+
+
+def timed(group: Group, loads: Loads, sample_s: float, samples: int) -> tuple[Numbers, Numbers]:
+    """Seconds per call alone, and the slowdown beside the other; both by the slowest rank."""
+    import torch.distributed as dist
+    from _timing import WARM_UP_SAMPLES, calls_for
+
+    counts = group.slowest([calls_for(call, group.device, sample_s) for call in loads.values()])
+    calls = {name: int(count) for name, count in zip(loads, counts, strict=True)}
+    alone_s: Numbers = {name: [] for name in loads}
+    beside_s: Numbers = {name: [] for name in loads}
+    for _ in range(WARM_UP_SAMPLES + samples):
+        for name, other in (("compute", "communication"), ("communication", "compute")):
+            for beside, seconds in ((0, alone_s), (LONGER * calls[other], beside_s)):
+                dist.barrier()
+                spent = together(group.device, loads[name], calls[name], loads[other], beside)
+                seconds[name].append(spent / calls[name])
+    alone_s, beside_s = (
+        {name: group.slowest(seconds[name][WARM_UP_SAMPLES:]) for name in loads}
+        for seconds in (alone_s, beside_s)
+    )
+    slowdowns = {
+        name: [beside / alone for beside, alone in zip(beside_s[name], alone_s[name], strict=True)]
+        for name in loads
+    }
+    return alone_s, slowdowns
+
+
+def together(
+    device: torch.device,
+    call: Callable[[], object],
+    calls: int,
+    other: Callable[[], object],
+    others: int,
+) -> float:
+    """Seconds that `calls` took while `others` of the other went on; both are over at the end."""
+    if device.type == "cuda":
+        return on_streams(device, call, calls, other, others)
+    aside = threading.Thread(target=lambda: [other() for _ in range(others)])
+    aside.start()
+    start = perf_counter()
+    for _ in range(calls):
+        call()
+    spent = perf_counter() - start
+    aside.join()
+    return spent
+
+
+def on_streams(
+    device: torch.device,
+    call: Callable[[], object],
+    calls: int,
+    other: Callable[[], object],
+    others: int,
+) -> float:
+    """The other is queued first, so that it is there when the measured one begins."""
+    import torch
+
+    aside = torch.cuda.Stream(device)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    with torch.cuda.stream(aside):
+        for _ in range(others):
+            other()
+    begin.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    torch.cuda.synchronize(device)
+    return float(begin.elapsed_time(end)) / 1e3
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure, processes)

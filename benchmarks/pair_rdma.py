@@ -1,0 +1,112 @@
+"""Bandwidth and latency between two nodes by perftest: RDMA writes, HCA by HCA (rail by rail).
+
+From 64 bytes to megabytes, because a switch may drop large packets in silence and pass small ones.
+With memory=cuda the buffers lie in the nearest GPU. An HCA that is up on one node only is a wrong
+answer of that pair, under `agreement:rails`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import contract
+from _pair import DIRECTIONS, Pair, everywhere, paired, rails, transfer
+from _perftest import BANDWIDTH, LATENCY, LIMIT_S, answer, arguments, memory_arguments
+from _rdma import NO_HCA, Hca, active, ceiling_of
+from _tools import found, sizes_of
+
+LATENCY_UP_TO = 1 << 16  # bytes
+
+BENCHMARK = contract.Benchmark(
+    name="pair_rdma",
+    version="1",
+    summary="Bandwidth both ways and latency between two nodes, per HCA (perftest, RDMA writes).",
+    stresses="HCAs, their PCIe slots, cables, switches",
+    reveals="a slow or lossy rail or direction, a missing HCA, sizes that a switch drops",
+    level="micro",
+    scope="pair",
+    duration_s=90.0,
+    min_nodes=2,
+    launcher="torchrun",
+    hca=True,
+    tools=(BANDWIDTH, LATENCY),
+    metrics=(
+        contract.Metric(
+            "bandwidth_gbps",
+            "GB/s",
+            "higher",
+            summary="mean, by direction (forth: first node to second) and message size",
+            ceiling="the HCA's link rate, one way (sysfs: rate), or its PCIe slot's",
+        ),
+        contract.Metric("latency_us", "us", "lower", summary="mean of a write, one way"),
+        contract.AGREEMENT,
+    ),
+    parameters=(
+        contract.Parameter("hcas", "", 'which, by commas; "": all that are up'),
+        contract.Parameter("memory", "host", '"host", or "cuda": the GPU nearest to each HCA'),
+        contract.Parameter("sizes", "64,1024,65536,8388608", "of messages", smoke="64,65536"),
+        contract.Parameter("samples", 3, "tests per size and direction", smoke=1, at_least=1),
+    ),
+)
+
+
+def measure(report: contract.Report, hcas: str, memory: str, sizes: str, samples: int) -> None:
+    from _group import met
+
+    chosen = sizes_of(sizes)
+    with met():
+        tools = everywhere(lambda: {tool: found(tool) for tool in (BANDWIDTH, LATENCY)})
+        common, missing = rails(hcas)
+        buffers = everywhere(lambda: {hca: memory_arguments(memory, hca) for hca in common})
+        report.add("agreement:rails", "hcas", contract.agreement(missing))
+        if rate := ceiling_of(common):
+            report.ceiling("bandwidth_gbps", rate, source="rate of the link, in sysfs")
+        with paired(report) as pair:
+            for hca in common if pair.end is not None else ():
+                numbers = partial(tests, pair, hca, tools, buffers[hca], samples)
+                for size in chosen:
+                    one_size(report, f"{hca.name}-{hca.name}", numbers, size)
+
+
+def tests(
+    pair: Pair,
+    hca: Hca,
+    tools: dict[str, str],
+    memory: list[str],
+    samples: int,
+    tool: str,
+    size: int,
+    unit: str,
+    sender: int,
+) -> list[float]:
+    def server(port: int) -> Sequence[str]:
+        return arguments(tools[tool], hca, port, size, memory)
+
+    def client(address: str, port: int) -> Sequence[str]:
+        return [*server(port), address]
+
+    return [
+        answer(transfer(pair, sender, server, client, LIMIT_S, cpus=hca.cpus), size, unit)
+        for _ in range(samples)
+    ]
+
+
+def one_size(
+    report: contract.Report, rail: str, numbers: Callable[..., list[float]], size: int
+) -> None:
+    for name, sender in DIRECTIONS.items():
+        report.add(f"bandwidth_gbps:{name}/{size}", rail, numbers(BANDWIDTH, size, "gbps", sender))
+    if size <= LATENCY_UP_TO:
+        report.add(f"latency_us:{size}", rail, numbers(LATENCY, size, "us", sender=0))
+
+
+def processes() -> int:
+    found(BANDWIDTH)
+    if not active():
+        raise contract.NotApplicable(NO_HCA)
+    return 2
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure, processes)

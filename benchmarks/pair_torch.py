@@ -1,0 +1,147 @@
+"""Bandwidth and latency between two nodes by torch's own send and receive: NCCL, or gloo.
+
+It needs no tool and goes the way that training goes. GPU i of one node meets GPU i of the other,
+one such rail after the other, so that a slow one has a name. What arrives is checked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import contract
+from _pair import DIRECTIONS, ends
+from _tools import sizes_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup
+
+LATENCY_UP_TO = 1 << 16  # bytes
+
+BENCHMARK = contract.Benchmark(
+    name="pair_torch",
+    version="1",
+    summary="Bandwidth both ways and latency between two nodes (torch send and receive).",
+    stresses="the path between two nodes as NCCL or gloo use it",
+    reveals="a slow rail, link or direction, a NIC that NCCL does not use, wrong bytes",
+    level="micro",
+    scope="pair",
+    duration_s=20.0,
+    min_nodes=2,
+    launcher="torchrun",
+    metrics=(
+        contract.Metric(
+            "bandwidth_gbps",
+            "GB/s",
+            "higher",
+            summary="by direction (forth: first node to second) and message size",
+            ceiling="the NIC's link rate, one way",
+        ),
+        contract.Metric("latency_us", "us", "lower", summary="one way, half of a round trip"),
+        contract.AGREEMENT,
+    ),
+    parameters=(
+        contract.Parameter("sizes", "64,1024,65536,8388608", "of messages", smoke="64,65536"),
+        contract.Parameter("samples", 10, "timed batches per size", smoke=3, at_least=1),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Rail:
+    """Two ranks, one on each node, seen from one of them."""
+
+    end: int
+    partner: int
+    device: torch.device
+    links: ProcessGroup
+    agreeing: ProcessGroup
+
+
+def measure(report: contract.Report, sizes: str, samples: int) -> None:
+    import torch.distributed as dist
+    from _group import everyones, joined
+
+    chosen = sizes_of(sizes)
+    if os.environ["WORLD_SIZE"] == "1":
+        raise contract.NotApplicable("one rank has nobody to send to")
+    with joined() as group:
+        report.note(backend=group.backend, hosts=group.hosts)
+        distance = ends()[1]
+        for first in range(distance):
+            pair = [first, first + distance]
+            links = dist.new_group(pair, backend=group.backend)
+            agreeing = dist.new_group(pair, backend="gloo")
+            if group.rank in pair:
+                end = pair.index(group.rank)
+                rail = Rail(end, pair[1 - end], group.device, links, agreeing)
+                name = f"cuda:{first}-cuda:{first}" if group.backend == "nccl" else "cpu-cpu"
+                for size in chosen:
+                    one_size(report, rail, name, size, samples)
+            dist.barrier()
+        heard = everyones(report.series)
+        report.series = [series for rank in range(distance) for series in heard[rank]]
+
+
+def one_size(report: contract.Report, rail: Rail, name: str, size: int, samples: int) -> None:
+    import torch
+    from _group import slowest, total
+    from _timing import calls_for, time_calls
+
+    sent = torch.arange(size, device=rail.device).to(torch.uint8)
+    received = torch.zeros_like(sent)
+    wrong = 0
+
+    def seconds(call: Callable[[], None]) -> list[float]:
+        (calls,) = slowest([calls_for(call, rail.device, sample_s=0.02)], rail.agreeing)
+        return slowest(time_calls(call, rail.device, samples, int(calls)), rail.agreeing)
+
+    for direction, sender in DIRECTIONS.items():
+        received.zero_()
+        one_way, answered = ways(rail, sender, sent, received)
+        moved = [size / s / 1e9 for s in seconds(one_way)]
+        report.add(f"bandwidth_gbps:{direction}/{size}", name, moved)
+        if sender == 0 and size <= LATENCY_UP_TO:
+            report.add(f"latency_us:{size}", name, [s / 2 * 1e6 for s in seconds(answered)])
+        if rail.end != sender:
+            wrong += int((received != sent).sum())
+    report.add(f"agreement:{size}", name, contract.agreement(total(wrong, rail.agreeing)))
+
+
+def ways(
+    rail: Rail, sender: int, sent: torch.Tensor, received: torch.Tensor
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """A message from the sender to the other end; and one there and back."""
+    import torch.distributed as dist
+
+    def send() -> None:
+        dist.send(sent, rail.partner, group=rail.links)
+
+    def receive() -> None:
+        dist.recv(received, rail.partner, group=rail.links)
+
+    def send_and_receive() -> None:
+        send()
+        receive()
+
+    def receive_and_send() -> None:
+        receive()
+        send()
+
+    return (send, send_and_receive) if rail.end == sender else (receive, receive_and_send)
+
+
+def processes() -> int:
+    from _timing import gpus
+
+    count = gpus()
+    if count == 1:
+        raise contract.NotApplicable("one GPU alone has nobody to send to: launch it on two nodes")
+    return 2
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure, processes)

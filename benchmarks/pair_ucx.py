@@ -1,0 +1,129 @@
+"""Bandwidth and latency between two nodes by ucx_perftest: tagged messages over TCP or RDMA.
+
+`transport` is a parameter, and the device names it, so that TCP is never compared with RDMA. Each
+sample is a test of its own, of as many messages as last about `sample_s`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from functools import partial
+
+import contract
+from _pair import DIRECTIONS, Pair, everywhere, paired, rails, transfer
+from _parsers import ucx_perftest
+from _tools import found, sizes_of
+
+LATENCY_UP_TO = 1 << 16  # bytes
+FEW = 20  # messages of the test that finds out how many the others take
+LIMIT_S = 60.0
+
+BENCHMARK = contract.Benchmark(
+    name="pair_ucx",
+    version="1",
+    summary="Bandwidth both ways and latency between two nodes (ucx_perftest, tagged messages).",
+    stresses="the path between two nodes: NICs, cables, switches, and the host's part in it",
+    reveals="a slow or lossy link or direction, sizes that a switch drops, a misconfigured NIC",
+    level="micro",
+    scope="pair",
+    duration_s=30.0,
+    min_nodes=2,
+    launcher="torchrun",
+    tools=("ucx_perftest",),
+    metrics=(
+        contract.Metric(
+            "bandwidth_gbps",
+            "GB/s",
+            "higher",
+            summary="by direction (forth: first node to second) and message size",
+            ceiling="the NIC's link rate, one way",
+        ),
+        contract.Metric("latency_us", "us", "lower", summary="one way, half of a round trip"),
+    ),
+    parameters=(
+        contract.Parameter(
+            "transport", "tcp", '"tcp": anywhere; "rdma": each HCA that both nodes have'
+        ),
+        contract.Parameter("sizes", "64,1024,65536,4194304", "of messages", smoke="64,65536"),
+        contract.Parameter("sample_s", 0.3, "seconds per sample", smoke=0.02, at_least=0.001),
+        contract.Parameter("samples", 3, "tests per size and direction", smoke=2, at_least=1),
+    ),
+)
+
+
+def measure(
+    report: contract.Report, transport: str, sizes: str, sample_s: float, samples: int
+) -> None:
+    from _group import met
+
+    if transport not in ("tcp", "rdma"):
+        raise contract.BadParameter(f'transport cannot be "{transport}": use tcp or rdma')
+    chosen = sizes_of(sizes)
+    with met():
+        tool = everywhere(lambda: found("ucx_perftest"))
+        lanes = by_tcp() if transport == "tcp" else by_rdma()
+        with paired(report) as pair:
+            for device, env in lanes.items() if pair.end is not None else ():
+                tests = partial(repeated, pair, tool, env, sample_s, samples)
+                for size in chosen:
+                    for name, sender in DIRECTIONS.items():
+                        moved = [values["gbps"] for values in tests("tag_bw", size, sender)]
+                        report.add(f"bandwidth_gbps:{name}/{size}", device, moved)
+                    if size <= LATENCY_UP_TO:
+                        waited = [values["us"] for values in tests("tag_lat", size, sender=0)]
+                        report.add(f"latency_us:{size}", device, waited)
+
+
+def by_tcp() -> dict[str, dict[str, str]]:
+    """On the interface that the launcher chose for this node, if it did."""
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    return {"tcp": {"UCX_TLS": "tcp"} | ({"UCX_NET_DEVICES": interface} if interface else {})}
+
+
+def by_rdma() -> dict[str, dict[str, str]]:
+    common, _ = rails("")
+    return {
+        f"{hca.name}-{hca.name}": {"UCX_TLS": "rc", "UCX_NET_DEVICES": f"{hca.name}:{hca.port}"}
+        for hca in common
+    }
+
+
+def repeated(
+    pair: Pair,
+    tool: str,
+    env: dict[str, str],
+    sample_s: float,
+    samples: int,
+    test: str,
+    size: int,
+    sender: int,
+) -> list[dict[str, float]]:
+    """The values of as many tests as samples; a first short one tells how long they must be."""
+
+    def one(messages: int) -> dict[str, float]:
+        def client(address: str, port: int) -> Sequence[str]:
+            what = ["-t", test, "-s", str(size), "-n", str(messages), "-w", str(FEW)]
+            return [tool, address, "-p", str(port), *what, "-f", "-v"]
+
+        said = transfer(
+            pair, sender, lambda port: [tool, "-p", str(port)], client, LIMIT_S + sample_s, env
+        )
+        if not (values := ucx_perftest(said)):
+            raise contract.Unmeasured(f'ucx_perftest wrote no result but "{said[-160:].strip()}"')
+        return values
+
+    values = one(FEW)
+    message_s = values["us"] / 1e6 if test == "tag_lat" else size / values["gbps"] / 1e9
+    messages = max(FEW, math.ceil(sample_s / message_s))
+    return [one(messages) for _ in range(samples)]
+
+
+def processes() -> int:
+    found("ucx_perftest")  # before any rank is started for nothing
+    return 2
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure, processes)
