@@ -1,0 +1,105 @@
+"""NVIDIA's own nccl-tests, where they are installed: all devices of a node in one process.
+
+It serves to compare with the numbers that others publish; `intranode_collective` measures the same
+without them. Bandwidths are worked out from size and time, because the tool prints two decimals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import contract
+from _collectives import algbw_gbps, busbw_gbps
+from _parsers import nccl_out_of_bounds, nccl_tests
+from _tools import checked, found, run, sizes_of
+
+PROGRAMS = {
+    "all_reduce": "all_reduce_perf",
+    "all_gather": "all_gather_perf",
+    "reduce_scatter": "reduce_scatter_perf",
+    "all_to_all": "alltoall_perf",
+    "broadcast": "broadcast_perf",
+    "reduce": "reduce_perf",
+}
+LIMIT_S = 300.0
+SMALL_BYTES = 1 << 16
+
+BENCHMARK = contract.Benchmark(
+    name="nccl_tests",
+    version="1",
+    summary="NVIDIA's nccl-tests over all GPUs of a node, out of place and in place.",
+    stresses="NVLink, NVSwitch or PCIe between the GPUs",
+    reveals="a degraded link or switch plane, wrong sums; NCCL's own fault or ours, by comparison",
+    level="micro",
+    scope="node",
+    duration_s=60.0,
+    gpu=True,
+    tools=tuple(PROGRAMS[name] for name in ("all_reduce", "all_gather")),
+    metrics=(
+        contract.Metric(
+            "busbw_gbps",
+            "GB/s",
+            "higher",
+            summary="by operation, size and place; size in bytes as the tool prints it",
+            ceiling="the slowest link's bandwidth, one way",
+        ),
+        contract.Metric("algbw_gbps", "GB/s", "higher", summary="message size over time"),
+        contract.Metric("latency_us", "us", "lower", summary="for messages up to 64 KiB"),
+        contract.AGREEMENT,
+    ),
+    parameters=(
+        contract.Parameter("operations", "all_reduce,all_gather", f"of {', '.join(PROGRAMS)}"),
+        contract.Parameter("sizes", "1024,1048576,33554432,1073741824", "bytes", smoke="1048576"),
+        contract.Parameter("directory", "", 'where the programs are; "": on PATH'),
+        contract.Parameter("samples", 5, "runs per size", smoke=1, at_least=1),
+    ),
+)
+
+
+def measure(
+    report: contract.Report, operations: str, sizes: str, directory: str, samples: int
+) -> None:
+    names, chosen = contract.split(operations), sizes_of(sizes)
+    if not names or not set(names) <= set(PROGRAMS):
+        raise contract.BadParameter(f'operations cannot be "{operations}": {", ".join(PROGRAMS)}')
+    programs = {name: found(PROGRAMS[name], directory) for name in names}
+    count = gpus()
+    report.note(gpus=count)
+    for name in names:
+        for size in chosen:
+            argv = [programs[name], "-b", str(size), "-e", str(size), "-g", str(count), "-c", "1"]
+            texts = [checked(run(argv, LIMIT_S), PROGRAMS[name]) for _ in range(samples)]
+            add(report, name, count, texts)
+
+
+def gpus() -> int:
+    from _timing import gpus
+
+    count = gpus()
+    if count < 2:
+        raise contract.NotApplicable(f"nccl-tests need two GPUs or more: here are {count}")
+    return count
+
+
+def add(report: contract.Report, name: str, ranks: int, texts: list[str]) -> None:
+    """The numbers of one operation and size, one of each from every text."""
+    found = [row for text in texts for row in nccl_tests(text)]
+    if not found:
+        raise contract.Unmeasured(f'{PROGRAMS[name]} wrote no result but "{texts[-1][-160:]}"')
+    rates: tuple[tuple[str, Callable[[int, float], float]], ...] = (
+        ("busbw_gbps", lambda size, s: busbw_gbps(name, size, ranks, s)),
+        ("algbw_gbps", algbw_gbps),
+    )
+    for size, place in sorted({(row.size_bytes, row.place) for row in found}):
+        seconds = [row.us / 1e6 for row in found if (row.size_bytes, row.place) == (size, place)]
+        for metric, rate in rates:
+            report.add(f"{metric}:{name}/{size}/{place}", "cuda", [rate(size, s) for s in seconds])
+        if size <= SMALL_BYTES:
+            report.add(f"latency_us:{name}/{size}/{place}", "cuda", [s * 1e6 for s in seconds])
+    size = max(row.size_bytes for row in found)
+    wrong = sum(row.wrong or 0 for row in found) or sum(map(nccl_out_of_bounds, texts))
+    report.add(f"agreement:{name}/{size}", "cuda", contract.agreement(wrong))
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure)

@@ -1,0 +1,81 @@
+"""NVIDIA's nvbandwidth, where it is installed: copies between host and GPUs and among GPUs.
+
+Every test and pair of devices is a metric and a device of its own. What the tool waives on this
+machine (peer tests on one GPU) is noted and has no samples.
+"""
+
+from __future__ import annotations
+
+import contract
+from _parsers import Nvbandwidth
+from _parsers import nvbandwidth as parse
+from _tools import Said, found, run
+
+TOOL = "nvbandwidth"
+LIMIT_S = 600.0
+
+BENCHMARK = contract.Benchmark(
+    name="nvbandwidth",
+    version="1",
+    summary="NVIDIA's nvbandwidth: copies between host and GPUs and among GPUs.",
+    stresses="PCIe or C2C and NVLink, copy engines and SMs",
+    reveals="a link trained low, a slow pair of GPUs, by NVIDIA's own measure",
+    level="micro",
+    scope="node",
+    duration_s=120.0,
+    gpu=True,
+    tools=(TOOL,),
+    metrics=(
+        contract.Metric(
+            "bandwidth_gbps",
+            "GB/s",
+            "higher",
+            summary="per test of the tool and pair of devices",
+            ceiling="the link's: PCIe 5.0 x16 63 GB/s, NVLink 4 450 GB/s, one way",
+        ),
+        contract.Metric("latency_us", "us", "lower", summary="of a load, in its latency tests"),
+    ),
+    parameters=(
+        contract.Parameter(
+            "tests",
+            "host_to_device_memcpy_ce,device_to_host_memcpy_ce,device_to_device_memcpy_read_ce,"
+            "device_to_device_memcpy_write_ce",
+            'which, by commas; "": all',
+            smoke="host_to_device_memcpy_ce",
+        ),
+        contract.Parameter("samples", 3, "runs of the tool", smoke=1, at_least=1),
+    ),
+)
+
+
+def measure(report: contract.Report, tests: str, samples: int) -> None:
+    tool = found(TOOL)
+    names = contract.split(tests)
+    chosen = ["-t", *names] if names else []
+    results = [result_of(run([tool, "-j", *chosen], LIMIT_S)) for _ in range(samples)]
+    if waived := sorted({name for result in results for name in result.waived}):
+        report.note(waived=",".join(waived))
+    for (metric, device), numbers in series(results).items():
+        report.add(metric, device, numbers)
+
+
+def result_of(said: Said) -> Nvbandwidth:
+    """It may exit with 1 for one test and still have measured the others, but says so."""
+    result = parse(said.stdout)
+    if result.errors:
+        raise contract.Unmeasured(f'nvbandwidth said "{"; ".join(result.errors)[:300]}"')
+    if not result.cells and not result.waived:
+        raise contract.Unmeasured(f'nvbandwidth ended with {said.exit_code}: "{said.last_words()}"')
+    return result
+
+
+def series(results: list[Nvbandwidth]) -> dict[tuple[str, str], list[float]]:
+    numbers: dict[tuple[str, str], list[float]] = {}
+    for cell in (cell for result in results for cell in result.cells):
+        name, factor = ("latency_us", 1e-3) if cell.unit == "ns" else ("bandwidth_gbps", 1.0)
+        numbers.setdefault((f"{name}:{cell.test}", cell.device), []).append(cell.value * factor)
+    return numbers
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure)
