@@ -1,0 +1,483 @@
+"""Collectives, overlap, shared products and pairs: against counts by hand, and planted faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import _pair
+import _rdma
+import _tools
+import contract
+import ib_loopback
+import intranode_collective
+import overlap
+import pair_rdma
+import pytest
+import sharded_matmul
+import torch
+from _collectives import BUS_FACTORS, algbw_gbps, busbw_gbps, differing, elements, fill
+
+BENCHMARKS = Path(_tools.__file__).parent
+STAND_IN = Path(__file__).with_name("stand_in_perftest.py")
+UCX = shutil.which("ucx_perftest")
+PERFTEST = shutil.which("ib_write_bw")
+needs_ucx = pytest.mark.skipif(UCX is None, reason="ucx_perftest is not installed")
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory, run):
+    """Runs a program with a fault planted in it before its ranks start to measure."""
+
+    def planted(name: str, fault: str, *arguments: str, env=None):
+        program = tmp_path_factory.mktemp("planted") / f"{name}.py"
+        program.write_text(
+            f"import os, sys\nsys.path.insert(0, {str(BENCHMARKS)!r})\n"
+            f"import contract, {name} as program\nrank = int(os.environ.get('RANK', -1))\n{fault}\n"
+            "contract.run(program.BENCHMARK, program.measure, "
+            "getattr(program, 'processes', None))\n"
+        )
+        return run(program, *arguments, env={**os.environ, **(env or {})})
+
+    return planted
+
+
+# --- formulas ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_bus_bandwidth_of_the_one_way_operations_is_what_one_link_carries(n):
+    size, seconds = n * 1_000_000, 0.004
+    # a chain: every link of it carries the whole message once; a ring: n - 1 of n blocks
+    for operation, carried in (
+        ("broadcast", size),
+        ("reduce", size),
+        ("reduce_scatter", sum(size // n for _step in range(n - 1))),
+    ):
+        assert busbw_gbps(operation, size, n, seconds) == pytest.approx(carried / seconds / 1e9)
+        assert algbw_gbps(size, seconds) == pytest.approx(size / seconds / 1e9)
+
+
+def test_a_message_without_a_block_for_every_rank_is_left_out():
+    assert elements("all_reduce", 8, ranks=128) == 2
+    assert elements("all_gather", 8, ranks=128) == 0
+    assert elements("all_to_all", 4 * 300, ranks=128) == 256
+
+
+def test_every_element_that_differs_is_counted_wherever_a_piece_begins(monkeypatch):
+    monkeypatch.setattr("_collectives.CHUNK", 1000)
+    numbers = torch.zeros(2500)
+    fill(numbers, plus=3)
+    assert differing(numbers, plus=3) == 0
+    assert numbers[1021] == 3  # the ramp begins anew
+    numbers[999] += 1
+    numbers[2499] = float("nan")
+    assert differing(numbers, plus=3) == 2
+    assert differing(numbers[1000:], plus=3, begin=1000) == 1
+
+
+def test_shared_products_count_the_operations_of_one_rank():
+    n, ranks, operations = 6, 3, 0
+    for _row in range(n):
+        for _column in range(n // ranks):
+            for _term in range(n):
+                operations += 2
+    assert sharded_matmul.flop_per_rank(n, ranks) == operations
+
+
+# --- collectives of two real ranks, one of which receives a wrong number -------------------
+
+SPOILT = """
+import torch.distributed as dist
+
+def spoil(name, element):
+    sound = getattr(dist, name)
+    def spoilt(*arguments, **named):
+        sound(*arguments, **named)
+        if rank == 1 and len(arguments[0].flatten()) > 1:
+            arguments[0].view(-1)[element] += 1
+    setattr(dist, name, spoilt)
+
+spoil("reduce_scatter_single", 0)
+spoil("broadcast", -1)
+"""
+
+
+@pytest.fixture(scope="module")
+def spoilt(planted):
+    every = ",".join(BUS_FACTORS)
+    arguments = "--samples=2", "--bytes=4,4096,1048576", f"--operations={every}"
+    ran = planted("intranode_collective", SPOILT, *arguments)
+    assert ran.exit_code == 0, ran.stderr
+    return ran
+
+
+def test_a_wrong_element_shows_in_its_operation_and_in_no_other(spoilt):
+    for operation in BUS_FACTORS:
+        bad = operation in ("reduce_scatter", "broadcast")
+        assert spoilt.samples(f"agreement:{operation}/4096") == [0.5 if bad else 1.0], operation
+
+
+def test_both_bandwidths_and_the_latency_are_one_time_told_three_ways(spoilt):
+    for operation, factor in BUS_FACTORS.items():
+        times = [us / 1e6 for us in spoilt.samples(f"latency_us:{operation}/4096")]
+        algbw = spoilt.samples(f"algbw_gbps:{operation}/4096")
+        assert algbw == pytest.approx([4096 / s / 1e9 for s in times])
+        busbw = spoilt.samples(f"busbw_gbps:{operation}/4096")
+        assert busbw == pytest.approx([factor(2) * rate for rate in algbw])
+
+
+def test_large_messages_have_no_latency_and_too_small_ones_nothing(spoilt):
+    metrics = {series["metric"] for series in spoilt.document["series"]}
+    assert "busbw_gbps:all_reduce/1048576" in metrics
+    assert "latency_us:all_reduce/1048576" not in metrics
+    assert "latency_us:all_reduce/4" in metrics
+    assert "latency_us:all_gather/4" not in metrics
+    left_out = spoilt.document["environment"]["too_small_for_the_ranks"].split(",")
+    assert left_out == ["all_gather/4", "reduce_scatter/4", "all_to_all/4"]
+
+
+def test_through_the_hcas_needs_gpus_and_hcas(monkeypatch):
+    with pytest.raises(contract.NotApplicable, match="only NCCL between GPUs"):
+        intranode_collective.by_hca()
+    monkeypatch.setattr("_timing.gpus", lambda: 8)
+    monkeypatch.setattr(intranode_collective, "active", list)
+    with pytest.raises(contract.NotApplicable, match="no HCA with an active port"):
+        intranode_collective.by_hca()
+    monkeypatch.setattr(intranode_collective, "active", lambda: ["mlx5_0"])
+    settings = intranode_collective.by_hca()
+    assert (settings["NCCL_P2P_DISABLE"], settings["NCCL_NET"]) == ("1", "IB")
+
+
+# --- overlap and shared products -----------------------------------------------------------
+
+SLOWED = """
+def together(device, call, calls, other, others):
+    for _ in range(calls):
+        call()
+    return calls * (0.1 if not others else 0.1 + 0.05 * (1 + rank))
+program.together = together
+"""
+
+
+def test_a_slowdown_is_that_of_the_rank_that_suffers_most(planted):
+    ran = planted("overlap", SLOWED, "--smoke")
+    assert ran.exit_code == 0, ran.stderr
+    # alone 0.1 s a call on both; beside the other 0.15 s on rank 0, 0.2 s on rank 1
+    assert ran.samples("slowdown:compute") == pytest.approx([2.0] * 3)
+    assert ran.samples("slowdown:communication") == pytest.approx([2.0] * 3)
+    assert ran.samples("tflops:alone") == pytest.approx([2 * 128**3 / 0.1 / 1e12] * 3)
+    assert ran.samples("busbw_gbps:alone") == pytest.approx([(1 << 18) / 0.1 / 1e9] * 3)
+
+
+def test_what_goes_on_beside_is_over_when_the_next_timing_begins():
+    done = []
+    spent = overlap.together(
+        torch.device("cpu"), lambda: time.sleep(0.01), 2, lambda: done.append(time.sleep(0.02)), 4
+    )
+    assert len(done) == 4
+    assert spent < 0.08 + 0.05  # its own time, not that of the other
+
+
+def test_a_wrong_sum_shows_in_the_product_shared_by_rows_only(planted):
+    fault = """
+import torch.distributed as dist
+sound = dist.all_reduce
+def spoilt(tensor, *arguments, **named):
+    sound(tensor, *arguments, **named)
+    if rank == 1 and tensor.dim() == 2:
+        tensor[61, 3] += 1
+dist.all_reduce = spoilt
+"""
+    ran = planted("sharded_matmul", fault, "--smoke", "--size=131")
+    assert ran.exit_code == 0, ran.stderr
+    assert ran.document["environment"]["size"] == 130  # whole shares for two ranks
+    assert ran.samples("agreement:row") == [0.5]
+    assert ran.samples("agreement:column") == [1.0]
+
+
+# --- HCAs, as the kernel shows them --------------------------------------------------------
+
+
+@pytest.fixture
+def sysfs(tmp_path):
+    for name, state, rate, sent in (
+        ("mlx5_10", "4: ACTIVE", "400 Gb/sec (4X NDR)", 7),
+        ("mlx5_2", "4: ACTIVE", "400 Gb/sec (4X NDR)", 5),
+        ("mlx5_3", "1: DOWN", "10 Gb/sec (4X SDR)", 0),
+    ):
+        port = tmp_path / "infiniband" / name / "ports" / "1"
+        (port / "counters").mkdir(parents=True)
+        (port / "state").write_text(state + "\n")
+        (port / "rate").write_text(rate + "\n")
+        (port / "counters" / "port_xmit_data").write_text(f"{sent}\n")
+        device = port.parents[1] / "device"
+        device.mkdir()
+        (device / "local_cpulist").write_text("0-3,8\n")
+    return tmp_path / "infiniband"
+
+
+def test_only_hcas_with_a_port_that_is_up_take_part_in_their_order(sysfs):
+    hcas = _rdma.active(sysfs)
+    assert [hca.name for hca in hcas] == ["mlx5_2", "mlx5_10"]
+    assert hcas[0].gbps == 50  # 400 Gb/s
+    assert hcas[0].cpus == {0, 1, 2, 3, 8}
+    assert _rdma.ceiling_of(hcas) == 50
+    assert _rdma.sent_bytes(sysfs) == 4 * (5 + 7)  # words of four bytes
+
+
+def test_an_hca_uses_the_gpu_behind_the_same_bridge():
+    gpus = ["/sys/devices/pci0000:00/0000:01.0/g0", "/sys/devices/pci0000:80/0000:81.0/g1"]
+    assert _rdma.nearest_gpu("/sys/devices/pci0000:80/0000:81.0/nic", gpus) == 1
+    assert _rdma.nearest_gpu("/sys/devices/pci0000:00/0000:05.0/nic", gpus) == 0
+
+
+# --- servers and clients -------------------------------------------------------------------
+
+
+@needs_ucx
+def test_a_port_that_another_took_first_is_tried_no_more(monkeypatch):
+    with socket.create_server(("", 0)) as other:
+        taken, free = other.getsockname()[1], _tools.free_port()
+        ports = iter([taken, free])
+        monkeypatch.setattr(_tools, "free_port", lambda: next(ports))
+        with _tools.served(lambda port: [UCX, "-p", str(port)], limit_s=20) as (port, server):
+            assert port == free
+            assert server.poll() is None
+        assert server.poll() is not None
+
+
+def test_a_server_that_cannot_start_says_why_in_one_line(monkeypatch):
+    broken = [sys.executable, "-c", "import sys; sys.exit('no such device')"]
+    with (
+        pytest.raises(contract.Unmeasured, match='as server said "no such device"'),
+        _tools.served(lambda _: broken, limit_s=20),
+    ):
+        pass
+
+
+def test_a_tool_that_hangs_is_ended_at_its_deadline():
+    with pytest.raises(contract.Unmeasured, match=r"sleep gave no answer within 0\.1 s"):
+        _tools.run(["sleep", "60"], limit_s=0.1)
+
+
+HCA = _rdma.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/sys/devices/x")
+
+
+@pytest.mark.skipif(PERFTEST is None, reason="perftest is not installed")
+def test_perftest_that_finds_no_hca_says_so_in_one_line():
+    if list(_rdma.SYSFS.glob("*")):
+        pytest.skip("this machine has HCAs")
+    with pytest.raises(contract.Unmeasured, match="Unable to find the Infiniband/RoCE device"):
+        ib_loopback.to_itself(PERFTEST, HCA, 65536, [])
+
+
+@pytest.fixture
+def stand_ins(tmp_path):
+    for tool in ("ib_write_bw", "ib_write_lat"):
+        (tmp_path / tool).write_text(f"#!{sys.executable}\n{STAND_IN.read_text()}")
+        (tmp_path / tool).chmod(0o755)
+    return {"PATH": f"{tmp_path}:{os.environ['PATH']}", "BW": "24056.72", "LAT": "1.80"}
+
+
+PLANTED_HCAS = """
+from _rdma import Hca
+def active():
+    names = ["mlx5_0", "mlx5_1"] if rank != LACKING else ["mlx5_0"]
+    return [Hca(name=name, port=1, gbps=50.0, cpus=frozenset(), place="/x") for name in names]
+program.active = active
+"""
+
+
+def test_loopback_meets_every_hca_in_gigabytes_of_1e9(planted, stand_ins):
+    fault = PLANTED_HCAS.replace("LACKING", "None")
+    ran = planted("ib_loopback", fault, "--sizes=8388608", "--samples=2", env=stand_ins)
+    assert ran.exit_code == 0, ran.stderr
+    series = {s["device"]: s["samples"] for s in ran.document["series"]}
+    # 8388608 bytes at 0.003007 million messages a second, as that recording has it
+    assert series["mlx5_0"] == pytest.approx([8388608 * 0.003007 / 1e3] * 2, rel=1e-3)
+    assert set(series) == {"mlx5_0", "mlx5_1"}
+    assert ran.document["environment"]["ceilings"]["bandwidth_gbps"]["value"] == 50
+
+
+def test_a_slow_direction_and_a_missing_rail_show_in_a_pair(planted, stand_ins):
+    fault = PLANTED_HCAS.replace("LACKING", "1") + (
+        "import _pair\n_pair.active = active\n"
+        "if rank == 1:\n    os.environ['BW'] = '12028.36'\n"  # what the second node sends is slow
+    )
+    ran = planted("pair_rdma", fault, "--sizes=65536", "--samples=2", env=stand_ins)
+    assert ran.exit_code == 0, ran.stderr
+    assert {s["device"] for s in ran.document["series"]} == {"mlx5_0-mlx5_0", "hcas"}
+    forth = ran.samples("bandwidth_gbps:forth/65536")
+    assert ran.samples("bandwidth_gbps:back/65536") == pytest.approx([s / 2 for s in forth])
+    assert ran.samples("latency_us:65536") == [1.8, 1.8]
+    assert ran.samples("agreement:rails") == [0.5]
+
+
+def test_perftest_is_told_size_count_and_device():
+    argv = pair_rdma.arguments("/bin/ib_write_bw", HCA, 1234, 8 << 20, ["--use_cuda=3"])
+    written = "/bin/ib_write_bw -d mlx5_0 -i 1 -p 1234 -s 8388608 -n 512 -F --use_cuda=3"
+    assert " ".join(argv) == written
+
+
+# --- pairs ---------------------------------------------------------------------------------
+
+
+def test_the_first_rank_of_each_node_works():
+    def ends(nodes, ranks, local):
+        env = {"GROUP_WORLD_SIZE": nodes, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": local}
+        return _pair.ends({name: str(number) for name, number in env.items()})
+
+    assert ends(2, 16, 8) == (0, 8)
+    assert ends(2, 2, 1) == (0, 1)
+    assert ends(1, 2, 2) == (0, 1)
+    for wrong in ((3, 3, 1), (1, 1, 1), (2, 9, 8)):
+        with pytest.raises(contract.Unmeasured, match="a pair is two nodes"):
+            ends(*wrong)
+
+
+@needs_ucx
+def test_ucx_numbers_are_those_that_ucx_perftest_printed(run, benchmark_file, tmp_path):
+    tee = tmp_path / "ucx_perftest"
+    tee.write_text(
+        f'#!/bin/sh\ncase "$*" in *"-t "*) ;; *) exec {UCX} "$@" ;; esac\n'
+        f'echo "$@" >> {tmp_path}/asked\n{UCX} "$@" | tee -a {tmp_path}/said\n'
+    )
+    tee.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ran = run(benchmark_file("pair_ucx"), "--smoke", "--sizes=1024", "--samples=2", env=env)
+    assert ran.exit_code == 0, ran.stderr
+    clients = (tmp_path / "asked").read_text().splitlines()
+    assert [line.split("-t ")[1].split()[0] for line in clients] == ["tag_bw"] * 6 + ["tag_lat"] * 3
+    lines = [line.strip().split(",") for line in (tmp_path / "said").read_text().splitlines()]
+    results = [line for line in lines if len(line) == 8 and line[0].isdecimal()]
+    assert len(results) == 9  # of each three: one to see how long, two samples
+    rates = [int(line[7]) * 1024 / 1e9 for line in results]
+    assert ran.samples("bandwidth_gbps:forth/1024") == pytest.approx(rates[1:3], rel=0.05)
+    assert ran.samples("bandwidth_gbps:back/1024") == pytest.approx(rates[4:6], rel=0.05)
+    assert ran.samples("latency_us:1024") == [float(line[3]) for line in results[7:]]
+
+
+def test_bytes_that_arrive_wrong_show_in_a_pair_and_its_times_are_the_slower_ends(planted):
+    fault = """
+import torch.distributed as dist, _timing
+_timing.time_calls = lambda call, device, samples, calls: [call() or 0.001 * (1 + rank)] * samples
+sound = dist.recv
+def spoilt(tensor, *arguments, **named):
+    sound(tensor, *arguments, **named)
+    if rank == 1 and tensor.dtype.itemsize == 1 and tensor.numel() == 65536:
+        tensor[7] += 1
+dist.recv = spoilt
+"""
+    ran = planted("pair_torch", fault, "--smoke", "--sizes=64,65536")
+    assert ran.exit_code == 0, ran.stderr
+    assert ran.samples("agreement:65536") == [0.5]
+    assert ran.samples("agreement:64") == [1.0]
+    for direction in ("forth", "back"):
+        rates = ran.samples(f"bandwidth_gbps:{direction}/65536")
+        assert rates == pytest.approx([65536 / 0.002 / 1e9] * 3)
+    assert ran.samples("latency_us:64") == pytest.approx([1000.0] * 3)  # half of 2 ms
+
+
+def as_two_nodes(program: Path, *arguments: str) -> list[subprocess.CompletedProcess]:
+    """Two launchers with two ranks each, as on nodes with two devices: all ranks must end."""
+    port = _tools.free_port()
+    shared = [
+        "-m",
+        "torch.distributed.run",
+        "--rdzv-backend=static",
+        "--nnodes=2",
+        "--nproc-per-node=2",
+    ]
+    where = ["--master-addr=127.0.0.1", f"--master-port={port}", "--local-addr=127.0.0.1"]
+    started = [
+        subprocess.Popen(
+            [sys.executable, *shared, f"--node-rank={node}", *where, str(program), *arguments],
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for node in (0, 1)
+    ]
+    try:
+        said = [process.communicate(timeout=100) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    return [
+        subprocess.CompletedProcess(process.args, process.returncode, *texts)
+        for process, texts in zip(started, said, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", [pytest.param("pair_ucx", marks=needs_ucx), "pair_torch"])
+def test_between_two_nodes_the_first_tells_and_idle_ranks_end_well(benchmark_file, name):
+    first, second = as_two_nodes(benchmark_file(name), "--smoke", "--sizes=1024")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    metrics = [series["metric"] for series in json.loads(first.stdout)["series"]]
+    assert {"bandwidth_gbps:forth/1024", "bandwidth_gbps:back/1024"} <= set(metrics)
+    assert second.stdout == ""
+
+
+# --- killed at any moment ------------------------------------------------------------------
+
+
+def with_marker(marker: str) -> list[int]:
+    """Processes that inherited a variable from the program under test."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition, limit_s: float = 60) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def names_of(marker: str) -> list[str]:
+    names = []
+    for pid in with_marker(marker):
+        try:
+            names.append(Path(f"/proc/{pid}/comm").read_text().strip())
+        except OSError:
+            continue
+    return names
+
+
+@needs_ucx
+@pytest.mark.parametrize("later_s", [0.0, 0.15, 0.4])
+def test_killed_at_any_moment_a_pair_leaves_nothing(benchmark_file, tmp_path, later_s):
+    shared_before = set(Path("/dev/shm").iterdir())
+    marker = f"ANUBIS_TEST_MARKER={tmp_path.name}-{later_s}"
+    name, _, value = marker.partition("=")
+    program = subprocess.Popen(
+        [sys.executable, benchmark_file("pair_ucx"), "--samples=1000", "--sample_s=1"],
+        env={**os.environ, name: value, "TMPDIR": str(tmp_path)},  # torchrun leaves a folder there
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: "ucx_perftest" in names_of(marker))
+        time.sleep(later_s)
+        program.kill()
+        program.wait()
+        wait_until(lambda: not with_marker(marker), limit_s=20)
+    finally:
+        for pid in with_marker(marker):
+            os.kill(pid, signal.SIGKILL)
+    assert set(Path("/dev/shm").iterdir()) <= shared_before
