@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import contract
     import torch
 
 STRIDE = 61  # every 61st row is checked: a prime, so that all places in a tile get their turn
@@ -27,3 +28,15 @@ def wrong_elements(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -
     truth = left[::STRIDE].double() @ right.double()
     close = (out[::STRIDE].double() - truth).abs() <= tolerance  # False for NaN
     return int((~close).sum())
+
+
+def state_ceiling(report: contract.Report, metric: str, device: torch.device) -> None:
+    """The vendor's rate of the format that `normal` draws, where the table knows the GPU."""
+    import torch
+
+    if device.type == "cuda":
+        from _ceilings import gpu
+
+        found = gpu(torch.cuda.get_device_name(device))
+        if found and "bf16" in found.tflops:
+            report.ceiling(metric, found.tflops["bf16"], source=found.source)

@@ -69,7 +69,7 @@ def measure(report: contract.Report, size: int, bytes: int, sample_s: float, sam
     import torch
     from _collectives import ELEMENT, all_reduce, busbw_gbps
     from _group import joined
-    from _matrices import normal, wrong_elements
+    from _matrices import normal, state_ceiling, wrong_elements
 
     if alone():
         raise contract.NotApplicable("one rank has no communication to overlap with")
@@ -78,6 +78,7 @@ def measure(report: contract.Report, size: int, bytes: int, sample_s: float, sam
         n = size or (8192 if kind == "cuda" else 512)
         elements = max(1, (bytes or (1 << 28 if kind == "cuda" else 1 << 22)) // ELEMENT)
         report.note(size=n, bytes=elements * ELEMENT, ranks=group.ranks, backend=group.backend)
+        state_ceiling(report, "tflops:alone", group.device)
         left, right = (normal(n, n, seed, group.device) for seed in (1, 2))
         out = torch.empty_like(left)
         reduce, wrong_sums = all_reduce(group, elements)

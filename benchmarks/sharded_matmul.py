@@ -56,7 +56,7 @@ def flop_per_rank(size: int, ranks: int) -> float:
 
 def measure(report: contract.Report, size: int, samples: int) -> None:
     from _group import joined, slowest_times
-    from _matrices import normal, wrong_elements
+    from _matrices import normal, state_ceiling, wrong_elements
 
     if alone():
         raise contract.NotApplicable("one rank has nobody to share a product with")
@@ -72,6 +72,7 @@ def measure(report: contract.Report, size: int, samples: int) -> None:
             rates = [flop_per_rank(n, group.ranks) / s / 1e12 for s in seconds]
             wrong = group.total(wrong_elements(left, right, product()))
             report.add(f"tflops:{name}", kind, rates)
+            state_ceiling(report, f"tflops:{name}", group.device)
             report.add(f"agreement:{name}", kind, contract.agreement(wrong))
 
 

@@ -460,13 +460,13 @@ def names_of(marker: str) -> list[str]:
 
 
 @needs_ucx
-@pytest.mark.parametrize("later_s", [0.0, 0.15, 0.4])
+@pytest.mark.parametrize("later_s", [0.0, 0.2, 1.5])
 def test_killed_at_any_moment_a_pair_leaves_nothing(benchmark_file, tmp_path, later_s):
     shared_before = set(Path("/dev/shm").iterdir())
     marker = f"ANUBIS_TEST_MARKER={tmp_path.name}-{later_s}"
     name, _, value = marker.partition("=")
     program = subprocess.Popen(
-        [sys.executable, benchmark_file("pair_ucx"), "--samples=1000", "--sample_s=1"],
+        [sys.executable, benchmark_file("pair_ucx"), "--sample_s=100"],
         env={**os.environ, name: value, "TMPDIR": str(tmp_path)},  # torchrun leaves a folder there
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
