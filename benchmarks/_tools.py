@@ -43,7 +43,7 @@ class Said:
     def last_words(self) -> str:
         lines = [line.strip() for line in (self.stdout + "\n" + self.stderr).splitlines()]
         spoken = [line for line in lines if re.search(r"\w", line)]
-        return spoken[-1][:200] if spoken else "nothing"
+        return " / ".join(spoken[-3:])[-400:] or "nothing"
 
 
 def run(

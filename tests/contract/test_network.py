@@ -386,21 +386,27 @@ dist.recv = spoilt
     assert ran.samples("latency_us:64") == pytest.approx([1000.0] * 3)  # half of 2 ms
 
 
-def as_two_nodes(program: Path, *arguments: str) -> list[subprocess.CompletedProcess]:
-    """Two launchers with two ranks each, as on nodes with two devices: all ranks must end."""
-    port = _tools.free_port()
-    shared = [
-        "-m",
-        "torch.distributed.run",
-        "--rdzv-backend=static",
-        "--nnodes=2",
-        "--nproc-per-node=2",
-    ]
-    where = ["--master-addr=127.0.0.1", f"--master-port={port}", "--local-addr=127.0.0.1"]
+def as_two_nodes(
+    program: Path,
+    *arguments: str,
+    ranks: int = 2,
+    addresses: tuple[str, str] = ("127.0.0.1", "127.0.0.1"),
+    interfaces: tuple[str, str] = ("lo", "lo"),
+    inside: tuple[list[str], list[str]] = ([], []),
+) -> list[subprocess.CompletedProcess]:
+    """Two launchers, as on two nodes; all their ranks must end."""
+    meeting = f"--master-addr={addresses[0]}", f"--master-port={_tools.free_port()}"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=static", *meeting]
     started = [
         subprocess.Popen(
-            [sys.executable, *shared, f"--node-rank={node}", *where, str(program), *arguments],
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+            [
+                *inside[node],
+                *torchrun,
+                *("--nnodes=2", f"--node-rank={node}", f"--nproc-per-node={ranks}"),
+                f"--local-addr={addresses[node]}",
+                *(str(program), *arguments),
+            ],
+            env={**os.environ, "GLOO_SOCKET_IFNAME": interfaces[node]},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -481,3 +487,48 @@ def test_killed_at_any_moment_a_pair_leaves_nothing(benchmark_file, tmp_path, la
         for pid in with_marker(marker):
             os.kill(pid, signal.SIGKILL)
     assert set(Path("/dev/shm").iterdir()) <= shared_before
+
+
+# --- two hosts and a wire between them -----------------------------------------------------
+
+
+@pytest.fixture
+def hosts():
+    """Two network namespaces with one wire; the way from the second to the first is slow."""
+    if os.geteuid() != 0 or not shutil.which("tc"):
+        pytest.skip("network namespaces need root, and tc")
+    names = [f"anubis-{os.getpid()}-{end}" for end in "ab"]
+    wires = [f"w{os.getpid()}{end}" for end in "ab"]
+    try:
+        for name in names:
+            subprocess.run(["ip", "netns", "add", name], check=True)
+        ends = ["type", "veth", "peer", "name", wires[1], "netns", names[1]]
+        subprocess.run(["ip", "-n", names[0], "link", "add", wires[0], *ends], check=True)
+        for end, (name, wire) in enumerate(zip(names, wires, strict=True), 1):
+            for words in (f"addr add 10.231.7.{end}/24 dev {wire}", "link set lo up"):
+                subprocess.run(["ip", "-n", name, *words.split()], check=True)
+            subprocess.run(["ip", "-n", name, "link", "set", wire, "up"], check=True)
+        slow = ["root", "tbf", "rate", "200mbit", "burst", "64kb", "latency", "50ms"]
+        subprocess.run(["tc", "-n", names[1], "qdisc", "add", "dev", wires[1], *slow], check=True)
+        yield list(zip(names, wires, strict=True))
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+@pytest.mark.testbed
+@pytest.mark.parametrize("name", [pytest.param("pair_ucx", marks=needs_ucx), "pair_torch"])
+def test_a_wire_that_is_slow_one_way_is_slow_in_that_direction_only(benchmark_file, hosts, name):
+    first, second = as_two_nodes(
+        benchmark_file(name),
+        *("--smoke", "--sizes=4194304"),
+        ranks=1,
+        addresses=("10.231.7.1", "10.231.7.2"),
+        interfaces=tuple(wire for _, wire in hosts),
+        inside=tuple(["ip", "netns", "exec", host] for host, _ in hosts),
+    )
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    samples = {series["metric"]: series["samples"] for series in json.loads(first.stdout)["series"]}
+    slow = max(samples["bandwidth_gbps:back/4194304"])
+    assert slow <= 0.2 / 8 * 1.05  # 200 Mbit/s, and what the token bucket lends
+    assert max(samples["bandwidth_gbps:forth/4194304"]) > 2 * slow
