@@ -267,7 +267,15 @@ def _keep_stdout() -> int:
 def _relaunch(processes: int, document_fd: int) -> NoReturn:
     """Become torchrun with ranks on this machine only; the process keeps its id and its stdout."""
     os.dup2(document_fd, 1)
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    # torchrun would set 1, and leave the other cores idle
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={processes}",
+        f"--log-dir={os.devnull}",  # else a folder that stays behind when it is killed
+    ]
     os.execv(sys.executable, [sys.executable, *launcher, *sys.argv])
 
 

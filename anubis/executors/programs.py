@@ -7,6 +7,7 @@ is decided only how an execution ended, in one sentence for the person who reads
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
@@ -97,6 +98,7 @@ def torchrun(rendezvous: Rendezvous, processes: int, own_address: str) -> list[s
         f"--master-addr={rendezvous.address}",
         f"--master-port={rendezvous.port}",
         f"--local-addr={own_address}",  # else it asks DNS for a name of this host
+        f"--log-dir={os.devnull}",  # else a folder that stays behind when it is killed
     ]
 
 

@@ -30,14 +30,15 @@ def wait_until(condition, limit_s: float = 60) -> None:
 
 
 def test_ranks_end_when_their_launcher_is_killed(benchmark_file, tmp_path):
-    log = tmp_path / "stderr"
+    log, scratch = tmp_path / "stderr", tmp_path / "scratch"
+    scratch.mkdir()
     endless = "--samples=1000003"
     with log.open("wb") as stderr:
         launcher = subprocess.Popen(
             [sys.executable, benchmark_file("collective"), endless, "--operations=all_reduce"],
             stdout=subprocess.DEVNULL,
             stderr=stderr,
-            env={**os.environ, "TMPDIR": str(tmp_path)},  # torchrun, killed, leaves a folder there
+            env={**os.environ, "TMPDIR": str(scratch)},
         )
     wait_until(lambda: len(ranks_with(endless, launcher.pid)) == 2)
     time.sleep(1)  # past the import of contract, into the long import of torch or beyond
@@ -48,3 +49,4 @@ def test_ranks_end_when_their_launcher_is_killed(benchmark_file, tmp_path):
     finally:
         for rank in ranks_with(endless, launcher.pid):
             os.kill(rank, signal.SIGKILL)
+    assert not list(scratch.iterdir())
