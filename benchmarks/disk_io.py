@@ -2,110 +2,180 @@
 
 It writes to a file without a name, which is gone with its last user however that one ends, and
 never to a device. Where the file system refuses O_DIRECT the metrics say so ("_buffered"), because
-such numbers must not meet direct ones.
+such numbers must not meet direct ones. Bandwidth and requests per second come from many requests
+in flight, latency from one at a time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import contract
 
-# pattern: fio's name for it, block size, requests in flight
+# pattern: fio's name for it, block size, requests in flight, what it is run for
 PATTERNS = {
-    "sequential_read": ("read", "1M", 16),
-    "sequential_write": ("write", "1M", 16),
-    "random_read": ("randread", "4k", 1),
-    "random_write": ("randwrite", "4k", 1),
+    "sequential_read": ("read", "1M", 16, "bandwidth"),
+    "sequential_write": ("write", "1M", 16, "bandwidth"),
+    "random_read": ("randread", "4k", 32, "bandwidth"),
+    "random_write": ("randwrite", "4k", 32, "bandwidth"),
+    "random_read_alone": ("randread", "4k", 1, "latency"),
+    "random_write_alone": ("randwrite", "4k", 1, "latency"),
 }
+PERCENTILES = {"p50": "50.000000", "p99": "99.000000", "p99.9": "99.900000"}
 IN_MEMORY = {"tmpfs", "ramfs"}
+SCRATCH = ".anubis-disk_io-"
 
 BENCHMARK = contract.Benchmark(
     name="disk_io",
-    version="1",
+    version="2",
     summary="Sequential and random reads and writes of a file (fio).",
     stresses="the local disk or the file system under a directory",
     reveals="a worn or throttled drive, a degraded RAID, a slow mount",
     level="micro",
     scope="node",
-    duration_s=13.0,
+    duration_s=25.0,
     tools=("fio",),
     metrics=(
         contract.Metric(
             "bandwidth_gbps",
             "GB/s",
             "higher",
-            summary="1 MiB blocks, 16 in flight (sequential); 4 KiB blocks, one by one (random)",
+            summary="1 MiB blocks, 16 in flight (sequential); 4 KiB blocks, 32 in flight (random)",
             ceiling="NVMe: the drive's data sheet; PCIe 4.0 x4: 7.9 GB/s",
         ),
         contract.Metric(
-            "latency_us", "us", "lower", summary="mean completion of a random 4 KiB request"
+            "iops",
+            "1/s",
+            "higher",
+            summary="requests of the random patterns",
+            ceiling="the drive's data sheet",
         ),
         contract.Metric(
-            "tail_latency_us", "us", "lower", summary="99th percentile of the same requests"
+            "latency_us",
+            "us",
+            "lower",
+            summary="completion of a 4 KiB request, one at a time: mean, p50, p99, p99.9 of a run",
         ),
     ),
     parameters=(
-        contract.Parameter("directory", "", 'where to put the file; "": the temporary directory'),
-        contract.Parameter("size_mib", 256, "of the file", smoke=8, at_least=2),
+        contract.Parameter("path", "", 'directory for the file; "": the temporary directory'),
+        contract.Parameter("size_mib", 1024, "of the file", smoke=8, at_least=2),
+        contract.Parameter("reserve_mib", 1024, "free space to leave", smoke=16, at_least=0),
         contract.Parameter("samples", 5, "runs per pattern", smoke=2, at_least=1),
-        contract.Parameter("sample_s", 0.2, "seconds per run", smoke=0.05, at_least=0.01),
+        contract.Parameter("sample_s", 0.5, "seconds per run", smoke=0.05, at_least=0.01),
     ),
 )
 
 
 def measure(
-    report: contract.Report, directory: str, size_mib: int, samples: int, sample_s: float
+    report: contract.Report,
+    path: str,
+    size_mib: int,
+    reserve_mib: int,
+    samples: int,
+    sample_s: float,
 ) -> None:
     fio = shutil.which("fio")
     if fio is None:
         raise contract.NotApplicable("fio is not installed (apt-get install fio, dnf install fio)")
-    place = Path(directory or tempfile.gettempdir())
-    filesystem, source = check(place, size_mib)
-    with tempfile.TemporaryFile(dir=place) as file:
-        path = f"/proc/{os.getpid()}/fd/{file.fileno()}"
-        fill(file, size_mib)
-        direct = accepts_o_direct(path)
-        jobs = run_fio(fio, job_file(path, size_mib, samples, sample_s, direct))
+    place = Path(path or tempfile.gettempdir())
+    filesystem, source, mount = check(place, size_mib, reserve_mib)
+    with filled_file(place, size_mib) as file:
+        name = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        direct = accepts_o_direct(name)
+        document = run_fio(fio, job_file(name, size_mib, samples, sample_s, direct))
     report.note(directory=str(place), filesystem=filesystem, source=source, direct=direct)
-    for metric, numbers in numbers_of(jobs).items():
-        report.add(metric if direct else f"{metric}_buffered", "cpu", numbers)
+    report.note(fio=document["fio version"])
+    device = re.sub(r"[^\w:./-]", "_", mount)
+    for metric, numbers in numbers_of(document["jobs"]).items():
+        report.add(metric if direct else f"{metric}_buffered", device, numbers)
 
 
-def check(place: Path, size_mib: int) -> tuple[str, str]:
-    """The file system that holds a directory, if it is a disk's and has the room."""
+def check(place: Path, size_mib: int, reserve_mib: int) -> tuple[str, str, str]:
+    """Which mount holds a directory, if it is a disk's and has the room."""
     if not place.is_dir():
-        raise contract.BadParameter(f'directory "{place}" is not a directory')
-    filesystem, source = mounted(place)
+        raise contract.BadParameter(
+            f'path "{place}" is {kind_of(place)}: name a directory on a mounted file system'
+        )
+    filesystem, source, mount = mounted(place)
     if filesystem in IN_MEMORY:
         raise contract.NotApplicable(
-            f'"{place}" is memory ({filesystem}), not a disk: choose with --directory=PATH'
+            f'"{place}" is memory ({filesystem}), not a disk: choose with --path=DIRECTORY'
         )
     free_mib = shutil.disk_usage(place).free >> 20
-    if free_mib < 2 * size_mib:
+    if free_mib < size_mib + reserve_mib:
         raise contract.Unmeasured(
-            f'"{place}" has {free_mib} MiB free, expected twice the file ({2 * size_mib} MiB): '
-            "free some, or choose with --directory=PATH or --size_mib=N"
+            f'"{place}" has {free_mib} MiB free, expected {size_mib} for the file and '
+            f"{reserve_mib} in reserve: free some, or choose with --path=DIRECTORY, --size_mib=N "
+            "or --reserve_mib=N"
         )
-    return filesystem, source
+    return filesystem, source, mount
 
 
-def mounted(place: Path) -> tuple[str, str]:
-    """Type and source of the mount whose device number the directory has; "" when none has."""
-    device = place.stat().st_dev
+def kind_of(place: Path) -> str:
+    try:
+        mode = place.stat().st_mode
+    except OSError as error:
+        return f"not to be had ({error.strerror})"
+    kinds = {stat.S_IFBLK: "a block device", stat.S_IFCHR: "a character device"}
+    return kinds.get(stat.S_IFMT(mode), "no directory")
+
+
+def mounted(place: Path) -> tuple[str, str, str]:
+    """Type, source and place of the innermost mount that has the directory's device number."""
+    device, path = place.stat().st_dev, place.resolve()
     number = f"{os.major(device)}:{os.minor(device)}"
+    found = [("", "", str(path))]  # some file systems have numbers that no mount shows
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         mount, _, kind = line.partition(" - ")
-        if mount.split()[2] == number:
+        _, _, its_number, _, point, *_ = mount.split()
+        point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), point)
+        if its_number == number and path.is_relative_to(point):
             filesystem, source, *_ = kind.split()
-            return filesystem, source
-    return "", ""
+            found.append((filesystem, source, point))
+    return max(found[1:] or found, key=lambda entry: len(entry[2]))
+
+
+@contextmanager
+def filled_file(place: Path, size_mib: int) -> Iterator[BinaryIO]:
+    try:
+        remove_leftovers(place)
+        file = nameless_file(place)
+        fill(file, size_mib)
+    except OSError as error:  # read-only, over quota, not ours to write, a failing disk
+        raise contract.Unmeasured(f'"{place}" cannot be written to: {error.strerror}') from None
+    with file:
+        yield file
+
+
+def nameless_file(place: Path) -> BinaryIO:
+    """Where the file system has no O_TMPFILE the file has a name for an instant."""
+    try:
+        number = os.open(place, os.O_TMPFILE | os.O_RDWR, 0o600)
+    except OSError:
+        number, name = tempfile.mkstemp(prefix=SCRATCH, dir=place)
+        Path(name).unlink(missing_ok=True)
+    return os.fdopen(number, "w+b")
+
+
+def remove_leftovers(place: Path) -> None:
+    """Of runs that were killed in that instant: an empty file of ours with such a name."""
+    for leftover in place.glob(f"{SCRATCH}*"):
+        with suppress(OSError):
+            state = leftover.lstat()
+            empty = stat.S_ISREG(state.st_mode) and state.st_size == 0
+            if empty and state.st_uid == os.getuid():
+                leftover.unlink()
 
 
 def fill(file: BinaryIO, size_mib: int) -> None:
@@ -136,16 +206,17 @@ def job_file(path: str, size_mib: int, samples: int, sample_s: float, direct: bo
         "time_based": 1,
         "runtime": f"{round(sample_s * 1e3)}ms",
         "stonewall": 1,
+        "percentile_list": ":".join(PERCENTILES.values()),
     }
     sections = ["[global]\n" + "".join(f"{key}={value}\n" for key, value in common.items())]
     turns = ["warm_up", *list(PATTERNS) * samples]
     for turn in turns:
-        kind, block, in_flight = PATTERNS.get(turn, PATTERNS["sequential_read"])
+        kind, block, in_flight, _ = PATTERNS.get(turn, PATTERNS["sequential_read"])
         sections.append(f"[{turn}]\nrw={kind}\nbs={block}\niodepth={in_flight}\n")
     return "\n".join(sections)
 
 
-def run_fio(fio: str, jobs: str) -> list[dict[str, Any]]:
+def run_fio(fio: str, jobs: str) -> dict[str, Any]:
     done = subprocess.run(
         [fio, "--output-format=json", "-"],
         input=jobs,
@@ -156,27 +227,29 @@ def run_fio(fio: str, jobs: str) -> list[dict[str, Any]]:
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]
         raise contract.Unmeasured(f'fio ended with {done.returncode} and said "{said[0]}"')
-    document = json.loads(done.stdout[done.stdout.index("{") :])  # notes may come first
-    results: list[dict[str, Any]] = document["jobs"]
-    return results
+    document: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])  # after notes
+    return document
 
 
 def numbers_of(jobs: list[dict[str, Any]]) -> dict[str, list[float]]:
     """fio's results per metric, in the order of the runs."""
     numbers: dict[str, list[float]] = {}
     for job in jobs:
-        pattern = job["jobname"]
-        if pattern not in PATTERNS:
+        if job["jobname"] not in PATTERNS:
             continue
-        kind, _, _ = PATTERNS[pattern]
+        kind, _, _, purpose = PATTERNS[job["jobname"]]
+        pattern = job["jobname"].removesuffix("_alone")
         way = job[kind.removeprefix("rand")]
-        numbers.setdefault(f"bandwidth_gbps:{pattern}", []).append(way["bw_bytes"] / 1e9)
-        if kind.startswith("rand"):
-            latency = way["clat_ns"]
-            numbers.setdefault(f"latency_us:{pattern}", []).append(latency["mean"] / 1e3)
-            numbers.setdefault(f"tail_latency_us:{pattern}", []).append(
-                latency["percentile"]["99.000000"] / 1e3
-            )
+        if purpose == "bandwidth":
+            numbers.setdefault(f"bandwidth_gbps:{pattern}", []).append(way["bw_bytes"] / 1e9)
+            if kind.startswith("rand"):
+                numbers.setdefault(f"iops:{pattern}", []).append(way["iops"])
+            continue
+        latency = way["clat_ns"]
+        numbers.setdefault(f"latency_us:{pattern}/mean", []).append(latency["mean"] / 1e3)
+        for name, percent in PERCENTILES.items():
+            nanoseconds = latency["percentile"][percent]
+            numbers.setdefault(f"latency_us:{pattern}/{name}", []).append(nanoseconds / 1e3)
     return numbers
 
 

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import disk_io
@@ -16,6 +18,51 @@ import pytest
 
 FIO = shutil.which("fio")
 needs_fio = pytest.mark.skipif(FIO is None, reason="fio is not installed")
+
+
+def with_mounts(mount: str, *command: object) -> subprocess.CompletedProcess[str]:
+    """Runs a program where some mounts exist that nobody else sees and that go with it."""
+    words = " ".join(map(str, (sys.executable, *command)))
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"{mount} && exec {words}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+needs_mounts = pytest.mark.skipif(
+    os.geteuid() != 0 or with_mounts("true", "-c", "pass").returncode != 0,
+    reason="mounting needs root",
+)
+
+PLANTED = f"""
+import sys
+sys.path.insert(0, {str(Path(disk_io.__file__).parent)!r})
+import contract, disk_io
+{{fault}}
+contract.run(disk_io.BENCHMARK, disk_io.measure)
+"""
+
+
+@contextmanager
+def throttled_reads(directory: Path, bytes_per_second: int) -> Iterator[Callable[[], None]]:
+    """What a process calls to join a group whose reads from the directory's disk are limited."""
+    limits = Path("/sys/fs/cgroup/blkio")
+    number = directory.stat().st_dev
+    disk = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
+    if (disk / "partition").exists():
+        disk = disk.parent
+    if not (disk / "dev").exists() or not os.access(limits / "cgroup.procs", os.W_OK):
+        pytest.skip("limiting a disk takes root, a cgroup of version 1 and a local disk")
+    group = limits / f"anubis-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        limit = f"{(disk / 'dev').read_text().strip()} {bytes_per_second}"
+        (group / "blkio.throttle.read_bps_device").write_text(limit)
+        yield lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+    finally:
+        group.rmdir()
 
 
 @pytest.fixture
@@ -40,7 +87,7 @@ def test_its_numbers_are_those_that_fio_printed(run, benchmark_file, on_disk):
     data.mkdir()
     ran = run(
         benchmark_file("disk_io"),
-        *("--smoke", f"--directory={data}"),
+        *("--smoke", f"--path={data}"),
         env={**os.environ, "PATH": f"{on_disk}:{os.environ['PATH']}"},
     )
     assert ran.exit_code == 0, ran.stderr
@@ -56,7 +103,11 @@ def test_its_numbers_are_those_that_fio_printed(run, benchmark_file, on_disk):
         return ran.samples(metric + tail)
 
     assert samples("bandwidth_gbps:sequential_write") == [w["bw_bytes"] / 1e9 for w in writes]
-    assert samples("latency_us:random_read") == [r["clat_ns"]["mean"] / 1e3 for r in reads]
+    assert samples("iops:random_read") == [r["iops"] for r in reads]
+    alone = [job["read"]["clat_ns"] for job in jobs if job["jobname"] == "random_read_alone"]
+    assert samples("latency_us:random_read/mean") == [clat["mean"] / 1e3 for clat in alone]
+    tails = [clat["percentile"]["99.900000"] / 1e3 for clat in alone]
+    assert samples("latency_us:random_read/p99.9") == tails
     # fio's bandwidth is bytes over time: checked from its other counters, to its rounding of 1 ms
     for sample, r in zip(samples("bandwidth_gbps:random_read"), reads, strict=True):
         assert sample == pytest.approx(r["io_bytes"] / (r["runtime"] / 1e3) / 1e9, rel=0.01)
@@ -67,24 +118,106 @@ def test_a_directory_in_memory_is_no_disk(run, benchmark_file):
     memory = Path("/dev/shm")
     if disk_io.mounted(memory)[0] != "tmpfs":
         pytest.skip(f"{memory} is not a tmpfs here")
-    ran = run(benchmark_file("disk_io"), "--smoke", f"--directory={memory}")
+    ran = run(benchmark_file("disk_io"), "--smoke", f"--path={memory}")
     assert ran.exit_code == 3
     assert "is memory (tmpfs), not a disk" in ran.document["not_applicable"]
 
 
 @needs_fio
 def test_a_device_or_an_absent_directory_is_refused(run, benchmark_file):
-    for place in ("/dev/null", "/no/such/place"):
-        ran = run(benchmark_file("disk_io"), "--smoke", f"--directory={place}")
+    places = {
+        "/dev/null": "a character device",
+        "/no/such/place": "not to be had (No such file or directory)",
+        __file__: "no directory",
+    }
+    if disks := [disk for disk in Path("/dev").iterdir() if disk.is_block_device()]:
+        places[str(disks[0])] = "a block device"
+    for place, what in places.items():
+        ran = run(benchmark_file("disk_io"), "--smoke", f"--path={place}")
         assert (ran.exit_code, ran.stdout) == (2, "")
-        assert f'directory "{place}" is not a directory' in ran.stderr
+        assert f'path "{place}" is {what}' in ran.stderr
+        assert ran.stderr.count("\n") == 1
 
 
 @needs_fio
 def test_a_disk_without_room_could_not_be_measured(run, benchmark_file, on_disk):
-    ran = run(benchmark_file("disk_io"), "--size_mib=1000000000", f"--directory={on_disk}")
+    ran = run(benchmark_file("disk_io"), "--size_mib=1000000000", f"--path={on_disk}")
     assert (ran.exit_code, ran.stdout) == (1, "")
-    assert "MiB free, expected twice the file" in ran.stderr
+    assert "MiB free, expected 1000000000 for the file and 1024 in reserve" in ran.stderr
+    free_mib = shutil.disk_usage(on_disk).free >> 20
+    ran = run(
+        benchmark_file("disk_io"), "--smoke", f"--reserve_mib={free_mib}", f"--path={on_disk}"
+    )
+    assert ran.exit_code == 1
+
+
+@needs_fio
+def test_a_file_that_may_not_grow_could_not_be_measured(run, on_disk):
+    """As over quota: the kernel refuses the write halfway."""
+    limited = on_disk / "limited.py"
+    limited.write_text(
+        PLANTED.format(
+            fault="""
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))"""
+        )
+    )
+    ran = run(limited, "--smoke", f"--path={on_disk}")
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr == f'disk_io: "{on_disk}" cannot be written to: File too large\n'
+    assert list(on_disk.iterdir()) == [limited]
+
+
+@needs_fio
+@needs_mounts
+def test_a_read_only_mount_could_not_be_measured(benchmark_file, on_disk):
+    ran = with_mounts(
+        f"mount --bind {on_disk} {on_disk} && mount -o remount,bind,ro {on_disk}",
+        *(benchmark_file("disk_io"), "--smoke", f"--path={on_disk}"),
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == f'disk_io: "{on_disk}" cannot be written to: Read-only file system\n'
+
+
+@needs_fio
+@needs_mounts
+def test_where_o_direct_is_refused_the_metrics_are_others(on_disk):
+    """ramfs has no direct I/O; that it is memory is hidden from the program."""
+    planted = on_disk / "planted.py"
+    planted.write_text(PLANTED.format(fault='disk_io.check = lambda *a: ("ramfs", "ramfs", "/r")'))
+    (on_disk / "ram").mkdir()
+    ran = with_mounts(
+        f"mount -t ramfs ramfs {on_disk}/ram",
+        *(planted, "--smoke", f"--path={on_disk}/ram"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    document = json.loads(ran.stdout)
+    assert document["environment"]["direct"] is False
+    assert all(series["metric"].endswith("_buffered") for series in document["series"])
+
+
+@needs_fio
+def test_a_throttled_disk_reads_slower(benchmark_file, on_disk):
+    """The kernel limits what a group of processes reads from the disk, and not what it writes."""
+    limit_mb = 20
+    with throttled_reads(on_disk, limit_mb * 1_000_000) as join:
+        plain, slow = (
+            subprocess.run(
+                [sys.executable, benchmark_file("disk_io"), "--smoke", f"--path={on_disk}"],
+                capture_output=True,
+                preexec_fn=enter,
+            )
+            for enter in (None, join)
+        )
+
+    def read_mb(ran: subprocess.CompletedProcess[bytes]) -> float:
+        series = json.loads(ran.stdout)["series"]
+        (read,) = [s for s in series if s["metric"].startswith("bandwidth_gbps:sequential_read")]
+        return 1e3 * min(read["samples"])
+
+    if read_mb(plain) < 4 * limit_mb:
+        pytest.skip(f"this disk reads {read_mb(plain):.0f} MB/s, too little to throttle")
+    assert read_mb(slow) < 1.5 * limit_mb
 
 
 def test_every_pattern_gets_as_many_jobs_as_samples_and_all_are_direct():
@@ -93,28 +226,86 @@ def test_every_pattern_gets_as_many_jobs_as_samples_and_all_are_direct():
         assert text.count(f"[{pattern}]") == 3
     assert "direct=1\n" in text
     assert "runtime=250ms\n" in text
+    assert "direct=0\n" in disk_io.job_file("/data", 8, 3, 0.25, direct=False)
     assert text.index("[random_write]") < text.rindex("[sequential_read]")  # by turns
+
+
+def test_leftovers_are_removed_only_when_they_can_be_nobody_elses(tmp_path):
+    ours = tmp_path / f"{disk_io.SCRATCH}abc"
+    ours.touch()
+    kept = [tmp_path / f"{disk_io.SCRATCH}full", tmp_path / "anubis-disk_io-abc"]
+    kept[0].write_text("somebody's data")
+    kept[1].touch()
+    kept.append(tmp_path / f"{disk_io.SCRATCH}link")
+    kept[2].symlink_to(kept[0])
+    disk_io.remove_leftovers(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
+def test_without_o_tmpfile_the_file_has_no_name_either(tmp_path, monkeypatch):
+    real_open = os.open
+
+    def refusing(path, flags, *rest, **more):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(95, "Operation not supported")
+        return real_open(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with disk_io.nameless_file(tmp_path) as file:
+        file.write(b"1")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_the_innermost_mount_is_named():
+    assert disk_io.mounted(Path("/proc")) == ("proc", "proc", "/proc")
 
 
 @needs_fio
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_killed_halfway_it_leaves_no_file_and_no_fio(benchmark_file, on_disk, ending):
-    program = subprocess.Popen(
-        [sys.executable, benchmark_file("disk_io"), f"--directory={on_disk}", "--sample_s=100"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+def test_killed_while_fio_runs_it_leaves_nothing(benchmark_file, on_disk, ending):
+    program = started(benchmark_file, on_disk, "--size_mib=64")
     try:
         fio = wait_for(lambda: next(filter(has_open(on_disk), children(program.pid)), None))
     finally:
         program.send_signal(ending)
         program.wait()
-    assert list(on_disk.iterdir()) == []
     try:
         wait_for(lambda: not alive(fio), limit_s=10)
     finally:
         if alive(fio):
             os.kill(fio, signal.SIGKILL)
+    wait_for(lambda: not segments_of(fio), limit_s=10)  # the kernel takes a moment after death
+    assert list(on_disk.iterdir()) == []
+
+
+@needs_fio
+@pytest.mark.parametrize("after_s", [0.05, 0.2, 0.4])
+def test_killed_before_that_it_leaves_nothing(benchmark_file, on_disk, after_s):
+    program = started(benchmark_file, on_disk, "--size_mib=512")
+    time.sleep(after_s)
+    program.kill()
+    program.wait()
+    assert list(on_disk.iterdir()) == []
+    assert not [pid for pid in all_processes() if has_open(on_disk)(pid)]
+
+
+def started(benchmark_file, on_disk: Path, *more: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, benchmark_file("disk_io"), f"--path={on_disk}", "--sample_s=100", *more],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def segments_of(pid: int) -> list[str]:
+    """The System V shared memory that a process made, and that is still there."""
+    lines = Path("/proc/sysvipc/shm").read_text().splitlines()
+    creator = lines[0].split().index("cpid")
+    return [line for line in lines[1:] if line.split()[creator] == str(pid)]
+
+
+def all_processes() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
 
 
 def children(pid: int) -> list[int]:
