@@ -1,11 +1,16 @@
-"""Memory bandwidth of each GPU, or of the CPU's memory with all cores: STREAM's copy and triad.
+"""Memory bandwidth of the CPUs, together and per NUMA node, and of each GPU.
 
-Bytes are counted as STREAM counts them: what the program reads and writes, without the lines that
-a CPU's cache fetches before it overwrites them.
+Kernels and bytes are counted as STREAM counts them: fp64, what the program reads and writes,
+without the lines that a CPU's cache fetches before it overwrites them. Arrays are far larger than
+all caches together, and every element of every answer is checked.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import contract
@@ -13,71 +18,209 @@ import contract
 if TYPE_CHECKING:
     import torch
 
+ITEM_BYTES = 8
+# arrays that a kernel reads or writes
+ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3, "read": 1, "write": 1}
+ON_CPU = "copy,scale,add,triad"
+ON_GPU = "copy,read,write,triad"
+GPU_BYTES = 1 << 32
+
 BENCHMARK = contract.Benchmark(
     name="memory_bandwidth",
-    version="1",
+    version="2",
     summary="Streams through arrays far larger than any cache.",
-    stresses="memory controllers and channels (GPU: HBM)",
+    stresses="memory controllers and channels of CPUs and GPUs (HBM)",
     reveals="a missing or slow memory channel, remapped rows, low memory clocks, wrong bits",
     level="micro",
     scope="node",
-    duration_s=6.0,
+    duration_s=30.0,
     metrics=(
         contract.Metric(
-            "copy_gbps",
+            "bandwidth_gbps",
             "GB/s",
             "higher",
-            summary="a = b, 2 x 4 bytes per element",
+            summary="of the CPUs' memory, per kernel: copy a=b, scale a=3b, add a=b+c, "
+            "triad a=b+3c; device: cpu for all cores, numa0 for one node's own",
             ceiling="channels x transfers per second x channel width",
         ),
         contract.Metric(
-            "triad_gbps",
+            "hbm_gbps",
             "GB/s",
             "higher",
-            summary="a = b + 3 c, 3 x 4 bytes per element",
-            ceiling="channels x transfers per second x channel width",
+            summary="of a GPU's memory, per kernel: copy, triad, read (a sum), write (a fill)",
+            ceiling="the vendor's memory bandwidth",
         ),
         contract.AGREEMENT,
     ),
     parameters=(
+        contract.Parameter("parts", "gpu,cpu", "whose memory; what is not there is left out"),
+        contract.Parameter("kernels", "auto", f'"auto": {ON_GPU} on a GPU, {ON_CPU} on a CPU'),
         contract.Parameter(
             "size_bytes",
             0,
-            "of each of three arrays; 0: 1 GiB on a GPU, 256 MiB on a CPU",
+            "of each of three arrays; 0: 4 GiB on a GPU, four times the last caches on a CPU",
             smoke=1 << 20,
             at_least=0,
         ),
-        contract.Parameter("samples", 30, "timed batches per kernel", smoke=3, at_least=1),
+        contract.Parameter("samples", 20, "timed batches per kernel", smoke=3, at_least=1),
     ),
 )
 
 
-def measure(report: contract.Report, size_bytes: int, samples: int) -> None:
-    from _timing import devices
+def measure(
+    report: contract.Report, parts: str, kernels: str, size_bytes: int, samples: int
+) -> None:
+    wanted = chosen("parts", parts, ["gpu", "cpu"])
+    names = None if kernels == "auto" else chosen("kernels", kernels, list(ARRAYS))
+    from _timing import gpus
 
-    for device in devices():
-        size = size_bytes or (1 << 30 if device.type == "cuda" else 1 << 28)
-        report.note(size_bytes=size)
-        stream(report, device, max(1, size // 4), samples)
+    count = gpus() if "gpu" in wanted else 0
+    if wanted == ["gpu"] and not count:
+        raise contract.NotApplicable("only GPUs were asked for, and there is none here")
+    for index in range(count):
+        on_gpu(report, index, names or contract.split(ON_GPU), size_bytes, samples)
+    if "cpu" in wanted:
+        on_cpus(report, names or contract.split(ON_CPU), size_bytes, samples)
 
 
-def stream(report: contract.Report, device: torch.device, elements: int, samples: int) -> None:
+def chosen(parameter: str, text: str, known: list[str]) -> list[str]:
+    words = contract.split(text)
+    if not words or not set(words) <= set(known):
+        raise contract.BadParameter(f'{parameter} cannot be "{text}": use {", ".join(known)}')
+    return list(dict.fromkeys(words))
+
+
+def on_gpu(
+    report: contract.Report, index: int, kernels: list[str], size_bytes: int, samples: int
+) -> None:
     import torch
+
+    device = torch.device("cuda", index)
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    size = size_bytes or min(GPU_BYTES, free_bytes // 6)
+    report.note(gpu_size_bytes=size)
+    stream(report, "hbm_gbps", str(device), device, kernels, size, samples)
+    state_ceilings(report, torch.cuda.get_device_name(device), kernels)
+    torch.cuda.empty_cache()
+
+
+def state_ceilings(report: contract.Report, gpu_name: str, kernels: list[str]) -> None:
+    import _ceilings
+
+    if known := _ceilings.gpu(gpu_name):
+        for kernel in kernels:
+            report.ceiling(f"hbm_gbps:{kernel}", known.hbm_gbps, source=known.source)
+
+
+def on_cpus(report: contract.Report, kernels: list[str], size_bytes: int, samples: int) -> None:
+    """All cores together; then each NUMA node by itself, where there are several."""
+    import _numa
+    import torch
+
+    size = size_bytes or cpu_size(last_caches_bytes(), memory_bytes())
+    report.note(size_bytes=size, numa=_numa.summary())
+    nodes = _numa.nodes()
+    for node in [None, *(nodes if len(nodes) > 1 else [])]:
+        with _numa.bound_to(node):
+            torch.set_num_threads(len(os.sched_getaffinity(0)))
+            where, cpu = node.name if node else "cpu", torch.device("cpu")
+            stream(report, "bandwidth_gbps", where, cpu, kernels, size, samples)
+
+
+def cpu_size(caches_bytes: int, available_bytes: int) -> int:
+    """STREAM's rule, if three such arrays leave half of the memory to others."""
+    return min(max(1 << 28, 4 * caches_bytes), available_bytes // 6)
+
+
+def last_caches_bytes(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
+    """All caches of the last level together; each is shown by every CPU that shares it."""
+    found = {}
+    for folder in cpus.glob("cpu[0-9]*/cache"):
+        for last in sorted(folder.glob("index[0-9]*"))[-1:]:
+            found[(last / "shared_cpu_list").read_text()] = (last / "size").read_text()
+    return sum(int(size.strip().removesuffix("K")) << 10 for size in found.values())
+
+
+def memory_bytes() -> int:
+    """The machine's memory, or what a container was given of it."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # the other cgroup version, or "max"
+            limits.append(int(Path("/sys/fs/cgroup", file).read_text()))
+    return min(limits)
+
+
+# --- the kernels ---------------------------------------------------------------------------
+
+
+def stream(
+    report: contract.Report,
+    metric: str,
+    where: str,
+    device: torch.device,
+    kernels: list[str],
+    size: int,
+    samples: int,
+) -> None:
     from _timing import seconds_per_call
 
-    # ones are written by all threads, so that each touches its share first: pages then lie by NUMA
-    a, b, c = (torch.ones(elements, device=device) for _ in range(3))
-    b.random_(1000)  # whole numbers: every sum below is exact in fp32
-    c.random_(1000)
+    elements = max(1, size // ITEM_BYTES)
+    a, b, c = (whole_numbers(elements, device, step) for step in (1, 3, 7))
+    wrong = 0
+    for name in kernels:
+        call, errors = kernel(name, a, b, c)
+        a.zero_()
+        seconds = seconds_per_call(call, device, samples)
+        report.add(f"{metric}:{name}", where, [rate_gbps(name, elements, s) for s in seconds])
+        wrong += errors()
+    report.add("agreement", where, contract.agreement(wrong))
 
-    seconds = seconds_per_call(lambda: a.copy_(b), device, samples)
-    report.add("copy_gbps", str(device), [2 * 4 * elements / s / 1e9 for s in seconds])
-    wrong = int((a != b).sum())
 
-    seconds = seconds_per_call(lambda: torch.add(b, c, alpha=3, out=a), device, samples)
-    report.add("triad_gbps", str(device), [3 * 4 * elements / s / 1e9 for s in seconds])
-    wrong += int((a != b + c + c + c).sum())
-    report.add("agreement", str(device), contract.agreement(wrong))
+def rate_gbps(kernel: str, elements: int, seconds: float) -> float:
+    return ARRAYS[kernel] * ITEM_BYTES * elements / seconds / 1e9
+
+
+def whole_numbers(elements: int, device: torch.device, step: int) -> torch.Tensor:
+    """Small enough that every sum below is exact, in whatever order.
+
+    All threads write, each its share, so that the pages of each lie on its NUMA node.
+    """
+    import torch
+
+    numbers = torch.arange(elements, dtype=torch.float64, device=device)
+    return numbers.mul_(step).remainder_(1009)
+
+
+def kernel(
+    name: str, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+) -> tuple[Callable[[], object], Callable[[], int]]:
+    """What to time, and a count of the wrong elements in its latest answer."""
+    import torch
+
+    total = torch.zeros((), dtype=b.dtype, device=b.device)
+    calls: dict[str, Callable[[], object]] = {
+        "copy": lambda: a.copy_(b),
+        "scale": lambda: torch.mul(b, 3, out=a),
+        "add": lambda: torch.add(b, c, out=a),
+        "triad": lambda: torch.add(b, c, alpha=3, out=a),
+        "read": lambda: torch.sum(b, dim=0, out=total),
+        "write": lambda: a.fill_(3),
+    }
+    truths: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor | int]] = {
+        "copy": lambda b, c: b,
+        "scale": lambda b, c: b + b + b,
+        "add": lambda b, c: c + b,
+        "triad": lambda b, c: c + c + c + b,
+        "write": lambda b, c: 3,
+    }
+
+    def wrong() -> int:
+        parts = zip(*(array.split(1 << 22) for array in (a, b, c)), strict=True)
+        if name == "read":
+            return int(total.item() != sum(int(part.long().sum()) for _, part, _ in parts))
+        return sum(int((x != truths[name](y, z)).sum()) for x, y, z in parts)
+
+    return calls[name], wrong
 
 
 if __name__ == "__main__":

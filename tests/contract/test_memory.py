@@ -1,0 +1,428 @@
+"""NUMA nodes, memory latency and bandwidth: against the kernel's books and closed forms."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean, median
+
+import _numa
+import contract
+import cpu_memory_latency as latency
+import memory_bandwidth as bandwidth
+import numpy as np
+import pytest
+import torch
+
+BENCHMARKS = Path(_numa.__file__).parent
+CPUS = sorted(os.sched_getaffinity(0))
+needs_two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="two nodes need two CPUs")
+needs_loop = pytest.mark.skipif(platform.machine() not in latency.CODE, reason="no loop for it")
+
+
+@pytest.fixture
+def plant(tmp_path, monkeypatch):
+    """Nodes as sysfs shows them: per node its CPUs, its GiB of memory, its distances."""
+
+    def plant(nodes: dict[int, tuple[str, int, str]], memory_allowed: str) -> None:
+        for index, (cpus, gib, distances) in nodes.items():
+            folder = tmp_path / f"devices/system/node/node{index}"
+            folder.mkdir(parents=True)
+            (folder / "cpulist").write_text(f"{cpus}\n")
+            (folder / "meminfo").write_text(f"Node {index} MemTotal:   {gib << 20} kB\n")
+            (folder / "distance").write_text(f"{distances}\n")
+        (tmp_path / "status").write_text(f"Name:\tx\nMems_allowed_list:\t{memory_allowed}\n")
+        monkeypatch.setattr(_numa, "SYS", tmp_path)
+        monkeypatch.setattr(_numa, "STATUS", tmp_path / "status")
+
+    return plant
+
+
+@pytest.fixture
+def two_nodes(plant):
+    plant({0: (f"{CPUS[0]}", 2, "10 21"), 1: (f"{CPUS[1]}", 2, "21 10")}, "0-1")
+
+
+# --- what sysfs says -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("", set()), ("0,2-3,7-7", {0, 2, 3, 7})],
+)
+def test_lists_of_the_kernel_are_read(text, numbers):
+    assert _numa.parse_list(f"{text}\n") == numbers
+    assert _numa.parse_list(_numa.show_list(numbers).replace("none", "")) == numbers
+
+
+def test_a_node_has_only_the_cpus_and_the_memory_that_this_process_may_use(plant):
+    plant(
+        {
+            0: (f"{CPUS[0]},4000-4003", 64, "10 21 40"),
+            1: ("4004-4007", 64, "21 10 40"),  # as in a container with the CPUs of node 0
+            8: ("", 96, "40 40 10"),  # memory without CPUs, as that of a GPU
+        },
+        memory_allowed="0,8",
+    )
+    (node,) = _numa.nodes()
+    assert (node.name, node.cpus, node.memory_bytes) == ("numa0", {CPUS[0]}, 64 << 30)
+    assert node.distances == {0: 10, 1: 21, 8: 40}
+    assert [n.memory_bytes >> 30 for n in _numa.all_nodes()] == [64, 0, 96]
+    assert _numa.summary() == (
+        f"numa0: CPUs {CPUS[0]} of {CPUS[0]},4000-4003, 64 GiB; "
+        "numa1: CPUs none of 4004-4007, 0 GiB; numa8: CPUs none of none, 96 GiB"
+    )
+
+
+def test_a_kernel_without_numa_is_one_node_with_everything(tmp_path, monkeypatch):
+    monkeypatch.setattr(_numa, "SYS", tmp_path)
+    (node,) = _numa.nodes()
+    assert node.cpus == set(CPUS)
+    kib = int(_numa._after(Path("/proc/meminfo"), "MemTotal:").split()[0])
+    assert node.memory_bytes == pytest.approx(kib << 10, rel=0.01)
+
+
+@needs_two_cpus
+def test_the_node_nearest_to_a_gpu_is_that_of_its_pci_address(two_nodes, tmp_path):
+    for address, node in {"0000:1b:00.0": 1, "0000:2c:00.0": -1, "10000:01:00.0": 0}.items():
+        folder = tmp_path / "bus/pci/devices" / address
+        folder.mkdir(parents=True)
+        (folder / "numa_node").write_text(f"{node}\n")
+    assert _numa.nearest("00000000:1B:00.0").index == 1  # as NVML writes it
+    assert _numa.nearest("0000:1B:00.0").index == 1  # as CUDA does
+    assert _numa.nearest("00010000:01:00.0").index == 0
+    assert _numa.nearest("0000:2C:00.0") is None  # as in most virtual machines
+    assert _numa.nearest("0000:3D:00.0") is None
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for a driver of our own")
+def test_the_pci_address_is_asked_of_the_driver_by_the_gpus_number(tmp_path):
+    (tmp_path / "cuda.c").write_text(
+        """
+        #include <stdio.h>
+        static int ready;
+        int cuInit(unsigned flags) { ready = 1; return 0; }
+        int cuDeviceGet(int *device, int index) { *device = index + 16; return index > 1; }
+        int cuDeviceGetPCIBusId(char *text, int length, int device) {
+            if (!ready) return 3;
+            snprintf(text, length, "0000:%02X:00.0", device);
+            return 0;
+        }
+        """
+    )
+    library = tmp_path / "libcuda.so.1"
+    command = ["cc", "-shared", "-fPIC", "-o", str(library), str(tmp_path / "cuda.c")]
+    subprocess.run(command, check=True)
+    assert _numa.bus_id(1, str(library)) == "0000:11:00.0"
+    assert _numa.bus_id(2, str(library)) is None  # the driver refuses
+    assert _numa.bus_id(0, str(tmp_path / "none.so")) is None
+
+
+# --- being bound ---------------------------------------------------------------------------
+
+
+def cpus_of_threads() -> set[str]:
+    """The kernel's word on where each thread of this process may run."""
+    status = (task / "status" for task in Path("/proc/self/task").iterdir())
+    return {_numa._after(file, "Cpus_allowed_list:") for file in status}
+
+
+def books_of(area: mmap.mmap) -> str:
+    """The kernel's line about a mapping: its policy, and its pages by node."""
+    lines = Path("/proc/thread-self/numa_maps").read_text().splitlines()
+    start = _numa.address_of(area)
+    return next(f"{line} " for line in reversed(lines) if int(line.split()[0], 16) <= start)
+
+
+@needs_two_cpus
+def test_all_threads_run_on_the_node_meanwhile_and_where_they_did_afterwards(two_nodes):
+    go_on = threading.Event()
+    other = threading.Thread(target=go_on.wait)
+    other.start()
+    try:
+        before = cpus_of_threads()
+        with _numa.bound_to(_numa.nodes()[1]):
+            assert cpus_of_threads() == {str(CPUS[1])}
+        assert cpus_of_threads() == before
+        with _numa.bound_to(None):
+            assert cpus_of_threads() == before
+    finally:
+        go_on.set()
+        other.join()
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/numa_maps").exists() or _numa._policy() is None,
+    reason="no memory policies here",
+)
+def test_memory_is_bound_to_the_node_and_lies_there():
+    node = _numa.nodes()[0]
+    area = _numa.pages(64 * mmap.PAGESIZE, node)
+    assert f" bind:{node.index} " in books_of(area)
+    assert f" N{node.index}=64 " in books_of(area)
+    plain = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    assert " default " in books_of(plain)
+    with _numa.bound_to(node):
+        assert f" bind:{node.index} " in books_of(plain)
+    assert " default " in books_of(plain)
+
+
+# --- latency -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lines", [1, 2, 64, 1000])
+def test_the_pointers_form_one_cycle_through_all_lines(lines):
+    after, line, seen = latency.cycle(lines), 0, set()
+    for _ in range(lines):
+        line = int(after[line])
+        seen.add(line)
+    assert line == 0
+    assert seen == set(range(lines))
+
+
+def test_the_cycle_is_in_no_order_that_a_prefetcher_could_guess():
+    after = latency.cycle(10_000)
+    strides = (after - np.arange(10_000)).tolist()
+    assert max(map(strides.count, set(strides))) < 10
+
+
+@needs_loop
+@pytest.mark.parametrize("hops", [1, 2, 999, 5000])
+def test_the_machine_code_follows_the_pointers_as_python_does(hops):
+    lines = 1000
+    area = _numa.pages(lines * 64, _numa.nodes()[0])
+    start = latency.lay_out(area, lines * 64)
+    after, line = latency.cycle(lines), 0
+    for _ in range(hops):
+        line = int(after[line])
+    chase = latency.loaded(latency.CODE[platform.machine()])
+    assert chase(start, hops) == start + 64 * line
+
+
+def test_a_processor_that_it_has_no_loop_for_is_not_applicable():
+    with pytest.raises(contract.NotApplicable, match="no loop for"):
+        latency.loaded(None)
+
+
+@needs_loop
+def test_memory_is_far_slower_than_the_first_cache(run, benchmark_file):
+    ran = run(benchmark_file("cpu_memory_latency"), "--bytes=16384,268435456", "--samples=5")
+    assert ran.exit_code == 0, ran.stderr
+    near, far = (
+        median(s["samples"])
+        for s in ran.document["series"]
+        if s["device"] == _numa.nodes()[0].name and "-" not in s["device"]
+    )
+    assert far >= 5 * near
+
+
+@needs_loop
+@needs_two_cpus
+def test_every_node_chases_through_its_own_memory_and_at_the_largest_size_through_all(two_nodes):
+    report = contract.Report(frozenset({"latency_ns"}))
+    latency.measure(report, bytes="65536,8192", samples=2, sample_s=1e-4)
+    assert {(s["metric"], s["device"]) for s in report.series} == {
+        *(("latency_ns:8192", node) for node in ("numa0", "numa1")),
+        *(("latency_ns:65536", pair) for pair in ("numa0", "numa1")),
+        *(("latency_ns:65536", pair) for pair in ("numa0-numa1", "numa1-numa0")),
+    }
+
+
+@pytest.mark.parametrize("sizes", ["", "4k", "16384,64", "-16384"])
+def test_sizes_that_cannot_be_are_refused(sizes, run, benchmark_file):
+    ran = run(benchmark_file("cpu_memory_latency"), f"--bytes={sizes}")
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+
+
+def test_an_array_that_memory_cannot_hold_could_not_be_measured(run, benchmark_file):
+    ran = run(benchmark_file("cpu_memory_latency"), f"--bytes={1 << 50}")
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert "too little for an array" in ran.stderr
+
+
+@contextmanager
+def throttled_cpus(share: float) -> Iterator[Callable[[], None]]:
+    """What a process calls to join a group that gets a share of one core."""
+    limits, period_us = Path("/sys/fs/cgroup/cpu"), 4_000
+    if not os.access(limits / "cpu.cfs_quota_us", os.W_OK) and os.geteuid() != 0:
+        pytest.skip("limiting CPUs takes root")
+    group = limits / f"anubis-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "cpu.cfs_period_us").write_text(str(period_us))
+        (group / "cpu.cfs_quota_us").write_text(str(round(share * period_us)))
+    except OSError as error:
+        pytest.skip(f"limiting CPUs takes a cgroup of version 1: {error}")
+    try:
+        yield lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+    finally:
+        group.rmdir()
+
+
+@needs_loop
+@pytest.mark.parametrize(
+    ("name", "metric", "direction"),
+    [
+        ("cpu_memory_latency", "latency_ns:16384", "lower"),
+        ("memory_bandwidth", "bandwidth_gbps:triad", "higher"),
+    ],
+)
+def test_a_throttled_cpu_shows(benchmark_file, name, metric, direction):
+    longer = ["--sample_s=0.02"] if name == "cpu_memory_latency" else []
+    means = []
+    with throttled_cpus(share=0.25) as join:
+        for enter in (None, join):
+            ran = subprocess.run(
+                [sys.executable, benchmark_file(name), "--smoke", "--samples=10", *longer],
+                capture_output=True,
+                preexec_fn=enter,
+            )
+            series = json.loads(ran.stdout)["series"]
+            means.append(fmean(next(s["samples"] for s in series if s["metric"] == metric)))
+    healthy, sick = means
+    assert (sick / healthy if direction == "lower" else healthy / sick) > 2
+
+
+# --- bandwidth -----------------------------------------------------------------------------
+
+# STREAM 5.10 on 120,000,000 elements, as recorded: best rate in MB/s, least time in seconds
+STREAM = {
+    "copy": (108180.5, 0.017748),
+    "scale": (108572.8, 0.017684),
+    "add": (104571.7, 0.027541),
+    "triad": (105256.0, 0.027362),
+}
+
+
+@pytest.mark.parametrize("kernel", STREAM)
+def test_bytes_are_counted_as_stream_counts_them(kernel):
+    mb_per_s, seconds = STREAM[kernel]
+    rate = bandwidth.rate_gbps(kernel, 120_000_000, seconds)
+    assert rate == pytest.approx(mb_per_s / 1e3, rel=1e-4)  # STREAM prints microseconds
+
+
+BY_NUMPY = {
+    "copy": lambda b, c: b,
+    "scale": lambda b, c: 3 * b,
+    "add": lambda b, c: b + c,
+    "triad": lambda b, c: b + 3 * c,
+    "write": lambda b, c: np.full_like(b, 3),
+}
+
+
+def arrays(elements: int = 10_000) -> list[torch.Tensor]:
+    return [bandwidth.whole_numbers(elements, torch.device("cpu"), step) for step in (1, 3, 7)]
+
+
+@pytest.mark.parametrize("name", BY_NUMPY)
+def test_each_kernel_does_what_it_is_called_and_counts_each_wrong_element(name):
+    a, b, c = arrays()
+    call, wrong = bandwidth.kernel(name, a.zero_(), b, c)
+    assert wrong() > 5000  # nothing was computed yet
+    call()
+    assert np.array_equal(a.numpy(), BY_NUMPY[name](b.numpy(), c.numpy()))
+    assert wrong() == 0
+    a[17] += 1
+    a[9_999] = float("nan")
+    assert wrong() == 2
+
+
+def test_a_sum_that_misses_a_bit_is_wrong():
+    a, b, c = arrays()
+    call, wrong = bandwidth.kernel("read", a, b, c)
+    call()
+    assert wrong() == 0
+    b[4321] += 1  # as if it had been read wrong
+    assert wrong() == 1
+
+
+def test_wrong_bits_are_a_measured_metric(monkeypatch):
+    sound = torch.add
+
+    def spoilt(*terms, out, **more):
+        sound(*terms, out=out, **more)[5] += 1
+
+    monkeypatch.setattr(torch, "add", spoilt)
+    report = contract.Report(frozenset({"bandwidth_gbps", "agreement"}))
+    names, cpu = ["copy", "triad"], torch.device("cpu")
+    bandwidth.stream(report, "bandwidth_gbps", "cpu", cpu, names, 80_000, samples=1)
+    assert report.series[-1] == {"metric": "agreement", "device": "cpu", "samples": [0.5]}
+
+
+def test_arrays_are_four_times_all_last_caches_and_leave_half_of_the_memory(tmp_path):
+    for cpu, (last, size, shared) in enumerate(
+        [(3, "32768K", "0-1"), (3, "32768K", "0-1"), (3, "65536K", "2"), (2, "1024K", "3")]
+    ):
+        for level in range(last + 1):
+            folder = tmp_path / f"cpu{cpu}/cache/index{level}"
+            folder.mkdir(parents=True)
+            (folder / "size").write_text(f"{size if level == last else '32K'}\n")
+            (folder / "shared_cpu_list").write_text(f"{shared if level == last else cpu}\n")
+    (tmp_path / "cpu4/cache").mkdir(parents=True)  # a machine that hides its caches
+    assert bandwidth.last_caches_bytes(tmp_path) == (32 + 64 + 1) << 20
+    assert bandwidth.cpu_size(97 << 20, 1 << 40) == 388 << 20
+    assert bandwidth.cpu_size(0, 1 << 40) == 256 << 20
+    assert bandwidth.cpu_size(1 << 30, 6 << 30) == 1 << 30
+
+
+def test_only_gpus_where_there_are_none_is_not_applicable(run, benchmark_file):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    ran = run(benchmark_file("memory_bandwidth"), "--smoke", "--parts=gpu")
+    assert ran.exit_code == 3
+    assert "there is none here" in ran.document["not_applicable"]
+
+
+@pytest.mark.parametrize("argument", ["--parts=disk", "--kernels=copy,fly", "--kernels=,"])
+def test_what_it_does_not_know_it_refuses(run, benchmark_file, argument):
+    ran = run(benchmark_file("memory_bandwidth"), "--smoke", argument)
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+
+
+PLANTED = f"""
+import sys
+sys.path.insert(0, {str(BENCHMARKS)!r})
+from pathlib import Path
+import _numa, contract, memory_bandwidth, torch
+_numa.SYS, _numa.STATUS = Path({{folder!r}}), Path({{folder!r}}, "status")
+stream = memory_bandwidth.stream
+def spoken(report, metric, where, *rest):
+    report.note(**{{{{where: f"{{{{torch.get_num_threads()}}}} threads"}}}})
+    stream(report, metric, where, *rest)
+memory_bandwidth.stream = spoken
+contract.run(memory_bandwidth.BENCHMARK, memory_bandwidth.measure)
+"""
+
+
+@needs_two_cpus
+def test_each_of_several_nodes_streams_through_its_own_memory(two_nodes, tmp_path, run):
+    planted = tmp_path / "planted.py"
+    planted.write_text(PLANTED.format(folder=str(tmp_path)))
+    ran = run(planted, "--smoke", "--kernels=triad")
+    assert ran.exit_code == 0, ran.stderr
+    rates = [s["device"] for s in ran.document["series"] if s["metric"] == "bandwidth_gbps:triad"]
+    assert rates == ["cpu", "numa0", "numa1"]
+    threads = [ran.document["environment"][where] for where in rates]
+    assert threads == [f"{len(CPUS)} threads", "1 threads", "1 threads"]
+
+
+def test_the_ceiling_is_what_the_table_of_gpus_says(monkeypatch):
+    known = types.SimpleNamespace(hbm_gbps=4800.0, source="data sheet")
+    table = types.SimpleNamespace(gpu={"NVIDIA H200": known}.get)
+    monkeypatch.setitem(sys.modules, "_ceilings", table)
+    report = contract.Report(frozenset({"hbm_gbps"}))
+    bandwidth.state_ceilings(report, "NVIDIA X1", ["copy"])
+    assert report.notes == {}
+    bandwidth.state_ceilings(report, "NVIDIA H200", ["copy", "read"])
+    ceiling = {"value": 4800.0, "source": "data sheet"}
+    assert report.notes["ceilings"] == {"hbm_gbps:copy": ceiling, "hbm_gbps:read": ceiling}
