@@ -1,4 +1,8 @@
-"""Copies between host memory and each GPU, both ways, from pinned and from pageable memory.
+"""Copies between host memory and each GPU: each way and both at once, from near and far nodes.
+
+Host memory is pinned or pageable and lies on the GPU's own NUMA node, to which the process is
+bound meanwhile; pinned copies are repeated on every other node. All bytes are checked when they
+have gone there and back.
 
 A machine without a GPU has no such link. There the copy between two host buffers by one core is
 measured, which is how a driver stages pageable memory; it is another metric, never a stand-in.
@@ -6,37 +10,47 @@ measured, which is how a driver stages pageable memory; it is another metric, ne
 
 from __future__ import annotations
 
-import mmap
+import platform
+from functools import cache
 from typing import TYPE_CHECKING
 
 import contract
 
 if TYPE_CHECKING:
     import torch
+    from _numa import Node
+
+PCIE = "PCIe 5.0 x16: 63 GB/s, 4.0 x16: 31.5 GB/s, less protocol"
+# bits of data in those sent, by transfers per second (1e9); newer rates are coded otherwise
+PCIE_CODES = {2.5: 8 / 10, 5.0: 8 / 10, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130}
 
 BENCHMARK = contract.Benchmark(
     name="host_device_copy",
-    version="1",
+    version="2",
     summary="Copies between host memory and each GPU.",
-    stresses="PCIe or C2C links, the GPU's copy engines, host memory",
+    stresses="PCIe or C2C links, the GPU's copy engines, host memory, links between sockets",
     reveals="a link trained at fewer lanes or a lower speed, wrong NUMA placement, wrong bits",
     level="micro",
     scope="node",
-    duration_s=4.0,
+    duration_s=60.0,
     metrics=(
         contract.Metric(
             "h2d_gbps",
             "GB/s",
             "higher",
-            summary="host to device, from pinned or pageable memory",
-            ceiling="PCIe 5.0 x16: 63 GB/s, 4.0 x16: 31.5 GB/s, less protocol",
+            summary="host to device, from pinned or pageable memory, by size; pinned/far21: from "
+            "a node at that distance (sysfs) to the GPU's own, device with the node's name",
+            ceiling=PCIE,
         ),
         contract.Metric(
-            "d2h_gbps",
+            "d2h_gbps", "GB/s", "higher", summary="device to host, likewise", ceiling=PCIE
+        ),
+        contract.Metric(
+            "both_ways_gbps",
             "GB/s",
             "higher",
-            summary="device to host, to pinned or pageable memory",
-            ceiling="PCIe 5.0 x16: 63 GB/s, 4.0 x16: 31.5 GB/s, less protocol",
+            summary="the bytes of both directions, copied at once, pinned",
+            ceiling="twice that of one direction",
         ),
         contract.Metric(
             "host_copy_gbps",
@@ -48,68 +62,174 @@ BENCHMARK = contract.Benchmark(
     ),
     parameters=(
         contract.Parameter(
-            "size_bytes", 0, "of a copy; 0: 256 MiB, 128 MiB without GPU", smoke=1 << 20, at_least=0
+            "bytes", "auto", 'of a copy; "auto": 256 MiB, 128 MiB without GPU', smoke="1048576"
         ),
-        contract.Parameter("samples", 30, "timed batches per direction", smoke=3, at_least=1),
+        contract.Parameter("samples", 20, "timed batches per direction", smoke=3, at_least=1),
     ),
 )
 
 
-def measure(report: contract.Report, size_bytes: int, samples: int) -> None:
+def measure(report: contract.Report, bytes: str, samples: int) -> None:
+    import _numa
     from _timing import devices
 
+    near = {}
     for device in devices():
         cuda = device.type == "cuda"
-        size = size_bytes or (1 << 28 if cuda else 1 << 27)
-        report.note(size_bytes=size)
-        (across_the_link if cuda else within_the_host)(report, device, size, samples)
+        sizes = copy_sizes(bytes, 1 << 28 if cuda else 1 << 27)
+        report.note(bytes=",".join(map(str, sizes)))
+        if cuda:
+            near[device] = _numa.nearest_to_gpu(device.index)
+            state_ceilings(report, _numa.bus_id(device.index), sizes)
+        for size in sizes:
+            if cuda:
+                across_the_link(report, device, size, samples, near[device], _numa.nodes())
+            else:
+                within_the_host(report, device, size, samples)
+    if near:
+        places = {str(gpu): node.name if node else "unknown" for gpu, node in near.items()}
+        report.note(numa=_numa.summary(), nearest=", ".join(map(" ".join, places.items())))
 
 
-def across_the_link(report: contract.Report, device: torch.device, size: int, samples: int) -> None:
+def copy_sizes(text: str, default: int) -> list[int]:
+    if text == "auto":
+        return [default]
+    sizes = contract.split(text)
+    if not sizes or not all(size.isdecimal() and int(size) >= 4 for size in sizes):
+        raise contract.BadParameter(f'bytes cannot be "{text}": whole numbers from 4, by commas')
+    return sorted({int(size) for size in sizes})
+
+
+def state_ceilings(report: contract.Report, bus_id: str | None, sizes: list[int]) -> None:
+    """Of PCIe, where sysfs knows the slot; a Grace CPU has another link to its GPU."""
+    from _numa import pci_folder
+
+    if bus_id is None or platform.machine() != "x86_64":
+        return
+    try:
+        speed, width = (
+            (pci_folder(bus_id) / name).read_text() for name in ("max_link_speed", "max_link_width")
+        )
+        gigatransfers, lanes = float(speed.split()[0]), int(width)
+        rate = pcie_gbps(gigatransfers, lanes)
+    except (OSError, ValueError, KeyError):
+        return
+    source = f"PCIe, {gigatransfers:g} GT/s on {lanes} lanes (sysfs)"
+    for size in sizes:
+        for way in ("h2d_gbps", "d2h_gbps"):
+            report.ceiling(f"{way}:pinned/{size}", rate, source)
+
+
+def pcie_gbps(gigatransfers: float, lanes: int) -> float:
+    """One bit per lane and transfer, less the line code; packets cost some more."""
+    return gigatransfers * PCIE_CODES[gigatransfers] * lanes / 8
+
+
+# --- with a GPU ----------------------------------------------------------------------------
+
+
+def across_the_link(
+    report: contract.Report,
+    device: torch.device,
+    size: int,
+    samples: int,
+    near: Node | None,
+    nodes: list[Node],
+) -> None:
+    import _numa
+    from _copies import words
+
+    there, other = words(size, device), words(size, device)
+    wrong = 0
+    with _numa.bound_to(near):
+        for kind in ("pageable", "pinned"):
+            host = host_words(size, near, kind == "pinned")
+            names = f"{kind}/{size}", str(device)
+            wrong += there_and_back(report, *names, *host, there, samples)
+        wrong += both_ways(report, *names, *host, there, other, samples)
+    for node in nodes if near else []:
+        if node != near:
+            with _numa.bound_to(node):
+                host = host_words(size, node, True)
+                names = f"pinned/far{near.distances[node.index]}/{size}", f"{device}-{node.name}"
+                wrong += there_and_back(report, *names, *host, there, samples)
+    report.add(f"agreement:{size}", str(device), contract.agreement(wrong))
+
+
+@cache
+def host_words(size: int, node: Node | None, pinned: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two buffers on the node to which the process is bound.
+
+    Kept to the end: torch hands pinned memory that was freed out again, wherever it lies.
+    """
     import torch
+    from _copies import words
 
-    there = torch.empty(size, dtype=torch.uint8, device=device)
-    sent = torch.randint(256, (size,), dtype=torch.uint8)
-    received = torch.empty_like(sent)
-    wrong = there_and_back(report, "pageable", sent, there, received, samples)
-    there.zero_()
-    sent, received = sent.pin_memory(), torch.empty_like(sent).pin_memory()
-    wrong += there_and_back(report, "pinned", sent, there, received, samples)
-    report.add("agreement", str(device), contract.agreement(wrong))
+    cpu, pinnable = torch.device("cpu"), torch.cuda.is_available()
+    return words(size, cpu, pinned and pinnable), words(size, cpu, pinned and pinnable)
 
 
 def there_and_back(
     report: contract.Report,
     kind: str,
+    where: str,
     sent: torch.Tensor,
-    there: torch.Tensor,
     received: torch.Tensor,
+    there: torch.Tensor,
     samples: int,
 ) -> int:
-    """Both directions with one kind of host memory; the number of bytes that came back wrong."""
+    """Each direction by itself; the number of words that came back wrong."""
+    from _copies import write_pattern, wrong_words
     from _timing import seconds_per_call
 
-    device, size = there.device, sent.numel()
+    device, size = there.device, sent.nbytes
+    write_pattern(sent, salt=1), received.zero_(), there.zero_()
     up = seconds_per_call(lambda: there.copy_(sent, non_blocking=True), device, samples)
     down = seconds_per_call(lambda: received.copy_(there, non_blocking=True), device, samples)
-    report.add(f"h2d_gbps:{kind}", str(device), [size / s / 1e9 for s in up])
-    report.add(f"d2h_gbps:{kind}", str(device), [size / s / 1e9 for s in down])
-    return int((received != sent).sum())
+    report.add(f"h2d_gbps:{kind}", where, [size / s / 1e9 for s in up])
+    report.add(f"d2h_gbps:{kind}", where, [size / s / 1e9 for s in down])
+    return wrong_words(received, salt=1)
+
+
+def both_ways(
+    report: contract.Report,
+    kind: str,
+    where: str,
+    sent: torch.Tensor,
+    received: torch.Tensor,
+    there: torch.Tensor,
+    other: torch.Tensor,
+    samples: int,
+) -> int:
+    from _copies import at_once, write_pattern, wrong_words
+    from _timing import seconds_per_call
+
+    write_pattern(sent, salt=2), write_pattern(other, salt=3), received.zero_(), there.zero_()
+    call = at_once([(there, sent), (received, other)], there.device)
+    seconds = seconds_per_call(call, there.device, samples)
+    report.add(f"both_ways_gbps:{kind}", where, [2 * sent.nbytes / s / 1e9 for s in seconds])
+    return wrong_words(there, salt=2) + wrong_words(received, salt=3)
+
+
+# --- without -------------------------------------------------------------------------------
 
 
 def within_the_host(report: contract.Report, device: torch.device, size: int, samples: int) -> None:
+    import mmap
+
     import torch
+    from _copies import write_pattern, wrong_words
     from _timing import seconds_per_call
 
     torch.set_num_threads(1)  # memory_bandwidth measures all the cores together
     source, target = (
-        torch.frombuffer(mmap.mmap(-1, size), dtype=torch.uint8)  # begins at a page
+        torch.frombuffer(mmap.mmap(-1, 4 * (size // 4)), dtype=torch.int32)  # begins at a page
         for _ in range(2)
     )
-    source.random_(256)
+    write_pattern(source, salt=1)
     seconds = seconds_per_call(lambda: target.copy_(source), device, samples)
-    report.add("host_copy_gbps", str(device), [size / s / 1e9 for s in seconds])
-    report.add("agreement", str(device), contract.agreement(int((target != source).sum())))
+    report.add(f"host_copy_gbps:{size}", str(device), [source.nbytes / s / 1e9 for s in seconds])
+    report.add(f"agreement:{size}", str(device), contract.agreement(wrong_words(target, salt=1)))
 
 
 if __name__ == "__main__":

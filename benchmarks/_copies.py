@@ -1,0 +1,62 @@
+"""What the copy benchmarks share: bytes that can be told apart, and copies that run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+
+import torch
+
+
+def words(size_bytes: int, device: torch.device, pinned: bool = False) -> torch.Tensor:
+    elements = max(1, size_bytes // 4)
+    return torch.zeros(elements, dtype=torch.int32, device=device, pin_memory=pinned)
+
+
+def write_pattern(target: torch.Tensor, salt: int) -> torch.Tensor:
+    """Words that differ from place to place and from salt to salt: what strays or stays shows."""
+    torch.arange(target.numel(), out=target)
+    return target.mul_(0x01000193).add_(salt * 0x00F1EA5D)  # an odd factor: no word comes twice
+
+
+def wrong_words(received: torch.Tensor, salt: int) -> int:
+    return int((received != write_pattern(torch.empty_like(received), salt)).sum())
+
+
+def at_once(
+    copies: Iterable[tuple[torch.Tensor, torch.Tensor]], device: torch.device
+) -> Callable[[], None]:
+    """All (target, source) together; the current stream of `device` waits for the last.
+
+    torch makes the current streams at both ends wait for a copy. So each copy gets a stream of
+    its own on every GPU that it touches, or the way back would wait for the way there.
+    """
+    lanes = [
+        (target, source, [torch.cuda.Stream(gpu) for gpu in gpus_of(target, source)])
+        for target, source in copies
+    ]
+
+    def call() -> None:
+        everyones = [stream for _, _, streams in lanes for stream in streams]
+        for stream in everyones:
+            stream.wait_stream(torch.cuda.current_stream(device))
+        for target, source, streams in lanes:
+            with ExitStack() as current:
+                for stream in streams:
+                    current.enter_context(torch.cuda.stream(stream))
+                target.copy_(source, non_blocking=True)
+        for stream in everyones:
+            torch.cuda.current_stream(device).wait_stream(stream)
+
+    return call
+
+
+def settle(devices: Iterable[torch.device]) -> None:
+    """Wait for what is under way: streams of two GPUs know nothing of each other."""
+    for device in devices:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+
+def gpus_of(*tensors: torch.Tensor) -> set[torch.device]:
+    return {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
