@@ -62,7 +62,7 @@ class NotApplicable(Exception):
 class Metric:
     name: str
     unit: str
-    direction: Literal["higher", "lower"]
+    direction: Literal["higher", "lower", "either"]  # either: whatever differs is worse
     summary: str = ""
     ceiling: str = ""
 

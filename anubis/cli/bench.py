@@ -26,27 +26,22 @@ def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) 
             print(dumps(dataclasses.asdict(spec)))
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("benchmark", "level", "scope", "needs"):
-        table.add_column(heading)
-    table.add_column("typical", justify="right")
-    table.add_column("measures")
+    screen = Console(highlight=False, soft_wrap=True)
+    screen.print(Text(_line("benchmark", "level", "scope", "typical", "needs"), style="bold"))
     for spec in specs:
         parts = [name for name in ("gpu", "hca") if getattr(spec.needs, name)]
         needs = [*spec.needs.tools, *parts]
         if spec.needs.min_nodes > 1:
             needs.append(f"{spec.needs.min_nodes} nodes")
-        table.add_row(
-            f"{spec.name}@{spec.version}",
-            spec.level,
-            spec.scope,
-            ", ".join(needs) or "-",
-            f"{spec.duration_s:g} s",
-            spec.summary,
-        )
-    Console().print(table)
+        name, typical = f"{spec.name}@{spec.version}", f"{spec.duration_s:g} s"
+        screen.print(Text(_line(name, spec.level, spec.scope, typical, ", ".join(needs) or "-")))
+        screen.print(Text(f"  {spec.summary}", style="dim"))
+
+
+def _line(name: str, level: str, scope: str, typical: str, needs: str) -> str:
+    return f"{name:<26} {level:<10} {scope:<5} {typical:>7}  {needs}"
 
 
 @app.command(help="What one benchmark says of itself.")

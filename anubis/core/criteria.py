@@ -73,12 +73,14 @@ def learn(
     refusal = healthy.refusal
     if voters.size < policy.min_units:
         refusal = f"learned from {voters.size} of the {policy.min_units} units it takes"
-    elif not refusal and not from_repeats:
+    elif not refusal and not from_repeats and metric.direction != "either":
         refusal = _another_kind(fleet.subset(voters), healthy, policy)
     reference = fleet[voters[healthy.medoid]].copy()
-    proposed = propose_alpha(
-        fleet.subset(voters[healthy.kept]), reference, policy.tail, policy.false_alarm_rate
-    )
+    kept = fleet.subset(voters[healthy.kept])
+    rate = policy.false_alarm_rate
+    if metric.direction == "either":
+        rate /= 2  # a healthy unit may fall outside on two sides
+    proposed = propose_alpha(kept, reference, policy.tail, rate)
     alpha = max(policy.alpha, proposed) if policy.own_alpha and proposed else policy.alpha
     return Criterion(
         key=key,
@@ -235,12 +237,16 @@ def judge(
 
 
 def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:
-    """1 where a sample is nowhere worse than the reference, less the worse it is."""
+    """1 where a sample is nowhere worse than the reference, less the worse it is.
+
+    Where either direction is worse, 1 where it is the same.
+    """
     from anubis.core import medoid
 
     reference = goodness(criterion.reference, criterion.direction)
     fleet = comparable(samples, criterion.direction)
-    return 1 - medoid.distances_to(fleet, reference, criterion.tail, worse=True)
+    worse = criterion.direction != "either"
+    return 1 - medoid.distances_to(fleet, reference, criterion.tail, worse=worse)
 
 
 def _judgement(similarity: float, criterion: Criterion) -> Judgement:

@@ -32,7 +32,7 @@ def goodness(samples: Samples, direction: Direction) -> Samples:
     if not (lowest > 0 and highest < np.inf):  # NaN sorts last and is not below infinity
         found = lowest if not lowest > 0 else highest
         raise CriteriaError(f'samples must be positive and finite, found "{found}"')
-    return ordered if direction == "higher" else 1.0 / ordered[..., ::-1]
+    return 1.0 / ordered[..., ::-1] if direction == "lower" else ordered
 
 
 def distance(a: Samples, b: Samples, tail: float = 0.0) -> float:

@@ -113,7 +113,7 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None) -> Criterion:
 
 def _votes(groups: Units) -> list[int]:
     """Each node votes for its best group; a group may speak for several nodes, or for none."""
-    sign = 1 if groups.metric.direction == "higher" else -1
+    sign = -1 if groups.metric.direction == "lower" else 1
     rates = dict(zip(groups.participants, (sign * groups.medians).tolist(), strict=True))
     position = {participants: i for i, participants in enumerate(groups.participants)}
     return [position[group] for group in best_group_of_each_node(rates)]

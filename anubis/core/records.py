@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 Samples = npt.NDArray[np.float64]
 ParameterValue = int | float | str | bool
-Direction = Literal["higher", "lower"]
+Direction = Literal["higher", "lower", "either"]  # is better; "either": any change is worse
 Level = Literal["micro", "end-to-end"]
 Scope = Literal["node", "pair", "group"]
 Arrangement = Literal["all", "pairs"]

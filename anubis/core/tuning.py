@@ -137,7 +137,7 @@ def tune(
 def in_goodness(steps: Samples, metric: MetricSpec) -> Samples:
     """Larger is better, in the order of time; `ecdf.goodness` sorts."""
     goodness(steps, metric.direction)  # for what it refuses
-    return steps if metric.direction == "higher" else 1.0 / steps
+    return 1.0 / steps if metric.direction == "lower" else steps
 
 
 def _best(

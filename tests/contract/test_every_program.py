@@ -43,7 +43,7 @@ def test_describes_itself_without_loading_torch(program, run):
     described = ran.document
     assert described["schema"] == "anubis.describe/1"
     assert described["name"] == program.stem
-    assert {metric["direction"] for metric in described["metrics"]} <= {"higher", "lower"}
+    assert {metric["direction"] for metric in described["metrics"]} <= {"higher", "lower", "either"}
     named = described["metrics"] + described["parameters"]
     assert all(NAME.fullmatch(thing["name"]) for thing in named)
     loaded = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}

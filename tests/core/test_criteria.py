@@ -90,6 +90,19 @@ def test_a_faster_node_is_unusual_but_not_defective():
     assert criteria.judge(samples[-1:], learned)[0][0] is Judgement.HEALTHY
 
 
+def test_of_what_should_be_the_same_a_change_in_either_direction_is_a_defect():
+    """The loss after ten steps from one seed: a node that computes wrong may well end lower."""
+    rng = np.random.default_rng(5)
+    samples = fleet(rng, [(40, 6.9), (1, 6.3), (1, 7.6)], m=1)
+    loss = MetricSpec(name="loss", unit="1", direction="either")
+    learned = learn(samples, metric=loss)
+    assert not learned.refusal
+    judged = [judgement for judgement, _ in criteria.judge(samples, learned)]
+    assert judged == [Judgement.HEALTHY] * 40 + [Judgement.DEFECTIVE] * 2
+    lower = learn(samples, metric=MetricSpec(name="loss", unit="1", direction="lower"))
+    assert criteria.judge(samples[40:], lower)[0][0] is Judgement.HEALTHY
+
+
 @pytest.mark.parametrize("unit", [1.0, 1e-6, 1e9])
 def test_milliseconds_and_steps_per_second_give_the_same_verdicts(unit):
     rng = np.random.default_rng(3)

@@ -111,7 +111,7 @@ function traces(figure) {
   if (unknown.length) made.push({ ...line, ...together(unknown),
     line: { color: colour("unknown-fill"), width: 1.2, dash: "dot" } });
   if (reference) {
-    const edge = steps(reference), limit = steps(reference, direction === "higher" ? reference.alpha : 1 / reference.alpha);
+    const edge = steps(reference, direction === "either" ? 1 / reference.alpha : 1), limit = steps(reference, direction === "lower" ? 1 / reference.alpha : reference.alpha);
     made.push({ ...line, x: [...edge.x, ...limit.x.reverse()], y: [...edge.y, ...limit.y.reverse()], fill: "toself",
       fillcolor: colour("reference") + "26", line: { width: 0 } });
     made.push({ ...line, ...steps(reference), line: { color: colour("reference"), width: 2 } });
@@ -145,7 +145,7 @@ function layout(figure, traces) {
   return {
     margin: { l: 44, r: 12, t: 10, b: 40 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("quiet") },
-    xaxis: { ...axis, title: { text: `${plain(figure.unit)} (${figure.direction} is better)`, standoff: 8 }, nticks: 7, range },
+    xaxis: { ...axis, title: { text: `${plain(figure.unit)} (${figure.direction === "either" ? "any change is worse" : `${figure.direction} is better`})`, standoff: 8 }, nticks: 7, range },
     yaxis: { ...axis, range: [-.02, 1.02], tickformat: ".0%", dtick: .25, title: { text: "samples at or below" } },
     showlegend: false, annotations: labels(figure, range), hovermode: "closest",
   };
