@@ -10,6 +10,8 @@ from anubis.cli import options
 
 app = typer.Typer(help="The benchmark programs: list, describe, run.", no_args_is_help=True)
 
+NEEDS_AT = 52  # the column of a line of the list
+
 Name = Annotated[str, typer.Argument(help="The benchmark's name.")]
 
 
@@ -17,6 +19,7 @@ Name = Annotated[str, typer.Argument(help="The benchmark's name.")]
 def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
     import dataclasses
     from json import dumps
+    from textwrap import fill
 
     from anubis import catalog
 
@@ -28,16 +31,20 @@ def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) 
     from rich.console import Console
     from rich.text import Text
 
-    screen = Console(highlight=False, soft_wrap=True)
-    screen.print(Text(_line("benchmark", "level", "scope", "typical", "needs"), style="bold"))
+    screen = Console(highlight=False)
+
+    def write(words: str, indent: int, style: str = "") -> None:
+        screen.print(Text(fill(words, screen.width, subsequent_indent=" " * indent), style=style))
+
+    write(_line("benchmark", "level", "scope", "typical", "needs"), NEEDS_AT, "bold")
     for spec in specs:
         parts = [name for name in ("gpu", "hca") if getattr(spec.needs, name)]
         needs = [*spec.needs.tools, *parts]
         if spec.needs.min_nodes > 1:
             needs.append(f"{spec.needs.min_nodes} nodes")
         name, typical = f"{spec.name}@{spec.version}", f"{spec.duration_s:g} s"
-        screen.print(Text(_line(name, spec.level, spec.scope, typical, ", ".join(needs) or "-")))
-        screen.print(Text(f"  {spec.summary}", style="dim"))
+        write(_line(name, spec.level, spec.scope, typical, ", ".join(needs) or "-"), NEEDS_AT)
+        write(f"  {spec.summary}", 2, "dim")
 
 
 def _line(name: str, level: str, scope: str, typical: str, needs: str) -> str:
