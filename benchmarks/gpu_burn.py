@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 import contract
@@ -29,7 +29,7 @@ BENCHMARK = contract.Benchmark(
     reveals="silent data corruption, thermal throttling, a power cap, a GPU that falls off the bus",
     level="micro",
     scope="node",
-    duration_s=70.0,
+    duration_s=100.0,
     metrics=(
         contract.Metric(
             "tflops",
@@ -55,11 +55,18 @@ BENCHMARK = contract.Benchmark(
             at_least=0,
         ),
         contract.Parameter("seconds", 60, "per format", smoke=1, at_least=1),
+        contract.Parameter(
+            "cool_down",
+            30,
+            "seconds of rest at the end, so that what follows begins cool",
+            smoke=0,
+            at_least=0,
+        ),
     ),
 )
 
 
-def measure(report: contract.Report, dtypes: str, size: int, seconds: int) -> None:
+def measure(report: contract.Report, dtypes: str, size: int, seconds: int, cool_down: int) -> None:
     from _timing import devices
 
     gpus = devices()
@@ -73,6 +80,7 @@ def measure(report: contract.Report, dtypes: str, size: int, seconds: int) -> No
         for name in names:
             burns = list(threads.map(lambda gpu, name=name: Burn(name, n, gpu), gpus))
             burn_all(report, burns, seconds, threads)
+    sleep(cool_down)
 
 
 def burn_all(

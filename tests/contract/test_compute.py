@@ -360,3 +360,13 @@ def test_silent_corruption_on_one_of_two_devices_falls_on_that_one(run, tmp_path
         "cpu": {"fp32": 0},
         "cpu:0": {"fp32": 1},
     }
+
+
+def test_a_burn_rests_at_its_end_so_that_what_follows_begins_cool(monkeypatch):
+    import gpu_burn
+
+    rested: list[float] = []
+    monkeypatch.setattr(gpu_burn, "sleep", rested.append)
+    monkeypatch.setattr(gpu_burn, "burn_all", lambda *_: None)
+    gpu_burn.measure(contract.Report(frozenset()), "fp32", 64, 1, 120)
+    assert rested == [120]
