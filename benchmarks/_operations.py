@@ -1,0 +1,37 @@
+"""How much arithmetic a training step needs, counted by torch on tensors without content."""
+
+from __future__ import annotations
+
+import torch
+from _models import Model
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def operations(model: Model, batch: int) -> float:
+    """Multiplications and additions of forward and backward, per sample.
+
+    Every step of an LSTM costs the same, so two of them tell the price of all. Of the square of
+    scores that torch counts, causal attention needs the lower half.
+    """
+    if model.data == "sequences":
+        one, two = (_counted(model, batch, length) for length in (1, 2))
+        return (one + (model.length - 1) * (two - one)) / batch
+    total = _counted(model, batch, model.length) / batch
+    if model.causal:
+        scores = model.length * (model.length - 1) / 2  # those that look ahead
+        products = 2 + 4  # by the keys and by the values; each again for both sides' gradients
+        total -= products * 2 * model.shape["layers"] * model.shape["width"] * scores
+    return total
+
+
+def _counted(model: Model, batch: int, length: int) -> int:
+    with torch.device("meta"):
+        network = model.build()
+        inputs = {
+            "pictures": lambda: torch.empty(batch, 3, length, length),
+            "sequences": lambda: torch.empty(batch, length, model.shape["features"]),
+            "tokens": lambda: torch.empty(batch, length, dtype=torch.int64),
+        }[model.data]()
+    with FlopCounterMode(display=False) as counter:
+        network(inputs).sum().backward()
+    return counter.get_total_flops()

@@ -1,0 +1,181 @@
+"""Training steps of one rank, timed on its own device without making it wait.
+
+fp16 and bf16 are autocast over fp32 weights, as training jobs have them. For fp16 the loss is
+multiplied by a constant, and AdamW's epsilon with it: the updates are the same, exactly, and no
+step is ever skipped, so that losses and times repeat.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+from _models import Model
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+LOSS_SCALE = {"fp16": 1024.0}
+LEARNING_RATE = 1e-4
+ADAM_EPSILON = 1e-8
+
+Mark = torch.cuda.Event | float
+
+
+@dataclass
+class Times:
+    """Seconds of each step, and of its forward and backward until the others are waited for."""
+
+    step_s: list[float] = field(default_factory=list)
+    compute_s: list[float] = field(default_factory=list)
+
+    def __iadd__(self, more: Times) -> Times:
+        self.step_s += more.step_s
+        self.compute_s += more.compute_s
+        return self
+
+
+class Training:
+    """Forward, backward, AdamW, always on the same data. Counts the losses that are no number."""
+
+    def __init__(self, network: nn.Module, data: tuple[Tensor, Tensor], precision: str) -> None:
+        self.device = data[0].device
+        choose_products(precision)
+        self.network = network
+        self.forward: nn.Module = network
+        self.data = data
+        self.scale = LOSS_SCALE.get(precision, 1.0)
+        half = HALF.get(precision)
+        self.autocast = torch.autocast(self.device.type, dtype=half, enabled=half is not None)
+        self.optimizer = torch.optim.AdamW(
+            network.parameters(), lr=LEARNING_RATE, eps=ADAM_EPSILON * self.scale, fused=True
+        )
+        self.loss = torch.zeros((), device=self.device)
+        self.not_finite = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.computed: Mark | None = None
+
+    def join(self, group: dist.ProcessGroup, data: tuple[Tensor, Tensor]) -> None:
+        """From now on train together, each rank on data of its own."""
+        self.data = data
+        # nothing but gradients is to be sent: with buffers every forward would wait for rank 0
+        left_out = [*own_weights(self.network), *dict(self.network.named_buffers())]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self.network, left_out)
+        self.forward = DistributedDataParallel(
+            self.network, process_group=group, gradient_as_bucket_view=True
+        )
+        self.forward.register_comm_hook(group, self._average)
+
+    def _average(self, group, bucket):  # type: ignore[no-untyped-def] # DDP takes no string types
+        """DDP's own average; when it comes to the last bucket, backward is done on this rank."""
+        if bucket.is_last():
+            self.computed = self.mark()
+        mean = bucket.buffer().div_(group.size())
+        work = dist.all_reduce(mean, group=group, async_op=True)
+        return work.get_future().then(lambda done: done.value()[0])
+
+    def step(self) -> Mark:
+        """Returns when forward and backward were done, before waiting for the other ranks."""
+        self.computed = None
+        inputs, labels = self.data
+        with self.autocast:
+            scores = self.forward(inputs)
+            loss = F.cross_entropy(scores.flatten(0, -2), labels.flatten())
+        (loss * self.scale).backward()
+        computed = self.computed or self.mark()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.loss = loss.detach()
+        self.not_finite += ~self.loss.isfinite()  # stays on the device: nobody waits for it
+        return computed
+
+    def timed(self, steps: int) -> Times:
+        """One mark between steps and one wait at the end: a GPU never idles in between."""
+        edges, computed = [self.mark()], []
+        for _ in range(steps):
+            computed.append(self.step())
+            edges.append(self.mark())
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return Times(
+            [seconds(start, end) for start, end in pairwise(edges)],
+            [seconds(start, end) for start, end in zip(edges, computed, strict=False)],
+        )
+
+    def mark(self) -> Mark:
+        if self.device.type != "cuda":
+            return perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+
+def seconds(start: Mark, end: Mark) -> float:
+    if isinstance(start, float) and isinstance(end, float):
+        return end - start
+    elapsed_ms: float = start.elapsed_time(end)
+    return elapsed_ms / 1e3
+
+
+def choose_products(precision: str) -> None:
+    """fp32 is fp32: torch would let cuDNN round it to tf32."""
+    tf32 = precision == "tf32"
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
+def made(model: Model, device: torch.device, group: dist.ProcessGroup | None) -> nn.Module:
+    """The network with its first weights, the same on every rank."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        network = model.build(group)
+    if device.type == "cuda" and model.data == "pictures":
+        network = network.to(memory_format=torch.channels_last)
+    return network.train()
+
+
+def drawn(model: Model, batch: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Random inputs and labels: no disk, no tokenizer, nothing but the machine to wait for."""
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, device=device)
+
+    def labels(*shape: int) -> Tensor:
+        return torch.randint(model.classes, shape, generator=generator, device=device)
+
+    if model.data == "tokens":
+        return labels(batch, model.length), labels(batch, model.length)
+    if model.data == "sequences":
+        return numbers(batch, model.length, model.shape["features"]), labels(batch)
+    pictures = numbers(batch, 3, model.length, model.length)
+    return pictures.contiguous(memory_format=torch.channels_last), labels(batch)
+
+
+# --- did the ranks average rightly? ---------------------------------------------------------
+
+
+def own_weights(network: nn.Module) -> frozenset[str]:
+    """Parameters that each rank has for itself: the experts of a mixture."""
+    return getattr(network, "own_weights", frozenset())
+
+
+def fingerprint(network: nn.Module) -> tuple[int, ...]:
+    """A sum over the bits of each parameter; ranks that averaged rightly have the same."""
+    sums = [
+        parameter.detach().view(torch.int32).sum(dtype=torch.int64)
+        for name, parameter in network.named_parameters()
+        if name not in own_weights(network)
+    ]
+    return tuple(torch.stack(sums).tolist())
+
+
+def dissenters(prints: Sequence[tuple[int, ...]]) -> list[bool]:
+    """Who differs from more than half of all; everybody where no such majority is."""
+    common, count = Counter(prints).most_common(1)[0]
+    return [2 * count <= len(prints) or own != common for own in prints]

@@ -1,0 +1,271 @@
+"""What the training programs share: their parameters, their metrics, and how they measure.
+
+Each model is trained twice. First every rank trains alone for a few steps, from the same weights
+and on the same data as any other rank of any node: the loss it comes to depends on nothing but its
+own arithmetic. (The experts of a mixture are spread over the ranks, which so depend on each other.)
+Then all train together, each on data of its own, gradients averaged while backward still runs. A
+slow rank holds up all alike, so beside the rate each has the time of its own forward and backward,
+taken before it waits for anybody's gradients: where that is long, there is the culprit.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import _ceilings
+import contract
+from _models import SIZES, Model, chosen, model
+
+if TYPE_CHECKING:
+    from _group import Group
+    from _steps import Times, Training
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+ON_A_CPU = ("fp32", "bf16")
+
+METRICS = (
+    contract.Metric(
+        "samples_per_s",
+        "1/s",
+        "higher",
+        summary="pictures or sequences per second, per step, by model and precision",
+        ceiling="the dense rate of the precision over the operations of a sample",
+    ),
+    contract.Metric(
+        "compute_s",
+        "s",
+        "lower",
+        summary="forward and backward of a step, before the other ranks are waited for",
+    ),
+    contract.Metric(
+        "loss",
+        "1",
+        "lower",
+        summary="after a few steps alone, from fixed weights and data: one that differs from "
+        "other nodes', in either direction, was computed wrongly",
+    ),
+    contract.AGREEMENT,
+)
+
+
+def parameters(models: str, known: Iterable[str], smoke: str) -> tuple[contract.Parameter, ...]:
+    return (
+        contract.Parameter("models", models, f"out of {', '.join(known)}", smoke=smoke),
+        contract.Parameter(
+            "precisions", "auto", f'out of {", ".join(PRECISIONS)}; "auto": bf16, on a CPU fp32'
+        ),
+        contract.Parameter(
+            "size",
+            "auto",
+            f'of the models: {", ".join(SIZES)}; "auto": published, on a CPU reduced',
+            smoke="tiny",
+        ),
+        contract.Parameter("batch", 0, "samples per step and rank; 0: the model's own", at_least=0),
+        contract.Parameter("steps", 30, "timed steps", smoke=3, at_least=1),
+        contract.Parameter("warmup", 0, "steps to drop after the first few", at_least=0),
+        contract.Parameter("loss_steps", 10, "steps alone, to the loss", smoke=2, at_least=1),
+        contract.Parameter(
+            "seconds", 0.0, "repeat `steps` until so many are over, per model", at_least=0
+        ),
+    )
+
+
+def processes() -> int:
+    """Ranks on one machine alone: one per GPU, or two on a CPU, as an executor starts them."""
+    from _timing import gpus
+
+    return gpus() or 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    steps: int
+    warmup: int
+    loss_steps: int
+    seconds: float
+
+
+def measure(
+    report: contract.Report,
+    known: Mapping[str, object],
+    *,
+    models: str,
+    precisions: str,
+    size: str,
+    batch: int,
+    among_hosts: bool = False,
+    **schedule: Any,
+) -> None:
+    """On one node each device has a rate; among hosts the group has one, by its slowest rank."""
+    from _group import joined
+
+    names = chosen(models, known)
+    if size not in ("auto", *SIZES):
+        raise contract.BadParameter(f'size cannot be "{size}": use auto, {", ".join(SIZES)}')
+    with joined() as group:
+        cuda = group.device.type == "cuda"
+        formats = choose_precisions(precisions, cuda)
+        if size == "auto":
+            size = "published" if cuda else "reduced"
+        if not cuda:
+            share_cores()
+        report.note(ranks=group.ranks, hosts=group.hosts, backend=group.backend)
+        report.note(size=size, precisions=",".join(formats))
+        for name, precision in product(names, formats):
+            shape = model(name, size)
+            samples = batch or shape.batch
+            report.note(**{f"batch:{name}": samples})
+            what = f"{name}/{precision}"
+            with room_for(f"{what} with {samples} samples per step"):
+                own = train(shape, precision, samples, group, Schedule(**schedule))
+            devices = by_device(everybody(own, group, among_hosts))
+            together = group.ranks if among_hosts else 1
+            rated = {group.device.type: slowest(devices.values())} if among_hosts else devices
+            for device, trained in rated.items():
+                rates = [together * samples / s for s in trained.times.step_s]
+                report.add(f"samples_per_s:{what}", device, rates)
+            for device, trained in devices.items():
+                add(report, what, device, trained)
+            if cuda:
+                state_ceiling(report, f"samples_per_s:{what}", shape, precision, samples, together)
+
+
+def choose_precisions(text: str, cuda: bool) -> list[str]:
+    if text == "auto":
+        return ["bf16"] if cuda else ["fp32"]
+    names = contract.split(text)
+    if not names or not set(names) <= set(PRECISIONS):
+        raise contract.BadParameter(f'precisions cannot be "{text}": use {", ".join(PRECISIONS)}')
+    lacking = [name for name in names if name not in ON_A_CPU]
+    if lacking and not cuda:
+        raise contract.NotApplicable(
+            f"{' and '.join(lacking)}: formats to train in on GPUs, and there is none here"
+        )
+    return names
+
+
+def share_cores() -> None:
+    """The ranks of a machine without GPUs divide its cores among them."""
+    import torch
+
+    cores = len(os.sched_getaffinity(0))
+    torch.set_num_threads(max(1, cores // int(os.environ["LOCAL_WORLD_SIZE"])))
+
+
+@contextmanager
+def room_for(what: str) -> Iterator[None]:
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        said = str(error).splitlines()[0]
+        raise contract.Unmeasured(f"{what} does not fit (try --batch=N): {said}") from error
+    finally:
+        torch.cuda.empty_cache()  # does nothing without a GPU
+
+
+def add(report: contract.Report, what: str, device: str, trained: Trained) -> None:
+    report.add(f"compute_s:{what}", device, trained.times.compute_s)
+    report.add(f"agreement:{what}", device, contract.agreement(trained.wrong))
+    if 0 < trained.loss < inf:  # one that is no number is a wrong answer instead
+        report.add(f"loss:{what}", device, [trained.loss])
+
+
+def state_ceiling(
+    report: contract.Report, metric: str, shape: Model, precision: str, batch: int, ranks: int
+) -> None:
+    import torch
+    from _operations import operations
+
+    gpu = _ceilings.gpu(torch.cuda.get_device_name())
+    if gpu and (tflops := gpu.tflops.get(precision)):
+        value = ranks * tflops * 1e12 / operations(shape, batch)
+        report.ceiling(metric, value, source=gpu.source)
+
+
+# --- one rank ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    times: Times
+    loss: float
+    wrong: int  # steps whose loss was no number, ranks whose weights are not the others'
+    weights: tuple[int, ...] = ()  # their fingerprint
+
+
+def train(shape: Model, precision: str, batch: int, group: Group, schedule: Schedule) -> Trained:
+    import torch
+    from _steps import Training, drawn, fingerprint, made
+    from _timing import WARM_UP_SAMPLES
+
+    links = group.links if group.ranks > 1 else None
+    network = made(shape, group.device, links if shape.spread else None)
+    training = Training(network, drawn(shape, batch, 0, group.device), precision)
+    torch.backends.cudnn.deterministic = True
+    training.timed(schedule.loss_steps)
+    loss = float(training.loss)
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = False, True
+    if links:
+        training.join(links, drawn(shape, batch, 1 + group.rank, group.device))
+    training.timed(WARM_UP_SAMPLES + schedule.warmup)
+    times = repeated(training, group, schedule)
+    wrong = int(training.not_finite)
+    return Trained(times=times, loss=loss, wrong=wrong, weights=fingerprint(network))
+
+
+def repeated(training: Training, group: Group, schedule: Schedule) -> Times:
+    """So many steps, again and again until the time is over; all ranks stop after the same."""
+    begun = perf_counter()
+    times = training.timed(schedule.steps)
+    while group.slowest([perf_counter() - begun])[0] < schedule.seconds:
+        times += training.timed(schedule.steps)
+    return times
+
+
+# --- all ranks -----------------------------------------------------------------------------
+
+
+def everybody(own: Trained, group: Group, among_hosts: bool) -> list[tuple[str, Trained]]:
+    """Every rank's device and result."""
+    from _group import everyones
+
+    host = f"{platform.node()}/" if among_hosts else ""
+    results: list[tuple[str, Trained]] = everyones((f"{host}{group.device}", own))
+    return results
+
+
+def by_device(results: Iterable[tuple[str, Trained]]) -> dict[str, Trained]:
+    """Ranks that share a device, as on a CPU, count as one. Weights that dissent are an error."""
+    from _steps import dissenters
+
+    devices, each = zip(*results, strict=True)
+    dissent = dissenters([trained.weights for trained in each])
+    found: dict[str, list[Trained]] = {}
+    for device, trained, wrong in zip(devices, each, dissent, strict=True):
+        one = replace(trained, wrong=trained.wrong + wrong)
+        found.setdefault(device, []).append(one)
+    return {device: slowest(ranks) for device, ranks in found.items()}
+
+
+def slowest(ranks: Iterable[Trained]) -> Trained:
+    """As slow as the slowest of them at each step, and as wrong as all together."""
+    from _steps import Times
+
+    each = list(ranks)
+    steps = zip(*(trained.times.step_s for trained in each), strict=True)
+    computes = zip(*(trained.times.compute_s for trained in each), strict=True)
+    return Trained(
+        times=Times([max(s) for s in steps], [max(s) for s in computes]),
+        loss=max(trained.loss for trained in each),
+        wrong=sum(trained.wrong for trained in each),
+    )

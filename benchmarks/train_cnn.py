@@ -1,0 +1,35 @@
+"""Trains convolutional networks on random pictures: ResNet, DenseNet and VGG.
+
+ResNet asks for everything a little, DenseNet for memory bandwidth and many small kernels, VGG for
+arithmetic, and with its 138 million weights for the links. What is measured how: `_training.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import _training
+import contract
+from _models import CNNS
+
+BENCHMARK = contract.Benchmark(
+    name="train_cnn",
+    version="1",
+    summary="Trains ResNet, DenseNet and VGG on all devices of a node.",
+    stresses="convolutions, memory bandwidth, kernel launches and the links between GPUs together",
+    reveals="slow convolution kernels, a slow GPU or link among good ones, wrong arithmetic",
+    level="end-to-end",
+    scope="node",
+    duration_s=20.0,
+    launcher="torchrun",
+    metrics=_training.METRICS,
+    parameters=_training.parameters("resnet50", CNNS, smoke="resnet50"),
+)
+
+
+def measure(report: contract.Report, **asked: Any) -> None:
+    _training.measure(report, CNNS, **asked)
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure, _training.processes)

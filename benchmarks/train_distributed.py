@@ -1,0 +1,38 @@
+"""Trains the models of the other training programs over a group of nodes.
+
+By default BERT, whose 335 million gradients are averaged by all-reduce, and the mixture of experts,
+whose tokens cross the fabric by all-to-all in every layer. Rates are the group's, at the pace of
+its slowest rank; `compute_s`, `loss` and `agreement` name host and device. How: `_training.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import _training
+import contract
+from _group import processes
+from _models import EVERY
+
+BENCHMARK = contract.Benchmark(
+    name="train_distributed",
+    version="1",
+    summary="Trains a model on several nodes together.",
+    stresses="GPUs, NICs and switches at once, as a training job does",
+    reveals="a node, NIC or link that holds up a job though alone it looks well",
+    level="end-to-end",
+    scope="group",
+    duration_s=40.0,
+    launcher="torchrun",
+    min_nodes=2,
+    metrics=_training.METRICS,
+    parameters=_training.parameters("bert_large,moe", EVERY, smoke="gpt2_small"),
+)
+
+
+def measure(report: contract.Report, **asked: Any) -> None:
+    _training.measure(report, EVERY, among_hosts=True, **asked)
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure, processes)

@@ -1,0 +1,35 @@
+"""Trains a stack of eight LSTM layers on random sequences.
+
+Each of its 512 steps waits for the one before, so small products follow each other without a pause
+and the latency of a GPU shows, not its width. What is measured how: `_training.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import _training
+import contract
+from _models import LSTMS
+
+BENCHMARK = contract.Benchmark(
+    name="train_lstm",
+    version="1",
+    summary="Trains an LSTM on all devices of a node.",
+    stresses="chains of small products, caches, kernel launches and the links between GPUs",
+    reveals="latency, clocks that do not rise, a slow GPU among good ones, wrong arithmetic",
+    level="end-to-end",
+    scope="node",
+    duration_s=20.0,
+    launcher="torchrun",
+    metrics=_training.METRICS,
+    parameters=_training.parameters("lstm", LSTMS, smoke="lstm"),
+)
+
+
+def measure(report: contract.Report, **asked: Any) -> None:
+    _training.measure(report, LSTMS, **asked)
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure, _training.processes)
