@@ -10,6 +10,9 @@ class LSTM(nn.Module):
         super().__init__()
         self.layers = nn.LSTM(features, width, layers, batch_first=True)
         self.head = nn.Linear(width, classes)
+        for matrix in self.layers.parameters():
+            if matrix.dim() == 2:  # torch's own beginnings fade from layer to layer: then the loss
+                nn.init.normal_(matrix, std=2 / matrix.shape[1] ** 0.5)  # would feel only the head
 
     def forward(self, sequences: Tensor) -> Tensor:
         outputs, _ = self.layers(sequences)

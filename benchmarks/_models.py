@@ -76,18 +76,23 @@ def _cnn(code: str, blocks: tuple[int, ...], **widths: int) -> list[Model]:
 
 
 def _transformer(code: str, context: int, vocabulary: int, batch: int, **shape: int) -> list[Model]:
-    """Smaller means fewer layers, too, and keeps two heads to each group of keys."""
-    small: dict[str, dict[str, Any]] = {
-        "reduced": {"layers": 2, "width": 256, "heads": 4, "groups": 2, "hidden": 512},
-        "tiny": {"layers": 1, "width": 32, "heads": 2, "groups": 1, "hidden": 64},
+    """Smaller means fewer layers as well: a sixth of them, then one."""
+    small: dict[str, dict[str, int]] = {
+        "reduced": {"width": 256, "heads": 4, "groups": 2, "hidden": 512, "experts": 8},
+        "tiny": {"width": 32, "heads": 2, "groups": 1, "hidden": 64, "experts": 4},
     }
     known = {name: {k: v for k, v in new.items() if k in shape} for name, new in small.items()}
     return _sizes(
         Model(
             code=code, shape=shape, data="tokens", length=context, classes=vocabulary, batch=batch
         ),
-        {"shape": known["reduced"], "length": 64, "classes": 4096, "batch": 4},
-        {"shape": known["tiny"], "length": 16, "classes": 256, "batch": 2},
+        {
+            "shape": {**known["reduced"], "layers": shape["layers"] // 6},
+            "length": 64,
+            "classes": 4096,
+            "batch": 4,
+        },
+        {"shape": {**known["tiny"], "layers": 1}, "length": 16, "classes": 256, "batch": 2},
     )
 
 

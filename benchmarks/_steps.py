@@ -47,9 +47,11 @@ class Training:
     def __init__(self, network: nn.Module, data: tuple[Tensor, Tensor], precision: str) -> None:
         self.device = data[0].device
         choose_products(precision)
-        self.network = network
-        self.forward: nn.Module = network
-        self.data = data
+        # the matrix units' convolutions want the channels of a pixel side by side
+        self.layout = torch.contiguous_format if precision == "fp32" else torch.channels_last
+        self.network = network.to(memory_format=self.layout)
+        self.forward: nn.Module = self.network
+        self.data = self._laid_out(data)
         self.scale = LOSS_SCALE.get(precision, 1.0)
         half = HALF.get(precision)
         self.autocast = torch.autocast(self.device.type, dtype=half, enabled=half is not None)
@@ -62,7 +64,7 @@ class Training:
 
     def join(self, group: dist.ProcessGroup, data: tuple[Tensor, Tensor]) -> None:
         """From now on train together, each rank on data of its own."""
-        self.data = data
+        self.data = self._laid_out(data)
         # nothing but gradients is to be sent: with buffers every forward would wait for rank 0
         left_out = [*own_weights(self.network), *dict(self.network.named_buffers())]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self.network, left_out)
@@ -70,6 +72,10 @@ class Training:
             self.network, process_group=group, gradient_as_bucket_view=True
         )
         self.forward.register_comm_hook(group, self._average)
+
+    def _laid_out(self, data: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        inputs, labels = data
+        return (inputs.to(memory_format=self.layout) if inputs.dim() == 4 else inputs), labels
 
     def _average(self, group, bucket):  # type: ignore[no-untyped-def] # DDP takes no string types
         """DDP's own average; when it comes to the last bucket, backward is done on this rank."""
@@ -134,8 +140,6 @@ def made(model: Model, device: torch.device, group: dist.ProcessGroup | None) ->
     torch.manual_seed(0)
     with torch.device(device):
         network = model.build(group)
-    if device.type == "cuda" and model.data == "pictures":
-        network = network.to(memory_format=torch.channels_last)
     return network.train()
 
 
@@ -153,8 +157,7 @@ def drawn(model: Model, batch: int, seed: int, device: torch.device) -> tuple[Te
         return labels(batch, model.length), labels(batch, model.length)
     if model.data == "sequences":
         return numbers(batch, model.length, model.shape["features"]), labels(batch)
-    pictures = numbers(batch, 3, model.length, model.length)
-    return pictures.contiguous(memory_format=torch.channels_last), labels(batch)
+    return numbers(batch, 3, model.length, model.length), labels(batch)
 
 
 # --- did the ranks average rightly? ---------------------------------------------------------

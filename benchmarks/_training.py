@@ -110,6 +110,7 @@ def measure(
     names = chosen(models, known)
     if size not in ("auto", *SIZES):
         raise contract.BadParameter(f'size cannot be "{size}": use auto, {", ".join(SIZES)}')
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS may not repeat
     with joined() as group:
         cuda = group.device.type == "cuda"
         formats = choose_precisions(precisions, cuda)
@@ -211,16 +212,29 @@ def train(shape: Model, precision: str, batch: int, group: Group, schedule: Sche
     links = group.links if group.ranks > 1 else None
     network = made(shape, group.device, links if shape.spread else None)
     training = Training(network, drawn(shape, batch, 0, group.device), precision)
-    torch.backends.cudnn.deterministic = True
-    training.timed(schedule.loss_steps)
+    with repeatable():
+        training.timed(schedule.loss_steps)
     loss = float(training.loss)
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = False, True
+    torch.backends.cudnn.benchmark = True
     if links:
         training.join(links, drawn(shape, batch, 1 + group.rank, group.device))
     training.timed(WARM_UP_SAMPLES + schedule.warmup)
     times = repeated(training, group, schedule)
     wrong = int(training.not_finite)
     return Trained(times=times, loss=loss, wrong=wrong, weights=fingerprint(network))
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Kernels that always add in the same order, wherever torch has one."""
+    import torch
+
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def repeated(training: Training, group: Group, schedule: Schedule) -> Times:

@@ -31,5 +31,7 @@ class VGG(nn.Module):
         )
 
     def forward(self, pictures: Tensor) -> Tensor:
-        x = F.adaptive_avg_pool2d(self.features(pictures), 7)  # changes nothing at 224 pixels
+        x = self.features(pictures)
+        if x.shape[-1] != 7:  # it is at 224 pixels
+            x = F.adaptive_avg_pool2d(x, 7)
         return self.classifier(x.flatten(1))

@@ -1,0 +1,381 @@
+"""The training programs: averaged gradients, repeated losses, planted faults and what they show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import _ceilings
+import _steps
+import _training
+import contract
+import pytest
+import torch
+from _models import EVERY, model
+from _operations import operations
+from _steps import Times, Training, dissenters, drawn, fingerprint, made
+from _training import Schedule, Trained, by_device, choose_precisions
+from torch import nn
+
+BENCHMARKS = Path(contract.__file__).parent
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def losses(name, precision="fp32", steps=4, change=lambda network: None, size="tiny"):
+    shape = model(name, size)
+    network = made(shape, CPU, None)
+    change(network)
+    training = Training(network, drawn(shape, shape.batch, 0, CPU), precision)
+    with _training.repeatable():
+        return [float((training.step(), training.loss)[1]) for _ in range(steps)]
+
+
+# --- the loss ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_loss_repeats_bit_for_bit_and_moves_with_every_step(name):
+    found = losses(name)
+    assert losses(name) == found
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "vgg11", "gpt2_small", "bert_base", "llama", "moe"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_half_precision_comes_to_nearly_the_same_loss(name, precision):
+    size = "reduced" if name == "resnet50" else "tiny"  # a batch norm of two numbers is none
+    half, full = losses(name, precision, size=size), losses(name, size=size)
+    assert half == pytest.approx(full, rel=0.02)
+    assert half != full
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt2_small"])
+def test_scaling_the_loss_changes_no_update(name, monkeypatch):
+    plain = losses(name)
+    monkeypatch.setitem(_steps.LOSS_SCALE, "fp32", 1024.0)
+    assert losses(name) == pytest.approx(plain, rel=1e-6)
+
+
+def one_slightly_wrong_product(network):
+    """A layer halfway computes every 16th number one percent too large."""
+
+    def spoil(module, inputs, output):
+        (output[0] if isinstance(output, tuple) else output).view(-1)[::16] *= 1.01
+
+    kinds = (nn.Linear, nn.Conv2d, nn.LSTM)
+    layers = [module for module in network.modules() if isinstance(module, kinds)]
+    layers[(len(layers) - 1) // 2].register_forward_hook(spoil)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_slightly_wrong_product_shows_in_the_loss(name):
+    right, wrong = losses(name), losses(name, change=one_slightly_wrong_product)
+    assert wrong[-1] != pytest.approx(right[-1], rel=1e-6)
+
+
+def test_adamw_moves_every_weight_as_its_paper_says():
+    """The first step: both corrected means are of one gradient, so g / (|g| + eps); decay 0.01."""
+    torch.manual_seed(0)
+    layer = nn.Linear(3, 4, bias=False)
+    data = torch.randn(5, 3), torch.randint(4, (5,))
+    begun = layer.weight.detach().clone().requires_grad_()
+    nn.functional.cross_entropy(data[0] @ begun.T, data[1]).backward()
+    Training(layer, data, "fp32").step()
+    move = begun.grad / (begun.grad.abs() + 1e-8) + 0.01 * begun.detach()
+    assert torch.allclose(layer.weight.detach(), begun.detach() - 1e-4 * move, atol=1e-8)
+
+
+def test_a_loss_that_is_no_number_counts_as_wrong_and_is_not_reported():
+    layer = nn.Linear(3, 4)
+    data = torch.full((5, 3), float("inf")), torch.zeros(5, dtype=torch.int64)
+    training = Training(layer, data, "fp32")
+    training.timed(3)
+    assert int(training.not_finite) == 3
+    report = contract.Report(frozenset(metric.name for metric in _training.METRICS))
+    times = Times([1.0], [0.5])
+    _training.add(report, "x/fp32", "cpu", Trained(times=times, loss=float("nan"), wrong=3))
+    assert [(s["metric"], s["samples"]) for s in report.series] == [
+        ("compute_s:x/fp32", [0.5]),
+        ("agreement:x/fp32", [0.25]),
+    ]
+
+
+# --- who is wrong, who is slow -------------------------------------------------------------
+
+
+def test_weights_that_differ_from_those_of_most_ranks_are_dissent():
+    assert dissenters([(1,), (1,), (1,)]) == [False] * 3
+    assert dissenters([(1,), (2,), (1,)]) == [False, True, False]
+    assert dissenters([(1,), (2,)]) == [True, True]  # who of two is right, nobody can say
+    assert dissenters([(1,)]) == [False]
+
+
+def test_a_fingerprint_tells_a_single_flipped_bit():
+    network = made(model("gpt2_small", "tiny"), CPU, None)
+    before = fingerprint(network)
+    assert fingerprint(network) == before
+    bits = next(network.parameters()).detach().view(torch.int32).view(-1)
+    bits[3] ^= 1
+    assert fingerprint(network) != before
+
+
+def trained(step_s, compute_s, loss=2.0, wrong=0, weights=(7,)):
+    times = Times(step_s, compute_s)
+    return Trained(times=times, loss=loss, wrong=wrong, weights=weights)
+
+
+def test_ranks_of_one_device_count_as_its_slowest_and_others_for_themselves():
+    results = [
+        ("cpu", trained([1.0, 4.0], [0.5, 3.0], wrong=1)),
+        ("cpu", trained([2.0, 3.0], [1.5, 2.0], loss=2.5)),
+        ("cuda:0", trained([9.0, 9.0], [1.0, 1.0], weights=(8,))),
+    ]
+    found = by_device(results)
+    assert found["cpu"].times == Times([2.0, 4.0], [1.5, 3.0])
+    assert (found["cpu"].loss, found["cpu"].wrong) == (2.5, 1)
+    assert found["cuda:0"].times == results[2][1].times
+    assert found["cuda:0"].wrong == 1  # its weights are not those of most
+
+
+# --- parameters, ceilings, memory ----------------------------------------------------------
+
+
+def test_precisions_are_chosen_refused_or_not_for_this_machine():
+    assert choose_precisions("auto", cuda=True) == ["bf16"]
+    assert choose_precisions("auto", cuda=False) == ["fp32"]
+    assert choose_precisions("fp32,tf32", cuda=True) == ["fp32", "tf32"]
+    with pytest.raises(contract.NotApplicable, match="tf32 and fp16: formats to train in on GPUs"):
+        choose_precisions("bf16,tf32,fp16", cuda=False)
+    for text in ("", "fp8"):
+        with pytest.raises(contract.BadParameter, match="use fp32, tf32, fp16, bf16"):
+            choose_precisions(text, cuda=True)
+
+
+def test_fp32_on_a_gpu_is_not_silently_tf32():
+    _steps.choose_products("tf32")
+    assert torch.get_float32_matmul_precision() == "high"
+    assert torch.backends.cudnn.allow_tf32
+    _steps.choose_products("fp32")
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32
+
+
+def test_the_ceiling_is_the_gpus_rate_over_the_operations_of_a_sample(monkeypatch):
+    report, shape = contract.Report(frozenset()), model("gpt2_small", "tiny")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    _training.state_ceiling(report, "samples_per_s:x", shape, "bf16", batch=2, ranks=3)
+    stated = report.notes["ceilings"]["samples_per_s:x"]
+    assert stated["value"] == pytest.approx(3 * 989.4e12 / operations(shape, 2))
+    assert stated["source"] == _ceilings.gpu("NVIDIA H200").source
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X1")
+    _training.state_ceiling(report, "samples_per_s:y", shape, "bf16", batch=2, ranks=3)
+    assert set(report.notes["ceilings"]) == {"samples_per_s:x"}
+
+
+def test_what_does_not_fit_is_said_in_one_line():
+    with (
+        pytest.raises(contract.Unmeasured, match=r"^vgg19/fp32 does not fit \(try --batch=N\): no"),
+        _training.room_for("vgg19/fp32"),
+    ):
+        raise torch.OutOfMemoryError("no memory\nand a long story")
+
+
+class FakeGroup:
+    """Says of any time that it was so long on the slowest rank."""
+
+    def __init__(self, *elapsed_s: float) -> None:
+        self.elapsed_s = list(elapsed_s)
+
+    def slowest(self, numbers):
+        return [self.elapsed_s.pop(0)]
+
+
+def test_it_goes_on_in_whole_rounds_until_the_slowest_ranks_time_is_over():
+    shape = model("lstm", "tiny")
+    training = Training(made(shape, CPU, None), drawn(shape, 2, 0, CPU), "fp32")
+    schedule = Schedule(steps=2, warmup=0, loss_steps=1, seconds=10)
+    times = _training.repeated(training, FakeGroup(4.0, 9.9, 10.0), schedule)
+    assert len(times.step_s) == len(times.compute_s) == 6
+    once = _training.repeated(
+        training, FakeGroup(0.1), Schedule(**{**vars(schedule), "seconds": 0})
+    )
+    assert len(once.step_s) == 2
+
+
+# --- two real ranks over gloo --------------------------------------------------------------
+
+# Rank 0 prints, per model, the mean of both ranks' losses after each step; then the same steps done
+# alone with both ranks' data in one batch. The mixture gets room for every token: what is dropped
+# depends on the batch.
+AVERAGED = """
+import json, sys
+sys.path.insert(0, {benchmarks!r})
+from dataclasses import replace
+import torch
+import torch.distributed as dist
+from _group import everyones, joined
+from _models import model
+from _steps import Training, drawn, made
+
+torch.set_num_threads(1)
+found = {{}}
+with joined() as group:
+    for name in {names!r}:
+        shape = model(name, "tiny")
+        if shape.spread:
+            shape = replace(shape, shape={{**shape.shape, "slack": 4.0, "experts": {experts}}})
+        data = [drawn(shape, 4, 1 + rank, group.device) for rank in range(2)]
+
+        def losses(training):
+            return [float((training.step(), training.loss)[1]) for _ in range(5)]
+
+        network = made(shape, group.device, group.links if shape.spread else None)
+        together = Training(network, data[group.rank], "fp32")
+        together.join(group.links, data[group.rank])
+        each = everyones(losses(together))
+        both = tuple(torch.cat(parts) for parts in zip(*data))
+        alone = losses(Training(made(shape, group.device, None), both, "fp32"))
+        found[name] = [[sum(pair) / 2 for pair in zip(*each)], alone]
+    if group.rank == 0:
+        print(json.dumps(found))
+"""
+
+
+def torchrun(program: Path, *arguments: str) -> list[str]:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    return [sys.executable, *launcher, str(program), *arguments]
+
+
+def launched(program: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        torchrun(program, *arguments), capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_two_ranks_learn_what_one_learns_from_both_their_data(tmp_path):
+    program = tmp_path / "averaged.py"
+    names = ("vgg11", "lstm", "bert_base", "gpt2_small", "llama", "moe")
+    for experts in (4, 3):  # 3: the ranks get one and two of them
+        text = AVERAGED.format(benchmarks=str(BENCHMARKS), names=names, experts=experts)
+        program.write_text(text)
+        found = json.loads(launched(program))
+        assert set(found) == set(names)
+        for together, alone in found.values():
+            assert together == pytest.approx(alone, rel=1e-5)
+        names = ("moe",)
+
+
+# Each rank passes for a host of its own. Rank 1 sleeps in every forward, one of its products is
+# wrong, and what it receives as the sum of the gradients is spoilt.
+PLANTED = """
+import os, platform, sys, time
+sys.path.insert(0, {benchmarks!r})
+import _steps, contract, torch, train_distributed
+
+rank = int(os.environ["RANK"])
+platform.node = lambda: f"n{{rank}}"
+make = _steps.made
+def spoilt(model, device, group):
+    network = make(model, device, group)
+    def slow(module, inputs):
+        time.sleep(0.3)
+    def wrong(module, inputs, output):
+        output.view(-1)[3] += 1
+    if rank == 1:
+        network.register_forward_pre_hook(slow)
+        network.blocks[0].register_forward_hook(wrong)
+    return network
+_steps.made = spoilt
+def average(self, group, bucket):
+    if bucket.is_last():
+        self.computed = self.mark()
+    work = torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
+    return work.get_future().then(lambda done: done.value()[0] + 1e-3 * rank)
+_steps.Training._average = average
+contract.run(train_distributed.BENCHMARK, train_distributed.measure, train_distributed.processes)
+"""
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    program = tmp_path_factory.mktemp("planted") / "train_distributed.py"
+    program.write_text(PLANTED.format(benchmarks=str(BENCHMARKS)))
+    document = json.loads(launched(program, "--smoke", "--models=gpt2_small"))
+    return {(s["metric"].partition(":")[0], s["device"]): s["samples"] for s in document["series"]}
+
+
+def test_a_slow_rank_holds_up_all_and_is_named_by_its_own_time(planted):
+    assert min(planted["compute_s", "n1/cpu"]) > 0.3
+    assert min(planted["compute_s", "n1/cpu"]) > 2 * max(planted["compute_s", "n0/cpu"])
+    batch, ranks = model("gpt2_small", "tiny").batch, 2
+    assert max(planted["samples_per_s", "cpu"]) < ranks * batch / 0.3
+
+
+def test_the_rank_that_computes_otherwise_is_named_by_its_loss(planted):
+    (sound,), (wrong,) = planted["loss", "n0/cpu"], planted["loss", "n1/cpu"]
+    truth = losses("gpt2_small", steps=2)[-1]
+    assert sound == pytest.approx(truth, rel=1e-6)
+    assert wrong != pytest.approx(truth, rel=1e-6)
+
+
+def test_ranks_that_end_with_different_weights_disagree(planted):
+    assert planted["agreement", "n0/cpu"] == planted["agreement", "n1/cpu"] == [0.5]
+
+
+def test_a_format_of_gpus_is_not_applicable_without_one(benchmark_file, run):
+    ran = run(benchmark_file("train_lstm"), "--smoke", "--precisions=tf32")
+    assert ran.document["not_applicable"].startswith("tf32: formats to train in on GPUs")
+    assert ran.document["series"] == []
+
+
+# --- killed at any moment ------------------------------------------------------------------
+
+
+def ranks_with(argument: str) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if argument.encode() in (process / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("later_s", [0.2, 3.0, 7.0])
+def test_a_killed_program_leaves_no_process_and_no_shared_memory(benchmark_file, tmp_path, later_s):
+    endless = f"--seconds={100_000 + later_s}"
+    arguments = [endless, "--size=tiny", "--models=gpt2_small,moe"]
+    memory = set(Path("/dev/shm").iterdir())
+    launcher = subprocess.Popen(
+        [sys.executable, benchmark_file("train_transformer"), *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # torchrun, killed, leaves a folder there
+    )
+    deadline = time.monotonic() + 60
+    while len(ranks_with(endless)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(later_s)  # in the imports, in the first steps, in the middle of training
+    assert len(ranks_with(endless)) == 3
+    launcher.kill()
+    launcher.wait()
+    deadline = time.monotonic() + 20
+    while ranks_with(endless) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert ranks_with(endless) == []
+    assert set(Path("/dev/shm").iterdir()) <= memory
