@@ -10,6 +10,7 @@ taken before it waits for anybody's gradients: where that is long, there is the 
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
@@ -171,6 +172,7 @@ def room_for(what: str) -> Iterator[None]:
         said = str(error).splitlines()[0]
         raise contract.Unmeasured(f"{what} does not fit (try --batch=N): {said}") from error
     finally:
+        gc.collect()  # a joined training refers to itself; it must go before the next, or its group
         torch.cuda.empty_cache()  # does nothing without a GPU
 
 
