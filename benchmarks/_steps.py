@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import fmean
 from time import perf_counter
 
 import torch
@@ -39,6 +40,9 @@ class Times:
         self.step_s += more.step_s
         self.compute_s += more.compute_s
         return self
+
+    def mean(self) -> Times:
+        return Times([fmean(self.step_s)], [fmean(self.compute_s)])
 
 
 class Training:

@@ -74,7 +74,10 @@ def parameters(models: str, known: Iterable[str], smoke: str) -> tuple[contract.
         contract.Parameter("warmup", 0, "steps to drop after the first few", at_least=0),
         contract.Parameter("loss_steps", 10, "steps alone, to the loss", smoke=2, at_least=1),
         contract.Parameter(
-            "seconds", 0.0, "repeat `steps` until so many are over, per model", at_least=0
+            "seconds",
+            0.0,
+            "to go on with each model; a sample is then the mean of `steps` steps",
+            at_least=0,
         ),
     )
 
@@ -221,7 +224,7 @@ def train(shape: Model, precision: str, batch: int, group: Group, schedule: Sche
     if links:
         training.join(links, drawn(shape, batch, 1 + group.rank, group.device))
     training.timed(WARM_UP_SAMPLES + schedule.warmup)
-    times = repeated(training, group, schedule)
+    times = measured(training, group, schedule)
     wrong = int(training.not_finite)
     return Trained(times=times, loss=loss, wrong=wrong, weights=fingerprint(network))
 
@@ -239,12 +242,17 @@ def repeatable() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def repeated(training: Training, group: Group, schedule: Schedule) -> Times:
-    """So many steps, again and again until the time is over; all ranks stop after the same."""
-    begun = perf_counter()
+def measured(training: Training, group: Group, schedule: Schedule) -> Times:
+    """Every step; or, for a long time, the mean of every round, so that a day fits a document.
+
+    All ranks stop after the same round.
+    """
     times = training.timed(schedule.steps)
+    if not schedule.seconds:
+        return times
+    times, begun = times.mean(), perf_counter()
     while group.slowest([perf_counter() - begun])[0] < schedule.seconds:
-        times += training.timed(schedule.steps)
+        times += training.timed(schedule.steps).mean()
     return times
 
 

@@ -63,6 +63,8 @@ def test_half_precision_comes_to_nearly_the_same_loss(name, precision):
 
 @pytest.mark.parametrize("name", ["lstm", "gpt2_small"])
 def test_scaling_the_loss_changes_no_update(name, monkeypatch):
+    monkeypatch.setattr(_steps, "ADAM_EPSILON", 1.0)  # so large that steps go with the gradient
+    monkeypatch.setattr(_steps, "LEARNING_RATE", 1.0)
     plain = losses(name)
     monkeypatch.setitem(_steps.LOSS_SCALE, "fp32", 1024.0)
     assert losses(name) == pytest.approx(plain, rel=1e-6)
@@ -207,23 +209,31 @@ class FakeGroup:
         return [self.elapsed_s.pop(0)]
 
 
-def test_it_goes_on_in_whole_rounds_until_the_slowest_ranks_time_is_over():
+def test_it_goes_on_in_rounds_until_the_slowest_ranks_time_is_over_and_keeps_their_means():
     shape = model("lstm", "tiny")
     training = Training(made(shape, CPU, None), drawn(shape, 2, 0, CPU), "fp32")
+    rounds = [Times([1.0, 2.0], [0.5, 1.0]), Times([3.0, 4.0], [2.0, 3.0]), Times([5.0], [4.0])]
+    training.timed = lambda steps: rounds.pop(0)
     schedule = Schedule(steps=2, warmup=0, loss_steps=1, seconds=10)
-    times = _training.repeated(training, FakeGroup(4.0, 9.9, 10.0), schedule)
-    assert len(times.step_s) == len(times.compute_s) == 6
-    once = _training.repeated(
-        training, FakeGroup(0.1), Schedule(**{**vars(schedule), "seconds": 0})
-    )
-    assert len(once.step_s) == 2
+    times = _training.measured(training, FakeGroup(4.0, 9.9, 10.0), schedule)
+    assert times == Times([1.5, 3.5, 5.0], [0.75, 2.5, 4.0])
+
+
+def test_without_a_time_every_step_is_kept():
+    shape = model("lstm", "tiny")
+    training = Training(made(shape, CPU, None), drawn(shape, 2, 0, CPU), "fp32")
+    schedule = Schedule(steps=5, warmup=0, loss_steps=1, seconds=0)
+    times = _training.measured(training, FakeGroup(), schedule)
+    assert len(times.step_s) == len(times.compute_s) == 5
+    assert all(0 < own < all_in for own, all_in in zip(times.compute_s, times.step_s, strict=True))
 
 
 # --- two real ranks over gloo --------------------------------------------------------------
 
 # Rank 0 prints, per model, the mean of both ranks' losses after each step; then the same steps done
 # alone with both ranks' data in one batch. The mixture gets room for every token: what is dropped
-# depends on the batch.
+# depends on the batch. AdamW's epsilon is so large that steps go with the gradient: else a sum in
+# place of a mean would not be seen.
 AVERAGED = """
 import json, sys
 sys.path.insert(0, {benchmarks!r})
@@ -232,8 +242,10 @@ import torch
 import torch.distributed as dist
 from _group import everyones, joined
 from _models import model
+import _steps
 from _steps import Training, drawn, made
 
+_steps.ADAM_EPSILON = _steps.LEARNING_RATE = 1.0
 torch.set_num_threads(1)
 found = {{}}
 with joined() as group:
@@ -281,6 +293,7 @@ def test_two_ranks_learn_what_one_learns_from_both_their_data(tmp_path):
         assert set(found) == set(names)
         for together, alone in found.values():
             assert together == pytest.approx(alone, rel=1e-5)
+            assert alone[-1] < 0.999 * alone[0]
         names = ("moe",)
 
 
