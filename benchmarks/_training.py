@@ -175,7 +175,7 @@ def room_for(what: str) -> Iterator[None]:
         said = str(error).splitlines()[0]
         raise contract.Unmeasured(f"{what} does not fit (try --batch=N): {said}") from error
     finally:
-        gc.collect()  # a joined training refers to itself; it must go before the next, or its group
+        gc.collect()  # a joined training refers to itself; it must go before the next, and its group
         torch.cuda.empty_cache()  # does nothing without a GPU
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import _ceilings
@@ -197,6 +198,17 @@ def test_what_does_not_fit_is_said_in_one_line():
         _training.room_for("vgg19/fp32"),
     ):
         raise torch.OutOfMemoryError("no memory\nand a long story")
+
+
+def test_a_trained_model_is_gone_before_the_next_begins():
+    """One left to the end of the process kept its group's threads, and some runs ended in SIGABRT."""
+    network = nn.Linear(2, 2)
+    gone = weakref.ref(network)
+    with _training.room_for("x"):
+        network.itself = [network]  # as a training that has joined a group
+        del network
+        assert gone() is not None
+    assert gone() is None
 
 
 class FakeGroup:
