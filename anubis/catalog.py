@@ -160,16 +160,20 @@ def _series(document: object, spec: BenchmarkSpec) -> Series:
     if not isinstance(document, dict):
         raise ContractError('every entry of "series" must be a table')
     metric, device = _text(document, "metric"), _text(document, "device")
-    if spec.metric(metric) is None:
+    declared = spec.metric(metric)
+    if declared is None:
         raise ContractError(f'metric "{metric}" is not one that {spec.name} declares')
     values = document.get("samples")
     if not device or not isinstance(values, list) or not values:
         raise ContractError(f'"{metric}" needs a device and at least one sample')
+    may_be_0 = declared.judged_by == "limit"
     for value in values:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 < value <= sys.float_info.max:
-            shown = str(value)[:40]
-            raise ContractError(f'"{metric}" has the sample "{shown}": expected a positive number')
+        if not number or not (0 < value <= sys.float_info.max or (may_be_0 and value == 0)):
+            expected = "a number of 0 or more" if may_be_0 else "a positive number"
+            raise ContractError(
+                f'"{metric}" has the sample "{str(value)[:40]}": expected {expected}'
+            )
     return Series(metric=metric, device=device, samples=np.array(values, dtype=np.float64))
 
 

@@ -1,4 +1,4 @@
-"""configs/*.yaml into records: clusters, suites and policies.
+"""configs/*.yaml into records: clusters, suites, policies and their tables of limits.
 
 A name stands for the file of that name under configs/ (first the user's, then the shipped ones);
 anything with a slash or a suffix is a path. An unknown key is an error.
@@ -6,13 +6,15 @@ anything with a slash or a suffix is a path. An unknown key is an error.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from anubis import hostlist, places
 from anubis.core.errors import ConfigError, HostlistError, did_you_mean
-from anubis.core.records import Policy, Suite, SuiteEntry
+from anubis.core.records import Limit, Policy, Suite, SuiteEntry
 from anubis.reading import load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
 
@@ -78,6 +80,34 @@ class _Distance:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Bound:
+    """A limit as it stands in the table of its benchmark."""
+
+    metric: str
+    at_most: float | None = None
+    at_least: float | None = None
+    equals: float | None = None
+    source: str
+    action: str = ""
+
+    def __post_init__(self) -> None:
+        self.of("", "")
+
+    def of(self, benchmark: str, table: str) -> Limit:
+        return Limit(benchmark=benchmark, table=table, **vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LimitsFile:
+    version: int
+    benchmark: str
+    limits: tuple[_Bound, ...]
+
+    def __post_init__(self) -> None:
+        _each_once([bound.metric for bound in self.limits])
+
+
+@dataclass(frozen=True, kw_only=True)
 class _PolicyFile:
     """The policy as people group it; core keeps it flat."""
 
@@ -88,11 +118,13 @@ class _PolicyFile:
     false_alarm_rate: float = Policy.false_alarm_rate
     min_units: int = Policy.min_units
     retries: int = Policy.retries
+    limits: tuple[str, ...] = ("node_health",)
+    overrides: tuple[Limit, ...] = ()
 
     def __post_init__(self) -> None:
-        self.record()
+        self.record(())
 
-    def record(self) -> Policy:
+    def record(self, limits: tuple[Limit, ...]) -> Policy:
         return Policy(
             alpha=self.alpha,
             tail=self.distance.tail,
@@ -100,6 +132,7 @@ class _PolicyFile:
             false_alarm_rate=self.false_alarm_rate,
             min_units=self.min_units,
             retries=self.retries,
+            limits=limits,
         )
 
 
@@ -121,7 +154,32 @@ def suite(name: str) -> Suite:
 
 def policy(name: str) -> Policy:
     path = find("policies", name)
-    return read(load_yaml(path, ConfigError), _PolicyFile, f'"{path}"', ConfigError).record()
+    found = read(load_yaml(path, ConfigError), _PolicyFile, f'"{path}"', ConfigError)
+    tables = [limit for table in found.limits for limit in limits(table)]
+    return found.record(_overridden(tables, found.overrides, f'"{path}"'))
+
+
+def limits(name: str) -> tuple[Limit, ...]:
+    """A table of limits, by its name under configs/policies/limits/."""
+    path = find("policies/limits", name)
+    found = read(load_yaml(path, ConfigError), _LimitsFile, f'"{path}"', ConfigError)
+    return tuple(b.of(found.benchmark, f"{path.stem}@{found.version}") for b in found.limits)
+
+
+def _overridden(
+    tables: Iterable[Limit], overrides: Iterable[Limit], where: str
+) -> tuple[Limit, ...]:
+    """The tables with single limits replaced; one that replaces nothing is a slip in a name."""
+    kept = {f"{limit.benchmark} {limit.metric}": limit for limit in tables}
+    for limit in overrides:
+        name = f"{limit.benchmark} {limit.metric}"
+        if name not in kept:
+            raise ConfigError(
+                f'{where}: "overrides" has "{name}", and none of its tables of limits has; '
+                + did_you_mean(name, kept)
+            )
+        kept[name] = limit
+    return tuple(kept.values())
 
 
 def find(kind: str, name: str) -> Path:
@@ -139,6 +197,12 @@ def find(kind: str, name: str) -> Path:
     if name not in known:
         raise ConfigError(f"no configs/{kind}/{name}.yaml; {did_you_mean(name, known)}")
     return known[name]
+
+
+def _each_once(names: Iterable[str]) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f'"{name}" stands {times} times, expected once')
 
 
 def _names_nodes(nodes: str) -> None:

@@ -121,6 +121,12 @@ def judge(
         known=learned,
     )
     assessment = assess(
-        measured, settled, campaign.plan, criteria, lost, learned_here=not campaign.criteria
+        measured,
+        settled,
+        campaign.plan,
+        criteria,
+        lost,
+        limits=campaign.policy.limits,
+        learned_here=not campaign.criteria,
     )
     return assessment, criteria

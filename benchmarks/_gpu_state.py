@@ -2,7 +2,6 @@
 
 A thread asks NVML now and then and the summary goes into the document beside the samples, under
 "gpu_state", per device and metric. Whatever fails here is noted there and reaches nobody else.
-NVML is called through ctypes: a node has the driver's library, not always the Python bindings.
 """
 
 from __future__ import annotations
@@ -11,29 +10,14 @@ import ctypes
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import contract
+from _nvml import LIBRARY, Nvml, Unread, names, nvml
 
 if TYPE_CHECKING:
     import torch
-
-LIBRARY = "libnvidia-ml.so.1"
-
-# bits of nvmlDeviceGetCurrentClocksThrottleReasons (nvml.h, nvmlClocksEventReason...)
-REASONS = {
-    0x001: "gpu_idle",
-    0x002: "applications_clocks_setting",
-    0x004: "sw_power_cap",
-    0x008: "hw_slowdown",
-    0x010: "sync_boost",
-    0x020: "sw_thermal_slowdown",
-    0x040: "hw_thermal_slowdown",
-    0x080: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-}
 
 # what is read, and how: the function, and its arguments between the device and the answer
 READINGS: dict[str, tuple[str, *tuple[int, ...]]] = {
@@ -45,10 +29,6 @@ READINGS: dict[str, tuple[str, *tuple[int, ...]]] = {
 }
 
 Reading = dict[str, int]
-
-
-class Unread(Exception):
-    """The state could not be read, for a reason that one line can tell."""
 
 
 @contextmanager
@@ -81,11 +61,11 @@ def watch(uuid: str, period_s: float, library: str = LIBRARY) -> Iterator[dict[s
     def look() -> None:
         try:
             driver = nvml(library)
-            gpu = driver.handle(uuid)
+            gpu = handle(driver, uuid)
             over.wait(period_s)  # clocks need a moment to rise
-            readings.append(driver.read(gpu))
+            readings.append(read(driver, gpu))
             while not over.wait(period_s):
-                readings.append(driver.read(gpu))
+                readings.append(read(driver, gpu))
         except Exception as error:
             failures.append(str(error) or type(error).__name__)
 
@@ -123,53 +103,25 @@ def summary(readings: Sequence[Reading]) -> dict[str, Any]:
     return facts
 
 
-def names(bits: int) -> set[str]:
-    known = {name for bit, name in REASONS.items() if bits & bit}
-    unknown = bits & ~sum(REASONS)
-    return known | ({f"unknown_{unknown:#x}"} if unknown else set())
-
-
-class Nvml:
-    def __init__(self, library: str) -> None:
+def handle(driver: Nvml, uuid: str) -> ctypes.c_void_p:
+    gpu = ctypes.c_void_p()
+    for kind in ("GPU", "MIG"):  # torch gives the UUID without saying of which it is
         try:
-            self._library = ctypes.CDLL(library)
-        except OSError as error:
-            raise Unread(f"{library} cannot be loaded: {error}") from error
-        self._call("nvmlInitWithFlags", 0)
+            driver.ask("nvmlDeviceGetHandleByUUID", f"{kind}-{uuid}".encode(), ctypes.byref(gpu))
+            return gpu
+        except Unread as error:
+            failure = error
+    raise Unread(f"NVML knows no GPU {uuid}: {failure}")
 
-    def handle(self, uuid: str) -> ctypes.c_void_p:
-        handle = ctypes.c_void_p()
-        for kind in ("GPU", "MIG"):  # torch gives the UUID without saying of which it is
-            try:
-                self._call(
-                    "nvmlDeviceGetHandleByUUID", f"{kind}-{uuid}".encode(), ctypes.byref(handle)
-                )
-                return handle
-            except Unread as error:
-                failure = error
-        raise Unread(f"NVML knows no GPU {uuid}: {failure}")
 
-    def read(self, handle: ctypes.c_void_p) -> Reading:
-        """What answers now: some GPUs lack a sensor, a MIG slice lacks most."""
-        reading = {}
-        for name, (function, *arguments) in READINGS.items():
-            answer = ctypes.c_ulonglong()  # zero above the 32 bits that most of them write
-            try:
-                self._call(function, handle, *arguments, ctypes.byref(answer))
-                reading[name] = answer.value
-            except Unread as error:
-                failure = error
-        if not reading:
-            raise failure
-        return reading
-
-    def _call(self, function: str, *arguments: object) -> None:
+def read(driver: Nvml, gpu: ctypes.c_void_p) -> Reading:
+    """What answers now: some GPUs lack a sensor, a MIG slice lacks most."""
+    reading = {}
+    for name, (function, *arguments) in READINGS.items():
         try:
-            code = getattr(self._library, function)(*arguments)
-        except AttributeError:
-            raise Unread(f"NVML has no {function}") from None
-        if code:
-            raise Unread(f"{function} answers {code}")
-
-
-nvml = cache(Nvml)
+            reading[name] = driver.number(function, gpu, *arguments)
+        except Unread as error:
+            failure = error
+    if not reading:
+        raise failure
+    return reading

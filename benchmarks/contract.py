@@ -65,6 +65,7 @@ class Metric:
     direction: Literal["higher", "lower", "either"]  # either: whatever differs is worse
     summary: str = ""
     ceiling: str = ""
+    judged_by: Literal["fleet", "limit"] = "fleet"  # a limit: a fact, which may be 0
 
 
 @dataclass(frozen=True)
@@ -142,23 +143,27 @@ class Report:
     """Collects what was measured, and refuses what could not be compared later."""
 
     metrics: frozenset[str]
+    facts: frozenset[str] = frozenset()  # those metrics that may be 0
     series: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
     def add(self, metric: str, device: str, samples: Iterable[float]) -> None:
         """All samples of one metric on one device, warm-up dropped."""
         numbers = [float(sample) for sample in samples]
-        if metric.partition(":")[0] not in self.metrics:
+        family = metric.partition(":")[0]
+        if family not in self.metrics:
             raise Unmeasured(f'metric "{metric}" is not declared: {sorted(self.metrics)}')
         if any((known["metric"], known["device"]) == (metric, device) for known in self.series):
             raise Unmeasured(f'metric "{metric}" of {device} was reported twice')
         if not numbers:
             raise Unmeasured(f'metric "{metric}" of {device} has no samples')
         for number in numbers:
-            if not (math.isfinite(number) and number > 0):
+            if not (
+                math.isfinite(number) and (number > 0 or (number == 0 and family in self.facts))
+            ):
                 raise Unmeasured(
                     f'metric "{metric}" of {device} has the sample {number}: '
-                    "samples are positive and finite"
+                    "samples are positive and finite, or 0 in a metric that a limit judges"
                 )
         self.series.append({"metric": metric, "device": device, "samples": numbers})
 
@@ -214,7 +219,10 @@ def run(
     document_fd = _keep_stdout()
     # threads that wait by spinning take the cores from those that work as soon as a core is shared
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    report = Report(frozenset(metric.name for metric in benchmark.metrics))
+    report = Report(
+        frozenset(metric.name for metric in benchmark.metrics),
+        frozenset(metric.name for metric in benchmark.metrics if metric.judged_by == "limit"),
+    )
     started_at, clock = time.time(), time.perf_counter()
     reason = None
     try:

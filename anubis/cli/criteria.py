@@ -127,5 +127,8 @@ def _judge_by_both(
     known = history.assessment(campaign.id)
     lost = known.lost if known else {}
     measured = units(settled, campaign.plan)
-    before, after = (assess(measured, settled, campaign.plan, c, lost) for c in (old, new))
+    limits = campaign.policy.limits
+    before, after = (
+        assess(measured, settled, campaign.plan, c, lost, limits=limits) for c in (old, new)
+    )
     return before, after

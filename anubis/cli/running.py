@@ -21,7 +21,7 @@ from anubis.cli import showing
 from anubis.cli.past import how_to_go_on
 from anubis.cli.progress import Progress
 from anubis.core import planning
-from anubis.core.errors import AnubisError, CriteriaError, UsageError
+from anubis.core.errors import AnubisError, CriteriaError, UsageError, did_you_mean
 from anubis.core.records import (
     Campaign,
     CriteriaSet,
@@ -201,6 +201,7 @@ def _plan(order: Order, brief: Brief, executor: Executor, programs: catalog.Cata
     wanted = None if order.nodes is None else set(hostlist.read(order.nodes))
     nodes = [node for node in executor.nodes() if wanted is None or node.name in wanted]
     plan = planning.plan(brief.suite, nodes, programs.specs)
+    _refuse_unknown_limits(brief.policy, programs)
     _refuse_useless(brief.criteria, plan)
     return plan
 
@@ -265,6 +266,19 @@ def _criteria(order: Order) -> tuple[CriteriaSet, ...]:
             f"anubis accept --suite {order.suite}, or give --criteria PATH"
         )
     return criteria_files.load(folder)
+
+
+def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:
+    """A limit for a metric that nobody measures would hold nobody to anything, without a word."""
+    for limit in policy.limits:
+        spec = programs.specs.get(limit.benchmark)
+        if spec and spec.metric(limit.metric) is None:
+            hint = did_you_mean(limit.metric, [metric.name for metric in spec.metrics])
+            where = f" (limits {limit.table})" if limit.table else ""
+            raise UsageError(
+                f'the policy has a limit for "{limit.metric}"{where}, which {limit.benchmark} '
+                f"does not measure; {hint}"
+            )
 
 
 def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:

@@ -89,7 +89,11 @@ def _step_series(measured: Iterable[Units], benchmark: str, campaign: Campaign) 
     if benchmark not in names:
         hint = did_you_mean(benchmark, names)
         raise UsageError(f'campaign {campaign.id} did not run "{benchmark}"; {hint}')
-    found = [alike for alike in measured if alike.key.workload.benchmark == benchmark]
+    found = [
+        alike
+        for alike in measured
+        if alike.key.workload.benchmark == benchmark and alike.metric.judged_by == "fleet"
+    ]
     if not found:
         raise UsageError(f'campaign {campaign.id} measured nothing of "{benchmark}"')
     if any(campaign.plan.spec(alike.key.workload).scope != "node" for alike in found):

@@ -16,6 +16,7 @@ from itertools import chain
 import numpy as np
 
 from anubis.core.criteria import learn, similarities
+from anubis.core.limits import by_metric, limit_of, outside, sentence
 from anubis.core.localization import best_group_of_each_node, blame
 from anubis.core.records import (
     WORST_FIRST,
@@ -26,6 +27,7 @@ from anubis.core.records import (
     Ended,
     Execution,
     Judgement,
+    Limit,
     NodeVerdict,
     Plan,
     Policy,
@@ -41,6 +43,7 @@ CODES = {
     Ended.TIMED_OUT: "TIMED-OUT",
     Ended.LOST: "NODE-LOST",
 }
+WITHIN = "within its limit"
 ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to differ is named
     "version": lambda key: key.workload.version,
     "sku": lambda key: key.sku,
@@ -65,7 +68,8 @@ def learn_criteria(
 ) -> tuple[CriteriaSet, ...]:
     """One set of criteria per SKU, from all units measured; those already `known` are kept.
 
-    `start` are criteria of before, from which learning sets out.
+    Metrics that only limits judge teach nothing. `start` are criteria of before, from which
+    learning sets out.
     """
     before = {criterion.key: criterion for each in start for criterion in each.criteria}
     learned = {criterion.key: criterion for each in known for criterion in each.criteria}
@@ -73,6 +77,8 @@ def learn_criteria(
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
     orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}
     for alike in measured:
+        if alike.metric.judged_by == "limit":
+            continue
         sku = alike.key.sku
         criterion = learned.get(alike.key) or _learn(alike, policy, before.get(alike.key))
         by_sku[sku].append(criterion)
@@ -159,17 +165,31 @@ def assess(
     criteria: Iterable[CriteriaSet],
     lost: Mapping[str, str],
     *,
+    limits: Iterable[Limit] = (),
     learned_here: bool = False,
 ) -> Assessment:
     """All verdicts of what was run, and each node's roll-up.
 
-    `learned_here` says that the criteria come from these very measurements. `lost` are the nodes
-    that were lost, each with the reason, even if no step was lost with them.
+    A limit comes first; what is within it is then compared with the fleet, unless its metric is a
+    fact that only limits judge. `learned_here` says that the criteria come from these very
+    measurements. `lost` are the nodes that were lost, each with the reason, even if no step was
+    lost with them.
     """
     known = {criterion.key: criterion for each in criteria for criterion in each.criteria}
+    bounds = by_metric(limits)
     alone: list[Verdict] = []
     rulings: list[Ruling] = []
     for alike in measured:
+        limit = limit_of(alike.key, bounds)
+        if limit:
+            alike, beyond = _by_limit(alike, limit)
+            alone += beyond
+        if alike.metric.judged_by == "limit":
+            if limit and len(alike):
+                rulings.append(_ruling(alike, Judgement.HEALTHY, "OK", WITHIN))
+            continue
+        if not len(alike):
+            continue
         criterion = known.get(alike.key)
         if criterion is None:
             reason = _no_criterion(alike.key, known)
@@ -199,6 +219,18 @@ def assess(
     return Assessment(alone=tuple(alone), rulings=tuple(rulings), nodes=nodes)
 
 
+def _by_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:
+    """The units within the limit, and of each of the others what it is outside by."""
+    beyond = outside(alike, limit)
+    if not beyond.size:
+        return alike, []
+    within = np.delete(np.arange(len(alike)), beyond)
+    return alike.subset(within), [
+        _verdict(unit, Judgement.DEFECTIVE, _code(unit.key), sentence(unit, limit))
+        for unit in (alike[int(i)] for i in beyond)
+    ]
+
+
 def _judged(
     alike: Units, criterion: Criterion, against_itself: bool
 ) -> tuple[Ruling, Iterable[Verdict]]:
@@ -219,18 +251,33 @@ def _judged(
 def _fallen_short(
     unit: Unit, criterion: Criterion, similarity: float, against_itself: bool
 ) -> Verdict:
-    shortcoming = _shortcoming(unit, criterion, similarity)
+    reason = _shortcoming(unit, criterion, similarity)
+    judgement, code = Judgement.DEFECTIVE, _code(unit.key)
+    if against_itself:
+        judgement, code = Judgement.UNKNOWN, "UNSTABLE"
+        reason = f"its own repeats disagree: {reason}"
+    return _verdict(unit, judgement, code, reason, similarity, criterion.alpha)
+
+
+def _verdict(
+    unit: Unit,
+    judgement: Judgement,
+    code: str,
+    reason: str,
+    similarity: float | None = None,
+    alpha: float | None = None,
+) -> Verdict:
     return Verdict(
         participants=unit.participants,
         benchmark=unit.key.workload.benchmark,
         parameters=unit.key.workload.parameters,
         metric=unit.key.metric,
         device=unit.device,
-        judgement=Judgement.UNKNOWN if against_itself else Judgement.DEFECTIVE,
-        code="UNSTABLE" if against_itself else _code(unit.key),
-        reason=f"its own repeats disagree: {shortcoming}" if against_itself else shortcoming,
+        judgement=judgement,
+        code=code,
+        reason=reason,
         similarity=similarity,
-        alpha=criterion.alpha,
+        alpha=alpha,
     )
 
 
@@ -378,20 +425,23 @@ def _roll_up(
     for verdict in (*attributed, *(v for v in alone if len(v.participants) == 1)):
         said[verdict.participants[0]].append(verdict)
     passed: Counter[str] = Counter()
-    as_whom = ""
+    how: dict[str, None] = {}
     for ruling in rulings:
         if ruling.judgement is Judgement.HEALTHY:
             passed.update(chain.from_iterable(ruling.participants))
-            as_whom = ruling.reason
+            how[ruling.reason] = None
         elif len(ruling.participants[0]) == 1:
             for verdict in ruling:
                 said[verdict.participants[0]].append(verdict)
     return tuple(
-        _node_verdict(node.name, said[node.name], passed[node.name], as_whom) for node in plan.nodes
+        _node_verdict(node.name, said[node.name], passed[node.name], tuple(how))
+        for node in plan.nodes
     )
 
 
-def _node_verdict(node: str, said: Sequence[Verdict], passed: int, as_whom: str) -> NodeVerdict:
+def _node_verdict(
+    node: str, said: Sequence[Verdict], passed: int, how: Sequence[str]
+) -> NodeVerdict:
     counted = {judgement: [v for v in said if v.judgement is judgement] for judgement in Judgement}
     if counted[Judgement.DEFECTIVE]:
         worst = counted[Judgement.DEFECTIVE]
@@ -399,8 +449,11 @@ def _node_verdict(node: str, said: Sequence[Verdict], passed: int, as_whom: str)
         worst = counted[Judgement.UNKNOWN]
     elif passed:
         many = f"all {passed} metrics are" if passed > 1 else "1 metric is"
+        good = " or ".join(sorted(how)).replace(
+            WITHIN, "within their limits" if passed > 1 else WITHIN
+        )
         return NodeVerdict(
-            node=node, judgement=Judgement.HEALTHY, code="OK", reason=f"{many} {as_whom}"
+            node=node, judgement=Judgement.HEALTHY, code="OK", reason=f"{many} {good}"
         )
     elif counted[Judgement.NOT_APPLICABLE]:
         worst = counted[Judgement.NOT_APPLICABLE]

@@ -21,6 +21,7 @@ import numpy.typing as npt
 Samples = npt.NDArray[np.float64]
 ParameterValue = int | float | str | bool
 Direction = Literal["higher", "lower", "either"]  # is better; "either": any change is worse
+JudgedBy = Literal["fleet", "limit"]  # a limit: a fact that no fleet teaches, and that may be 0
 Level = Literal["micro", "end-to-end"]
 Scope = Literal["node", "pair", "group"]
 Arrangement = Literal["all", "pairs"]
@@ -44,6 +45,7 @@ class MetricSpec:
     direction: Direction
     summary: str = ""
     ceiling: str = ""
+    judged_by: JudgedBy = "fleet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -472,8 +474,47 @@ class Campaign:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limit:
+    """What a metric must keep to whatever the fleet does: eight broken GPUs are no normal."""
+
+    benchmark: str
+    metric: str  # a family, or one of it: `xids:79`, which goes before `xids`
+    at_most: float | None = None
+    at_least: float | None = None
+    equals: float | None = None
+    source: str  # where the number comes from
+    action: str = ""  # what is known of a part that is outside, and what to do
+    table: str = ""  # the file it stands in and its version; "" for one of the policy's own
+
+    def __post_init__(self) -> None:
+        given = [b for b in (self.at_most, self.at_least, self.equals) if b is not None]
+        what = f'the limit of "{self.metric}"'
+        if not given:
+            raise ValueError(f"{what} has no bound: expected at_most, at_least or equals")
+        if not all(0 <= bound < math.inf for bound in given):
+            raise ValueError(f"{what} is not a finite number of 0 or more")
+        if self.equals is not None and len(given) > 1:
+            raise ValueError(f"{what} has equals and another bound: expected one of them")
+        if len(given) > 1 and given[0] < given[1]:
+            raise ValueError(f"{what} keeps nothing: at_most is below at_least")
+
+    def __str__(self) -> str:
+        """`at most 0`, as a sentence says it."""
+        return self._told("at most ", "at least ", "exactly ")
+
+    @property
+    def symbols(self) -> str:
+        """`≤ 0`, as a table shows it."""
+        return self._told("≤ ", "≥ ", "= ")
+
+    def _told(self, at_most: str, at_least: str, equals: str) -> str:
+        bounds = ((at_least, self.at_least), (at_most, self.at_most), (equals, self.equals))
+        return ", ".join(f"{word}{bound:g}" for word, bound in bounds if bound is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Policy:
-    """The limits a judgement and a campaign keep to; read from configs/policies/."""
+    """What a judgement and a campaign keep to; read from configs/policies/."""
 
     alpha: float = 0.95
     tail: float = 0.05
@@ -481,6 +522,7 @@ class Policy:
     false_alarm_rate: float = 1e-4  # of healthy units called defective, for a proposed alpha
     min_units: int = 3
     retries: int = 1
+    limits: tuple[Limit, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:

@@ -28,6 +28,7 @@ FACT_VALUES = 4  # a fact with more values than this is told as their number
 
 def render(view: CampaignView) -> str:
     rows = metric_rows(view)
+    plots = [(row, figure_of(row)) for row in rows if not row.is_fact]
     return (
         _environment()
         .get_template("report.html.j2")
@@ -46,12 +47,12 @@ def render(view: CampaignView) -> str:
             nodes_told=NODES_TOLD,
             rows=rows,
             labels=benchmark_labels([row.key for row in rows]),
-            plots=[(row, figure_of(row)) for row in rows],
+            plots=plots,
             verdicts=_verdicts(view),
             omissions=omissions(view.executions),
             facts=facts(view.executions),
             fact_values=FACT_VALUES,
-            plotly=_plotly() if rows else "",
+            plotly=_plotly() if plots else "",
         )
     )
 

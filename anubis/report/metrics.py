@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.limits import by_metric, limit_of
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -20,6 +21,7 @@ from anubis.core.records import (
     CriterionKey,
     Direction,
     Judgement,
+    Limit,
     Samples,
     Workload,
 )
@@ -34,6 +36,7 @@ UNSAID = WORST_FIRST.index(Judgement.UNKNOWN)
 class MetricRow:
     measured: Units
     criterion: Criterion | None
+    limit: Limit | None
     judgements: npt.NDArray[np.int8]  # of each unit, as a position in WORST_FIRST
     similarities: Samples  # of each unit; NaN where it was compared with nothing
 
@@ -48,6 +51,11 @@ class MetricRow:
     @property
     def direction(self) -> Direction:
         return self.measured.metric.direction
+
+    @property
+    def is_fact(self) -> bool:
+        """Only a limit judges it: there is no reference to lay it beside."""
+        return self.measured.metric.judged_by == "limit"
 
     @property
     def judged(self) -> int:
@@ -73,6 +81,8 @@ class MetricRow:
     @property
     def refusal(self) -> str:
         """Why nothing is judged by this metric; empty when something is."""
+        if self.is_fact:
+            return "" if self.limit else "a fact, for which the policy has no limit"
         return self.criterion.refusal if self.criterion else "no criterion to judge it by"
 
     @property
@@ -92,6 +102,7 @@ class MetricRow:
 def metric_rows(view: CampaignView) -> list[MetricRow]:
     """A row per metric that was measured; those with most defects first."""
     criteria = {c.key: c for chosen in view.criteria for c in chosen.criteria}
+    limits = by_metric(view.campaign.policy.limits)
     said = _said(view.assessment)
     rows = []
     for measured in units(latest(view.executions), view.campaign.plan):
@@ -102,6 +113,7 @@ def metric_rows(view: CampaignView) -> list[MetricRow]:
             MetricRow(
                 measured=measured,
                 criterion=criteria.get(key),
+                limit=limit_of(key, limits),
                 judgements=judgements,
                 similarities=similarities,
             )

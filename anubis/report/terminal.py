@@ -132,12 +132,19 @@ def _numbers(row: MetricRow) -> tuple[Text, ...]:
         Text(row.unit),
         Text(figure(row.median_of_healthy)),
         Text(share(criterion.repeatability if criterion else None)),
-        Text(share(criterion.alpha if criterion else None)),
+        Text(_bar(row)),
         Text(
             f"{row.defective:,}/{row.judged:,}",
             style=STYLE[Judgement.DEFECTIVE] if row.defective else "",
         ),
     )
+
+
+def _bar(row: MetricRow) -> str:
+    """What a unit must clear: alpha, or a limit whatever the others do."""
+    if row.limit:
+        return f"limit {row.limit.symbols}"
+    return share(row.criterion.alpha if row.criterion else None)
 
 
 def _table() -> Table:

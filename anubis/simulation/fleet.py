@@ -82,11 +82,14 @@ def plants(fleet: SimulatedFleet, benchmarks: Sequence[str]) -> dict[str, Plant]
 def measure(
     fleet: SimulatedFleet, planted: dict[str, Plant], step: Step, spec: BenchmarkSpec
 ) -> Readings:
-    """What a step's participants would measure; a group is as fast as its slowest member."""
+    """What a step's participants would measure; a group is as fast as its slowest member.
+
+    Facts that only limits judge are not simulated: what their limits are is the policy's business.
+    """
     pace = min(_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
     devices = fleet.devices if spec.scope == "node" else 1
     series = []
-    for metric in spec.metrics:
+    for metric in (each for each in spec.metrics if each.judged_by == "fleet"):
         for device in range(devices):
             noise = _noise(fleet.seed, f"{step.id}/{metric.name}/{device}", fleet.samples)
             typical = 1.0 if metric.unit == "1" else _typical(metric.name)

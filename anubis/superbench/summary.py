@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from anubis.core.errors import UsageError
 from anubis.core.records import CriterionKey, Ended, Execution, Plan, Workload
-from anubis.core.units import latest, units
-from anubis.superbench.names import NODE, RETURN_CODE, VERSION, place, rank_of
+from anubis.core.units import Units, latest, units
+from anubis.superbench.names import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
 
 OWN_CODE = 1  # of a program of ours that could not measure; SuperBench knows only "not 0"
 
@@ -29,8 +29,11 @@ def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
     for name, benchmark, code in _return_codes(last, called):
         lines[name][f"{benchmark}/{RETURN_CODE}"] = code
     groups = 0
-    for alike in units(last, plan):
-        names = {device: _name(alike.key, device, called) for device in set(alike.devices)}
+    measured = units(last, plan)
+    ambiguous = _ambiguous(measured)
+    for alike in measured:
+        told = (alike.key.workload, alike.key.metric) in ambiguous
+        names = {device: _name(alike.key, device, called, told) for device in set(alike.devices)}
         medians = alike.medians.tolist()
         for who, device, median in zip(alike.participants, alike.devices, medians, strict=True):
             if len(who) > 1:
@@ -49,6 +52,17 @@ def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
     )
     left_out = f"{groups:,} of groups: such a file has one line per node" if groups else ""
     return Summary(text, left_out)
+
+
+def _ambiguous(measured: Iterable[Units]) -> set[tuple[Workload, str]]:
+    """Metrics that one node has of several kinds of device: mlx5_0 and mlx5_1, / and /scratch."""
+    kinds: defaultdict[tuple[Workload, str, str], set[str]] = defaultdict(set)
+    for alike in measured:
+        kind = alike.key.device_kind
+        if kind != NODE and not kind.startswith(RANK):
+            for who in set(alike.participants):
+                kinds[alike.key.workload, alike.key.metric, who[0]].add(kind)
+    return {(workload, metric) for (workload, metric, _), found in kinds.items() if len(found) > 1}
 
 
 def _return_codes(
@@ -70,9 +84,13 @@ def _return_codes(
             yield node, called[workload], code
 
 
-def _name(key: CriterionKey, device: str, called: Mapping[Workload, str]) -> str:
-    """The index of a device is its rank: `cuda:3` and `rank:3` both end in `:3`."""
-    name = f"{called[key.workload]}/{key.metric}"
+def _name(key: CriterionKey, device: str, called: Mapping[Workload, str], told: bool) -> str:
+    """The index of a device is its rank: `cuda:3` and `rank:3` both end in `:3`.
+
+    SuperBench writes no kind of device: where it must be told, it ends the metric's name.
+    """
+    kind = f"_{key.device_kind.strip('/').replace('/', '_') or 'root'}" if told else ""
+    name = f"{called[key.workload]}/{key.metric}{kind}"
     index = rank_of(device)
     if index:
         return f"{name}:{index}"

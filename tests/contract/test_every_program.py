@@ -78,12 +78,17 @@ def test_smoke_run_writes_one_valid_document_and_nothing_else(program, smoke, ru
     assert abs(document["started_at"] - before) < 3600  # seconds since the epoch, not some clock
 
     declared = {metric["name"] for metric in described["metrics"]}
+    facts = {metric["name"] for metric in described["metrics"] if metric["judged_by"] == "limit"}
     assert document["series"]
     for series in document["series"]:
         assert series["metric"].partition(":")[0] in declared
         assert re.fullmatch(r"[\w:./-]+", series["device"])
         assert series["samples"]
-        assert all(math.isfinite(sample) and sample > 0 for sample in series["samples"])
+        is_fact = series["metric"].partition(":")[0] in facts
+        assert all(
+            math.isfinite(sample) and (sample > 0 or (sample == 0 and is_fact))
+            for sample in series["samples"]
+        )
     named = [(series["metric"], series["device"]) for series in document["series"]]
     assert len(set(named)) == len(named)
 

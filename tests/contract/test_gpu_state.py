@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import _gpu_state
+import _nvml
 import contract
 import pytest
 
@@ -112,7 +113,7 @@ def test_a_reason_is_given_with_the_share_of_readings_that_showed_it():
 
 def test_the_reasons_have_the_names_that_nvidias_bindings_give_them():
     pynvml = pytest.importorskip("pynvml")
-    for bit, name in _gpu_state.REASONS.items():
+    for bit, name in _nvml.REASONS.items():
         camel = "".join(word.capitalize() for word in name.split("_"))
         assert getattr(pynvml, f"nvmlClocksEventReason{camel}") == bit
 

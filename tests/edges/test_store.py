@@ -39,6 +39,7 @@ from anubis.core.records import (
     Execution,
     Judgement,
     Layout,
+    Limit,
     Node,
     NodeVerdict,
     Plan,
@@ -232,6 +233,17 @@ bounded = {
 
 
 @st.composite
+def limits(draw: st.DrawFn) -> Limit:
+    """Bounds that keep something: one of them, or a range."""
+    low, high = sorted(draw(st.tuples(st.floats(0, 1e308), st.floats(0, 1e308))))
+    bounds = draw(
+        st.sampled_from([{"equals": low}, {"at_most": high}, {"at_least": low, "at_most": high}])
+    )
+    texts = ("benchmark", "metric", "source", "action", "table")
+    return Limit(**bounds, **{name: draw(words) for name in texts})
+
+
+@st.composite
 def rulings(draw: st.DrawFn) -> Ruling:
     """Columns that belong together; some compared with nothing."""
     said = draw(anything(Verdict))
@@ -253,6 +265,8 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
         return known[hint]
     if hint is Ruling:
         return rulings()
+    if hint is Limit:
+        return limits()
     if hint is Readings:
         return anything(tuple[Series, ...]).map(Readings.of)
     if is_dataclass(hint):

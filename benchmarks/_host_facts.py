@@ -1,0 +1,243 @@
+"""The node around its GPUs: memory, processors, PCI Express, mounts, free space, the clock."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import contract
+from _findings import Findings, number
+from _rdma import cpu_list, text
+
+PLACES = ("/", "/tmp", "/var", "/dev/shm")  # where a job that finds no room fails
+NVIDIA, DISPLAYS = "0x10de", ("0x0300", "0x0302")
+AER = {"fatal": "FATAL", "nonfatal": "NONFATAL", "correctable": "COR"}
+PATIENCE_S = 2.0  # a mount or a time service that takes longer hangs
+
+# who may know how far the clock is off: the question, and how its answer is read
+CLOCKS: dict[str, tuple[str, ...]] = {
+    "chronyc": ("-c", "tracking"),
+    "ntpq": ("-c", "rv 0 offset"),
+    "timedatectl": ("timesync-status",),
+}
+MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
+
+
+def read(found: Findings, root: Path, mounts: list[str], gpu_addresses: dict[str, str]) -> None:
+    memory(found, root)
+    processors(found, root)
+    edac(found, root)
+    pci_devices(found, root, gpu_addresses)
+    mounted(found, root, mounts)
+    clock(found)
+
+
+def memory(found: Findings, root: Path) -> None:
+    lines = text(root / "proc/meminfo").splitlines()
+    facts = {
+        name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)
+    }
+    if "MemTotal" in facts:
+        found.add("memory_gb", "node", facts["MemTotal"] * 1024 / 1e9)
+    else:
+        found.miss("memory_gb", f"{root / 'proc/meminfo'} does not say")
+    if "HugePages_Total" in facts:
+        found.facts["huge_pages"] = facts["HugePages_Total"]
+    huge = re.search(r"\[(\w+)\]", text(root / "sys/kernel/mm/transparent_hugepage/enabled"))
+    if huge:
+        found.facts["transparent_huge_pages"] = huge[1]
+
+
+def processors(found: Findings, root: Path) -> None:
+    folder = root / "sys/devices/system/cpu"
+    online = cpu_list(text(folder / "online"))
+    if online:
+        found.add("cpus", "node", len(online))
+    else:
+        found.miss("cpus", f"{folder / 'online'} does not say")
+    governors = Counter(
+        text(policy) for policy in folder.glob("cpu[0-9]*/cpufreq/scaling_governor")
+    )
+    if governors:
+        slow = governors.total() - governors["performance"]
+        found.add("cpus_not_performance", "node", slow)
+        found.facts["governors"] = dict(governors)
+    else:
+        found.miss("cpus_not_performance", "the kernel shows no frequency governor")
+
+
+def edac(found: Findings, root: Path) -> None:
+    """Memory errors that the memory controllers counted since the node was started."""
+    controllers = sorted((root / "sys/devices/system/edac/mc").glob("mc[0-9]*"))
+    for kind, name in (("correctable", "ce_count"), ("uncorrectable", "ue_count")):
+        counts = [number(controller / name) for controller in controllers]
+        known = [count for count in counts if count is not None]
+        if known:
+            found.add(f"edac_errors:{kind}", "node", sum(known))
+        else:
+            found.miss("edac_errors", "no memory controller is watched (EDAC driver)")
+
+
+# --- PCI Express ---------------------------------------------------------------------------
+
+
+def pci_devices(found: Findings, root: Path, gpus: dict[str, str]) -> None:
+    """Lost lanes and errors of adapters and drives; of GPUs, whose lanes NVML tells, the errors."""
+    cards = {device: root / "sys/bus/pci/devices" / place for device, place in gpus.items()}
+    others = {
+        path.name: (path / "device").resolve()
+        for kind in ("infiniband", "nvme")
+        for path in sorted((root / "sys/class" / kind).glob("*"))
+        if (path / "device/current_link_width").exists()
+    }
+    for device, place in others.items():
+        lanes(found, device, place)
+    for device, place in (cards | others).items():
+        for kind, word in AER.items():
+            total = re.search(rf"^TOTAL_ERR_{word} (\d+)", text(place / f"aer_dev_{kind}"), re.M)
+            if total:
+                found.add(f"pcie_errors:{kind}", device, int(total[1]))
+            else:
+                found.miss("pcie_errors", "the kernel counts none (AER) for some devices")
+
+
+def lanes(found: Findings, device: str, place: Path) -> None:
+    """A wide card in a narrower slot is as it should be, so the slot above counts too."""
+    now = number(place / "current_link_width")
+    most = [number(place / "max_link_width"), number(place.parent / "max_link_width")]
+    possible = [width for width in most if width]
+    if not now or not possible:
+        found.miss(f"pcie_width of {device}", "the kernel does not say")
+        return
+    found.add("pcie_width", device, now)
+    found.add("pcie_lanes_missing", device, max(0, min(possible) - now))
+
+
+def undriven_gpus(root: Path) -> int:
+    """NVIDIA GPUs on the bus that no driver has taken."""
+    bus = root / "sys/bus/pci"
+    if not (bus / "drivers").is_dir():
+        return 0
+    gpus = [
+        device
+        for device in (bus / "devices").glob("*")
+        if text(device / "vendor") == NVIDIA and text(device / "class").startswith(DISPLAYS)
+    ]
+    return sum(not (gpu / "driver").exists() for gpu in gpus)
+
+
+# --- mounts --------------------------------------------------------------------------------
+
+
+def mounted(found: Findings, root: Path, mounts: list[str]) -> None:
+    table = text(root / "proc/self/mountinfo").splitlines()
+    places = {unescaped(line.split()[4]) for line in table}
+    if not places and mounts:
+        found.miss("mount_missing", f"{root / 'proc/self/mountinfo'} cannot be read")
+    for mount in mounts if places else ():
+        found.add("mount_missing", mount, mount not in places)
+    seen = set()
+    for place in dict.fromkeys((*PLACES, *(mount for mount in mounts if mount in places))):
+        path = root / place.lstrip("/")
+        answer = in_time(lambda path=path: (path.stat().st_dev, os.statvfs(path)))
+        if isinstance(answer, Exception):
+            if not isinstance(answer, FileNotFoundError):
+                found.miss(f"free space of {place}", answer)
+            continue
+        device, space = answer
+        if device not in seen or place in mounts:
+            free_space(found, place, space)
+        seen.add(device)
+
+
+def free_space(found: Findings, place: str, space: os.statvfs_result) -> None:
+    """What is free to anybody, of what is there for anybody."""
+    usable = space.f_blocks - space.f_bfree + space.f_bavail
+    if usable:
+        found.add("disk_free_share", place, space.f_bavail / usable)
+    if space.f_files:  # some file systems have no fixed number of files
+        found.add("inodes_free_share", place, min(1.0, space.f_favail / space.f_files))
+
+
+def unescaped(path: str) -> str:
+    r"""The kernel writes a space in a mount's name as \040."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
+
+
+def in_time(call: Callable[[], object]) -> object:
+    """The answer or the error; a mount whose server is gone may never answer."""
+    answers: list[object] = []
+
+    def ask() -> None:
+        try:
+            answers.append(call())
+        except OSError as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    return answers[0] if answers else TimeoutError(f"no answer within {PATIENCE_S:g} s")
+
+
+# --- the clock -----------------------------------------------------------------------------
+
+
+def clock(found: Findings, tools: Iterable[str] = CLOCKS) -> None:
+    """How far it is off, by the first time service that knows."""
+    for tool in tools:
+        answer = said(tool, *CLOCKS[tool])
+        offset_ms = READERS[tool](answer) if answer else None
+        if offset_ms is not None:
+            found.add("clock_offset_ms", "node", abs(offset_ms))
+            found.facts["clock_checked_by"] = tool
+            return
+    found.miss("clock_offset_ms", f"no time service answers ({', '.join(tools)})")
+
+
+def said(tool: str, *arguments: str) -> str:
+    path = shutil.which(tool)
+    if path is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [path, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            preexec_fn=contract.die_with_parent,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def chrony_offset_ms(answer: str) -> float | None:
+    """The fifth word is the system clock's offset in seconds, the last one the leap state."""
+    words = answer.strip().split(",")
+    if len(words) < 14 or words[13] == "Not synchronised":
+        return None
+    return float(words[4]) * 1e3
+
+
+def ntpq_offset_ms(answer: str) -> float | None:
+    match = re.search(r"offset=([-+]?[\d.]+)", answer)
+    return float(match[1]) if match else None
+
+
+def timesyncd_offset_ms(answer: str) -> float | None:
+    match = re.search(r"Offset: ([-+]?[\d.]+)(us|ms|s|min)\b", answer)
+    return float(match[1]) * MS[match[2]] if match else None
+
+
+READERS: dict[str, Callable[[str], float | None]] = {
+    "chronyc": chrony_offset_ms,
+    "ntpq": ntpq_offset_ms,
+    "timedatectl": timesyncd_offset_ms,
+}

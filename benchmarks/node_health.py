@@ -1,0 +1,141 @@
+"""The state of a node: what its drivers, its kernel and its time service say is there and is well.
+
+Nothing is loaded and nothing is timed. Sizes, such as the number of GPUs, are compared with the
+fleet; errors and states have limits (configs/policies/limits/node_health.yaml). Counters of links
+are told as what they rose by while the program looked. What cannot be read is left out and named
+in the environment under "unread", never reported as 0.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import contract
+
+if TYPE_CHECKING:
+    from _findings import Findings
+
+
+def size(name: str, unit: str, summary: str) -> contract.Metric:
+    return contract.Metric(name, unit, "higher", summary)
+
+
+def fault(name: str, summary: str, unit: str = "1") -> contract.Metric:
+    return contract.Metric(name, unit, "lower", summary, judged_by="limit")
+
+
+def need(name: str, unit: str, summary: str) -> contract.Metric:
+    return contract.Metric(name, unit, "higher", summary, judged_by="limit")
+
+
+BENCHMARK = contract.Benchmark(
+    name="node_health",
+    version="1",
+    summary="Counts, states and errors that drivers and kernel report of a node.",
+    stresses="nothing: it reads",
+    reveals="missing GPUs, worn GPU memory, narrowed or broken links, ports that are down, XIDs, "
+    "full disks, absent mounts, a clock that is off",
+    level="micro",
+    scope="node",
+    duration_s=5.0,
+    exclusive=False,
+    metrics=(
+        size("gpus", "1", "GPUs that the driver reaches"),
+        fault("gpus_lost", "GPUs that no driver has, or that it no longer reaches"),
+        size("gpu_memory_gb", "GB", "memory of a GPU"),
+        need("ecc_enabled", "1", "1 when the GPU's memory is checked"),
+        fault("ecc_correctable", "single-bit errors: volatile since driver load, aggregate ever"),
+        fault("ecc_uncorrectable", "double-bit errors: volatile since driver load, aggregate ever"),
+        fault("sram_threshold_exceeded", "1 when the GPU counted too many errors in its SRAM"),
+        fault("rows_remapped", "rows of GPU memory replaced by spare ones, by kind of error"),
+        fault("row_remap_pending", "1 when a row waits for a reset to be replaced"),
+        fault("row_remap_failure", "1 when a row could not be replaced"),
+        fault("pages_retired", "pages of GPU memory that are no longer used"),
+        fault("page_retirement_pending", "1 when a page waits for a reset to be retired"),
+        size("pcie_max_generation", "1", "that card and slot could run; idle GPUs run a lower one"),
+        size("pcie_width", "1", "PCI Express lanes in use"),
+        fault("pcie_lanes_missing", "lanes that card and slot have and the link does not use"),
+        fault("pcie_errors", "counted by the kernel (AER) since boot, by severity"),
+        size("nvlinks", "1", "NVLinks that are up"),
+        fault("nvlinks_inactive", "NVLinks that are down beside others that are up"),
+        fault("nvlink_errors", "by which NVLink's error counters rose meanwhile"),
+        fault("fabric_unready", "1 when the GPU is not registered with the NVSwitch fabric"),
+        size("clock_max_mhz", "MHz", "that the GPU may clock"),
+        fault("throttled", "share of the looks at which the hardware held the GPU back"),
+        size("power_cap_w", "W", "that the GPU may draw"),
+        need("thermal_margin_c", "C", "between the GPU's temperature and where it slows down"),
+        size("ports_active", "1", "RDMA ports that are up"),
+        fault("port_down", "1 when an expected RDMA port is not up"),
+        size("port_gbps", "GB/s", "rate of the port's link, one way"),
+        fault("port_errors_per_s", "by which the port's error counters rose meanwhile", "1/s"),
+        fault("xids", "errors of NVIDIA's driver in the kernel log: all, and by number"),
+        fault("sxids", "errors of NVSwitches in the kernel log, by severity"),
+        fault("machine_checks", "in the kernel log, by what became of the error"),
+        fault("edac_errors", "of main memory since boot, by kind"),
+        size("memory_gb", "GB", "main memory"),
+        size("cpus", "1", "processors that are online"),
+        fault("cpus_not_performance", "processors whose governor is not `performance`"),
+        fault("mount_missing", "1 when an expected mount is not there"),
+        need("disk_free_share", "1", "of a file system's blocks"),
+        need("inodes_free_share", "1", "of a file system's files"),
+        fault("clock_offset_ms", "of the system clock from its time service", "ms"),
+    ),
+    parameters=(
+        contract.Parameter("mounts", "", "mount points that must be there, separated by commas"),
+        contract.Parameter(
+            "ports",
+            "",
+            "RDMA ports that must be up, such as mlx5_0,mlx5_1/2; "
+            '"": all that are not switched off',
+        ),
+        contract.Parameter("log_hours", 24.0, "how far back the kernel log counts", at_least=0),
+        contract.Parameter(
+            "seconds", 3.0, "between two looks at a counter", smoke=0.25, at_least=0.05
+        ),
+    ),
+)
+
+
+def measure(
+    report: contract.Report, mounts: str, ports: str, log_hours: float, seconds: float
+) -> None:
+    import _gpu_facts
+    import _host_facts
+    import _kernel_log
+    import _port_facts
+    from _findings import ROOT, Findings
+
+    gpus = _gpu_facts.Watch(ROOT, seconds)
+    found = Findings()
+    all_ports = _port_facts.ports(ROOT)
+    before = {port.name: port.counters() for port in all_ports}
+    started = time.monotonic()
+    _port_facts.read(found, all_ports, contract.split(ports))
+    time.sleep(max(0.0, seconds - (time.monotonic() - started)))
+    _port_facts.rises(found, before, all_ports, time.monotonic() - started)
+    of_gpus = gpus.finish()
+    addresses = _gpu_facts.addresses(of_gpus)
+    _host_facts.read(found, ROOT, contract.split(mounts), addresses)
+    _kernel_log.read(found, ROOT, log_hours, addresses)
+    lost = gpus.lost + _host_facts.undriven_gpus(ROOT)
+    if lost or ("gpus", "node") in of_gpus.samples:
+        found.add("gpus_lost", "node", lost)
+    hand_over(report, [of_gpus, found])
+
+
+def hand_over(report: contract.Report, all_found: list[Findings]) -> None:
+    unread: dict[str, str] = {}
+    for found in all_found:
+        for (metric, device), samples in found.samples.items():
+            if min(samples) > 0 or metric.partition(":")[0] in report.facts:
+                report.add(metric, device, samples)
+            else:
+                found.miss(f"{metric} of {device}", "it is said to be 0")
+        unread |= found.unread
+        report.notes |= {name: fact for name, fact in found.facts.items() if fact}
+    report.notes["unread"] = unread
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, measure)
