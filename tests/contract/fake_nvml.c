@@ -1,0 +1,130 @@
+/* A driver's library that answers like NVML on an idle node of H200s. What is planted stands in
+ * the environment: NVML_<what> for all GPUs, NVML_<what>_<index> for one. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, MISMATCH = 25 };
+struct gpu { int index; };
+static struct gpu gpus[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+
+static unsigned planted(const char *what, const struct gpu *gpu, unsigned normal) {
+  char name[64];
+  if (gpu) {
+    snprintf(name, sizeof name, "NVML_%s_%d", what, gpu->index);
+    if (getenv(name)) return atoi(getenv(name));
+  }
+  snprintf(name, sizeof name, "NVML_%s", what);
+  return getenv(name) ? atoi(getenv(name)) : normal;
+}
+
+#define NUMBER(function, what, normal)                     \
+  int function(struct gpu *gpu, unsigned *answer) {        \
+    if (planted("lost", gpu, 0)) return 15;                \
+    *answer = planted(what, gpu, normal);                  \
+    return 0;                                              \
+  }
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_max_generation", 5)
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, "pcie_generation", 1)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "pcie_max_width", 16)
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, "pcie_width", 16)
+NUMBER(nvmlDeviceGetEnforcedPowerLimit, "power_cap", 700000)
+NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, "power_default", 700000)
+NUMBER(nvmlDeviceGetPersistenceMode, "persistence", 1)
+
+int nvmlInitWithFlags(unsigned flags) { sleep(planted("hang", 0, 0)); return planted("init", 0, 0); }
+int nvmlSystemGetNVMLVersion(char *text, unsigned size) { strncpy(text, "12.570.86", size); return 0; }
+int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "570.86.15", size); return 0; }
+int nvmlSystemGetCudaDriverVersion(int *version) { *version = 12080; return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = planted("count", 0, 4); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **gpu) {
+  *gpu = gpus + index;
+  return planted("handle", *gpu, 0);
+}
+int nvmlDeviceGetName(struct gpu *gpu, char *text, unsigned size) {
+  strncpy(text, "NVIDIA H200", size);
+  return 0;
+}
+int nvmlDeviceGetVbiosVersion(struct gpu *gpu, char *text, unsigned size) {
+  strncpy(text, "96.00.BC.00.01", size);
+  return 0;
+}
+struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char address[32]; };
+int nvmlDeviceGetPciInfo_v3(struct gpu *gpu, struct pci *pci) {
+  memset(pci, 0, sizeof *pci);
+  pci->bus = 0x1b + 0x20 * gpu->index;
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(struct gpu *gpu, unsigned long long memory[3]) {
+  memory[0] = 1000000000ull * planted("memory", gpu, 150);
+  memory[1] = memory[2] = memory[0] / 2;
+  return 0;
+}
+int nvmlDeviceGetTotalEccErrors(struct gpu *gpu, int uncorrected, int ever, unsigned long long *count) {
+  const char *what = uncorrected ? "ecc_uncorrected" : "ecc_corrected";
+  char name[64];
+  snprintf(name, sizeof name, "%s_%s", what, ever ? "ever" : "now");
+  *count = planted(name, gpu, ever && !uncorrected ? 7 : 0);
+  return planted("lost", gpu, 0) ? 15 : 0;
+}
+int nvmlDeviceGetEccMode(struct gpu *gpu, unsigned *now, unsigned *pending) {
+  *now = *pending = planted("ecc_mode", gpu, 1);
+  return 0;
+}
+int nvmlDeviceGetRemappedRows(
+    struct gpu *gpu, unsigned *correctable, unsigned *uncorrectable, unsigned *pending, unsigned *failure) {
+  *correctable = planted("rows_correctable", gpu, 1);
+  *uncorrectable = planted("rows_uncorrectable", gpu, 0);
+  *pending = planted("pending", gpu, 0);
+  *failure = planted("failure", gpu, 0);
+  return 0;
+}
+int nvmlDeviceGetRetiredPages(struct gpu *gpu, int cause, unsigned *count, unsigned long long *pages) {
+  if (!planted("retires_pages", gpu, 0)) return NOT_SUPPORTED;
+  *count = cause ? 2 : 40;
+  return INSUFFICIENT_SIZE;
+}
+int nvmlDeviceGetRetiredPagesPendingStatus(struct gpu *gpu, unsigned *pending) { return NOT_SUPPORTED; }
+struct sram { unsigned version; unsigned long long counts[11]; unsigned exceeded; };
+int nvmlDeviceGetSramEccErrorStatus(struct gpu *gpu, struct sram *status) {
+  if (status->version != 0x1000068) return MISMATCH; /* nvmlEccSramErrorStatus_v1 of nvml.h */
+  status->exceeded = planted("sram", gpu, 0);
+  return 0;
+}
+int nvmlDeviceGetTemperatureThreshold(struct gpu *gpu, int which, unsigned *celsius) {
+  if (which != 1) return INVALID_ARGUMENT;
+  *celsius = 92;
+  return 0;
+}
+int nvmlDeviceGetTemperature(struct gpu *gpu, int sensor, unsigned *celsius) {
+  *celsius = planted("celsius", gpu, 31);
+  return 0;
+}
+int nvmlDeviceGetClockInfo(struct gpu *gpu, int which, unsigned *mhz) { *mhz = 345; return 0; }
+int nvmlDeviceGetMaxClockInfo(struct gpu *gpu, int which, unsigned *mhz) {
+  if (which != 1 && which != 2) return INVALID_ARGUMENT;
+  *mhz = which == 1 ? planted("sm_clock", gpu, 1980) : 3201;
+  return 0;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *gpu, unsigned long long *why) {
+  *why = planted("throttle", gpu, 0x1);
+  return 0;
+}
+int nvmlDeviceGetNvLinkState(struct gpu *gpu, unsigned link, unsigned *up) {
+  if (link >= 18) return INVALID_ARGUMENT;
+  *up = link >= planted("links_down", gpu, 0);
+  return 0;
+}
+int nvmlDeviceGetNvLinkErrorCounter(struct gpu *gpu, unsigned link, int counter, unsigned long long *count) {
+  static unsigned asked[8];
+  *count = 1000;
+  if (link == 17 && counter == 1 && asked[gpu->index]++) *count += planted("recoveries", gpu, 0);
+  return 0;
+}
+struct fabric { unsigned char cluster[16]; int status; unsigned clique; unsigned char state; };
+int nvmlDeviceGetGpuFabricInfo(struct gpu *gpu, struct fabric *fabric) {
+  fabric->status = planted("fabric_status", gpu, 0);
+  fabric->state = planted("fabric", gpu, 3);
+  return 0;
+}

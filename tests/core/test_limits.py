@@ -1,0 +1,179 @@
+"""Facts with a fixed meaning: a limit judges them, the fleet never, and both in one assessment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fleets import nodes, spec
+
+from anubis.core.judgement import assess, learn_criteria
+from anubis.core.planning import plan, steps
+from anubis.core.records import (
+    Ended,
+    Execution,
+    Judgement,
+    Limit,
+    MetricSpec,
+    Policy,
+    Readings,
+    Result,
+    Series,
+    Suite,
+    SuiteEntry,
+)
+from anubis.core.units import latest, units
+
+H, D, U = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN
+FACTS = spec(
+    "facts",
+    metrics=(
+        MetricSpec(name="errors", unit="1", direction="lower", judged_by="limit"),
+        MetricSpec(name="room", unit="GB", direction="higher", judged_by="limit"),
+        MetricSpec(name="rate", unit="GB/s", direction="higher"),
+    ),
+)
+NO_ERRORS = Limit(benchmark="facts", metric="errors", at_most=0, source="us", action="mend it")
+
+
+def planned(count):
+    suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="facts"),))
+    return plan(suite, nodes(count), {"facts": FACTS})
+
+
+def measured(the_plan, values):
+    """`values(node)` is what it measured: metric and device to samples."""
+    fit = {node.name for node in the_plan.nodes}
+    return [
+        Execution(
+            step=step,
+            attempt=1,
+            ended=Ended.MEASURED,
+            final=True,
+            result=Result(
+                series=Readings.of(
+                    Series(metric=metric, device=device, samples=np.array(samples, dtype=float))
+                    for (metric, device), samples in values(step.participants[0]).items()
+                )
+            ),
+        )
+        for step in steps(the_plan, 0, fit)
+    ]
+
+
+def judged(the_plan, done, *limits):
+    found = units(latest(done), the_plan)
+    criteria = learn_criteria(found, Policy(), suite="s", anubis="0", created_at="now")
+    return assess(found, done, the_plan, criteria, {}, limits=limits), criteria
+
+
+def alike(node):
+    return {("errors", "cuda:0"): [0], ("errors", "cuda:1"): [0], ("rate", "cuda:0"): [100]}
+
+
+def test_one_gpu_over_its_limit_makes_its_node_defective_and_says_all_a_person_needs():
+    found, _ = judged(
+        the_plan := planned(4),
+        measured(
+            the_plan, lambda n: alike(n) | ({("errors", "cuda:1"): [0, 2]} if n == "n2" else {})
+        ),
+        NO_ERRORS,
+    )
+    assert {n.node: n.judgement for n in found.nodes} == {"n0": H, "n1": H, "n2": D, "n3": H}
+    worst = next(found.verdicts())
+    assert (worst.participants, worst.device, worst.code) == (("n2",), "cuda:1", "FACTS.ERRORS")
+    assert worst.reason == "errors on cuda:1 is 2, limit at most 0 (us): mend it"
+    assert (worst.similarity, worst.alpha) == (None, None)
+    (within,) = [ruling for ruling in found.rulings if ruling.metric == "errors"]
+    assert (within.judgement, within.reason, len(within)) == (H, "within its limit", 7)
+    assert found.nodes[0].reason == "all 3 metrics are as the fleet or within their limits"
+
+
+def test_an_error_that_all_nodes_have_is_none_the_less_one():
+    everywhere = lambda node: {("errors", "cuda:0"): [1], ("rate", "cuda:0"): [100]}  # noqa: E731
+    found, _ = judged(the_plan := planned(8), measured(the_plan, everywhere), NO_ERRORS)
+    assert {node.judgement for node in found.nodes} == {D}
+
+
+def test_the_fleet_learns_nothing_of_facts():
+    _, (criteria,) = judged(the_plan := planned(4), measured(the_plan, alike), NO_ERRORS)
+    assert [criterion.key.metric for criterion in criteria.criteria] == ["rate"]
+
+
+def test_a_fact_without_a_limit_is_no_verdict_at_all():
+    only_facts = lambda node: {("errors", "cuda:0"): [99]}  # noqa: E731
+    found, criteria = judged(the_plan := planned(4), measured(the_plan, only_facts))
+    assert (list(found.verdicts()), criteria) == ([], ())
+    assert {node.judgement for node in found.nodes} == {U}
+
+
+def test_a_limit_holds_a_metric_that_the_fleet_judges_as_well():
+    """One is below the floor, another above it and yet worse than the fleet."""
+    rates = {"n0": 50.0, "n1": 60.0}
+    floor = Limit(benchmark="facts", metric="rate", at_least=55, source="the contract")
+    found, _ = judged(
+        the_plan := planned(6),
+        measured(the_plan, lambda node: {("rate", "cuda:0"): [rates.get(node, 70.0)]}),
+        floor,
+    )
+    by_node = {v.participants[0]: v for v in found.alone}
+    assert "limit at least 55" in by_node["n0"].reason
+    assert "below normal" in by_node["n1"].reason
+    assert len(list(found.verdicts())) == 6  # one for each unit, never two
+
+
+def test_a_limit_of_a_qualified_metric_goes_before_that_of_its_family():
+    family = replace(NO_ERRORS, at_most=5)
+    mine = replace(NO_ERRORS, metric="errors:corrected", at_most=100)
+    values = {("errors:corrected", "cuda:0"): [50], ("errors:fatal", "cuda:0"): [6]}
+    found, _ = judged(the_plan := planned(1), measured(the_plan, lambda n: values), family, mine)
+    assert [(v.metric, v.judgement) for v in found.verdicts()] == [
+        ("errors:fatal", D),
+        ("errors:corrected", H),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "within", "outside"),
+    [
+        ({"at_most": 3}, [0, 3], [3.1]),
+        ({"at_least": 3}, [3, 1e300], [0, 2.9]),
+        ({"equals": 3}, [3], [0, 2, 4]),
+        ({"at_least": 1, "at_most": 3}, [1, 2, 3], [0, 0.9, 3.1]),
+    ],
+)
+def test_a_bound_itself_is_within(bounds, within, outside):
+    limit = Limit(benchmark="facts", metric="room", source="us", **bounds)
+    for value, expected in [*((v, H) for v in within), *((v, D) for v in outside)]:
+        values = {("room", "cuda:0"): [value]}
+        done = measured(the_plan := planned(1), lambda n, values=values: values)
+        (node,) = judged(the_plan, done, limit)[0].nodes
+        assert node.judgement is expected, value
+
+
+def test_the_worst_of_several_samples_is_the_one_that_is_told():
+    limit = Limit(benchmark="facts", metric="room", at_least=5, source="us")
+    values = {("room", "cuda:0"): [9, 1, 4]}
+    found, _ = judged(the_plan := planned(1), measured(the_plan, lambda n: values), limit)
+    assert found.alone[0].reason == "room on cuda:0 is 1 GB, limit at least 5 (us)"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "complaint"),
+    [
+        ({}, "has no bound"),
+        ({"at_most": -1}, "0 or more"),
+        ({"at_most": float("nan")}, "finite"),
+        ({"equals": 1, "at_most": 1}, "one of them"),
+        ({"at_most": 1, "at_least": 2}, "keeps nothing"),
+    ],
+)
+def test_a_limit_that_can_hold_nobody_to_anything_is_refused(bounds, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Limit(benchmark="facts", metric="room", source="us", **bounds)
+
+
+def test_a_limit_reads_as_a_sentence_and_as_a_table_entry():
+    limit = Limit(benchmark="b", metric="m", at_least=0.05, at_most=2, source="us")
+    assert (str(limit), limit.symbols) == ("at least 0.05, at most 2", "≥ 0.05, ≤ 2")
