@@ -75,7 +75,9 @@ class MetricRow:
 
     @property
     def median_of_healthy(self) -> float | None:
-        healthy = self.medians[self.having(Judgement.HEALTHY)]
+        """Of all, where nobody is judged: a fact is told whoever it speaks of."""
+        everybody = self.is_fact and not self.limit
+        healthy = self.medians if everybody else self.medians[self.having(Judgement.HEALTHY)]
         return float(np.median(healthy)) if healthy.size else None
 
     @property

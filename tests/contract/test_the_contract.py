@@ -63,6 +63,16 @@ def test_a_sample_that_is_no_positive_finite_number_is_refused(tiny, sample):
     assert "Traceback" not in ran.stderr
 
 
+def test_only_a_metric_that_a_limit_judges_may_be_zero(tiny):
+    report = contract.Report(frozenset({"speed", "errors"}), facts=frozenset({"errors"}))
+    report.add("errors:fatal", "cpu", [0, 2])
+    for metric, sample in (("errors", -1.0), ("errors", math.inf), ("speed", 0.0)):
+        with pytest.raises(contract.Unmeasured, match="has the sample"):
+            report.add(metric, "cpu", [sample])
+    ran = tiny(GOOD, "--describe")
+    assert ran.document["metrics"][0]["judged_by"] == "fleet"
+
+
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [

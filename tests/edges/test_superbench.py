@@ -678,3 +678,51 @@ def test_a_rule_looks_only_at_the_benchmark_it_names():
     assert assessment.nodes[0].judgement is Judgement.HEALTHY
     with pytest.raises(UsageError, match="no rule finds a metric"):
         apply_rules(found, [Row("n", {"gpu-mem-bw/x_count": 9})], {})
+
+
+def test_devices_of_one_node_that_differ_in_kind_are_told_apart_in_an_export():
+    """SuperBench's names end in a rank; mlx5_0 and mlx5_1 have none, nor have / and /scratch."""
+    metric = MetricSpec(name="rate", unit="GB/s", direction="higher")
+    spec = BenchmarkSpec(
+        name="links",
+        version="1",
+        summary="",
+        stresses="",
+        reveals="",
+        level="micro",
+        scope="node",
+        duration_s=1,
+        metrics=(metric,),
+    )
+    nodes = (Node(name="n1", sku="s"), Node(name="n2", sku="s"))
+    planned = planning.plan(
+        Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="links"),)),
+        nodes,
+        {"links": spec},
+    )
+    here = {"n1": ("mlx5_0", "mlx5_1", "/", "/scratch/a"), "n2": ("mlx5_1",)}
+    done = [
+        Execution(
+            step=step,
+            attempt=1,
+            ended=Ended.MEASURED,
+            final=True,
+            result=Result(
+                series=Readings.of(
+                    Series(metric="rate", device=device, samples=np.array([float(value)]))
+                    for value, device in enumerate(here[step.participants[0]], 1)
+                )
+            ),
+        )
+        for step in planning.steps(planned, 0, set(here))
+    ]
+    first, second = map(json.loads, summarize(planned, done).text.splitlines())
+    assert first == {
+        "node": "n1",
+        "links/rate_mlx5_0": 1,
+        "links/rate_mlx5_1": 2,
+        "links/rate_root": 3,
+        "links/rate_scratch_a": 4,
+        "links/return_code": 0,
+    }
+    assert second == {"node": "n2", "links/rate_mlx5_1": 1, "links/return_code": 0}
