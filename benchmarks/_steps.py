@@ -45,6 +45,24 @@ class Times:
         return Times([fmean(self.step_s)], [fmean(self.compute_s)])
 
 
+@dataclass
+class Averaging:
+    """Must not know the training: DDP's C++ keeps it, and Python could never let go of the two."""
+
+    group: dist.ProcessGroup
+    device: torch.device
+    begun: Mark = 0.0  # of the last bucket: then backward is done on this rank
+
+
+def average(averaging, bucket):  # type: ignore[no-untyped-def] # DDP takes no types as strings
+    """DDP's own average of a bucket of gradients."""
+    if bucket.is_last():
+        averaging.begun = mark(averaging.device)
+    mean = bucket.buffer().div_(averaging.group.size())
+    work = dist.all_reduce(mean, group=averaging.group, async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])
+
+
 class Training:
     """Forward, backward, AdamW, always on the same data. Counts the losses that are no number."""
 
@@ -64,7 +82,7 @@ class Training:
         )
         self.loss = torch.zeros((), device=self.device)
         self.not_finite = torch.zeros((), dtype=torch.int64, device=self.device)
-        self.computed: Mark | None = None
+        self.averaging: Averaging | None = None
 
     def join(self, group: dist.ProcessGroup, data: tuple[Tensor, Tensor]) -> None:
         """From now on train together, each rank on data of its own."""
@@ -75,29 +93,21 @@ class Training:
         self.forward = DistributedDataParallel(
             self.network, process_group=group, gradient_as_bucket_view=True
         )
-        self.forward.register_comm_hook(group, self._average)
+        self.averaging = Averaging(group, self.device)
+        self.forward.register_comm_hook(self.averaging, average)
 
     def _laid_out(self, data: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         inputs, labels = data
         return (inputs.to(memory_format=self.layout) if inputs.dim() == 4 else inputs), labels
 
-    def _average(self, group, bucket):  # type: ignore[no-untyped-def] # DDP takes no string types
-        """DDP's own average; when it comes to the last bucket, backward is done on this rank."""
-        if bucket.is_last():
-            self.computed = self.mark()
-        mean = bucket.buffer().div_(group.size())
-        work = dist.all_reduce(mean, group=group, async_op=True)
-        return work.get_future().then(lambda done: done.value()[0])
-
     def step(self) -> Mark:
         """Returns when forward and backward were done, before waiting for the other ranks."""
-        self.computed = None
         inputs, labels = self.data
         with self.autocast:
             scores = self.forward(inputs)
             loss = F.cross_entropy(scores.flatten(0, -2), labels.flatten())
         (loss * self.scale).backward()
-        computed = self.computed or self.mark()
+        computed = self.averaging.begun if self.averaging else mark(self.device)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.loss = loss.detach()
@@ -106,10 +116,10 @@ class Training:
 
     def timed(self, steps: int) -> Times:
         """One mark between steps and one wait at the end: a GPU never idles in between."""
-        edges, computed = [self.mark()], []
+        edges, computed = [mark(self.device)], []
         for _ in range(steps):
             computed.append(self.step())
-            edges.append(self.mark())
+            edges.append(mark(self.device))
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return Times(
@@ -117,12 +127,13 @@ class Training:
             [seconds(start, end) for start, end in zip(edges, computed, strict=False)],
         )
 
-    def mark(self) -> Mark:
-        if self.device.type != "cuda":
-            return perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self.device))
-        return event
+
+def mark(device: torch.device) -> Mark:
+    if device.type != "cuda":
+        return perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(device))
+    return event
 
 
 def seconds(start: Mark, end: Mark) -> float:

@@ -16,6 +16,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import product
 from math import inf
 from time import perf_counter
@@ -114,6 +115,9 @@ def measure(
     names = chosen(models, known)
     if size not in ("auto", *SIZES):
         raise contract.BadParameter(f'size cannot be "{size}": use auto, {", ".join(SIZES)}')
+    # Every optimizer loads this. Loaded after a group was made, it holds on to the group's threads,
+    # and a process that ends with them ends now and then with SIGABRT.
+    import_module("torch._dynamo")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS may not repeat
     with joined() as group:
         cuda = group.device.type == "cuda"
@@ -175,7 +179,7 @@ def room_for(what: str) -> Iterator[None]:
         said = str(error).splitlines()[0]
         raise contract.Unmeasured(f"{what} does not fit (try --batch=N): {said}") from error
     finally:
-        gc.collect()  # a joined training refers to itself; it must go before the next, and its group
+        gc.collect()  # one model must go, cycles and all, before the next takes its place
         torch.cuda.empty_cache()  # does nothing without a GPU
 
 
