@@ -50,9 +50,9 @@ METRICS = (
     contract.Metric(
         "loss",
         "1",
-        "lower",
+        "either",
         summary="after a few steps alone, from fixed weights and data: one that differs from "
-        "other nodes', in either direction, was computed wrongly",
+        "other nodes' was computed wrongly",
     ),
     contract.AGREEMENT,
 )

@@ -89,8 +89,8 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
 
     listed = rows[:METRICS]  # those with defects come first
     table = _table()
-    table.add_column("benchmark, metric", overflow="fold")
-    table.add_column("unit", overflow="fold")
+    table.add_column("benchmark, metric", overflow="fold", min_width=28)
+    table.add_column("unit", no_wrap=True)
     for column in ("median", "repeat", "alpha", "defective"):
         table.add_column(column, justify="right", no_wrap=True)
     notes: dict[str, int] = {}
@@ -111,6 +111,8 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
             "--html has all",
             highlight=False,
         )
+    if any(row.limit for row in listed):
+        console.print("  ≤, ≥, =: a limit of the policy, whatever others measure", style="dim")
     console.print("  median of the healthy; repeat: how alike they are, 1 is equal", style="dim")
     for note, number in notes.items():
         console.print(Padding(Text(f"({number}) {note}"), (0, 0, 0, 2)))
@@ -143,7 +145,7 @@ def _numbers(row: MetricRow) -> tuple[Text, ...]:
 def _bar(row: MetricRow) -> str:
     """What a unit must clear: alpha, or a limit whatever the others do."""
     if row.limit:
-        return f"limit {row.limit.symbols}"
+        return row.limit.symbols
     return share(row.criterion.alpha if row.criterion else None)
 
 
