@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from anubis.core.errors import UsageError
 from anubis.core.records import CriterionKey, Ended, Execution, Plan, Workload
 from anubis.core.units import Units, latest, units
+from anubis.superbench.aliases import alias
 from anubis.superbench.names import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
 
 OWN_CODE = 1  # of a program of ours that could not measure; SuperBench knows only "not 0"
@@ -34,7 +35,8 @@ def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
     for alike in measured:
         told = (alike.key.workload, alike.key.metric) in ambiguous
         names = {device: _name(alike.key, device, called, told) for device in set(alike.devices)}
-        medians = alike.medians.tolist()
+        known = alias(called[alike.key.workload], alike.key.metric)
+        medians = (alike.medians * (known[1] if known else 1.0)).tolist()
         for who, device, median in zip(alike.participants, alike.devices, medians, strict=True):
             if len(who) > 1:
                 groups += 1
@@ -90,7 +92,8 @@ def _name(key: CriterionKey, device: str, called: Mapping[Workload, str], told: 
     SuperBench writes no kind of device: where it must be told, it ends the metric's name.
     """
     kind = f"_{key.device_kind.strip('/').replace('/', '_') or 'root'}" if told else ""
-    name = f"{called[key.workload]}/{key.metric}{kind}"
+    known = alias(called[key.workload], key.metric)
+    name = (known[0] if known else f"{called[key.workload]}/{key.metric}") + kind
     index = rank_of(device)
     if index:
         return f"{name}:{index}"

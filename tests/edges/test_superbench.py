@@ -34,6 +34,7 @@ from anubis.core.records import (
     SuiteEntry,
 )
 from anubis.superbench.adoption import adopt
+from anubis.superbench.aliases import alias
 from anubis.superbench.names import direction, place
 from anubis.superbench.results import Row, parse_results
 from anubis.superbench.rules import apply_rules, parse_rules
@@ -726,3 +727,77 @@ def test_devices_of_one_node_that_differ_in_kind_are_told_apart_in_an_export():
         "links/return_code": 0,
     }
     assert second == {"node": "n2", "links/rate_mlx5_1": 1, "links/return_code": 0}
+
+
+# --- the names that SuperBench has for our metrics --------------------------------------------
+
+KNOWN_TO_SUPERBENCH = {  # in its published baselines, or in the names that its models share
+    ("gemm", "tflops:bf16"): ("gemm-flops/bf16_tc_flops", 1e3),
+    ("gemm", "tflops:fp32"): ("gemm-flops/fp32_flops", 1e3),
+    ("gemm", "tflops:int8"): ("gemm-flops/int8_tc_iops", 1e3),
+    ("kernel_launch", "event_us"): ("kernel-launch/event_time", 1e-3),
+    ("host_device_copy", "h2d_gbps:pinned/268435456"): ("mem-bw/h2d_bw", 1.0),
+    ("memory_bandwidth", "hbm_gbps:copy"): ("mem-bw/d2d_bw", 0.5),
+    ("nccl_tests", "busbw_gbps:all_reduce/1048576/out_of_place"): (
+        "nccl-bw/allreduce_1048576_busbw",
+        1.0,
+    ),
+    ("nccl_tests", "latency_us:all_reduce/8/out_of_place"): ("nccl-bw/allreduce_8_time", 1.0),
+    ("train_cnn", "samples_per_s:resnet50/fp16"): (
+        "resnet_models/pytorch-resnet50/fp16_train_throughput",
+        1.0,
+    ),
+    ("train_transformer", "samples_per_s:bert_large/fp32"): (
+        "bert_models/pytorch-bert-large/fp32_train_throughput",
+        1.0,
+    ),
+    ("train_lstm", "samples_per_s:lstm/fp16"): (
+        "lstm_models/pytorch-lstm/fp16_train_throughput",
+        1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), KNOWN_TO_SUPERBENCH.items())
+def test_what_superbench_measures_too_goes_by_its_name(ours, theirs):
+    assert alias(*ours) == theirs
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "metric"),
+    [
+        ("gemm", "tflops:bf16/bert_large.up"),  # another product
+        ("gemm", "agreement:bf16"),
+        ("intranode_collective", "busbw_gbps:all_reduce/1048576"),  # not nccl-tests
+        ("host_device_copy", "h2d_gbps:pageable/268435456"),
+        ("train_transformer", "samples_per_s:llama/bf16"),
+    ],
+)
+def test_what_is_measured_otherwise_keeps_its_own_name(benchmark, metric):
+    assert alias(benchmark, metric) is None
+
+
+def test_the_names_stand_in_superbenchs_published_baselines():
+    published = {
+        name
+        for file in (BASELINE_OF_1939, DATA / "ndmv4-a100-baseline-729-nodes.json")
+        for name in json.loads(real(file).read_text())
+    }
+    theirs = {name for name, _ in KNOWN_TO_SUPERBENCH.values()}
+    assert theirs <= published | {"lstm_models/pytorch-lstm/fp16_train_throughput"}
+
+
+def test_an_exported_rate_is_told_in_superbenchs_unit():
+    spec = BenchmarkSpec(
+        name="gemm", version="2", summary="", stresses="", reveals="", level="micro", scope="node",
+        duration_s=1.0, metrics=(MetricSpec(name="tflops", unit="TFLOP/s", direction="higher"),),
+    )  # fmt: skip
+    plan = planning.plan(
+        Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="gemm"),)),
+        [Node(name="n1", sku="x")],
+        {"gemm": spec},
+    )
+    (step,) = planning.steps(plan, 0, {"n1"})
+    done = [_ended(step, [("tflops:bf16", "cuda:1", [780.0, 790.0, 800.0])])]
+    (line,) = summarize(plan, done).text.splitlines()
+    assert json.loads(line)["gemm-flops/bf16_tc_flops:1"] == 790_000

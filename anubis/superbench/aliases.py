@@ -1,0 +1,56 @@
+"""What SuperBench calls a metric of ours that measures the same, and the factor between the units.
+
+Only what means the same has a name there: one measured by another tool, or with other bytes
+counted, keeps its own, so that nobody compares unlike numbers.
+"""
+
+from __future__ import annotations
+
+import re
+
+MODELS = {
+    "resnet": "resnet_models/pytorch-resnet",
+    "densenet": "densenet_models/pytorch-densenet",
+    "vgg": "vgg_models/pytorch-vgg",
+    "lstm": "lstm_models/pytorch-lstm",
+    "bert_": "bert_models/pytorch-bert-",
+    "gpt2_": "gpt_models/pytorch-gpt2-",
+}
+COLLECTIVES = "all_reduce|all_gather|reduce_scatter|all_to_all|broadcast"
+PATTERNS = tuple(
+    (re.compile(pattern), name, factor)
+    for pattern, name, factor in (
+        (r"gemm/tflops:(fp64|tf32|fp16|bf16)", r"gemm-flops/\1_tc_flops", 1e3),  # GFLOP/s there
+        (r"gemm/tflops:fp32", "gemm-flops/fp32_flops", 1e3),
+        (r"gemm/tflops:int8", "gemm-flops/int8_tc_iops", 1e3),
+        (r"kernel_launch/(event|wall)_us", r"kernel-launch/\1_time", 1e-3),  # milliseconds there
+        (r"host_device_copy/(h2d|d2h)_gbps:pinned/\d+", r"mem-bw/\1_bw", 1.0),
+        (r"memory_bandwidth/hbm_gbps:copy", "mem-bw/d2d_bw", 0.5),  # bytes counted once there
+        (
+            rf"nccl_tests/(busbw|algbw)_gbps:({COLLECTIVES})/(\d+)/out_of_place",
+            r"nccl-bw/\2_\3_\1",
+            1.0,
+        ),
+        (
+            rf"nccl_tests/latency_us:({COLLECTIVES})/(\d+)/out_of_place",
+            r"nccl-bw/\1_\2_time",
+            1.0,
+        ),
+        *(
+            (rf"train_\w+/samples_per_s:{ours}(\w*)/(\w+)", rf"{theirs}\1/\2_train_throughput", 1.0)
+            for ours, theirs in MODELS.items()
+        ),
+    )
+)
+
+
+def alias(benchmark: str, metric: str) -> tuple[str, float] | None:
+    """SuperBench's name without a rank, and what to multiply by; None for what it has no name."""
+    for pattern, name, factor in PATTERNS:
+        if found := pattern.fullmatch(f"{benchmark}/{metric}"):
+            return re.sub(COLLECTIVES, _without_underscore, found.expand(name)), factor
+    return None
+
+
+def _without_underscore(operation: re.Match[str]) -> str:
+    return operation[0].replace("_", "")
