@@ -35,6 +35,7 @@ MOST_VALUES = 256  # longer samples are condensed to this many quantiles before 
 MOST_ROUNDS = 100
 FEWEST_OF_A_KIND = 20  # units that are alike and better look like another kind of node, if they
 SHARE_OF_A_KIND = 0.1  # are so many (the GPUs of one good node are no kind), and this share of all
+TIGHTEST = 0.999  # a proposed alpha: where all are equal, the next may still differ in a digit
 FEWEST_FOR_ALPHA = 20  # healthy units, before their spread says anything about 1 in 10,000
 
 
@@ -81,7 +82,8 @@ def learn(
     if metric.direction == "either":
         rate /= 2  # a healthy unit may fall outside on two sides
     proposed = propose_alpha(kept, reference, policy.tail, rate)
-    alpha = max(policy.alpha, proposed) if policy.own_alpha and proposed else policy.alpha
+    own = policy.own_alpha or metric.direction == "either"  # what is always the same shows little
+    alpha = max(policy.alpha, proposed) if own and proposed else policy.alpha
     return Criterion(
         key=key,
         unit=metric.unit,
@@ -210,7 +212,9 @@ def propose_alpha(
 
     What a unit is worse than the reference, less what it is better, scatters about evenly around
     zero; the limit is the prediction interval of Student's t for one more such unit. The one-sided
-    distances to both sides add up to the two-sided one, so one of them gives the other.
+    distances to both sides add up to the two-sided one, so one of them gives the other. What lies
+    further out, on either side, than one in all of them would once in a hundred fleets, is no
+    example: it is left out, and the limit found again.
     """
     from scipy.special import stdtrit
 
@@ -221,10 +225,15 @@ def propose_alpha(
     worse = medoid.distances_to(healthy, reference, tail, worse=True)
     both = medoid.distances_to(healthy, reference, tail, worse=False)
     balance = 2 * worse - both
-    n = len(healthy)
+    while True:
+        n, middle, spread = balance.size, balance.mean(), balance.std(ddof=1)
+        inside = np.abs(balance - middle) <= stdtrit(n - 1, 1 - 0.005 / n) * spread + 1e-12
+        if np.all(inside) or np.sum(inside) < FEWEST_FOR_ALPHA:
+            break
+        balance = balance[inside]
     quantile = float(stdtrit(n - 1, 1 - false_alarm_rate))
-    limit = float(balance.mean() + quantile * balance.std(ddof=1) * math.sqrt(1 + 1 / n))
-    return min(1.0, max(0.0, 1 - limit))
+    limit = float(middle + quantile * spread * math.sqrt(1 + 1 / n))
+    return min(TIGHTEST, max(0.0, 1 - limit))
 
 
 def judge(

@@ -90,6 +90,26 @@ def test_a_faster_node_is_unusual_but_not_defective():
     assert criteria.judge(samples[-1:], learned)[0][0] is Judgement.HEALTHY
 
 
+@pytest.mark.parametrize("own_alpha", [False, True])
+def test_where_all_are_equal_equal_is_healthy_and_one_less_is_not(own_alpha):
+    samples = [np.array([8.0])] * 40 + [np.array([7.0])]
+    learned = learn(samples, own_alpha=own_alpha)
+    judged = [judgement for judgement, _ in criteria.judge(samples, learned)]
+    assert judged == [Judgement.HEALTHY] * 40 + [Judgement.DEFECTIVE]
+
+
+def test_what_should_be_the_same_has_a_limit_of_its_own():
+    """A channel that is computed wrongly may move the loss by half a percent."""
+    rng = np.random.default_rng(6)
+    samples = [np.array([6.9 * rng.normal(1, 1e-5)]) for _ in range(40)] + [np.array([6.86])]
+    learned = learn(samples, metric=MetricSpec(name="loss", unit="1", direction="either"))
+    assert learned.alpha == 0.999
+    assert [j for j, _ in criteria.judge(samples, learned)][-2:] == [
+        Judgement.HEALTHY,
+        Judgement.DEFECTIVE,
+    ]
+
+
 def test_of_what_should_be_the_same_a_change_in_either_direction_is_a_defect():
     """The loss after ten steps from one seed: a node that computes wrong may well end lower."""
     rng = np.random.default_rng(5)
