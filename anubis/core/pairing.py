@@ -1,23 +1,158 @@
-"""Who meets whom, in which round."""
+"""Who meets whom, in which round.
+
+Rounds are made one by one, as they are asked for, and each keeps its pairs or groups disjoint:
+a slow pair holds up nobody but its own two nodes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from anubis.core.matching import maximum_pairs
+from anubis.core.topology import NO_PATH, Fabric
+
+Pair = tuple[str, str]
+Round = tuple[Pair, ...]
 
 
-def round_robin(nodes: Sequence[str]) -> Iterator[tuple[tuple[str, str], ...]]:
+def round_robin(nodes: Sequence[str]) -> Iterator[Round]:
     """The circle method: every pair exactly once, in rounds of disjoint pairs.
 
-    n - 1 rounds for even n; for odd n, n rounds in each of which one node rests.
+    n - 1 rounds for even n; for odd n, n rounds in each of which one node rests. A node that comes
+    first in a round comes second in its next one; for even n that fails n - 2 times in all, and it
+    cannot fail less often.
     """
-    seats: list[str | None] = [*nodes] if len(nodes) % 2 == 0 else [*nodes, None]
-    n = len(seats)
     if len(nodes) < 2:
         return
+    seats: list[str | None] = [*nodes] if len(nodes) % 2 == 0 else [None, *nodes]
+    n = len(seats)
     for turn in range(n - 1):
-        circle = [seats[0], *(seats[1 + (i - turn) % (n - 1)] for i in range(n - 1))]
+        circle = [seats[0], *(seats[1 + (i + turn) % (n - 1)] for i in range(n - 1))]
+        pairs = zip(circle[: n // 2], reversed(circle[n // 2 :]), strict=True)
         yield tuple(
-            (a, b)
-            for a, b in zip(circle[: n // 2], reversed(circle[n // 2 :]), strict=True)
+            (b, a) if (place or turn) % 2 else (a, b)
+            for place, (a, b) in enumerate(pairs)
             if a is not None and b is not None
         )
+
+
+def batches(nodes: Sequence[str], size: int) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """Rounds of disjoint groups of exactly `size` (k-batch) in which every node takes part.
+
+    Two rounds at most: who is left over in the first meets the first nodes again, because a
+    smaller group would measure something else.
+    """
+    if not 1 < size <= len(nodes):
+        return
+    whole = len(nodes) // size * size
+    yield tuple(tuple(nodes[i : i + size]) for i in range(0, whole, size))
+    if whole < len(nodes):
+        left = nodes[whole:]
+        yield ((*left, *nodes[: size - len(left)]),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fan:
+    """One node against several: one-to-many, or the other way round many-to-one (incast)."""
+
+    hub: str
+    others: tuple[str, ...]
+
+
+def fans(nodes: Sequence[str], width: int | None = None) -> Iterator[tuple[Fan, ...]]:
+    """Rounds of disjoint fans in which every node is the hub once, or once more if left over.
+
+    The hub meets `width` others; None means all. The benchmark says which way the bytes go.
+    """
+    size = len(nodes) if width is None else width + 1
+    for groups in batches(nodes, size):
+        for turn in range(size):
+            yield tuple(
+                Fan(hub=group[turn], others=(*group[turn + 1 :], *group[:turn])) for group in groups
+            )
+
+
+# --- the quick scan --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopRound:
+    """Disjoint pairs of nodes at one distance, on the rails on which they are the same pairs."""
+
+    hops: int
+    rails: tuple[str, ...]
+    pairs: Round
+    alone: tuple[str, ...]  # no other node is that far away
+    spare: tuple[str, ...]  # there are others, and in this round each has another partner
+
+
+def quick_rounds(
+    fabric: Fabric, nodes: Sequence[str], seed: int | None = None
+) -> tuple[HopRound, ...]:
+    """Per rail and hop distance one round with as many pairs as there can be.
+
+    Every node takes part once where that is possible at all. With a seed, equally many pairs,
+    but of other partners: rails that are alike get the same ones, so that they run together.
+    """
+    merged: dict[tuple[int, Round, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for rail in fabric.rails:
+        for found in _rounds_of_rail(fabric, rail, nodes, seed):
+            merged.setdefault(found, []).append(rail)
+    rounds = [
+        HopRound(hops=hops, rails=tuple(rails), pairs=pairs, alone=alone, spare=spare)
+        for (hops, pairs, alone, spare), rails in merged.items()
+    ]
+    return tuple(sorted(rounds, key=lambda each: each.hops))
+
+
+def _rounds_of_rail(
+    fabric: Fabric, rail: str, nodes: Sequence[str], seed: int | None
+) -> Iterator[tuple[int, Round, tuple[str, ...], tuple[str, ...]]]:
+    under: dict[int, list[str]] = {}
+    for node in nodes:
+        nic = fabric.nic(node, rail)
+        if nic:
+            under.setdefault(fabric.leaf_number[nic.switch], []).append(node)
+    leaves = list(under)
+    if seed is not None:
+        shuffle = np.random.default_rng(seed)
+        leaves = [leaves[i] for i in shuffle.permutation(len(leaves))]
+        under = {
+            leaf: [under[leaf][i] for i in shuffle.permutation(len(under[leaf]))] for leaf in leaves
+        }
+    groups = [under[leaf] for leaf in leaves]
+    steps = fabric.leaf_steps[np.ix_(leaves, leaves)]
+    if any(len(group) > 1 for group in groups):
+        pairs = [(group[i], group[i + 1]) for group in groups for i in range(0, len(group) - 1, 2)]
+        alone = {group[0] for group in groups if len(group) == 1}
+        yield _complete(2, pairs, alone, groups, nodes)
+    for distance in np.unique(steps):
+        if 0 < distance < NO_PATH:
+            adjacent = steps == distance
+            pairs = maximum_pairs(groups, adjacent)
+            far = adjacent.any(axis=1)
+            alone = {
+                node for group, some in zip(groups, far, strict=True) if not some for node in group
+            }
+            yield _complete(int(distance) + 2, pairs, alone, groups, nodes)
+
+
+def _complete(
+    hops: int,
+    pairs: Sequence[Pair],
+    alone: set[str],
+    groups: Sequence[Sequence[str]],
+    nodes: Sequence[str],
+) -> tuple[int, Round, tuple[str, ...], tuple[str, ...]]:
+    """Whoever has no partner, in the order in which the nodes were given."""
+    resting = set(chain.from_iterable(groups)) - set(chain.from_iterable(pairs)) - alone
+    return (
+        hops,
+        tuple(pairs),
+        tuple(node for node in nodes if node in alone),
+        tuple(node for node in nodes if node in resting),
+    )

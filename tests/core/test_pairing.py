@@ -1,8 +1,31 @@
-from itertools import combinations
+from __future__ import annotations
 
+import tracemalloc
+from collections import Counter
+from itertools import combinations, islice, pairwise, product
+from pathlib import Path
+
+import networkx
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from anubis.core.pairing import round_robin
+from anubis.core.coverage import coverage, covering_rounds
+from anubis.core.matching import general_matching, maximum_pairs, pairs_across
+from anubis.core.pairing import Fan, batches, fans, quick_rounds, round_robin
+from anubis.core.topology import Cable, Fabric, Link, Nic, Switch
+from anubis.simulation.fabric import FatTree
+
+ROOT = Path(__file__).parents[2]
+PATTERNS = ROOT.parent / "shared" / "data" / "superbench" / "logs" / "mpi_pattern.txt"
+
+
+def flat(pairs):
+    return [name for pair in pairs for name in pair]
+
+
+# --- everybody meets everybody ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [*range(12), 33, 64])
@@ -11,8 +34,315 @@ def test_every_pair_meets_exactly_once_in_rounds_of_disjoint_pairs(n):
     rounds = list(round_robin(nodes))
     assert len(rounds) == (0 if n < 2 else n - 1 if n % 2 == 0 else n)
     for matches in rounds:
-        busy = [name for pair in matches for name in pair]
+        busy = flat(matches)
         assert len(busy) == len(set(busy)) == n - n % 2
     met = [frozenset(pair) for matches in rounds for pair in matches]
     assert len(met) == len(set(met))
     assert set(met) == {frozenset(pair) for pair in combinations(nodes, 2)}
+
+
+@given(st.integers(2, 60))
+def test_roles_alternate_from_round_to_round(n):
+    """n - 2 exceptions for even n are the least there can be (de Werra, 1980); odd n has none."""
+    roles: dict[int, list[str]] = {node: [] for node in range(n)}
+    for matches in round_robin(list(range(n))):
+        for first, second in matches:
+            roles[first].append("first")
+            roles[second].append("second")
+    exceptions = sum(here == after for row in roles.values() for here, after in pairwise(row))
+    assert exceptions == (n - 2 if n % 2 == 0 else 0)
+    for row in roles.values():
+        assert abs(row.count("first") - row.count("second")) <= 1
+
+
+def test_a_round_of_a_large_fleet_needs_no_memory_for_the_others():
+    rounds = round_robin([f"n{i}" for i in range(10_000)])
+    tracemalloc.start()
+    for matches in islice(rounds, 3):
+        assert len(matches) == 5_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4e6  # all 9,999 rounds are 5 GB
+
+
+# --- groups and fans -------------------------------------------------------------------------
+
+
+@given(st.integers(0, 40), st.integers(1, 45))
+def test_everybody_is_in_a_full_group_and_groups_are_disjoint(n, size):
+    nodes = list(range(n))
+    rounds = list(batches(nodes, size))
+    assert len(rounds) <= 2
+    for groups in rounds:
+        assert len(set(flat(groups))) == len(flat(groups)) == size * len(groups)
+    met = {node for groups in rounds for node in flat(groups)}
+    assert met == (set(nodes) if 1 < size <= n else set())
+
+
+@given(st.integers(0, 24), st.one_of(st.none(), st.integers(1, 26)))
+def test_every_node_is_the_hub_of_a_fan(n, width):
+    nodes = list(range(n))
+    wide = n - 1 if width is None else width
+    rounds = list(fans(nodes, width))
+    for round_ in rounds:
+        busy = [name for fan in round_ for name in (fan.hub, *fan.others)]
+        assert len(busy) == len(set(busy))
+        assert all(len(fan.others) == wide for fan in round_)
+    hubs = Counter(fan.hub for round_ in rounds for fan in round_)
+    assert set(hubs) == (set(nodes) if n and 0 < wide < n else set())
+    assert set(hubs.values()) <= {1, 2}
+
+
+def test_one_against_all_others_in_turn():
+    assert list(fans("abc")) == [
+        (Fan(hub="a", others=("b", "c")),),
+        (Fan(hub="b", others=("c", "a")),),
+        (Fan(hub="c", others=("a", "b")),),
+    ]
+
+
+# --- the patterns of another tool ------------------------------------------------------------
+
+PAIR_WISE = """\
+node0,node7;node1,node6;node2,node5;node3,node4
+node0,node1;node2,node7;node3,node6;node4,node5
+node0,node2;node3,node1;node4,node7;node5,node6
+node0,node3;node4,node2;node5,node1;node6,node7
+node0,node4;node5,node3;node6,node2;node7,node1
+node0,node5;node6,node4;node7,node3;node1,node2
+node0,node6;node7,node5;node1,node4;node2,node3
+"""
+
+
+def rounds_of(text):
+    return [
+        [tuple(group.split(",")) for group in line.split(";")] for line in text.split("\n") if line
+    ]
+
+
+def pattern(kind):
+    if not PATTERNS.is_file():
+        pytest.skip("the recorded patterns are absent: mpi_pattern.txt")
+    blocks = PATTERNS.read_text().split("\n\n")
+    (found,) = [block.partition("\n")[2] for block in blocks if f"pattern_type: {kind}" in block]
+    return rounds_of(found)
+
+
+def test_the_excerpt_is_what_was_recorded():
+    assert pattern("pair-wise") == rounds_of(PAIR_WISE)
+
+
+def test_the_pairs_of_each_round_are_those_that_were_recorded():
+    """Bettered in the roles: there node0 comes first seven times of seven."""
+    nodes = [f"node{i}" for i in range(8)]
+    recorded = [[frozenset(pair) for pair in matches] for matches in rounds_of(PAIR_WISE)]
+    assert [[frozenset(pair) for pair in matches] for matches in round_robin(nodes)] == recorded
+    assert sum(a == "node0" for matches in rounds_of(PAIR_WISE) for a, _ in matches) == 7
+    assert sum(a == "node0" for matches in round_robin(nodes) for a, _ in matches) in (3, 4)
+
+
+def test_the_first_round_of_groups_is_the_recorded_one_and_a_second_takes_the_rest():
+    """Bettered: there node6 and node7 never take part."""
+    nodes = [f"node{i}" for i in range(8)]
+    first, second = batches(nodes, 3)
+    assert [list(first)] == pattern("k-batch")
+    assert second == (("node6", "node7", "node0"),)
+
+
+# --- the quick scan --------------------------------------------------------------------------
+
+
+@st.composite
+def fabrics(draw):
+    """Any graph of switches, with any number of nodes on each; cables in any number."""
+    count = draw(st.integers(1, 7))
+    nodes = draw(st.lists(st.integers(0, 4), min_size=count, max_size=count))
+    ends = [pair for pair in combinations(range(count), 2) if draw(st.booleans())]
+    cables = [draw(st.integers(1, 3)) for _ in ends]
+    return Fabric(
+        switches=tuple(Switch(id=f"s{i}", name=f"s{i}") for i in range(count)),
+        links=tuple(
+            Link(a=f"s{a}", b=f"s{b}", cables=(Cable(),) * times)
+            for (a, b), times in zip(ends, cables, strict=True)
+        ),
+        nics=tuple(
+            Nic(id=f"n{i}.{j}", node=f"n{i}.{j}", device="", rail="", switch=f"s{i}")
+            for i, some in enumerate(nodes)
+            for j in range(some)
+        ),
+    )
+
+
+def meetings_at(fabric):
+    """Who is how far from whom, by another library."""
+    graph = networkx.Graph((link.a, link.b) for link in fabric.links)
+    graph.add_nodes_from(switch.id for switch in fabric.switches)
+    steps = dict(networkx.all_pairs_shortest_path_length(graph))
+    found: dict[int, networkx.Graph] = {}
+    for one, other in combinations(fabric.nics, 2):
+        if other.switch in steps[one.switch]:
+            hops = steps[one.switch][other.switch] + 2
+            found.setdefault(hops, networkx.Graph()).add_edge(one.node, other.node)
+    return found
+
+
+@given(fabrics(), st.one_of(st.none(), st.integers(0, 3)))
+def test_each_distance_has_one_round_with_as_many_pairs_as_there_can_be(fabric, seed):
+    truth = meetings_at(fabric)
+    rounds = {each.hops: each for each in quick_rounds(fabric, fabric.nodes, seed)}
+    assert set(rounds) == set(truth)
+    for hops, graph in truth.items():
+        pairs = rounds[hops].pairs
+        assert all(graph.has_edge(*pair) for pair in pairs)
+        best = networkx.max_weight_matching(graph, maxcardinality=True)
+        assert len(pairs) == len(best)
+        alone = set(fabric.nodes) - set(graph)
+        assert set(rounds[hops].alone) == alone
+        everybody = [*flat(pairs), *rounds[hops].alone, *rounds[hops].spare]
+        assert sorted(everybody) == sorted(fabric.nodes)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=9), st.randoms(use_true_random=False))
+def test_groups_in_any_graph_form_as_many_pairs_as_another_library_finds(sizes, random):
+    count = len(sizes)
+    adjacent = np.zeros((count, count), dtype=bool)
+    for i, j in combinations(range(count), 2):
+        adjacent[i, j] = adjacent[j, i] = random.random() < 0.35
+    graph = networkx.Graph()
+    for i, j in zip(*np.nonzero(adjacent), strict=True):
+        graph.add_edges_from(
+            ((int(i), a), (int(j), b)) for a, b in product(range(sizes[i]), range(sizes[j]))
+        )
+    best = len(networkx.max_weight_matching(graph, maxcardinality=True))
+    counts = general_matching(sizes, adjacent)
+    assert all(adjacent[pair] and count > 0 for pair, count in counts.items())
+    used = [sum(c for pair, c in counts.items() if i in pair) for i in range(count)]
+    assert all(u <= size for u, size in zip(used, sizes, strict=True))
+    assert sum(counts.values()) == best
+    groups = [[f"{i}.{k}" for k in range(size)] for i, size in enumerate(sizes)]
+    assert len(maximum_pairs(groups, adjacent)) == best
+
+
+def test_an_odd_circle_of_leaves_needs_an_augmenting_path():
+    """Petersen's graph with one node each has a perfect matching that filling up can miss."""
+    graph = networkx.petersen_graph()
+    adjacent = networkx.to_numpy_array(graph, dtype=bool, weight=None)
+    assert sum(general_matching([1] * 10, adjacent).values()) == 5
+    assert sum(general_matching([3] * 10, adjacent).values()) == 15
+
+
+@given(st.lists(st.integers(0, 9), max_size=8))
+def test_across_parts_only_an_overwhelming_part_or_an_odd_one_is_left_over(sizes):
+    parts = [[f"{i}.{k}" for k in range(size)] for i, size in enumerate(sizes)]
+    pairs = pairs_across(parts)
+    assert all(a.partition(".")[0] != b.partition(".")[0] for a, b in pairs)
+    assert len(set(flat(pairs))) == len(flat(pairs))
+    total = sum(sizes)
+    assert len(pairs) == min(total // 2, total - max(sizes, default=0))
+
+
+def test_a_tree_of_three_tiers_takes_three_rounds_of_everybody_on_all_rails_at_once():
+    fabric = FatTree(nodes=256, nodes_per_leaf=8, leaves_per_pod=4, spines=4, rails=4).fabric()
+    rounds = quick_rounds(fabric, fabric.nodes)
+    assert [(each.hops, each.rails) for each in rounds] == [
+        (2, ("0", "1", "2", "3")),
+        (4, ("0", "1", "2", "3")),
+        (6, ("0", "1", "2", "3")),
+    ]
+    for each in rounds:
+        assert sorted(flat(each.pairs)) == sorted(fabric.nodes)
+        for (one, other), rail in product(each.pairs, each.rails):
+            assert fabric.hops(fabric.nic(one, rail), fabric.nic(other, rail)) == each.hops
+
+
+def test_who_has_no_partner_is_named_and_why():
+    """Leaves of 3, 1 and 1 nodes: the single ones are alone on theirs; across, one of the three
+    is left over."""
+    fabric = FatTree(nodes=5, nodes_per_leaf=3, leaves_per_pod=3, spines=2).fabric()
+    nics = list(fabric.nics)
+    extra = Switch(id="leaf-0-2", name="leaf-0-2")
+    nics[4] = Nic(id=nics[4].id, node="node00005", device="mlx5_0", rail="0", switch=extra.id)
+    links = (*fabric.links, Link(a=extra.id, b="spine-0-0", cables=(Cable(),)))
+    fabric = Fabric(switches=(*fabric.switches, extra), links=links, nics=tuple(nics))
+    near, far = quick_rounds(fabric, fabric.nodes)
+    assert (near.hops, near.alone, near.spare) == (
+        2,
+        ("node00004", "node00005"),
+        ("node00003",),
+    )
+    assert (far.hops, far.alone, len(far.spare)) == (4, (), 1)
+
+
+def test_nodes_that_are_not_asked_for_meet_nobody():
+    fabric = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=2).fabric()
+    some = fabric.nodes[::3]
+    for each in quick_rounds(fabric, some):
+        assert {*flat(each.pairs), *each.alone, *each.spare} == set(some)
+
+
+# --- coverage --------------------------------------------------------------------------------
+
+
+def test_the_only_way_is_crossed_surely_and_one_of_many_by_its_share():
+    """Two leaves under two spines, two cables each, one pair: four cables, each way one of them."""
+    fabric = FatTree(nodes=2, nodes_per_leaf=1, leaves_per_pod=2, spines=2, cables=2).fabric()
+    found = coverage(fabric, quick_rounds(fabric, fabric.nodes))
+    assert found.link_chance == pytest.approx([1 - (3 / 4) ** 2] * 4)
+    chance = dict(zip((s.id for s in fabric.switches), found.switch_chance, strict=True))
+    assert chance["leaf-0-0"] == chance["leaf-0-1"] == 1
+    assert chance["spine-0-0"] == pytest.approx(1 - (1 / 2) ** 2)
+    assert found.nics == {"node00001/mlx5_0", "node00002/mlx5_0"}
+    assert len(found.unsure_uplinks) == 4
+
+
+def test_an_uplink_that_no_pair_can_use_is_named():
+    fabric = FatTree(nodes=12, nodes_per_leaf=4, leaves_per_pod=3, spines=2).fabric()
+    rounds = quick_rounds(fabric, fabric.nodes[:8])  # nobody of the third leaf takes part
+    found = coverage(fabric, rounds)
+    assert {link.a for link in found.untested_uplinks} == {"leaf-0-2"}
+    assert found.untested_switches == ("leaf-0-2",)
+
+
+@given(fabrics())
+def test_the_shares_of_the_paths_are_those_of_a_walk_along_them(fabric):
+    """Each pair's shares against all its shortest paths, listed one by one."""
+    graph = networkx.Graph()
+    graph.add_nodes_from(switch.id for switch in fabric.switches)
+    for number, link in enumerate(fabric.links):
+        graph.add_edge(link.a, link.b, number=number, cables=len(link.cables))
+    for a, b in product(fabric.leaves, fabric.leaves):
+        (found,) = fabric.spread([(a, b)])
+        shares = dict(zip(found.link.tolist(), found.link_share.tolist(), strict=True))
+        expected: Counter[int] = Counter()
+        if networkx.has_path(graph, a, b):
+            paths = list(networkx.all_shortest_paths(graph, a, b))
+            for path in paths:
+                share = 1.0
+                for place, (here, there) in enumerate(pairwise(path)):
+                    nexts = {other[place + 1] for other in paths if other[place] == here}
+                    cables = {other: graph[here][other]["cables"] for other in nexts}
+                    share *= cables[there] / sum(cables.values())
+                for here, there in pairwise(path):
+                    expected[graph[here][there]["number"]] += share
+        assert shares == pytest.approx(dict(expected))
+
+
+def test_more_rounds_cross_every_uplink_almost_surely():
+    fabric = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=8, cables=2).fabric()
+    rounds = quick_rounds(fabric, fabric.nodes)
+    assert coverage(fabric, rounds).unsure_uplinks
+    more = list(covering_rounds(fabric, fabric.nodes, rounds))
+    after = coverage(fabric, [*rounds, *more])
+    assert not after.unsure_uplinks
+    assert not after.untested_uplinks
+    for each in more:  # still as many pairs as there can be, and new ones
+        assert sorted(flat(each.pairs)) == sorted(fabric.nodes)
+        assert not {frozenset(p) for r in rounds for p in r.pairs} >= set(
+            map(frozenset, each.pairs)
+        )
+
+
+def test_without_a_way_to_gain_more_rounds_end():
+    fabric = FatTree(nodes=8, nodes_per_leaf=4, leaves_per_pod=2, spines=2).fabric()
+    some = fabric.nodes[:4]  # all on one leaf
+    assert list(covering_rounds(fabric, some, quick_rounds(fabric, some))) == []

@@ -1,0 +1,496 @@
+"""Who hangs on which switch, how far apart two NICs are, and what lies between them.
+
+A fabric is a graph of switches with NICs at its rim: a tree, several planes, or anything else.
+Readers of files make it (anubis/topology/); nothing here knows a format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+Steps = npt.NDArray[np.uint16]
+Shares = npt.NDArray[np.float64]
+NO_PATH = np.iinfo(np.uint16).max
+
+_NUMBERED = re.compile(r"(?:mlx\d+_|HCA-)(\d+)(.*)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Switch:
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cable:
+    """One of the cables of a link: its port at either end, "" where nobody said."""
+
+    port_a: str = ""
+    port_b: str = ""
+    gbit_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """All cables between two switches."""
+
+    a: str
+    b: str
+    cables: tuple[Cable, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nic:
+    """One port of a network adapter. A node's ports stay apart: each is on a rail of its own."""
+
+    id: str
+    node: str  # "" where nobody knows whose it is
+    device: str  # as its node calls it: mlx5_4, HCA-5, eth0
+    rail: str
+    switch: str
+    port: str = ""  # of the switch
+    gbit_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """Something odd in a source: one sentence, and the line it is about where there is one."""
+
+    kind: str
+    sentence: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.sentence}" if self.line else self.sentence
+
+
+def rail_of(device: str) -> str:
+    """The rail a device is on, so that nodes that name their devices differently still agree.
+
+    `HCA-1` is the older name of `mlx5_0`: it counts from one. Other names are rails themselves.
+    """
+    match = _NUMBERED.fullmatch(device)
+    if not match:
+        return device
+    number, rest = match.groups()
+    return f"{int(number) - device.startswith('HCA-')}{rest}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
+    switches: tuple[Switch, ...]
+    links: tuple[Link, ...]
+    nics: tuple[Nic, ...]
+
+    def __post_init__(self) -> None:
+        if len(self._number) < len(self.switches):
+            raise ValueError("two switches have one id")
+        if len(self._seats) < sum(1 for nic in self.nics if nic.node):
+            raise ValueError("a node has two NICs on one rail")
+        for link in self.links:
+            if link.a == link.b or not link.cables or not {link.a, link.b} <= set(self._number):
+                raise ValueError(f"the link {link.a} - {link.b} joins no two switches")
+        for nic in self.nics:
+            if nic.switch not in self._number:
+                raise ValueError(f"{nic.id} is on a switch that is not there: {nic.switch}")
+
+    # --- who is there ----------------------------------------------------------------------
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes, in the order in which their first NIC came."""
+        return tuple(dict.fromkeys(nic.node for nic in self.nics if nic.node))
+
+    @cached_property
+    def rails(self) -> tuple[str, ...]:
+        return tuple(sorted({nic.rail for nic in self.nics if nic.node}, key=by_number))
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """The switches that have NICs, whatever their tier."""
+        bearing = {nic.switch for nic in self.nics}
+        return tuple(switch.id for switch in self.switches if switch.id in bearing)
+
+    def name(self, switch: str) -> str:
+        return self.switches[self._number[switch]].name
+
+    def nic(self, node: str, rail: str) -> Nic | None:
+        return self._seats.get((node, rail))
+
+    @cached_property
+    def nics_on(self) -> dict[str, tuple[Nic, ...]]:
+        found: dict[str, list[Nic]] = {leaf: [] for leaf in self.leaves}
+        for nic in self.nics:
+            found[nic.switch].append(nic)
+        return {leaf: tuple(nics) for leaf, nics in found.items()}
+
+    # --- tiers and planes ------------------------------------------------------------------
+
+    @cached_property
+    def tier(self) -> dict[str, int]:
+        """1 for leaves, 2 for what is above them, and so on; 0 where no leaf is in reach.
+
+        A switch with NICs is an upper one all the same when it has not half as many as its
+        neighbours with NICs usually have: a few service nodes hang on spines. One without NICs is
+        a leaf when all it is linked to a leaf is linked to as well: nothing hangs on it yet.
+        """
+        count = Counter(nic.switch for nic in self.nics)
+        sizes = [count[switch.id] for switch in self.switches]
+        beside = [self._graph.neighbours(number) for number in range(len(sizes))]
+        lowest = set()
+        for number, size in enumerate(sizes):
+            others = [sizes[other] for other in beside[number] if sizes[other]]
+            if size and 2 * size >= (float(np.median(others)) if others else 0):
+                lowest.add(number)
+        if not lowest:
+            return dict.fromkeys(self._number, 0)
+        lowest |= {number for number in range(len(sizes)) if _is_spare(number, beside, lowest)}
+        nearest = self._graph.steps([sorted(lowest)])[:, 0]
+        return {
+            switch.id: 0 if steps == NO_PATH else int(steps) + 1
+            for switch, steps in zip(self.switches, nearest, strict=True)
+        }
+
+    def is_uplink(self, link: Link) -> bool:
+        return self.tier[link.a] != self.tier[link.b]
+
+    def upper(self, link: Link) -> str:
+        """The end of an uplink that is further from the nodes."""
+        return link.a if self.tier[link.a] > self.tier[link.b] else link.b
+
+    @cached_property
+    def links_of(self) -> dict[str, tuple[Link, ...]]:
+        found: dict[str, list[Link]] = {switch.id: [] for switch in self.switches}
+        for link in self.links:
+            found[link.a].append(link)
+            found[link.b].append(link)
+        return {switch: tuple(links) for switch, links in found.items()}
+
+    def uplinks(self, switch: str) -> tuple[Link, ...]:
+        return tuple(
+            link
+            for link in self.links_of[switch]
+            if self.is_uplink(link) and self.upper(link) != switch
+        )
+
+    def oversubscription(self, switch: str) -> float | None:
+        """What may enter a leaf from its NICs over what may leave it upwards; None if unknown."""
+        below = [nic.gbit_s for nic in self.nics_on.get(switch, ())]
+        above = [cable.gbit_s for link in self.uplinks(switch) for cable in link.cables]
+        known = [speed for speed in (*below, *above) if speed is not None]
+        if not below or not above or len(known) < len(below) + len(above):
+            return None
+        return sum(known[: len(below)]) / sum(known[len(below) :])
+
+    @cached_property
+    def planes(self) -> tuple[tuple[str, ...], ...]:
+        """The parts without a cable between them, as their switches; the largest first."""
+        found: dict[int, list[str]] = {}
+        for switch, part in zip(self.switches, self._graph.parts(), strict=True):
+            found.setdefault(int(part), []).append(switch.id)
+        return tuple(sorted(map(tuple, found.values()), key=len, reverse=True))
+
+    # --- distances and paths ---------------------------------------------------------------
+
+    @cached_property
+    def steps(self) -> Steps:
+        """Links between each switch (row) and each leaf (column), or NO_PATH."""
+        return self._graph.steps([[self._number[leaf]] for leaf in self.leaves])
+
+    @cached_property
+    def leaf_steps(self) -> Steps:
+        return self.steps[[self._number[leaf] for leaf in self.leaves]]
+
+    @cached_property
+    def leaf_number(self) -> dict[str, int]:
+        """A leaf's column in `steps`."""
+        return {leaf: number for number, leaf in enumerate(self.leaves)}
+
+    def hops(self, a: Nic, b: Nic) -> int | None:
+        """Cables on the way from one NIC to another: 2 on one leaf. None without a way."""
+        steps = self.steps[self._number[a.switch], self.leaf_number[b.switch]]
+        return None if steps == NO_PATH else int(steps) + 2
+
+    def pairs_by_hops(self) -> dict[int | None, int]:
+        """How many ordered pairs of NICs are how far apart; None counts those without a way."""
+        sizes = np.array([len(self.nics_on[leaf]) for leaf in self.leaves])
+        found: Counter[int | None] = Counter()
+        found[2] = int(np.sum(sizes * (sizes - 1)))
+        for row, size in zip(self.leaf_steps, sizes, strict=True):
+            for steps, count in _counts(row, sizes):
+                if steps:
+                    found[None if steps == NO_PATH else steps + 2] += int(size) * count
+        return {hops: count for hops, count in sorted(found.items(), key=_none_last) if count}
+
+    def spread(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Spread]:
+        """Where what one leaf sends to another passes, for each (from, to), in batches.
+
+        All shortest paths carry alike at each switch, cable by cable (ECMP, adaptive routing).
+        With static routes one path carries all, and nobody says here which.
+        """
+        for begin in range(0, len(pairs), BATCH):
+            batch = pairs[begin : begin + BATCH]
+            yield self._graph.spread(
+                begin,
+                np.array([self._number[a] for a, _ in batch], dtype=np.int64),
+                np.array([self.leaf_number[b] for _, b in batch], dtype=np.int64),
+                self.steps,
+            )
+
+    def between(self, a: str, b: str) -> tuple[tuple[Link, ...], tuple[str, ...]]:
+        """All links and all switches on the shortest paths between two leaves, ends included."""
+        (found,) = self.spread([(a, b)])
+        links = tuple(self.links[number] for number in np.unique(found.link))
+        return links, tuple(self.switches[number].id for number in np.unique(found.switch))
+
+    # --- for the rest of this file ---------------------------------------------------------
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {switch.id: number for number, switch in enumerate(self.switches)}
+
+    @cached_property
+    def _seats(self) -> dict[tuple[str, str], Nic]:
+        return {(nic.node, nic.rail): nic for nic in self.nics if nic.node}
+
+    @cached_property
+    def _graph(self) -> _Graph:
+        ends = np.array(
+            [(self._number[link.a], self._number[link.b]) for link in self.links], dtype=np.int64
+        ).reshape(-1, 2)
+        return _Graph.of(len(self.switches), ends, [len(link.cables) for link in self.links])
+
+
+BATCH = 2048  # leaf pairs spread at once: bounds the memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Shares of what each pair sends, as columns: pair, link, share; and pair, switch, share."""
+
+    link_pair: Numbers
+    link: Numbers
+    link_share: Shares
+    switch_pair: Numbers
+    switch: Numbers
+    switch_share: Shares
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """The switches as numbers; each link stands twice, sorted by where it begins."""
+
+    start: Numbers  # of each switch's links in the columns below
+    end: Numbers
+    head: Numbers
+    link: Numbers
+    cables: Shares
+
+    @classmethod
+    def of(cls, switches: int, ends: Numbers, cables: Sequence[int]) -> _Graph:
+        tail = np.concatenate([ends[:, 0], ends[:, 1]])
+        head = np.concatenate([ends[:, 1], ends[:, 0]])
+        order = np.lexsort((head, tail))
+        bounds = np.searchsorted(tail[order], np.arange(switches + 1))
+        link = np.tile(np.arange(len(ends)), 2)[order]
+        weight = np.asarray(cables, dtype=np.float64)
+        return cls(bounds[:-1], bounds[1:], head[order], link, weight[link])
+
+    def neighbours(self, switch: int) -> frozenset[int]:
+        return frozenset(self.head[self.start[switch] : self.end[switch]].tolist())
+
+    def parts(self) -> npt.NDArray[np.int32]:
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        count = len(self.start)
+        bounds = np.append(self.start, len(self.head))
+        matrix = csr_array((self.cables, self.head, bounds), shape=(count, count))
+        _, parts = connected_components(matrix, directed=False)
+        return np.asarray(parts)
+
+    def steps(self, sources: Sequence[Sequence[int]]) -> Steps:
+        """Links from each switch (row) to the nearest of each group of sources (column).
+
+        Breadth first from all groups at once: a row of bits per switch says who has reached it.
+        """
+        found = np.full((len(self.start), len(sources)), NO_PATH, dtype=np.uint16)
+        reached = np.zeros((len(self.start), -(-len(sources) // 64) * 8), dtype=np.uint8)
+        for column, group in enumerate(sources):
+            found[group, column] = 0
+            reached[group, column // 8] |= np.uint8(1 << (column % 8))
+        linked = np.flatnonzero(self.end > self.start)
+        if not len(linked):
+            return found
+        words = reached.view(np.uint64)
+        step = 0
+        while True:
+            arriving = np.bitwise_or.reduceat(words[self.head], self.start[linked], axis=0)
+            new = arriving & ~words[linked]
+            if not new.any():
+                return found
+            step += 1
+            words[linked] |= new
+            bits = np.unpackbits(new.view(np.uint8), axis=1, bitorder="little")
+            rows, columns = np.nonzero(bits[:, : len(sources)])
+            found[linked[rows], columns] = step
+
+    def spread(self, first: int, switch: Numbers, target: Numbers, steps: Steps) -> Spread:
+        """One link nearer to the target at a time; what meets at a switch goes on together."""
+        pair = np.flatnonzero(steps[switch, target] != NO_PATH)
+        at: Numbers = switch[pair]
+        share: Shares = np.ones(len(pair))
+        empty = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+        links: list[tuple[Numbers, Numbers, Shares]] = [empty]
+        seen: list[tuple[Numbers, Numbers, Shares]] = [empty]
+        while len(pair):
+            seen.append((pair, at, share))
+            fan = self.end[at] - self.start[at]
+            origin = np.repeat(np.arange(len(at)), fan)
+            edge = np.arange(len(origin)) - np.repeat(np.cumsum(fan) - fan, fan)
+            edge += self.start[at][origin]
+            goal = target[pair[origin]]
+            nearer = steps[self.head[edge], goal].astype(int) + 1 == steps[at[origin], goal]
+            origin, edge = origin[nearer], edge[nearer]
+            total = np.bincount(origin, self.cables[edge], minlength=len(at))
+            part: Shares = share[origin] * self.cables[edge] / total[origin]
+            links.append((pair[origin], self.link[edge], part))
+            key = pair[origin] * len(self.start) + self.head[edge]
+            meeting, place = np.unique(key, return_inverse=True)
+            share = np.bincount(place, part, minlength=len(meeting)).astype(np.float64)
+            pair, at = meeting // len(self.start), meeting % len(self.start)
+        return Spread(
+            link_pair=np.concatenate([column[0] for column in links]) + first,
+            link=np.concatenate([column[1] for column in links]),
+            link_share=np.concatenate([column[2] for column in links]),
+            switch_pair=np.concatenate([column[0] for column in seen]) + first,
+            switch=np.concatenate([column[1] for column in seen]),
+            switch_share=np.concatenate([column[2] for column in seen]),
+        )
+
+
+# --- a fleet on a fabric ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The nodes that are asked for, on the fabric; both sides may know nodes the other does not."""
+
+    fabric: Fabric  # its nodes under the names that were asked for
+    nodes: tuple[str, ...]
+    unplaced: tuple[str, ...]  # asked for, and not in the fabric
+    others: tuple[str, ...]  # in the fabric, and not asked for
+
+
+def place(fabric: Fabric, nodes: Sequence[str]) -> Placement:
+    """Match names as they are; failing that without case and domain, where one only is meant."""
+    known = set(fabric.nodes)
+    short: dict[str, list[str]] = {}
+    for name in fabric.nodes:
+        short.setdefault(_plain(name), []).append(name)
+    wanted = Counter(map(_plain, nodes))
+    found: dict[str, str] = {}
+    for name in nodes:
+        alike = short.get(_plain(name), [])
+        if name in known:
+            found[name] = name
+        elif len(alike) == 1 and wanted[_plain(name)] == 1:
+            found[alike[0]] = name
+    placed = set(found.values())
+    return Placement(
+        fabric=renamed(fabric, found),
+        nodes=tuple(name for name in nodes if name in placed),
+        unplaced=tuple(name for name in nodes if name not in placed),
+        others=tuple(name for name in fabric.nodes if name not in found),
+    )
+
+
+def renamed(fabric: Fabric, names: Mapping[str, str]) -> Fabric:
+    if all(old == new for old, new in names.items()):
+        return fabric
+    nics = (replace(nic, node=names.get(nic.node, nic.node)) for nic in fabric.nics)
+    return replace(fabric, nics=tuple(nics))
+
+
+def _plain(name: str) -> str:
+    return name.partition(".")[0].casefold()
+
+
+# --- what is not as its like ------------------------------------------------------------------
+
+
+def irregularities(fabric: Fabric) -> list[Finding]:
+    """Leaves with fewer uplinks than most of their tier, cables slower than most of their kind."""
+    found = []
+    counts: dict[int, dict[str, int]] = {}
+    for switch in fabric.switches:
+        cables = sum(len(link.cables) for link in fabric.uplinks(switch.id))
+        counts.setdefault(fabric.tier[switch.id], {})[switch.id] = cables
+    for tier, uplinks in sorted(counts.items()):
+        usual, share = Counter(uplinks.values()).most_common(1)[0]
+        for name, count in uplinks.items():
+            if count < usual and 2 * share > len(uplinks):
+                sentence = f"{fabric.name(name)} has {count} of the {usual} uplinks that most "
+                sentence += f"switches of tier {tier} have"
+                weak = " (degraded: fewer than half)" if 2 * count < usual else ""
+                found.append(Finding(kind="uplinks", sentence=sentence + weak))
+    return found + _slow_cables(fabric)
+
+
+def _slow_cables(fabric: Fabric) -> list[Finding]:
+    found = []
+    kinds: dict[tuple[int, int], list[tuple[Link, Cable]]] = {}
+    for link in fabric.links:
+        low, high = sorted((fabric.tier[link.a], fabric.tier[link.b]))
+        kinds.setdefault((low, high), []).extend((link, cable) for cable in link.cables)
+    for cables in kinds.values():
+        speeds = Counter(cable.gbit_s for _, cable in cables if cable.gbit_s is not None)
+        if not speeds:
+            continue
+        usual, share = speeds.most_common(1)[0]
+        for link, cable in cables:
+            if cable.gbit_s is not None and cable.gbit_s < usual and 2 * share > len(cables):
+                sentence = f"{cable_name(fabric, link, cable)} runs at {cable.gbit_s:g} Gbit/s, "
+                found.append(Finding(kind="speed", sentence=f"{sentence}most do at {usual:g}"))
+    return found
+
+
+def cable_name(fabric: Fabric, link: Link, cable: Cable) -> str:
+    ends = ((link.a, cable.port_a), (link.b, cable.port_b))
+    return " - ".join(fabric.name(end) + (f"[{port}]" if port else "") for end, port in ends)
+
+
+# --- small things ----------------------------------------------------------------------------
+
+
+def by_number(name: str) -> tuple[tuple[int, int, str], ...]:
+    """To sort names as people do: leaf2 before leaf10."""
+    return tuple(
+        (0, int(part), part) if part.isdecimal() else (1, 0, part)
+        for part in re.split(r"(\d+)", name)
+        if part
+    )
+
+
+def _is_spare(number: int, beside: Sequence[frozenset[int]], lowest: set[int]) -> bool:
+    if number in lowest or not beside[number]:
+        return False
+    above = next(iter(beside[number]))
+    return any(other in lowest and beside[number] <= beside[other] for other in beside[above])
+
+
+def _counts(row: Steps, sizes: Numbers) -> Iterator[tuple[int, int]]:
+    for steps in np.unique(row):
+        yield int(steps), int(np.sum(sizes[row == steps]))
+
+
+def _none_last(item: tuple[int | None, int]) -> float:
+    return np.inf if item[0] is None else item[0]
