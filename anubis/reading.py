@@ -39,23 +39,27 @@ def _refuse(value: object) -> None:
 
 def load_yaml(path: Path, error: type[AnubisError]) -> dict[str, object]:
     """The table in a YAML file; nothing in it is ever executed."""
-    import yaml
-
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as cause:
         raise error(f'cannot read "{path}": {cause.strerror}') from None
     except UnicodeDecodeError:
         raise error(f'cannot read "{path}": it is no UTF-8 text') from None
-    try:
-        document = yaml.load(text, Loader=_unique_key_loader())
-    except yaml.YAMLError as cause:
-        raise error(f'"{path}" is not valid YAML: {_where_and_what(cause)}') from None
-    except RecursionError:
-        raise error(f'"{path}" is not valid YAML: lists or tables stand too deep') from None
+    document = parse_yaml(text, f'"{path}"', error)
     if not isinstance(document, dict):
         raise error(f'"{path}": expected a table of "key: value" lines, found {_kind(document)}')
     return document
+
+
+def parse_yaml(text: str, where: str, error: type[AnubisError]) -> object:
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=_unique_key_loader())
+    except yaml.YAMLError as cause:
+        raise error(f"{where} is not valid YAML: {_where_and_what(cause)}") from None
+    except RecursionError:
+        raise error(f"{where} is not valid YAML: lists or tables stand too deep") from None
 
 
 @cache

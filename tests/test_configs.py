@@ -10,9 +10,11 @@ import pytest
 import yaml
 
 from anubis import catalog, config
+from anubis.cli import topology
 from anubis.core import planning
 from anubis.core.records import Limit, Node, Policy, SuiteEntry
 from anubis.simulation.fleet import SimulatedFleet
+from anubis.topology.written import Links, Rack, Written
 
 ROOT = Path(__file__).parents[1]
 LOADERS = {
@@ -20,6 +22,7 @@ LOADERS = {
     "suites": config.suite,
     "policies": config.policy,
     "limits": config.limits,
+    "topologies": lambda name: topology.survey(name, None),
 }
 FILES = sorted((ROOT / "configs").rglob("*.yaml"))
 EXAMPLES = {  # the commented one of each kind of file, and the records whose keys it shows
@@ -29,6 +32,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "suites/quick.yaml": [SuiteEntry],
     "policies/default.yaml": [Policy],
     "policies/limits/node_health.yaml": [Limit],
+    "topologies/example.yaml": [Written, Rack, Links],
 }
 NOT_KEYS = {"table"}  # of a limit: it follows from the file it stands in
 SETTING = re.compile(r"^# ([a-z_]+: \S.*)$", re.MULTILINE)  # a key that is commented out

@@ -18,6 +18,7 @@ from anubis.cli import (
     judge,
     learn,
     report,
+    topology,
     tune,
     validate,
 )
@@ -39,6 +40,7 @@ app.command(help=learn.HELP)(learn.learn)
 app.command(help=judge.HELP)(judge.judge)
 app.command(help=report.HELP)(report.report)
 app.add_typer(import_.app, name="import")
+app.add_typer(topology.app, name="topology")
 app.command(help=tune.HELP)(tune.tune)
 app.add_typer(criteria.app, name="criteria")
 app.add_typer(bench.app, name="bench")

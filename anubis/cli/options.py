@@ -78,3 +78,22 @@ Campaign = Annotated[
         show_default=False,
     ),
 ]
+Topology = Annotated[
+    str | None,
+    typer.Option(
+        "--topology",
+        metavar="FILE",
+        help="ibnetdiscover's output, YAML, a table of host and switch, LLDP, Slurm's or "
+        "Kubernetes' view; or a name under configs/topologies/. Default: ask the fabric itself.",
+        show_default=False,
+    ),
+]
+Hcas = Annotated[
+    Path | None,
+    typer.Option(
+        "--hcas",
+        metavar="FILE",
+        help="Lines of host and HCA GUID, where the HCAs' descriptions do not say whose they are.",
+        show_default=False,
+    ),
+]

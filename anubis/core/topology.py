@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -27,6 +27,7 @@ _NUMBERED = re.compile(r"(?:mlx\d+_|HCA-)(\d+)(.*)")
 class Switch:
     id: str
     name: str
+    tier: int = 0  # as the source says; 0 where it does not
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,10 +139,14 @@ class Fabric:
     def tier(self) -> dict[str, int]:
         """1 for leaves, 2 for what is above them, and so on; 0 where no leaf is in reach.
 
-        A switch with NICs is an upper one all the same when it has not half as many as its
-        neighbours with NICs usually have: a few service nodes hang on spines. One without NICs is
-        a leaf when all it is linked to a leaf is linked to as well: nothing hangs on it yet.
+        Where the source does not say it, tiers are counted from the leaves. A switch with NICs is
+        an upper one all the same when it has not half as many as its neighbours with NICs usually
+        have: a few service nodes hang on spines. One without NICs is a leaf when all it is linked
+        to a leaf is linked to as well: nothing hangs on it yet.
         """
+        said = {switch.id: switch.tier for switch in self.switches}
+        if all(said.values()):
+            return said
         count = Counter(nic.switch for nic in self.nics)
         sizes = [count[switch.id] for switch in self.switches]
         beside = [self._graph.neighbours(number) for number in range(len(sizes))]
@@ -219,9 +224,18 @@ class Fabric:
         steps = self.steps[self._number[a.switch], self.leaf_number[b.switch]]
         return None if steps == NO_PATH else int(steps) + 2
 
-    def pairs_by_hops(self) -> dict[int | None, int]:
-        """How many ordered pairs of NICs are how far apart; None counts those without a way."""
-        sizes = np.array([len(self.nics_on[leaf]) for leaf in self.leaves])
+    def pairs_by_hops(self, nodes: Collection[str] | None = None) -> dict[int | None, int]:
+        """How many ordered pairs of NICs are how far apart; None counts those without a way.
+
+        Of all NICs, whether or not anybody knows whose they are, or of those of some nodes.
+        """
+        sizes = np.array(
+            [
+                sum(nodes is None or nic.node in nodes for nic in self.nics_on[leaf])
+                for leaf in self.leaves
+            ],
+            dtype=np.int64,
+        )
         found: Counter[int | None] = Counter()
         found[2] = int(np.sum(sizes * (sizes - 1)))
         for row, size in zip(self.leaf_steps, sizes, strict=True):

@@ -1,0 +1,156 @@
+"""A fabric while it is being read: whatever is odd becomes a finding, never an exception."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from anubis.core.topology import Cable, Fabric, Finding, Link, Nic, Switch, rail_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What a source says: the fabric, and everything about it that a person should know."""
+
+    fabric: Fabric
+    findings: tuple[Finding, ...] = ()
+
+
+class Draft:
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self._switches: dict[str, str] = {}
+        self._nics: list[Nic] = []
+        self._seats: set[tuple[str, str]] = set()
+        self._cables: dict[tuple[str, str], list[Cable]] = {}
+        self._above: dict[str, set[str]] = {}
+
+    def find(self, kind: str, sentence: str, line: int = 0) -> None:
+        self.findings.append(Finding(kind=kind, sentence=sentence, line=line))
+
+    def switch(self, id: str, name: str = "") -> None:
+        """Known from now on; a later name does not replace the first one."""
+        self._switches[id] = self._switches.get(id) or name
+
+    def has_switch(self, id: str) -> bool:
+        return id in self._switches
+
+    def nic(
+        self,
+        *,
+        node: str,
+        device: str,
+        switch: str,
+        id: str = "",
+        port: str = "",
+        gbit_s: float | None = None,
+        line: int = 0,
+    ) -> None:
+        """A NIC without a node is kept: it says what hangs there, and meets nobody."""
+        self.switch(switch)
+        rail = rail_of(device)
+        if node and (node, rail) in self._seats:
+            again = sum((node, f"{rail}/{n}") in self._seats for n in range(2, 1000)) + 2
+            called = f'NICs called "{device}"' if device else "NICs without a name"
+            self.find(
+                "same-device",
+                f"{node} has several {called}: this one is taken for rail {rail}/{again}",
+                line,
+            )
+            rail = f"{rail}/{again}"
+        if node:
+            self._seats.add((node, rail))
+        self._nics.append(
+            Nic(
+                id=id or f"{node}/{rail}",
+                node=node,
+                device=device,
+                rail=rail,
+                switch=switch,
+                port=port,
+                gbit_s=gbit_s,
+            )
+        )
+
+    def cable(
+        self,
+        a: str,
+        b: str,
+        *,
+        ports: tuple[str, str] = ("", ""),
+        gbit_s: float | None = None,
+        line: int = 0,
+    ) -> None:
+        self.switch(a)
+        self.switch(b)
+        if a == b:
+            self.find("loop", f"{self._switches[a] or a} is cabled to itself: left out", line)
+        elif a < b:
+            cable = Cable(port_a=ports[0], port_b=ports[1], gbit_s=gbit_s)
+            self._cables.setdefault((a, b), []).append(cable)
+        else:
+            self.cable(b, a, ports=(ports[1], ports[0]), gbit_s=gbit_s, line=line)
+
+    def uplink(self, low: str, high: str, *, gbit_s: float | None = None, line: int = 0) -> None:
+        """A cable of which the source says which end is further from the nodes."""
+        self.cable(low, high, gbit_s=gbit_s, line=line)
+        self._above.setdefault(low, set()).add(high)
+
+    def survey(self) -> Survey:
+        if not self._nics:
+            self.find("empty", "no NIC of any node was found")
+        tier = self._tiers()
+        return Survey(
+            fabric=Fabric(
+                switches=tuple(
+                    Switch(id=id, name=name, tier=tier.get(id, 0))
+                    for id, name in self._names().items()
+                ),
+                links=tuple(
+                    Link(a=a, b=b, cables=tuple(cables))
+                    for (a, b), cables in sorted(self._cables.items())
+                ),
+                nics=tuple(self._unique(self._nics)),
+            ),
+            findings=tuple(self.findings),
+        )
+
+    def _tiers(self) -> dict[str, int]:
+        """One more than the highest below. Nothing where nobody said it, or where it is a circle:
+        Fabric then counts them itself.
+        """
+        if not self._above:
+            return {}
+        tier = dict.fromkeys(self._switches, 1)
+        for _ in self._switches:
+            higher = {
+                high: tier[low] + 1
+                for low, highs in self._above.items()
+                for high in highs
+                if tier[high] <= tier[low]
+            }
+            if not higher:
+                return tier
+            tier.update(higher)
+        self.find("circle", "the switches are said to be above each other in a circle")
+        return {}
+
+    def _names(self) -> dict[str, str]:
+        """What people call the switches; with the id where several are called alike."""
+        names = {id: name or id for id, name in self._switches.items()}
+        count = Counter(names.values())
+        for name, times in count.items():
+            if times > 1:
+                self.find("same-name", f'{times} switches are called "{name}"')
+        return {id: name if count[name] == 1 else f"{name} ({id})" for id, name in names.items()}
+
+    @staticmethod
+    def _unique(nics: list[Nic]) -> list[Nic]:
+        """Ids tell NICs apart whatever the source calls them."""
+        seen: Counter[str] = Counter()
+        found = []
+        for nic in nics:
+            seen[nic.id] += 1
+            again = seen[nic.id]
+            found.append(nic if again == 1 else replace(nic, id=f"{nic.id}#{again}"))
+        return found

@@ -1,0 +1,330 @@
+"""What `ibnetdiscover` says of an InfiniBand fabric, and whose HCAs those are.
+
+An HCA is known by its GUID. Whose it is stands in its description, "node001 mlx5_0", where the
+hosts have set it; otherwise a mapping says it, and failing that nobody knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anubis.core.topology import Finding
+from anubis.topology.draft import Draft, Survey
+
+LANE_GBIT_S = {
+    "SDR": 2.5,
+    "DDR": 5.0,
+    "QDR": 10.0,
+    "FDR10": 10.0,
+    "FDR": 14.0,
+    "EDR": 25.0,
+    "HDR": 50.0,
+    "NDR": 100.0,
+    "XDR": 200.0,
+}
+IGNORED = re.compile(
+    r"\s*(#.*|(vendid|devid|sysimgguid|switchguid|caguid|rtguid)=.*|(Non-)?Chassis\b.*|Hostname:.*)?"
+)
+BEGIN = re.compile(r'\s*(Switch|Ca|Rt)\s+\d+\s+"(\w-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
+PORT = re.compile(
+    r"\s*\[(\d+)\](?:\[ext \d+\])?\s*(?:\(([0-9a-fA-F]+)\))?\s*"
+    r'"(\w-[0-9a-fA-F]+)"\[(\d+)\](?:\[ext \d+\])?\s*(?:\(([0-9a-fA-F]+)\))?\s*(?:#(.*))?'
+)
+DESCRIPTION = re.compile(r'"([^"]*)"')
+SPEED = re.compile(r"\b(\d+)x([A-Z]+\d*)\b")
+DEVICE = r"HCA-\d+|(?:mlx\d+|bnxt_re|irdma|hfi1|qib|qedr|efa|rdmap|rocep|ib|ens|enp|eth)\w*"
+OF_A_HOST = re.compile(rf"(\S+?)(?:\s+({DEVICE})(?:\s.*)?)?")
+UNSET = re.compile(r"localhost\b.*|\(none\).*|MT\d+\b.*|Connect-?X.*|.*Mellanox Technologies.*|")
+AGGREGATION = "Aggregation Node"  # SHARP: the switch itself, as an HCA
+CHASSIS = re.compile(r"MF0;([^:]+):[^/]+(?:/(?!U\d+$)(\w+))?(?:/U\d+)?")
+
+
+@dataclass(frozen=True)
+class Owner:
+    host: str
+    device: str = ""  # "" where only the host is known
+
+
+@dataclass
+class _Block:
+    kind: str
+    description: str
+    line: int
+
+
+@dataclass(frozen=True)
+class _End:
+    """The far end of a port as it stands in a line of the block of the near end."""
+
+    id: str
+    port: str
+    guid: str  # the port GUID of whichever end is no switch
+    description: str
+    gbit_s: float | None
+    line: int
+
+
+Ports = dict[tuple[str, str], _End]
+
+
+def parse(text: str, owners: Mapping[str, Owner] | None = None) -> Survey:
+    """`owners` by node GUID or port GUID, in hexadecimal without leading zeros."""
+    draft = Draft()
+    blocks, ports = _read(text, draft)
+    _name_those_without_block(blocks, ports, draft)
+    _add_switches(blocks, draft)
+    _report_one_sided(blocks, ports, draft)
+    _add_cables(blocks, ports, draft)
+    _add_hcas(blocks, ports, owners or {}, draft)
+    return draft.survey()
+
+
+def guid_of(text: str) -> str:
+    """One spelling for 0x0002c903…, 0002:c903:…, H-0002c903…"""
+    return text.removeprefix("0x").removeprefix("H-").replace(":", "").lower().lstrip("0")
+
+
+def _read(text: str, draft: Draft) -> tuple[dict[str, _Block], Ports]:
+    blocks: dict[str, _Block] = {}
+    ports: Ports = {}
+    here = ""
+    for line, row in enumerate(text.split("\n"), start=1):
+        if IGNORED.fullmatch(row):
+            continue
+        if begin := BEGIN.fullmatch(row):
+            kind, here, description = begin.groups()
+            if here in blocks:
+                draft.find("twice", f"{here} is described again", line)
+            blocks[here] = _Block(kind, description or "", line)
+        elif (port := PORT.fullmatch(row)) and here:
+            number, own_guid, other, far, far_guid, comment = port.groups()
+            described = DESCRIPTION.search(comment or "")
+            ports[here, number] = _End(
+                id=other,
+                port=far,
+                guid=guid_of(own_guid or far_guid or ""),
+                description=described.group(1) if described else "",
+                gbit_s=_speed(comment or ""),
+                line=line,
+            )
+        else:
+            draft.find("unreadable", f'cannot be read, left out: "{row.strip()[:60]}"', line)
+    return blocks, ports
+
+
+def _speed(comment: str) -> float | None:
+    words = SPEED.findall(comment)
+    if not words or words[-1][1] not in LANE_GBIT_S:
+        return None
+    lanes, name = words[-1]
+    return float(lanes) * LANE_GBIT_S[name]
+
+
+def _name_those_without_block(blocks: dict[str, _Block], ports: Ports, draft: Draft) -> None:
+    """Where the file ends too early, the far ends of cables are all that is known of the rest."""
+    missing: dict[str, _End] = {}
+    for end in ports.values():
+        if end.id not in blocks:
+            missing.setdefault(end.id, end)
+    kinds = {"S": "Switch", "H": "Ca", "R": "Rt"}
+    for id, end in missing.items():
+        blocks[id] = _Block(kinds.get(id[0], "Ca"), end.description, 0)
+    if missing:
+        some = ", ".join(sorted(missing)[:3])
+        draft.find(
+            "cut-off",
+            f"cabled but not described: {len(missing)} ({some}); "
+            "the output was cut off, or they did not answer",
+        )
+
+
+def _add_switches(blocks: Mapping[str, _Block], draft: Draft) -> None:
+    for id, block in blocks.items():
+        if block.kind == "Switch":
+            chassis = CHASSIS.fullmatch(block.description)
+            parts = [part for part in chassis.groups() if part] if chassis else []
+            draft.switch(id, "/".join(parts) or block.description)
+
+
+def _report_one_sided(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> None:
+    for (id, port), end in ports.items():
+        back = ports.get((end.id, end.port))
+        if back is None and blocks[end.id].line:
+            sentence = f"{id}[{port}] is cabled to {end.id}[{end.port}], which does not say so"
+            draft.find("one-sided", sentence, end.line)
+        elif back and (back.id, back.port) != (id, port):
+            sentence = f"{id}[{port}] is cabled to {end.id}[{end.port}], "
+            draft.find("contradiction", f"{sentence}which names {back.id}[{back.port}]", end.line)
+
+
+def _add_cables(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> None:
+    done: set[tuple[str, str]] = set()
+    for (id, port), end in ports.items():
+        far = (end.id, end.port)
+        if blocks[id].kind != "Switch" or blocks[end.id].kind != "Switch" or (id, port) in done:
+            continue
+        done |= {(id, port), far}
+        speed = _slower(end, ports.get(far))
+        draft.cable(id, end.id, ports=(port, end.port), gbit_s=speed, line=end.line)
+
+
+def _slower(end: _End, back: _End | None) -> float | None:
+    speeds = [side.gbit_s for side in (end, back) if side and side.gbit_s is not None]
+    return min(speeds, default=None)
+
+
+@dataclass(frozen=True)
+class _Seat:
+    """An HCA's port and the switch's port it is cabled to."""
+
+    id: str
+    port: str
+    switch: str
+    switch_port: str
+    guid: str
+    gbit_s: float | None
+    line: int
+
+
+def _add_hcas(
+    blocks: Mapping[str, _Block], ports: Ports, owners: Mapping[str, Owner], draft: Draft
+) -> None:
+    seats = _seats(blocks, ports, draft)
+    named = {seat.id: _owner(seat, blocks[seat.id], owners) for seat in seats}
+    _drop_shared_names(named, seats, draft)
+    _report_unowned(named, seats, blocks, draft)
+    cabled = Counter(seat.id for seat in seats)
+    first: dict[str, str] = {}
+    for seat in sorted(seats, key=lambda seat: int(seat.port)):
+        first.setdefault(seat.id, seat.port)
+    for seat in seats:
+        owner = named[seat.id]
+        further = seat.port != first[seat.id]
+        device = owner.device if owner else ""
+        draft.nic(
+            node=owner.host if owner else "",
+            device=f"{device}/{seat.port}" if further else device,
+            switch=seat.switch,
+            id=seat.id if cabled[seat.id] == 1 else f"{seat.id}[{seat.port}]",
+            port=seat.switch_port,
+            gbit_s=seat.gbit_s,
+            line=seat.line,
+        )
+    present = {guid_of(seat.id) for seat in seats} | {seat.guid for seat in seats}
+    for guid in owners.keys() - present:
+        sentence = f"the HCA {guid} of {owners[guid].host} is in the mapping and not in the fabric"
+        draft.find("not-cabled", sentence)
+
+
+def _seats(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Seat]:
+    """Every HCA port once, whichever end told of it; what is no host's is left out."""
+    found: dict[tuple[str, str], _Seat] = {}
+    aggregation = 0
+    for (id, port), end in ports.items():
+        hca = end.id if blocks[id].kind == "Switch" else id
+        if blocks[hca].kind == "Switch":
+            continue
+        if hca == id and blocks[end.id].kind != "Switch":
+            draft.find("no-switch", f"{id} is cabled to {end.id} without a switch", end.line)
+            continue
+        near = _Seat(id, port, end.id, end.port, end.guid, end.gbit_s, end.line)
+        if hca != id:
+            near = _Seat(end.id, end.port, id, port, end.guid, end.gbit_s, end.line)
+        key = (near.id, near.port)
+        if key in found:
+            continue
+        if blocks[hca].kind == "Rt":
+            draft.find("router", f"the router {hca} is no host: left out", end.line)
+        elif AGGREGATION in blocks[hca].description:
+            aggregation += 1
+        else:
+            found[key] = near
+            continue
+        found[key] = _Seat("", "", "", "", "", None, 0)
+    if aggregation:
+        draft.find("aggregation", f"SHARP aggregation nodes, no hosts: {aggregation} left out")
+    return [seat for seat in found.values() if seat.id]
+
+
+def _owner(seat: _Seat, block: _Block, owners: Mapping[str, Owner]) -> Owner | None:
+    """The mapping is right about the host; the description may still know the device."""
+    described = None
+    if not UNSET.fullmatch(block.description) and (
+        match := OF_A_HOST.fullmatch(block.description.strip())
+    ):
+        described = Owner(match.group(1), match.group(2) or "")
+    unset = re.fullmatch(rf"localhost\s+({DEVICE})", block.description)
+    mapped = owners.get(guid_of(seat.id)) or owners.get(seat.guid)
+    if mapped is None or mapped.device:
+        return mapped or described
+    known = described.device if described else unset.group(1) if unset else ""
+    return Owner(mapped.host, known)
+
+
+def _drop_shared_names(named: dict[str, Owner | None], seats: list[_Seat], draft: Draft) -> None:
+    """Two HCAs of one name are two hosts of one name: nobody knows which is which."""
+    holders: dict[Owner, list[str]] = {}
+    for id, owner in named.items():
+        if owner:
+            holders.setdefault(owner, []).append(id)
+    lines = {seat.id: seat.line for seat in seats}
+    for owner, ids in holders.items():
+        if len(ids) > 1 and owner.device:
+            sentence = f'{len(ids)} HCAs are called "{owner.host} {owner.device}" '
+            sentence += f"({', '.join(ids[:3])}): whose they are is not known"
+            draft.find("same-description", sentence, lines[ids[1]])
+            named.update(dict.fromkeys(ids))
+
+
+def _report_unowned(
+    named: Mapping[str, Owner | None],
+    seats: list[_Seat],
+    blocks: Mapping[str, _Block],
+    draft: Draft,
+) -> None:
+    for seat in seats:
+        if named[seat.id] is None:
+            described = blocks[seat.id].description
+            if UNSET.fullmatch(described) or not OF_A_HOST.fullmatch(described.strip()):
+                sentence = f'the description of {seat.id}, "{described}", names no host'
+                draft.find("no-host", f"{sentence}: a mapping would", seat.line)
+
+
+# --- host to HCA -----------------------------------------------------------------------------
+
+GUID = re.compile(r"(0x)?[0-9a-fA-F]{12,16}|([0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}")
+
+
+def parse_mapping(text: str) -> tuple[dict[str, Owner], list[Finding]]:
+    """Lines `host guid [device]` in any order, or a line with a host above those of its GUIDs.
+
+    So the gathered output of `ibstat -p`, host by host, is a mapping as well.
+    """
+    found: dict[str, Owner] = {}
+    findings = []
+    host = ""
+    for line, row in enumerate(text.split("\n"), start=1):
+        words = row.partition("#")[0].replace(",", " ").replace(";", " ").split()
+        guids = [word for word in words if GUID.fullmatch(word)]
+        others = [word for word in words if not GUID.fullmatch(word)]
+        devices = [word for word in others if re.fullmatch(DEVICE, word)]
+        names = [word for word in others if word not in devices]
+        if not words or not guids:
+            host = names[-1] if names else host
+            continue
+        host = names[-1] if names else host
+        if not host:
+            sentence = f'"{row.strip()[:60]}" names no host'
+            findings.append(Finding(kind="mapping", sentence=sentence, line=line))
+        for guid in guids if host else ():
+            owner = Owner(host, devices[0] if len(devices) == 1 else "")
+            before = found.setdefault(guid_of(guid), owner)
+            if before.host != host:
+                sentence = f"{guid} is given to {before.host} and to {host}: the first is taken"
+                findings.append(Finding(kind="mapping", sentence=sentence, line=line))
+    if not found:
+        findings.append(Finding(kind="mapping", sentence="the mapping names no GUID"))
+    return found, findings

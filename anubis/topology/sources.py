@@ -1,0 +1,134 @@
+"""Where a fabric comes from: a file of any kind that is known, or the fabric itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from anubis.core.errors import TopologyError
+from anubis.core.topology import Finding
+from anubis.reading import parse_yaml
+from anubis.topology import ibnetdiscover, kubernetes, lldp, slurm, table, written
+from anubis.topology.draft import Survey
+from anubis.topology.ibnetdiscover import Owner
+from anubis.topology.text import decode
+
+LIVE = ("ibnetdiscover",)
+LIVE_S = 300.0
+
+_OF_IBNETDISCOVER = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"|^(switch|ca)guid=', re.MULTILINE)
+_OF_SLURM = re.compile(r"^\s*(SwitchName|Switch|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
+_OF_YAML = re.compile(r"^(racks|links|rails|items|apiVersion)\s*:|^-\s+topology\s*:", re.MULTILINE)
+
+
+def load(path: Path, mapping: Path | None = None) -> Survey:
+    """The fabric in a file of any known kind, or in a folder of what lldpctl says on each host."""
+    if path.is_dir():
+        return _of_folder(path)
+    text, findings = decode(_bytes(path))
+    return _with(findings, text, f'"{path}"', mapping)
+
+
+def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
+    """The InfiniBand fabric this machine is on, as it is now."""
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=LIVE_S, check=False)
+    except FileNotFoundError:
+        raise TopologyError(
+            f'"{command[0]}" is not installed: install infiniband-diags, or give --topology FILE'
+        ) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TopologyError(f'"{command[0]}" did not answer: {error}') from None
+    said = decode(done.stderr)[0].strip().split("\n")
+    if done.returncode:
+        raise TopologyError(
+            f'"{command[0]}" ended with code {done.returncode}: {said[-1] or "no reason"}; '
+            "run it as root on a machine of the fabric, or give --topology FILE"
+        )
+    text, findings = decode(done.stdout)
+    findings += [Finding(kind="said", sentence=line) for line in said if line.strip()]
+    return _with(findings, text, f'what "{command[0]}" says', mapping)
+
+
+def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> Survey:
+    """By what the text looks like; a table is the last guess."""
+    if not text.strip():
+        raise TopologyError(f"{where} is empty: expected the description of a fabric")
+    if _OF_IBNETDISCOVER.search(text):
+        return ibnetdiscover.parse(text, owners)
+    if text.lstrip()[0] in "{[":
+        return _of_json(text, where)
+    if _OF_YAML.search(text):
+        return _of_yaml(parse_yaml(text, where, TopologyError), where)
+    if _OF_SLURM.search(text):
+        return slurm.parse_conf(text)
+    found = table.parse(text)
+    unreadable = sum(finding.kind == "unreadable" for finding in found.findings)
+    if len(found.fabric.nics) <= unreadable:
+        raise TopologyError(
+            f"{where}: no fabric could be read from it; known are ibnetdiscover's output, YAML "
+            "like configs/topologies/example.yaml, tables of host and switch, lldpctl -f json, "
+            "Slurm's topology.conf and topology.yaml, and kubectl get nodes -o json"
+        )
+    return found
+
+
+def _with(findings: list[Finding], text: str, where: str, mapping: Path | None) -> Survey:
+    owners = None
+    if mapping:
+        written_there, odd = decode(_bytes(mapping))
+        owners, more = ibnetdiscover.parse_mapping(written_there)
+        findings = findings + [
+            replace(each, sentence=f'in "{mapping}": {each.sentence}') for each in (*odd, *more)
+        ]
+    found = parse(text, where, owners)
+    return replace(found, findings=(*findings, *found.findings))
+
+
+def _of_json(text: str, where: str) -> Survey:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return lldp.parse(text, where)  # lines of JSON, or cut off
+    if isinstance(document, dict) and ("items" in document or "metadata" in document):
+        return kubernetes.parse(document, where)
+    if isinstance(document, dict) and "racks" not in document:
+        return lldp.parse(text, where)
+    return _of_yaml(document, where)
+
+
+def _of_yaml(document: object, where: str) -> Survey:
+    if isinstance(document, list):
+        return slurm.parse_yaml(document, where)
+    if isinstance(document, dict) and ("items" in document or "metadata" in document):
+        return kubernetes.parse(document, where)
+    return written.parse(document, where)
+
+
+def _of_folder(folder: Path) -> Survey:
+    """One file per host, named after it: node001.json."""
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise TopologyError(f'"{folder}" has no file <host>.json of what lldpctl -f json says')
+    lines, findings = [], []
+    for file in files:
+        text, odd = decode(_bytes(file))
+        findings += [replace(each, sentence=f"in {file.name}: {each.sentence}") for each in odd]
+        try:
+            lines.append(json.dumps({"host": file.stem, **json.loads(text)}))
+        except (ValueError, TypeError):
+            sentence = f"{file.name} is no JSON document: left out"
+            findings.append(Finding(kind="unreadable", sentence=sentence))
+    found = lldp.parse("\n".join(lines), f'"{folder}"')
+    return replace(found, findings=(*findings, *found.findings))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TopologyError(f'cannot read "{path}": {error.strerror}') from None

@@ -1,0 +1,39 @@
+"""Bytes of a file or a tool into lines, whatever editor or machine they came from."""
+
+from __future__ import annotations
+
+import codecs
+
+from anubis.core.topology import Finding
+
+_MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def decode(data: bytes) -> tuple[str, list[Finding]]:
+    """The text with plain line ends; what cannot be read in it becomes a replacement mark."""
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "")
+    if not encoding:
+        encoding = _without_mark(data)
+    text = data.decode(encoding, errors="replace")
+    findings = []
+    if "\ufffd" in text:
+        line = text[: text.index("\ufffd")].count("\n") + 1
+        findings.append(
+            Finding(kind="encoding", sentence=f"not all of it is {encoding} text", line=line)
+        )
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""), findings
+
+
+def _without_mark(data: bytes) -> str:
+    """UTF-16 of mostly plain characters has a zero in every other byte."""
+    sample = data[:4000]
+    for encoding, zeros in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[::2])):
+        if len(sample) > 3 and zeros.count(0) > len(zeros) * 0.9:
+            return encoding
+    return "utf-8"

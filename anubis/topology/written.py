@@ -1,0 +1,107 @@
+"""The fabric as a person writes it down: which nodes are under which leaves, and what is above.
+
+rails: [mlx5_0, mlx5_1]
+racks:
+  - {nodes: "node[001-016]", leaves: "leaf[1-2]"}    # a leaf per rail, or one for all
+links:
+  - {below: "leaf[1-8]", above: "spine[1-4]", cables: 2}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anubis import hostlist
+from anubis.core.errors import HostlistError, TopologyError
+from anubis.reading import read
+from anubis.topology.draft import Draft, Survey
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rack:
+    nodes: str
+    leaves: str
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        _names(self.nodes)
+        _names(self.leaves)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    below: str
+    above: str
+    cables: int = 1
+    gbit_s: float | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        _names(self.below)
+        _names(self.above)
+        if self.cables < 1:
+            raise ValueError(f"cables is {self.cables}, expected at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    racks: tuple[Rack, ...]
+    links: tuple[Links, ...] = ()
+    rails: tuple[str, ...] = ("",)
+    gbit_s: float | None = None
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        if len(set(self.rails)) < len(self.rails) or not self.rails:
+            raise ValueError("rails: expected each device once, and at least one")
+        for number, rack in enumerate(self.racks, start=1):
+            leaves = len(_names(rack.leaves))
+            if leaves not in (1, len(self.rails)):
+                raise ValueError(
+                    f"racks, entry {number}: {leaves} leaves for {len(self.rails)} rails; "
+                    "expected one leaf for all, or one for each"
+                )
+
+
+def _names(text: str) -> list[str]:
+    try:
+        return hostlist.expand(text)
+    except HostlistError as error:
+        raise ValueError(str(error)) from None
+
+
+def parse(document: object, where: str) -> Survey:
+    written = read(document, Written, where, TopologyError)
+    draft = Draft()
+    placed: dict[str, int] = {}
+    for number, rack in enumerate(written.racks, start=1):
+        leaves = _names(rack.leaves)
+        for position, rail in enumerate(written.rails):
+            leaf = leaves[position % len(leaves)]
+            draft.switch(leaf)
+            for node in _names(rack.nodes):
+                if placed.setdefault(node, number) == number:
+                    draft.nic(node=node, device=rail, switch=leaf, gbit_s=written.gbit_s)
+        for node in _names(rack.nodes):
+            if placed[node] != number:
+                sentence = f"racks, entry {number}: {node} is in entry {placed[node]} already: "
+                draft.find("node-twice", f"{sentence}left out here")
+    _add_links(written, draft)
+    return draft.survey()
+
+
+def _add_links(written: Written, draft: Draft) -> None:
+    known = {leaf for rack in written.racks for leaf in _names(rack.leaves)}
+    known |= {name for links in written.links for name in _names(links.above)}
+    for number, links in enumerate(written.links, start=1):
+        for below in _names(links.below):
+            if below not in known:
+                sentence = f'links, entry {number}: nothing is below "{below}"; is it misspelt?'
+                draft.find("unknown-switch", sentence)
+            for above in _names(links.above):
+                for _ in range(links.cables):
+                    draft.uplink(below, above, gbit_s=links.gbit_s or written.gbit_s)
+    linked = {name for links in written.links for name in _names(links.below)}
+    for leaf in sorted(known - linked if written.links else ()):
+        if leaf in {name for rack in written.racks for name in _names(rack.leaves)}:
+            draft.find("no-uplink", f'"{leaf}" has nodes and no link to anything above')

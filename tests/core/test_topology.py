@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+import networkx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anubis.core.topology import (
+    Cable,
+    Fabric,
+    Link,
+    Nic,
+    Switch,
+    by_number,
+    irregularities,
+    place,
+    rail_of,
+)
+from anubis.simulation.fabric import FatTree
+
+
+def fabric(nodes, links, tiers=None):
+    """`nodes` says of each switch how many hang on it, `links` how many cables join which two."""
+    return Fabric(
+        switches=tuple(
+            Switch(id=name, name=name, tier=(tiers or {}).get(name, 0)) for name in nodes
+        ),
+        links=tuple(
+            Link(a=a, b=b, cables=(Cable(gbit_s=100),) * cables) for (a, b), cables in links.items()
+        ),
+        nics=tuple(
+            Nic(
+                id=f"{name}.{number}",
+                node=f"{name}.{number}",
+                device="",
+                rail="",
+                switch=name,
+                gbit_s=100,
+            )
+            for name, count in nodes.items()
+            for number in range(count)
+        ),
+    )
+
+
+def clos(leaves, spines, cables=1):
+    return {(leaf, spine): cables for leaf in leaves for spine in spines}
+
+
+LEAVES = ("l1", "l2", "l3")
+SPINES = ("s1", "s2")
+TWO_TIERS = {"l1": 4, "l2": 4, "l3": 4, "s1": 0, "s2": 0}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("HCA-1", "mlx5_0"), ("HCA-6", "mlx5_5"), ("HCA-12", "mlx5_11"), ("mlx4_0", "mlx5_0")],
+)
+def test_devices_of_one_number_are_on_one_rail_however_a_node_calls_them(one, other):
+    assert rail_of(one) == rail_of(other)
+
+
+@pytest.mark.parametrize("device", ["eth0", "ibp11s0f0", "", "mlx5_bond_0"])
+def test_a_device_without_a_known_number_is_a_rail_of_its_own(device):
+    assert rail_of(device) == device
+
+
+def test_tiers_are_counted_from_the_leaves():
+    assert fabric(TWO_TIERS, clos(LEAVES, SPINES)).tier == {
+        "l1": 1, "l2": 1, "l3": 1, "s1": 2, "s2": 2,
+    }  # fmt: skip
+
+
+def test_a_service_node_on_a_spine_makes_no_leaf_of_it():
+    found = fabric({**TWO_TIERS, "s1": 1}, clos(LEAVES, SPINES))
+    assert found.tier["s1"] == 2
+    assert set(found.leaves) == {*LEAVES, "s1"}
+    by_hops = found.pairs_by_hops()
+    assert by_hops[3] == 2 * 12  # to and from every other node: one link less than across
+
+
+def test_a_leaf_without_nodes_is_one_all_the_same():
+    found = fabric({**TWO_TIERS, "l3": 0}, clos(LEAVES, SPINES))
+    assert found.tier["l3"] == 1
+
+
+def test_a_core_above_several_pods_is_no_leaf_without_nodes():
+    pods = {**clos(("l1", "l2"), ("s1",)), **clos(("l3",), ("s2",))}
+    found = fabric({**TWO_TIERS, "c": 0}, {**pods, ("s1", "c"): 1, ("s2", "c"): 1})
+    assert found.tier == {"l1": 1, "l2": 1, "l3": 1, "s1": 2, "s2": 2, "c": 3}
+
+
+def test_switches_that_are_all_alike_are_all_leaves():
+    ring = {("a", "b"): 1, ("b", "c"): 1, ("c", "d"): 1, ("a", "d"): 1}
+    found = fabric(dict.fromkeys("abcd", 2), ring)
+    assert set(found.tier.values()) == {1}
+    assert found.uplinks("a") == ()
+
+
+def test_a_source_that_knows_the_tiers_is_believed():
+    tiers = {"l1": 1, "l2": 1, "l3": 1, "s1": 2, "s2": 3}
+    assert fabric(TWO_TIERS, clos(LEAVES, SPINES), tiers).tier == tiers
+
+
+def test_parts_without_a_cable_between_them_are_planes_and_have_no_way():
+    links = {**clos(("l1", "l2"), ("s1",)), **clos(("l3",), ("s2",))}
+    found = fabric(TWO_TIERS, links)
+    assert [set(plane) for plane in found.planes] == [{"l1", "l2", "s1"}, {"l3", "s2"}]
+    a, b = found.nic("l1.0", ""), found.nic("l3.0", "")
+    assert found.hops(a, b) is None
+    assert found.pairs_by_hops() == {2: 36, 4: 32, None: 64}
+
+
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.booleans())
+def test_distances_are_those_another_library_finds(nodes, per_leaf, leaves, rails, planes):
+    found = FatTree(
+        nodes=nodes,
+        nodes_per_leaf=per_leaf,
+        leaves_per_pod=leaves,
+        spines=2,
+        cores=2,
+        rails=rails,
+        planes=planes,
+    ).fabric()
+    graph = networkx.Graph((link.a, link.b) for link in found.links)
+    graph.add_edges_from((nic.id, nic.switch) for nic in found.nics)
+    steps = dict(networkx.all_pairs_shortest_path_length(graph))
+    truth = Counter(steps[a.id].get(b.id) for a, b in permutations(found.nics, 2))
+    assert found.pairs_by_hops() == dict(truth)
+    for a, b in list(permutations(found.nics, 2))[:50]:
+        assert found.hops(a, b) == steps[a.id].get(b.id)
+
+
+def test_what_lies_between_two_leaves_is_all_that_is_on_a_shortest_path():
+    found = fabric(TWO_TIERS, {**clos(LEAVES, SPINES), ("s1", "s2"): 1})
+    links, switches = found.between("l1", "l3")
+    assert {(link.a, link.b) for link in links} == {
+        ("l1", "s1"), ("l1", "s2"), ("l3", "s1"), ("l3", "s2"),
+    }  # fmt: skip
+    assert set(switches) == {"l1", "l3", "s1", "s2"}
+    assert found.between("l1", "l1") == ((), ("l1",))
+
+
+def test_a_leaf_is_oversubscribed_by_what_enters_over_what_leaves():
+    found = fabric(TWO_TIERS, {**clos(LEAVES, SPINES), ("l1", "s1"): 3})
+    assert found.oversubscription("l1") == 1.0
+    assert found.oversubscription("l2") == 2.0
+    assert found.oversubscription("s1") is None
+
+
+def test_a_leaf_that_lost_uplinks_is_named_and_called_degraded_below_half():
+    links = clos(LEAVES, SPINES, cables=4) | {("l2", "s2"): 3, ("l3", "s1"): 2, ("l3", "s2"): 1}
+    more = clos(("l4", "l5", "l6", "l7"), SPINES, cables=4)
+    found = fabric({**TWO_TIERS, "l4": 4, "l5": 4, "l6": 4, "l7": 4}, {**links, **more})
+    sentences = [str(finding) for finding in irregularities(found)]
+    assert len(sentences) == 2
+    assert sentences[0].startswith("l2 has 7 of the 8 uplinks")
+    assert sentences[1].startswith("l3 has 3 of the 8 uplinks")
+    assert "degraded" in sentences[1]
+    assert "degraded" not in sentences[0]
+
+
+def test_a_cable_that_runs_slower_than_its_like_is_named_with_its_ports():
+    good = FatTree(nodes=8, nodes_per_leaf=2, leaves_per_pod=4, spines=2).fabric()
+    slow = Cable(port_a="7", port_b="3", gbit_s=100)
+    first, *rest = good.links
+    found = Fabric(
+        switches=good.switches,
+        links=(Link(a=first.a, b=first.b, cables=(slow,)), *rest),
+        nics=good.nics,
+    )
+    (finding,) = irregularities(found)
+    assert "leaf-0-0[7] - spine-0-0[3] runs at 100 Gbit/s" in finding.sentence
+    assert irregularities(good) == []
+
+
+# --- a fleet on a fabric ---------------------------------------------------------------------
+
+
+def test_a_fleet_may_be_a_part_of_the_fabric_and_reach_beyond_it():
+    found = place(fabric(TWO_TIERS, clos(LEAVES, SPINES)), ["l1.1", "new", "l3.0"])
+    assert found.nodes == ("l1.1", "l3.0")
+    assert found.unplaced == ("new",)
+    assert len(found.others) == 10
+
+
+def test_names_are_found_without_their_domain_and_case_and_keep_the_fleets_spelling():
+    known = fabric({"l1": 2, "l2": 0}, {("l1", "l2"): 1})
+    renamed = Fabric(
+        switches=known.switches,
+        links=known.links,
+        nics=(
+            Nic(id="a", node="N1.site", device="", rail="", switch="l1"),
+            Nic(id="b", node="n2", device="", rail="", switch="l1"),
+        ),
+    )
+    found = place(renamed, ["n1", "n2.other.site"])
+    assert found.nodes == ("n1", "n2.other.site")
+    assert found.fabric.nodes == ("n1", "n2.other.site")
+
+
+def test_a_short_name_that_two_hosts_share_is_not_guessed():
+    twins = Fabric(
+        switches=(Switch(id="l1", name="l1"),),
+        links=(),
+        nics=tuple(
+            Nic(id=name, node=name, device="", rail="", switch="l1")
+            for name in ("n1.east", "n1.west")
+        ),
+    )
+    assert place(twins, ["n1"]).unplaced == ("n1",)
+    assert place(twins, ["n1.west"]).nodes == ("n1.west",)
+
+
+def test_people_sort_by_numbers():
+    assert sorted(["leaf10", "leaf2", "a", "2"], key=by_number) == ["2", "a", "leaf2", "leaf10"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"links": (Link(a="x", b="x", cables=(Cable(),)),)},
+        {"links": (Link(a="x", b="y", cables=(Cable(),)),)},
+        {"nics": (Nic(id="n", node="n", device="", rail="", switch="y"),)},
+        {"nics": (Nic(id="n", node="n", device="", rail="", switch="x"),) * 2},
+        {"switches": (Switch(id="x", name="x"),) * 2},
+    ],
+)
+def test_a_fabric_that_cannot_be_is_refused(wrong):
+    parts = {"switches": (Switch(id="x", name="x"),), "links": (), "nics": (), **wrong}
+    with pytest.raises(ValueError, match=r"switch|rail|id"):
+        Fabric(**parts)
+
+
+def test_an_empty_fabric_has_no_pairs_and_no_tiers():
+    nothing = Fabric(switches=(), links=(), nics=())
+    assert nothing.pairs_by_hops() == {}
+    assert nothing.planes == ()
+    assert nothing.tier == {}
