@@ -40,13 +40,19 @@ def maximum_pairs(groups: Sequence[Sequence[str]], adjacent: Adjacency) -> Pairs
 def pairs_across(parts: Sequence[Sequence[str]]) -> Pairs:
     """As many pairs as there can be with the two of each from different parts.
 
-    In a row sorted by part, members far enough apart are of different parts: half the row apart,
-    or, where one part outnumbers the rest, as far as that part is long.
+    In a row of the parts one after the other, members half the row apart are of different parts,
+    whatever the order of the parts. A part that outnumbers the rest has to come first: then each
+    of the rest meets one of it.
     """
-    row = [name for part in sorted(parts, key=len, reverse=True) for name in part]
-    longest = max(map(len, parts), default=0)
-    count = min(len(row) // 2, len(row) - longest)
-    return list(zip(row[:count], row[len(row) - count :], strict=True))
+    longest = max(range(len(parts)), key=lambda part: len(parts[part]), default=0)
+    total = sum(map(len, parts))
+    count = min(total // 2, total - len(parts[longest])) if parts else 0
+    order = list(range(len(parts)))
+    if count < total // 2:
+        order.remove(longest)
+        order.insert(0, longest)
+    row = [name for part in order for name in parts[part]]
+    return list(zip(row[:count], row[total - count :], strict=True))
 
 
 def _components(adjacent: Adjacency) -> Iterator[list[list[int]]]:

@@ -96,11 +96,12 @@ class Fabric:
             raise ValueError("two switches have one id")
         if len(self._seats) < sum(1 for nic in self.nics if nic.node):
             raise ValueError("a node has two NICs on one rail")
+        known = self._number.keys()
         for link in self.links:
-            if link.a == link.b or not link.cables or not {link.a, link.b} <= set(self._number):
+            if link.a == link.b or not link.cables or not {link.a, link.b} <= known:
                 raise ValueError(f"the link {link.a} - {link.b} joins no two switches")
         for nic in self.nics:
-            if nic.switch not in self._number:
+            if nic.switch not in known:
                 raise ValueError(f"{nic.id} is on a switch that is not there: {nic.switch}")
 
     # --- who is there ----------------------------------------------------------------------
@@ -334,28 +335,27 @@ class _Graph:
     def steps(self, sources: Sequence[Sequence[int]]) -> Steps:
         """Links from each switch (row) to the nearest of each group of sources (column).
 
-        Breadth first from all groups at once: a row of bits per switch says who has reached it.
+        Breadth first from all groups at once: a row of bits per switch says who has reached it,
+        and its distance is the number of steps before that.
         """
-        found = np.full((len(self.start), len(sources)), NO_PATH, dtype=np.uint16)
+        found = np.zeros((len(self.start), len(sources)), dtype=np.uint16)
         reached = np.zeros((len(self.start), -(-len(sources) // 64) * 8), dtype=np.uint8)
         for column, group in enumerate(sources):
-            found[group, column] = 0
             reached[group, column // 8] |= np.uint8(1 << (column % 8))
-        linked = np.flatnonzero(self.end > self.start)
-        if not len(linked):
-            return found
         words = reached.view(np.uint64)
-        step = 0
+        linked = np.flatnonzero(self.end > self.start)
         while True:
-            arriving = np.bitwise_or.reduceat(words[self.head], self.start[linked], axis=0)
-            new = arriving & ~words[linked]
-            if not new.any():
+            missing = np.unpackbits(~reached, axis=1, count=len(sources), bitorder="little")
+            arriving = np.zeros_like(words)
+            if len(linked):
+                arriving[linked] = np.bitwise_or.reduceat(
+                    words[self.head], self.start[linked], axis=0
+                )
+            if not np.any(arriving & ~words):
+                found[missing.astype(bool)] = NO_PATH
                 return found
-            step += 1
-            words[linked] |= new
-            bits = np.unpackbits(new.view(np.uint8), axis=1, bitorder="little")
-            rows, columns = np.nonzero(bits[:, : len(sources)])
-            found[linked[rows], columns] = step
+            found += missing
+            words |= arriving
 
     def spread(self, first: int, switch: Numbers, target: Numbers, steps: Steps) -> Spread:
         """One link nearer to the target at a time; what meets at a switch goes on together."""

@@ -94,7 +94,8 @@ class Draft:
     def uplink(self, low: str, high: str, *, gbit_s: float | None = None, line: int = 0) -> None:
         """A cable of which the source says which end is further from the nodes."""
         self.cable(low, high, gbit_s=gbit_s, line=line)
-        self._above.setdefault(low, set()).add(high)
+        if low != high:
+            self._above.setdefault(low, set()).add(high)
 
     def survey(self) -> Survey:
         if not self._nics:

@@ -68,7 +68,7 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
         return slurm.parse_conf(text)
     found = table.parse(text)
     unreadable = sum(finding.kind == "unreadable" for finding in found.findings)
-    if len(found.fabric.nics) <= unreadable:
+    if not found.fabric.nics or len(found.fabric.nics) < unreadable:
         raise TopologyError(
             f"{where}: no fabric could be read from it; known are ibnetdiscover's output, YAML "
             "like configs/topologies/example.yaml, tables of host and switch, lldpctl -f json, "
