@@ -2,8 +2,8 @@
 
 Members of one group are alike and never meet here. Groups are the nodes under one leaf, and two of
 them may meet if they are as far apart as is asked. In a tree of switches that is complete
-multipartite (everybody may meet everybody outside the own part), and it is enough to sort the
-members by part. Any other graph gets a maximum flow, which is a few pairs short at most, and
+multipartite (everybody may meet everybody outside the own part), and it is enough to put the
+members in a row part by part. Any other graph gets a maximum flow, which is a few pairs short at most, and
 Edmonds' blossoms for the rest.
 """
 
@@ -40,19 +40,12 @@ def maximum_pairs(groups: Sequence[Sequence[str]], adjacent: Adjacency) -> Pairs
 def pairs_across(parts: Sequence[Sequence[str]]) -> Pairs:
     """As many pairs as there can be with the two of each from different parts.
 
-    In a row of the parts one after the other, members half the row apart are of different parts,
-    whatever the order of the parts. A part that outnumbers the rest has to come first: then each
-    of the rest meets one of it.
+    In a row of the parts one after the other, two members further apart than the longest part is
+    long are of different parts. Half the row is that far, unless one part outnumbers the rest.
     """
-    longest = max(range(len(parts)), key=lambda part: len(parts[part]), default=0)
-    total = sum(map(len, parts))
-    count = min(total // 2, total - len(parts[longest])) if parts else 0
-    order = list(range(len(parts)))
-    if count < total // 2:
-        order.remove(longest)
-        order.insert(0, longest)
-    row = [name for part in order for name in parts[part]]
-    return list(zip(row[:count], row[total - count :], strict=True))
+    row = [name for part in parts for name in part]
+    apart = max((len(row) + 1) // 2, *map(len, parts), 0)
+    return list(zip(row, row[apart:], strict=False))
 
 
 def _components(adjacent: Adjacency) -> Iterator[list[list[int]]]:

@@ -202,18 +202,23 @@ def test_each_distance_has_one_round_with_as_many_pairs_as_there_can_be(fabric, 
         assert sorted(everybody) == sorted(fabric.nodes)
 
 
+def best_matching(sizes, adjacent):
+    """How many pairs there can be, by another library on every single member."""
+    graph = networkx.Graph()
+    for i, j in zip(*np.nonzero(adjacent), strict=True):
+        graph.add_edges_from(
+            ((int(i), a), (int(j), b)) for a, b in product(range(sizes[i]), range(sizes[j]))
+        )
+    return len(networkx.max_weight_matching(graph, maxcardinality=True))
+
+
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=9), st.randoms(use_true_random=False))
 def test_groups_in_any_graph_form_as_many_pairs_as_another_library_finds(sizes, random):
     count = len(sizes)
     adjacent = np.zeros((count, count), dtype=bool)
     for i, j in combinations(range(count), 2):
         adjacent[i, j] = adjacent[j, i] = random.random() < 0.35
-    graph = networkx.Graph()
-    for i, j in zip(*np.nonzero(adjacent), strict=True):
-        graph.add_edges_from(
-            ((int(i), a), (int(j), b)) for a, b in product(range(sizes[i]), range(sizes[j]))
-        )
-    best = len(networkx.max_weight_matching(graph, maxcardinality=True))
+    best = best_matching(sizes, adjacent)
     counts = general_matching(sizes, adjacent)
     assert all(adjacent[pair] and count > 0 for pair, count in counts.items())
     used = [sum(c for pair, c in counts.items() if i in pair) for i in range(count)]
@@ -223,12 +228,24 @@ def test_groups_in_any_graph_form_as_many_pairs_as_another_library_finds(sizes, 
     assert len(maximum_pairs(groups, adjacent)) == best
 
 
-def test_an_odd_circle_of_leaves_needs_an_augmenting_path():
-    """Petersen's graph with one node each has a perfect matching that filling up can miss."""
-    graph = networkx.petersen_graph()
-    adjacent = networkx.to_numpy_array(graph, dtype=bool, weight=None)
-    assert sum(general_matching([1] * 10, adjacent).values()) == 5
-    assert sum(general_matching([3] * 10, adjacent).values()) == 15
+@pytest.mark.parametrize(
+    ("groups", "links", "most", "seed"),
+    [
+        pytest.param(6, 2.2, 2, 25, id="a-path-to-augment"),
+        pytest.param(6, 2.2, 3, 57, id="a-path-to-augment-groups"),
+        pytest.param(20, 2.2, 2, 359, id="a-blossom"),
+        pytest.param(30, 2.2, 4, 296, id="a-blossom-of-groups"),
+        pytest.param(6, 2.0, 3, 1125, id="a-path-through-one-kind-twice"),
+        pytest.param(10, 2.0, 5, 710, id="a-path-through-one-kind-of-many-twice"),
+    ],
+)
+def test_graphs_in_which_filling_up_falls_short(groups, links, most, seed):
+    """Found by a search for those on which a part of the algorithm is indispensable."""
+    rng = np.random.default_rng(seed)
+    adjacent = np.triu(rng.random((groups, groups)) < links / groups, 1)
+    adjacent |= adjacent.T
+    sizes = rng.integers(1, most, groups).tolist()
+    assert sum(general_matching(sizes, adjacent).values()) == best_matching(sizes, adjacent)
 
 
 @given(st.lists(st.integers(0, 9), max_size=8))

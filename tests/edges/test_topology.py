@@ -485,7 +485,7 @@ def test_what_hosts_and_switches_see_by_lldp():
 def test_what_is_odd_in_lldp_is_named():
     lines = [
         {"host": "n1", **host(eth0=neighbour("tor1", "1", "Bridge"))},
-        {"host": "n2", **host(eth0=neighbour("laptop", "1", "Station"))},
+        {"host": "n2", **host(eth0=neighbour("docker-host", "1", "Station", "Router"))},
         {"host": "n3", "lldp": {}},
         {"host": "n4", "lldp": 7},
         {"host": "n5", **host(eth0={"via": "LLDP"})},
