@@ -3,8 +3,8 @@
 Members of one group are alike and never meet here. Groups are the nodes under one leaf, and two of
 them may meet if they are as far apart as is asked. In a tree of switches that is complete
 multipartite (everybody may meet everybody outside the own part), and it is enough to put the
-members in a row part by part. Any other graph gets a maximum flow, which is a few pairs short at most, and
-Edmonds' blossoms for the rest.
+members in a row part by part. Any other graph gets a maximum flow, which is a few pairs short at
+most, and Edmonds' blossoms for the rest.
 """
 
 from __future__ import annotations
@@ -67,21 +67,27 @@ def general_matching(sizes: Sequence[int], adjacent: Adjacency) -> Counts:
     """How many pairs which groups form in a maximum matching, for any graph of groups.
 
     The flow gives half-integral numbers of pairs; rounded down and filled up they lack at most
-    one pair for each odd circle of groups. A shortest augmenting path uses no kind of pair twice
-    in one direction, for else it could be cut short there; so two pairs of each kind, and two
-    unmatched members of each group, are all that a search has to look at.
+    one pair for each odd circle of groups.
     """
     counts = _rounded_flow(sizes, adjacent)
+    left = _left(sizes, counts)
+    for i, j in zip(*np.nonzero(adjacent), strict=True):
+        more = min(left[i], left[j])
+        if more > 0:
+            _change(counts, left, int(i), int(j), more)
+    return augmented(sizes, adjacent, counts)
+
+
+def augmented(sizes: Sequence[int], adjacent: Adjacency, counts: Counts) -> Counts:
+    """A maximum matching out of any matching, by one augmenting path after the other.
+
+    A shortest one uses no kind of pair twice in one direction, for else it could be cut short
+    there. So two pairs of each kind, and two unmatched members of each group, are all that a
+    search has to look at.
+    """
+    counts = Counter(counts)
     beside = [np.flatnonzero(row).tolist() for row in adjacent]
-    left = list(sizes)
-    for (i, j), count in counts.items():
-        left[i] -= count
-        left[j] -= count
-    for i, others in enumerate(beside):
-        for j in others:
-            more = min(left[i], left[j])
-            if more > 0:
-                _change(counts, left, i, j, more)
+    left = _left(sizes, counts)
     for group in range(len(left)):
         while left[group]:
             path = _augmenting_path(group, counts, left, beside)
@@ -92,6 +98,15 @@ def general_matching(sizes: Sequence[int], adjacent: Adjacency) -> Counts:
             for position in range(1, len(path) - 1, 2):
                 _change(counts, left, path[position], path[position + 1], -1)
     return +counts
+
+
+def _left(sizes: Sequence[int], counts: Counts) -> list[int]:
+    """How many members of each group have no partner."""
+    left = list(sizes)
+    for (i, j), count in counts.items():
+        left[i] -= count
+        left[j] -= count
+    return left
 
 
 def _change(counts: Counts, left: list[int], i: int, j: int, by: int) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.coverage import coverage, covering_rounds
-from anubis.core.matching import general_matching, maximum_pairs, pairs_across
+from anubis.core.matching import augmented, general_matching, maximum_pairs, pairs_across
 from anubis.core.pairing import Fan, batches, fans, quick_rounds, round_robin
 from anubis.core.topology import Cable, Fabric, Link, Nic, Switch
 from anubis.simulation.fabric import FatTree
@@ -246,6 +246,35 @@ def test_graphs_in_which_filling_up_falls_short(groups, links, most, seed):
     adjacent |= adjacent.T
     sizes = rng.integers(1, most, groups).tolist()
     assert sum(general_matching(sizes, adjacent).values()) == best_matching(sizes, adjacent)
+
+
+def test_a_path_may_pass_one_kind_of_pair_in_both_directions():
+    """Two of group 0 may meet only group 1, whose two have met group 2: on the way to free both
+    of group 1, and back, the path turns in the triangle 2 - 3 - 4."""
+    adjacent = np.zeros((5, 5), dtype=bool)
+    for i, j in ((0, 1), (1, 2), (2, 3), (2, 4), (3, 4)):
+        adjacent[i, j] = adjacent[j, i] = True
+    found = augmented([2, 2, 2, 1, 1], adjacent, Counter({(1, 2): 2, (3, 4): 1}))
+    assert found == {(0, 1): 2, (2, 3): 1, (2, 4): 1}
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_any_matching_grows_into_a_maximum_one(sizes, random):
+    count = len(sizes)
+    adjacent = np.zeros((count, count), dtype=bool)
+    begun: Counter[tuple[int, int]] = Counter()
+    left = list(sizes)
+    edges = [pair for pair in combinations(range(count), 2) if random.random() < 0.4]
+    random.shuffle(edges)
+    for i, j in edges:
+        adjacent[i, j] = adjacent[j, i] = True
+        begun[i, j] = random.randint(0, min(left[i], left[j]))
+        left[i] -= begun[i, j]
+        left[j] -= begun[i, j]
+    found = augmented(sizes, adjacent, begun)
+    assert sum(found.values()) == best_matching(sizes, adjacent)
+    used = [sum(c for pair, c in found.items() if i in pair) for i in range(count)]
+    assert all(u <= size for u, size in zip(used, sizes, strict=True))
 
 
 @given(st.lists(st.integers(0, 9), max_size=8))
