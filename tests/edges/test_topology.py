@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from anubis.core.coverage import coverage, covering_rounds
 from anubis.core.errors import TopologyError
@@ -658,6 +660,59 @@ def test_what_is_no_fabric_is_refused_in_one_sentence(document, words):
     with pytest.raises(TopologyError, match=words) as caught:
         parse(document, '"it"')
     assert "\n" not in str(caught.value)
+
+
+PIECES = st.sampled_from(
+    [
+        *EXCERPT.split("\n"),
+        *CONF.split("\n"),
+        *YAML.split("\n"),
+        "host,switch",
+        "n1,l1",
+        '{"host": "n1", "lldp": {"interface": {"eth0": {"chassis": 7}}}}',
+        '{"host": 7, "lldp": {"interface": [7]}}',
+        "- topology: x",
+        "items:",
+    ]
+)
+WORDS = """lldp interface chassis id value capability port host items metadata name labels
+    racks links topology tree switches nodes"""
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(WORDS.split()),
+            inner,
+            max_size=3,
+        ),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=400)
+@given(
+    st.one_of(
+        st.text(max_size=80),
+        st.lists(st.one_of(PIECES, st.text(max_size=20)), max_size=40).map("\n".join),
+        JSON.map(json.dumps),
+        st.lists(JSON.map(json.dumps), max_size=3).map("\n".join),
+        st.dictionaries(st.text(max_size=3), JSON, max_size=3).map(json.dumps),
+    )
+)
+def test_nothing_that_a_file_may_hold_breaks_the_readers(content):
+    try:
+        found = parse(content, "it")
+    except TopologyError:
+        return
+    list(text(found.fabric, found.findings))
+    quick_rounds(found.fabric, found.fabric.nodes)
+
+
+@given(st.binary(max_size=200))
+def test_nothing_that_bytes_may_be_breaks_the_decoder(content):
+    decode(content)
 
 
 # --- the verb --------------------------------------------------------------------------------
