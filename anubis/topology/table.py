@@ -70,9 +70,17 @@ def _rows(text: str) -> list[tuple[int, list[str]]]:
     found = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            cells = next(csv.reader([line], delimiter=mark)) if mark else re.split(r"\s+", line)
-            found.append((number, [cell.strip() for cell in cells if mark or cell]))
+            found.append((number, _cells(line, mark)))
     return found
+
+
+def _cells(line: str, mark: str) -> list[str]:
+    if not mark:
+        return line.split()
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=mark))]
+    except csv.Error:
+        return [line]  # one cell is never enough
 
 
 def _header(row: list[str]) -> dict[str, int]:
