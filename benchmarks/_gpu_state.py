@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ READINGS: dict[str, tuple[str, *tuple[int, ...]]] = {
 }
 
 Reading = dict[str, int]
+PATIENCE_S = 5  # with a driver that may hang
 
 
 @contextmanager
@@ -45,6 +46,44 @@ def watched(
     with watch(uuid, period_s) as state:
         yield
     report.notes.setdefault("gpu_state", {}).setdefault(str(device), {})[metric] = state
+
+
+@contextmanager
+def node_watched(
+    report: contract.Report, period_s: float = 0.5, library: str = LIBRARY
+) -> Iterator[None]:
+    """Watch all GPUs of the node while the body runs, whoever measures on them."""
+    found: list[str] = []
+    failures: list[str] = []
+
+    def look() -> None:
+        try:
+            found.extend(uuids(nvml(library)))
+        except Exception as error:
+            failures.append(str(error) or type(error).__name__)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    states: dict[str, Any] = {}
+    with ExitStack() as watches:
+        for uuid in tuple(found):
+            plain = uuid.partition("-")[2]
+            states[uuid] = watches.enter_context(watch(plain, period_s, library))
+        yield
+    if not states:
+        states["unread"] = failures[0] if failures else "NVML does not answer"
+    report.notes.setdefault("gpu_state", {})["node"] = states
+
+
+def uuids(driver: Nvml) -> list[str]:
+    """Of all GPUs, as `GPU-…`, in NVML's order."""
+    found = []
+    for index in range(driver.number("nvmlDeviceGetCount_v2")):
+        gpu = ctypes.c_void_p()
+        driver.ask("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(gpu))
+        found.append(driver.text("nvmlDeviceGetUUID", gpu))
+    return found
 
 
 @contextmanager

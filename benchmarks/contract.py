@@ -27,6 +27,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -228,7 +229,8 @@ def run(
     try:
         if benchmark.launcher == "torchrun" and not in_group and processes:
             _relaunch(processes(), document_fd)
-        measure(report, **parameters)
+        with _gpus_watched(report):
+            measure(report, **parameters)
         if not report.series:
             raise Unmeasured("nothing was measured")
     except NotApplicable as refusal:
@@ -252,6 +254,18 @@ def run(
     with os.fdopen(document_fd, "w", encoding="utf-8") as stdout:
         stdout.write(json.dumps(document, allow_nan=False) + "\n")
     sys.exit(0 if reason is None else NotApplicable.exit_code)
+
+
+def _gpus_watched(report: Report) -> AbstractContextManager[None]:
+    """Clocks and temperatures of a node's GPUs stand beside whatever is measured there."""
+    cards = Path(os.environ.get("ANUBIS_HOST_ROOT", "/"), "dev").glob("nvidia[0-9]*")
+    if os.environ.get("LOCAL_RANK", "0") != "0" or not any(cards):
+        return nullcontext()
+    try:
+        from _gpu_state import node_watched
+    except ImportError:  # a program that travels with this file alone
+        return nullcontext()
+    return node_watched(report)
 
 
 def die_with_parent() -> None:

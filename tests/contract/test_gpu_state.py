@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,15 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, struct gpu **handle) {
   if (!initialized) return 1;
   for (int i = 0; i < 2; i++) if (!strcmp(uuid, gpus[i].uuid)) { *handle = gpus + i; return 0; }
   return 6;
+}
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **handle) {
+  *handle = gpus + index;
+  return index < 2 ? 0 : 2;
+}
+int nvmlDeviceGetUUID(struct gpu *gpu, char *uuid, unsigned length) {
+  strncpy(uuid, gpu->uuid, length);
+  return 0;
 }
 int nvmlDeviceGetClockInfo(struct gpu *gpu, int type, unsigned *mhz) {
   if (lost && asked >= lost) { asked++; return 15; }
@@ -194,3 +204,31 @@ def test_the_loader_finds_the_library_and_the_uuid_the_gpu(fake):
         check=True,
     )
     assert done.stdout == "{'cuda:0': 88, 'cuda:1': 31}\n"
+
+
+def test_all_gpus_of_a_node_are_watched_whoever_measures(fake):
+    report = contract.Report(frozenset())
+    with _gpu_state.node_watched(report, 0.01, fake):
+        wait_for_readings(fake, 8)
+    states = report.notes["gpu_state"]["node"]
+    assert list(states) == ["GPU-bbbb", "GPU-aaaa"]
+    assert states["GPU-aaaa"]["temperature_c_max"] == 88
+    assert states["GPU-bbbb"]["power_w_max"] == 70
+
+
+def test_a_program_on_a_node_with_gpus_tells_their_state_or_why_not(run, benchmark_file, tmp_path):
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidia0").touch()
+    program = benchmark_file("cpu_memory_latency")
+    ran = run(program, "--smoke", env={**os.environ, "ANUBIS_HOST_ROOT": str(tmp_path)})
+    assert "libnvidia-ml.so.1" in ran.document["environment"]["gpu_state"]["node"]["unread"]
+    assert "gpu_state" not in run(program, "--smoke").document["environment"]
+
+
+def test_a_driver_that_hangs_does_not_hold_up_what_is_measured(fake, monkeypatch):
+    monkeypatch.setattr(_gpu_state, "PATIENCE_S", 0.1)
+    plant(fake, "hang_s", 60)
+    report = contract.Report(frozenset())
+    with _gpu_state.node_watched(report, 0.01, fake):
+        pass
+    assert report.notes["gpu_state"]["node"] == {"unread": "NVML does not answer"}
