@@ -218,7 +218,7 @@ BROKEN = {
     ),
     "wrong word": (
         FLOW.replace('"flow"', '"odd"').replace('"higher"', '"upwards"'),
-        "\"direction\": expected 'higher' or 'lower', found the text \"upwards\"",
+        "\"direction\": expected 'higher', 'lower' or 'either', found the text \"upwards\"",
     ),
     "no interpreter": ("echo hello\n", "its first line must name its interpreter"),
 }
