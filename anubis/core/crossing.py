@@ -1,0 +1,337 @@
+"""Which parts of a fabric each measured flow crosses, and with what chance.
+
+A part is what can be at fault and be replaced: a node, a NIC with its cable, a link, all uplinks of
+a leaf together, a switch. Most may be at fault one way only. A column is a part and a way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from anubis.core.topology import Fabric, Link, Numbers, Shares
+
+Kind = Literal["node", "nic", "link", "uplinks", "switch"]
+Way = Literal["both", "out", "in"]
+WAYS: tuple[Way, ...] = ("both", "out", "in")
+BOTH, OUT, IN = range(3)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """node: its name. nic: its node and rail. link: both ends. uplinks: the leaf. switch: its id.
+
+    A node with a single NIC is one part with it: nothing that is sent could tell them apart.
+    """
+
+    kind: Kind
+    name: str
+    other: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What one node sends another on one rail, or what both send each other at once."""
+
+    source: str
+    target: str
+    rail: str
+    via: tuple[str, ...] = ()  # the switches it passed, if anybody knows
+    mutual: bool = False
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """The columns that each row (a flow) crosses: row, column, chance; sorted by column, row."""
+
+    row: Numbers
+    column: Numbers
+    chance: Shares
+
+
+class Parts:
+    """All parts of a fabric, numbered; a column is 3 x the number of its part + its way.
+
+    Out is what a node or NIC sends, what a link carries from its first end to its second, what
+    goes up from a leaf.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.nics = [nic for nic in fabric.nics if nic.node]
+        self.seat = {(nic.node, nic.rail): number for number, nic in enumerate(self.nics)}
+        self.node_number = {node: number for number, node in enumerate(fabric.nodes)}
+        owner = np.array([self.node_number[nic.node] for nic in self.nics], dtype=np.int64)
+        self._owner = owner
+        self._sole = np.bincount(owner, minlength=len(fabric.nodes))[owner] == 1
+        self._leaf = [nic.switch for nic in self.nics]
+        self._nic = len(fabric.nodes)
+        self._link = self._nic + len(self.nics)
+        self._switch = self._link + len(fabric.links)
+        self._uplinks = self._switch + len(fabric.switches)
+
+    def part(self, column: int) -> Part:
+        number = column // 3
+        if number < self._nic:
+            return Part("node", self.fabric.nodes[number])
+        if number < self._link:
+            nic = self.nics[number - self._nic]
+            return Part("nic", nic.node, nic.rail)
+        if number < self._switch:
+            link = self.fabric.links[number - self._link]
+            return Part("link", link.a, link.b)
+        if number < self._uplinks:
+            return Part("switch", self.fabric.switches[number - self._switch].id)
+        return Part("uplinks", self.fabric.leaves[number - self._uplinks])
+
+    def kinds(self, columns: Numbers) -> Numbers:
+        """0 node, 1 nic, 2 link, 3 switch, 4 uplinks."""
+        bounds = [self._nic, self._link, self._switch, self._uplinks]
+        return np.searchsorted(bounds, columns // 3, side="right")
+
+    def ways(self, columns: Numbers) -> npt.NDArray[np.bool_]:
+        """Whether the part of each column may be at fault one way only."""
+        kinds, number = self.kinds(columns), columns // 3
+        one_nic = np.zeros(self._nic, dtype=bool)
+        one_nic[self._owner[self._sole]] = True
+        found = kinds != 3
+        nodes = kinds == 0
+        found[nodes] = one_nic[number[nodes]]
+        return found
+
+    def crossings(self, flows: Sequence[Flow]) -> Crossings:
+        rows, seats = self._seats(flows)
+        keys, key = self._keys(flows, rows, seats)
+        between = _expanded(self._between(keys), key, rows)
+        return _joined(self._ends(rows, seats), between)
+
+    def classes(
+        self, flows: Sequence[Flow], wanted: Sequence[int]
+    ) -> tuple[Crossings, list[Numbers]]:
+        """Where the columns that the wanted rows cross are crossed, those that are alike made one.
+
+        The answer's columns number these classes; each comes with the columns it is made of. What
+        lies between two leaves is alike for all their flows, and is compared before it is spread.
+        """
+        rows, seats = self._seats(flows)
+        chosen = np.isin(rows, np.asarray(wanted, dtype=np.int64))
+        ends = self._ends(rows, seats)
+        ends = _only(ends, np.unique(ends.column[np.isin(ends.row, rows[chosen])]))
+        keys, key = self._keys(flows, rows, seats)
+        between = self._between(keys)
+        seen = between.column[np.isin(between.row, np.unique(key[chosen]))]
+        between, groups = _merged(_only(between, np.unique(seen)))
+        first = np.array([group[0] for group in groups], dtype=np.int64)
+        named = Crossings(between.row, first[between.column], between.chance)
+        found, classes = _merged(_joined(ends, _expanded(named, key, rows)))
+        members = {int(group[0]): group for group in groups}
+        return found, [
+            np.concatenate([members.get(int(c), np.array([c])) for c in each]) for each in classes
+        ]
+
+    def _seats(self, flows: Sequence[Flow]) -> tuple[Numbers, Numbers]:
+        """One row number and two NIC numbers for each direction of each flow."""
+        rows, seats = [], []
+        for row, flow in enumerate(flows):
+            try:
+                pair = self.seat[flow.source, flow.rail], self.seat[flow.target, flow.rail]
+            except KeyError as missing:
+                node, rail = missing.args[0]
+                raise ValueError(f'node "{node}" has no NIC on rail "{rail}"') from None
+            rows.append(row)
+            seats.append(pair)
+            if flow.mutual:
+                rows.append(row)
+                seats.append(pair[::-1])
+        return np.array(rows, dtype=np.int64), np.array(seats, dtype=np.int64).reshape(-1, 2)
+
+    def _ends(self, rows: Numbers, seats: Numbers) -> Crossings:
+        row, column = [], []
+        for end, way in ((0, OUT), (1, IN)):
+            nic = seats[:, end]
+            node, sole = self._owner[nic] * 3, self._sole[nic]
+            own = np.where(sole, node, (self._nic + nic) * 3)
+            row += [rows, rows, rows[~sole]]
+            column += [own, own + way, node[~sole]]
+        return Crossings(
+            np.concatenate(row), np.concatenate(column), np.ones(sum(map(len, row)))
+        )
+
+    def _keys(
+        self, flows: Sequence[Flow], rows: Numbers, seats: Numbers
+    ) -> tuple[list[tuple[str, str, tuple[str, ...]]], Numbers]:
+        """The distinct ways from leaf to leaf, and which one each directed flow takes."""
+        numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
+        key = np.empty(len(rows), dtype=np.int64)
+        back = False
+        for place, row in enumerate(rows.tolist()):
+            via = flows[row].via
+            back = place > 0 and rows[place - 1] == row and not back
+            a, b = self._leaf[seats[place, 0]], self._leaf[seats[place, 1]]
+            key[place] = numbers.setdefault((a, b, via[::-1] if back else via), len(numbers))
+        return list(numbers), key
+
+    def _between(self, keys: Sequence[tuple[str, str, tuple[str, ...]]]) -> Crossings:
+        spread = [number for number, key in enumerate(keys) if not key[2]]
+        of = np.array(spread, dtype=np.int64)
+        found = [self._uplinks_crossed(keys)]
+        target = np.array([self.fabric.leaf_number[key[1]] for key in keys], dtype=np.int64)
+        for part in self.fabric.spread([keys[number][:2] for number in spread]):
+            pair = of[part.link_pair]
+            a, b = self._link_ends[part.link].T
+            steps = self.fabric.steps
+            out = steps[a, target[pair]] > steps[b, target[pair]]
+            share = part.link_share / self._cables[part.link]
+            found += self._links_crossed(pair, part.link, out, share)
+            switch = (self._switch + part.switch) * 3
+            found.append(Crossings(of[part.switch_pair], switch, part.switch_share))
+        found += self._routed(keys)
+        return _joined(*found)
+
+    def _links_crossed(
+        self, row: Numbers, link: Numbers, out: npt.NDArray[np.bool_], share: Shares
+    ) -> list[Crossings]:
+        column = (self._link + link) * 3
+        return [
+            Crossings(row, column, share),
+            Crossings(row, column + np.where(out, OUT, IN), share),
+        ]
+
+    def _routed(self, keys: Sequence[tuple[str, str, tuple[str, ...]]]) -> list[Crossings]:
+        """Keys whose switches are known, one by one."""
+        passed, crossed = [], []
+        for number, (_, _, via) in enumerate(keys):
+            passed += [(number, self._switch_number[switch]) for switch in via]
+            for here, there in zip(via, via[1:], strict=False):
+                link, out = self._link_between[here, there]
+                crossed.append((number, link, out))
+        row, switch = np.array(passed, dtype=np.int64).reshape(-1, 2).T
+        found = [Crossings(row, (self._switch + switch) * 3, np.ones(len(row)))]
+        row, link, out = np.array(crossed, dtype=np.int64).reshape(-1, 3).T
+        return found + self._links_crossed(row, link, out > 0, 1 / self._cables[link])
+
+    def _uplinks_crossed(self, keys: Sequence[tuple[str, str, tuple[str, ...]]]) -> Crossings:
+        row, column = [], []
+        for number, (a, b, _) in enumerate(keys):
+            if a != b:
+                for leaf, way in ((a, OUT), (b, IN)):
+                    if leaf in self._bundled:
+                        first = (self._uplinks + self.fabric.leaf_number[leaf]) * 3
+                        row += [number, number]
+                        column += [first, first + way]
+        return Crossings(
+            np.array(row, dtype=np.int64), np.array(column, dtype=np.int64), np.ones(len(row))
+        )
+
+    @cached_property
+    def _bundled(self) -> set[str]:
+        """The leaves with several cables upwards; a single one is a link like any other."""
+        fabric = self.fabric
+        return {
+            leaf
+            for leaf in fabric.leaves
+            if sum(len(link.cables) for link in fabric.uplinks(leaf)) > 1
+        }
+
+    @cached_property
+    def _cables(self) -> Shares:
+        return np.array([len(link.cables) for link in self.fabric.links], dtype=np.float64)
+
+    @cached_property
+    def _switch_number(self) -> dict[str, int]:
+        return {switch.id: number for number, switch in enumerate(self.fabric.switches)}
+
+    @cached_property
+    def _link_ends(self) -> Numbers:
+        number = self._switch_number
+        ends = [(number[link.a], number[link.b]) for link in self.fabric.links]
+        return np.array(ends, dtype=np.int64).reshape(-1, 2)
+
+    @cached_property
+    def _link_between(self) -> dict[tuple[str, str], tuple[int, bool]]:
+        found: dict[tuple[str, str], tuple[int, bool]] = {}
+        for number, link in enumerate(self.fabric.links):
+            found[link.a, link.b] = number, True
+            found[link.b, link.a] = number, False
+        return found
+
+
+def nic_part(fabric: Fabric, node: str, rail: str) -> Part:
+    """The part that a NIC is: its node's, if it has no other."""
+    several = sum(1 for rail in fabric.rails if fabric.nic(node, rail)) > 1
+    return Part("nic", node, rail) if several else Part("node", node)
+
+
+def link_part(link: Link) -> Part:
+    return Part("link", link.a, link.b)
+
+
+# --- columns ---------------------------------------------------------------------------------
+
+
+def _only(crossings: Crossings, columns: Numbers) -> Crossings:
+    kept = np.isin(crossings.column, columns)
+    return Crossings(crossings.row[kept], crossings.column[kept], crossings.chance[kept])
+
+
+def _expanded(crossings: Crossings, key: Numbers, rows: Numbers) -> Crossings:
+    """From keys to the rows that have them."""
+    order = np.argsort(key, kind="stable")
+    count = np.bincount(key, minlength=int(crossings.row.max(initial=-1)) + 1)
+    start = np.cumsum(count) - count
+    times = count[crossings.row]
+    origin = np.repeat(np.arange(len(crossings.row)), times)
+    place = np.arange(len(origin)) - np.repeat(np.cumsum(times) - times, times)
+    row = rows[order[start[crossings.row[origin]] + place]]
+    return Crossings(row, crossings.column[origin], crossings.chance[origin])
+
+
+def _joined(*parts: Crossings) -> Crossings:
+    """All in one, each row and column once: who crosses a column twice misses it twice or hits."""
+    row = np.concatenate([part.row for part in parts])
+    column = np.concatenate([part.column for part in parts])
+    chance = np.concatenate([part.chance for part in parts])
+    order = np.lexsort((row, column))
+    row, column, chance = row[order], column[order], chance[order]
+    new = np.append(True, (row[1:] != row[:-1]) | (column[1:] != column[:-1]))[: len(row)]
+    if new.all():
+        return Crossings(row, column, chance)
+    with np.errstate(divide="ignore"):
+        missed = np.add.reduceat(np.log1p(-np.minimum(chance, 1)), np.flatnonzero(new))
+    return Crossings(row[new], column[new], -np.expm1(missed))
+
+
+def _merged(crossings: Crossings) -> tuple[Crossings, list[Numbers]]:
+    """Columns with the same rows and chances made one, and what each is made of."""
+    if not len(crossings.row):
+        return crossings, []
+    start = np.flatnonzero(np.append(True, np.diff(crossings.column) != 0))
+    size = np.diff(np.append(start, len(crossings.row)))
+    share = np.round(crossings.chance * 1e9).astype(np.uint64)
+    entry = _mixed(_mixed(crossings.row.astype(np.uint64)) + share)
+    sums = [np.add.reduceat(each, start) for each in (entry, _mixed(entry + np.uint64(1)))]
+    names = np.stack([*sums, size.astype(np.uint64)], axis=1)
+    _, first, inverse = np.unique(names, axis=0, return_index=True, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    columns = crossings.column[start]
+    order = np.argsort(inverse, kind="stable")
+    members = np.split(columns[order], np.flatnonzero(np.diff(inverse[order])) + 1)
+    keep = np.zeros(len(start), dtype=bool)
+    keep[first] = True
+    kept = np.repeat(keep, size)
+    column = np.repeat(inverse, size)[kept]
+    found = _joined(Crossings(crossings.row[kept], column, crossings.chance[kept]))
+    return found, members
+
+
+def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """splitmix64's finish: sums of such numbers tell sets apart."""
+    x = numbers + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
