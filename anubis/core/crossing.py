@@ -104,11 +104,12 @@ class Parts:
         found[nodes] = one_nic[number[nodes]]
         return found
 
-    def crossings(self, flows: Sequence[Flow]) -> Crossings:
+    def crossings(self, flows: Sequence[Flow], columns: Numbers) -> Crossings:
+        """Where these columns are crossed."""
         rows, seats = self._seats(flows)
         keys, key = self._keys(flows, rows, seats)
-        between = _expanded(self._between(keys), key, rows)
-        return _joined(self._ends(rows, seats), between)
+        between = _expanded(_only(self._between(keys), columns), key, rows)
+        return _joined(_only(self._ends(rows, seats), columns), between)
 
     def classes(
         self, flows: Sequence[Flow], wanted: Sequence[int]
