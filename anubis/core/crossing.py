@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from anubis.core.topology import Fabric, Link, Numbers, Shares
 
 Kind = Literal["node", "nic", "link", "uplinks", "switch"]
+KINDS: tuple[Kind, ...] = ("node", "nic", "link", "switch", "uplinks")
 Way = Literal["both", "out", "in"]
 WAYS: tuple[Way, ...] = ("both", "out", "in")
 BOTH, OUT, IN = range(3)
@@ -90,19 +92,18 @@ class Parts:
         return Part("uplinks", self.fabric.leaves[number - self._uplinks])
 
     def kinds(self, columns: Numbers) -> Numbers:
-        """0 node, 1 nic, 2 link, 3 switch, 4 uplinks."""
+        """Numbers in KINDS."""
         bounds = [self._nic, self._link, self._switch, self._uplinks]
-        return np.searchsorted(bounds, columns // 3, side="right")
+        return np.asarray(np.searchsorted(bounds, columns // 3, side="right"), dtype=np.int64)
 
-    def ways(self, columns: Numbers) -> npt.NDArray[np.bool_]:
-        """Whether the part of each column may be at fault one way only."""
-        kinds, number = self.kinds(columns), columns // 3
-        one_nic = np.zeros(self._nic, dtype=bool)
-        one_nic[self._owner[self._sole]] = True
-        found = kinds != 3
-        nodes = kinds == 0
-        found[nodes] = one_nic[number[nodes]]
-        return found
+    def one_way(self, columns: Numbers) -> npt.NDArray[np.bool_]:
+        """Whether the part of each column may be at fault one way only: switches never are.
+
+        Nor are nodes, but for those that are one with their NIC.
+        """
+        sole = np.zeros(self._uplinks + len(self.fabric.leaves), dtype=bool)
+        sole[self._owner[self._sole]] = True
+        return (self.kinds(columns) % 3 > 0) | sole[columns // 3]
 
     def crossings(self, flows: Sequence[Flow], columns: Numbers) -> Crossings:
         """Where these columns are crossed."""
@@ -111,16 +112,14 @@ class Parts:
         between = _expanded(_only(self._between(keys), columns), key, rows)
         return _joined(_only(self._ends(rows, seats), columns), between)
 
-    def classes(
-        self, flows: Sequence[Flow], wanted: Sequence[int]
-    ) -> tuple[Crossings, list[Numbers]]:
+    def classes(self, flows: Sequence[Flow], wanted: Numbers) -> tuple[Crossings, list[Numbers]]:
         """Where the columns that the wanted rows cross are crossed, those that are alike made one.
 
         The answer's columns number these classes; each comes with the columns it is made of. What
         lies between two leaves is alike for all their flows, and is compared before it is spread.
         """
         rows, seats = self._seats(flows)
-        chosen = np.isin(rows, np.asarray(wanted, dtype=np.int64))
+        chosen = np.isin(rows, wanted)
         ends = self._ends(rows, seats)
         ends = _only(ends, np.unique(ends.column[np.isin(ends.row, rows[chosen])]))
         keys, key = self._keys(flows, rows, seats)
@@ -159,9 +158,7 @@ class Parts:
             own = np.where(sole, node, (self._nic + nic) * 3)
             row += [rows, rows, rows[~sole]]
             column += [own, own + way, node[~sole]]
-        return Crossings(
-            np.concatenate(row), np.concatenate(column), np.ones(sum(map(len, row)))
-        )
+        return Crossings(np.concatenate(row), np.concatenate(column), np.ones(sum(map(len, row))))
 
     def _keys(
         self, flows: Sequence[Flow], rows: Numbers, seats: Numbers
@@ -208,13 +205,11 @@ class Parts:
         passed, crossed = [], []
         for number, (_, _, via) in enumerate(keys):
             passed += [(number, self._switch_number[switch]) for switch in via]
-            for here, there in zip(via, via[1:], strict=False):
-                link, out = self._link_between[here, there]
-                crossed.append((number, link, out))
+            crossed += [(number, *self._link_between[step]) for step in pairwise(via)]
         row, switch = np.array(passed, dtype=np.int64).reshape(-1, 2).T
-        found = [Crossings(row, (self._switch + switch) * 3, np.ones(len(row)))]
+        whole = Crossings(row, (self._switch + switch) * 3, np.ones(len(row)))
         row, link, out = np.array(crossed, dtype=np.int64).reshape(-1, 3).T
-        return found + self._links_crossed(row, link, out > 0, 1 / self._cables[link])
+        return [whole, *self._links_crossed(row, link, out > 0, 1 / self._cables[link])]
 
     def _uplinks_crossed(self, keys: Sequence[tuple[str, str, tuple[str, ...]]]) -> Crossings:
         row, column = [], []

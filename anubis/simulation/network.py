@@ -16,9 +16,7 @@ import numpy as np
 from anubis.core.crossing import Flow, Part, Way, link_part, nic_part
 from anubis.core.topology import Fabric, Nic
 
-FaultKind = Literal[
-    "slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"
-]
+FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"]
 FAULT_KINDS: tuple[FaultKind, ...] = (
     "slow node",
     "slow NIC",
@@ -84,7 +82,8 @@ class SimulatedNetwork:
         self, a: Nic, b: Nic, choose: Callable[[int, int], int]
     ) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """The switches from one NIC to another, and which cable of each link was taken."""
-        here, passed, cables = a.switch, [a.switch], []
+        here, passed = a.switch, [a.switch]
+        cables: list[int] = []
         while here != b.switch:
             ways = self._ways(here, b.switch)
             here, cable = ways[choose(len(cables), len(ways))]
@@ -176,8 +175,6 @@ def plant(fabric: Fabric, kind: FaultKind, rng: np.random.Generator) -> Fault:
         return Fault(kind=kind, part=nic_part(fabric, node, rail), way=way, loss=loss)
     if kind == "lossy uplink":
         uplinks = [link for leaf in fabric.leaves for link in fabric.uplinks(leaf)]
-        return Fault(
-            kind=kind, part=link_part(uplinks[int(rng.integers(len(uplinks)))]), loss=loss
-        )
+        return Fault(kind=kind, part=link_part(uplinks[int(rng.integers(len(uplinks)))]), loss=loss)
     leaf = Part("switch", str(rng.choice(fabric.leaves)))
     return Fault(kind=kind, part=leaf, loss=1.0 if kind == "dead leaf" else loss)

@@ -1,0 +1,252 @@
+"""From a slow group to its slow nodes, or to two nodes that are slow together only.
+
+`bisect` is a generator: it yields groups to be tested at the same time, is sent which of them were
+bad, and returns what it found. It runs nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+Group = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    tests: int = 200
+    minutes: float = 60.0
+    minutes_per_test: float = 0.5  # tests of one round run at the same time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Narrowed:
+    nodes: tuple[str, ...]  # bad with good partners, twice
+    links: tuple[tuple[str, str], ...]  # good apart and bad together: what lies between them
+    doubtful: tuple[str, ...]  # bad once, and good with other partners
+    unresolved: tuple[Group, ...]  # bad, and the budget or the good nodes ran out
+    good: tuple[str, ...]
+    tests: int
+    rounds: int
+    minutes: float
+    results: tuple[tuple[Group, bool], ...]  # all that was tested, and whether it was bad
+
+
+@dataclass(frozen=True)
+class _Suspects:
+    """Bad together with good ones."""
+
+    nodes: Group
+
+    def tests(self) -> list[Group]:
+        return list(_halves(self.nodes))
+
+    def learn(self, bad: Sequence[bool]) -> list[_Item]:
+        one, other = _halves(self.nodes)
+        if not any(bad):
+            return [_Cross(one, other)]
+        return [_Suspects(half) for half, slow in zip((one, other), bad, strict=True) if slow]
+
+
+@dataclass(frozen=True)
+class _Cross:
+    """Each good alone, bad together: something between a node of one and a node of the other."""
+
+    one: Group
+    other: Group
+    crosswise: bool = False  # the quarters that face each other have been tested, and are good
+
+    def tests(self) -> list[Group]:
+        return [(*a, *b) for a, b in self._quarters()]
+
+    def learn(self, bad: Sequence[bool]) -> list[_Item]:
+        slow = [q for q, is_bad in zip(self._quarters(), bad, strict=True) if is_bad]
+        if slow:
+            return [_Cross(a, b) for a, b in slow]
+        if not self.crosswise and max(len(self.one), len(self.other)) > 1:
+            return [_Cross(self.one, self.other, crosswise=True)]
+        return []  # it did not show again
+
+    def _quarters(self) -> list[tuple[Group, Group]]:
+        a, b = _halves(self.one), _halves(self.other)
+        pairs = zip(a, reversed(b) if self.crosswise else b, strict=True)
+        return [(one, other) for one, other in pairs if one and other]
+
+
+_Item = _Suspects | _Cross
+
+
+def bisect(
+    group: Sequence[str], good: Sequence[str] = (), budget: Budget | None = None
+) -> Generator[tuple[Group, ...], Sequence[bool], Narrowed]:
+    """Both halves of whatever is bad at once, each filled up with good nodes to the first size.
+
+    Without filling up, half a group would be measured at another size, and could not be compared.
+    Good nodes come from the caller, and from every group that turns out good. At the end each
+    slow node is tested with other good ones, and all the rest together.
+    """
+    search = _Search(tuple(group), dict.fromkeys(good), budget or Budget())
+    while search.open or search.may_confirm():
+        tests = search.next_round()
+        if not tests:
+            break
+        search.learn((yield tuple(tests)))
+    return search.narrowed()
+
+
+class _Search:
+    def __init__(self, group: Group, good: dict[str, None], budget: Budget) -> None:
+        self.group, self.good, self.budget = group, good, budget
+        self.open: list[_Item] = [_Suspects(group)] if len(group) > 1 else []
+        self.running: list[tuple[_Item, int]] = []
+        self.confirming: list[str] = []
+        self.found: list[str] = []  # slow nodes, not yet tested twice
+        self.confirmed: list[str] = []
+        self.doubtful: list[str] = []
+        self.links: list[tuple[str, str]] = []
+        self.lost: list[_Item] = []
+        self.rest_tested: list[Group] = []
+        self.round: list[Group] = []
+        self.results: list[tuple[Group, bool]] = []
+        self.rounds = 0
+
+    # --- what to test ----------------------------------------------------------------------
+
+    def may_confirm(self) -> bool:
+        return bool(self.found) or self._rest() is not None
+
+    def _left(self) -> int:
+        if (self.rounds + 1) * self.budget.minutes_per_test > self.budget.minutes + 1e-9:
+            return 0
+        return self.budget.tests - len(self.results)
+
+    def _rest(self) -> Group | None:
+        """All that are left, if they have not been tested together yet."""
+        held = {node for item in self.lost for node in _nodes(item)}
+        held |= {*self.confirmed, *self.doubtful, *self.found}
+        held |= {node for link in self.links for node in link}
+        rest = tuple(node for node in self.group if node not in held)
+        done = rest in self.rest_tested or len(rest) < 2 or len(rest) == len(self.group)
+        return None if done else rest
+
+    def next_round(self) -> list[Group]:
+        self.running, self.confirming, self.round = [], [], []
+        if self.open:
+            self._narrow()
+        else:
+            self._confirm()
+        return self.round
+
+    def _narrow(self) -> None:
+        left, pool = self._left(), self._pool()
+        cores: list[Group] = []
+        waiting: list[_Item] = []
+        partners = len(pool)
+        for item in self.open:
+            tests = item.tests()
+            alone = sum(len(core) == 1 for core in tests)
+            if len(cores) + len(tests) <= left and alone <= partners:
+                self.running.append((item, len(tests)))
+                cores += tests
+                partners -= alone
+            else:
+                waiting.append(item)
+        if cores:
+            self.open = waiting
+            self.round = self._filled(cores, pool)
+        else:
+            self.lost, self.open = [*self.lost, *waiting], []
+            self._confirm()
+
+    def _confirm(self) -> None:
+        pool, left = self._pool(), self._left()
+        turned = pool[len(pool) // 2 :] + pool[: len(pool) // 2]  # others than before
+        found = self.found[: min(left, len(pool))]
+        rest = self._rest()
+        if found:
+            self.confirming = found
+            self.round = self._filled([(node,) for node in found], turned)
+        elif rest is not None and left:
+            self.rest_tested.append(rest)
+            self.running = [(_Suspects(rest), 0)]
+            self.round = [rest]
+
+    def _pool(self) -> list[str]:
+        """Good nodes that are in nobody's test; those of a cross stay out of other tests."""
+        busy = {node for item in self.open for node in _nodes(item)}
+        busy |= {node for link in self.links for node in link}
+        return [node for node in self.good if node not in busy]
+
+    def _filled(self, cores: list[Group], pool: list[str]) -> list[Group]:
+        """Single nodes first get one partner each; the others are shared out."""
+        want = [len(self.group) - len(core) for core in cores]
+        filling: list[list[str]] = [[] for _ in cores]
+        waiting = [node for node in pool if all(node not in core for core in cores)]
+        while waiting and any(len(f) < w for f, w in zip(filling, want, strict=True)):
+            size = [len(core) + len(f) for core, f in zip(cores, filling, strict=True)]
+            filling[size.index(min(size))].append(waiting.pop())
+        return [(*core, *more) for core, more in zip(cores, filling, strict=True)]
+
+    # --- what came of it -------------------------------------------------------------------
+
+    def learn(self, bad: Sequence[bool]) -> None:
+        if len(bad) != len(self.round):
+            raise ValueError(f"{len(bad)} results for {len(self.round)} tests")
+        self.rounds += 1
+        self.results += zip(self.round, bad, strict=True)
+        for group, slow in zip(self.round, bad, strict=True):
+            if not slow:
+                self.good.update(dict.fromkeys(group))
+        if self.confirming:
+            for node, slow in zip(self.confirming, bad, strict=True):
+                self.found.remove(node)
+                (self.confirmed if slow else self.doubtful).append(node)
+            return
+        begin = 0
+        for item, count in self.running:
+            if count == 0:  # all the rest together
+                new: list[_Item] = [item] if bad[0] else []
+            else:
+                new = item.learn(bad[begin : begin + count])
+            begin += count
+            for each in new:
+                self._place(each)
+
+    def _place(self, item: _Item) -> None:
+        if isinstance(item, _Suspects) and len(item.nodes) == 1:
+            self.good.pop(item.nodes[0], None)
+            self.found.append(item.nodes[0])
+        elif isinstance(item, _Cross) and len(item.one) == len(item.other) == 1 and self.rounds:
+            self._pair(item)
+        else:
+            self.open.append(item)
+
+    def _pair(self, item: _Cross) -> None:
+        """Two good nodes that are bad together; tested as such unless they are the whole group."""
+        pair = (item.one[0], item.other[0])
+        if pair not in self.links:
+            self.links.append(pair)
+
+    def narrowed(self) -> Narrowed:
+        open_ = [_nodes(item) for item in [*self.lost, *self.open]]
+        bad = {*self.confirmed, *self.doubtful, *self.found}
+        return Narrowed(
+            nodes=tuple(self.confirmed),
+            links=tuple(self.links),
+            doubtful=tuple(self.doubtful),
+            unresolved=(*open_, *((node,) for node in self.found)),
+            good=tuple(node for node in self.good if node not in bad),
+            tests=len(self.results),
+            rounds=self.rounds,
+            minutes=self.rounds * self.budget.minutes_per_test,
+            results=tuple(self.results),
+        )
+
+
+def _halves(nodes: Group) -> tuple[Group, Group]:
+    middle = (len(nodes) + 1) // 2
+    return nodes[:middle], nodes[middle:]
+
+
+def _nodes(item: _Item) -> Group:
+    return item.nodes if isinstance(item, _Suspects) else (*item.one, *item.other)

@@ -1,0 +1,214 @@
+"""One more round of pairs, chosen so that the causes of slow pairs and their alternatives part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+
+import numpy as np
+
+from anubis.core.crossing import Flow, Parts
+from anubis.core.localization import healthy
+from anubis.core.pairing import Pair, Round
+from anubis.core.posterior import KEPT, Case, Model, Observation, Problem
+from anubis.core.topology import NO_PATH, Fabric, Nic
+
+Route = Callable[[Nic, Nic], tuple[str, ...]]
+
+SETTLED = 1e-3  # a chance of choosing wrongly that needs no more pairs
+FALSE = 1e-2  # a confirming flow that says the contrary of what is so
+LEAST_DOUBT = 1e-2  # in every cause, so that each suspect meets a good partner once
+MOST_HYPOTHESES = 24  # of a case
+NEAR, FAR = 32, 48  # good nodes on each leaf of the suspects, and at each distance from it
+PARTNERS = 6  # of each node at each distance
+
+
+def confirmation(
+    fabric: Fabric,
+    observations: Sequence[Observation],
+    model: Model | None = None,
+    *,
+    route: Route | None = None,
+    most: int = 48,
+) -> dict[str, Round]:
+    """Per rail one round of disjoint pairs that would tell the causes from their alternatives.
+
+    In each pair one at least is known to be good. Which pairs, follows from what each hypothesis
+    says of them: those that bring down the Bhattacharyya bound on the chance of choosing wrongly,
+    the sum of sqrt(P(i) P(j)) prod(BC) over all two hypotheses i and j, where BC is the sum of
+    sqrt(P(outcome | i) P(outcome | j)). `most` bounds the pairs for one case. Only with a route
+    can pairs be chosen that cross one link rather than its like.
+    """
+    model = model or Model()
+    problem = Problem(Parts(fabric), observations, model)
+    seats = _Seats(fabric, healthy(observations, model), route)
+    contests = [
+        _Contest(problem, _hypotheses(problem, case), list(seats.pairs(flows)), seats)
+        for case in problem.cases()
+        for flows in [[observations[row].flow for row in case.rows]]
+    ]
+    return _chosen(contests, most)
+
+
+Hypotheses = dict[frozenset[int], float]  # sets of columns, each with its weight
+
+
+def _hypotheses(problem: Problem, case: Case) -> Hypotheses:
+    """The causes, each in turn left out, or another in its place; or any alone, if there is none.
+
+    Columns that could not be told apart so far come one by one: other pairs may part them.
+    """
+    columns = [problem.classes[number].tolist() for number in case.classes]
+    rivals: list[tuple[list[int], int | None, float]] = []
+    for place, column in enumerate(case.chosen):
+        rest = [columns[other][0] for other in case.chosen if other != column]
+        rivals.append((rest, None, max(float(case.chance[place]), LEAST_DOUBT)))
+        rivals += [
+            (rest, other, value)
+            for other, value in enumerate(case.rivals[place].tolist())
+            if other == column or other not in case.chosen
+        ]
+    if not case.chosen:
+        alone = np.exp(case.evidence.gains([]))
+        rivals = [([], None, 1.0), *(([], k, value) for k, value in enumerate(alone.tolist()))]
+    found: Hypotheses = {}
+    for rest, one, weight in sorted(rivals, key=lambda rival: -rival[2])[:MOST_HYPOTHESES]:
+        if weight > KEPT:
+            each = [[column] for column in columns[one]] if one is not None else [[]]
+            for more in each:
+                found[frozenset([*rest, *more])] = weight / len(each)
+    return found
+
+
+class _Seats:
+    """Who may meet whom: on each rail, the good nodes of each leaf."""
+
+    def __init__(self, fabric: Fabric, good: set[str], route: Route | None) -> None:
+        self.fabric, self.good, self.route = fabric, good, route
+        self.turn = 0
+        self.under: dict[tuple[str, str], list[str]] = {}
+        for nic in fabric.nics:
+            if nic.node in good:
+                self.under.setdefault((nic.rail, nic.switch), []).append(nic.node)
+        self.leaves: dict[str, dict[str, None]] = {}
+        for nic in fabric.nics:
+            if nic.node:
+                self.leaves.setdefault(nic.rail, {})[nic.switch] = None
+
+    def pairs(self, flows: Sequence[Flow]) -> Iterator[tuple[str, str, str]]:
+        """Suspects with good partners near and far, and good neighbours of theirs with the same."""
+        self.turn += 1
+        ends = dict.fromkeys(node for flow in flows for node in (flow.source, flow.target))
+        suspects = [node for node in ends if node not in self.good]
+        measured = dict.fromkeys(flow.rail for flow in flows)
+        others = [rail for rail in self.fabric.rails if rail not in measured][:2]
+        for rail in [*measured, *others]:
+            leaves: dict[str, list[str]] = {}
+            for node in suspects if rail in others else ends:
+                nic = self.fabric.nic(node, rail)
+                if nic:
+                    leaves.setdefault(nic.switch, []).append(node)
+            for leaf, here in leaves.items():
+                near = self.under.get((rail, leaf), [])[:NEAR]
+                doubtful = [node for node in here if node not in self.good]
+                others_near = near if rail in measured else []
+                for others_far in [near, *self._far(rail, leaf)]:
+                    some = [] if others_far is near else others_near
+                    for place, a in enumerate([*doubtful, *some]):
+                        for b in _turned(others_far, place * PARTNERS)[:PARTNERS]:
+                            yield a, b, rail
+
+    def _far(self, rail: str, leaf: str) -> list[list[str]]:
+        """Some good nodes at each distance, of other leaves each time."""
+        fabric = self.fabric
+        steps = fabric.leaf_steps[fabric.leaf_number[leaf]]
+        found: dict[int, list[list[str]]] = {}
+        for other in _turned(list(self.leaves[rail]), self.turn * PARTNERS):
+            under = self.under.get((rail, other), [])
+            distance = int(steps[fabric.leaf_number[other]])
+            if other != leaf and under and distance != NO_PATH:
+                found.setdefault(distance, []).append(_turned(under, self.turn))
+        return [
+            [node for nodes in zip_longest(*lists[:FAR]) for node in nodes if node][:FAR]
+            for lists in found.values()
+        ]
+
+    def flows(self, a: str, b: str, rail: str) -> tuple[Flow, Flow]:
+        one, other = self.fabric.nic(a, rail), self.fabric.nic(b, rail)
+        if self.route is None or one is None or other is None:
+            return Flow(a, b, rail), Flow(b, a, rail)
+        there, back = self.route(one, other), self.route(other, one)
+        return Flow(a, b, rail, there), Flow(b, a, rail, back)
+
+
+def _turned(names: list[str], start: int) -> list[str]:
+    start = start % len(names) if names else 0
+    return names[start:] + names[:start]
+
+
+class _Contest:
+    """The hypotheses of one case, and how alike every pair would turn out under any two of them."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        hypotheses: Hypotheses,
+        pairs: list[tuple[str, str, str]],
+        seats: _Seats,
+    ) -> None:
+        self.pairs = pairs
+        self.picked = 0
+        columns = np.unique([column for found in hypotheses for column in found]).astype(np.int64)
+        flows = [flow for pair in pairs for flow in seats.flows(*pair)]
+        crossed = problem.parts.crossings(flows, columns)
+        missed = np.ones((len(flows), len(columns)))
+        place = np.searchsorted(columns, crossed.column)
+        missed[crossed.row, place] -= problem.model.detection * crossed.chance
+        every = [np.searchsorted(columns, sorted(found)).astype(int) for found in hypotheses]
+        hit = 1 - np.array([missed[:, found].prod(axis=1) for found in every])
+        bad = np.round(FALSE + (1 - 2 * FALSE) * hit, 9)
+        bad, where = np.unique(bad, axis=0, return_inverse=True)
+        weight = np.bincount(where.reshape(-1), list(hypotheses.values()))
+        weight = weight / weight.sum()
+        self.doubt = np.sqrt(np.outer(weight, weight))
+        np.fill_diagonal(self.doubt, 0)
+        good, ill = np.sqrt(1 - bad.T), np.sqrt(bad.T)
+        alike = good[:, :, None] * good[:, None, :] + ill[:, :, None] * ill[:, None, :]
+        self.alike = alike[0::2] * alike[1::2]  # both directions of each pair
+
+    def best(self, busy: set[tuple[str, str]]) -> int | None:
+        """The pair of free nodes that leaves the least doubt, if it is worth its time."""
+        doubt = float(self.doubt.sum())
+        if doubt < SETTLED or not self.pairs:
+            return None
+        left = np.einsum("tij,ij->t", self.alike, self.doubt)
+        for pair in np.argsort(left, kind="stable").tolist():
+            if left[pair] > 0.99 * doubt:
+                return None
+            a, b, rail = self.pairs[pair]
+            if (a, rail) not in busy and (b, rail) not in busy:
+                return int(pair)
+        return None
+
+    def pick(self, pair: int) -> tuple[str, str, str]:
+        self.doubt = self.doubt * self.alike[pair]
+        self.picked += 1
+        return self.pairs[pair]
+
+
+def _chosen(contests: Sequence[_Contest], most: int) -> dict[str, Round]:
+    """One pair for each case in turn, so that partners are shared out."""
+    busy: set[tuple[str, str]] = set()
+    rounds: dict[str, list[Pair]] = {}
+    open_ = list(contests)
+    while open_:
+        going = []
+        for contest in open_:
+            pair = contest.best(busy) if contest.picked < most else None
+            if pair is not None:
+                a, b, rail = contest.pick(pair)
+                busy |= {(a, rail), (b, rail)}
+                rounds.setdefault(rail, []).append((a, b))
+                going.append(contest)
+        open_ = going
+    return {rail: tuple(pairs) for rail, pairs in sorted(rounds.items())}

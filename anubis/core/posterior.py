@@ -1,0 +1,277 @@
+"""The most probable set of causes for what was observed, and how probable its alternatives are.
+
+A flow is hit by a cause with chance q = detection x share, where share is what part of the flows on
+its way crosses the cause; several causes miss it independently (noisy-OR). What an observation says
+is one number, its odds: how much more likely its shortfall is of a flow that was hit than of one
+that was not. Up to a constant
+
+    log P(S | all) = sum over S of log prior odds
+                   + sum over observations of log(1 + (1 - prod over S of (1 - q)) (odds - 1))
+
+Observations with odds up to 1 speak against causes, and there each cause answers for itself alone:
+the sum over S of log(1 - q (1 - odds)). So they are summed in advance, and only those that speak
+for causes tie causes together. For odds of 1 / false alarm (bad) and 0 (good) this is the usual
+noisy-OR over good and bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from anubis.core.crossing import KINDS, Flow, Kind, Parts
+from anubis.core.topology import Numbers, Shares
+
+Table = npt.NDArray[np.float64]
+Sets = npt.NDArray[np.bool_]
+
+PRIOR: Mapping[Kind, float] = {
+    "node": 3e-3,
+    "nic": 1e-3,
+    "link": 1e-3,
+    "uplinks": 3e-4,
+    "switch": 3e-4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """By what share a flow fell short of its like; 0 or less is as good as they are or better."""
+
+    flow: Flow
+    shortfall: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What is believed before anything is measured."""
+
+    limit: float = 0.05  # a flow that falls short by more is bad
+    noise: float = 0.0  # standard deviation of healthy flows; 0: how bad a flow is says nothing
+    false_alarm: float = 1e-3  # a flow that nothing was wrong with, and yet far too slow
+    detection: float = 0.98  # a flow that crosses a faulty part suffers
+    odds: float = 20.0  # alternatives less probable than a cause by no more than this are named
+    prior: Mapping[Kind, float] = field(default_factory=lambda: PRIOR)
+
+
+def odds(shortfall: Shares, model: Model) -> Shares:
+    """How much more likely each shortfall is of a flow that was hit than of one that was not.
+
+    Hit, it falls short by anything between the limit and 1 alike; not hit, by chance as noise has
+    it, and with a false alarm's chance as if it were hit. A good flow never speaks for a cause.
+    """
+    from scipy.special import ndtr
+
+    x = np.maximum(np.asarray(shortfall, dtype=np.float64), 0.0)
+    bad = x > model.limit
+    if model.noise == 0:
+        return np.where(bad, 1 / model.false_alarm, 0.0)
+    noise = max(model.noise, 1e-3)
+    hit = (ndtr((x - model.limit) / noise) - ndtr((x - 1) / noise)) / (1 - model.limit)
+    missed = np.exp(-0.5 * (x / noise) ** 2) / (noise * np.sqrt(2 * np.pi))
+    either = (1 - model.false_alarm) * missed + model.false_alarm * hit
+    found = np.divide(hit, either, out=np.full_like(x, 1 / model.false_alarm), where=either > 0)
+    return np.asarray(np.where(bad, found, np.minimum(found, 1.0)))
+
+
+# --- observations and columns that hang together ---------------------------------------------
+
+KEPT = 1e-3  # a column whose own odds against chance are less is in no probable set
+MOST_COLUMNS = 14  # of a case that is solved by looking at every set
+MOST_CELLS = 4_000_000  # sets x observations
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What speaks for the columns, a row each, and the weight of all else that bears on each."""
+
+    q: Table  # rows x columns
+    odds: Shares  # of rows
+    weight: Shares  # of columns: the prior, and all that speaks against it
+
+    def missed(self, columns: Sequence[int]) -> Shares:
+        """The chance of each row that none of these causes hits it."""
+        return np.asarray(np.prod(1 - self.q[:, list(columns)], axis=1))
+
+    def score(self, columns: Sequence[int]) -> float:
+        """The log posterior; of the empty set, 0."""
+        rows = np.log(self.odds - self.missed(columns) * (self.odds - 1))
+        return float(self.weight[list(columns)].sum() + rows.sum())
+
+    def gains(self, columns: Sequence[int]) -> Shares:
+        """What each column would add to the score of these."""
+        left = self.missed(columns) * (self.odds - 1)
+        after = self.odds[:, None] - left[:, None] * (1 - self.q)
+        return np.asarray(self.weight + np.log(after / (self.odds - left)[:, None]).sum(axis=0))
+
+    def all_sets(self) -> tuple[Sets, Shares]:
+        """Every set of columns, and its posterior among them."""
+        missed, score = np.ones((1, len(self.odds))), np.zeros(1)
+        for column in range(len(self.weight)):
+            missed = np.concatenate([missed, missed * (1 - self.q[:, column])])
+            score = np.concatenate([score, score + self.weight[column]])
+        score += np.log(self.odds - missed * (self.odds - 1)).sum(axis=1)
+        numbers = np.arange(len(score))[:, None] >> np.arange(len(self.weight))
+        posterior = np.exp(score - score.max())
+        return (numbers & 1).astype(bool), posterior / posterior.sum()
+
+    def search(self) -> list[int]:
+        """Add the best; then let any other in, and drop whom it makes superfluous, if that helps.
+
+        Gains only shrink as sets grow, so a column that alone gains nothing never belongs.
+        """
+        best: list[int] = []
+        while True:
+            gains = self.gains(best)
+            gains[best] = -np.inf
+            if gains.max(initial=-np.inf) <= 0:
+                break
+            best.append(int(np.argmax(gains)))
+        score, hopeful = self.score(best), np.flatnonzero(self.gains([]) > 0).tolist()
+        improving = True
+        while improving:
+            improving = False
+            for column in hopeful:
+                other = self._trimmed([*best, column]) if column not in best else best
+                if (value := self.score(other)) > score + 1e-9:
+                    best, score, improving = other, value, True
+        return sorted(best)
+
+    def _trimmed(self, columns: list[int]) -> list[int]:
+        """Without those, the most useless first, that are better left out; never the last one."""
+        kept = list(columns)
+        while len(kept) > 1:
+            without = [self.score([c for c in kept if c != column]) for column in kept[:-1]]
+            if max(without) < self.score(kept):
+                break
+            kept.pop(int(np.argmax(without)))
+        return kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A part of the evidence that hangs together, and what was made of it."""
+
+    rows: Numbers  # numbers of observations
+    classes: Numbers
+    evidence: Evidence
+    chosen: tuple[int, ...]  # columns of the evidence
+    rivals: Table  # chosen x columns: how probable in its place, over how probable it is
+    chance: Shares  # chosen: the same of nothing in its place
+    sets: tuple[Sets, Shares] | None  # all there are, with their posterior, where they are few
+
+    def alternatives(self, place: int, least: float) -> list[int]:
+        """The column chosen at this place, and those that explain about as well, best first."""
+        beside = [
+            column
+            for column in np.argsort(-self.rivals[place], kind="stable").tolist()
+            if column not in self.chosen and self.rivals[place, column] >= least
+        ]
+        return [self.chosen[place], *beside]
+
+    def confidence(self, place: int, named: Sequence[int]) -> float:
+        """The probability that one of the named is a cause; the other causes given, if many."""
+        if self.sets is not None:
+            members, posterior = self.sets
+            return float(posterior[members[:, list(named)].any(axis=1)].sum())
+        others = np.delete(self.rivals[place], [c for c in self.chosen if c not in named])
+        total = float(others.sum() + self.chance[place])
+        return float(self.rivals[place, list(named)].sum()) / total
+
+
+def solved(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
+    """Small cases by all sets there are, large ones by search."""
+    count = len(classes)
+    sets = None
+    if count <= MOST_COLUMNS and len(rows) << count <= MOST_CELLS:
+        sets = evidence.all_sets()
+        chosen = np.flatnonzero(sets[0][np.argmax(sets[1])]).tolist()
+        rivals, chance = _rivals_among(*sets, chosen)
+    else:
+        chosen = evidence.search()
+        rivals, chance = _rivals_by_exchange(evidence, chosen)
+    return Case(
+        rows=rows,
+        classes=classes,
+        evidence=evidence,
+        chosen=tuple(chosen),
+        rivals=rivals,
+        chance=chance,
+        sets=sets,
+    )
+
+
+def _rivals_among(sets: Sets, posterior: Shares, chosen: Sequence[int]) -> tuple[Table, Shares]:
+    """How probable sets with another and without this one are, over those with this one."""
+    rivals, chance = np.zeros((len(chosen), sets.shape[1])), np.zeros(len(chosen))
+    for place, column in enumerate(chosen):
+        having = float(posterior[sets[:, column]].sum())
+        without = posterior * ~sets[:, column]
+        rivals[place] = without @ sets / having
+        rivals[place, column] = 1
+        chance[place] = without.sum() / having
+    return rivals, chance
+
+
+def _rivals_by_exchange(evidence: Evidence, chosen: Sequence[int]) -> tuple[Table, Shares]:
+    """The same with all other causes as they are."""
+    rivals, chance = np.zeros((len(chosen), len(evidence.weight))), np.zeros(len(chosen))
+    for place, column in enumerate(chosen):
+        gains = evidence.gains([c for c in chosen if c != column])
+        rivals[place] = np.exp(np.minimum(gains - gains[column], 0))
+        chance[place] = np.exp(min(-gains[column], 0))
+    return rivals, chance
+
+
+class Problem:
+    """All observations, and the classes of columns that one of the bad ones crosses."""
+
+    def __init__(self, parts: Parts, observations: Sequence[Observation], model: Model) -> None:
+        self.parts, self.observations, self.model = parts, observations, model
+        self.shortfall = np.array([each.shortfall for each in observations], dtype=np.float64)
+        self.odds = odds(self.shortfall, model)
+        flows = [each.flow for each in observations]
+        self.crossed, self.classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
+        self.q = model.detection * self.crossed.chance
+        self._speaking = self.odds[self.crossed.row] > 1
+        alone = np.log1p(self.q * (self.odds[self.crossed.row] - 1))
+        prior = np.array([self._prior(columns) for columns in self.classes])
+        self.weight = np.log(prior / (1 - prior)) + self._sums(alone, ~self._speaking)
+        self.kept = self.weight + self._sums(alone, self._speaking) > np.log(KEPT)
+
+    def _sums(self, values: Shares, which: Sets) -> Shares:
+        count = len(self.classes)
+        sums = np.bincount(self.crossed.column[which], values[which], minlength=count)
+        return sums.astype(np.float64)  # without any, they would be whole numbers
+
+    def _prior(self, columns: Numbers) -> float:
+        """A part's prior is shared by the ways in which it may be at fault."""
+        each = np.array([self.model.prior[kind] for kind in KINDS])[self.parts.kinds(columns)]
+        each = np.where(self.parts.one_way(columns), each / 3, each)
+        return min(float(each.sum()), 0.5)
+
+    def cases(self) -> Iterator[Case]:
+        """The evidence in parts that have no column in common."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        entry = self.kept[self.crossed.column] & self._speaking
+        q = self.q[entry]
+        rows, row = np.unique(self.crossed.row[entry], return_inverse=True)
+        columns, column = np.unique(self.crossed.column[entry], return_inverse=True)
+        size = len(rows) + len(columns)
+        graph = csr_array((np.ones(len(row)), (row, column + len(rows))), shape=(size, size))
+        count, part = connected_components(graph, directed=False)
+        order = np.argsort(part[row], kind="stable")
+        for mine in np.split(order, np.searchsorted(part[row][order], np.arange(1, count))):
+            here, at = np.unique(row[mine], return_inverse=True)
+            those, to = np.unique(column[mine], return_inverse=True)
+            table = np.zeros((len(here), len(those)))
+            table[at, to] = q[mine]
+            weight = self.weight[columns[those]]
+            evidence = Evidence(table, self.odds[rows[here]], weight)
+            if len(here):
+                yield solved(rows[here], columns[those], evidence)
