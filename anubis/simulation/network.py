@@ -26,6 +26,8 @@ FAULT_KINDS: tuple[FaultKind, ...] = (
     "dead leaf",
 )
 
+DEPTH = 16  # forks on a way
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
@@ -51,7 +53,7 @@ class SimulatedNetwork:
         flows = [way for a, b, rail in pairs for way in ((a, b, rail), (b, a, rail))]
         rng = np.random.default_rng([self.seed, turn])
         noise = rng.normal(1, self.noise, len(flows))
-        forks = rng.random((len(flows), 12))
+        forks = rng.random((len(flows), DEPTH))
         return [
             self._measured(flow, float(scatter), draws)
             for flow, scatter, draws in zip(flows, noise, forks.tolist(), strict=True)
@@ -75,8 +77,8 @@ class SimulatedNetwork:
         return Flow(source, target, rail, via if self.routed else ()), rate
 
     def _by_target(self, b: Nic) -> Callable[[int, int], int]:
-        number = self._number[b.id]
-        return lambda depth, fork: number // 7**depth % fork
+        turns = self._turns[b.id]
+        return lambda depth, fork: turns[depth] % fork
 
     def _walk(
         self, a: Nic, b: Nic, choose: Callable[[int, int], int]
@@ -136,12 +138,15 @@ class SimulatedNetwork:
         return nic
 
     @cached_property
-    def _number(self) -> dict[str, int]:
-        """Where each NIC is on its rail, which is what routes are chosen by."""
-        found: dict[str, int] = {}
+    def _turns(self) -> dict[str, list[int]]:
+        """What every NIC's routes choose by: at the first fork in turn, at later ones at random."""
+        found: dict[str, list[int]] = {}
+        draws = np.random.default_rng(0).integers(1 << 30, size=(len(self.fabric.nics), DEPTH))
         for rail in self.fabric.rails:
-            on = [nic.id for nic in self.fabric.nics if nic.rail == rail]
-            found.update((nic, number) for number, nic in enumerate(on))
+            on = [place for place, nic in enumerate(self.fabric.nics) if nic.rail == rail]
+            draws[on, 0] = np.arange(len(on))
+        for nic, row in zip(self.fabric.nics, draws.tolist(), strict=True):
+            found[nic.id] = row
         return found
 
     @cached_property
