@@ -163,7 +163,7 @@ class _Contest:
         crossed = problem.parts.crossings(flows, columns)
         missed = np.ones((len(flows), len(columns)))
         place = np.searchsorted(columns, crossed.column)
-        missed[crossed.row, place] -= problem.model.detection * crossed.chance
+        missed[crossed.row, place] -= crossed.chance
         every = [np.searchsorted(columns, sorted(found)).astype(int) for found in hypotheses]
         hit = 1 - np.array([missed[:, found].prod(axis=1) for found in every])
         bad = np.round(FALSE + (1 - 2 * FALSE) * hit, 9)

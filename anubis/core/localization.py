@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from anubis.core.posterior import Case, Model, Observation, Problem, odds
 from anubis.core.topology import Fabric, Shares
 
 Group = tuple[str, ...]
+FEW = 12  # flows that say nothing of what is usual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +35,21 @@ class Located:
 
 
 def observe(fabric: Fabric, measured: Iterable[tuple[Flow, float]]) -> list[Observation]:
-    """Rates against what flows of as many hops on the same rail usually reach."""
+    """Rates against what flows of as many hops on the same rail usually reach.
+
+    A rail that few flows were measured on is compared with all rails: they may be the bad ones.
+    """
     rates = list(measured)
-    kinds: dict[tuple[int | None, str], list[float]] = {}
     where = [(hops_of(fabric, flow), flow.rail) for flow, _ in rates]
-    for kind, (_, rate) in zip(where, rates, strict=True):
-        kinds.setdefault(kind, []).append(rate)
-    usual = {kind: usual_rate(np.array(found)) for kind, found in kinds.items()}
+    on_rail: dict[tuple[int | None, str], list[float]] = {}
+    on_all: dict[int | None, list[float]] = {}
+    for (hops, rail), (_, rate) in zip(where, rates, strict=True):
+        on_rail.setdefault((hops, rail), []).append(rate)
+        on_all.setdefault(hops, []).append(rate)
+    usual = {
+        kind: usual_rate(np.array(found if len(found) >= FEW else on_all[kind[0]]))
+        for kind, found in on_rail.items()
+    }
     return [
         Observation(flow, 1 - rate / usual[kind] if usual[kind] > 0 else 0.0)
         for kind, (flow, rate) in zip(where, rates, strict=True)
@@ -95,18 +103,17 @@ def _causes(problem: Problem, case: Case) -> Iterator[Cause]:
         parts = tuple(dict.fromkeys(map(problem.parts.part, columns)))
         mine = problem.crossed.column == case.classes[column]
         crossing = problem.crossed.row[mine]
-        bad = [
-            row
-            for row, q in zip(crossing.tolist(), problem.q[mine].tolist(), strict=True)
-            if problem.shortfall[row] > problem.model.limit and q >= _best_other(case, column, row)
-        ]
+        short = problem.shortfall[crossing] > problem.model.limit
+        best = np.array([_best_other(case, column, row) for row in crossing.tolist()])
+        mostly = short & (problem.q[mine] >= best)
+        bad = crossing[mostly if mostly.any() else short]
         yield Cause(
             parts=parts,
             way=WAYS[columns[0] % 3],
             confidence=case.confidence(place, named),
-            shortfall=median(problem.shortfall[bad].tolist()),
-            bad=tuple(problem.observations[row] for row in bad),
-            good=int(np.sum(problem.shortfall[crossing] <= problem.model.limit)),
+            shortfall=float(np.median(problem.shortfall[bad])),
+            bad=tuple(problem.observations[row] for row in bad.tolist()),
+            good=int(np.sum(~short)),
         )
 
 

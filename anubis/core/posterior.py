@@ -1,17 +1,15 @@
 """The most probable set of causes for what was observed, and how probable its alternatives are.
 
-A flow is hit by a cause with chance q = detection x share, where share is what part of the flows on
-its way crosses the cause; several causes miss it independently (noisy-OR). What an observation says
-is one number, its odds: how much more likely its shortfall is of a flow that was hit than of one
-that was not. Up to a constant
+A flow takes a way across a cause with chance q, the share of the cause in all its ways, and several
+causes miss it independently (noisy-OR). What an observation says is one number, its odds: how much
+more likely its shortfall is of a flow that was hit than of one that was not. Up to a constant
 
     log P(S | all) = sum over S of log prior odds
                    + sum over observations of log(1 + (1 - prod over S of (1 - q)) (odds - 1))
 
 Observations with odds up to 1 speak against causes, and there each cause answers for itself alone:
 the sum over S of log(1 - q (1 - odds)). So they are summed in advance, and only those that speak
-for causes tie causes together. For odds of 1 / false alarm (bad) and 0 (good) this is the usual
-noisy-OR over good and bad.
+for causes tie causes together.
 """
 
 from __future__ import annotations
@@ -60,20 +58,24 @@ class Model:
 def odds(shortfall: Shares, model: Model) -> Shares:
     """How much more likely each shortfall is of a flow that was hit than of one that was not.
 
-    Hit, it falls short by anything between the limit and 1 alike; not hit, by chance as noise has
-    it, and with a false alarm's chance as if it were hit. A good flow never speaks for a cause.
+    Not hit, it is noise, and with the chance of a false alarm anything between the limit and 1
+    alike; hit, it is that with the chance of detection, and else noise. Without noise this leaves
+    detection / false alarm for the bad. A good flow never speaks for a cause.
     """
     from scipy.special import ndtr
 
     x = np.maximum(np.asarray(shortfall, dtype=np.float64), 0.0)
     bad = x > model.limit
     if model.noise == 0:
-        return np.where(bad, 1 / model.false_alarm, 0.0)
-    noise = max(model.noise, 1e-3)
-    hit = (ndtr((x - model.limit) / noise) - ndtr((x - 1) / noise)) / (1 - model.limit)
-    missed = np.exp(-0.5 * (x / noise) ** 2) / (noise * np.sqrt(2 * np.pi))
-    either = (1 - model.false_alarm) * missed + model.false_alarm * hit
-    found = np.divide(hit, either, out=np.full_like(x, 1 / model.false_alarm), where=either > 0)
+        slow, noise = bad * 1.0, ~bad * 1.0
+    else:
+        spread = max(model.noise, 1e-3)
+        slow = (ndtr((x - model.limit) / spread) - ndtr((x - 1) / spread)) / (1 - model.limit)
+        noise = np.exp(-0.5 * (x / spread) ** 2) / (spread * np.sqrt(2 * np.pi))
+    hit = model.detection * slow + (1 - model.detection) * noise
+    missed = model.false_alarm * slow + (1 - model.false_alarm) * noise
+    most = model.detection / model.false_alarm
+    found = np.divide(hit, missed, out=np.full_like(x, most), where=missed > 0)
     return np.asarray(np.where(bad, found, np.minimum(found, 1.0)))
 
 
@@ -119,26 +121,33 @@ class Evidence:
         return (numbers & 1).astype(bool), posterior / posterior.sum()
 
     def search(self) -> list[int]:
-        """Add the best; then let any other in, and drop whom it makes superfluous, if that helps.
+        """Add the best; then force any other in, or one out, and see if that helps in the end.
 
         Gains only shrink as sets grow, so a column that alone gains nothing never belongs.
         """
-        best: list[int] = []
-        while True:
-            gains = self.gains(best)
-            gains[best] = -np.inf
-            if gains.max(initial=-np.inf) <= 0:
-                break
-            best.append(int(np.argmax(gains)))
+        best = self._grown([])
         score, hopeful = self.score(best), np.flatnonzero(self.gains([]) > 0).tolist()
         improving = True
         while improving:
             improving = False
             for column in hopeful:
-                other = self._trimmed([*best, column]) if column not in best else best
+                if column in best:
+                    other = self._grown([each for each in best if each != column], without=column)
+                else:
+                    other = self._trimmed([*best, column])
                 if (value := self.score(other)) > score + 1e-9:
                     best, score, improving = other, value, True
         return sorted(best)
+
+    def _grown(self, columns: list[int], without: int | None = None) -> list[int]:
+        """With those, the best first, that are better let in."""
+        grown = list(columns)
+        while True:
+            gains = self.gains(grown)
+            gains[grown if without is None else [*grown, without]] = -np.inf
+            if gains.max(initial=-np.inf) <= 0:
+                return grown
+            grown.append(int(np.argmax(gains)))
 
     def _trimmed(self, columns: list[int]) -> list[int]:
         """Without those, the most useless first, that are better left out; never the last one."""
@@ -235,7 +244,7 @@ class Problem:
         self.odds = odds(self.shortfall, model)
         flows = [each.flow for each in observations]
         self.crossed, self.classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
-        self.q = model.detection * self.crossed.chance
+        self.q = np.minimum(self.crossed.chance, 1.0)
         self._speaking = self.odds[self.crossed.row] > 1
         alone = np.log1p(self.q * (self.odds[self.crossed.row] - 1))
         prior = np.array([self._prior(columns) for columns in self.classes])

@@ -1,6 +1,631 @@
-from itertools import combinations
+from __future__ import annotations
 
-from anubis.core.localization import best_group_of_each_node, blame
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import networkx
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from anubis.core.confirmation import confirmation
+from anubis.core.crossing import Flow, Part, nic_part
+from anubis.core.localization import (
+    best_group_of_each_node,
+    blame,
+    describe,
+    healthy,
+    locate,
+    noise_of,
+    observe,
+    sentence,
+    usual_rate,
+)
+from anubis.core.pairing import quick_rounds, round_robin
+from anubis.core.posterior import PRIOR, Evidence, Model, Observation, odds, solved
+from anubis.core.topology import Cable, Fabric, Link, Nic, Switch
+from anubis.simulation.fabric import FatTree
+from anubis.simulation.network import FAULT_KINDS, Fault, SimulatedNetwork, plant
+
+TREE = FatTree(nodes=32, nodes_per_leaf=8, spines=4).fabric()
+RAILS = FatTree(nodes=16, nodes_per_leaf=4, spines=4, rails=4).fabric()
+POD = FatTree(nodes=64, nodes_per_leaf=4, leaves_per_pod=4, spines=4, cores=4).fabric()
+
+
+def scanned(network, fabric, rails=None, turn=0):
+    """What a quick scan measures."""
+    return [
+        measured
+        for number, each in enumerate(quick_rounds(fabric, fabric.nodes))
+        for measured in network.measure(
+            [(a, b, rail) for rail in each.rails if rails in (None, rail) for a, b in each.pairs],
+            turn + number,
+        )
+    ]
+
+
+def fully_scanned(network, fabric):
+    pairs = [
+        (a, b, r) for matches in round_robin(fabric.nodes) for a, b in matches for r in fabric.rails
+    ]
+    return network.measure(pairs)
+
+
+def located(fabric, measured, noise=None):
+    observations = observe(fabric, measured)
+    return locate(
+        fabric, observations, Model(noise=noise_of(observations) if noise is None else noise)
+    )
+
+
+def named(found):
+    """The parts that are named without alternative."""
+    return [cause.parts[0] for cause in found.causes if len(cause.parts) == 1]
+
+
+# --- the posterior, against all sets of causes one by one ------------------------------------
+
+
+class Naive:
+    """Every part and way of a small fabric, by walks along all shortest paths."""
+
+    def __init__(self, fabric, observations, model):
+        self.fabric, self.observations, self.model = fabric, observations, model
+        self.graph = networkx.Graph()
+        self.graph.add_nodes_from(switch.id for switch in fabric.switches)
+        for link in fabric.links:
+            self.graph.add_edge(link.a, link.b, cables=len(link.cables), link=link)
+        self.nics = Counter(nic.node for nic in fabric.nics)
+        self.odds = odds(np.array([each.shortfall for each in observations]), model)
+        chances: dict[tuple[Part, str], list[float]] = {}
+        for row, each in enumerate(observations):
+            for cause, chance in self.crossed(each.flow).items():
+                chances.setdefault(cause, [0.0] * len(observations))[row] = chance
+        speaking = [row for row, value in enumerate(self.odds) if value > 1]
+        alike: dict[tuple[float, ...], list[tuple[Part, str]]] = {}
+        for cause, row in chances.items():
+            if any(row[k] for k in speaking):
+                alike.setdefault(tuple(round(chance, 9) for chance in row), []).append(cause)
+        self.classes = list(alike.values())
+        self.q = np.array(list(alike)).reshape(-1, len(observations))
+        self.prior = [sum(self.prior_of(cause) for cause in causes) for causes in self.classes]
+
+    def prior_of(self, cause):
+        part = cause[0]
+        ways = (
+            1 if part.kind == "switch" or (part.kind == "node" and self.nics[part.name] > 1) else 3
+        )
+        return PRIOR[part.kind] / ways
+
+    def crossed(self, flow):
+        found: Counter[tuple[Part, str]] = Counter()
+        a, b = self.fabric.nic(flow.source, flow.rail), self.fabric.nic(flow.target, flow.rail)
+        for nic, way in ((a, "out"), (b, "in")):
+            found[Part("node", nic.node), "both"] = 1
+            if self.nics[nic.node] > 1:
+                found[Part("nic", nic.node, nic.rail), "both"] = 1
+                found[Part("nic", nic.node, nic.rail), way] = 1
+            else:
+                found[Part("node", nic.node), way] = 1
+            uplinks = self.fabric.uplinks(nic.switch)
+            if a.switch != b.switch and sum(len(link.cables) for link in uplinks) > 1:
+                found[Part("uplinks", nic.switch), "both"] = 1
+                found[Part("uplinks", nic.switch), way] = 1
+        if not networkx.has_path(self.graph, a.switch, b.switch):
+            paths = []
+        else:
+            paths = list(networkx.all_shortest_paths(self.graph, a.switch, b.switch))
+        for path in paths:
+            share = 1.0
+            for place, (here, there) in enumerate(pairwise(path)):
+                nexts = {
+                    other[place + 1] for other in paths if other[: place + 1] == path[: place + 1]
+                }
+                total = sum(self.graph[here][other]["cables"] for other in nexts)
+                share *= self.graph[here][there]["cables"] / total
+            for switch in path:
+                found[Part("switch", switch), "both"] += share
+            for here, there in pairwise(path):
+                edge = self.graph[here][there]
+                link, part_share = edge["link"], share / edge["cables"]
+                part = Part("link", link.a, link.b)
+                found[part, "both"] += part_share
+                found[part, "out" if here == link.a else "in"] += part_share
+        return found
+
+    def log_posterior(self, chosen):
+        total = 0.0
+        for k in chosen:
+            total += math.log(self.prior[k] / (1 - self.prior[k]))
+        for row, value in enumerate(self.odds.tolist()):
+            if value > 1:
+                missed = math.prod(1 - self.q[k][row] for k in chosen)
+                total += math.log(1 + (1 - missed) * (value - 1))
+            else:
+                total += sum(math.log(1 - self.q[k][row] * (1 - value)) for k in chosen)
+        return total
+
+    def sets(self, most):
+        every = range(len(self.classes))
+        found = [chosen for size in range(most + 1) for chosen in combinations(every, size)]
+        score = np.array([self.log_posterior(chosen) for chosen in found])
+        posterior = np.exp(score - score.max())
+        return found, score, posterior / posterior.sum()
+
+    def class_of(self, part, way):
+        (found,) = [k for k, causes in enumerate(self.classes) if (part, way) in causes]
+        return found
+
+
+@st.composite
+def small_scans(draw):
+    """A few leaves under one or two spines, one or two rails, and a few flows, some of them bad."""
+    rails = draw(st.integers(1, 2))
+    fabric = FatTree(
+        nodes=draw(st.integers(2, 6)),
+        nodes_per_leaf=2,
+        spines=draw(st.integers(1, 2)),
+        rails=rails,
+        cables=draw(st.integers(1, 2)),
+    ).fabric()
+    pairs = [
+        (a, b, str(rail))
+        for a in fabric.nodes
+        for b in fabric.nodes
+        for rail in range(rails)
+        if a != b
+    ]
+    flows = draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=9, unique=True))
+    shortfalls = st.sampled_from([0.0, 0.0, 0.02, 0.04, 0.06, 0.1, 0.3, 1.0])
+    rows = [Observation(Flow(*flow), draw(shortfalls)) for flow in flows]
+    assume(sum(row.shortfall > 0.05 for row in rows) <= 4)
+    return fabric, rows, Model(noise=draw(st.sampled_from([0.0, 0.01, 0.03])))
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_scans())
+def test_the_causes_are_the_most_probable_of_all_sets_and_as_probable_as_they_say(scan):
+    fabric, rows, model = scan
+    found = locate(fabric, rows, model)
+    naive = Naive(fabric, rows, model)
+    assume(len(naive.classes) <= 24)
+    every, score, posterior = naive.sets(3)
+    mine = [naive.class_of(cause.parts[0], cause.way) for cause in found.causes]
+    assert naive.log_posterior(mine) == pytest.approx(score.max(), abs=1e-6)
+    for cause in found.causes:
+        alike = [{part for part, _ in causes} <= set(cause.parts) for causes in naive.classes]
+        truth = sum(
+            p for chosen, p in zip(every, posterior, strict=True) if any(alike[k] for k in chosen)
+        )
+        assert cause.confidence == pytest.approx(truth, abs=0.02)
+
+
+@given(
+    st.integers(1, 7),
+    st.integers(1, 9),
+    st.randoms(use_true_random=False),
+)
+def test_the_search_through_large_cases_finds_what_looking_at_every_set_finds(
+    columns, rows, random
+):
+    """Where single causes are much better than none it has to be the same answer."""
+    q = np.array([[random.choice([0, 0, 0.3, 0.98]) for _ in range(columns)] for _ in range(rows)])
+    weight = np.array([random.uniform(-12, -2) for _ in range(columns)])
+    evidence = Evidence(q, np.array([random.uniform(2, 1000) for _ in range(rows)]), weight)
+    sets, posterior = evidence.all_sets()
+    best = np.flatnonzero(sets[np.argmax(posterior)]).tolist()
+    mine = evidence.search()
+    assert evidence.score(mine) <= evidence.score(best) + 1e-9
+    assert evidence.score(mine) >= evidence.score(best) - 1e-9
+    exact = solved(np.arange(rows), np.arange(columns), evidence)
+    assert list(exact.chosen) == best
+
+
+def test_the_search_lets_one_leaf_replace_its_nodes():
+    """Greedy takes a node first, which explains most alone; the leaf explains everything."""
+    q = np.array([[0.98, 0, 0.9]] * 4 + [[0, 0.98, 0.9]] * 3)
+    evidence = Evidence(q, np.full(7, 1000.0), np.array([-6.0, -6.0, -14.0]))
+    assert evidence.search() == [0, 1]
+    assert replace(evidence, weight=np.array([-6.0, -6.0, -8.0])).search() == [2]
+
+
+def test_one_bad_flow_between_two_nodes_says_how_probable_each_is():
+    """Two nodes and their leaf; 98 in 100 of those it hits are bad, and 1 in 1000 of others."""
+    fabric = FatTree(nodes=2, nodes_per_leaf=2).fabric()
+    model = Model()
+    found = locate(fabric, [Observation(Flow(*fabric.nodes, "0"), 0.3)], model)
+    (cause,) = found.causes
+    assert set(cause.parts) == {
+        *(Part("node", name) for name in fabric.nodes),
+        Part("switch", "leaf-0-0"),
+    }
+    prior = [PRIOR["node"] * 2 / 3] * 2 + [PRIOR["switch"]]  # of a node: both ways, or this one
+    weight = {
+        chosen: math.prod(prior[k] / (1 - prior[k]) for k in chosen) * (980 if chosen else 1)
+        for size in range(4)
+        for chosen in combinations(range(3), size)
+    }
+    assert cause.confidence == pytest.approx(1 - weight[()] / sum(weight.values()), abs=1e-3)
+
+
+# --- what an observation says ----------------------------------------------------------------
+
+
+def test_without_noise_bad_speaks_for_a_cause_by_the_false_alarms_and_good_excludes_it():
+    model = Model(false_alarm=0.01, detection=0.9)
+    assert odds(np.array([-0.1, 0.0, 0.05, 0.051, 1.0]), model).tolist() == pytest.approx(
+        [0.1 / 0.99] * 3 + [90] * 2
+    )
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.01, 0.03])
+def test_the_worse_the_more_it_says_and_little_beyond_the_limit_it_says_nothing(noise):
+    values = odds(np.linspace(-0.5, 1, 301), Model(noise=noise))
+    assert (np.diff(values[100:250]) >= -1e-9).all()
+    assert values[0] == values[100] < 0.05
+    assert values[-1] == pytest.approx(980, rel=1e-3)
+    assert (values[:110] <= 1).all()  # up to 5 %
+    if noise == 0.03:
+        assert odds(np.array([0.06]), Model(noise=noise))[0] < 1  # two deviations
+
+
+def test_the_usual_rate_is_that_of_the_fast_ones_when_most_are_slow():
+    rng = np.random.default_rng(1)
+    rates = 50 * rng.normal(1, 0.01, 400)
+    assert usual_rate(rates) == pytest.approx(np.median(rates), rel=0.003)
+    rates[:240] *= 0.8
+    assert usual_rate(rates) == pytest.approx(50, rel=0.003)
+
+
+def test_noise_is_that_of_the_healthy_flows():
+    rng = np.random.default_rng(2)
+    short = rng.normal(0, 0.02, 2000)
+    short[:400] += 0.3
+    found = noise_of([Observation(Flow("a", "b", ""), float(x)) for x in short])
+    assert found == pytest.approx(0.02, rel=0.1)
+    assert noise_of([]) == 0
+
+
+def test_rates_are_compared_with_those_of_their_rail_and_distance():
+    network = SimulatedNetwork(fabric=POD, noise=0)
+    assert {round(each.shortfall, 9) for each in observe(POD, scanned(network, POD))} == {0}
+
+
+# --- what must hold whatever happens ---------------------------------------------------------
+
+
+@st.composite
+def broken_networks(draw, noise=(0.01, 0.03)):
+    fabric = draw(st.sampled_from([TREE, RAILS, POD]))
+    seed = draw(st.integers(0, 10_000))
+    rng = np.random.default_rng(seed)
+    kinds = draw(st.lists(st.sampled_from(FAULT_KINDS), min_size=0, max_size=3))
+    faults = tuple(plant(fabric, kind, rng) for kind in kinds)
+    routed = draw(st.booleans())
+    return SimulatedNetwork(
+        fabric=fabric, faults=faults, noise=draw(st.sampled_from(noise)), seed=seed, routed=routed
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(broken_networks())
+def test_nobody_whose_flows_are_all_good_is_ever_blamed(network):
+    observations = observe(network.fabric, scanned(network, network.fabric))
+    model = Model(noise=noise_of(observations))
+    bad = {
+        node
+        for each in observations
+        if each.shortfall > model.limit
+        for node in (each.flow.source, each.flow.target)
+    }
+    for cause in locate(network.fabric, observations, model).causes:
+        assert {part.name for part in cause.parts if part.kind in ("node", "nic")} <= bad
+        assert all(each.shortfall > model.limit for each in cause.bad)
+        assert 0 < cause.confidence <= 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(broken_networks(), st.randoms(use_true_random=False))
+def test_other_names_in_another_order_change_nothing(network, random):
+    fabric = network.fabric
+    observations = observe(fabric, scanned(network, fabric))
+    names = [*fabric.nodes, *(switch.id for switch in fabric.switches)]
+    new = dict(
+        zip(names, random.sample([f"x{i}" for i in range(len(names))], len(names)), strict=True)
+    )
+    renamed = Fabric(
+        switches=tuple(
+            Switch(id=new[s.id], name=s.name) for s in _shuffled(fabric.switches, random)
+        ),
+        links=tuple(replace(k, a=new[k.a], b=new[k.b]) for k in _shuffled(fabric.links, random)),
+        nics=tuple(
+            replace(nic, node=new[nic.node], switch=new[nic.switch])
+            for nic in _shuffled(fabric.nics, random)
+        ),
+    )
+    moved = [
+        Observation(
+            replace(
+                each.flow,
+                source=new[each.flow.source],
+                target=new[each.flow.target],
+                via=tuple(new[switch] for switch in each.flow.via),
+            ),
+            each.shortfall,
+        )
+        for each in _shuffled(observations, random)
+    ]
+    model = Model(noise=noise_of(observations))
+    one, other = locate(fabric, observations, model), locate(renamed, moved, model)
+    assert _summary(one, new) == _summary(other, {})
+
+
+def _shuffled(items, random):
+    return random.sample(list(items), len(items))
+
+
+def _summary(found, new):
+    """Causes without the order in which equally probable parts are named."""
+    return sorted(
+        (
+            sorted(
+                (p.kind, new.get(p.name, p.name), new.get(p.other, p.other)) for p in cause.parts
+            ),
+            round(cause.confidence, 6),
+            len(cause.bad),
+            cause.good,
+        )
+        for cause in found.causes
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([TREE, RAILS, POD]),
+    st.sampled_from(FAULT_KINDS),
+    st.integers(0, 10_000),
+    st.booleans(),
+)
+def test_a_single_fault_without_noise_is_named_or_among_those_named_by_a_full_scan(
+    fabric, kind, seed, routed
+):
+    fault = plant(fabric, kind, np.random.default_rng(seed))
+    network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0, seed=seed, routed=routed)
+    found = located(fabric, fully_scanned(network, fabric), noise=0)
+    assert len(found.causes) == 1
+    assert fault.part in found.causes[0].parts
+    assert found.unexplained == ()
+    if kind != "lossy uplink":
+        assert found.causes[0].parts == (fault.part,)
+
+
+# --- each fault by name ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fabric", [TREE, RAILS, POD], ids=["tree", "rails", "three tiers"])
+@pytest.mark.parametrize("kind", ["slow node", "slow NIC", "bad cable", "slow leaf", "dead leaf"])
+def test_a_quick_scan_names_it_and_no_partner(fabric, kind):
+    for seed in range(5):
+        fault = plant(fabric, kind, np.random.default_rng(seed))
+        network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0.01, seed=seed)
+        found = located(fabric, scanned(network, fabric))
+        assert [(cause.parts, cause.way) for cause in found.causes] == [((fault.part,), fault.way)]
+        assert found.causes[0].confidence > 0.95
+
+
+def test_an_uplink_is_one_of_its_leafs_where_paths_are_unknown_and_itself_where_they_are_known():
+    fault = Fault(kind="lossy uplink", part=Part("link", "leaf-0-1", "spine-0-2"), loss=0.5)
+    hashed = SimulatedNetwork(fabric=TREE, faults=(fault,), noise=0.01)
+    (cause,) = located(TREE, fully_scanned(hashed, TREE)).causes
+    assert set(cause.parts) == {Part("link", "leaf-0-1", f"spine-0-{i}") for i in range(4)}
+    routed = SimulatedNetwork(fabric=TREE, faults=(fault,), noise=0.01, routed=True)
+    assert named(located(TREE, fully_scanned(routed, TREE))) == [fault.part]
+
+
+def test_all_uplinks_of_a_leaf_together_are_a_cause_of_their_own():
+    """A leaf that lost half of them slows whatever leaves it, and nothing on it."""
+    fault = Fault(kind="", part=Part("uplinks", "leaf-0-1"), loss=0.4)
+    network = SimulatedNetwork(fabric=TREE, faults=(fault,), noise=0.01)
+    assert named(located(TREE, fully_scanned(network, TREE))) == [fault.part]
+
+
+def test_faults_of_every_kind_at_once_are_all_named():
+    faults = (
+        Fault(kind="slow node", part=Part("node", "node00001")),
+        Fault(kind="slow NIC", part=Part("nic", "node00006", "2")),
+        Fault(kind="bad cable", part=Part("nic", "node00007", "1"), way="in"),
+        Fault(kind="dead leaf", part=Part("switch", "leaf-3-2"), loss=1.0),
+    )
+    network = SimulatedNetwork(fabric=RAILS, faults=faults, noise=0.01)
+    found = located(RAILS, scanned(network, RAILS))
+    assert set(named(found)) == {fault.part for fault in faults}
+    assert len(found.causes) == len(faults)
+
+
+def test_a_node_with_one_nic_and_that_nic_are_one_name():
+    assert nic_part(TREE, "node00001", "0") == Part("node", "node00001")
+    assert nic_part(RAILS, "node00001", "0") == Part("nic", "node00001", "0")
+
+
+def test_a_node_and_its_only_nic_that_was_measured_cannot_be_told_apart():
+    fault = Fault(kind="slow node", part=Part("node", "node00003"))
+    network = SimulatedNetwork(fabric=RAILS, faults=(fault,), noise=0.01)
+    (cause,) = located(RAILS, scanned(network, RAILS, rails="0")).causes
+    assert set(cause.parts) == {fault.part, Part("nic", "node00003", "0")}
+    assert "cannot tell apart" in sentence(RAILS, cause)
+
+
+def test_two_bad_ones_that_met_only_each_other_cannot_be_told_apart_from_one():
+    nodes = TREE.nodes
+    rows = [Observation(Flow(a, b, "0"), 0.4) for a, b in (nodes[:2], nodes[1::-1])]
+    rows += [Observation(Flow(a, b, "0"), 0.0) for a, b in (nodes[2:4], nodes[3:1:-1])]
+    (cause,) = locate(TREE, rows).causes
+    assert set(cause.parts) == {Part("node", nodes[0]), Part("node", nodes[1])}
+
+
+def test_what_both_send_at_once_is_either_ways_fault():
+    """Measured one way each, only sending is slow; measured both at once, nobody can say."""
+    a, *others = TREE.nodes[:4]
+    one_way = [Observation(Flow(a, b, "0"), 0.4) for b in others]
+    one_way += [Observation(Flow(b, a, "0"), 0.0) for b in others]
+    good = [Observation(Flow(b, c, "0", (), True), 0.0) for b, c in combinations(others, 2)]
+    (cause,) = locate(TREE, one_way + good).causes
+    assert (cause.parts, cause.way) == ((Part("node", a),), "out")
+    mutual = [Observation(Flow(b, a, "0", (), True), 0.4) for b in others]
+    (cause,) = locate(TREE, mutual + good).causes
+    assert (cause.parts, cause.way) == ((Part("node", a),), "both")
+
+
+def test_nothing_measured_and_nothing_bad_blame_nobody():
+    assert locate(TREE, []).causes == ()
+    fine = scanned(SimulatedNetwork(fabric=TREE, noise=0.01), TREE)
+    assert located(TREE, fine).causes == ()
+
+
+def test_one_bad_flow_among_many_good_ones_is_chance_and_named_as_unexplained():
+    rows = observe(TREE, scanned(SimulatedNetwork(fabric=TREE, noise=0), TREE))
+    rows[7] = replace(rows[7], shortfall=0.3)
+    found = locate(TREE, rows)
+    assert found.causes == ()
+    assert found.unexplained == (rows[7],)
+
+
+def test_a_cause_is_told_in_a_drain_reason():
+    fault = Fault(kind="bad cable", part=Part("nic", "node00003", "1"), way="in", loss=0.4)
+    network = SimulatedNetwork(fabric=RAILS, faults=(fault,), noise=0)
+    (cause,) = located(RAILS, scanned(network, RAILS), noise=0.01).causes
+    words = sentence(RAILS, cause)
+    assert words.startswith("NIC mlx5_1 of node00003 or its cable, inwards only: 40% short in 2 of")
+    assert len(words) <= 200
+    wide = Fault(kind="", part=Part("link", "leaf-0-1", "spine-0-2"), loss=0.5)
+    hashed = SimulatedNetwork(fabric=TREE, faults=(wide,), noise=0.01)
+    (cause,) = located(TREE, fully_scanned(hashed, TREE)).causes
+    assert "4 links of leaf-0-1" in sentence(TREE, cause)
+    assert describe(TREE, Part("uplinks", "leaf-0-1")) == "uplinks of leaf-0-1"
+
+
+# --- one more round --------------------------------------------------------------------------
+
+
+def confirmed(network, measured, route=None):
+    """The pairs of the round, and what is located with it."""
+    fabric = network.fabric
+    observations = observe(fabric, measured)
+    model = Model(noise=max(noise_of(observations), 0.005))
+    rounds = confirmation(fabric, observations, model, route=route)
+    pairs = [(a, b, rail) for rail, some in rounds.items() for a, b in some]
+    return rounds, locate(fabric, observe(fabric, measured + network.measure(pairs, 99)), model)
+
+
+@settings(max_examples=25, deadline=None)
+@given(broken_networks())
+def test_pairs_are_disjoint_on_each_rail_and_one_of_each_is_known_to_be_good(network):
+    measured = scanned(network, network.fabric)
+    observations = observe(network.fabric, measured)
+    model = Model(noise=noise_of(observations))
+    good = healthy(observations, model)
+    route = network.route if network.routed else None
+    for rail, pairs in confirmation(network.fabric, observations, model, route=route).items():
+        busy = [node for pair in pairs for node in pair]
+        assert len(busy) == len(set(busy))
+        for a, b in pairs:
+            assert {a, b} & good
+            assert network.fabric.nic(a, rail)
+            assert network.fabric.nic(b, rail)
+
+
+def test_every_blamed_node_meets_a_good_partner():
+    faults = tuple(Fault(kind="slow node", part=Part("node", name)) for name in POD.nodes[::9])
+    network = SimulatedNetwork(fabric=POD, faults=faults, noise=0.01)
+    rounds, found = confirmed(network, scanned(network, POD))
+    slow = {fault.part.name for fault in faults}
+    met = {a if a in slow else b: b if a in slow else a for a, b in rounds["0"]}
+    assert slow <= set(met)
+    assert not slow & {met[node] for node in slow}
+    assert {part.name for part in named(found)} == slow
+
+
+def test_nothing_bad_needs_no_round():
+    network = SimulatedNetwork(fabric=TREE, noise=0)
+    assert confirmation(TREE, observe(TREE, scanned(network, TREE))) == {}
+
+
+@pytest.mark.parametrize("part", [Part("node", "node00003"), Part("nic", "node00003", "0")])
+def test_another_rail_tells_a_node_from_its_nic(part):
+    network = SimulatedNetwork(fabric=RAILS, faults=(Fault(kind="", part=part),), noise=0.01)
+    rounds, found = confirmed(network, scanned(network, RAILS, rails="0"))
+    assert set(rounds) > {"0"} or set(rounds) == {"1"} or "0" not in rounds
+    assert named(found) == [part]
+
+
+def test_a_neighbour_tells_a_node_from_its_leafs_uplinks():
+    """One flow each way between two leaves is all there is; all else was among neighbours."""
+    a, b = "node00001", "node00009"
+    far = [(a, b, "0")]
+    near = [(x, y, "0") for x, y in zip(TREE.nodes[1:7:2], TREE.nodes[2:8:2], strict=True)]
+    near += [(x, y, "0") for x, y in zip(TREE.nodes[9:15:2], TREE.nodes[10:16:2], strict=True)]
+    quiet = [("node00018", "node00026", "0"), ("node00019", "node00027", "0")]
+    for part in (Part("node", a), Part("node", b), Part("uplinks", "leaf-0-0")):
+        network = SimulatedNetwork(fabric=TREE, faults=(Fault(kind="", part=part),), noise=0)
+        measured = network.measure(near + far + quiet)
+        before = locate(TREE, observe(TREE, measured), Model(noise=0.01))
+        assert named(before) == []
+        _, found = confirmed(network, measured)
+        assert named(found) == [part]
+
+
+def test_where_routes_are_known_pairs_are_chosen_that_cross_the_link():
+    fault = Fault(kind="", part=Part("link", "leaf-0-1", "spine-0-2"), loss=0.5)
+    network = SimulatedNetwork(fabric=TREE, faults=(fault,), noise=0.01, routed=True)
+    measured = scanned(network, TREE)
+    rounds, found = confirmed(network, measured, network.route)
+    crossing = 0
+    for a, b in rounds["0"]:
+        ways = [network.route(TREE.nic(x, "0"), TREE.nic(y, "0")) for x, y in ((a, b), (b, a))]
+        crossing += any({"leaf-0-1", "spine-0-2"} <= set(way) for way in ways)
+    assert crossing
+    assert named(found) == [fault.part]
+
+
+# --- nodes on no switch anybody knows of: a topology of one --------------------------------------
+
+
+def test_leaves_that_are_not_joined_by_any_cable_are_searched_apart():
+    nics = tuple(
+        Nic(id=f"{leaf}{i}", node=f"{leaf}{i}", device="", rail="", switch=leaf)
+        for leaf in "ab"
+        for i in range(4)
+    )
+    fabric = Fabric(
+        switches=tuple(Switch(id=leaf, name=leaf) for leaf in "ab"), links=(), nics=nics
+    )
+    fault = Fault(kind="", part=Part("node", "a1"))
+    network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0)
+    pairs = [
+        (f"{leaf}{i}", f"{leaf}{j}", "") for leaf in "ab" for i, j in combinations(range(4), 2)
+    ]
+    assert named(located(fabric, network.measure(pairs), noise=0.01)) == [fault.part]
+
+
+def test_a_link_of_two_cables_is_hit_by_half_of_what_crosses_it():
+    fabric = Fabric(
+        switches=(Switch(id="s", name="s"), Switch(id="t", name="t")),
+        links=(Link(a="s", b="t", cables=(Cable(), Cable())),),
+        nics=tuple(
+            Nic(id=f"{leaf}{i}", node=f"{leaf}{i}", device="", rail="", switch=leaf)
+            for leaf in "st"
+            for i in range(8)
+        ),
+    )
+    fault = Fault(kind="", part=Part("link", "s", "t"), loss=0.5)
+    network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0.01, seed=1)
+    assert fault.part in located(fabric, fully_scanned(network, fabric)).causes[0].parts
+
+
+# --- without a topology ----------------------------------------------------------------------
 
 
 def test_a_node_that_is_slow_with_every_partner_is_blamed_and_no_partner_is():
