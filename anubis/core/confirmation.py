@@ -40,12 +40,18 @@ def confirmation(
     can pairs be chosen that cross one link rather than its like.
     """
     model = model or Model()
-    problem = Problem(Parts(fabric), observations, model)
+    flows = [each.flow for each in observations]
+    shortfall = np.array([each.shortfall for each in observations], dtype=np.float64)
+    problem = Problem(Parts(fabric), flows, shortfall, model)
     seats = _Seats(fabric, healthy(observations, model), route)
     contests = [
-        _Contest(problem, _hypotheses(problem, case), list(seats.pairs(flows)), seats)
+        _Contest(
+            problem,
+            _hypotheses(problem, case),
+            list(seats.pairs([flows[row] for row in case.rows.tolist()])),
+            seats,
+        )
         for case in problem.cases()
-        for flows in [[observations[row].flow for row in case.rows]]
     ]
     return _chosen(contests, most)
 
@@ -60,14 +66,11 @@ def _hypotheses(problem: Problem, case: Case) -> Hypotheses:
     """
     columns = [problem.classes[number].tolist() for number in case.classes]
     rivals: list[tuple[list[int], int | None, float]] = []
-    for place, column in enumerate(case.chosen):
+    for column in case.chosen:
         rest = [columns[other][0] for other in case.chosen if other != column]
-        rivals.append((rest, None, max(float(case.chance[place]), LEAST_DOUBT)))
-        rivals += [
-            (rest, other, value)
-            for other, value in enumerate(case.rivals[place].tolist())
-            if other == column or other not in case.chosen
-        ]
+        rivals.append((rest, None, max(case.chance(column), LEAST_DOUBT)))
+        rivals.append((rest, column, 1.0))
+        rivals += [(rest, k, value) for k, value in enumerate(case.rivals(column).tolist())]
     if not case.chosen:
         alone = np.exp(case.evidence.gains([]))
         rivals = [([], None, 1.0), *(([], k, value) for k, value in enumerate(alone.tolist()))]

@@ -10,10 +10,12 @@ import numpy as np
 
 from anubis.core.crossing import WAYS, Flow, Part, Parts, Way
 from anubis.core.posterior import Case, Model, Observation, Problem, odds
-from anubis.core.topology import Fabric, Shares
+from anubis.core.topology import Fabric, Numbers, Shares
 
 Group = tuple[str, ...]
-FEW = 12  # flows that say nothing of what is usual
+FEW = 12  # fewer flows say nothing of what is usual
+LAYERS = 3  # of causes behind causes
+SURELY, DEAD, UNSTEADY = 0.999, 0.9, 0.25  # shares: of ways, of the rate, of flows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +25,7 @@ class Cause:
     parts: tuple[Part, ...]  # the most probable first
     way: Way
     confidence: float  # that it is one of them, rather than another part or chance
-    shortfall: float  # of the bad flows through it, in the middle
+    shortfall: float  # of the bad flows through it, in the middle, beyond what other causes take
     bad: tuple[Observation, ...]  # that cross it and speak for it
     good: int  # flows that cross it and are good
 
@@ -83,38 +85,103 @@ def hops_of(fabric: Fabric, flow: Flow) -> int | None:
 def locate(
     fabric: Fabric, observations: Sequence[Observation], model: Model | None = None
 ) -> Located:
-    """The most probable set of causes; the parts that nobody can tell apart count as one."""
-    problem = Problem(Parts(fabric), observations, model or Model())
-    causes = [cause for case in problem.cases() for cause in _causes(problem, case)]
-    explained = {id(each) for cause in causes for each in cause.bad}
-    bad = np.flatnonzero(problem.shortfall > problem.model.limit).tolist()
+    """The most probable set of causes; the parts that nobody can tell apart count as one.
+
+    A cause that takes the same share of all that crosses it is taken off, and what then still falls
+    short has another one: a slow node on a slow leaf.
+    """
+    model = model or Model()
+    parts, flows = Parts(fabric), [each.flow for each in observations]
+    given = np.array([each.shortfall for each in observations], dtype=np.float64)
+    beyond, found = given, list[_Found]()
+    for _ in range(LAYERS):
+        problem = Problem(parts, flows, beyond, model)
+        known = {part for each in found for part in each.parts}
+        new = [
+            each
+            for case in problem.cases()
+            for each in _found(problem, case)
+            if not known & set(each.parts)
+        ]
+        if not new:
+            break
+        found += new
+        beyond = _beyond(beyond, new, model)
+    explained = {row for each in found for row in each.bad.tolist()}
+    bad = np.flatnonzero(given > model.limit).tolist()
+    causes = [
+        Cause(
+            parts=each.parts,
+            way=each.way,
+            confidence=each.confidence,
+            shortfall=each.loss,
+            bad=tuple(observations[row] for row in each.bad.tolist()),
+            good=each.good,
+        )
+        for each in found
+    ]
     return Located(
         causes=tuple(sorted(causes, key=lambda cause: (-len(cause.bad), cause.parts))),
-        unexplained=tuple(
-            observations[row] for row in bad if id(observations[row]) not in explained
-        ),
+        unexplained=tuple(observations[row] for row in bad if row not in explained),
     )
 
 
-def _causes(problem: Problem, case: Case) -> Iterator[Cause]:
-    for place, column in enumerate(case.chosen):
-        named = case.alternatives(place, 1 / problem.model.odds)
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """A cause, with rows in place of observations."""
+
+    parts: tuple[Part, ...]
+    way: Way
+    confidence: float
+    loss: float
+    bad: Numbers
+    good: int
+    crossing: Numbers
+    share: Shares  # of the cause, in the ways of each that crosses it
+
+
+def _found(problem: Problem, case: Case) -> Iterator[_Found]:
+    for column in case.chosen:
+        named = case.alternatives(column, 1 / problem.model.odds)
         columns = [c for each in named for c in problem.classes[case.classes[each]].tolist()]
-        parts = tuple(dict.fromkeys(map(problem.parts.part, columns)))
+        numbers = np.unique(np.array(columns) // 3)
+        same = [  # the same parts in other ways
+            each
+            for each, number in enumerate(case.classes)
+            if np.isin(problem.classes[number] // 3, numbers).all()
+        ]
         mine = problem.crossed.column == case.classes[column]
-        crossing = problem.crossed.row[mine]
+        crossing, share = problem.crossed.row[mine], problem.q[mine]
         short = problem.shortfall[crossing] > problem.model.limit
         best = np.array([_best_other(case, column, row) for row in crossing.tolist()])
-        mostly = short & (problem.q[mine] >= best)
+        mostly = short & (share >= best)
         bad = crossing[mostly if mostly.any() else short]
-        yield Cause(
-            parts=parts,
+        yield _Found(
+            parts=tuple(dict.fromkeys(map(problem.parts.part, columns))),
             way=WAYS[columns[0] % 3],
-            confidence=case.confidence(place, named),
-            shortfall=float(np.median(problem.shortfall[bad])),
-            bad=tuple(problem.observations[row] for row in bad.tolist()),
-            good=int(np.sum(~short)),
+            confidence=case.confidence(same),
+            loss=float(np.median(problem.shortfall[bad])),
+            bad=bad,
+            good=int(np.sum(problem.shortfall[crossing] <= problem.model.limit)),
+            crossing=crossing,
+            share=share,
         )
+
+
+def _beyond(shortfall: Shares, found: Sequence[_Found], model: Model) -> Shares:
+    """What each flow falls short by beyond these causes; unknown where they hide it (NaN)."""
+    left = shortfall.copy()
+    worst = np.zeros(len(shortfall))
+    for each in found:
+        surely = each.crossing[each.share > SURELY]
+        off = np.abs(shortfall[each.bad] - each.loss) > model.limit
+        steady = len(each.bad) >= FEW and off.mean() < UNSTEADY
+        if len(each.parts) == 1 and each.loss < DEAD and steady:
+            worst[surely] = np.maximum(worst[surely], each.loss)
+        else:
+            left[surely] = np.nan
+        left[np.setdiff1d(each.bad, surely)] = np.nan
+    return np.asarray(1 - (1 - left) / (1 - worst))
 
 
 def _best_other(case: Case, column: int, row: int) -> float:

@@ -60,11 +60,13 @@ def odds(shortfall: Shares, model: Model) -> Shares:
 
     Not hit, it is noise, and with the chance of a false alarm anything between the limit and 1
     alike; hit, it is that with the chance of detection, and else noise. Without noise this leaves
-    detection / false alarm for the bad. A good flow never speaks for a cause.
+    detection / false alarm for the bad. A good flow never speaks for a cause, and one of which
+    nothing is known (NaN) neither for nor against.
     """
     from scipy.special import ndtr
 
-    x = np.maximum(np.asarray(shortfall, dtype=np.float64), 0.0)
+    unknown = np.isnan(shortfall)
+    x = np.where(unknown, 0.0, np.maximum(shortfall, 0.0))
     bad = x > model.limit
     if model.noise == 0:
         slow, noise = bad * 1.0, ~bad * 1.0
@@ -76,14 +78,16 @@ def odds(shortfall: Shares, model: Model) -> Shares:
     missed = model.false_alarm * slow + (1 - model.false_alarm) * noise
     most = model.detection / model.false_alarm
     found = np.divide(hit, missed, out=np.full_like(x, most), where=missed > 0)
-    return np.asarray(np.where(bad, found, np.minimum(found, 1.0)))
+    return np.asarray(np.where(unknown, 1.0, np.where(bad, found, np.minimum(found, 1.0))))
 
 
 # --- observations and columns that hang together ---------------------------------------------
 
 KEPT = 1e-3  # a column whose own odds against chance are less is in no probable set
 MOST_COLUMNS = 14  # of a case that is solved by looking at every set
-MOST_CELLS = 4_000_000  # sets x observations
+MOST_CELLS = 4_000_000  # sets x observations, or sets x observations x columns
+WIDEST = 128  # sets that are gone on with, of each size
+NEGLIGIBLE = 14.0  # less probable than the best set by exp of this
 
 
 @dataclass(frozen=True)
@@ -105,20 +109,59 @@ class Evidence:
 
     def gains(self, columns: Sequence[int]) -> Shares:
         """What each column would add to the score of these."""
-        left = self.missed(columns) * (self.odds - 1)
+        return self._gains(self.missed(columns))
+
+    def _gains(self, missed: Shares) -> Shares:
+        left = missed * (self.odds - 1)
         after = self.odds[:, None] - left[:, None] * (1 - self.q)
         return np.asarray(self.weight + np.log(after / (self.odds - left)[:, None]).sum(axis=0))
 
     def all_sets(self) -> tuple[Sets, Shares]:
-        """Every set of columns, and its posterior among them."""
+        """Every set of columns, with its score."""
         missed, score = np.ones((1, len(self.odds))), np.zeros(1)
         for column in range(len(self.weight)):
             missed = np.concatenate([missed, missed * (1 - self.q[:, column])])
             score = np.concatenate([score, score + self.weight[column]])
         score += np.log(self.odds - missed * (self.odds - 1)).sum(axis=1)
         numbers = np.arange(len(score))[:, None] >> np.arange(len(self.weight))
-        posterior = np.exp(score - score.max())
-        return (numbers & 1).astype(bool), posterior / posterior.sum()
+        return (numbers & 1).astype(bool), score
+
+    def probable_sets(self) -> tuple[Sets, Shares]:
+        """Many sets, with their scores: the best of each size grown by every column."""
+        width = int(min(WIDEST, max(1, MOST_CELLS // self.q.size)))
+        members, score = np.zeros((1, len(self.weight)), dtype=bool), np.zeros(1)
+        all_members, all_scores = [members], [score]
+        while True:
+            missed = np.array([self.missed(np.flatnonzero(each).tolist()) for each in members])
+            gains = np.array([self._gains(each) for each in missed])
+            grown = np.where(members, -np.inf, score[:, None] + gains)
+            best = max(float(each.max()) for each in all_scores)
+            place, column = np.nonzero(grown > best - NEGLIGIBLE)
+            if not len(place):
+                return np.concatenate(all_members), np.concatenate(all_scores)
+            members, score = members[place], grown[place, column]
+            members[np.arange(len(place)), column] = True
+            members, score = _distinct(members, score)
+            all_members.append(members)
+            all_scores.append(score)
+            top = np.argsort(-score, kind="stable")[:width]
+            members, score = members[top], score[top]
+
+    def neighbours(self, columns: Sequence[int]) -> tuple[Sets, Shares]:
+        """This set, and all with one of it left out, or with any other in its place."""
+        base = np.isin(np.arange(len(self.weight)), list(columns))
+        members, scores = [base[None]], [np.array([self.score(columns)])]
+        for column in columns:
+            rest = [each for each in columns if each != column]
+            without = base.copy()
+            without[column] = False
+            gains = self.gains(rest)
+            others = np.flatnonzero(~base)
+            changed = np.repeat(without[None], len(others) + 1, axis=0)
+            changed[np.arange(len(others)), others] = True
+            members.append(changed)
+            scores.append(self.score(rest) + np.append(gains[others], 0.0))
+        return np.concatenate(members), np.concatenate(scores)
 
     def search(self) -> list[int]:
         """Add the best; then force any other in, or one out, and see if that helps in the end.
@@ -160,6 +203,13 @@ class Evidence:
         return kept
 
 
+def _distinct(members: Sets, scores: Shares) -> tuple[Sets, Shares]:
+    """Each set once; scores differ in the last digits only, by the way the set was reached."""
+    packed = np.packbits(members, axis=1)
+    _, first = np.unique(packed, axis=0, return_index=True)
+    return members[first], scores[first]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A part of the evidence that hangs together, and what was made of it."""
@@ -167,82 +217,61 @@ class Case:
     rows: Numbers  # numbers of observations
     classes: Numbers
     evidence: Evidence
-    chosen: tuple[int, ...]  # columns of the evidence
-    rivals: Table  # chosen x columns: how probable in its place, over how probable it is
-    chance: Shares  # chosen: the same of nothing in its place
-    sets: tuple[Sets, Shares] | None  # all there are, with their posterior, where they are few
+    sets: Sets  # all sets of columns, or where these are too many, the probable ones
+    posterior: Shares  # of sets, among these
+    chosen: tuple[int, ...]  # the columns of the most probable
 
-    def alternatives(self, place: int, least: float) -> list[int]:
-        """The column chosen at this place, and those that explain about as well, best first."""
-        beside = [
-            column
-            for column in np.argsort(-self.rivals[place], kind="stable").tolist()
-            if column not in self.chosen and self.rivals[place, column] >= least
-        ]
-        return [self.chosen[place], *beside]
+    def rivals(self, column: int) -> Shares:
+        """How probable each column is without this one, over how probable this one is."""
+        having = float(self.posterior[self.sets[:, column]].sum())
+        without = self.posterior * ~self.sets[:, column]
+        found = np.asarray(without @ self.sets / having)
+        found[list(self.chosen)] = 0
+        return found
 
-    def confidence(self, place: int, named: Sequence[int]) -> float:
-        """The probability that one of the named is a cause; the other causes given, if many."""
-        if self.sets is not None:
-            members, posterior = self.sets
-            return float(posterior[members[:, list(named)].any(axis=1)].sum())
-        others = np.delete(self.rivals[place], [c for c in self.chosen if c not in named])
-        total = float(others.sum() + self.chance[place])
-        return float(self.rivals[place, list(named)].sum()) / total
+    def chance(self, column: int) -> float:
+        """How probable it is that this one is no cause, over that it is one."""
+        having = float(self.posterior[self.sets[:, column]].sum())
+        return max(1 - having, 0.0) / having
+
+    def alternatives(self, column: int, least: float) -> list[int]:
+        """This column and all that explain about as well, best first."""
+        rivals = self.rivals(column)
+        order = np.argsort(-rivals, kind="stable")
+        return [column, *(int(other) for other in order if rivals[other] >= least)]
+
+    def confidence(self, named: Sequence[int]) -> float:
+        """The probability that one of these is a cause."""
+        return float(min(self.posterior[self.sets[:, list(named)].any(axis=1)].sum(), 1.0))
 
 
 def solved(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
-    """Small cases by all sets there are, large ones by search."""
+    """Small cases by all sets there are, large ones by search and what is probable beside it."""
     count = len(classes)
-    sets = None
     if count <= MOST_COLUMNS and len(rows) << count <= MOST_CELLS:
-        sets = evidence.all_sets()
-        chosen = np.flatnonzero(sets[0][np.argmax(sets[1])]).tolist()
-        rivals, chance = _rivals_among(*sets, chosen)
+        sets, score = evidence.all_sets()
     else:
-        chosen = evidence.search()
-        rivals, chance = _rivals_by_exchange(evidence, chosen)
+        parts = [evidence.probable_sets(), evidence.neighbours(evidence.search())]
+        sets, score = _distinct(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+    posterior = np.exp(score - score.max())
     return Case(
         rows=rows,
         classes=classes,
         evidence=evidence,
-        chosen=tuple(chosen),
-        rivals=rivals,
-        chance=chance,
         sets=sets,
+        posterior=posterior / posterior.sum(),
+        chosen=tuple(np.flatnonzero(sets[np.argmax(score)]).tolist()),
     )
 
 
-def _rivals_among(sets: Sets, posterior: Shares, chosen: Sequence[int]) -> tuple[Table, Shares]:
-    """How probable sets with another and without this one are, over those with this one."""
-    rivals, chance = np.zeros((len(chosen), sets.shape[1])), np.zeros(len(chosen))
-    for place, column in enumerate(chosen):
-        having = float(posterior[sets[:, column]].sum())
-        without = posterior * ~sets[:, column]
-        rivals[place] = without @ sets / having
-        rivals[place, column] = 1
-        chance[place] = without.sum() / having
-    return rivals, chance
-
-
-def _rivals_by_exchange(evidence: Evidence, chosen: Sequence[int]) -> tuple[Table, Shares]:
-    """The same with all other causes as they are."""
-    rivals, chance = np.zeros((len(chosen), len(evidence.weight))), np.zeros(len(chosen))
-    for place, column in enumerate(chosen):
-        gains = evidence.gains([c for c in chosen if c != column])
-        rivals[place] = np.exp(np.minimum(gains - gains[column], 0))
-        chance[place] = np.exp(min(-gains[column], 0))
-    return rivals, chance
-
-
 class Problem:
-    """All observations, and the classes of columns that one of the bad ones crosses."""
+    """Flows with their shortfalls, and the classes of columns that one of the bad ones crosses."""
 
-    def __init__(self, parts: Parts, observations: Sequence[Observation], model: Model) -> None:
-        self.parts, self.observations, self.model = parts, observations, model
-        self.shortfall = np.array([each.shortfall for each in observations], dtype=np.float64)
-        self.odds = odds(self.shortfall, model)
-        flows = [each.flow for each in observations]
+    def __init__(
+        self, parts: Parts, flows: Sequence[Flow], shortfall: Shares, model: Model
+    ) -> None:
+        self.parts, self.shortfall, self.model = parts, shortfall, model
+        self.odds = odds(shortfall, model)
         self.crossed, self.classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
         self.q = np.minimum(self.crossed.chance, 1.0)
         self._speaking = self.odds[self.crossed.row] > 1
