@@ -10,7 +10,7 @@ import numpy as np
 from anubis.core.crossing import Flow, Parts
 from anubis.core.localization import healthy
 from anubis.core.pairing import Pair, Round
-from anubis.core.posterior import KEPT, Case, Model, Observation, Problem
+from anubis.core.posterior import KEPT, Case, Model, Observation, Problem, Sets
 from anubis.core.topology import NO_PATH, Fabric, Nic
 
 Route = Callable[[Nic, Nic], tuple[str, ...]]
@@ -20,6 +20,7 @@ FALSE = 1e-2  # a confirming flow that says the contrary of what is so
 LEAST_DOUBT = 1e-2  # in every cause, so that each suspect meets a good partner once
 MOST_HYPOTHESES = 24  # of a case
 NEAR, FAR = 32, 48  # good nodes on each leaf of the suspects, and at each distance from it
+LEAVES = 8  # that these are from
 PARTNERS = 6  # of each node at each distance
 
 
@@ -36,7 +37,7 @@ def confirmation(
     In each pair one at least is known to be good. Which pairs, follows from what each hypothesis
     says of them: those that bring down the Bhattacharyya bound on the chance of choosing wrongly,
     the sum of sqrt(P(i) P(j)) prod(BC) over all two hypotheses i and j, where BC is the sum of
-    sqrt(P(outcome | i) P(outcome | j)). `most` bounds the pairs for one case. Only with a route
+    sqrt(P(outcome | i) P(outcome | j)). `most` bounds the pairs for one cause. Only with a route
     can pairs be chosen that cross one link rather than its like.
     """
     model = model or Model()
@@ -44,38 +45,42 @@ def confirmation(
     shortfall = np.array([each.shortfall for each in observations], dtype=np.float64)
     problem = Problem(Parts(fabric), flows, shortfall, model)
     seats = _Seats(fabric, healthy(observations, model), route)
-    contests = [
-        _Contest(
-            problem,
-            _hypotheses(problem, case),
-            list(seats.pairs([flows[row] for row in case.rows.tolist()])),
-            seats,
-        )
-        for case in problem.cases()
-    ]
+    contests = []
+    for case in problem.cases():
+        for column in case.chosen or [None]:
+            about = [flows[row] for row in case.rows[_rows_of(case, column)].tolist()]
+            hypotheses = _hypotheses(problem, case, column)
+            contests.append(_Contest(problem, hypotheses, list(seats.pairs(about)), seats))
     return _chosen(contests, most)
 
 
 Hypotheses = dict[frozenset[int], float]  # sets of columns, each with its weight
 
 
-def _hypotheses(problem: Problem, case: Case) -> Hypotheses:
-    """The causes, each in turn left out, or another in its place; or any alone, if there is none.
+def _rows_of(case: Case, column: int | None) -> Sets:
+    """The observations that this cause explains at least as well as any other does."""
+    q = case.evidence.q
+    if column is None:
+        return np.ones(len(q), dtype=bool)
+    mine: Sets = (q[:, column] > 0) & (q[:, column] >= q[:, list(case.chosen)].max(axis=1))
+    return mine if mine.any() else q[:, column] > 0
+
+
+def _hypotheses(problem: Problem, case: Case, column: int | None) -> Hypotheses:
+    """This cause beside the others, left out, or another in its place; any alone, if there is none.
 
     Columns that could not be told apart so far come one by one: other pairs may part them.
     """
     columns = [problem.classes[number].tolist() for number in case.classes]
-    rivals: list[tuple[list[int], int | None, float]] = []
-    for column in case.chosen:
-        rest = [columns[other][0] for other in case.chosen if other != column]
-        rivals.append((rest, None, max(case.chance(column), LEAST_DOUBT)))
-        rivals.append((rest, column, 1.0))
-        rivals += [(rest, k, value) for k, value in enumerate(case.rivals(column).tolist())]
-    if not case.chosen:
-        alone = np.exp(case.evidence.gains([]))
-        rivals = [([], None, 1.0), *(([], k, value) for k, value in enumerate(alone.tolist()))]
+    rest = [columns[other][0] for other in case.chosen if other != column]
+    rivals: list[tuple[int | None, float]]
+    if column is None:
+        rivals = [(None, 1.0), *enumerate(np.exp(case.evidence.gains([])).tolist())]
+    else:
+        rivals = [(None, max(case.chance(column), LEAST_DOUBT)), (column, 1.0)]
+        rivals += enumerate(case.rivals(column).tolist())
     found: Hypotheses = {}
-    for rest, one, weight in sorted(rivals, key=lambda rival: -rival[2])[:MOST_HYPOTHESES]:
+    for one, weight in sorted(rivals, key=lambda rival: -rival[1])[:MOST_HYPOTHESES]:
         if weight > KEPT:
             each = [[column] for column in columns[one]] if one is not None else [[]]
             for more in each:
@@ -132,7 +137,7 @@ class _Seats:
             if other != leaf and under and distance != NO_PATH:
                 found.setdefault(distance, []).append(_turned(under, self.turn))
         return [
-            [node for nodes in zip_longest(*lists[:FAR]) for node in nodes if node][:FAR]
+            [node for nodes in zip_longest(*lists[:LEAVES]) for node in nodes if node][:FAR]
             for lists in found.values()
         ]
 

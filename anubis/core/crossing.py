@@ -109,7 +109,7 @@ class Parts:
         """Where these columns are crossed."""
         rows, seats = self._seats(flows)
         keys, key = self._keys(flows, rows, seats)
-        between = _expanded(_only(self._between(keys), columns), key, rows)
+        between = _expanded(self._between(keys, columns), key, rows)
         return _joined(_only(self._ends(rows, seats), columns), between)
 
     def classes(self, flows: Sequence[Flow], wanted: Numbers) -> tuple[Crossings, list[Numbers]]:
@@ -174,7 +174,11 @@ class Parts:
             key[place] = numbers.setdefault((a, b, via[::-1] if back else via), len(numbers))
         return list(numbers), key
 
-    def _between(self, keys: Sequence[tuple[str, str, tuple[str, ...]]]) -> Crossings:
+    def _between(
+        self,
+        keys: Sequence[tuple[str, str, tuple[str, ...]]],
+        columns: Numbers | None = None,
+    ) -> Crossings:
         spread = [number for number, key in enumerate(keys) if not key[2]]
         of = np.array(spread, dtype=np.int64)
         found = [self._uplinks_crossed(keys)]
@@ -185,11 +189,12 @@ class Parts:
             steps = self.fabric.steps
             out = steps[a, target[pair]] > steps[b, target[pair]]
             share = part.link_share / self._cables[part.link]
-            found += self._links_crossed(pair, part.link, out, share)
+            some = self._links_crossed(pair, part.link, out, share)
             switch = (self._switch + part.switch) * 3
-            found.append(Crossings(of[part.switch_pair], switch, part.switch_share))
-        found += self._routed(keys)
-        return _joined(*found)
+            some.append(Crossings(of[part.switch_pair], switch, part.switch_share))
+            found += some if columns is None else [_only(each, columns) for each in some]
+        every = _joined(*found, *self._routed(keys))
+        return every if columns is None else _only(every, columns)
 
     def _links_crossed(
         self, row: Numbers, link: Numbers, out: npt.NDArray[np.bool_], share: Shares

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -225,9 +226,15 @@ class Case:
         """How probable each column is without this one, over how probable this one is."""
         having = float(self.posterior[self.sets[:, column]].sum())
         without = self.posterior * ~self.sets[:, column]
-        found = np.asarray(without @ self.sets / having)
+        place, member = self._members
+        found = np.bincount(member, without[place], minlength=self.sets.shape[1]) / having
         found[list(self.chosen)] = 0
         return found
+
+    @cached_property
+    def _members(self) -> tuple[Numbers, Numbers]:
+        place, member = np.nonzero(self.sets)
+        return place, member
 
     def chance(self, column: int) -> float:
         """How probable it is that this one is no cause, over that it is one."""
@@ -253,6 +260,8 @@ def solved(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
     else:
         parts = [evidence.probable_sets(), evidence.neighbours(evidence.search())]
         sets, score = _distinct(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+    probable = score > score.max() - NEGLIGIBLE
+    sets, score = sets[probable], score[probable]
     posterior = np.exp(score - score.max())
     return Case(
         rows=rows,
