@@ -178,9 +178,9 @@ def _beyond(shortfall: Shares, found: Sequence[_Found], model: Model) -> Shares:
         steady = len(each.bad) >= FEW and off.mean() < UNSTEADY
         if len(each.parts) == 1 and each.loss < DEAD and steady:
             worst[surely] = np.maximum(worst[surely], each.loss)
+            left[np.setdiff1d(each.bad, surely)] = np.nan
         else:
-            left[surely] = np.nan
-        left[np.setdiff1d(each.bad, surely)] = np.nan
+            left[each.bad] = np.nan
     return np.asarray(1 - (1 - left) / (1 - worst))
 
 

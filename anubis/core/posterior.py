@@ -87,7 +87,7 @@ def odds(shortfall: Shares, model: Model) -> Shares:
 KEPT = 1e-3  # a column whose own odds against chance are less is in no probable set
 MOST_COLUMNS = 14  # of a case that is solved by looking at every set
 MOST_CELLS = 4_000_000  # sets x observations, or sets x observations x columns
-WIDEST = 128  # sets that are gone on with, of each size
+WIDEST, MOST_KEPT = 128, 4096  # sets of each size that are gone on with, and looked at
 NEGLIGIBLE = 14.0  # less probable than the best set by exp of this
 
 
@@ -128,25 +128,27 @@ class Evidence:
         return (numbers & 1).astype(bool), score
 
     def probable_sets(self) -> tuple[Sets, Shares]:
-        """Many sets, with their scores: the best of each size grown by every column."""
+        """Many sets, with their scores: the best of each size grown by every column.
+
+        As gains shrink, the way to the best set leads through sets that are better and better.
+        """
         width = int(min(WIDEST, max(1, MOST_CELLS // self.q.size)))
         members, score = np.zeros((1, len(self.weight)), dtype=bool), np.zeros(1)
-        all_members, all_scores = [members], [score]
-        while True:
+        found, best = [(members, score)], 0.0
+        while len(members) and score.max() > best - NEGLIGIBLE:
+            best = max(best, float(score.max()))
             missed = np.array([self.missed(np.flatnonzero(each).tolist()) for each in members])
             gains = np.array([self._gains(each) for each in missed])
-            grown = np.where(members, -np.inf, score[:, None] + gains)
-            best = max(float(each.max()) for each in all_scores)
-            place, column = np.nonzero(grown > best - NEGLIGIBLE)
-            if not len(place):
-                return np.concatenate(all_members), np.concatenate(all_scores)
-            members, score = members[place], grown[place, column]
-            members[np.arange(len(place)), column] = True
+            place, column = np.nonzero(~members & (gains > -NEGLIGIBLE))
+            score = score[place] + gains[place, column]
+            top = np.argsort(-score, kind="stable")[:MOST_KEPT]
+            members, score = members[place[top]], score[top]
+            members[np.arange(len(top)), column[top]] = True
             members, score = _distinct(members, score)
-            all_members.append(members)
-            all_scores.append(score)
-            top = np.argsort(-score, kind="stable")[:width]
-            members, score = members[top], score[top]
+            found.append((members, score))
+            wide = np.argsort(-score, kind="stable")[:width]
+            members, score = members[wide], score[wide]
+        return np.concatenate([each for each, _ in found]), np.concatenate([s for _, s in found])
 
     def neighbours(self, columns: Sequence[int]) -> tuple[Sets, Shares]:
         """This set, and all with one of it left out, or with any other in its place."""
