@@ -223,6 +223,10 @@ def sentence(fabric: Fabric, cause: Cause) -> str:
 def describe(fabric: Fabric, part: Part) -> str:
     match part.kind:
         case "node":
+            seats = [fabric.nic(part.name, rail) for rail in fabric.rails]
+            match [nic.device for nic in seats if nic]:
+                case [only] if only:
+                    return f"node {part.name} or its NIC {only}"
             return f"node {part.name}"
         case "nic":
             nic = fabric.nic(part.name, part.other)

@@ -128,6 +128,24 @@ def test_a_node_that_was_bad_once_and_is_good_with_others_is_doubtful():
     assert (found.nodes, found.doubtful) == ((), ("n9",))
 
 
+def test_nodes_that_turn_slow_later_show_when_the_rest_is_tested_together():
+    rounds = []
+
+    def watch(tests):
+        rounds.append(tests)
+        busy = [node for group in tests for node in group]
+        assert len(busy) == len(set(busy))
+
+    def is_bad(group):
+        late = len(rounds) > math.log2(16) + 1
+        return "n3" in group or (late and bool(group & {"n9", "n15"}))
+
+    found = run(bisect(fleet(16), budget=PLENTY), is_bad, watch)
+    assert set(found.nodes) == {"n3", "n9", "n15"}
+    assert found.doubtful == ()
+    assert not {"n3", "n9", "n15"} & set(found.good)
+
+
 def test_a_group_that_is_well_when_it_is_tested_again_blames_nobody():
     found = run(bisect(fleet(16), budget=PLENTY), lambda group: False)
     assert (found.nodes, found.links, found.doubtful, found.unresolved) == ((), (), (), ())

@@ -161,7 +161,12 @@ class Naive:
         return found
 
 
-@pytest.mark.parametrize("fabric", [TREE, RAILS, POD], ids=["tree", "rails", "three tiers"])
+SINGLE = FatTree(nodes=8, nodes_per_leaf=2, spines=1).fabric()  # one cable up from each leaf
+
+
+@pytest.mark.parametrize(
+    "fabric", [TREE, RAILS, POD, SINGLE], ids=["tree", "rails", "three tiers", "one uplink"]
+)
 def test_every_flow_crosses_what_walks_along_all_its_paths_cross(fabric):
     rng = np.random.default_rng(7)
     flows = []
@@ -515,6 +520,8 @@ def test_two_pairs_of_nodes_that_explain_the_same_are_not_named():
 def test_a_node_with_one_nic_and_that_nic_are_one_name():
     assert nic_part(TREE, "node00001", "0") == Part("node", "node00001")
     assert nic_part(RAILS, "node00001", "0") == Part("nic", "node00001", "0")
+    assert describe(TREE, Part("node", "node00001")) == "node node00001 or its NIC mlx5_0"
+    assert describe(RAILS, Part("node", "node00001")) == "node node00001"
 
 
 def test_a_node_and_its_only_nic_that_was_measured_cannot_be_told_apart():
