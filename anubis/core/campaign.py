@@ -9,12 +9,12 @@ a step that nobody answers for is given up at its deadline; so it always ends.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from anubis.core.planning import steps, without
+from anubis.core.planning import instead, leaves_crossed, narrow_leaves, steps
 from anubis.core.records import Ended, Execution, Plan, Result, Step
 
 # --- events: what the world tells ----------------------------------------------------------
@@ -67,10 +67,14 @@ class NodeLost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """The answer to `Judge`: who is defective after this phase, and must not meet the next."""
+    """The answer to `Judge`: who is defective after this phase, and must not meet the next.
+
+    Or what is to follow first, in the same phase: more steps, that what was measured asks for.
+    """
 
     phase: int
     defective: frozenset[str]
+    more: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +112,7 @@ class Judge:
     """Every step of the phase is settled: say who is defective, and answer with `Judged`."""
 
     phase: int
+    turn: int  # 0 after the planned steps, 1 after those that followed, and so on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,6 +164,7 @@ class CampaignMachine:
 
         self.now = 0.0
         self.phase = -1
+        self.turn = 0
         self.planned = 0  # steps of this phase, settled ones included
         self.done = 0
         self.finished = False
@@ -171,6 +177,9 @@ class CampaignMachine:
         self._on_node: dict[str, list[Step]] = {}
         self._ready: dict[str, None] = {}  # nodes whose next step may be possible; ordered
         self._deadlines: list[tuple[float, str, int]] = []
+        self._narrow = narrow_leaves(plan.fabric) if plan.fabric else {}
+        self._crossing: Counter[str] = Counter()  # pairs under way across each narrow leaf
+        self._waiting: dict[str, dict[str, None]] = {}  # nodes that wait for room there
 
     @property
     def running(self) -> int:
@@ -247,6 +256,13 @@ class CampaignMachine:
     def _judged(self, event: Judged, commands: list[Command]) -> None:
         if not self._judging or event.phase != self.phase:
             return
+        if event.more:
+            self.turn += 1
+            self._take_up(step for step in event.more if self._may_meet(step))
+            self._judging = False
+            self._dispatch(commands)
+            self._close_phase(commands)
+            return
         for node in sorted(event.defective):
             self.excluded.setdefault(node, f"found defective in {self._phase_name()}")
         self._judging = False
@@ -285,9 +301,10 @@ class CampaignMachine:
             )
             ended.append(step)
         for step in ended:
-            smaller = without(step, self.excluded)
-            if smaller and smaller.id not in self._settled and smaller.id not in self._attempts:
-                self._enqueue(smaller)
+            others = instead(self._plan, step, self.excluded)
+            new = (each for each in others if not self._knows(each))
+            if (first := next(new, None)) is not None:
+                self._enqueue(first)
 
     def _give_up_silent(self, commands: list[Command]) -> None:
         """Nobody answered for a step long after its limit: a lone node is lost with it."""
@@ -304,6 +321,12 @@ class CampaignMachine:
                 self._end(run, Ended.TIMED_OUT, reason, commands)
 
     # --- steps -----------------------------------------------------------------------------
+
+    def _knows(self, step: Step) -> bool:
+        return step.id in self._settled or step.id in self._attempts
+
+    def _may_meet(self, step: Step) -> bool:
+        return self.excluded.keys().isdisjoint(step.participants)
 
     def _run_of(self, step_id: str, attempt: int) -> _Run | None:
         """The run an event speaks of; None when it is late, repeated or never was."""
@@ -345,6 +368,9 @@ class CampaignMachine:
             if not on_node:
                 del self._on_node[name]
             self._ready[name] = None
+        for leaf in self._leaves(step):
+            self._crossing[leaf] -= 1
+            self._ready |= self._waiting.pop(leaf, {})
         if final:
             self._settled.add(step.id)
             self.done += 1
@@ -407,7 +433,18 @@ class CampaignMachine:
             beside = self._on_node.get(name)
             if beside and (step.exclusive or beside[0].exclusive):
                 return False
+        for leaf in self._leaves(step):
+            if self._crossing[leaf] >= self._narrow[leaf]:
+                self._waiting.setdefault(leaf, {})[step.participants[0]] = None
+                return False
         return True
+
+    def _leaves(self, step: Step) -> tuple[str, ...]:
+        """The narrow ones whose uplinks it uses."""
+        if not self._narrow or self._plan.fabric is None:
+            return ()
+        crossed = leaves_crossed(self._plan.fabric, step)
+        return tuple(leaf for leaf in crossed if leaf in self._narrow)
 
     def _launch(self, step: Step, commands: list[Command]) -> None:
         del self._pending[step.id]
@@ -419,6 +456,7 @@ class CampaignMachine:
             self._queues[name].popleft()
             self._on_node.setdefault(name, []).append(step)
             self._ready[name] = None
+        self._crossing.update(self._leaves(step))
         commands.append(Launch(step=step, attempt=attempt))
 
     def _set_deadline(self, run: _Run, started_at: float) -> None:
@@ -437,24 +475,28 @@ class CampaignMachine:
                 self.finished = True
                 commands.append(Finish())
                 return
-            self.planned = self.done = 0
+            self.turn = self.planned = self.done = 0
             self._queues.clear()
             self._ready.clear()
             fit = self._nodes - self.excluded.keys()
-            resumed = 0
-            for step in steps(self._plan, self.phase, fit):
-                if step.id in self._settled:
-                    resumed += 1
-                else:
-                    self._enqueue(step)
-            self.planned += resumed
-            self.done += resumed
-            if self._pending or resumed:
+            if self._take_up(steps(self._plan, self.phase, fit)):
                 self._dispatch(commands)
                 self._close_phase(commands)
                 return
 
+    def _take_up(self, planned: Iterable[Step]) -> bool:
+        """Queue what an earlier run did not settle; False if there is nothing at all."""
+        resumed = 0
+        for step in planned:
+            if step.id in self._settled:
+                resumed += 1
+            else:
+                self._enqueue(step)
+        self.planned += resumed
+        self.done += resumed
+        return bool(self._pending or resumed)
+
     def _close_phase(self, commands: list[Command]) -> None:
         if not self._pending and not self._running and not self._judging:
             self._judging = True
-            commands.append(Judge(phase=self.phase))
+            commands.append(Judge(phase=self.phase, turn=self.turn))

@@ -6,7 +6,7 @@ a slow pair holds up nobody but its own two nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -156,3 +156,41 @@ def _complete(
         tuple(node for node in nodes if node in alone),
         tuple(node for node in nodes if node in resting),
     )
+
+
+def apart(fabric: Fabric, one: str, other: str) -> int | None:
+    """Hops between two nodes, on the first rail that both are on."""
+    for rail in fabric.rails:
+        a, b = fabric.nic(one, rail), fabric.nic(other, rail)
+        if a and b:
+            return fabric.hops(a, b)
+    return None
+
+
+def mended(fabric: Fabric, each: HopRound, fit: Collection[str]) -> Iterator[Pair]:
+    """The round without those who are not fit.
+
+    Whom they leave behind meet each other where they are as far apart, and else a node of the round
+    that then takes part twice.
+    """
+    left: list[str] = []
+    for pair in each.pairs:
+        staying = [name for name in pair if name in fit]
+        if len(staying) == 2:
+            yield pair
+        else:
+            left += staying
+    rail = each.rails[0]
+
+    def as_far(one: str, other: str) -> bool:
+        a, b = fabric.nic(one, rail), fabric.nic(other, rail)
+        return a is not None and b is not None and a != b and fabric.hops(a, b) == each.hops
+
+    everybody = [name for pair in each.pairs for name in pair if name in fit]
+    while left:
+        one = left.pop()
+        candidates = (*left, *(name for name in everybody if name != one))
+        other = next((name for name in candidates if as_far(one, name)), None)
+        if other is not None:
+            left = [name for name in left if name != other]
+            yield one, other

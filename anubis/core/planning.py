@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 
+from anubis.core.coverage import covering_rounds
 from anubis.core.errors import ConfigError, UsageError, did_you_mean
-from anubis.core.pairing import round_robin
+from anubis.core.pairing import HopRound, Pair, apart, mended, quick_rounds, round_robin
 from anubis.core.records import (
     BenchmarkSpec,
     Node,
@@ -25,6 +26,7 @@ from anubis.core.records import (
     SuiteEntry,
     Workload,
 )
+from anubis.core.topology import Fabric
 
 PHASES = (
     ("single-node micro", True, "micro"),
@@ -36,8 +38,19 @@ TIMES_TYPICAL = 6  # a limit nobody stated: this often the typical duration, but
 SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to import torch
 
 
-def plan(suite: Suite, nodes: Sequence[Node], specs: Mapping[str, BenchmarkSpec]) -> Plan:
-    """Everything resolved and checked before the first step runs."""
+BY_DISTANCE = ("quick", "covering")
+
+
+def plan(
+    suite: Suite,
+    nodes: Sequence[Node],
+    specs: Mapping[str, BenchmarkSpec],
+    fabric: Fabric | None = None,
+) -> Plan:
+    """Everything resolved and checked before the first step runs.
+
+    With a fabric, pairs are made and judged by it; it calls the nodes as `nodes` does.
+    """
     if not nodes:
         raise UsageError("no nodes to plan for: the node list is empty")
     seen: set[str] = set()
@@ -46,6 +59,10 @@ def plan(suite: Suite, nodes: Sequence[Node], specs: Mapping[str, BenchmarkSpec]
             raise UsageError(f'node "{node.name}" is named twice: name every node once')
         seen.add(node.name)
     planned = [(_spec(entry, specs, suite), entry) for entry in suite.benchmarks]
+    if fabric is None and any(entry.groups in BY_DISTANCE for entry in suite.benchmarks):
+        raise UsageError(
+            f'suite "{suite.name}" makes pairs by their distance: anubis scan does that'
+        )
     able = [(spec, entry) for spec, entry in planned if spec.needs.min_nodes <= len(nodes)]
     if not able:
         raise UsageError(f'suite "{suite.name}" has nothing that {len(nodes)} node(s) can run')
@@ -68,37 +85,75 @@ def plan(suite: Suite, nodes: Sequence[Node], specs: Mapping[str, BenchmarkSpec]
             for spec, _ in planned
             if spec.needs.min_nodes > len(nodes)
         ),
+        fabric=fabric,
     )
 
 
 def steps(plan: Plan, phase: int, fit: Collection[str]) -> Iterator[Step]:
     """The steps of one phase for the nodes fit to take part, in the order to try them."""
-    nodes = [node.name for node in plan.nodes if node.name in fit]
     for position, entry in enumerate(plan.phases[phase].entries):
         for repeat in range(entry.repeats):
-            for participants in _meetings(entry, nodes):
-                yield Step(
-                    id=f"{phase}.{position}.{repeat}/{entry.workload.benchmark}/"
-                    + _label(participants),
-                    workload=entry.workload,
-                    participants=participants,
-                    phase=phase,
-                    repeat=repeat,
-                    timeout_s=entry.timeout_s,
-                    exclusive=entry.exclusive,
-                )
+            for participants in _meetings(plan, entry, fit):
+                yield _step(entry, participants, (phase, position, repeat))
 
 
-def _meetings(entry: PlannedEntry, nodes: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def follow_up(step: Step, participants: tuple[str, ...], turn: int) -> Step:
+    """The same again with others, in a later turn of its phase."""
+    phase, position, repeat = step.id.partition("/")[0].split(".")[:3]
+    head = f"{phase}.{position}.{repeat}.{turn}/{step.workload.benchmark}/"
+    return replace(step, id=head + _label(participants), participants=participants)
+
+
+def _step(entry: PlannedEntry, participants: tuple[str, ...], where: tuple[int, int, int]) -> Step:
+    head = ".".join(map(str, where))
+    return Step(
+        id=f"{head}/{entry.workload.benchmark}/{_label(participants)}",
+        workload=entry.workload,
+        participants=participants,
+        phase=where[0],
+        repeat=where[2],
+        timeout_s=entry.timeout_s,
+        exclusive=entry.exclusive,
+    )
+
+
+def _meetings(plan: Plan, entry: PlannedEntry, fit: Collection[str]) -> Iterator[tuple[str, ...]]:
+    nodes = [node.name for node in plan.nodes if node.name in fit]
     if len(nodes) < entry.min_nodes:
         return
     if entry.scope == "node":
         yield from ((node,) for node in nodes)
+    elif plan.fabric and entry.groups in BY_DISTANCE:
+        yield from _by_distance(plan, plan.fabric, entry, fit)
     elif len(nodes) > 1 and (entry.scope == "pair" or entry.groups == "pairs"):
         for matches in islice(round_robin(nodes), entry.rounds):
             yield from matches
     elif nodes:
         yield tuple(nodes)
+
+
+def _by_distance(
+    plan: Plan, fabric: Fabric, entry: PlannedEntry, fit: Collection[str]
+) -> Iterator[Pair]:
+    """The rounds of all nodes, mended where some are not fit: so the others meet as planned."""
+    met: set[frozenset[str]] = set()
+    for each in islice(rounds(plan, fabric, entry.groups == "covering"), entry.rounds):
+        for pair in mended(fabric, each, fit):
+            if frozenset(pair) not in met:  # as far apart on one rail as on another
+                met.add(frozenset(pair))
+                yield pair
+
+
+def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
+    """Per hop distance a round of all nodes; then more, until every uplink has been crossed."""
+    nodes = placed(plan, fabric)
+    quick = quick_rounds(fabric, nodes)
+    return chain(quick, covering_rounds(fabric, nodes, quick) if covering else ())
+
+
+def placed(plan: Plan, fabric: Fabric) -> list[str]:
+    known = set(fabric.nodes)
+    return [node.name for node in plan.nodes if node.name in known]
 
 
 def _label(participants: tuple[str, ...]) -> str:
@@ -179,13 +234,57 @@ def estimate(plan: Plan, phase: int, parallel_nodes: int | None) -> Estimate:
     return Estimate(count, longest_s, node_seconds / 3600)
 
 
-def without(step: Step, lost: Collection[str]) -> Step | None:
-    """The same group step for those who are left; None where a new one would say nothing new.
+def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
+    """What those who are left of a step may do without the lost; the first is the best.
 
-    Pairs are not re-made here: who was to meet a lost node meets others in other rounds.
+    A larger group meets without them. In a scan by distance each node has one partner as far away,
+    so it meets another; where everybody meets everybody, others are to come anyway.
     """
     left = tuple(name for name in step.participants if name not in lost)
-    if len(step.participants) <= 2 or len(left) < 2:
-        return None
     head, _, _ = step.id.rpartition("/")
-    return replace(step, id=f"{head}/{_label(left)}", participants=left)
+    if len(step.participants) > 2 and len(left) > 1:
+        yield replace(step, id=f"{head}/{_label(left)}", participants=left)
+    elif len(step.participants) == 2 and len(left) == 1 and plan.fabric and not step.turn:
+        entry = plan.phases[step.phase].entries[int(step.id.split(".")[1])]
+        if entry.groups in BY_DISTANCE:
+            hops = apart(plan.fabric, *step.participants)
+            for other in _from(placed(plan, plan.fabric), left[0]):
+                if other not in lost and apart(plan.fabric, left[0], other) == hops:
+                    pair = (left[0], other)
+                    yield replace(step, id=f"{head}/{_label(pair)}", participants=pair)
+
+
+def _from(names: Sequence[str], first: str) -> Iterator[str]:
+    """All others, beginning after this one, so that not everybody turns to the same."""
+    place = names.index(first)
+    return chain(names[place + 1 :], names[:place])
+
+
+# --- bottlenecks -------------------------------------------------------------------------------
+
+
+def narrow_leaves(fabric: Fabric) -> dict[str, int]:
+    """The leaves whose uplinks carry less than what hangs on them, and how many pairs they bear.
+
+    More at once would measure each other. Where nobody knows the speeds, nothing is bounded.
+    """
+    found = {}
+    for leaf in fabric.leaves:
+        if (fabric.oversubscription(leaf) or 0) > 1:
+            above = [cable.gbit_s or 0.0 for link in fabric.uplinks(leaf) for cable in link.cables]
+            fastest = max(nic.gbit_s or 0.0 for nic in fabric.nics_on[leaf])
+            found[leaf] = max(1, int(sum(above) / fastest))
+    return found
+
+
+def leaves_crossed(fabric: Fabric, step: Step) -> tuple[str, ...]:
+    """The leaves whose uplinks a pair uses, on any of its rails."""
+    if len(step.participants) != 2:
+        return ()
+    one, other = step.participants
+    found: dict[str, None] = {}
+    for rail in fabric.rails:
+        a, b = fabric.nic(one, rail), fabric.nic(other, rail)
+        if a and b and a.switch != b.switch:
+            found |= {a.switch: None, b.switch: None}
+    return tuple(found)

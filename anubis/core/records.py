@@ -18,13 +18,18 @@ from typing import Literal, Self, overload
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.crossing import Part
+from anubis.core.topology import Fabric
+
 Samples = npt.NDArray[np.float64]
 ParameterValue = int | float | str | bool
 Direction = Literal["higher", "lower", "either"]  # is better; "either": any change is worse
 JudgedBy = Literal["fleet", "limit"]  # a limit: a fact that no fleet teaches, and that may be 0
 Level = Literal["micro", "end-to-end"]
 Scope = Literal["node", "pair", "group"]
-Arrangement = Literal["all", "pairs"]
+# Who meets: all together; every pair; one pair for each hop distance (and more, until every uplink
+# is crossed almost surely).
+Arrangement = Literal["all", "pairs", "quick", "covering"]
 Launcher = Literal["plain", "torchrun"]
 
 
@@ -179,6 +184,7 @@ class Plan:
     phases: tuple[Phase, ...]
     specs: tuple[BenchmarkSpec, ...]
     left_out: tuple[str, ...] = ()  # what the suite names and this fleet cannot run, and why
+    fabric: Fabric | None = None  # what lies between the nodes, where a scan is to say so
 
     def spec(self, workload: Workload) -> BenchmarkSpec:
         return self._specs[workload.benchmark, workload.version]
@@ -206,6 +212,12 @@ class Step:
     repeat: int
     timeout_s: float
     exclusive: bool
+
+    @property
+    def turn(self) -> int:
+        """0 for what was planned, 1 for what followed from its results, and so on."""
+        numbers = self.id.partition("/")[0].split(".")
+        return int(numbers[3]) if len(numbers) > 3 else 0
 
 
 # --- what was measured ---------------------------------------------------------------------
@@ -427,6 +439,18 @@ class NodeVerdict:
     judgement: Judgement
     code: str
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartVerdict:
+    """What pairs of nodes say of a part of the fabric, or of several that nobody can tell apart."""
+
+    parts: tuple[Part, ...]  # the most probable first
+    judgement: Judgement
+    code: str
+    reason: str
+    confidence: float  # that it is one of them, rather than another part or chance
+    evidence: tuple[str, ...]  # the worst flows across it, a sentence each
 
 
 @dataclass(frozen=True, kw_only=True)

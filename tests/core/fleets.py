@@ -15,6 +15,8 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
+from anubis.core.topology import Fabric, renamed
+from anubis.simulation.fabric import FatTree
 
 
 def spec(name: str, **changes: object) -> BenchmarkSpec:
@@ -54,5 +56,12 @@ def entry(benchmark: str, **changes: object) -> SuiteEntry:
     return SuiteEntry(benchmark=benchmark, **changes)
 
 
-def small_plan(count: int, entries: Sequence[SuiteEntry]) -> Plan:
-    return plan(Suite(name="test", summary="", benchmarks=tuple(entries)), nodes(count), SPECS)
+def small_plan(count: int, entries: Sequence[SuiteEntry], fabric: Fabric | None = None) -> Plan:
+    suite = Suite(name="test", summary="", benchmarks=tuple(entries))
+    return plan(suite, nodes(count), SPECS, fabric)
+
+
+def small_fabric(count: int, per_leaf: int = 2, spines: int = 1, rails: int = 1) -> Fabric:
+    """Leaves with so many of the nodes each, under spines."""
+    tree = FatTree(nodes=count, nodes_per_leaf=per_leaf, spines=spines, rails=rails).fabric()
+    return renamed(tree, {name: f"n{i}" for i, name in enumerate(tree.nodes)})

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from fleets import SPECS, entry, small_plan
+from fleets import SPECS, entry, small_fabric, small_plan
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +25,8 @@ from anubis.core.campaign import (
     Tick,
     TimedOut,
 )
-from anubis.core.planning import steps
+from anubis.core.pairing import apart
+from anubis.core.planning import follow_up, leaves_crossed, steps
 from anubis.core.records import Ended, Readings, Result, Series
 
 RESULT = Result(series=Readings.of([Series(metric="rate", device="cpu", samples=np.ones(1))]))
@@ -76,10 +77,11 @@ class World:
             self.gone.add(event.node)
         self.obey(self.machine.handle(event))
 
-    def judge(self, defective=()):
+    def judge(self, defective=(), more=()):
         phase, self.judging = self.judging, None
-        self.gone |= set(defective)
-        self.tell(Judged(phase=phase, defective=frozenset(defective)))
+        if not more:
+            self.gone |= set(defective)
+        self.tell(Judged(phase=phase, defective=frozenset(defective), more=tuple(more)))
 
     def measure(self, launch):
         self.tell(
@@ -249,6 +251,81 @@ def test_a_fleet_that_is_all_lost_ends():
     assert world.finished
 
 
+# --- scans ---------------------------------------------------------------------------------
+
+
+def pairs_of(launches):
+    return {frozenset(launch.step.participants) for launch in launches}
+
+
+def test_whom_a_lost_node_leaves_behind_meets_another_as_far_away():
+    fabric = small_fabric(8, per_leaf=4)
+    world = World(small_plan(8, [entry("pair", groups="quick")], fabric), retries=0)
+    (partner,) = next(pair for pair in pairs_of(world.running.values()) if "n0" in pair) - {"n0"}
+    world.tell(NodeLost(node="n0", at=1.0, reason="silent"))
+    run_well(world)
+    measured = [r.step.participants for r in world.records if r.ended is Ended.MEASURED]
+    for node in {f"n{i}" for i in range(1, 8)}:
+        assert {apart(fabric, *pair) for pair in measured if node in pair} == {2, 4}, node
+    assert all("n0" not in pair for pair in measured)
+    assert partner in {name for pair in measured for name in pair}
+
+
+def test_a_node_that_is_not_there_is_planned_around_and_the_other_pairs_stay_as_they_were():
+    plan = small_plan(8, [entry("pair", groups="quick")], small_fabric(8, per_leaf=4))
+    everybody = {frozenset(s.participants) for s in steps(plan, 0, {f"n{i}" for i in range(8)})}
+    rest = {frozenset(s.participants) for s in steps(plan, 0, {f"n{i}" for i in range(1, 8)})}
+    assert rest > {pair for pair in everybody if "n0" not in pair}
+
+
+@pytest.mark.parametrize(("spines", "bound"), [(1, 1), (3, 3), (4, None)])
+def test_no_more_pairs_cross_a_leaf_at_once_than_its_uplinks_bear(spines, bound):
+    fabric = small_fabric(16, per_leaf=4, spines=spines)
+    world = World(small_plan(16, [entry("pair", groups="quick")], fabric), retries=0)
+    most = Counter()
+    while not world.finished:
+        now = Counter(
+            leaf for run in world.running.values() for leaf in leaves_crossed(fabric, run.step)
+        )
+        most |= now
+        if world.judging is not None:
+            world.judge()
+        else:
+            world.measure(next(iter(world.running.values())))
+    assert max(most.values()) == (bound or 4)
+    assert len(world.final()) == 16
+
+
+def test_what_the_results_ask_for_follows_in_the_same_phase_and_survives_a_resume():
+    plan = small_plan(4, [entry("pair", groups="quick"), entry("train_together")], small_fabric(4))
+    first = World(plan, retries=0)
+    while first.judging is None:
+        first.measure(next(iter(first.running.values())))
+    asked = [follow_up(first.launched[0].step, pair, 1) for pair in (("n0", "n3"), ("n1", "n2"))]
+    first.judge(more=asked)
+    assert first.machine.phase == 0
+    first.measure(next(iter(first.running.values())))
+
+    resumed = World(plan, retries=0, history=first.records)
+    assert resumed.judging == 0
+    assert not resumed.running
+    resumed.judge(more=asked)
+    assert pairs_of(resumed.running.values()) == {frozenset({"n1", "n2"})}
+    run_well(resumed)
+    assert [launch.step.turn for launch in resumed.launched] == [1, 0]
+
+
+def test_a_follow_up_with_a_lost_node_is_not_begun():
+    world = World(small_plan(4, [entry("pair", groups="quick")], small_fabric(4)), retries=0)
+    step = world.launched[0].step
+    world.tell(NodeLost(node="n0", at=1.0, reason="silent"))
+    while world.judging is None:
+        world.measure(next(iter(world.running.values())))
+    world.judge(more=[follow_up(step, ("n0", "n3"), 1)])
+    assert world.judging == 0
+    assert not world.running
+
+
 # --- saboteurs -----------------------------------------------------------------------------
 
 suites = st.lists(
@@ -256,7 +333,7 @@ suites = st.lists(
         entry,
         st.sampled_from(sorted(SPECS)),
         repeats=st.integers(1, 2),
-        groups=st.sampled_from(["all", "pairs"]),
+        groups=st.sampled_from(["all", "pairs", "quick", "covering"]),
         rounds=st.sampled_from([None, 1, 2]),
     ),
     min_size=1,
@@ -273,7 +350,7 @@ suites = st.lists(
 )
 @settings(max_examples=300)
 def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retries, parallel_nodes):
-    plan = small_plan(count, suite)
+    plan = small_plan(count, suite, small_fabric(count))
     world = World(plan, retries=retries, parallel_nodes=parallel_nodes)
     told = []  # events of the past, to be repeated at the worst moment
     for _ in range(data.draw(st.integers(0, 60))):
@@ -283,7 +360,12 @@ def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retrie
         world.tell(sabotage(data, world, told))
         if world.judging is not None and data.draw(st.booleans()):
             names = st.sampled_from([node.name for node in plan.nodes])
-            world.judge(data.draw(st.sets(names, max_size=2)))
+            group = tuple(data.draw(st.lists(names, min_size=2, max_size=3, unique=True)))
+            model = data.draw(st.sampled_from(world.launched))  # a phase without steps is passed by
+            after = [follow_up(model.step, group, world.machine.turn + 1)]
+            same = model.step.phase == world.machine.phase
+            more = after if same and data.draw(st.booleans()) else ()
+            world.judge(data.draw(st.sets(names, max_size=2)), more)
     # from here on the world is silent but for the clock and the judge: it must end by itself
     for _ in range(1000):
         if world.finished:

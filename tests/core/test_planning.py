@@ -6,7 +6,7 @@ import pytest
 from fleets import SPECS, entry, nodes, small_plan
 
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.planning import estimate, plan, steps, without
+from anubis.core.planning import estimate, instead, plan, steps
 from anubis.core.records import Suite
 
 
@@ -91,11 +91,12 @@ def test_the_estimate_is_what_a_person_would_add_up():
 
 def test_a_large_group_goes_on_without_its_lost_node_and_a_pair_does_not():
     (group,) = every_step(small_plan(4, [entry("collective")]))
-    smaller = without(group, {"n1"})
+    (smaller,) = instead(small_plan(4, [entry("collective")]), group, {"n1"})
     assert smaller.participants == ("n0", "n2", "n3")
     assert smaller.id != group.id
-    pair = every_step(small_plan(4, [entry("pair")]))[0]
-    assert without(pair, {pair.participants[0]}) is None
+    everybody = small_plan(4, [entry("pair")])
+    pair = every_step(everybody)[0]
+    assert not list(instead(everybody, pair, {pair.participants[0]}))
 
 
 def test_a_limit_nobody_stated_leaves_room_and_a_stated_one_is_kept():
