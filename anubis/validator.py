@@ -23,6 +23,7 @@ from anubis.core.campaign import (
     Record,
 )
 from anubis.core.judgement import assess, learn_criteria
+from anubis.core.network import confirming
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
 from anubis.core.units import latest, units
 from anubis.executors.base import Executor
@@ -80,11 +81,17 @@ def carry_out(
                         executor.launch(command)
                     case Kill():
                         executor.kill(command)
-                    case Judge(phase=phase):
+                    case Judge(phase=phase, turn=turn):
                         learned = verdict[1] if verdict else ()
-                        verdict = judge(campaign, executions, lost, executor.now(), learned)
+                        heard = [
+                            e for e in executions if (e.step.phase, e.step.turn) <= (phase, turn)
+                        ]
+                        verdict = judge(campaign, heard, lost, executor.now(), learned)
                         defective = frozenset(verdict[0].named(Judgement.DEFECTIVE))
-                        following += machine.handle(Judged(phase=phase, defective=defective))
+                        more = confirming(campaign.plan, phase, turn, verdict[0])
+                        following += machine.handle(
+                            Judged(phase=phase, defective=defective, more=more)
+                        )
                     case Record() | Finish():
                         pass
             commands = following
@@ -109,16 +116,21 @@ def judge(
     at: float,
     learned: Sequence[CriteriaSet] = (),
 ) -> tuple[Assessment, tuple[CriteriaSet, ...]]:
-    """By the criteria the campaign was given or, in an acceptance, by those it teaches itself."""
+    """By the criteria the campaign was given or, in an acceptance, by those it teaches itself.
+
+    What followed from its results teaches nothing: it is about the suspects only.
+    """
     settled = latest(executions)
     measured = units(settled, campaign.plan)
+    planned = [execution for execution in settled if not execution.step.turn]
     criteria = campaign.criteria or learn_criteria(
-        measured,
+        units(planned, campaign.plan) if len(planned) < len(settled) else measured,
         campaign.policy,
         suite=campaign.plan.suite,
         anubis=__version__,
         created_at=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
         known=learned,
+        scan=campaign.plan.fabric is not None,
     )
     assessment = assess(
         measured,

@@ -86,7 +86,7 @@ def superbench(
             criteria=(),
         )
         showing.campaign(view, as_json=json)
-        sys.exit(showing.exit_code(judged))
+        sys.exit(showing.exit_code(view))
     _name(campaign, as_json=json)
 
 

@@ -52,4 +52,4 @@ def judge(
     showing.campaign(view, as_json=json)
     if html:
         showing.write_html(view, html)
-    sys.exit(showing.exit_code(assessment))
+    sys.exit(showing.exit_code(view))

@@ -18,6 +18,7 @@ from anubis.cli import (
     judge,
     learn,
     report,
+    scan,
     topology,
     tune,
     validate,
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command(help=accept.HELP)(accept.accept)
 app.command(help=validate.HELP)(validate.validate)
+app.command(help=scan.HELP)(scan.scan)
 app.command(help=learn.HELP)(learn.learn)
 app.command(help=judge.HELP)(judge.judge)
 app.command(help=report.HELP)(report.report)

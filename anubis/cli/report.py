@@ -52,7 +52,7 @@ def report(
     showing.campaign(view, as_json=json)
     if html:
         showing.write_html(view, html)
-    sys.exit(showing.exit_code(assessment))
+    sys.exit(showing.exit_code(view))
 
 
 def _write_summary(view: CampaignView, path: Path) -> None:

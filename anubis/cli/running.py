@@ -10,31 +10,43 @@ import signal
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from anubis import catalog, config, criteria_files, hostlist, places
 from anubis.cli import showing
 from anubis.cli.past import how_to_go_on
 from anubis.cli.progress import Progress
 from anubis.core import planning
-from anubis.core.errors import AnubisError, CriteriaError, UsageError, did_you_mean
+from anubis.core.errors import (
+    AnubisError,
+    CriteriaError,
+    TopologyError,
+    UsageError,
+    did_you_mean,
+)
 from anubis.core.records import (
+    Arrangement,
     Campaign,
     CriteriaSet,
+    Node,
     Plan,
     Policy,
     Suite,
     canonical,
 )
+from anubis.core.topology import Fabric, one_switch, place
 from anubis.executors.base import Executor
 from anubis.reading import read
 from anubis.report.view import CampaignView
 from anubis.store.history import History
 from anubis.validator import carry_out
+
+if TYPE_CHECKING:
+    from anubis.topology.draft import Survey
 
 MOST_NAMES = 120  # characters
 
@@ -43,15 +55,25 @@ MOST_NAMES = 120  # characters
 class Order:
     """What the command line asks for."""
 
-    verb: Literal["accept", "validate"]
+    verb: Literal["accept", "validate", "scan"]
     nodes: str | None
     cluster: str
-    suite: str
+    suite: str | None  # None: the one that suits the network
     policy: str
     benchmarks: tuple[Path, ...]
     criteria: Path | None = None
     html: Path | None = None
     json: bool = False
+    network: Network | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """What a scan is told of the fabric, and which pairs it is to measure."""
+
+    topology: str | None
+    hcas: Path | None
+    groups: Arrangement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +92,7 @@ class Brief:
     suite: Suite
     policy: Policy
     criteria: tuple[CriteriaSet, ...]
+    survey: Survey | None = None
 
     @property
     def benchmarks(self) -> set[str]:
@@ -85,6 +108,8 @@ def show_plan(order: Order, *, resume: bool) -> None:
     with _executor(brief.setting.cluster, programs, brief.benchmarks, order.nodes) as executor:
         plan = _plan(order, brief, executor, programs)
     showing.plan(plan, _parallel(brief.setting.cluster), as_json=order.json)
+    if plan.fabric:
+        showing.crossed(plan, plan.fabric, as_json=order.json)
 
 
 def run(order: Order, *, resume: bool, campaign: str | None) -> NoReturn:
@@ -98,10 +123,10 @@ def run(order: Order, *, resume: bool, campaign: str | None) -> NoReturn:
     try:
         showing.campaign(view, as_json=order.json)
     finally:  # whoever stopped reading, or a disk that is full, must not cost the other files
-        if order.verb == "accept":
+        if order.verb != "validate" and order.criteria is None:
             _write_criteria(view)
         _write_report(view, order.html)
-    sys.exit(showing.exit_code(view.assessment))
+    sys.exit(showing.exit_code(view))
 
 
 def _begin(order: Order) -> CampaignView:
@@ -110,7 +135,9 @@ def _begin(order: Order) -> CampaignView:
     cluster = brief.setting.cluster
     with (
         History.open(places.history_url()) as history,
-        _executor(cluster, programs, brief.benchmarks, order.nodes) as executor,
+        _executor(
+            cluster, programs, brief.benchmarks, order.nodes, fabric=_simulated(order, brief)
+        ) as executor,
     ):
         plan = _plan(order, brief, executor, programs)
         campaign = _new_campaign(order, brief, plan, executor.now())
@@ -126,7 +153,14 @@ def _go_on(verb: str, name: str | None) -> CampaignView:
         _refuse_changed(campaign.plan, programs)
         used = {spec.name for spec in campaign.plan.specs}
         nodes = ",".join(node.name for node in campaign.plan.nodes)
-        with _executor(setting.cluster, programs, used, nodes, missing_is_fine=True) as executor:
+        with _executor(
+            setting.cluster,
+            programs,
+            used,
+            nodes,
+            missing_is_fine=True,
+            fabric=campaign.plan.fabric,
+        ) as executor:
             return _carry_out(campaign, executor, history, _parallel(setting.cluster))
 
 
@@ -181,12 +215,46 @@ def _brief(order: Order) -> Brief:
         cluster=config.cluster(order.cluster),
         folders=tuple(str(folder.expanduser().resolve()) for folder in folders),
     )
+    survey = _survey(order.network) if order.network else None
     return Brief(
         setting=setting,
-        suite=config.suite(order.suite),
+        suite=_suite(order, survey),
         policy=config.policy(order.policy),
         criteria=_criteria(order),
+        survey=survey,
     )
+
+
+def _survey(network: Network) -> Survey | None:
+    """What the topology says; None where none was given, and the fabric does not answer."""
+    from anubis.cli.topology import survey
+
+    try:
+        found = survey(network.topology, network.hcas)
+    except TopologyError as error:
+        if network.topology is not None:
+            raise
+        showing.say(f"{error}; until then all nodes count as being on one switch")
+        return None
+    if found.findings:
+        showing.say(
+            f"{len(found.findings):,} remarks on the topology: anubis topology show tells them"
+        )
+    return found
+
+
+def _suite(order: Order, survey: Survey | None) -> Suite:
+    """The one that was named; for a scan with the arrangement that was asked for."""
+    if order.network is None:
+        return config.suite(order.suite or "quick")
+    rdma = survey is not None and any(_is_hca(nic.device) for nic in survey.fabric.nics)
+    suite = config.suite(order.suite or ("scan-rdma" if rdma else "scan"))
+    entries = (replace(entry, groups=order.network.groups) for entry in suite.benchmarks)
+    return replace(suite, benchmarks=tuple(entries))
+
+
+def _is_hca(device: str) -> bool:
+    return device.startswith(("mlx", "HCA"))
 
 
 def _read_setting(text: str) -> Setting:
@@ -200,10 +268,48 @@ def _catalog(setting: Setting) -> catalog.Catalog:
 def _plan(order: Order, brief: Brief, executor: Executor, programs: catalog.Catalog) -> Plan:
     wanted = None if order.nodes is None else set(hostlist.read(order.nodes))
     nodes = [node for node in executor.nodes() if wanted is None or node.name in wanted]
-    plan = planning.plan(brief.suite, nodes, programs.specs)
+    fabric = _fabric(brief.survey, nodes) if order.network else None
+    plan = planning.plan(brief.suite, nodes, programs.specs, fabric)
+    if fabric:
+        _refuse_no_pairs(plan, fabric)
     _refuse_unknown_limits(brief.policy, programs)
     _refuse_useless(brief.criteria, plan)
     return plan
+
+
+def _fabric(survey: Survey | None, nodes: Sequence[Node]) -> Fabric:
+    """The fabric with the nodes under the names they have here."""
+    names = [node.name for node in nodes]
+    if survey is None:
+        return one_switch(names)
+    placement = place(survey.fabric, names)
+    if not placement.nodes:
+        raise UsageError(
+            f"the topology knows none of {shortened(names)}: it has "
+            f"{shortened(survey.fabric.nodes) or 'no nodes'}"
+        )
+    return placement.fabric
+
+
+def _simulated(order: Order, brief: Brief) -> Fabric | None:
+    """The network that a fleet in memory is to have; real ones have their own."""
+    cluster = brief.setting.cluster
+    if order.network is None or not isinstance(cluster, config.SimulatedCluster):
+        return None
+    from anubis.simulation.fleet import members
+
+    return _fabric(brief.survey, members(cluster.fleet))
+
+
+def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
+    strangers = [e.workload for p in plan.phases for e in p.entries if e.scope == "node"]
+    if strangers:
+        raise UsageError(
+            f'suite "{plan.suite}" has {strangers[0].benchmark}, which measures single nodes: '
+            "a scan takes programs for pairs and groups"
+        )
+    if len(planning.placed(plan, fabric)) < 2:
+        raise UsageError("a scan takes two nodes of the topology at least")
 
 
 def _new_campaign(order: Order, brief: Brief, plan: Plan, now: float) -> Campaign:
@@ -254,11 +360,11 @@ def _criteria_folder() -> Path:
 
 
 def _criteria(order: Order) -> tuple[CriteriaSet, ...]:
-    """What the campaign is to judge by; none for an acceptance, which learns its own."""
-    if order.verb == "accept":
-        return ()
+    """What the campaign is to judge by; none for one that learns its own."""
     if order.criteria:
         return criteria_files.load(order.criteria.expanduser())
+    if order.verb != "validate" or order.suite is None:
+        return ()
     folder = _criteria_folder() / config.find("suites", order.suite).stem
     if not folder.is_dir():
         raise CriteriaError(
@@ -341,9 +447,10 @@ def _executor(
     nodes: str | None,
     *,
     missing_is_fine: bool = False,
+    fabric: Fabric | None = None,
 ) -> Iterator[Executor]:
     wanted = [] if nodes is None else hostlist.read(nodes)
-    executor = _open(cluster, programs, used, wanted)
+    executor = _open(cluster, programs, used, wanted, fabric)
     try:
         present = [node.name for node in executor.nodes()]
         absent = [name for name in wanted if name not in set(present)]
@@ -361,6 +468,7 @@ def _open(
     programs: catalog.Catalog,
     used: Collection[str],
     wanted: Sequence[str],
+    fabric: Fabric | None,
 ) -> Executor:
     match cluster:
         case config.LocalCluster():
@@ -382,7 +490,7 @@ def _open(
 
             # trouble is planted where the campaign looks
             specs = {name: spec for name, spec in programs.specs.items() if name in used}
-            return SimulatedExecutor(cluster.fleet, specs)
+            return SimulatedExecutor(cluster.fleet, specs, fabric)
 
 
 def _turn_termination_into_interrupt() -> None:

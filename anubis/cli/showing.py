@@ -7,13 +7,22 @@ import sys
 from pathlib import Path
 
 from anubis.core import planning
+from anubis.core.coverage import coverage
 from anubis.core.errors import UsageError
-from anubis.core.records import Assessment, Judgement, Plan, PlannedEntry
+from anubis.core.records import Judgement, Plan, PlannedEntry
+from anubis.core.topology import Fabric, link_name
 from anubis.executors.programs import spelled
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
 from anubis.report.wording import lasting
+
+MOST_LINKS = 8  # that are named
+MEETINGS = {
+    "pairs": ", every pair",
+    "quick": ", a pair at each distance",
+    "covering": ", pairs until each uplink is crossed",
+}
 
 
 def say(sentence: str) -> None:
@@ -21,12 +30,15 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
-def exit_code(assessment: Assessment) -> int:
-    """0 only when every node is healthy: never without data."""
-    if assessment.named(Judgement.DEFECTIVE):
+def exit_code(view: CampaignView) -> int:
+    """0 only when every node is healthy, and what lies between them: never without data."""
+    assessment = view.assessment
+    parts = {part.judgement for part in view.parts}
+    if assessment.named(Judgement.DEFECTIVE) or Judgement.DEFECTIVE in parts:
         return 1
     healthy = assessment.named(Judgement.HEALTHY)
-    return 0 if healthy and len(healthy) == len(assessment.nodes) else 2
+    whole = healthy and len(healthy) == len(assessment.nodes) and not parts
+    return 0 if whole else 2
 
 
 def campaign(view: CampaignView, *, as_json: bool) -> None:
@@ -94,7 +106,7 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
             style="bold",
         )
         for entry in phase.entries:
-            meeting = ", pairs" if entry.scope != "node" and entry.groups == "pairs" else ""
+            meeting = MEETINGS.get(entry.groups, "") if entry.scope != "node" else ""
             what = f"  {entry.workload}{meeting}"
             table.add_row(what, _chosen(planned, entry), str(entry.repeats))
     console = Console(highlight=False)
@@ -107,6 +119,40 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
     console.print(table)
     for sentence in planned.left_out:
         console.print(f"\nleft out: {sentence}", markup=False)
+
+
+def crossed(planned: Plan, fabric: Fabric, *, as_json: bool) -> None:
+    """Which parts of the fabric the planned pairs cross, and which stay untested."""
+    found = coverage(fabric, planning.planned_rounds(planned, fabric))
+    uplinks = found.uplinks(0)
+    sure = len(uplinks) - len(found.untested_uplinks) - len(found.unsure_uplinks)
+    untested = {
+        "switches": [fabric.name(switch) for switch in found.untested_switches],
+        "uplinks": [link_name(fabric, link) for link in found.untested_uplinks],
+        "seldom": [link_name(fabric, link) for link in found.unsure_uplinks],
+    }
+    if as_json:
+        document = {
+            "type": "coverage",
+            "nics": len(found.nics),
+            "switches": len(fabric.switches) - len(untested["switches"]),
+            "uplinks": sure,
+            "untested_switches": untested["switches"],
+            "untested_uplinks": untested["uplinks"],
+            "seldom_crossed_uplinks": untested["seldom"],
+        }
+        print(json.dumps(document))
+        return
+    switches = len(fabric.switches) - len(untested["switches"])
+    print(
+        f"\ncrossed: {len(found.nics):,} NICs, {switches:,} of {len(fabric.switches):,} switches, "
+        f"{sure:,} of {len(uplinks):,} uplinks almost surely (95 % or more)"
+    )
+    for what, names in untested.items():
+        if names:
+            said = "crossed seldom" if what == "seldom" else f"not crossed, {what}"
+            more = f" and {len(names) - MOST_LINKS:,} more" if len(names) > MOST_LINKS else ""
+            print(f"  {said}: {', '.join(names[:MOST_LINKS])}{more}")
 
 
 def _chosen(planned: Plan, entry: PlannedEntry) -> str:

@@ -63,7 +63,7 @@ def usual_rate(rates: Shares, window: float = 0.05) -> float:
 
     From the 90th percentile on, the median of all within 5 % of the last answer.
     """
-    here, before = float(np.quantile(rates, 0.9)), np.inf
+    here, before = float(np.quantile(rates, 0.9, method="higher")), np.inf
     for _ in range(50):
         if here == before:
             break

@@ -6,6 +6,7 @@ still fit when it begins, so they are made then, lazily and always alike.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -39,6 +40,7 @@ SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to i
 
 
 BY_DISTANCE = ("quick", "covering")
+FEW = 12  # pairs at one distance
 
 
 def plan(
@@ -97,14 +99,16 @@ def steps(plan: Plan, phase: int, fit: Collection[str]) -> Iterator[Step]:
                 yield _step(entry, participants, (phase, position, repeat))
 
 
-def follow_up(step: Step, participants: tuple[str, ...], turn: int) -> Step:
-    """The same again with others, in a later turn of its phase."""
-    phase, position, repeat = step.id.partition("/")[0].split(".")[:3]
-    head = f"{phase}.{position}.{repeat}.{turn}/{step.workload.benchmark}/"
-    return replace(step, id=head + _label(participants), participants=participants)
+def follow_ups(plan: Plan, phase: int, turn: int, pairs: Collection[Pair]) -> Iterator[Step]:
+    """Every program of the phase for pairs, on these pairs, in a later turn of it."""
+    for position, entry in enumerate(plan.phases[phase].entries):
+        if entry.scope == "pair" or entry.groups != "all":
+            for repeat in range(entry.repeats):
+                for pair in pairs:
+                    yield _step(entry, pair, (phase, position, repeat, turn))
 
 
-def _step(entry: PlannedEntry, participants: tuple[str, ...], where: tuple[int, int, int]) -> Step:
+def _step(entry: PlannedEntry, participants: tuple[str, ...], where: tuple[int, ...]) -> Step:
     head = ".".join(map(str, where))
     return Step(
         id=f"{head}/{entry.workload.benchmark}/{_label(participants)}",
@@ -126,6 +130,9 @@ def _meetings(plan: Plan, entry: PlannedEntry, fit: Collection[str]) -> Iterator
     elif plan.fabric and entry.groups in BY_DISTANCE:
         yield from _by_distance(plan, plan.fabric, entry, fit)
     elif len(nodes) > 1 and (entry.scope == "pair" or entry.groups == "pairs"):
+        if plan.fabric:
+            known = set(plan.fabric.nodes)
+            nodes = [name for name in nodes if name in known]
         for matches in islice(round_robin(nodes), entry.rounds):
             yield from matches
     elif nodes:
@@ -145,10 +152,42 @@ def _by_distance(
 
 
 def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
-    """Per hop distance a round of all nodes; then more, until every uplink has been crossed."""
+    """Per hop distance a round of all nodes; then more, until every uplink has been crossed.
+
+    Where few pairs fit into a round, the next ones come with other partners: from a handful nobody
+    could say what is normal, and in a small fabric most pairs may cross the one bad link.
+    """
     nodes = placed(plan, fabric)
     quick = quick_rounds(fabric, nodes)
-    return chain(quick, covering_rounds(fabric, nodes, quick) if covering else ())
+    yield from quick
+    few = {each.hops for each in quick if len(each.pairs) < FEW}
+    for turn in range(1, FEW):
+        met = Counter(each.hops for each in quick for _ in each.pairs)
+        few = {hops for hops in few if met[hops] < FEW}
+        if not few:
+            break
+        more = [each for each in quick_rounds(fabric, nodes, seed=turn) if each.hops in few]
+        quick += tuple(more)
+        yield from more
+    if covering:
+        yield from covering_rounds(fabric, nodes, quick)
+
+
+def planned_rounds(plan: Plan, fabric: Fabric) -> Iterator[HopRound]:
+    """All that the plan has nodes do in pairs, whoever is fit."""
+    nodes = placed(plan, fabric)
+    for entry in (entry for phase in plan.phases for entry in phase.entries):
+        if entry.groups in BY_DISTANCE:
+            yield from islice(rounds(plan, fabric, entry.groups == "covering"), entry.rounds)
+        elif entry.groups == "pairs" or entry.scope == "pair":
+            for pairs in islice(round_robin(nodes), entry.rounds):
+                yield from _rail_by_rail(fabric, pairs)
+
+
+def _rail_by_rail(fabric: Fabric, pairs: Sequence[Pair]) -> Iterator[HopRound]:
+    for rail in fabric.rails:
+        both = tuple(pair for pair in pairs if all(fabric.nic(name, rail) for name in pair))
+        yield HopRound(hops=0, rails=(rail,), pairs=both, alone=(), spare=())
 
 
 def placed(plan: Plan, fabric: Fabric) -> list[str]:

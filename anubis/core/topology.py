@@ -85,6 +85,21 @@ def rail_of(device: str) -> str:
     return f"{int(number) - device.startswith('HCA-')}{rest}"
 
 
+def rail_of_unit(fabric: Fabric, device: str) -> str | None:
+    """The rail a pair measured on: the only one there is, or the one its NICs or GPUs are on.
+
+    `mlx5_4-mlx5_4` names the devices at both ends. GPU i is taken to use rail i, as rail-optimised
+    machines are wired.
+    """
+    if len(fabric.rails) == 1:
+        return fabric.rails[0]
+    end = device.partition("-")[0]
+    for name in (rail_of(end), end.partition(":")[2]):
+        if name in fabric.rails:
+            return name
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
     switches: tuple[Switch, ...]
@@ -224,6 +239,9 @@ class Fabric:
         """Cables on the way from one NIC to another: 2 on one leaf. None without a way."""
         steps = self.steps[self._number[a.switch], self.leaf_number[b.switch]]
         return None if steps == NO_PATH else int(steps) + 2
+
+    def steps_between(self, switch: str, leaf: str) -> int:
+        return int(self.steps[self._number[switch], self.leaf_number[leaf]])
 
     def pairs_by_hops(self, nodes: Collection[str] | None = None) -> dict[int | None, int]:
         """How many ordered pairs of NICs are how far apart; None counts those without a way.
@@ -438,6 +456,13 @@ def _plain(name: str) -> str:
     return name.partition(".")[0].casefold()
 
 
+def one_switch(nodes: Sequence[str]) -> Fabric:
+    """What stands for the network when nobody knows it: all are equally far apart."""
+    switch = Switch(id="network", name="the network")
+    nics = (Nic(id=node, node=node, device="", rail="", switch=switch.id) for node in nodes)
+    return Fabric(switches=(switch,), links=(), nics=tuple(nics))
+
+
 # --- what is not as its like ------------------------------------------------------------------
 
 
@@ -475,6 +500,10 @@ def _slow_cables(fabric: Fabric) -> list[Finding]:
                 sentence = f"{cable_name(fabric, link, cable)} runs at {cable.gbit_s:g} Gbit/s, "
                 found.append(Finding(kind="speed", sentence=f"{sentence}most do at {usual:g}"))
     return found
+
+
+def link_name(fabric: Fabric, link: Link) -> str:
+    return f"{fabric.name(link.a)} - {fabric.name(link.b)}"
 
 
 def cable_name(fabric: Fabric, link: Link, cable: Cable) -> str:

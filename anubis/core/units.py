@@ -26,6 +26,7 @@ from anubis.core.records import (
     Samples,
     Workload,
 )
+from anubis.core.topology import Fabric, rail_of, rail_of_unit
 
 Ints = npt.NDArray[np.int64]
 Names = tuple[str, ...]
@@ -142,11 +143,12 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
             step = execution.step
             found = rows[_sku(step.participants, plan), step.workload]
             found.add(step.participants, execution.result.series)
-    return [
+    every = [
         alike
         for (sku, workload), measured in rows.items()
         for alike in _by_key(measured, sku, workload, plan)
     ]
+    return _by_distance(every, plan.fabric) if plan.fabric else every
 
 
 def pool(campaigns: Iterable[Iterable[Units]]) -> list[Units]:
@@ -175,6 +177,40 @@ def relevant(
         for alike in ours
     ]
     return [alike for alike in kept if len(alike)]
+
+
+def _by_distance(measured: Iterable[Units], fabric: Fabric) -> list[Units]:
+    """Pairs of one distance are a kind of their own; what is no pair stays as it is.
+
+    Rails of one speed are compared with each other: where a leaf carries a whole rail, a slow leaf
+    would be what is normal there.
+    """
+    mixed = len({nic.gbit_s for nic in fabric.nics if nic.node}) > 1
+    found: defaultdict[CriterionKey, list[Units]] = defaultdict(list)
+    for alike in measured:
+        kinds: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for place, names in enumerate(alike.participants):
+            kinds[_kind(fabric, names, alike.devices[place], mixed)].append(place)
+        for (distance, device), places in kinds.items():
+            key = alike.key
+            kind = device or key.device_kind
+            key = replace(key, sku=key.sku + distance, device_kind=kind)
+            found[key].append(replace(alike.subset(np.array(places)), key=key))
+    return [parts[0] if len(parts) == 1 else _joined(parts) for parts in found.values()]
+
+
+def _kind(fabric: Fabric, names: Names, device: str, mixed: bool) -> tuple[str, str]:
+    """How far apart these are, and with which speed if NICs differ; "nic" if NICs are named."""
+    rail = rail_of_unit(fabric, device)
+    if len(names) != 2 or rail is None:
+        return "", ""
+    a, b = (fabric.nic(name, rail) for name in names)
+    hops = fabric.hops(a, b) if a and b else None
+    if a is None or b is None or hops is None:
+        return "", ""
+    speed = f", {min(a.gbit_s or 0.0, b.gbit_s or 0.0):g} Gbit/s" if mixed else ""
+    by_name = rail_of(device.partition("-")[0]) in fabric.rails
+    return f" at {hops} hops{speed}", "nic" if by_name else ""
 
 
 # --- columns -------------------------------------------------------------------------------

@@ -17,8 +17,10 @@ from anubis.core.campaign import (
     Tick,
     TimedOut,
 )
-from anubis.core.records import BenchmarkSpec, Node, Result, Step
+from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
+from anubis.core.topology import Fabric
 from anubis.simulation.fleet import Plant, SimulatedFleet, measure, members, plants, share
+from anubis.simulation.network import faulty, readings
 
 START = 1_700_000_000.0  # any instant will do; a fixed one keeps outputs the same
 SLICE_S = 1.0
@@ -29,12 +31,17 @@ class SimulatedExecutor:
         self,
         fleet: SimulatedFleet,
         specs: Mapping[str, BenchmarkSpec],
+        fabric: Fabric | None = None,
     ) -> None:
-        """Trouble is planted in single-node benchmarks, where it can be told whose it is."""
+        """Trouble is planted in single-node benchmarks, where it can be told whose it is.
+
+        With a fabric, pairs measure what lies between them, and its faults.
+        """
         self._fleet = fleet
         self._specs = specs
         shows_in = [name for name, spec in sorted(specs.items()) if spec.scope == "node"]
         self.planted = plants(fleet, shows_in)
+        self.network = faulty(fabric, fleet.faults, fleet.seed) if fabric else None
         self._clock = START
         self._count = itertools.count()
         self._due: list[tuple[float, int, tuple[str, int], Event]] = []
@@ -56,7 +63,7 @@ class SimulatedExecutor:
             return  # the campaign is about to hear of it
         plant = self._troubled(step)
         if plant is None or plant.trouble == "slow":
-            result = Result(series=measure(self._fleet, self.planted, step, spec))
+            result = Result(series=self._measure(step, spec))
             self._at(duration_s, step, attempt, Measured, {"result": result})
         elif plant.trouble == "crash":
             reason = f"{step.workload.benchmark} was killed by SIGSEGV (planted)"
@@ -91,6 +98,11 @@ class SimulatedExecutor:
 
     def close(self) -> None:
         self._due.clear()
+
+    def _measure(self, step: Step, spec: BenchmarkSpec) -> Readings:
+        if self.network and len(step.participants) == 2:
+            return readings(self.network, step, spec, self._fleet.samples)
+        return measure(self._fleet, self.planted, step, spec)
 
     def _at(
         self,

@@ -6,13 +6,15 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 
-from anubis.core.records import Judgement, Verdict
+from anubis.core.records import Judgement, PartVerdict, Verdict
 from anubis.report.view import CampaignView
 
 
 def lines(view: CampaignView) -> Iterator[str]:
     for verdict in view.assessment.verdicts():
         yield _line(_verdict(verdict))
+    for part in view.parts:
+        yield _line(_part(part))
     named = view.assessment.named
     yield _line(
         {
@@ -40,6 +42,20 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
         "similarity": _finite(verdict.similarity),
         "alpha": _finite(verdict.alpha),
         "reason": verdict.reason,
+    }
+
+
+def _part(verdict: PartVerdict) -> dict[str, object]:
+    return {
+        "type": "part",
+        "parts": [
+            {"kind": p.kind, "name": p.name, "other": p.other or None} for p in verdict.parts
+        ],
+        "verdict": verdict.judgement.value,
+        "code": verdict.code,
+        "confidence": round(verdict.confidence, 6),
+        "reason": verdict.reason,
+        "evidence": verdict.evidence,
     }
 
 

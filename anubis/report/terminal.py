@@ -5,9 +5,10 @@ Node names and reasons are shown as they are: `node[01]` is a name here, never m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from anubis.core.records import Judgement, NodeVerdict
+from anubis.core.records import Judgement, NodeVerdict, PartVerdict
 from anubis.report.metrics import MetricRow, benchmark_labels, metric_rows
 from anubis.report.view import GLYPH, CampaignView
 from anubis.report.wording import figure, lasting, share
@@ -34,6 +35,11 @@ def render(view: CampaignView, console: Console) -> None:
     console.print()
     console.print(_headline(view))
     console.print()
+    if view.parts:
+        console.print(_part_table(view.parts[:MOST]))
+        if len(view.parts) > MOST:
+            console.print(f"  and {len(view.parts) - MOST:,} more causes", highlight=False)
+        console.print()
     _print_nodes(view, console)
     if rows:
         console.print()
@@ -65,6 +71,22 @@ def _print_nodes(view: CampaignView, console: Console) -> None:
         console.print(f"  and {others:,} more that are not healthy", highlight=False)
     if healthy:
         console.print(f"  {healthy:,} healthy nodes are not listed", highlight=False)
+
+
+def _part_table(parts: Sequence[PartVerdict]) -> Table:
+    """What is at fault in the network, each with the worst flows across it."""
+    from rich.text import Text
+
+    table = _table()
+    table.add_column("network", no_wrap=True)
+    table.add_column("what is at fault, and the worst of what crosses it", overflow="fold", ratio=1)
+    for part in parts:
+        verdict = f"{GLYPH[part.judgement]} {part.judgement.value}"
+        why = Text.assemble((f"{part.code}:", "dim"), " ", part.reason)
+        for line in part.evidence:
+            why.append(f"\n  {line}", style="dim")
+        table.add_row(Text(verdict, style=STYLE[part.judgement]), why)
+    return table
 
 
 def _node_table(nodes: list[NodeVerdict]) -> Table:

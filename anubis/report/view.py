@@ -6,7 +6,9 @@ Reports only read. They never judge, and never run anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from anubis.core.network import observed, part_verdicts
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -15,6 +17,7 @@ from anubis.core.records import (
     Execution,
     Judgement,
     NodeVerdict,
+    PartVerdict,
 )
 
 GLYPH = {
@@ -31,6 +34,16 @@ class CampaignView:
     executions: tuple[Execution, ...]
     assessment: Assessment
     criteria: tuple[CriteriaSet, ...]
+
+    @cached_property
+    def parts(self) -> tuple[PartVerdict, ...]:
+        """What a scan says of the fabric."""
+        fabric = self.campaign.plan.fabric
+        if fabric is None:
+            return ()
+        return part_verdicts(
+            fabric, observed(fabric, self.assessment.alone, self.assessment.rulings)
+        )
 
     @property
     def duration_s(self) -> float:

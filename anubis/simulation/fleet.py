@@ -37,6 +37,7 @@ class SimulatedFleet:
     crash_share: float = 0.0
     hang_share: float = 0.0
     lost_share: float = 0.0
+    faults: tuple[str, ...] = ()  # of the network that a scan meets: "slow node", "bad cable", ...
 
     def __post_init__(self) -> None:
         for name in ("slow_share", "crash_share", "hang_share", "lost_share", "slow_by"):

@@ -6,6 +6,7 @@ target decides (static routes by destination), and then the path is known to who
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from anubis.core.crossing import Flow, Part, Way, link_part, nic_part
+from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Series, Step
 from anubis.core.topology import Fabric, Nic
 
 FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"]
@@ -163,6 +165,41 @@ def _way_over(part: Part, via: Sequence[str], cables: Sequence[int]) -> Way | No
         if cable == 0 and {here, there} == {part.name, part.other}:
             return "out" if here == part.name else "in"
     return None
+
+
+def readings(network: SimulatedNetwork, step: Step, spec: BenchmarkSpec, samples: int) -> Readings:
+    """What a pair program would measure: each direction on each rail; paths are drawn by step."""
+    one, other = step.participants
+    draw = int.from_bytes(hashlib.blake2b(step.id.encode(), digest_size=4).digest(), "little")
+    scatter = np.random.default_rng([network.seed, draw]).normal(1, 0.002, samples)
+    series = []
+    for rail in network.fabric.rails:
+        a, b = network.fabric.nic(one, rail), network.fabric.nic(other, rail)
+        if a is None or b is None:
+            continue
+        rates = [max(rate, 0.01) for _, rate in network.measure([(one, other, rail)], draw)]
+        for metric in (each for each in spec.metrics if each.judged_by == "fleet"):
+            for name, value in _values(metric, rates):
+                device = f"{a.device}-{b.device}"
+                series.append(Series(metric=name, device=device, samples=value * scatter))
+    return Readings.of(series)
+
+
+def _values(metric: MetricSpec, rates: Sequence[float]) -> list[tuple[str, float]]:
+    if metric.unit == "1":
+        return [(metric.name, 1.0)]
+    if metric.direction == "lower":
+        return [(metric.name, 100 / min(rates))]
+    return [
+        (f"{metric.name}:{way}", rate) for way, rate in zip(("forth", "back"), rates, strict=True)
+    ]
+
+
+def faulty(fabric: Fabric, faults: Sequence[str], seed: int) -> SimulatedNetwork:
+    """A network with a fault of each of these kinds somewhere."""
+    rng = np.random.default_rng(seed)
+    planted = [plant(fabric, kind, rng) for kind in FAULT_KINDS for each in faults if each == kind]
+    return SimulatedNetwork(fabric=fabric, faults=tuple(planted), seed=seed)
 
 
 def plant(fabric: Fabric, kind: FaultKind, rng: np.random.Generator) -> Fault:

@@ -1,0 +1,90 @@
+"""`anubis scan`: pairs of nodes across the fabric, and which node, rail or link is at fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anubis.cli import options
+
+HELP = "Scan the network: pairs of nodes at every distance, and the part at fault by name."
+
+
+def scan(
+    nodes: options.Nodes = None,
+    cluster: options.Cluster = "local",
+    topology: options.Topology = None,
+    hcas: options.Hcas = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Every pair of nodes, in n - 1 rounds."),
+    ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Each node once at every distance (what is done by default)."),
+    ] = False,
+    cover: Annotated[
+        bool,
+        typer.Option(
+            "--cover", help="As --quick, and on until every uplink is almost surely crossed."
+        ),
+    ] = False,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            "--suite",
+            "-s",
+            help="A suite of programs for pairs: a name under configs/suites/, or a file. "
+            "Default: scan-rdma where the topology has InfiniBand adapters, else scan.",
+            show_default=False,
+        ),
+    ] = None,
+    policy: options.Policy = "default",
+    criteria: Annotated[
+        Path | None,
+        typer.Option(
+            "--criteria",
+            metavar="PATH",
+            help="Criteria of an earlier scan. Default: the fast pairs of this one teach them.",
+            show_default=False,
+        ),
+    ] = None,
+    benchmarks: options.Benchmarks = None,
+    html: options.Html = None,
+    json: options.Json = False,
+    dry_run: options.DryRun = False,
+    resume: options.Resume = False,
+    campaign: options.Unfinished = None,
+) -> None:
+    from anubis.cli import running
+    from anubis.core.errors import UsageError
+
+    asked = [name for name, given in _ways(full, quick, cover).items() if given]
+    if len(asked) > 1:
+        raise UsageError(f"--{' and --'.join(asked)} exclude each other: give one of them")
+    order = running.Order(
+        verb="scan",
+        nodes=nodes,
+        cluster=cluster,
+        suite=suite,
+        policy=policy,
+        criteria=criteria,
+        benchmarks=tuple(benchmarks or ()),
+        html=html,
+        json=json,
+        network=running.Network(
+            topology=topology,
+            hcas=hcas,
+            groups="pairs" if full else "covering" if cover else "quick",
+        ),
+    )
+    if dry_run:
+        running.show_plan(order, resume=resume)
+    else:
+        running.run(order, resume=resume, campaign=campaign)
+
+
+def _ways(full: bool, quick: bool, cover: bool) -> dict[str, bool]:
+    return {"full": full, "quick": quick, "cover": cover}

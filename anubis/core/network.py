@@ -1,0 +1,243 @@
+"""What the verdicts on pairs of nodes say of the fabric between them, and which pairs follow.
+
+A pair that falls short blames nobody by itself: `localization` weighs all of them together, and its
+causes become verdicts here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from anubis.core.confirmation import confirmation
+from anubis.core.crossing import Flow
+from anubis.core.localization import Cause, locate, sentence
+from anubis.core.planning import follow_ups
+from anubis.core.posterior import Model, Observation
+from anubis.core.records import (
+    Assessment,
+    Judgement,
+    PartVerdict,
+    Plan,
+    Ruling,
+    Step,
+    Verdict,
+)
+from anubis.core.topology import Fabric, Numbers, Shares, rail_of_unit
+
+MODEL = Model()
+SURE = 0.9  # of a cause, before it is called defective
+MOST_OR = 2  # switches of a path that are named
+SHOWN = 4  # flows that stand as evidence beside a cause
+CONFIRMING_TURNS = 1
+UNMEASURED = ("NOT-MEASURED", "TIMED-OUT")
+WAYS_OF_METRIC: Mapping[str, tuple[bool, bool]] = {  # first node to second, and back
+    "forth": (True, False),
+    "back": (False, True),
+}
+
+
+# --- flows -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What all pairs say of each flow: the worst of its metrics."""
+
+    observations: tuple[Observation, ...]
+    unmeasured: frozenset[Flow]  # that were tried: nothing got through, or the program failed
+
+
+def observed(fabric: Fabric, alone: Iterable[Verdict], rulings: Iterable[Ruling]) -> Seen:
+    """A flow falls short by 1 - similarity; it is bad exactly if one of its verdicts says so."""
+    flows = _Flows(fabric)
+    for ruling in rulings:
+        if ruling.judgement is Judgement.HEALTHY and ruling.similarities is not None:
+            rows = flows.rows_of(ruling)
+            flows.note(ruling.metric, rows, np.minimum(1 - ruling.similarities, MODEL.limit))
+    for verdict in alone:
+        if len(verdict.participants) != 2:
+            continue
+        if verdict.judgement is Judgement.DEFECTIVE:
+            short = max(1 - (verdict.similarity or 0.0), float(np.nextafter(MODEL.limit, 1)))
+            row = flows.row(verdict.participants, rail_of_unit(fabric, verdict.device))
+            flows.note(verdict.metric, np.array([row]), np.array([short]))
+        elif verdict.code in UNMEASURED:
+            for rail in fabric.rails:
+                flows.miss(flows.row(verdict.participants, rail))
+    return flows.seen()
+
+
+@dataclass
+class _Flows:
+    """A row for each pair on a rail; in it the shortfall forth, back, and both ways at once."""
+
+    fabric: Fabric
+    numbers: dict[tuple[tuple[str, ...], str], int] = field(default_factory=dict)
+    worst: dict[str, Shares] = field(default_factory=dict)
+    missed: set[int] = field(default_factory=set)
+    known: dict[int, tuple[object, Numbers]] = field(default_factory=dict)  # rows of a roster
+
+    def row(self, names: tuple[str, ...], rail: str | None) -> int:
+        """-1 for what is no pair of this fabric."""
+        if len(names) != 2 or rail is None:
+            return -1
+        if not all(self.fabric.nic(name, rail) for name in names):
+            return -1
+        return self.numbers.setdefault((names, rail), len(self.numbers))
+
+    def rows_of(self, ruling: Ruling) -> Numbers:
+        key = id(ruling.participants)  # many metrics were measured on the same pairs
+        if key not in self.known:
+            rows = [
+                self.row(names, rail_of_unit(self.fabric, device))
+                for names, device in zip(ruling.participants, ruling.devices, strict=True)
+            ]
+            self.known[key] = ruling.participants, np.array(rows, dtype=np.int64)
+        return self.known[key][1]
+
+    def note(self, metric: str, rows: Numbers, shortfall: Shares) -> None:
+        way = metric.partition(":")[2].partition("/")[0]
+        way = way if way in WAYS_OF_METRIC else ""
+        have = self.worst.get(way, np.empty(0))
+        if len(have) < len(self.numbers):
+            more = np.full(max(64, len(self.numbers)), np.nan)
+            have = self.worst[way] = np.concatenate([have, more])
+        ours = rows >= 0
+        np.fmax.at(have, rows[ours], shortfall[ours])
+
+    def miss(self, row: int) -> None:
+        if row >= 0:
+            self.missed.add(row)
+
+    def seen(self) -> Seen:
+        found: list[Observation] = []
+        unmeasured = set()
+        for (names, rail), row in self.numbers.items():
+            one, other = names
+            for way, flow in (
+                ("forth", Flow(one, other, rail)),
+                ("back", Flow(other, one, rail)),
+                ("", Flow(one, other, rail, mutual=True)),
+            ):
+                short = self.worst[way][row] if way in self.worst else np.nan
+                if not np.isnan(short):
+                    found.append(Observation(flow, float(short)))
+                elif not way and row in self.missed:
+                    unmeasured.add(flow)
+                    found.append(Observation(flow, 1.0))
+        return Seen(observations=tuple(found), unmeasured=frozenset(unmeasured))
+
+
+# --- verdicts --------------------------------------------------------------------------------
+
+
+def part_verdicts(fabric: Fabric, seen: Seen) -> tuple[PartVerdict, ...]:
+    """The causes of all that fell short, the surest first."""
+    return tuple(
+        _part_verdict(fabric, cause, seen) for cause in locate(fabric, seen.observations).causes
+    )
+
+
+def _part_verdict(fabric: Fabric, cause: Cause, seen: Seen) -> PartVerdict:
+    judgement, code = _judged(cause, seen)
+    return PartVerdict(
+        parts=cause.parts,
+        judgement=judgement,
+        code=code,
+        reason=sentence(fabric, cause),
+        confidence=cause.confidence,
+        evidence=tuple(_evidence(fabric, each, seen) for each in _worst(cause)),
+    )
+
+
+def _judged(cause: Cause, seen: Seen) -> tuple[Judgement, str]:
+    """Several parts are a defect all the same, unless nodes are among them: those would be blamed
+    for each other."""
+    if all(each.flow in seen.unmeasured for each in cause.bad):
+        return Judgement.UNKNOWN, "NOT-MEASURED"
+    nodes = any(part.kind in ("node", "nic") for part in cause.parts)
+    if cause.confidence < SURE or (nodes and len(cause.parts) > 1):
+        return Judgement.UNKNOWN, "CANNOT-TELL-APART"
+    return Judgement.DEFECTIVE, f"NETWORK.{cause.parts[0].kind.upper()}"
+
+
+def _worst(cause: Cause) -> list[Observation]:
+    return sorted(cause.bad, key=lambda each: -each.shortfall)[:SHOWN]
+
+
+def _evidence(fabric: Fabric, each: Observation, seen: Seen) -> str:
+    flow = each.flow
+    arrow = "↔" if flow.mutual else "→"
+    rail = f" on rail {flow.rail}" if len(fabric.rails) > 1 else ""
+    short = "nothing measured" if flow in seen.unmeasured else f"{each.shortfall:.0%} short"
+    return f"{flow.source} {arrow} {flow.target}{rail}: {short}, {_path(fabric, flow)}"
+
+
+def _path(fabric: Fabric, flow: Flow) -> str:
+    """`4 hops: leaf1, spine1 or spine2, leaf3`."""
+    a, b = fabric.nic(flow.source, flow.rail), fabric.nic(flow.target, flow.rail)
+    hops = fabric.hops(a, b) if a and b else None
+    if a is None or b is None or hops is None:
+        return "no path is known"
+    steps: dict[int, list[str]] = {}
+    for switch in fabric.between(a.switch, b.switch)[1]:
+        steps.setdefault(fabric.steps_between(switch, a.switch), []).append(fabric.name(switch))
+    return f"{hops} hops: " + ", ".join(
+        " or ".join(names) if len(names) <= MOST_OR else f"one of {len(names)}"
+        for _, names in sorted(steps.items())
+    )
+
+
+def said_of_nodes(
+    plan: Plan, fabric: Fabric, seen: Seen, parts: Sequence[PartVerdict]
+) -> Iterator[Verdict]:
+    """What the causes, and what the topology lacks, mean for single nodes."""
+
+    def verdict(node: str, judgement: Judgement, code: str, reason: str) -> Verdict:
+        return Verdict(
+            participants=(node,),
+            benchmark="",
+            judgement=judgement,
+            code=code,
+            reason=reason,
+        )
+
+    blamed = set()
+    for each in parts:
+        for node in dict.fromkeys(p.name for p in each.parts if p.kind in ("node", "nic")):
+            blamed.add(node)
+            yield verdict(node, each.judgement, each.code, each.reason)
+    well = {
+        node
+        for each in seen.observations
+        if each.shortfall <= MODEL.limit
+        for node in (each.flow.source, each.flow.target)
+    }
+    known, met = (
+        set(fabric.nodes),
+        {node for each in seen.observations for node in (each.flow.source, each.flow.target)},
+    )
+    for node in (each.name for each in plan.nodes):
+        if node not in known:
+            yield verdict(
+                node, Judgement.UNKNOWN, "NOT-PLACED", "the topology does not know this node"
+            )
+        elif node in met and node not in well | blamed:
+            reason = "every pair it was in fell short, and nothing says that it is to blame"
+            yield verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+
+
+# --- what follows ----------------------------------------------------------------------------
+
+
+def confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> tuple[Step, ...]:
+    """One more round of pairs, in which suspects meet nodes that are known to be good."""
+    if plan.fabric is None or turn >= CONFIRMING_TURNS:
+        return ()
+    seen = observed(plan.fabric, assessment.alone, assessment.rulings)
+    chosen = confirmation(plan.fabric, seen.observations)
+    pairs = dict.fromkeys(pair for pairs in chosen.values() for pair in pairs)
+    return tuple(follow_ups(plan, phase, turn + 1, pairs))

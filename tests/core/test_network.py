@@ -1,0 +1,243 @@
+"""Scans of simulated networks from the plan to the verdict: the planted part, and nobody else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from fleets import small_fabric, spec
+
+from anubis.core.campaign import Failed, NodeLost
+from anubis.core.crossing import Flow, Part, link_part, nic_part
+from anubis.core.localization import hops_of
+from anubis.core.network import observed
+from anubis.core.planning import plan, steps
+from anubis.core.records import (
+    Campaign,
+    Judgement,
+    MetricSpec,
+    Needs,
+    Node,
+    Policy,
+    Suite,
+    SuiteEntry,
+)
+from anubis.core.topology import one_switch
+from anubis.core.units import units
+from anubis.executors.simulated import SimulatedExecutor
+from anubis.report.view import CampaignView
+from anubis.simulation.fabric import FatTree
+from anubis.simulation.fleet import SimulatedFleet
+from anubis.simulation.network import Fault, SimulatedNetwork
+from anubis.validator import carry_out
+
+PAIR = spec(
+    "pair",
+    scope="pair",
+    needs=Needs(min_nodes=2),
+    metrics=(
+        MetricSpec(name="bandwidth_gbps", unit="GB/s", direction="higher"),
+        MetricSpec(name="latency_us", unit="us", direction="lower"),
+    ),
+)
+TWO_TIERS = FatTree(nodes=24, nodes_per_leaf=4, spines=2).fabric()
+RAILS = FatTree(nodes=16, nodes_per_leaf=8, rails=4, spines=2).fabric()
+BED = small_fabric(6)  # three leaves with two nodes each under one spine
+
+
+class Network(SimulatedExecutor):
+    """Its faults are the test's own, and so is what else goes wrong."""
+
+    def __init__(self, fabric, faults=(), lost=(), broken=(), absent=()):
+        names = ",".join([*fabric.nodes, *absent])
+        super().__init__(SimulatedFleet(nodes=names, slow_share=0, samples=8), {"pair": PAIR})
+        self.network = SimulatedNetwork(fabric=fabric, faults=tuple(faults), seed=3)
+        self.losing = dict(lost)  # node -> when
+        self.broken = set(broken)
+
+    def launch(self, launch):
+        if self.broken & set(launch.step.participants):
+            step = launch.step
+            self._at(1.0, step, launch.attempt, Failed, {"reason": "no route to host"})
+        else:
+            super().launch(launch)
+
+    def wait(self, until):
+        events = super().wait(until)
+        for node, at in list(self.losing.items()):
+            if at <= self.now():
+                del self.losing[node]
+                events.insert(0, NodeLost(node=node, at=self.now(), reason="silent"))
+        return events
+
+
+def scanned(fabric, faults=(), groups="quick", criteria=(), **trouble):
+    executor = Network(fabric, faults, **trouble)
+    suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="pair", groups=groups),))
+    campaign = Campaign(
+        id="c",
+        verb="scan",
+        plan=plan(suite, executor.nodes(), {"pair": PAIR}, fabric),
+        policy=Policy(),
+        executor="simulated",
+        criteria=criteria,
+        created_at=0.0,
+    )
+    outcome = carry_out(
+        campaign, executor, keep=lambda batch: None, observe=lambda machine, events: None
+    )
+    return CampaignView(
+        campaign=replace(campaign, criteria=outcome.criteria),
+        executions=outcome.executions,
+        assessment=outcome.assessment,
+        criteria=outcome.criteria,
+    )
+
+
+def verdicts(view, judgement=Judgement.DEFECTIVE):
+    return {part.parts for part in view.parts if part.judgement is judgement}
+
+
+def uplink(fabric, leaf):
+    return link_part(next(link for link in fabric.links if leaf in (link.a, link.b)))
+
+
+FAULTS = {
+    "node": lambda fabric: Fault(kind="", part=Part("node", fabric.nodes[5])),
+    "NIC": lambda fabric: Fault(kind="", part=nic_part(fabric, fabric.nodes[5], fabric.rails[-1])),
+    "cable": lambda fabric: Fault(
+        kind="", part=nic_part(fabric, fabric.nodes[5], fabric.rails[0]), way="out"
+    ),
+    "leaf": lambda fabric: Fault(kind="", part=Part("switch", fabric.leaves[1])),
+}
+
+
+@pytest.mark.parametrize("groups", ["quick", "pairs"])
+@pytest.mark.parametrize("fabric", [TWO_TIERS, RAILS, BED], ids=["tiers", "rails", "bed"])
+@pytest.mark.parametrize("kind", FAULTS)
+def test_the_planted_part_is_named_and_nothing_else(fabric, kind, groups):
+    fault = FAULTS[kind](fabric)
+    view = scanned(fabric, [fault], groups)
+    assert verdicts(view) == {(fault.part,)}
+    sick = {fault.part.name} if fault.part.kind in ("node", "nic") else set()
+    assert set(view.assessment.named(Judgement.DEFECTIVE)) == sick
+
+
+@pytest.mark.parametrize("groups", ["quick", "covering", "pairs"])
+def test_of_three_leaves_the_one_whose_uplink_is_slow_is_named_though_most_pairs_cross_it(groups):
+    fault = Fault(kind="", part=uplink(BED, "leaf-0-1"), loss=0.6)
+    view = scanned(BED, [fault], groups)
+    assert verdicts(view) == {(fault.part,)}
+    assert len(view.assessment.named(Judgement.HEALTHY)) == 6
+    (part,) = view.parts
+    assert part.code == "NETWORK.LINK"
+    assert any("4 hops: leaf-0-1, spine-0-0, leaf-0-" in line for line in part.evidence)
+
+
+@pytest.mark.parametrize("fabric", [TWO_TIERS, RAILS, BED, one_switch([f"n{i}" for i in range(9)])])
+def test_a_healthy_network_has_no_causes(fabric):
+    view = scanned(fabric)
+    assert not view.parts
+    assert view.assessment.named(Judgement.HEALTHY) == fabric.nodes
+
+
+def test_without_a_topology_a_slow_node_is_still_found():
+    fabric = one_switch([f"n{i}" for i in range(9)])
+    assert verdicts(scanned(fabric, [FAULTS["node"](fabric)])) == {(Part("node", "n5"),)}
+
+
+def test_a_slow_leaf_that_carries_a_whole_rail_is_not_what_is_normal_there():
+    fabric = FatTree(nodes=16, nodes_per_leaf=16, rails=4).fabric()
+    fault = Fault(kind="", part=Part("switch", "leaf-2-0"))
+    assert verdicts(scanned(fabric, [fault])) == {(fault.part,)}
+
+
+def test_a_node_that_is_lost_in_the_middle_is_unknown_and_its_partners_are_not_blamed():
+    view = scanned(TWO_TIERS, lost={TWO_TIERS.nodes[3]: 1_700_000_012.0})
+    assert view.assessment.named(Judgement.UNKNOWN) == (TWO_TIERS.nodes[3],)
+    assert len(view.assessment.named(Judgement.HEALTHY)) == 23
+    assert not view.parts
+
+
+def test_what_cannot_be_measured_stays_unknown_and_says_where_it_is():
+    view = scanned(TWO_TIERS, broken={TWO_TIERS.nodes[5]})
+    assert verdicts(view, Judgement.UNKNOWN) == {(Part("node", TWO_TIERS.nodes[5]),)}
+    assert view.assessment.named(Judgement.UNKNOWN) == (TWO_TIERS.nodes[5],)
+    assert not view.assessment.named(Judgement.DEFECTIVE)
+
+
+def test_a_node_the_topology_does_not_know_is_unknown_and_says_so():
+    view = scanned(BED, absent=["stranger"])
+    (node,) = [node for node in view.assessment.nodes if node.judgement is Judgement.UNKNOWN]
+    assert (node.node, node.code) == ("stranger", "NOT-PLACED")
+
+
+def test_suspects_meet_good_nodes_in_one_more_turn_and_teach_nothing():
+    view = scanned(TWO_TIERS, [FAULTS["node"](TWO_TIERS)])
+    planned = [each for each in view.executions if not each.step.turn]
+    after = [each.step for each in view.executions if each.step.turn]
+    assert {step.turn for step in after} == {1}
+    assert any(TWO_TIERS.nodes[5] in step.participants for step in after)
+    taught = sum(
+        len(alike) for alike in units(planned, view.campaign.plan) if "rate" in alike.key.metric
+    )
+    assert taught == sum(
+        c.units for s in view.criteria for c in s.criteria if "rate" in c.key.metric
+    )
+
+
+def test_earlier_criteria_judge_a_network_that_is_slow_everywhere():
+    good = scanned(TWO_TIERS)
+    slow = [Fault(kind="", part=Part("switch", leaf)) for leaf in TWO_TIERS.leaves]
+    assert not scanned(TWO_TIERS, slow).assessment.named(Judgement.DEFECTIVE)
+    view = scanned(TWO_TIERS, slow, criteria=good.criteria)
+    assert {parts[0].kind for parts in verdicts(view)} <= {"switch"}
+    assert not view.assessment.named(Judgement.HEALTHY)
+
+
+def test_pairs_are_compared_at_equal_distance_only():
+    view = scanned(RAILS, groups="pairs")
+    by_hand = defaultdict(set)
+    for execution in view.executions:
+        for series in execution.result.series:
+            rail = series.device.partition("-")[0].removeprefix("mlx5_")
+            hops = hops_of(RAILS, Flow(*execution.step.participants, rail))
+            by_hand[hops, series.metric].add((execution.step.participants, series.device))
+    found = {
+        (int(alike.key.sku.split()[-2]), alike.key.metric): set(
+            zip(alike.participants, alike.devices, strict=True)
+        )
+        for alike in units(view.executions, view.campaign.plan)
+    }
+    assert found == by_hand
+
+
+def test_a_flow_is_as_bad_as_its_worst_metric():
+    view = scanned(TWO_TIERS, [FAULTS["cable"](TWO_TIERS)], groups="pairs")
+    worst = {}
+    for verdict in view.assessment.verdicts():
+        if len(verdict.participants) == 1:
+            continue
+        one, other = verdict.participants
+        way = verdict.metric.partition(":")[2]
+        flow = {
+            "forth": Flow(one, other, "0"),
+            "back": Flow(other, one, "0"),
+            "": Flow(one, other, "0", mutual=True),
+        }[way]
+        short = 1 - verdict.similarity
+        worst[flow] = max(worst.get(flow, 0.0), short)
+    seen = observed(TWO_TIERS, view.assessment.alone, view.assessment.rulings)
+    assert {each.flow: each.shortfall for each in seen.observations} == pytest.approx(worst)
+    assert not seen.unmeasured
+
+
+def test_a_full_scan_pairs_the_nodes_that_the_topology_knows():
+    nodes = [Node(name=name, sku="s") for name in (*BED.nodes, "x")]
+    suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="pair", groups="pairs"),))
+    planned = plan(suite, nodes, {"pair": PAIR}, BED)
+    met = [frozenset(step.participants) for step in steps(planned, 0, {*BED.nodes, "x"})]
+    assert set(met) == {frozenset(pair) for pair in combinations(BED.nodes, 2)}
+    assert len(met) == 15
