@@ -130,7 +130,6 @@ def judge(
         anubis=__version__,
         created_at=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
         known=learned,
-        scan=campaign.plan.fabric is not None,
     )
     assessment = assess(
         measured,

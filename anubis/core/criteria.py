@@ -57,15 +57,13 @@ def learn(
     nodes: int,
     policy: Policy,
     votes: Sequence[int] | None = None,
-    least: int | None = None,
     from_repeats: bool = False,
     start: Criterion | None = None,
 ) -> Criterion:
     """The criterion of one key from the samples of comparable units, in their measured unit.
 
     `votes` are positions in `samples`, where a sample may have several voices or none: a good
-    pair of nodes speaks for both of them. `least` is how many it takes, if not the policy's
-    `min_units`. `start` is what was learned before, of fewer days.
+    pair of nodes speaks for both of them. `start` is what was learned before, of fewer days.
     """
     if len(samples) == 0:
         raise CriteriaError(f"nothing to learn {key.workload} {key.metric} from: no samples")
@@ -74,9 +72,8 @@ def learn(
     begin = None if start is None else goodness(start.reference, start.direction)
     healthy = settle(fleet, voters, alpha=policy.alpha, tail=policy.tail, start=begin)
     refusal = healthy.refusal
-    least = policy.min_units if least is None else least
-    if voters.size < least:
-        refusal = f"learned from {voters.size} of the {least} units it takes"
+    if voters.size < policy.min_units:
+        refusal = f"learned from {voters.size} of the {policy.min_units} units it takes"
     elif not refusal and not from_repeats and metric.direction != "either":
         refusal = _another_kind(fleet.subset(voters), healthy, policy)
     reference = fleet[voters[healthy.medoid]].copy()

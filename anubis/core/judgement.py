@@ -17,7 +17,7 @@ import numpy as np
 
 from anubis.core.criteria import learn, similarities
 from anubis.core.limits import by_metric, limit_of, outside, sentence
-from anubis.core.localization import best_group_of_each_node, blame, usual_rate
+from anubis.core.localization import blame, voices
 from anubis.core.network import observed, part_verdicts, said_of_nodes
 from anubis.core.records import (
     WORST_FIRST,
@@ -45,7 +45,6 @@ CODES = {
     Ended.LOST: "NODE-LOST",
 }
 WITHIN = "within its limit"
-FEWEST_FAST = 2  # pairs that agree how fast a path is; the others need not outvote them
 ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to differ is named
     "version": lambda key: key.workload.version,
     "sku": lambda key: key.sku,
@@ -67,12 +66,11 @@ def learn_criteria(
     created_at: str,
     known: Iterable[CriteriaSet] = (),
     start: Iterable[CriteriaSet] = (),
-    scan: bool = False,
 ) -> tuple[CriteriaSet, ...]:
     """One set of criteria per SKU, from all units measured; those already `known` are kept.
 
     Metrics that only limits judge teach nothing. `start` are criteria of before, from which
-    learning sets out. In a scan the fast pairs teach what the others should reach.
+    learning sets out.
     """
     before = {criterion.key: criterion for each in start for criterion in each.criteria}
     learned = {criterion.key: criterion for each in known for criterion in each.criteria}
@@ -83,7 +81,7 @@ def learn_criteria(
         if alike.metric.judged_by == "limit":
             continue
         sku = alike.key.sku
-        criterion = learned.get(alike.key) or _learn(alike, policy, before.get(alike.key), scan)
+        criterion = learned.get(alike.key) or _learn(alike, policy, before.get(alike.key))
         by_sku[sku].append(criterion)
         called = alike.participants, alike.devices
         if called not in orders:  # many metrics were measured on the same parts
@@ -104,7 +102,7 @@ def learn_criteria(
     )
 
 
-def _learn(alike: Units, policy: Policy, start: Criterion | None, scan: bool) -> Criterion:
+def _learn(alike: Units, policy: Policy, start: Criterion | None) -> Criterion:
     alone = len(set(alike.participants)) == 1
     from_repeats = alone and len(alike) < policy.min_units
     grouped = not from_repeats and max(map(len, alike.participants)) > 1
@@ -114,28 +112,16 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None, scan: bool) ->
         metric=alike.metric,
         nodes=len(set(chain.from_iterable(alike.participants))),
         policy=policy,
-        votes=_votes(alike, policy, scan) if grouped else None,
-        least=FEWEST_FAST if scan and len(alike) >= policy.min_units else None,
+        votes=_votes(alike) if grouped else None,
         from_repeats=from_repeats,
         start=start,
     )
 
 
-def _votes(groups: Units, policy: Policy, scan: bool) -> list[int]:
-    """Each node votes for its best group; a group may speak for several nodes, or for none.
-
-    In a scan each pair speaks for itself, if it is as fast as the fast ones usually are: one bad
-    link may slow most pairs of a small fabric, and nothing makes a pair faster than its path.
-    """
-    if scan:
-        middle = groups.medians
-        speeds = 1 / middle if groups.metric.direction == "lower" else middle
-        least = usual_rate(speeds, window=1 - policy.alpha) * policy.alpha
-        return [int(i) for i in np.flatnonzero(speeds >= least)]
+def _votes(groups: Units) -> list[int]:
+    """Each node votes for one of its best groups; a group may speak for several nodes or none."""
     sign = -1 if groups.metric.direction == "lower" else 1
-    rates = dict(zip(groups.participants, (sign * groups.medians).tolist(), strict=True))
-    position = {participants: i for i, participants in enumerate(groups.participants)}
-    return [position[group] for group in best_group_of_each_node(rates)]
+    return voices(groups.participants, (sign * groups.medians).tolist())
 
 
 def _order_of(alike: Units) -> tuple[Ints, bytes]:

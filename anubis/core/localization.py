@@ -268,15 +268,18 @@ def blame(groups: Mapping[Group, bool]) -> dict[str, tuple[Group, ...]]:
     return {node: tuple(evidence) for node, evidence in blamed.items()}
 
 
-def best_group_of_each_node(groups: Mapping[Group, float]) -> list[Group]:
-    """Each node's fastest group, once each: what the nodes can do when their partner is good.
+def voices(groups: Sequence[Group], rates: Sequence[float]) -> list[int]:
+    """For each node the position of one of its faster groups: what it can do with good partners.
 
-    A slow node drags all its groups down, so in a small fleet half of all pairs may be bad while
-    most nodes are well. Learning from these keeps the vote with the nodes.
+    A slow node or link drags down all groups across it, so in a small fleet half of all pairs may
+    be bad while most nodes are well. Learning from these keeps the vote with the nodes. Of two or
+    three groups it is the best; of many the one at the upper quartile, which chance does not make
+    faster than groups usually are.
     """
-    best: dict[str, Group] = {}
-    for group, rate in groups.items():
+    mine: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
         for node in group:
-            if node not in best or rate > groups[best[node]]:
-                best[node] = group
-    return list(best.values())
+            mine.setdefault(node, []).append(place)
+    for places in mine.values():
+        places.sort(key=rates.__getitem__)
+    return [places[-(-3 * (len(places) - 1) // 4)] for places in mine.values()]

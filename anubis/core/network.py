@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from anubis.core.confirmation import confirmation
 from anubis.core.crossing import Flow
-from anubis.core.localization import Cause, locate, sentence
+from anubis.core.localization import Cause, describe, hops_of, locate, sentence
 from anubis.core.planning import follow_ups
 from anubis.core.posterior import Model, Observation
 from anubis.core.records import (
@@ -27,7 +28,7 @@ from anubis.core.records import (
 )
 from anubis.core.topology import Fabric, Numbers, Shares, rail_of_unit
 
-MODEL = Model()
+LIMIT = Model().limit
 SURE = 0.9  # of a cause, before it is called defective
 MOST_OR = 2  # switches of a path that are named
 SHOWN = 4  # flows that stand as evidence beside a cause
@@ -49,6 +50,12 @@ class Seen:
     observations: tuple[Observation, ...]
     unmeasured: frozenset[Flow]  # that were tried: nothing got through, or the program failed
 
+    @cached_property
+    def model(self) -> Model:
+        """What is believed of them, with their own noise: that of the healthy that are worse."""
+        good = [each.shortfall for each in self.observations if 0 < each.shortfall <= LIMIT]
+        return Model(limit=LIMIT, noise=1.4826 * float(np.median(good)) if good else 0.0)
+
 
 def observed(fabric: Fabric, alone: Iterable[Verdict], rulings: Iterable[Ruling]) -> Seen:
     """A flow falls short by 1 - similarity; it is bad exactly if one of its verdicts says so."""
@@ -56,12 +63,12 @@ def observed(fabric: Fabric, alone: Iterable[Verdict], rulings: Iterable[Ruling]
     for ruling in rulings:
         if ruling.judgement is Judgement.HEALTHY and ruling.similarities is not None:
             rows = flows.rows_of(ruling)
-            flows.note(ruling.metric, rows, np.minimum(1 - ruling.similarities, MODEL.limit))
+            flows.note(ruling.metric, rows, np.minimum(1 - ruling.similarities, LIMIT))
     for verdict in alone:
         if len(verdict.participants) != 2:
             continue
         if verdict.judgement is Judgement.DEFECTIVE:
-            short = max(1 - (verdict.similarity or 0.0), float(np.nextafter(MODEL.limit, 1)))
+            short = max(1 - (verdict.similarity or 0.0), float(np.nextafter(LIMIT, 1)))
             row = flows.row(verdict.participants, rail_of_unit(fabric, verdict.device))
             flows.note(verdict.metric, np.array([row]), np.array([short]))
         elif verdict.code in UNMEASURED:
@@ -137,31 +144,51 @@ class _Flows:
 def part_verdicts(fabric: Fabric, seen: Seen) -> tuple[PartVerdict, ...]:
     """The causes of all that fell short, the surest first."""
     return tuple(
-        _part_verdict(fabric, cause, seen) for cause in locate(fabric, seen.observations).causes
+        _part_verdict(fabric, cause, seen)
+        for cause in locate(fabric, seen.observations, seen.model).causes
     )
 
 
 def _part_verdict(fabric: Fabric, cause: Cause, seen: Seen) -> PartVerdict:
-    judgement, code = _judged(cause, seen)
+    judgement, code = _judged(fabric, cause, seen)
     return PartVerdict(
         parts=cause.parts,
         judgement=judgement,
         code=code,
-        reason=sentence(fabric, cause),
+        reason=_reason(fabric, cause, code),
         confidence=cause.confidence,
         evidence=tuple(_evidence(fabric, each, seen) for each in _worst(cause)),
     )
 
 
-def _judged(cause: Cause, seen: Seen) -> tuple[Judgement, str]:
+def _reason(fabric: Fabric, cause: Cause, code: str) -> str:
+    said = sentence(fabric, cause)
+    if code == "NOT-MEASURED":
+        where = ", ".join(describe(fabric, part) for part in cause.parts[:SHOWN])
+        return f"{where}: none of {len(cause.bad)} flows across it could be measured"
+    if code == "NO-CONTRAST":
+        return f"{said}; every pair so far apart crosses it, so nobody can say what is normal"
+    return said
+
+
+def _judged(fabric: Fabric, cause: Cause, seen: Seen) -> tuple[Judgement, str]:
     """Several parts are a defect all the same, unless nodes are among them: those would be blamed
     for each other."""
     if all(each.flow in seen.unmeasured for each in cause.bad):
         return Judgement.UNKNOWN, "NOT-MEASURED"
+    if not _has_contrast(fabric, cause, seen):
+        return Judgement.UNKNOWN, "NO-CONTRAST"
     nodes = any(part.kind in ("node", "nic") for part in cause.parts)
     if cause.confidence < SURE or (nodes and len(cause.parts) > 1):
         return Judgement.UNKNOWN, "CANNOT-TELL-APART"
     return Judgement.DEFECTIVE, f"NETWORK.{cause.parts[0].kind.upper()}"
+
+
+def _has_contrast(fabric: Fabric, cause: Cause, seen: Seen) -> bool:
+    """Whether any flow as far as the bad ones goes another way: else what is normal there?"""
+    far = {hops_of(fabric, each.flow) for each in cause.bad}
+    like = sum(hops_of(fabric, each.flow) in far for each in seen.observations)
+    return len(cause.bad) + cause.good < like
 
 
 def _worst(cause: Cause) -> list[Observation]:
@@ -213,7 +240,7 @@ def said_of_nodes(
     well = {
         node
         for each in seen.observations
-        if each.shortfall <= MODEL.limit
+        if each.shortfall <= LIMIT
         for node in (each.flow.source, each.flow.target)
     }
     known, met = (
@@ -238,6 +265,6 @@ def confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> tup
     if plan.fabric is None or turn >= CONFIRMING_TURNS:
         return ()
     seen = observed(plan.fabric, assessment.alone, assessment.rulings)
-    chosen = confirmation(plan.fabric, seen.observations)
+    chosen = confirmation(plan.fabric, seen.observations, seen.model)
     pairs = dict.fromkeys(pair for pairs in chosen.values() for pair in pairs)
     return tuple(follow_ups(plan, phase, turn + 1, pairs))

@@ -6,7 +6,6 @@ still fit when it begins, so they are made then, lazily and always alike.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -40,7 +39,7 @@ SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to i
 
 
 BY_DISTANCE = ("quick", "covering")
-FEW = 12  # pairs at one distance
+FEW, MOST_TURNS = 12, 32  # pairs at one distance; shuffles that look for more
 
 
 def plan(
@@ -160,17 +159,22 @@ def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
     nodes = placed(plan, fabric)
     quick = quick_rounds(fabric, nodes)
     yield from quick
-    few = {each.hops for each in quick if len(each.pairs) < FEW}
-    for turn in range(1, FEW):
-        met = Counter(each.hops for each in quick for _ in each.pairs)
-        few = {hops for hops in few if met[hops] < FEW}
-        if not few:
+    met = {each.hops: _pairs_of(each) for each in quick}
+    for turn in range(1, MOST_TURNS):
+        if all(len(pairs) >= FEW for pairs in met.values()):
             break
-        more = [each for each in quick_rounds(fabric, nodes, seed=turn) if each.hops in few]
-        quick += tuple(more)
-        yield from more
+        for each in quick_rounds(fabric, nodes, seed=turn):
+            new = _pairs_of(each) - met[each.hops]
+            if len(met[each.hops]) < FEW and new:
+                met[each.hops] |= new
+                quick += (each,)
+                yield each
     if covering:
         yield from covering_rounds(fabric, nodes, quick)
+
+
+def _pairs_of(each: HopRound) -> set[frozenset[str]]:
+    return {frozenset(pair) for pair in each.pairs}
 
 
 def planned_rounds(plan: Plan, fabric: Fabric) -> Iterator[HopRound]:

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations, pairwise
+from statistics import NormalDist
 
 import networkx
 import numpy as np
@@ -15,7 +16,6 @@ from anubis.core import posterior
 from anubis.core.confirmation import confirmation
 from anubis.core.crossing import WAYS, Flow, Part, Parts, nic_part
 from anubis.core.localization import (
-    best_group_of_each_node,
     blame,
     describe,
     healthy,
@@ -24,6 +24,7 @@ from anubis.core.localization import (
     observe,
     sentence,
     usual_rate,
+    voices,
 )
 from anubis.core.pairing import quick_rounds, round_robin
 from anubis.core.posterior import PRIOR, Evidence, Model, Observation, odds, solved
@@ -722,6 +723,15 @@ def test_two_bad_nodes_are_both_blamed_although_they_also_met_each_other():
 
 
 def test_the_vote_stays_with_the_nodes_when_half_of_all_pairs_is_slow():
-    rates = {pair: 1.0 if "d" in pair else 4.0 for pair in combinations("abcd", 2)}
-    chosen = best_group_of_each_node(rates)
-    assert sorted(rates[group] for group in chosen) == [1.0, 4.0, 4.0, 4.0]
+    pairs = list(combinations("abcd", 2))
+    rates = [1.0 if "d" in pair else 4.0 for pair in pairs]
+    assert sorted(rates[place] for place in voices(pairs, rates)) == [1.0, 4.0, 4.0, 4.0]
+
+
+def test_of_many_groups_of_a_node_chance_does_not_pick_the_fastest():
+    pairs = list(combinations(range(101), 2))
+    rates = np.random.default_rng(1).normal(1, 0.03, len(pairs)).tolist()
+    names = [(str(a), str(b)) for a, b in pairs]
+    voted = [rates[place] for place in voices(names, rates)]
+    quartile = 1 + 0.03 * NormalDist().inv_cdf(0.75)
+    assert np.median(voted) == pytest.approx(quartile, abs=0.003)

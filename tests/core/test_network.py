@@ -50,10 +50,10 @@ BED = small_fabric(6)  # three leaves with two nodes each under one spine
 class Network(SimulatedExecutor):
     """Its faults are the test's own, and so is what else goes wrong."""
 
-    def __init__(self, fabric, faults=(), lost=(), broken=(), absent=()):
+    def __init__(self, fabric, faults=(), lost=(), broken=(), absent=(), noise=0.01):
         names = ",".join([*fabric.nodes, *absent])
         super().__init__(SimulatedFleet(nodes=names, slow_share=0, samples=8), {"pair": PAIR})
-        self.network = SimulatedNetwork(fabric=fabric, faults=tuple(faults), seed=3)
+        self.network = SimulatedNetwork(fabric=fabric, faults=tuple(faults), noise=noise, seed=3)
         self.losing = dict(lost)  # node -> when
         self.broken = set(broken)
 
@@ -141,6 +141,15 @@ def test_a_healthy_network_has_no_causes(fabric):
     view = scanned(fabric)
     assert not view.parts
     assert view.assessment.named(Judgement.HEALTHY) == fabric.nodes
+
+
+@pytest.mark.parametrize("groups", ["quick", "pairs"])
+@pytest.mark.parametrize("noise", [0.02, 0.03, 0.05, 0.5])
+@pytest.mark.parametrize("fabric", [TWO_TIERS, RAILS, BED], ids=["tiers", "rails", "bed"])
+def test_noise_alone_puts_nothing_in_the_network_at_fault(fabric, noise, groups):
+    view = scanned(fabric, groups=groups, noise=noise)
+    assert not verdicts(view)
+    assert not view.assessment.named(Judgement.DEFECTIVE)
 
 
 def test_without_a_topology_a_slow_node_is_still_found():
