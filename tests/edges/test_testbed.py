@@ -261,6 +261,26 @@ def test_a_link_can_be_slow_one_way(fabric: Bed) -> None:
         fabric.verb("mend", part)
 
 
+def test_a_host_short_of_cpu_sends_and_receives_slower_than_its_link_would_let_it(
+    fabric: Bed,
+) -> None:
+    for node in ("node1", "node2"):  # a tenth of a core still carries 200 Mbit/s
+        fabric.verb("slow-link", node, "none")
+
+    def both_ways() -> list[float]:
+        ways = [("node1", "node2"), ("node2", "node1")]
+        return [transfer_s(fabric, *way, 200_000_000) for way in ways * 2]
+
+    whole = both_ways()
+    fabric.verb("slow-cpu", "node2", "0.05")
+    slowed = both_ways()
+    fabric.verb("slow-cpu", "node2", "1")
+    assert min(slowed) > 1.5 * min(whole)
+    assert max(slowed) > 2 * max(whole)
+    for node in ("node1", "node2"):
+        fabric.verb("mend", node)
+
+
 def test_a_cut_uplink_parts_a_leaf_from_the_others(fabric: Bed) -> None:
     fabric.verb("cut", "leaf1")
     assert python(fabric, "node1", KNOCK, "node2", "9").startswith("ConnectionRefusedError")
