@@ -65,7 +65,7 @@ SEND = """
 import socket, sys, time
 began = time.monotonic()
 with socket.create_connection((sys.argv[1], 7000), timeout=60) as peer:
-    peer.sendall(bytes(10_000_000))
+    peer.sendall(bytes(int(sys.argv[2])))
     peer.shutdown(socket.SHUT_WR)
     assert peer.recv(100) == b"all here"
 print(time.monotonic() - began)
@@ -108,11 +108,11 @@ def ask_ray(bed: Bed, program: str) -> Any:
     return json.loads(next(line for line in lines if line.startswith("answer "))[7:])
 
 
-def transfer_s(bed: Bed, sender: str, receiver: str) -> float:
+def transfer_s(bed: Bed, sender: str, receiver: str, size_bytes: int = 10_000_000) -> float:
     with bed.start(receiver, [sys.executable, "-c", RECEIVE]) as listening:
         assert listening.stdout is not None
         assert listening.stdout.readline().strip() == "listening"
-        return float(python(bed, sender, SEND, receiver))
+        return float(python(bed, sender, SEND, receiver, str(size_bytes)))
 
 
 def work_s(bed: Bed, *nodes: str) -> dict[str, float]:
@@ -135,7 +135,7 @@ def traces(bed: Bed, networks: set[str]) -> list[str]:
     mine = [place / f"testbed-{bed.name}" for place in places]
     found = [str(path) for path in mine if path.exists()]
     found += [line for line in output("ip", "route") if bed.subnet in line]
-    links = ("node", "bridge", "driver")
+    links = ("node", "bridge", "driver", "leaf", "spine")
     found += [line for line in output("ip", "-br", "link") if line.startswith(links)]
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -146,6 +146,14 @@ def traces(bed: Bed, networks: set[str]) -> list[str]:
         if lives_there or f"testbed-{bed.name}/".encode() in environment:
             found.append(process.name)
     return found
+
+
+def stand_in_for_ray(folder: Path, does: str) -> Path:
+    """A `ray` that does something else, for `up` to find in this folder."""
+    ray = folder / "ray"
+    ray.write_text(f"#!/bin/sh\n{does}\n")
+    ray.chmod(0o755)
+    return ray
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +200,151 @@ def test_a_host_with_a_share_of_the_cpu_takes_longer_for_the_same_work(bed: Bed)
     bed.verb("slow-cpu", "node2", "1")
     freed = work_s(bed, "node1", "node2")
     assert took["node2"] > 1.4 * freed["node2"]
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    """Six hosts under three leaves; only the network, so there is no Ray to wait for."""
+    folder = tmp_path_factory.mktemp("no-ray")
+    stand_in_for_ray(folder, "exit 0")
+    bed = Bed(6, "--leaves", "3", "--link-rate", "200mbit", "--uplink-rate", "400mbit")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANUBIS_PYTHON", str(folder / "python"))
+        bed.up()
+    yield bed
+    bed.verb("down")
+
+
+def seconds(bed: Bed, *ways: tuple[str, str]) -> list[float]:
+    """Of 32 Mbit each way: 0.16 s by a link of 200 Mbit/s, 0.8 s by one of 40."""
+    return [transfer_s(bed, *way, 4_000_000) for way in ways]
+
+
+def at_least_s(rate_mbit_s: float) -> float:
+    """Nothing is faster than its rate, but that a bucket lends 1 Mbit at once."""
+    return (32 - 1) / rate_mbit_s
+
+
+def test_every_link_has_the_rate_it_was_given_and_mend_gives_that_back(fabric: Bed) -> None:
+    there, back = ("node1", "node3"), ("node3", "node1")
+    as_made = seconds(fabric, there, back)
+    fabric.verb("slow-link", "node1", "40mbit")
+    slowed = seconds(fabric, there, back)
+    fabric.verb("mend", "node1")
+    mended = seconds(fabric, there, back)
+    assert min(as_made + mended) > at_least_s(200)
+    assert min(slowed) > at_least_s(40)
+    assert 2 * max(as_made + mended) < min(slowed)
+    fabric.verb("slow-link", "node1", "none")
+    fabric.verb("slow-link", "node3", "none")
+    assert min(seconds(fabric, there, back)) > at_least_s(400)  # by the uplinks
+    fabric.verb("mend", "node1")
+    fabric.verb("mend", "node3")
+
+
+def test_a_slow_uplink_slows_who_crosses_it_and_nobody_under_one_leaf(fabric: Bed) -> None:
+    across = [("node5", "node1"), ("node3", "node6"), ("node4", "node5")]
+    beside = [("node5", "node6"), ("node6", "node5"), ("node2", "node3"), ("node1", "node2")]
+    fabric.verb("slow-uplink", "leaf3", "40mbit")
+    slow = min(seconds(fabric, *across))
+    assert slow > at_least_s(40)
+    assert slow > 2 * max(seconds(fabric, *beside))
+    fabric.verb("mend", "leaf3")
+    assert slow > 2 * max(seconds(fabric, *across))
+
+
+def test_a_link_can_be_slow_one_way(fabric: Bed) -> None:
+    for verb, part in (("slow-uplink", "leaf3"), ("slow-link", "node5")):
+        fabric.verb(verb, part, "40mbit", "--way", "up")
+        up, down = seconds(fabric, ("node5", "node1"), ("node1", "node5"))
+        assert up > 2 * down
+        fabric.verb("mend", part)
+
+
+def test_a_host_short_of_cpu_sends_and_receives_slower_than_its_link_would_let_it(
+    fabric: Bed,
+) -> None:
+    for node in ("node1", "node2"):  # a tenth of a core still carries 200 Mbit/s
+        fabric.verb("slow-link", node, "none")
+
+    def both_ways() -> list[float]:
+        ways = [("node1", "node2"), ("node2", "node1")]
+        return [transfer_s(fabric, *way, 200_000_000) for way in ways * 2]
+
+    whole = both_ways()
+    fabric.verb("slow-cpu", "node2", "0.05")
+    slowed = both_ways()
+    fabric.verb("slow-cpu", "node2", "1")
+    assert min(slowed) > 1.5 * min(whole)
+    assert max(slowed) > 2 * max(whole)
+    for node in ("node1", "node2"):
+        fabric.verb("mend", node)
+
+
+def test_a_cut_uplink_parts_a_leaf_from_the_others(fabric: Bed) -> None:
+    fabric.verb("cut", "leaf1")
+    assert python(fabric, "node1", KNOCK, "node2", "9").startswith("ConnectionRefusedError")
+    assert python(fabric, "node1", KNOCK, "node3", "9").startswith("TimeoutError")
+    assert python(fabric, "driver", KNOCK, "node3", "9").startswith("ConnectionRefusedError")
+    fabric.verb("mend", "leaf1")
+
+
+def test_the_topology_it_prints_has_the_leaves_uplinks_and_speeds(
+    fabric: Bed, tmp_path: Path
+) -> None:
+    file = tmp_path / "fabric.yaml"
+    file.write_text(fabric.verb("topology").stdout)
+    shown = subprocess.run(
+        [sys.executable, "-m", "anubis", "topology", "show", "--topology", file, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    records = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [r for r in records if r["type"] == "finding"] == []
+    hosts = {r["node"]: (r["switch"], r["gbit_s"]) for r in records if r["type"] == "nic"}
+    assert hosts == {f"node{index}": (f"leaf{(index + 1) // 2}", 0.2) for index in range(1, 7)}
+    links = {
+        frozenset((r["a"], r["b"])): [cable["gbit_s"] for cable in r["cables"]]
+        for r in records
+        if r["type"] == "link"
+    }
+    assert links == {frozenset((f"leaf{index}", "spine")): [0.4] for index in (1, 2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "found", "expected"),
+    [
+        ("slow-uplink", ("node1", "1gbit"), '"node1"', "leaf1, leaf2, leaf3"),
+        ("slow-link", ("leaf1", "1gbit"), '"leaf1"', "node1, node2, node3, node4, node5, node6"),
+        ("mend", ("leaf4",), '"leaf4"', "node6, leaf1, leaf2, leaf3"),
+    ],
+)
+def test_a_part_that_is_not_there_is_named_with_those_that_are(
+    fabric: Bed, verb: str, arguments: tuple[str, ...], found: str, expected: str
+) -> None:
+    refused = fabric.verb(verb, *arguments, check=False)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert found in refused.stderr
+    assert expected in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--leaves", "3"), "2 hosts can have 1 to 2 leaves, not 3"),
+        (("--uplink-rate", "1gbit"), "give --leaves as well"),
+        (("--slow-uplink", "leaf1:1gbit"), 'no "leaf1"'),
+    ],
+)
+def test_leaves_that_cannot_be_are_refused_before_anything_is_made(
+    options: tuple[str, ...], expected: str
+) -> None:
+    bed = Bed(2, *options)
+    refused = bed.up(check=False)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert expected in refused.stderr
+    assert traces(bed, set()) == []
 
 
 def test_exit_codes_and_signals_pass_through_to_the_command(bed: Bed) -> None:
@@ -259,10 +412,7 @@ def test_a_cut_host_is_silent_and_a_killed_one_dead_and_down_leaves_nothing() ->
 def ray_that_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose `ray` is written by the test."""
     monkeypatch.setenv("ANUBIS_PYTHON", str(tmp_path / "python"))
-    ray = tmp_path / "ray"
-    ray.write_text("#!/bin/sh\nexit 0\n")
-    ray.chmod(0o755)
-    return ray
+    return stand_in_for_ray(tmp_path, "exit 0")
 
 
 @pytest.fixture
