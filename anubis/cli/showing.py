@@ -18,11 +18,7 @@ from anubis.report.view import CampaignView
 from anubis.report.wording import lasting
 
 MOST_LINKS = 8  # that are named
-MEETINGS = {
-    "pairs": ", every pair",
-    "quick": ", a pair at each distance",
-    "covering": ", pairs until each uplink is crossed",
-}
+MEETINGS = {"pairs": ", all pairs", "quick": ", quick", "covering": ", quick and covering"}
 
 
 def say(sentence: str) -> None:

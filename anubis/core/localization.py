@@ -225,8 +225,8 @@ def describe(fabric: Fabric, part: Part) -> str:
         case "node":
             seats = [fabric.nic(part.name, rail) for rail in fabric.rails]
             match [nic.device for nic in seats if nic]:
-                case [only] if only:
-                    return f"node {part.name} or its NIC {only}"
+                case [only]:
+                    return f"node {part.name} or its NIC {only}".rstrip()
             return f"node {part.name}"
         case "nic":
             nic = fabric.nic(part.name, part.other)

@@ -253,8 +253,18 @@ def said_of_nodes(
                 node, Judgement.UNKNOWN, "NOT-PLACED", "the topology does not know this node"
             )
         elif node in met and node not in well | blamed:
-            reason = "every pair it was in fell short, and nothing says that it is to blame"
-            yield verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+            yield verdict(
+                node, Judgement.UNKNOWN, "NO-GOOD-PAIR", _no_good_pair(fabric, node, parts)
+            )
+
+
+def _no_good_pair(fabric: Fabric, node: str, parts: Sequence[PartVerdict]) -> str:
+    nics = (fabric.nic(node, rail) for rail in fabric.rails)
+    leaves = {nic.switch for nic in nics if nic}
+    above = [p for each in parts for p in each.parts if leaves & {p.name, p.other}]
+    if not above:
+        return "every pair it was in fell short, and nothing says that it is to blame"
+    return f"every pair it was in fell short: at fault is {describe(fabric, above[0])}"
 
 
 # --- what follows ----------------------------------------------------------------------------

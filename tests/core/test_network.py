@@ -73,7 +73,7 @@ class Network(SimulatedExecutor):
         return events
 
 
-def scanned(fabric, faults=(), groups="quick", criteria=(), **trouble):
+def scanned(fabric, faults=(), groups="quick", criteria=(), history=(), **trouble):
     executor = Network(fabric, faults, **trouble)
     suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="pair", groups=groups),))
     campaign = Campaign(
@@ -86,7 +86,11 @@ def scanned(fabric, faults=(), groups="quick", criteria=(), **trouble):
         created_at=0.0,
     )
     outcome = carry_out(
-        campaign, executor, keep=lambda batch: None, observe=lambda machine, events: None
+        campaign,
+        executor,
+        keep=lambda batch: None,
+        observe=lambda machine, events: None,
+        history=history,
     )
     return CampaignView(
         campaign=replace(campaign, criteria=outcome.criteria),
@@ -195,6 +199,17 @@ def test_suspects_meet_good_nodes_in_one_more_turn_and_teach_nothing():
     assert taught == sum(
         c.units for s in view.criteria for c in s.criteria if "rate" in c.key.metric
     )
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9, 1.0])
+def test_a_scan_that_was_cut_short_comes_to_the_same_verdict_with_the_rest_only(share):
+    fault = FAULTS["node"](TWO_TIERS)
+    whole = scanned(TWO_TIERS, [fault])
+    kept = whole.executions[: int(share * len(whole.executions))]
+    resumed = scanned(TWO_TIERS, [fault], history=kept)
+    assert resumed.executions[: len(kept)] == kept
+    assert len(resumed.executions) == len(whole.executions)
+    assert resumed.assessment.nodes == whole.assessment.nodes
 
 
 def test_earlier_criteria_judge_a_network_that_is_slow_everywhere():

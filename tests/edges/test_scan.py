@@ -1,0 +1,134 @@
+"""`anubis scan` as an operator meets it: on a fleet in memory, and on hosts below real switches."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.edges.desk import Desk, Done
+
+RACKS = """
+racks:
+  - {nodes: "n[1-4]", leaves: leaf1}
+  - {nodes: "n[5-8]", leaves: leaf2}
+  - {nodes: "n[9-12]", leaves: leaf3}
+gbit_s: 100
+links:
+  - {below: "leaf[1-3]", above: "spine[1-2]"}
+"""
+PART_KEYS = {"type", "parts", "verdict", "code", "confidence", "reason", "evidence"}
+
+
+def scan(desk: Desk, *words: str, racks: str = RACKS, nodes: str = "n[1-12]", **fleet) -> Done:
+    topology = str(desk.write("racks.yaml", racks))
+    cluster = desk.fleet(nodes=nodes, **fleet)
+    return desk.run("scan", "--cluster", cluster, "--topology", topology, *words)
+
+
+@pytest.mark.parametrize(
+    ("faults", "code", "defective", "unknown"),
+    [
+        ([], 0, 0, 0),
+        (["slow node"], 1, 1, 0),
+        (["lossy uplink"], 1, 0, 0),
+        (["slow leaf"], 1, 0, 4),  # what hangs on it has shown nothing of itself
+    ],
+)
+def test_a_defect_in_the_network_is_one_though_no_node_is_to_blame(
+    near, faults, code, defective, unknown
+):
+    done = scan(near, "--full", "--json", faults=faults)
+    assert done.code == code
+    parts = [line for line in done.lines if line["type"] == "part"]
+    assert len(parts) == len(faults)
+    assert (len(done.summary["defective"]), len(done.summary["unknown"])) == (defective, unknown)
+    behind = [v["reason"] for v in done.verdicts if v["code"] == "NO-GOOD-PAIR"]
+    assert all("at fault is switch leaf" in reason for reason in behind)
+
+
+def test_the_answer_names_the_part_with_its_evidence_and_a_report_tells_the_same(desk):
+    done = scan(desk, "--json", faults=["bad cable"])
+    (part,) = [line for line in done.lines if line["type"] == "part"]
+    assert set(part) == PART_KEYS
+    (named,) = part["parts"]
+    assert named["kind"] == "node"
+    assert done.summary["defective"] == [named["name"]]
+    assert part["confidence"] > 0.9
+    assert all(named["name"] in line and "hops: leaf" in line for line in part["evidence"])
+    again = desk.run("report", "--json")
+    assert (again.code, again.out) == (done.code, done.out)
+    table = desk.run("report")
+    assert f"node {named['name']} or its NIC" in table.out
+    assert max(len(line) for line in table.out.splitlines()) <= 80
+
+
+def test_a_second_scan_is_judged_by_what_the_first_one_learned(near):
+    assert scan(near).code == 0
+    criteria = near.home / "criteria" / "scan"
+    assert sorted(json.loads(file.read_text())["sku"] for file in criteria.iterdir()) == [
+        "simulated at 2 hops",
+        "simulated at 4 hops",
+    ]
+    done = scan(near, "--criteria", str(criteria), "--json", faults=["slow node"])
+    assert len(done.summary["defective"]) == 1
+
+
+def test_a_dry_run_says_what_would_be_crossed_and_what_not(near):
+    quick, full = (
+        json_lines(scan(near, way, "--dry-run", "--json")) for way in ("--quick", "--full")
+    )
+    assert full[0]["steps"] == 66
+    assert quick[0]["steps"] < 40
+    for lines in (quick, full):
+        coverage = lines[-1]
+        assert coverage["type"] == "coverage"
+        assert (coverage["nics"], coverage["switches"]) == (12, 5)
+        assert coverage["uplinks"] + len(coverage["seldom_crossed_uplinks"]) == 6
+    alone = RACKS + "  - {below: leaf9, above: spine1}\n"
+    text = scan(near, "--dry-run", racks=alone).out
+    assert "not crossed, switches: leaf9" in text
+    assert "not crossed, uplinks: leaf9 - spine1" in text
+
+
+def json_lines(done: Done) -> list[dict]:
+    assert done.code == 0, done.err
+    return done.lines
+
+
+def test_a_node_that_the_topology_does_not_know_costs_the_scan_its_success_and_nothing_else(near):
+    done = scan(near, "--json", nodes="n[1-13]")
+    assert done.code == 2
+    assert done.summary["unknown"] == ["n13"]
+    assert len(done.summary["healthy"]) == 12
+
+
+def test_without_a_topology_all_count_as_being_on_one_switch_and_that_is_said(near):
+    done = near.run("scan", "--cluster", near.fleet(faults=["slow node"]), "--json")
+    assert len(done.summary["defective"]) == 1
+    assert "on one switch" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--full", "--quick"], "--full and --quick exclude each other"),
+        (["x1,x2"], '"x[1-2]" is not in the cluster'),
+        (["n1"], 'suite "scan" has nothing that 1 node(s) can run'),
+        (["--suite", "quick"], "node_health, which measures single nodes"),
+        (["--topology", "/nowhere.yaml"], 'there is no file "/nowhere.yaml"'),
+        (["--resume"], "there is nothing to resume: no scan was cut short"),
+        (["--resume", "--dry-run"], "leave out --resume"),
+    ],
+)
+def test_what_cannot_be_scanned_is_one_sentence(near, words, sentence):
+    done = scan(near, *words)
+    assert done.code == 2
+    assert done.out == ""
+    assert sentence in done.err.splitlines()[-1]
+
+
+def test_a_topology_of_other_nodes_is_refused(near):
+    done = scan(near, nodes="gpu[1-4]")
+    assert (done.code, done.out) == (2, "")
+    assert "the topology knows none of gpu[1-4]: it has n[1-12]" in done.err
