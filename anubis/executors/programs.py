@@ -65,11 +65,14 @@ def order(
     env: dict[str, str] = {}
     if rendezvous is not None:
         processes = processes_on(machine, alone=rendezvous.nodes == 1)
-        launcher = torchrun(rendezvous, processes, machine.address)
         env = network(machine.interface)
-        if processes > 1 and not machine.threads_are_chosen:
-            # torchrun would set 1, and leave the other cores idle
-            env["OMP_NUM_THREADS"] = str(max(1, machine.cores // processes))
+        if processes == 1:
+            env |= as_only_rank(rendezvous)
+        else:
+            launcher = torchrun(rendezvous, processes, machine.address)
+            if not machine.threads_are_chosen:
+                # torchrun would set 1, and leave the other cores idle
+                env["OMP_NUM_THREADS"] = str(max(1, machine.cores // processes))
     return {
         "argv": program.argv(machine.python, launcher)
         + [f"--{name}={spelled(value)}" for name, value in sorted(arguments.items())],
@@ -100,6 +103,22 @@ def torchrun(rendezvous: Rendezvous, processes: int, own_address: str) -> list[s
         f"--local-addr={own_address}",  # else it asks DNS for a name of this host
         f"--log-dir={os.devnull}",  # else a folder that stays behind when it is killed
     ]
+
+
+def as_only_rank(rendezvous: Rendezvous) -> dict[str, str]:
+    """What torchrun would tell its only rank. It would import torch itself to do so: for most
+    pairs of CPU nodes that takes longer than to measure them."""
+    everybody, itself = str(rendezvous.nodes), str(rendezvous.rank)
+    return {
+        "RANK": itself,
+        "WORLD_SIZE": everybody,
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": itself,
+        "GROUP_WORLD_SIZE": everybody,
+        "MASTER_ADDR": rendezvous.address,
+        "MASTER_PORT": str(rendezvous.port),
+    }
 
 
 def network(interface: str) -> dict[str, str]:

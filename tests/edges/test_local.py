@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from anubis.core.campaign import Event, Failed, Kill, Launch, Measured, Started,
 from anubis.core.records import BenchmarkSpec, MetricSpec, Node, Step, Workload
 from anubis.executors import local
 from anubis.executors.local import LocalExecutor, this_machine
-from anubis.executors.programs import Program
+from anubis.executors.machine import describe, free_port
+from anubis.executors.programs import Program, Rendezvous, order, torchrun
 
 HOSTILE = Path(__file__).parent / "hostile"
 MARK = "ANUBIS_TEST_MARK"
@@ -256,6 +258,29 @@ def group(folder: Path, name: str, code: str) -> LocalExecutor:
     file = folder / f"{name}.py"
     file.write_text("import json, os, signal, sys\n" + code)
     return executor_of(program(file, scope="group", launcher="torchrun"))
+
+
+def test_a_rank_alone_on_its_node_is_told_what_torchrun_would_tell_it(tmp_path: Path) -> None:
+    rank = tmp_path / "rank.py"
+    rank.write_text("import json, os\nprint(json.dumps(dict(os.environ)))\n")
+    without_gpus = replace(describe(local.LOOPBACK, os.environ), gpus=0)
+    port = free_port(local.LOOPBACK)
+    meetings = [Rendezvous(address=local.LOOPBACK, port=port, nodes=2, rank=n) for n in (0, 1)]
+    launchers = [
+        subprocess.Popen(
+            [sys.executable, *torchrun(meeting, 1, local.LOOPBACK), str(rank)],
+            stdout=subprocess.PIPE,
+        )
+        for meeting in meetings
+    ]
+    for meeting, launcher in zip(meetings, launchers, strict=True):
+        told = json.loads(launcher.communicate(timeout=60)[0])
+        wanted = order(program(rank, launcher="torchrun"), {}, 10, without_gpus, meeting)
+        assert wanted["argv"] == [sys.executable, str(rank)]
+        assert wanted["env"].pop("GLOO_SOCKET_IFNAME") == "lo"
+        assert wanted["env"].pop("NCCL_SOCKET_IFNAME") == "lo"
+        assert wanted["env"] == {name: told[name] for name in wanted["env"]}
+        assert {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT"} <= set(wanted["env"])
 
 
 def test_torchrun_hides_no_exit_code(mark: str, tmp_path: Path) -> None:
