@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import contract
@@ -17,7 +17,8 @@ from _parsers import ucx_perftest
 from _tools import found, sizes_of
 
 LATENCY_UP_TO = 1 << 16  # bytes
-FEW = 20  # messages of the test that finds out how many the others take
+FEW = 4  # messages of the first test, and of the shortest
+GROWTH = 30  # from test to test, since what fits into buffers seems faster than any link
 LIMIT_S = 60.0
 
 BENCHMARK = contract.Benchmark(
@@ -100,7 +101,7 @@ def repeated(
     size: int,
     sender: int,
 ) -> list[dict[str, float]]:
-    """The values of as many tests as samples; a first short one tells how long they must be."""
+    """The values of as many tests as samples; shorter ones tell how long they must be."""
 
     def one(messages: int) -> dict[str, float]:
         def client(address: str, port: int) -> Sequence[str]:
@@ -114,10 +115,21 @@ def repeated(
             raise contract.Unmeasured(f'ucx_perftest wrote no result but "{said[-160:].strip()}"')
         return values
 
-    values = one(FEW)
-    message_s = values["us"] / 1e6 if test == "tag_lat" else size / values["gbps"] / 1e9
-    messages = max(FEW, math.ceil(sample_s / message_s))
+    def message_s(messages: int) -> float:
+        values = one(messages)
+        return values["us"] / 1e6 if test == "tag_lat" else size / values["gbps"] / 1e9
+
+    messages = lasting(sample_s, message_s)
     return [one(messages) for _ in range(samples)]
+
+
+def lasting(sample_s: float, message_s: Callable[[int], float]) -> int:
+    """How many messages last about `sample_s`, by a test that lasted half of it: a short one may
+    have met a busy moment, and samples as short as that would not repeat."""
+    tried = FEW
+    while (needed := math.ceil(sample_s / message_s(tried))) > 2 * tried:
+        tried = min(needed, GROWTH * tried)
+    return max(FEW, needed)
 
 
 def processes() -> int:
