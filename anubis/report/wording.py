@@ -6,6 +6,10 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from anubis import hostlist
+
+WIDTH = 48  # characters that a list of names may take
+
 
 def figure(value: float | None) -> str:
     """Four significant digits: what a measurement deserves and a column can hold."""
@@ -42,3 +46,16 @@ def names(listed: Sequence[str], limit: int = 8) -> str:
     if len(listed) <= limit:
         return ", ".join(listed)
     return f"{', '.join(listed[:limit])} and {len(listed) - limit:,} more"
+
+
+def called(listed: Sequence[str]) -> str:
+    """As a node list while that is short, else the first few by name."""
+    short = hostlist.compress(listed)
+    if len(short) <= WIDTH:
+        return short
+    first = next((n for n in (2, 1) if len(", ".join(listed[:n])) <= WIDTH), 0)
+    return names(listed, first) if first else f"{listed[0][:20]}... and {len(listed) - 1:,} more"
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    return f"{number:,} {one if number == 1 else several or one + 's'}"

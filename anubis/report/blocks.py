@@ -1,0 +1,84 @@
+"""A fabric taken apart from the top: what still hangs together without its highest switches.
+
+The drawings take their order from it: pods apart, and the leaves of a pod side by side.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from anubis.core.topology import Fabric, Nic, by_number
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of the fabric that hangs together without what is above it."""
+
+    top: tuple[str, ...]  # the switches of its highest tier
+    below: tuple[Block, ...]
+
+
+def take_apart(fabric: Fabric) -> tuple[Block, ...]:
+    """The whole fabric: a block for each plane."""
+    return _blocks(fabric, {switch.id for switch in fabric.switches})
+
+
+def pods(fabric: Fabric) -> dict[str, tuple[str, ...]]:
+    """The pod of each switch, named by its highest switches; in the order of a drawing.
+
+    A pod is the smallest block with something below it: its leaves come first, then its spines.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+
+    def walk(block: Block, above: Block) -> None:
+        for each in block.below:
+            walk(each, block)
+        found.update(dict.fromkeys(block.top, (block if block.below else above).top))
+
+    for block in take_apart(fabric):
+        walk(block, block)
+    return found
+
+
+def nics_of(fabric: Fabric, block: Block) -> list[Nic]:
+    here = [nic for switch in block.top for nic in fabric.nics_on.get(switch, ())]
+    return here + [nic for each in block.below for nic in nics_of(fabric, each)]
+
+
+def main_rails(on: Collection[Nic]) -> list[str]:
+    """Those that most of these NICs are on: a service node or two on a leaf are no rail of it."""
+    count = Counter(nic.rail for nic in on if nic.node)
+    usual = max(count.values(), default=0)
+    return sorted((rail for rail, n in count.items() if 4 * n >= usual), key=by_number)
+
+
+def by_name(fabric: Fabric, switches: Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted(switches, key=lambda switch: by_number(fabric.name(switch))))
+
+
+def _blocks(fabric: Fabric, switches: set[str]) -> tuple[Block, ...]:
+    """The parts that hang together; in each, the top tier is taken off to see what is below."""
+    found = []
+    for part in _parts(fabric, switches):
+        highest = max(fabric.tier[switch] for switch in part)
+        top = {switch for switch in part if fabric.tier[switch] == highest}
+        found.append(Block(by_name(fabric, top), _blocks(fabric, part - top)))
+    return tuple(found)
+
+
+def _parts(fabric: Fabric, switches: set[str]) -> Iterator[set[str]]:
+    left = set(switches)
+    for switch in by_name(fabric, switches):
+        if switch not in left:
+            continue
+        left.discard(switch)
+        part, edge = {switch}, [switch]
+        while edge:
+            here = edge.pop()
+            beside = {link.a if link.b == here else link.b for link in fabric.links_of[here]} & left
+            left -= beside
+            part |= beside
+            edge += beside
+        yield part
