@@ -63,11 +63,12 @@ class Nic:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """Something odd in a source: one sentence, and the line it is about where there is one."""
+    """Something odd: one sentence, and the line or the switches it is about where there are any."""
 
     kind: str
     sentence: str
     line: int = 0
+    switches: tuple[str, ...] = ()  # the switch, or both ends of the link
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.sentence}" if self.line else self.sentence
@@ -480,7 +481,7 @@ def irregularities(fabric: Fabric) -> list[Finding]:
                 sentence = f"{fabric.name(name)} has {count} of the {usual} uplinks that most "
                 sentence += f"switches of tier {tier} have"
                 weak = " (degraded: fewer than half)" if 2 * count < usual else ""
-                found.append(Finding(kind="uplinks", sentence=sentence + weak))
+                found.append(Finding(kind="uplinks", sentence=sentence + weak, switches=(name,)))
     return found + _slow_cables(fabric)
 
 
@@ -498,7 +499,8 @@ def _slow_cables(fabric: Fabric) -> list[Finding]:
         for link, cable in cables:
             if cable.gbit_s is not None and cable.gbit_s < usual and 2 * share > len(cables):
                 sentence = f"{cable_name(fabric, link, cable)} runs at {cable.gbit_s:g} Gbit/s, "
-                found.append(Finding(kind="speed", sentence=f"{sentence}most do at {usual:g}"))
+                sentence += f"most do at {usual:g}"
+                found.append(Finding(kind="speed", sentence=sentence, switches=(link.a, link.b)))
     return found
 
 

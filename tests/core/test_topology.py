@@ -161,6 +161,7 @@ def test_a_leaf_that_lost_uplinks_is_named_and_called_degraded_below_half():
     assert sentences[1].startswith("l3 has 3 of the 8 uplinks")
     assert "degraded" in sentences[1]
     assert "degraded" not in sentences[0]
+    assert [finding.switches for finding in irregularities(found)] == [("l2",), ("l3",)]
 
 
 def test_a_cable_that_runs_slower_than_its_like_is_named_with_its_ports():
@@ -174,6 +175,7 @@ def test_a_cable_that_runs_slower_than_its_like_is_named_with_its_ports():
     )
     (finding,) = irregularities(found)
     assert "leaf-0-0[7] - spine-0-0[3] runs at 100 Gbit/s" in finding.sentence
+    assert finding.switches == ("leaf-0-0", "spine-0-0")
     assert irregularities(good) == []
 
 
