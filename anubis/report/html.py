@@ -30,7 +30,7 @@ def render(view: CampaignView) -> str:
     rows = metric_rows(view)
     plots = [(row, figure_of(row)) for row in rows if not row.is_fact]
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             version=__version__,
@@ -57,25 +57,27 @@ def render(view: CampaignView) -> str:
     )
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("anubis.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters.update(
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    made.filters.update(
         figure=wording.figure,
         share=wording.share,
         moment=wording.moment,
         lasting=wording.lasting,
         names=wording.names,
+        called=wording.called,
+        counted=wording.counted,
     )
-    return environment
+    return made
 
 
 def _fleet(view: CampaignView) -> list[tuple[str, list[NodeVerdict]]]:

@@ -20,7 +20,7 @@ def text(
     fabric: Fabric, findings: Sequence[Finding], placement: Placement | None = None
 ) -> Iterator[str]:
     """The whole answer, line by line."""
-    yield _headline(fabric)
+    yield headline(fabric)
     yield from _nodes_by_nics(fabric)
     yield ""
     yield from drawing(fabric)
@@ -66,7 +66,7 @@ def json_lines(
     )
 
 
-def _headline(fabric: Fabric) -> str:
+def headline(fabric: Fabric) -> str:
     tiers = max(fabric.tier.values(), default=0)
     planes = f", {len(fabric.planes)} parts without a cable between" if fabric.planes[1:] else ""
     rails = f" on {len(fabric.rails)} rails" if len(fabric.rails) > 1 else ""

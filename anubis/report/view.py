@@ -5,9 +5,11 @@ Reports only read. They never judge, and never run anything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from anubis.core.crossing import Part
 from anubis.core.network import observed, part_verdicts
 from anubis.core.records import (
     WORST_FIRST,
@@ -19,6 +21,7 @@ from anubis.core.records import (
     NodeVerdict,
     PartVerdict,
 )
+from anubis.core.topology import Fabric
 
 GLYPH = {
     Judgement.HEALTHY: "✓",
@@ -66,3 +69,56 @@ class CampaignView:
     def nodes_worst_first(self) -> list[NodeVerdict]:
         """Within one judgement the order of the assessment is kept."""
         return sorted(self.assessment.nodes, key=lambda node: WORST_FIRST.index(node.judgement))
+
+
+Pair = tuple[str, str, str]  # source node, target node, rail
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blamed:
+    """What one sentence blames: its parts, or parts of which nobody can tell which it is."""
+
+    parts: tuple[Part, ...]
+    sentence: str
+    surely: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkView:
+    """What a scan found, or a fabric of which nothing is measured yet."""
+
+    fabric: Fabric
+    shortfall: Mapping[Pair, float]  # the share by which a flow is below its like; 1: nothing came
+    blamed: Sequence[Blamed] = ()
+    unplaced: tuple[str, ...] = ()  # asked for, and not in the fabric
+    nodes: tuple[str, ...] = ()  # that were asked for; none: all of the fabric
+
+    @cached_property
+    def marks(self) -> dict[Part, Mark]:
+        """What is to be said of each blamed part; what is sure goes before what is not."""
+        found: dict[Part, Mark] = {}
+        numbered = list(enumerate(self.blamed, start=1))
+        for number, each in sorted(numbered, key=lambda item: not item[1].surely):
+            for part in each.parts:
+                found.setdefault(
+                    part, Mark(number=number, surely=each.surely, sentence=each.sentence)
+                )
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """The number under which a sentence stands beside the pictures."""
+
+    number: int
+    surely: bool
+    sentence: str
+
+    @property
+    def kind(self) -> str:
+        """As the page colours it."""
+        return "defective" if self.surely else "unknown"
+
+    @property
+    def sign(self) -> str:
+        return f"{GLYPH[Judgement.DEFECTIVE if self.surely else Judgement.UNKNOWN]}{self.number}"

@@ -1,0 +1,422 @@
+"""A fabric as a picture: the nodes at the left, then the switches tier by tier to the right.
+
+What is blamed stands out under the number of its sentence. Where there are many switches, those of
+a pod share a box, and what is blamed keeps one of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from statistics import fmean
+
+from anubis import hostlist
+from anubis.core.crossing import Part, link_part
+from anubis.core.topology import Fabric, Link, Nic, by_number, irregularities
+from anubis.report.blocks import main_rails, pods
+from anubis.report.svg import LETTER, Element, add, apart, cut, number, picture, title, written
+from anubis.report.view import Mark, NetworkView
+from anubis.report.wording import called, counted
+
+BOXES = 48  # of one tier
+NAMED = 40  # nodes up to which each has its name
+DOTS = 1_500  # NICs up to which each has a dot
+CHIPS = 12  # names of nodes beside one box
+ROW = 20  # dots side by side
+DOT, PITCH = 7.0, 9.0
+HOSTS = PITCH * ROW  # how wide the nodes of a leaf may be
+BOX, GAP = 146.0, 84.0  # how wide a box is, and the room for wires between tiers
+LINE = 17.0
+LETTERS = 19  # of a name in a box
+EDGE = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Box:
+    """A switch, or several that share a box."""
+
+    switches: tuple[str, ...]
+    column: int
+    beside: tuple[_Strip, ...] = ()  # what stands at its left, line by line
+    caption: str = ""  # above it
+    note: str = ""  # a second line
+    y: float = 0.0  # of its middle
+
+    @property
+    def left(self) -> float:
+        return EDGE + HOSTS + 8 + self.column * (BOX + GAP)
+
+    @property
+    def height(self) -> float:
+        """With the distance to the next one."""
+        own = 1.7 * LINE if self.note else LINE
+        return max(own, sum(strip.height for strip in self.beside)) + 6 + self.head
+
+    @property
+    def head(self) -> float:
+        return LINE if self.caption else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chip:
+    """A node by its name, or a NIC as a dot."""
+
+    text: str
+    about: str
+    kind: str = ""
+
+    @property
+    def width(self) -> float:
+        return LETTER * len(self.text) + 10 if self.text else PITCH
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Strip:
+    chips: tuple[_Chip, ...]
+
+    @property
+    def height(self) -> float:
+        return LINE if self.chips[0].text else PITCH
+
+    @property
+    def width(self) -> float:
+        return sum(chip.width for chip in self.chips)
+
+
+def drawing(view: NetworkView) -> str:
+    """The fabric as an SVG."""
+    plan = _Plan(view)
+    columns = _placed(plan, [plan.boxes(tier) for tier in plan.tiers])
+    boxes = [box for column in columns for box in column]
+    left = EDGE + HOSTS - max((strip.width for box in boxes for strip in box.beside), default=0.0)
+    width = max((box.left + BOX for box in boxes), default=left) - left
+    height = max((box.y + box.height / 2 for box in boxes), default=0.0) + EDGE
+    label = f"The fabric: {counted(len(view.fabric.switches), 'switch', 'switches')}"
+    made = picture(width + 2 * EDGE, height, "fabric", label, left - EDGE)
+    _draw_wires(made, plan, boxes)
+    for box in boxes:
+        if box.caption:
+            y = box.y - (box.height - box.head) / 2 - box.head / 2
+            add(made, "text", box.caption, class_="caption", x=box.left + BOX / 2, y=y)
+        _draw_strips(made, box)
+        _draw_box(made, plan, box)
+    return written(made)
+
+
+class _Plan:
+    """What goes into which box, and what is to be said of it."""
+
+    def __init__(self, view: NetworkView) -> None:
+        self.view, self.fabric, self.marks = view, view.fabric, view.marks
+        self.asked = set(view.nodes or view.fabric.nodes)
+        self.pod = pods(view.fabric)
+        self.odd = {each.switches: each.sentence for each in irregularities(view.fabric)}
+
+    @cached_property
+    def tiers(self) -> tuple[int, ...]:
+        """From the leaves upwards; what no leaf is in reach of stands beside the leaves."""
+        return tuple(range(1, max([1, *self.fabric.tier.values()]) + 1))
+
+    def boxes(self, tier: int) -> list[_Box]:
+        switches = [switch for switch in self.pod if max(1, self.fabric.tier[switch]) == tier]
+        if tier > 1:
+            return [
+                _Box(switches=some, column=tier - 1, note=", ".join(self._counts(some, tier)))
+                for some in self._grouped(switches)
+            ]
+        if self._few:
+            switches = self._by_rail(switches)
+        groups = self._grouped(switches)
+        captions = self._captions(groups) if self._few else [""] * len(groups)
+        return [
+            _Box(
+                switches=some,
+                column=0,
+                beside=self._strips(some),
+                caption=caption,
+                note=", ".join(self._counts(some, tier)),
+            )
+            for some, caption in zip(groups, captions, strict=True)
+        ]
+
+    def _by_rail(self, leaves: Sequence[str]) -> list[str]:
+        """The leaves of each pod."""
+        place = {pod: at for at, pod in enumerate(dict.fromkeys(self.pod[leaf] for leaf in leaves))}
+        rails = {leaf: [by_number(rail) for rail in self._rails(leaf)] for leaf in leaves}
+        return sorted(leaves, key=lambda leaf: (place[self.pod[leaf]], rails[leaf]))
+
+    def _counts(self, switches: Sequence[str], tier: int) -> Iterator[str]:
+        if len(switches) > 1:
+            yield counted(len(switches), "switch", "switches")
+        nodes = {nic.node for switch in switches for nic in self.fabric.nics_on.get(switch, ())}
+        if tier > 1 and nodes:
+            yield counted(len(nodes), "node")
+
+    def _captions(self, groups: Sequence[Sequence[str]]) -> list[str]:
+        """Where another rail begins, if not all leaves are on the same."""
+        rails = [self._rails(leaf) for (leaf,) in groups]
+        if len(set(rails)) < 2:
+            return [""] * len(groups)
+        new = [some if some != before else () for before, some in pairwise([(), *rails])]
+        return [f"rail {', '.join(some)}" if some else "" for some in new]
+
+    def mark_of_nic(self, nic: Nic) -> Mark | None:
+        parts = Part("node", nic.node), Part("nic", nic.node, nic.rail)
+        return next((self.marks[part] for part in parts if part in self.marks), None)
+
+    def marks_of(self, box: _Box) -> list[Mark]:
+        """Of its switches; above the leaves also of its NICs, which are not drawn there."""
+        found = [self.marks.get(Part("switch", switch)) for switch in box.switches]
+        if box.column:
+            on = (nic for switch in box.switches for nic in self.fabric.nics_on.get(switch, ()))
+            found += map(self.mark_of_nic, on)
+        return list(dict.fromkeys(mark for mark in found if mark))
+
+    def mark_of_link(self, link: Link) -> Mark | None:
+        lower = link.a if self.fabric.upper(link) == link.b else link.b
+        uplinks = Part("uplinks", lower) if self.fabric.is_uplink(link) else None
+        return self.marks.get(link_part(link)) or (self.marks.get(uplinks) if uplinks else None)
+
+    # --- switches in boxes -----------------------------------------------------------------
+
+    def _grouped(self, switches: Sequence[str]) -> list[tuple[str, ...]]:
+        """Each in a box of its own, or else what is blamed, and the others by pod or rail."""
+        if self._few:
+            return [(switch,) for switch in switches]
+        alone = {switch: (switch,) for switch in switches if switch in self._blamed}
+        alone = dict(list(alone.items())[:BOXES])
+        keys: tuple[Callable[[str], object], ...] = (
+            lambda switch: (self.pod[switch], self._rails(switch)),
+            lambda switch: self.pod[switch],
+            self._rails,
+            lambda switch: "all",
+        )
+        groups: dict[object, list[str]] = {}
+        for key in keys:
+            groups = {}
+            for switch in switches:
+                groups.setdefault(alone.get(switch, key(switch)), []).append(switch)
+            if len(groups) <= BOXES + len(alone):
+                break
+        return [tuple(group) for group in groups.values()]
+
+    @cached_property
+    def _few(self) -> bool:
+        """In every tier: many wires to a few switches would tell nothing."""
+        return max(Counter(self.fabric.tier.values()).values(), default=0) <= BOXES
+
+    def _rails(self, switch: str) -> tuple[str, ...]:
+        return tuple(main_rails(self.fabric.nics_on.get(switch, ())))
+
+    @cached_property
+    def _blamed(self) -> set[str]:
+        """The switches that are blamed, or at an end of what is."""
+        found = {end for part in self.marks for end in (part.name, part.other)} & set(self.pod)
+        return found | {nic.switch for nic in self.fabric.nics if self.mark_of_nic(nic)}
+
+    # --- nodes beside boxes ----------------------------------------------------------------
+
+    def _strips(self, switches: Sequence[str]) -> tuple[_Strip, ...]:
+        nics = [nic for switch in switches for nic in self.fabric.nics_on.get(switch, ())]
+        nics.sort(key=lambda nic: by_number(nic.node))
+        said = [nic for nic in nics if self.mark_of_nic(nic) or (self._named and nic.node)]
+        known = set(said)
+        chips = list(dict.fromkeys(self._chip(nic) for nic in said))
+        more = len(chips) - CHIPS
+        if more > 0:
+            chips[CHIPS:] = [_Chip(text=f"and {more:,} more", about="", kind="count")]
+        others = [nic for nic in nics if nic not in known]
+        if len(self.fabric.nics) <= DOTS and len(switches) == 1:
+            chips += [self._dot(nic) for nic in others]
+        elif others:
+            nodes = list(dict.fromkeys(nic.node for nic in others if nic.node))
+            unknown = sum(not nic.node for nic in others)
+            text = counted(len(nodes), "node") if nodes else ""
+            text += f"{' + ' if nodes else ''}{counted(unknown, 'NIC')}" if unknown else ""
+            about = called(nodes) if nodes else "of nobody known"
+            chips.append(_Chip(text=text, about=about, kind="count"))
+        return tuple(_in_lines(chips))
+
+    @cached_property
+    def _named(self) -> bool:
+        return len(self.fabric.nodes) <= NAMED
+
+    def _chip(self, nic: Nic) -> _Chip:
+        mark = self.mark_of_nic(nic)
+        if mark:
+            text = f"{mark.sign} {cut(nic.node, LETTERS + 4)}"
+            return _Chip(text=text, about=mark.sentence, kind=mark.kind)
+        kind = "" if nic.node in self.asked else "other"
+        return _Chip(text=cut(nic.node, LETTERS + 4), about=nic.node, kind=kind)
+
+    def _dot(self, nic: Nic) -> _Chip:
+        kind = "" if nic.node in self.asked else "other"
+        return _Chip(text="", about=nic.node or "a NIC of nobody known", kind=kind)
+
+
+def _in_lines(chips: Sequence[_Chip]) -> Iterator[_Strip]:
+    line: list[_Chip] = []
+    for chip in chips:
+        full = sum(each.width for each in line) + chip.width > HOSTS
+        if line and (full or bool(chip.text) != bool(line[0].text)):
+            yield _Strip(chips=tuple(line))
+            line = []
+        line.append(chip)
+    if line:
+        yield _Strip(chips=tuple(line))
+
+
+# --- where a box stands ----------------------------------------------------------------------
+
+
+def _placed(plan: _Plan, columns: Sequence[Sequence[_Box]]) -> list[list[_Box]]:
+    """Leaves one below the other; above them each switch in the middle of what it is linked to."""
+    high = max(sum(box.height for box in column) for column in columns)
+    at: dict[str, float] = {}
+    found = []
+    for column in columns:
+        spare = (high - sum(box.height for box in column)) / max(1, len(column))
+        wanted = [_middle(plan.fabric, box, at) if box.column else 0.0 for box in column]
+        order = sorted(range(len(column)), key=lambda place: (wanted[place], place))
+        sizes = [box.height + (min(spare, LINE) if box.column else spare) for box in column]
+        places = apart([wanted[i] for i in order], [sizes[i] for i in order], high)
+        placed = [
+            replace(column[i], y=EDGE + y + column[i].head / 2)
+            for i, y in zip(order, places, strict=True)
+        ]
+        at.update({switch: box.y for box in placed for switch in box.switches})
+        found.append(placed)
+    return found
+
+
+def _middle(fabric: Fabric, box: _Box, at: dict[str, float]) -> float:
+    ends = [
+        link.a if link.b == end else link.b for end in box.switches for link in fabric.links_of[end]
+    ]
+    return fmean([at[end] for end in ends if end in at] or [0.0])
+
+
+# --- the drawing -----------------------------------------------------------------------------
+
+
+def _draw_strips(made: Element, box: _Box) -> None:
+    """Right beside the box, the fullest line as long as there is room."""
+    top = box.y - sum(strip.height for strip in box.beside) / 2
+    for strip in box.beside:
+        x, y = EDGE + HOSTS - strip.width, top + strip.height / 2
+        for chip in strip.chips:
+            _draw_chip(made, chip, x, y)
+            x += chip.width
+        top += strip.height
+
+
+def _draw_chip(made: Element, chip: _Chip, x: float, y: float) -> None:
+    if not chip.text:
+        at = {"x": number(x + 1), "y": number(y - DOT / 2), "width": number(DOT)}
+        one = add(made, "rect", class_=f"dot {chip.kind}", height=DOT, rx=1.5, **at)
+    else:
+        one = add(made, "g", class_=f"chip {chip.kind}")
+        if chip.kind != "count":
+            add(one, "rect", x=x + 1, y=y - 7, width=chip.width - 3, height=14, rx=3)
+        add(one, "text", chip.text, x=x + chip.width / 2 - 0.5, y=y)
+    title(one, chip.about)
+
+
+def _draw_box(made: Element, plan: _Plan, box: _Box) -> None:
+    marks = plan.marks_of(box)
+    odd = [plan.odd[switch,] for switch in box.switches if (switch,) in plan.odd]
+    kind = marks[0].kind if marks else "odd" if odd else ""
+    listed = [plan.fabric.name(switch) for switch in box.switches]
+    high = 28.0 if box.note else 16.0
+    one = add(made, "g", class_=f"switch {kind}")
+    add(one, "rect", x=box.left, y=box.y - high / 2, width=BOX, height=high, rx=3)
+    sign = f"{marks[0].sign} " if marks else "! " if odd else ""
+    middle = box.left + BOX / 2
+    add(one, "text", sign + _short(listed), x=middle, y=box.y - (6 if box.note else 0))
+    if box.note:
+        add(one, "text", box.note, class_="count", x=middle, y=box.y + 7)
+    title(one, "\n".join(dict.fromkeys([called(listed), *(mark.sentence for mark in marks), *odd])))
+
+
+def _short(listed: Sequence[str]) -> str:
+    if len(listed) == 1:
+        return cut(listed[0], LETTERS)
+    text = hostlist.compress(listed)
+    return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wire:
+    """All cables between two boxes."""
+
+    lower: _Box
+    upper: _Box
+    links: tuple[Link, ...]
+
+    @property
+    def cables(self) -> int:
+        return sum(len(link.cables) for link in self.links)
+
+
+def _wires(boxes: Sequence[_Box], fabric: Fabric) -> list[_Wire]:
+    box_of = {switch: box for box in boxes for switch in box.switches}
+    found: dict[tuple[str, str], list[Link]] = {}
+    for link in fabric.links:
+        ends = sorted((box_of[link.a], box_of[link.b]), key=lambda box: (box.column, box.y))
+        if ends[0] is not ends[1]:
+            found.setdefault((ends[0].switches[0], ends[1].switches[0]), []).append(link)
+    return [
+        _Wire(lower=box_of[lower], upper=box_of[upper], links=tuple(links))
+        for (lower, upper), links in found.items()
+    ]
+
+
+def _draw_wires(made: Element, plan: _Plan, boxes: Sequence[_Box]) -> None:
+    """Those of which something is to be said above the others."""
+    told = []
+    for wire in _wires(boxes, plan.fabric):
+        marks = [mark for link in wire.links if (mark := plan.mark_of_link(link))]
+        odd = [said for link in wire.links if (said := plan.odd.get((link.a, link.b)))]
+        told.append((wire, marks, odd))
+    for wire, marks, odd in sorted(told, key=lambda each: (bool(each[1]), bool(each[2]))):
+        kind = marks[0].kind if marks else "odd" if odd else ""
+        width = 0.7 + 0.35 * math.log2(wire.cables)
+        one = add(made, "path", class_=f"wire {kind}", d=_way(wire), stroke_width=width)
+        ends = (
+            called([plan.fabric.name(end) for end in box.switches])
+            for box in (wire.lower, wire.upper)
+        )
+        about = f"{' - '.join(ends)}: {counted(wire.cables, 'cable')}"
+        title(one, "\n".join([about, *dict.fromkeys([*(mark.sentence for mark in marks), *odd])]))
+    for mark in dict.fromkeys(marks[0] for _, marks, _ in told if marks):
+        points = [_point(wire, 0.3) for wire, marks, _ in told if mark in marks]
+        x, y = (fmean(values) for values in zip(*points, strict=True))
+        add(made, "text", mark.sign, class_=f"sign {mark.kind}", x=x, y=y)
+
+
+def _ends(wire: _Wire) -> tuple[float, float, float, float]:
+    """Where it begins and bends, bends and ends; beside the boxes within one tier."""
+    begin = wire.lower.left + BOX
+    if wire.lower.column == wire.upper.column:
+        return begin, begin + GAP / 2, begin + GAP / 2, begin
+    end = wire.upper.left
+    return begin, (begin + end) / 2, (begin + end) / 2, end
+
+
+def _way(wire: _Wire) -> str:
+    a, b, c, d = map(number, _ends(wire))
+    low, up = number(wire.lower.y), number(wire.upper.y)
+    return f"M{a} {low}C{b} {low} {c} {up} {d} {up}"
+
+
+def _point(wire: _Wire, t: float) -> tuple[float, float]:
+    """On the curve, where the share t of it is behind."""
+    a, b, c, d = _ends(wire)
+    s = 1 - t
+    x = s**3 * a + 3 * s * s * t * b + 3 * s * t * t * c + t**3 * d
+    y = (s**3 + 3 * s * s * t) * wire.lower.y + (3 * s * t * t + t**3) * wire.upper.y
+    return x, y

@@ -1,0 +1,456 @@
+"""What a scan measured as one matrix per rail: from whom (rows) to whom (columns) flows fall short.
+
+Neighbours in the fabric stand side by side, so that a slow node is a cross, a slow leaf a band and
+a slow link a block. In a large fleet neighbours share a row, and the worst of them is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, count, groupby, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from anubis.core.crossing import Part
+from anubis.core.topology import Fabric, Numbers, Shares, by_number
+from anubis.report.blocks import pods
+from anubis.report.svg import (
+    BOLD,
+    LETTER,
+    Element,
+    add,
+    apart,
+    cut,
+    number,
+    picture,
+    title,
+    written,
+)
+from anubis.report.view import Mark, NetworkView
+from anubis.report.wording import called
+
+# by what share a flow falls short, at most, for each colour but the last, in which nothing came
+STEPS = (0.05, 0.1, 0.2, 0.4, 0.7, 0.999)
+WORDS = ("as its like", *(f"to {step:.0%}" for step in STEPS[1:-1]), "more", "nothing came")
+
+ROWS = 160  # of one matrix, so that a cell can be seen
+CELLS = 66_000  # of all matrices together, so that the page stays small
+TOLD = 6_000  # cells that say who they are; each costs a line
+APART = 40  # blamed nodes that do not share a row
+NAMED = 40  # rows up to which all have their names beside them
+SIDE = 360.0  # of a matrix
+CELL = 34.0  # at most
+SEEN = 3.5  # what falls short is drawn no smaller than this
+BORDERS = 48  # more lines than this would hide what is between them
+LINE = 12.0  # of text
+LETTERS = 20  # of a name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A node, or neighbours that share a row and the column of the same number."""
+
+    nodes: tuple[str, ...]
+    leaves: tuple[str, ...]  # none where nobody knows on which they are
+    pod: tuple[str, ...]
+
+    @cached_property
+    def name(self) -> str:
+        return called(self.nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    rail: str
+    rows: tuple[Row, ...]
+    worst: Shares  # rows x rows; NaN where nothing was measured
+    flows: Numbers  # rows x rows: how many were
+    short: int  # flows that are not as their like
+
+    @property
+    def measured(self) -> int:
+        return int(self.flows.sum())
+
+    @property
+    def pairs(self) -> int:
+        nodes = sum(len(row.nodes) for row in self.rows)
+        return nodes * (nodes - 1)
+
+    @property
+    def shared(self) -> int:
+        """Nodes in the fullest row."""
+        return max((len(row.nodes) for row in self.rows), default=0)
+
+    @property
+    def levels(self) -> Numbers:
+        """The colour of each cell; -1: not measured."""
+        levels = np.searchsorted(STEPS, self.worst, side="left")
+        return np.where(np.isnan(self.worst), -1, levels)
+
+
+def matrices(view: NetworkView) -> list[Matrix]:
+    """A matrix for each rail on which anything was measured."""
+    flows: dict[str, tuple[list[str], list[str], list[float]]] = {}
+    for (source, target, rail), value in view.shortfall.items():
+        columns = flows.setdefault(rail, ([], [], []))
+        columns[0].append(source)
+        columns[1].append(target)
+        columns[2].append(value)
+    pod = pods(view.fabric) if flows else {}
+    most = min(ROWS, int((CELLS / max(1, len(flows))) ** 0.5))
+    found = []
+    for rail in sorted(flows, key=by_number):
+        sources, targets, values = flows[rail]
+        leaves = _leaves(view, pod, rail, {*sources, *targets})
+        rows = tuple(_rows(leaves, _set_apart(view, rail), most))
+        found.append(_matrix(rail, rows, sources, targets, np.array(values)))
+    return found
+
+
+def _matrix(
+    rail: str, rows: tuple[Row, ...], sources: list[str], targets: list[str], values: Shares
+) -> Matrix:
+    place = {node: at for at, row in enumerate(rows) for node in row.nodes}
+    source = np.array([place[node] for node in sources], dtype=np.int64)
+    target = np.array([place[node] for node in targets], dtype=np.int64)
+    known = np.isfinite(values)
+    cell = (source * len(rows) + target)[known]
+    worst = np.full(len(rows) ** 2, -np.inf)
+    np.maximum.at(worst, cell, values[known])
+    worst[np.isneginf(worst)] = np.nan
+    shape = (len(rows), len(rows))
+    return Matrix(
+        rail=rail,
+        rows=rows,
+        worst=worst.reshape(shape),
+        flows=np.bincount(cell, minlength=len(worst)).reshape(shape),
+        short=int(np.sum(values[known] > STEPS[0])),
+    )
+
+
+# --- who shares a row with whom --------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Leaf:
+    switch: str  # "": not in the fabric
+    pod: tuple[str, ...]
+    nodes: list[str]
+
+
+def _leaves(
+    view: NetworkView, pod: Mapping[str, tuple[str, ...]], rail: str, measured: set[str]
+) -> list[_Leaf]:
+    """The leaves of a rail, those of a pod side by side, and their nodes by number."""
+    asked = {*view.nodes, *measured} if view.nodes else None
+    on: dict[str, list[str]] = {}
+    for nic in view.fabric.nics:
+        if nic.rail == rail and nic.node and (asked is None or nic.node in asked):
+            on.setdefault(nic.switch, []).append(nic.node)
+    found = [
+        _Leaf(switch=switch, pod=pod[switch], nodes=sorted(on[switch], key=by_number))
+        for switch in pod
+        if switch in on
+    ]
+    strange = measured.difference(*on.values())
+    if strange:
+        found.append(_Leaf(switch="", pod=(), nodes=sorted(strange, key=by_number)))
+    return found
+
+
+def _set_apart(view: NetworkView, rail: str) -> set[str]:
+    """Blamed nodes and leaves, which share a row with nobody."""
+    nodes, leaves = dict[str, None](), dict[str, None]()
+    for part in sorted(view.marks, key=lambda part: view.marks[part].number):
+        nodes.update(dict.fromkeys(_node_of(part, rail)))
+        leaves.update(dict.fromkeys(_leaves_of(view.fabric, part)))
+    return {*list(nodes)[:APART], *list(leaves)[:APART]}
+
+
+def _node_of(part: Part, rail: str) -> tuple[str, ...]:
+    here = part.kind == "node" or (part.kind == "nic" and part.other == rail)
+    return (part.name,) if here else ()
+
+
+def _leaves_of(fabric: Fabric, part: Part) -> tuple[str, ...]:
+    """Where a part of the fabric is seen in a matrix: in the block of a leaf."""
+    if part.kind in ("node", "nic"):
+        return ()
+    return tuple(end for end in (part.name, part.other) if end in fabric.leaf_number)
+
+
+def _rows(leaves: Sequence[_Leaf], alone: set[str], most: int) -> Iterator[Row]:
+    for part in _sharing(leaves, alone, most):
+        nodes = [(node, leaf) for leaf in part for node in leaf.nodes]
+        for _, group in groupby(nodes, key=lambda item: item[0] if item[0] in alone else ""):
+            together = list(group)
+            yield Row(
+                nodes=tuple(node for node, _ in together),
+                leaves=tuple(dict.fromkeys(leaf.switch for _, leaf in together if leaf.switch)),
+                pod=part[0].pod,
+            )
+
+
+def _sharing(leaves: Sequence[_Leaf], alone: set[str], most: int) -> list[list[_Leaf]]:
+    """Each node for itself where there is room; else nodes of a leaf, else leaves of a pod."""
+    for size in range(1, max((len(leaf.nodes) for leaf in leaves), default=0) + 1):
+        if sum(-(-len(leaf.nodes) // size) for leaf in leaves) <= most:
+            return [
+                [replace(leaf, nodes=leaf.nodes[at : at + size])]
+                for leaf in leaves
+                for at in range(0, len(leaf.nodes), size)
+            ]
+    for neighbours in (
+        lambda leaf: (leaf.pod, leaf.switch in alone and leaf.switch),
+        lambda leaf: leaf.switch in alone and leaf.switch,
+    ):
+        parts = [list(group) for _, group in groupby(leaves, key=neighbours)]
+        if len(parts) <= most:
+            return _divided(parts, most)
+    return _divided([list(leaves)], most)
+
+
+def _divided(parts: Sequence[list[_Leaf]], most: int) -> list[list[_Leaf]]:
+    """Into as many rows as there may be, each of leaves of one part."""
+    size = next(size for size in count(1) if sum(-(-len(part) // size) for part in parts) <= most)
+    return [part[at : at + size] for part in parts for at in range(0, len(part), size)]
+
+
+# --- the drawing -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Band:
+    """Rows, and the columns of the same numbers, that have something in common."""
+
+    first: int
+    last: int
+    text: str
+    mark: Mark | None = None
+
+    @property
+    def middle(self) -> float:
+        return (self.first + self.last + 1) / 2
+
+    @property
+    def kind(self) -> str:
+        return self.mark.kind if self.mark else ""
+
+    @property
+    def sign(self) -> str:
+        return self.mark.sign if self.mark else ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.sign} {cut(self.text, LETTERS)}".lstrip()
+
+    @property
+    def width(self) -> float:
+        return LETTER * len(self.label) * (BOLD if self.mark else 1)
+
+    @property
+    def about(self) -> str:
+        return f"{self.text}: {self.mark.sentence}" if self.mark else self.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    """Where things are in the picture."""
+
+    left: float
+    top: float
+    cell: float
+    side: float
+
+
+def drawing(view: NetworkView, matrix: Matrix, told: int = TOLD) -> str:
+    """The matrix as an SVG; up to `told` cells say who they are."""
+    named = len(matrix.rows) <= NAMED
+    nodes, leaves = _nodes(view, matrix, named), _leaf_bands(view, matrix)
+    beside = leaves if named else leaves + nodes
+    margin = 16 + max((band.width for band in nodes), default=0) if named else 22
+    cell = min(CELL, SIDE / max(1, len(matrix.rows)))
+    frame = _Frame(left=margin, top=margin, cell=cell, side=cell * len(matrix.rows))
+    width = margin + frame.side + 14 + max((band.width for band in beside), default=0)
+    made = picture(width, max(margin + frame.side, LINE * 4) + 4, "heat", _label(matrix))
+    _draw_cells(made, matrix, frame, told)
+    _draw_borders(made, "leaf", [row.leaves for row in matrix.rows], frame)
+    _draw_borders(made, "pod", [row.pod for row in matrix.rows], frame)
+    _draw_box(made, "border pod", frame.left, frame.top, frame.side, frame.side)
+    for band in leaves + nodes:
+        _draw_mark(made, band, frame)
+    if named:
+        _draw_names(made, nodes, frame)
+    _draw_labels(made, beside, frame)
+    _draw_signs(made, beside, frame)
+    return written(made)
+
+
+def _label(matrix: Matrix) -> str:
+    return f"Pairs on rail {matrix.rail}: {matrix.short:,} of {matrix.measured:,} fall short"
+
+
+def _nodes(view: NetworkView, matrix: Matrix, named: bool) -> list[_Band]:
+    """The rows with a name beside them: all of a few, and else what is blamed."""
+    found = []
+    for at, row in enumerate(matrix.rows):
+        mark = _mark_of(view, row, matrix.rail)
+        if mark or named:
+            found.append(_Band(first=at, last=at, text=row.name, mark=mark))
+    return found
+
+
+def _mark_of(view: NetworkView, row: Row, rail: str) -> Mark | None:
+    parts = [p for node in row.nodes for p in (Part("node", node), Part("nic", node, rail))]
+    return next((view.marks[part] for part in parts if part in view.marks), None)
+
+
+def _leaf_bands(view: NetworkView, matrix: Matrix) -> list[_Band]:
+    marks: dict[str, Mark] = {}
+    for part, mark in view.marks.items():
+        for leaf in _leaves_of(view.fabric, part):
+            marks.setdefault(leaf, mark)
+    found = []
+    numbered = enumerate(matrix.rows)
+    for leaves, group in groupby(numbered, key=lambda item: item[1].leaves):
+        rows = [at for at, _ in group]
+        blamed = [marks[leaf] for leaf in leaves if leaf in marks]
+        name = called([view.fabric.name(leaf) for leaf in leaves] or ["not in the fabric"])
+        found.append(_Band(first=rows[0], last=rows[-1], text=name, mark=next(iter(blamed), None)))
+    return found
+
+
+def _draw_cells(made: Element, matrix: Matrix, frame: _Frame, told: int) -> None:
+    levels, speaking = matrix.levels, _speaking(matrix, told)
+    where = f"translate({number(frame.left)} {number(frame.top)}) scale({frame.cell:.6g})"
+    cells, size = add(made, "g", class_="cells", transform=where), len(matrix.rows)
+    cells.set("stroke-width", number(max(0.0, SEEN / frame.cell - 1)))
+    add(cells, "rect", class_="unmeasured", x=0, y=0, width=size, height=size)
+    alone = [at for at, row in enumerate(matrix.rows) if len(row.nodes) == 1]
+    add(cells, "path", class_="self", d="".join(f"M{at} {at}h1v1h-1z" for at in alone))
+    for level in range(len(WORDS)):
+        runs = "".join(_runs((levels == level) & ~speaking))
+        if runs:
+            add(cells, "path", class_=f"s{level}", d=runs)
+    for row, column in np.argwhere(speaking).tolist():
+        kind = f"s{levels[row, column]}"
+        each = add(cells, "rect", class_=kind, x=column, y=row, width=1, height=1)
+        title(each, _said(matrix, row, column))
+    if frame.cell >= 2 * LINE:
+        _draw_shares(made, matrix, frame)
+
+
+def _speaking(matrix: Matrix, told: int) -> npt.NDArray[np.bool_]:
+    """The cells that say who they are: all, or else those that fall short, or else none."""
+    levels = matrix.levels
+    choices = (levels >= 0, levels > 0)
+    nobody = np.zeros_like(levels, dtype=bool)
+    return next((cells for cells in choices if cells.sum() <= told), nobody)
+
+
+def _said(matrix: Matrix, row: int, column: int) -> str:
+    worst, flows = float(matrix.worst[row, column]), int(matrix.flows[row, column])
+    short = f"{worst:.0%} short" if worst > STEPS[0] else WORDS[0]
+    of = f", the worst of {flows:,} flows" if flows > 1 else ""
+    source, target = (matrix.rows[at].name for at in (row, column))
+    return f"{source} → {target}: {WORDS[-1] if worst > STEPS[-1] else short}{of}"
+
+
+def _runs(cells: npt.NDArray[np.bool_]) -> Iterator[str]:
+    """Cells of one colour as pieces of a path, those side by side as one."""
+    ends = np.diff(cells.astype(np.int8), axis=1, prepend=0, append=0)
+    for (row, begin), (_, end) in zip(np.argwhere(ends == 1), np.argwhere(ends == -1), strict=True):
+        yield f"M{begin} {row}h{end - begin}v1h{begin - end}z"
+
+
+def _draw_shares(made: Element, matrix: Matrix, frame: _Frame) -> None:
+    """Where there is room, in the cell itself: a phone has no pointer to rest on it."""
+    for row, column in np.argwhere(matrix.levels > 0).tolist():
+        share = f"{matrix.worst[row, column]:.0%}".removesuffix("%")
+        x, y = frame.left + (column + 0.5) * frame.cell, frame.top + (row + 0.5) * frame.cell
+        add(made, "text", share, class_=f"on s{matrix.levels[row, column]}", x=x, y=y)
+
+
+def _draw_borders(made: Element, kind: str, of: Sequence[tuple[str, ...]], frame: _Frame) -> None:
+    ends = [at for at, (before, after) in enumerate(pairwise(of), start=1) if before != after]
+    if len(ends) > BORDERS:
+        return
+    path = ""
+    for at in ends:
+        x, y = frame.left + at * frame.cell, frame.top + at * frame.cell
+        path += f"M{number(frame.left)} {number(y)}h{number(frame.side)}"
+        path += f"M{number(x)} {number(frame.top)}v{number(frame.side)}"
+    add(made, "path", class_=f"border {kind}", d=path)
+
+
+def _draw_names(made: Element, nodes: Sequence[_Band], frame: _Frame) -> None:
+    """At the left of the rows and above the columns."""
+    for band in nodes:
+        x, y = frame.left - 9, frame.top + band.middle * frame.cell
+        row = add(made, "text", band.label, class_=f"row {band.kind}", x=x, y=y)
+        turned = f"translate({number(y)} {number(x)}) rotate(-90)"  # left and top are one
+        column = add(made, "text", band.label, class_=f"column {band.kind}", transform=turned)
+        title(row, band.about)
+        title(column, band.about)
+
+
+def _draw_labels(made: Element, bands: Sequence[_Band], frame: _Frame) -> None:
+    """At the right of the rows: what is blamed, and of the others as many as there is room for."""
+    blamed = _first(bands, lambda band: LINE, frame.side)
+    middles = [band.middle * frame.cell for band in blamed]
+    taken = apart(middles, [LINE] * len(blamed), frame.side)
+    places = list(zip(blamed, taken, strict=True))
+    for band in bands:
+        y = band.middle * frame.cell
+        if not band.mark and all(abs(y - other) >= LINE for other in taken):
+            taken.append(y)
+            places.append((band, y))
+    right = frame.left + frame.side
+    for band, place in places:
+        y = frame.top + place
+        label = add(made, "text", band.label, class_=f"leaf {band.kind}", x=right + 11, y=y)
+        title(label, band.about)
+        if band.mark:
+            way = f"M{number(right + 1)} {number(frame.top + band.middle * frame.cell)}"
+            way += f"L{number(right + 9)} {number(y)}"
+            add(made, "path", class_=f"leader {band.kind}", d=way)
+
+
+def _draw_signs(made: Element, bands: Sequence[_Band], frame: _Frame) -> None:
+    """Above the columns of what is blamed."""
+    width = {band.sign: LETTER * len(band.sign) + 3 for band in bands}
+    blamed = _first(bands, lambda band: width[band.sign], frame.side)
+    middles = [band.middle * frame.cell for band in blamed]
+    places = apart(middles, [width[band.sign] for band in blamed], frame.side)
+    for band, place in zip(blamed, places, strict=True):
+        x, y = frame.left + place, frame.top - 12
+        title(add(made, "text", band.sign, class_=band.kind, x=x, y=y), band.about)
+
+
+def _first(bands: Sequence[_Band], size: Callable[[_Band], float], room: float) -> list[_Band]:
+    """What is blamed first, as much of it as there is room for; from the top down."""
+    blamed = sorted((band.mark.number, at) for at, band in enumerate(bands) if band.mark)
+    filled = accumulate(size(bands[at]) for _, at in blamed)
+    kept = [bands[at] for (_, at), end in zip(blamed, filled, strict=True) if end <= room]
+    return sorted(kept, key=lambda band: band.middle)
+
+
+def _draw_mark(made: Element, band: _Band, frame: _Frame) -> None:
+    """A frame around the rows and the columns of what is blamed, and a bar where each begins."""
+    if not band.mark:
+        return
+    begin, length = band.first * frame.cell, (band.last - band.first + 1) * frame.cell
+    x, y, thick = frame.left + begin, frame.top + begin, max(length, 3)
+    mark = f"mark {band.kind}{' thin' if length < 2 * SEEN else ''}"
+    bar = f"bar {band.kind}"
+    _draw_box(made, mark, frame.left, y, frame.side, length)
+    _draw_box(made, mark, x, frame.top, length, frame.side)
+    _draw_box(made, bar, frame.left - 5, y + (length - thick) / 2, 4, thick)
+    _draw_box(made, bar, x + (length - thick) / 2, frame.top - 5, thick, 4)
+
+
+def _draw_box(made: Element, kind: str, x: float, y: float, width: float, height: float) -> None:
+    add(made, "rect", class_=kind, x=x, y=y, width=width, height=height)

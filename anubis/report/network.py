@@ -1,0 +1,49 @@
+"""What a scan found, or a fabric alone: pictures and words, as a page or a part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from anubis import __version__
+from anubis.core.topology import Finding, irregularities
+from anubis.report import fabric_picture, heat_map
+from anubis.report.html import environment
+from anubis.report.topology import headline
+from anubis.report.view import NetworkView
+
+LISTED = 200  # findings that are told one by one
+
+
+def network_section(view: NetworkView) -> str:
+    """For a page that has the styles of report.css."""
+    return environment().get_template("network_section.html.j2").render(**_facts(view, ()))
+
+
+def network_page(view: NetworkView, *, title: str, findings: Sequence[Finding] = ()) -> str:
+    """A page that needs nothing else; `findings` are what is odd in the fabric's source."""
+    page = environment().get_template("network.html.j2")
+    return page.render(title=title, version=__version__, **_facts(view, findings))
+
+
+def _facts(view: NetworkView, findings: Sequence[Finding]) -> dict[str, Any]:
+    asked = set(view.nodes or view.fabric.nodes)
+    matrices = heat_map.matrices(view)
+    budget = heat_map.TOLD
+    drawn = []
+    for matrix in sorted(matrices, key=lambda matrix: matrix.short == 0):
+        drawing = heat_map.drawing(view, matrix, budget)
+        budget -= drawing.count("<rect")
+        drawn.append((matrix, drawing))
+    return {
+        "view": view,
+        "headline": headline(view.fabric),
+        "picture": fabric_picture.drawing(view),
+        "matrices": drawn,
+        "steps": list(enumerate(heat_map.WORDS)),
+        "idle_rails": [r for r in view.fabric.rails if r not in {m.rail for m in matrices}],
+        "odd": irregularities(view.fabric),
+        "strangers": [nic for nic in view.fabric.nics if nic.node not in asked],
+        "findings": list(findings),
+        "listed": LISTED,
+    }
