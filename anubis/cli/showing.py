@@ -51,9 +51,13 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
 
 
 def write_html(view: CampaignView, path: Path) -> None:
+    write_page(html_report.render(view), path)
+
+
+def write_page(page: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(html_report.render(view), encoding="utf-8")
+        path.write_text(page, encoding="utf-8")
     except OSError as error:
         if path.is_file():  # half a report helps nobody, and fills the disk of the history
             path.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
+    from anubis.core.topology import Fabric, Finding, Placement
     from anubis.topology.draft import Survey
 
 app = typer.Typer(
@@ -38,6 +40,7 @@ def show(
         ),
     ] = None,
     json: options.Json = False,
+    html: options.HtmlToo = None,
 ) -> None:
     import sys
 
@@ -50,7 +53,25 @@ def show(
     fabric = placement.fabric if placement else found.fabric
     for line in (json_lines if json else text)(fabric, found.findings, placement):
         print(line)
+    if html:
+        _write_page(fabric, found.findings, placement, html)
     sys.exit(0 if fabric.nodes and not (placement and placement.unplaced) else 2)
+
+
+def _write_page(
+    fabric: Fabric, findings: Sequence[Finding], placement: Placement | None, path: Path
+) -> None:
+    from anubis.cli import showing
+    from anubis.report.network import network_page
+    from anubis.report.view import NetworkView
+
+    view = NetworkView(
+        fabric=fabric,
+        shortfall={},
+        nodes=placement.nodes if placement else (),
+        unplaced=placement.unplaced if placement else (),
+    )
+    showing.write_page(network_page(view, title="Topology", findings=findings), path)
 
 
 def survey(topology: str | None, hcas: Path | None) -> Survey:

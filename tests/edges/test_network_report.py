@@ -29,7 +29,7 @@ from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import Fault, SimulatedNetwork
 from anubis.topology.sources import load
 from tests.edges.test_report import Markup
-from tests.edges.test_topology import real
+from tests.edges.test_topology import YAML, real
 
 SMALL = FatTree(nodes=6, nodes_per_leaf=2, spines=1).fabric()
 HUGE = FatTree(nodes=10_000).fabric()
@@ -491,3 +491,25 @@ def test_a_browser_shows_every_label_whole_on_a_narrow_page_and_on_a_wide_one(
     measured = re.search("<title>(\\{.*?\\})</title>", run.stdout)
     assert measured, run.stdout[:500]
     assert json.loads(measured[1]) == {"outside": [], "wide": 0}
+
+
+# --- the verb ----------------------------------------------------------------------------------
+
+
+def test_topology_show_writes_the_picture_with_what_could_not_be_placed(near):
+    file = near.write("fabric.yaml", YAML.replace("n[3-4]", "n[2-3]"))
+    words = ("topology", "show", "--topology", str(file), "--nodes", "n[1-4]", "--html", "it.html")
+    done = near.run(*words)
+    assert (done.code, done.err) == (2, "report: it.html\n")
+    text = " ".join(Markup((near.folder / "it.html").read_text()).text.split())
+    assert "3 switches in 2 tiers, 3 NICs of 3 nodes" in text
+    assert "not in the fabric: n4" in text
+    assert "n2" in text.split("oddity")[1]
+
+
+def test_a_page_that_cannot_be_written_is_one_line(near):
+    file = near.write("fabric.yaml", YAML)
+    done = near.run("topology", "show", "--topology", str(file), "--html", str(file / "it.html"))
+    assert done.code == 2
+    assert "cannot write the report" in done.err
+    assert done.err.count("\n") == 1
