@@ -22,8 +22,8 @@ from anubis.core.campaign import (
     NodeLost,
     Record,
 )
+from anubis.core.following import following
 from anubis.core.judgement import assess, learn_criteria
-from anubis.core.network import confirming
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
 from anubis.core.units import latest, units
 from anubis.executors.base import Executor
@@ -74,7 +74,7 @@ def carry_out(
             if results:
                 keep(results)
                 executions.extend(results)
-            following: list[Command] = []
+            answers: list[Command] = []
             for command in commands:
                 match command:
                     case Launch():
@@ -88,13 +88,13 @@ def carry_out(
                         ]
                         verdict = judge(campaign, heard, lost, executor.now(), learned)
                         defective = frozenset(verdict[0].named(Judgement.DEFECTIVE))
-                        more = confirming(campaign.plan, phase, turn, verdict[0])
-                        following += machine.handle(
+                        more = following(campaign.plan, phase, turn, verdict[0])
+                        answers += machine.handle(
                             Judged(phase=phase, defective=defective, more=more)
                         )
                     case Record() | Finish():
                         pass
-            commands = following
+            commands = answers
 
     obey(machine.start(executor.now()))
     observe(machine, ())

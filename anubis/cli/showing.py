@@ -18,7 +18,7 @@ from anubis.report.view import CampaignView
 from anubis.report.wording import lasting
 
 MOST_LINKS = 8  # that are named
-MEETINGS = {"pairs": ", all pairs", "quick": ", quick", "covering": ", quick and covering"}
+MEETINGS = {"pairs": ", pairs", "quick": ", quick", "covering": ", quick and covering"}
 
 
 def say(sentence: str) -> None:
@@ -32,6 +32,10 @@ def exit_code(view: CampaignView) -> int:
     parts = {part.judgement for part in view.parts}
     if assessment.named(Judgement.DEFECTIVE) or Judgement.DEFECTIVE in parts:
         return 1
+    if view.campaign.plan.fabric is None and any(
+        verdict.judgement is Judgement.DEFECTIVE for verdict in assessment.alone
+    ):
+        return 1  # two nodes that are well, and what lies between them is not
     healthy = assessment.named(Judgement.HEALTHY)
     whole = healthy and len(healthy) == len(assessment.nodes) and not parts
     return 0 if whole else 2

@@ -17,7 +17,7 @@ import numpy as np
 
 from anubis.core.criteria import learn, similarities
 from anubis.core.limits import by_metric, limit_of, outside, sentence
-from anubis.core.localization import blame, voices
+from anubis.core.localization import blame, slow_together, voices
 from anubis.core.network import observed, part_verdicts, said_of_nodes
 from anubis.core.records import (
     WORST_FIRST,
@@ -394,6 +394,11 @@ def _attributed(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
             if verdict.judgement in (Judgement.DEFECTIVE, Judgement.HEALTHY)
         }
         blamed = blame(bad)
+        between = slow_together(bad)
+        if between:
+            worst = min(groups, key=lambda verdict: WORST_FIRST.index(verdict.judgement))
+            reason = f"slow together only, and well in {_good(bad)} other groups: {worst.reason}"
+            yield replace(worst, participants=between, reason=reason)
         members = dict.fromkeys(name for verdict in groups for name in verdict.participants)
         for name in members:
             mine = [verdict for verdict in groups if name in verdict.participants]
@@ -414,6 +419,10 @@ def _attributed(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
                 yield replace(mine[0], participants=(name,))
 
 
+def _good(groups: Mapping[tuple[str, ...], bool]) -> int:
+    return sum(not bad for bad in groups.values())
+
+
 def _evidence(name: str, mine: Sequence[Verdict]) -> str:
     partners = [p for v in mine for p in v.participants if p != name]
     shown = ", ".join(sorted(dict.fromkeys(partners))[:4])
@@ -425,7 +434,7 @@ def _roll_up(
 ) -> tuple[NodeVerdict, ...]:
     """Each node by the worst that is said of it alone; good groups count for all their nodes."""
     said: defaultdict[str, list[Verdict]] = defaultdict(list)
-    for verdict in (*attributed, *(v for v in alone if len(v.participants) == 1)):
+    for verdict in (v for v in (*attributed, *alone) if len(v.participants) == 1):
         said[verdict.participants[0]].append(verdict)
     passed: Counter[str] = Counter()
     how: dict[str, None] = {}

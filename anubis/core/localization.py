@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -266,6 +267,25 @@ def blame(groups: Mapping[Group, bool]) -> dict[str, tuple[Group, ...]]:
         if bad and len(suspects) == 1:
             blamed.setdefault(suspects[0], []).append(group)
     return {node: tuple(evidence) for node, evidence in blamed.items()}
+
+
+def slow_together(groups: Mapping[Group, bool]) -> tuple[str, str] | None:
+    """The only two nodes that are in every bad group together, and in no good one.
+
+    Each is good elsewhere, so it is not they but what lies between them. A pair that was measured
+    by itself needs no such reasoning.
+    """
+    bad = [set(group) for group, is_bad in groups.items() if is_bad]
+    good = [set(group) for group, is_bad in groups.items() if not is_bad]
+    large = min(map(len, bad), default=0) > 2
+    everywhere = sorted(set.intersection(*bad)) if large else []
+    pairs = [
+        pair
+        for pair in combinations(everywhere, 2)
+        if not any(set(pair) <= group for group in good)
+    ]
+    cleared = set().union(*good)
+    return pairs[0] if len(pairs) == 1 and set(pairs[0]) <= cleared else None
 
 
 def voices(groups: Sequence[Group], rates: Sequence[float]) -> list[int]:

@@ -1,4 +1,4 @@
-"""What the verdicts on pairs of nodes say of the fabric between them, and which pairs follow.
+"""What the verdicts on pairs of nodes say of the fabric between them.
 
 A pair that falls short blames nobody by itself: `localization` weighs all of them together, and its
 causes become verdicts here.
@@ -12,18 +12,14 @@ from functools import cached_property
 
 import numpy as np
 
-from anubis.core.confirmation import confirmation
 from anubis.core.crossing import Flow
 from anubis.core.localization import Cause, describe, hops_of, locate, sentence
-from anubis.core.planning import follow_ups
 from anubis.core.posterior import Model, Observation
 from anubis.core.records import (
-    Assessment,
     Judgement,
     PartVerdict,
     Plan,
     Ruling,
-    Step,
     Verdict,
 )
 from anubis.core.topology import Fabric, Numbers, Shares, rail_of_unit
@@ -32,7 +28,6 @@ LIMIT = Model().limit
 SURE = 0.9  # of a cause, before it is called defective
 MOST_OR = 2  # switches of a path that are named
 SHOWN = 4  # flows that stand as evidence beside a cause
-CONFIRMING_TURNS = 1
 UNMEASURED = ("NOT-MEASURED", "TIMED-OUT")
 WAYS_OF_METRIC: Mapping[str, tuple[bool, bool]] = {  # first node to second, and back
     "forth": (True, False),
@@ -49,6 +44,18 @@ class Seen:
 
     observations: tuple[Observation, ...]
     unmeasured: frozenset[Flow]  # that were tried: nothing got through, or the program failed
+
+    def shortfalls(self) -> dict[tuple[str, str, str], float]:
+        """Of each node to another on a rail; what went both ways at once counts for both."""
+        found: dict[tuple[str, str, str], float] = {}
+        for each in self.observations:
+            flow = each.flow
+            ways = [(flow.source, flow.target, flow.rail)]
+            if flow.mutual:
+                ways.append((flow.target, flow.source, flow.rail))
+            for way in ways:
+                found[way] = max(found.get(way, 0.0), each.shortfall)
+        return found
 
     @cached_property
     def model(self) -> Model:
@@ -265,16 +272,3 @@ def _no_good_pair(fabric: Fabric, node: str, parts: Sequence[PartVerdict]) -> st
     if not above:
         return "every pair it was in fell short, and nothing says that it is to blame"
     return f"every pair it was in fell short: at fault is {describe(fabric, above[0])}"
-
-
-# --- what follows ----------------------------------------------------------------------------
-
-
-def confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> tuple[Step, ...]:
-    """One more round of pairs, in which suspects meet nodes that are known to be good."""
-    if plan.fabric is None or turn >= CONFIRMING_TURNS:
-        return ()
-    seen = observed(plan.fabric, assessment.alone, assessment.rulings)
-    chosen = confirmation(plan.fabric, seen.observations, seen.model)
-    pairs = dict.fromkeys(pair for pairs in chosen.values() for pair in pairs)
-    return tuple(follow_ups(plan, phase, turn + 1, pairs))

@@ -98,13 +98,14 @@ def steps(plan: Plan, phase: int, fit: Collection[str]) -> Iterator[Step]:
                 yield _step(entry, participants, (phase, position, repeat))
 
 
-def follow_ups(plan: Plan, phase: int, turn: int, pairs: Collection[Pair]) -> Iterator[Step]:
-    """Every program of the phase for pairs, on these pairs, in a later turn of it."""
-    for position, entry in enumerate(plan.phases[phase].entries):
-        if entry.scope == "pair" or entry.groups != "all":
-            for repeat in range(entry.repeats):
-                for pair in pairs:
-                    yield _step(entry, pair, (phase, position, repeat, turn))
+def follow_ups(
+    plan: Plan, phase: int, position: int, turn: int, groups: Collection[tuple[str, ...]]
+) -> Iterator[Step]:
+    """An entry of the phase once more, by these groups, in a later turn."""
+    entry = plan.phases[phase].entries[position]
+    for repeat in range(entry.repeats):
+        for group in groups:
+            yield _step(entry, group, (phase, position, repeat, turn))
 
 
 def _step(entry: PlannedEntry, participants: tuple[str, ...], where: tuple[int, ...]) -> Step:

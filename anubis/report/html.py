@@ -7,7 +7,7 @@ plotting library travels inside as text and is only started when a plot comes in
 from __future__ import annotations
 
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anubis import __version__
 from anubis.core.records import WORST_FIRST, Judgement, NodeVerdict
@@ -15,10 +15,9 @@ from anubis.report import wording
 from anubis.report.circumstances import facts, omissions
 from anubis.report.figures import figure_of
 from anubis.report.metrics import benchmark_labels, metric_rows
+from anubis.report.network import network_section
+from anubis.report.page import environment
 from anubis.report.view import GLYPH, CampaignView
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 LISTED = 20_000  # verdicts that travel in the page, the worst first; a browser copes with these
 FEW = 40  # fleets up to this size get tiles large enough for a name
@@ -49,35 +48,13 @@ def render(view: CampaignView) -> str:
             labels=benchmark_labels([row.key for row in rows]),
             plots=plots,
             verdicts=_verdicts(view),
+            network=network_section(view.network) if view.network else "",
             omissions=omissions(view.executions),
             facts=facts(view.executions),
             fact_values=FACT_VALUES,
             plotly=_plotly() if plots else "",
         )
     )
-
-
-def environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    made = Environment(
-        loader=PackageLoader("anubis.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    made.filters.update(
-        figure=wording.figure,
-        share=wording.share,
-        moment=wording.moment,
-        lasting=wording.lasting,
-        names=wording.names,
-        called=wording.called,
-        counted=wording.counted,
-    )
-    return made
 
 
 def _fleet(view: CampaignView) -> list[tuple[str, list[NodeVerdict]]]:

@@ -8,7 +8,7 @@ from typing import Any
 from anubis import __version__
 from anubis.core.topology import Finding, irregularities
 from anubis.report import fabric_picture, heat_map
-from anubis.report.html import environment
+from anubis.report.page import environment
 from anubis.report.topology import headline
 from anubis.report.view import NetworkView
 

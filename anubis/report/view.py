@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from anubis.core.crossing import Part
-from anubis.core.network import observed, part_verdicts
+from anubis.core.network import Seen, observed, part_verdicts
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -39,13 +39,38 @@ class CampaignView:
     criteria: tuple[CriteriaSet, ...]
 
     @cached_property
+    def _seen(self) -> Seen | None:
+        fabric = self.campaign.plan.fabric
+        if fabric is None:
+            return None
+        return observed(fabric, self.assessment.alone, self.assessment.rulings)
+
+    @cached_property
     def parts(self) -> tuple[PartVerdict, ...]:
         """What a scan says of the fabric."""
         fabric = self.campaign.plan.fabric
-        if fabric is None:
-            return ()
-        return part_verdicts(
-            fabric, observed(fabric, self.assessment.alone, self.assessment.rulings)
+        return part_verdicts(fabric, self._seen) if fabric and self._seen else ()
+
+    @cached_property
+    def network(self) -> NetworkView | None:
+        """What a scan measured, for its pictures."""
+        fabric, nodes = self.campaign.plan.fabric, self.campaign.plan.nodes
+        if fabric is None or self._seen is None:
+            return None
+        known = set(fabric.nodes)
+        return NetworkView(
+            fabric=fabric,
+            shortfall=self._seen.shortfalls(),
+            blamed=[
+                Blamed(
+                    parts=each.parts,
+                    sentence=each.reason,
+                    surely=each.judgement is Judgement.DEFECTIVE,
+                )
+                for each in self.parts
+            ],
+            unplaced=tuple(node.name for node in nodes if node.name not in known),
+            nodes=tuple(node.name for node in nodes),
         )
 
     @property

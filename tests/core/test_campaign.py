@@ -303,7 +303,7 @@ def test_what_the_results_ask_for_follows_in_the_same_phase_and_survives_a_resum
     first = World(plan, retries=0)
     while first.judging is None:
         first.measure(next(iter(first.running.values())))
-    asked = list(follow_ups(plan, 0, 1, [("n0", "n3"), ("n1", "n2")]))
+    asked = list(follow_ups(plan, 0, 0, 1, [("n0", "n3"), ("n1", "n2")]))
     first.judge(more=asked)
     assert first.machine.phase == 0
     first.measure(next(iter(first.running.values())))
@@ -323,7 +323,7 @@ def test_a_follow_up_with_a_lost_node_is_not_begun():
     world.tell(NodeLost(node="n0", at=1.0, reason="silent"))
     while world.judging is None:
         world.measure(next(iter(world.running.values())))
-    world.judge(more=follow_ups(plan, 0, 1, [("n0", "n3")]))
+    world.judge(more=follow_ups(plan, 0, 0, 1, [("n0", "n3")]))
     assert world.judging == 0
     assert not world.running
 
@@ -364,7 +364,7 @@ def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retrie
             names = st.sampled_from([node.name for node in plan.nodes])
             pair = tuple(data.draw(st.lists(names, min_size=2, max_size=2, unique=True)))
             machine = world.machine
-            after = follow_ups(plan, machine.phase, machine.turn + 1, [pair])
+            after = follow_ups(plan, machine.phase, 0, machine.turn + 1, [pair])
             more = after if data.draw(st.booleans()) else ()
             world.judge(data.draw(st.sets(names, max_size=2)), more)
     # from here on the world is silent but for the clock and the judge: it must end by itself

@@ -1,0 +1,90 @@
+"""Which steps the results of a phase ask for, before it is over.
+
+Everything follows from the plan and the verdicts so far, so that a campaign that is resumed asks
+for the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from anubis.core.bisection import Budget, Group, bisect
+from anubis.core.confirmation import confirmation
+from anubis.core.network import observed
+from anubis.core.planning import follow_ups
+from anubis.core.records import Assessment, Judgement, Plan, Step, Workload
+
+CONFIRMING_TURNS = 1
+SMALLEST_GROUP = 4  # of which halves are groups
+
+
+def following(plan: Plan, phase: int, turn: int, assessment: Assessment) -> tuple[Step, ...]:
+    """Pairs that tell suspects from the good, and the halves of groups that fell short."""
+    return (
+        *_confirming(plan, phase, turn, assessment),
+        *_bisecting(plan, phase, turn, assessment),
+    )
+
+
+def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
+    """One more round of pairs, in which suspects meet nodes that are known to be good."""
+    if plan.fabric and turn < CONFIRMING_TURNS:
+        seen = observed(plan.fabric, assessment.alone, assessment.rulings)
+        chosen = confirmation(plan.fabric, seen.observations, seen.model)
+        pairs = dict.fromkeys(pair for pairs in chosen.values() for pair in pairs)
+        for position, entry in enumerate(plan.phases[phase].entries):
+            if entry.scope == "pair" or entry.groups != "all":
+                yield from follow_ups(plan, phase, position, turn + 1, pairs)
+
+
+def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
+    """The next tests of every search for what makes a group slow, until all are over."""
+    for position, entry in enumerate(plan.phases[phase].entries):
+        if entry.scope == "group" and entry.groups == "all":
+            results = _results(assessment, entry.workload)
+            whole = max((g for g in results if _as_planned(plan, g)), key=len, default=())
+            if len(whole) >= SMALLEST_GROUP and results[whole]:
+                tests = _next_tests(whole, results, entry.duration_s / 60)
+                yield from follow_ups(plan, phase, position, turn + 1, tests)
+
+
+def _as_planned(plan: Plan, group: Group) -> bool:
+    """In the order of the plan: tests of a search are put together otherwise."""
+    members = set(group)
+    return group == tuple(node.name for node in plan.nodes if node.name in members)
+
+
+def _results(assessment: Assessment, workload: Workload) -> dict[Group, bool | None]:
+    """Which groups were tried, and whether any metric fell short; None: nobody can say."""
+    found: dict[Group, bool | None] = {}
+    for verdict in assessment.verdicts():
+        ours = (verdict.benchmark, verdict.parameters) == (workload.benchmark, workload.parameters)
+        if ours and len(verdict.participants) > 1:
+            known = found.get(verdict.participants)
+            if verdict.judgement is Judgement.DEFECTIVE:
+                found[verdict.participants] = True
+            elif verdict.judgement is Judgement.HEALTHY:
+                found[verdict.participants] = known or False
+            else:
+                found.setdefault(verdict.participants, None)
+    return found
+
+
+def _next_tests(
+    whole: Group, results: Mapping[Group, bool | None], minutes: float
+) -> tuple[Group, ...]:
+    """What the search asks for and nobody has answered yet; nothing when it is over.
+
+    A test that was tried and says nothing ends it.
+    """
+    search = bisect(whole, budget=Budget(minutes_per_test=minutes))
+    try:
+        tests = next(search)
+        while all(test in results for test in tests):
+            answers = [results[test] for test in tests]
+            if None in answers:
+                return ()
+            tests = search.send([bool(answer) for answer in answers])
+    except StopIteration:
+        return ()
+    return tuple(test for test in tests if test not in results)

@@ -1,0 +1,92 @@
+"""From a slow group to its slow nodes, through a whole campaign in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fleets import spec
+
+from anubis.core.planning import plan
+from anubis.core.records import (
+    Campaign,
+    Judgement,
+    Needs,
+    Policy,
+    Readings,
+    Series,
+    Suite,
+    SuiteEntry,
+)
+from anubis.executors.simulated import SimulatedExecutor
+from anubis.simulation.fleet import SimulatedFleet
+from anubis.validator import carry_out
+
+TOGETHER = spec("together", scope="group", needs=Needs(min_nodes=2))
+NODES = tuple(f"n{i}" for i in range(1, 17))
+
+
+class Fleet(SimulatedExecutor):
+    """A group is slow if it has a slow node, or all of some that are slow together only."""
+
+    def __init__(self, slow=(), together=()):
+        super().__init__(SimulatedFleet(nodes="n[1-16]", slow_share=0), {"together": TOGETHER})
+        self.slow, self.together = set(slow), set(together)
+
+    def _measure(self, step, spec):
+        met = set(step.participants)
+        bad = self.slow & met or (self.together and self.together <= met)
+        rate = np.full(8, 50.0 if bad else 100.0)
+        return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
+
+
+def outcome(criteria=(), repeats=1, history=(), **trouble):
+    executor = Fleet(**trouble)
+    entry = SuiteEntry(benchmark="together", repeats=repeats)
+    suite = Suite(name="s", summary="", benchmarks=(entry,))
+    campaign = Campaign(
+        id="c",
+        verb="validate",
+        plan=plan(suite, executor.nodes(), {"together": TOGETHER}),
+        policy=Policy(),
+        executor="simulated",
+        criteria=criteria,
+        created_at=0.0,
+    )
+    return carry_out(
+        campaign,
+        executor,
+        keep=lambda batch: None,
+        observe=lambda machine, events: None,
+        history=history,
+    )
+
+
+@pytest.fixture(scope="module")
+def criteria():
+    return outcome(repeats=3).criteria
+
+
+@pytest.mark.parametrize("slow", [["n5"], ["n1", "n16"], ["n7", "n8", "n12"]])
+def test_the_slow_nodes_of_a_group_are_found_by_halves_and_nobody_else(criteria, slow):
+    found = outcome(criteria, slow=slow)
+    assert found.assessment.named(Judgement.DEFECTIVE) == tuple(slow)
+    assert len(found.assessment.named(Judgement.HEALTHY)) == 16 - len(slow)
+    assert max(each.step.turn for each in found.executions) <= 4 + 3  # halves; then to make sure
+
+
+def test_two_that_are_slow_together_only_are_named_as_a_pair_and_neither_is_blamed(criteria):
+    found = outcome(criteria, together=["n3", "n14"])
+    assert not found.assessment.named(Judgement.DEFECTIVE)
+    slow = [v.participants for v in found.assessment.alone if v.judgement is Judgement.DEFECTIVE]
+    assert min(slow, key=len) == ("n14", "n3")
+
+
+def test_a_group_that_is_well_is_left_at_that(criteria):
+    assert len(outcome(criteria).executions) == 1
+
+
+def test_a_search_that_was_cut_short_goes_on_where_it_was(criteria):
+    whole = outcome(criteria, slow=["n5", "n9"])
+    resumed = outcome(criteria, slow=["n5", "n9"], history=whole.executions[:4])
+    assert resumed.assessment.nodes == whole.assessment.nodes
+    assert len(resumed.executions) == len(whole.executions)
