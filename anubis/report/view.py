@@ -61,14 +61,7 @@ class CampaignView:
         return NetworkView(
             fabric=fabric,
             shortfall=self._seen.shortfalls(),
-            blamed=[
-                Blamed(
-                    parts=each.parts,
-                    sentence=each.reason,
-                    surely=each.judgement is Judgement.DEFECTIVE,
-                )
-                for each in self.parts
-            ],
+            blamed=tuple(map(blamed_by, self.parts)),
             unplaced=tuple(node.name for node in nodes if node.name not in known),
             nodes=tuple(node.name for node in nodes),
         )
@@ -106,6 +99,7 @@ class Blamed:
     parts: tuple[Part, ...]
     sentence: str
     surely: bool = True
+    evidence: tuple[str, ...] = ()  # a sentence each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,3 +141,13 @@ class Mark:
     @property
     def sign(self) -> str:
         return f"{GLYPH[Judgement.DEFECTIVE if self.surely else Judgement.UNKNOWN]}{self.number}"
+
+
+def blamed_by(verdict: PartVerdict) -> Blamed:
+    """Several parts are one defect, and a picture that condemned all of them would mislead."""
+    return Blamed(
+        parts=verdict.parts,
+        sentence=verdict.reason,
+        surely=verdict.judgement is Judgement.DEFECTIVE and len(verdict.parts) == 1,
+        evidence=verdict.evidence,
+    )

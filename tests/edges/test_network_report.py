@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 
 from anubis.core.crossing import Part, link_part
 from anubis.core.localization import locate, observe, sentence
+from anubis.core.records import Judgement, PartVerdict
 from anubis.core.topology import Cable, Fabric, Finding, Link, Nic, Switch
 from anubis.report import fabric_picture, heat_map
 from anubis.report.network import network_page
 from anubis.report.svg import apart
-from anubis.report.view import Blamed, NetworkView
+from anubis.report.view import Blamed, NetworkView, blamed_by
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import Fault, SimulatedNetwork
 from anubis.topology.sources import load
@@ -32,6 +33,7 @@ from tests.edges.test_report import Markup
 from tests.edges.test_topology import YAML, real
 
 SMALL = FatTree(nodes=6, nodes_per_leaf=2, spines=1).fabric()
+PICTURES = ("heat", "fabric")
 HUGE = FatTree(nodes=10_000).fabric()
 
 
@@ -441,6 +443,48 @@ def test_the_scale_can_be_read_by_the_colour_blind_by_day_and_by_night(eyes):
         assert all(np.linalg.norm(a - b) > 9 for a, b in combinations(colours, 2))
         steps = np.diff([colour[0] for colour in colours[1:]])
         assert (steps < -8).all() or (steps > 8).all()
+
+
+# --- from a scan -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parts", "judgement", "surely"),
+    [
+        (1, Judgement.DEFECTIVE, True),
+        (2, Judgement.DEFECTIVE, False),  # one of them is
+        (1, Judgement.UNKNOWN, False),
+    ],
+)
+def test_only_a_single_part_that_is_defective_is_blamed_for_sure(parts, judgement, surely):
+    verdict = PartVerdict(
+        parts=tuple(Part("switch", f"s{n}") for n in range(parts)),
+        judgement=judgement,
+        code="NETWORK.SWITCH",
+        reason="it is slow",
+        confidence=0.95,
+        evidence=("a → b: 30% short",),
+    )
+    blamed = blamed_by(verdict)
+    assert (blamed.surely, blamed.sentence, blamed.evidence) == (
+        surely,
+        "it is slow",
+        ("a → b: 30% short",),
+    )
+
+
+def test_the_report_of_a_scan_shows_the_slow_node_in_both_pictures(near):
+    file = near.write("fabric.yaml", YAML.replace("n[3-4]", "n[3-8]"))
+    fleet = near.fleet(nodes="n[1-9]", faults=["slow node"], seed=3)
+    words = ("--topology", str(file), "--suite", "scan", "--full", "--json", "--html", "it.html")
+    done = near.run("scan", "--cluster", fleet, *words)
+    (blamed,) = [line["parts"][0]["name"] for line in done.lines if line["type"] == "part"]
+    page = (near.folder / "it.html").read_text()
+    heat, fabric = (page.split(f'<svg class="{kind}"')[1].split("</svg>")[0] for kind in PICTURES)
+    assert f"✗1 {blamed}<" in heat
+    assert f"✗1 {blamed}<" in fabric
+    assert "not in the fabric: n9" in page
+    assert f"{blamed} → " in page.split("<svg")[0]  # the evidence
 
 
 # --- in a browser ------------------------------------------------------------------------------
