@@ -33,24 +33,49 @@ def test_nothing_is_said_of_a_gpu_that_is_not_in_the_table(name):
     assert _ceilings.gpu(name) is None
 
 
-# rates with fp32 accumulation follow from the cores: SMs x FMAs per clock and SM x 2 x boost clock
-@pytest.mark.parametrize(
-    ("name", "sms", "boost_mhz", "bf16_fma_per_sm"),
-    [
-        ("NVIDIA A100-SXM4-80GB", 108, 1410, 1024),
-        ("NVIDIA H100 80GB HBM3", 132, 1830, 2048),
-        ("NVIDIA H200", 132, 1830, 2048),
-        ("NVIDIA A10", 72, 1695, 512),
-        ("NVIDIA L40S", 142, 2520, 512),
-    ],
-)
-def test_a_rate_is_what_the_cores_can_do_at_the_boost_clock(name, sms, boost_mhz, bf16_fma_per_sm):
-    cores = sms * bf16_fma_per_sm * 2 * boost_mhz * 1e6 / 1e12
+# What a GPU can do follows from its cores: multiprocessors x FMAs per clock of one x 2 x clock. The
+# matrix units of the later ones are clocked apart. Memory: pins x Gbit/s of each. As the vendor's
+# white papers and product briefs have them.
+CORES = """
+                | SMs | MHz of matrix | of others | fp32 FMAs | fp16 FMAs | pins | Gbit/s
+V100-SXM2-32GB  |  80 |          1530 |      1530 |        64 |       512 | 4096 |  1.752
+V100-PCIE-32GB  |  80 |          1380 |      1380 |        64 |       512 | 4096 |  1.752
+V100S-PCIE-32GB |  80 |          1597 |      1597 |        64 |       512 | 4096 |  2.214
+T4              |  40 |          1590 |      1590 |        64 |       512 |  256 | 10
+A100-SXM4-40GB  | 108 |          1410 |      1410 |        64 |      1024 | 5120 |  2.43
+A100-SXM4-80GB  | 108 |          1410 |      1410 |        64 |      1024 | 5120 |  3.186
+A100 80GB PCIe  | 108 |          1410 |      1410 |        64 |      1024 | 5120 |  3.024
+A30             |  56 |          1440 |      1440 |        64 |      1024 | 3072 |  2.43
+A40             |  84 |          1740 |      1740 |       128 |       512 |  384 | 14.5
+A10             |  72 |          1695 |      1695 |       128 |       512 |  384 | 12.5
+L4              |  58 |          2040 |      2040 |       128 |       512 |  192 | 12.5
+L40             | 142 |          2490 |      2490 |       128 |       256 |  384 | 18
+L40S            | 142 |          2520 |      2520 |       128 |       512 |  384 | 18
+H100 80GB HBM3  | 132 |          1830 |      1980 |       128 |      2048 | 5120 |  5.24
+H100 PCIe       | 114 |          1620 |      1755 |       128 |      2048 | 5120 |  3.186
+GH200 480GB     | 132 |          1830 |      1980 |       128 |      2048 | 6144 |  5.24
+H200            | 132 |          1830 |      1980 |       128 |      2048 | 6144 |  6.25
+B200            | 148 |          1860 |      1980 |       128 |      4096 | 8192 |  7.5
+GB200           | 148 |          2062 |      2112 |       128 |      4096 | 8192 |  7.8
+"""
+KNOWN = [[cell.strip() for cell in row.split("|")] for row in CORES.strip().splitlines()[1:]]
+
+
+@pytest.mark.parametrize(("name", "numbers"), [(name, numbers) for name, *numbers in KNOWN])
+def test_a_rate_is_what_the_cores_can_do_at_the_boost_clock(name, numbers):
+    sms, matrix_mhz, mhz, fp32_fmas, fp16_fmas, pins, gbit_s = map(float, numbers)
     gpu = _ceilings.gpu(name)
-    assert gpu.tflops["bf16"] == pytest.approx(cores, rel=0.02)
-    for of_double_rate in {"fp8", "int8"} & set(gpu.tflops):
-        assert gpu.tflops[of_double_rate] == pytest.approx(2 * gpu.tflops["bf16"], rel=0.02)
-    assert gpu.tflops["tf32"] == pytest.approx(gpu.tflops["bf16"] / 2, rel=0.02)
+    rates = gpu.tflops
+    assert rates["fp16"] == pytest.approx(sms * fp16_fmas * 2 * matrix_mhz / 1e6, rel=0.015)
+    assert rates["fp32"] == pytest.approx(sms * fp32_fmas * 2 * mhz / 1e6, rel=0.015)
+    assert gpu.hbm_gbps == pytest.approx(pins * gbit_s / 8, rel=0.01)
+    for of_that_rate, times in {"bf16": 1, "fp8": 2, "int8": 2, "tf32": 0.5}.items():
+        if of_that_rate in rates:
+            assert rates[of_that_rate] == pytest.approx(times * rates["fp16"], rel=0.025)
+    if "fp64" in rates:
+        share = rates["fp32"] / rates["fp64"]
+        assert share == pytest.approx(round(share), rel=0.02)
+        assert round(share) in (1, 2)
 
 
 # --- gemm ----------------------------------------------------------------------------------
