@@ -35,7 +35,7 @@ def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
     for alike in measured:
         told = (alike.key.workload, alike.key.metric) in ambiguous
         names = {device: _name(alike.key, device, called, told) for device in set(alike.devices)}
-        known = alias(called[alike.key.workload], alike.key.metric)
+        known = _alias(alike.key, called)
         medians = (alike.medians * (known[1] if known else 1.0)).tolist()
         for who, device, median in zip(alike.participants, alike.devices, medians, strict=True):
             if len(who) > 1:
@@ -92,13 +92,17 @@ def _name(key: CriterionKey, device: str, called: Mapping[Workload, str], told: 
     SuperBench writes no kind of device: where it must be told, it ends the metric's name.
     """
     kind = f"_{key.device_kind.strip('/').replace('/', '_') or 'root'}" if told else ""
-    known = alias(called[key.workload], key.metric)
+    known = _alias(key, called)
     name = (known[0] if known else f"{called[key.workload]}/{key.metric}") + kind
     index = rank_of(device)
     if index:
         return f"{name}:{index}"
     read_again = place(name)  # a qualifier that is a number would be taken for a rank
     return name if read_again and read_again.device == NODE else f"{name}:0"
+
+
+def _alias(key: CriterionKey, called: Mapping[Workload, str]) -> tuple[str, float] | None:
+    return alias(called[key.workload], key.metric, key.workload.arguments)
 
 
 def _annotated(workloads: Iterable[Workload]) -> dict[Workload, str]:

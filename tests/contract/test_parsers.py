@@ -16,6 +16,8 @@ from _parsers import dcgm, nccl_out_of_bounds, perftest, ucx_perftest
 from _parsers import nccl_tests as parse_nccl
 from _parsers import nvbandwidth as parse_nvbandwidth
 
+from anubis.superbench.aliases import alias
+
 LOGS = Path(__file__).resolve().parents[3] / "shared/data/superbench/logs"
 
 
@@ -75,6 +77,17 @@ def test_perftest_in_gigabits_means_the_same():
  65536      5000             196.60             195.26               0.372429
 """
     assert_rates_fit_bandwidths(perftest(bits))
+
+
+def test_a_loopback_is_what_superbench_makes_of_the_same_line():
+    """It asks for gigabits since 0.6, and divides by 8."""
+    (row,) = perftest(
+        "#bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]\n"
+        "8388608 20000 201.81 201.79 0.003007\n"
+    )
+    name, factor = alias("ib_loopback", f"bandwidth_gbps:{row.size_bytes}")
+    assert name == "ib-loopback/ib_write_bw_8388608"
+    assert row.values["gbps"] * factor == pytest.approx(201.79 / 8)
 
 
 def test_perftest_latency_is_its_mean():
