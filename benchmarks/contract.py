@@ -228,7 +228,7 @@ def run(
     reason = None
     try:
         if benchmark.launcher == "torchrun" and not in_group and processes:
-            _relaunch(processes(), document_fd)
+            _lead(processes(), document_fd)
         with _gpus_watched(report):
             measure(report, **parameters)
         if not report.series:
@@ -286,19 +286,21 @@ def _keep_stdout() -> int:
     return document_fd
 
 
-def _relaunch(processes: int, document_fd: int) -> NoReturn:
-    """Become torchrun with ranks on this machine only; the process keeps its id and its stdout."""
+def _lead(processes: int, document_fd: int) -> NoReturn:
+    """Be torchrun for ranks on this machine alone, and end as the first of them that failed."""
     os.dup2(document_fd, 1)
     # torchrun would set 1, and leave the other cores idle
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
-    launcher = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={processes}",
-        f"--log-dir={os.devnull}",  # else a folder that stays behind when it is killed
-    ]
-    os.execv(sys.executable, [sys.executable, *launcher, *sys.argv])
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main
+
+    ranks = ["--standalone", f"--nproc-per-node={processes}"]
+    no_logs = f"--log-dir={os.devnull}"  # else a folder that stays behind when it is killed
+    try:
+        main([*ranks, no_logs, *sys.argv])
+    except ChildFailedError as error:
+        sys.exit(max(1, error.get_first_failure()[1].exitcode))  # a signal's number is negative
+    sys.exit(0)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -13,6 +13,7 @@ BENCHMARKS = Path(contract.__file__).parent
 
 PREAMBLE = """
 import os, subprocess, sys
+from dataclasses import replace
 import contract
 BENCHMARK = contract.Benchmark(
     name="tiny", version="7", summary="100% tiny.", stresses="little", reveals="less",
@@ -28,15 +29,17 @@ BENCHMARK = contract.Benchmark(
 def measure(report, size, factor, exact, words):
 """
 EPILOGUE = "\ncontract.run(BENCHMARK, measure)\n"
+RANKS = "\ncontract.run(replace(BENCHMARK, launcher='torchrun'), measure, lambda: {})\n"
 
 
 @pytest.fixture
 def tiny(tmp_path, run):
     """Runs a program whose `measure` has the given body."""
 
-    def tiny(body: str, *arguments: str, **env: str):
+    def tiny(body: str, *arguments: str, ranks: int = 0, **env: str):
         program = tmp_path / "tiny.py"
-        program.write_text(PREAMBLE + "    " + body.replace("\n", "\n    ") + EPILOGUE)
+        end = RANKS.format(ranks) if ranks else EPILOGUE
+        program.write_text(PREAMBLE + "    " + body.replace("\n", "\n    ") + end)
         return run(program, *arguments, env={**os.environ, "PYTHONPATH": str(BENCHMARKS), **env})
 
     return tiny
@@ -93,6 +96,28 @@ def test_not_applicable_is_a_document_with_the_reason_and_exit_3(tiny):
     assert ran.exit_code == 3
     assert ran.document["series"] == []
     assert ran.document["not_applicable"] == "no wheels here"
+
+
+ALL_BUT_RANK_0_WAIT = 'if os.environ["RANK"] != "0":\n    import time\n    time.sleep(60)\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "exit_code"),
+    [
+        (GOOD, 0),
+        ('raise contract.NotApplicable("no wheels here")', 3),
+        ('raise contract.BadParameter("size cannot be odd")', 2),
+        (ALL_BUT_RANK_0_WAIT + "os.kill(os.getpid(), 9)", 1),
+    ],
+)
+def test_a_group_alone_on_its_machine_ends_as_its_first_rank_to_fail(tiny, body, exit_code):
+    """torchrun itself ends with 1 whatever befell a rank."""
+    ran = tiny(body, ranks=2)
+    assert ran.exit_code == exit_code, ran.stderr
+    assert bool(ran.stdout) == (exit_code in (0, 3))
+    if exit_code == 3:
+        assert ran.document["not_applicable"] == "no wheels here"
+    assert "Traceback" not in ran.stderr
 
 
 def test_a_crash_leaves_its_traceback_and_no_document(tiny):

@@ -385,6 +385,7 @@ def test_ranks_that_end_with_different_weights_disagree(planted):
 
 def test_a_format_of_gpus_is_not_applicable_without_one(benchmark_file, run):
     ran = run(benchmark_file("train_lstm"), "--smoke", "--precisions=tf32")
+    assert ran.exit_code == 3
     assert ran.document["not_applicable"].startswith("tf32: formats to train in on GPUs")
     assert ran.document["series"] == []
 
