@@ -22,6 +22,7 @@ BENCHMARK = contract.Benchmark(
     level="micro",
     scope="group",
     duration_s=20.0,
+    min_devices=2,
     launcher="torchrun",
     metrics=METRICS,
     parameters=PARAMETERS,

@@ -104,12 +104,14 @@ class Benchmark:
     gpu: bool = False
     hca: bool = False  # an RDMA adapter: InfiniBand, or RoCE
     min_nodes: int = 1
+    min_devices: int = 1  # that take part: GPUs, or ranks where there are none
     exclusive: bool = True
     launcher: Literal["plain", "torchrun"] = "plain"
 
     def describe(self) -> dict[str, Any]:
         document = {"schema": "anubis.describe/1", **asdict(self)}
-        document["needs"] = {key: document.pop(key) for key in ("tools", "gpu", "hca", "min_nodes")}
+        needs = ("tools", "gpu", "hca", "min_nodes", "min_devices")
+        document["needs"] = {key: document.pop(key) for key in needs}
         document["parameters"] = [
             {
                 "name": parameter.name,

@@ -31,6 +31,7 @@ BENCHMARK = contract.Benchmark(
     level="micro",
     scope="node",
     duration_s=20.0,
+    min_devices=2,
     launcher="torchrun",
     metrics=METRICS,
     parameters=(

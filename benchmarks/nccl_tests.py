@@ -34,6 +34,7 @@ BENCHMARK = contract.Benchmark(
     scope="node",
     duration_s=60.0,
     gpu=True,
+    min_devices=2,
     tools=tuple(PROGRAMS[name] for name in ("all_reduce", "all_gather")),
     metrics=(
         contract.Metric(

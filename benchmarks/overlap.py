@@ -29,6 +29,7 @@ BENCHMARK = contract.Benchmark(
     level="micro",
     scope="node",
     duration_s=10.0,
+    min_devices=2,
     launcher="torchrun",
     metrics=(
         contract.Metric(

@@ -25,6 +25,7 @@ BENCHMARK = contract.Benchmark(
     scope="node",
     duration_s=45.0,
     gpu=True,
+    min_devices=2,
     metrics=(
         contract.Metric(
             "bandwidth_gbps",

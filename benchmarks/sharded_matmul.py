@@ -26,6 +26,7 @@ BENCHMARK = contract.Benchmark(
     level="micro",
     scope="node",
     duration_s=5.0,
+    min_devices=2,
     launcher="torchrun",
     metrics=(
         contract.Metric(

@@ -42,6 +42,8 @@ def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) 
         needs = [*spec.needs.tools, *parts]
         if spec.needs.min_nodes > 1:
             needs.append(f"{spec.needs.min_nodes} nodes")
+        elif spec.needs.min_devices > 1:
+            needs.append(f"{spec.needs.min_devices} devices")
         name, typical = f"{spec.name}@{spec.version}", f"{spec.duration_s:g} s"
         write(_line(name, spec.level, spec.scope, typical, ", ".join(needs) or "-"), NEEDS_AT)
         write(f"  {spec.summary}", 2, "dim")

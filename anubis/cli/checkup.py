@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 from anubis import places
@@ -32,28 +33,27 @@ class Finding:
 def examine(programs: Catalog) -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0))
     yield Finding("processor", "good", f"{cores} cores, {cpu_model()}")
-    gpus = _gpus()
+    gpus, count = _gpus()
     yield gpus
     yield Finding("python", "good", f"{sys.version.split()[0]}, {sys.executable}")
     for package, purpose in PACKAGES.items():
         yield _package(package, purpose)
-    if gpus.state == "good":
+    if count:
         yield _cuda()
     yield _history()
     for spec in programs.specs.values():
-        yield _benchmark(spec, has_gpu=gpus.state == "good")
+        yield _benchmark(spec, gpus=count)
 
 
-def _gpus() -> Finding:
+def _gpus() -> tuple[Finding, int]:
     try:
         models = gpu_models()
     except RuntimeError as error:
-        return Finding(
-            "gpus", "bad", str(error), "the driver hangs: look into dmesg for XID, reboot the node"
-        )
+        advice = "the driver hangs: look into dmesg for XID, reboot the node"
+        return Finding("gpus", "bad", str(error), advice), 0
     if models:
-        return Finding("gpus", "good", f"{len(models)} x {models[0]}")
-    return Finding("gpus", "missing", "none: every benchmark runs on the CPU")
+        return Finding("gpus", "good", f"{len(models)} x {models[0]}"), len(models)
+    return Finding("gpus", "missing", "none: every benchmark runs on the CPU"), 0
 
 
 def _cuda() -> Finding:
@@ -91,14 +91,17 @@ def _history() -> Finding:
     return Finding("history", "good", f"{count} campaigns in {url}")
 
 
-def _benchmark(spec: BenchmarkSpec, *, has_gpu: bool) -> Finding:
+def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Finding:
     what = f"benchmark {spec.name}"
     absent = [tool for tool in spec.needs.tools if not shutil.which(tool)]
     if absent:
         ways = ", ".join(TOOLS.get(tool, f"install {tool}") for tool in absent)
         return Finding(what, "missing", f"needs {', '.join(absent)}", ways)
-    if spec.needs.gpu and not has_gpu:
+    if spec.needs.gpu and not gpus:
         return Finding(what, "missing", "needs a GPU")
-    if spec.needs.min_nodes > 1:
-        return Finding(what, "good", f"can run, with {spec.needs.min_nodes} nodes or more")
+    nodes = max(spec.needs.min_nodes, ceil(spec.needs.min_devices / gpus) if gpus else 1)
+    if nodes > 1 and spec.scope == "node":
+        return Finding(what, "missing", f"needs {spec.needs.min_devices} GPUs")
+    if nodes > 1:
+        return Finding(what, "good", f"can run, with {nodes} nodes or more")
     return Finding(what, "good", "can run")

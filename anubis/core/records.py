@@ -69,6 +69,7 @@ class Needs:
     gpu: bool = False
     hca: bool = False  # an RDMA adapter
     min_nodes: int = 1
+    min_devices: int = 1  # that take part: GPUs, or ranks where there are none
 
 
 @dataclass(frozen=True, kw_only=True)

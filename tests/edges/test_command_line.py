@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from anubis.cli import checkup
 from anubis.core.records import CriteriaSet, Provenance
 from anubis.criteria_files import file_name
 from tests.edges.desk import FLOW, Desk, Done
@@ -294,6 +295,16 @@ def test_doctor_says_what_is_broken_and_ends_with_two(near):
     assert done.code == 2
     (bad,) = [line for line in done.lines if line["state"] == "bad"]
     assert bad["what"] == "history"
+
+
+def test_doctor_counts_the_gpus_that_a_benchmark_needs(near, monkeypatch):
+    monkeypatch.setattr(checkup, "gpu_models", lambda: ["NVIDIA H200"])
+    monkeypatch.setattr(checkup, "_cuda", lambda: checkup.Finding("torch and cuda", "good", ""))
+    found = {line["what"]: line for line in near.run("doctor", "--json").lines}
+    alone, group = found["benchmark overlap"], found["benchmark collective"]
+    assert (alone["state"], alone["found"]) == ("missing", "needs 2 GPUs")
+    assert (group["state"], group["found"]) == ("good", "can run, with 2 nodes or more")
+    assert found["benchmark gemm"]["found"] == "can run"
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["accept", "-h"], ["bench", "-h"]])
