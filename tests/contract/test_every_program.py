@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import importlib
 import math
 import re
 import shutil
 import time
 from pathlib import Path
+
+import contract
 
 from anubis.catalog import parse_description, parse_result
 
@@ -15,13 +17,19 @@ NAME = re.compile(r"[a-z0-9_]+")
 HEAVY = {"torch", "numpy"}
 
 
-def lacking(needs):
+GPUS = len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def lacking(needs, gpus=GPUS):
     """What a program needs and this machine has not."""
     missing = [tool for tool in needs["tools"] if shutil.which(tool) is None]
-    if needs["gpu"] and not list(Path("/dev").glob("nvidia[0-9]*")):
+    if needs["gpu"] and not gpus:
         missing.append("gpu")
     if needs["hca"] and not list(Path("/sys/class/infiniband").glob("*")):
         missing.append("hca")
+    devices = max(needs["min_devices"], needs["min_nodes"])  # on one machine each is a node
+    if (gpus or 2) < devices:  # two ranks of a CPU stand for two nodes
+        missing.append(f"{devices} devices")
     return missing
 
 
@@ -37,8 +45,8 @@ def test_there_are_programs_to_test(benchmark_file):
         assert benchmark_file(name).exists()
 
 
-def test_describes_itself_without_loading_torch(program, run):
-    ran = run(program, "--describe", flags="-X importtime")
+def test_describes_itself_without_loading_torch(program, describe):
+    ran = describe(program)
     assert ran.exit_code == 0
     described = ran.document
     assert described["schema"] == "anubis.describe/1"
@@ -51,17 +59,17 @@ def test_describes_itself_without_loading_torch(program, run):
     assert not loaded & HEAVY
 
 
-def test_its_description_is_one_that_the_catalog_reads(program, run):
-    spec = parse_description(run(program, "--describe").stdout, program)
+def test_its_description_is_one_that_the_catalog_reads(program, describe):
+    spec = parse_description(describe(program).stdout, program)
     assert all(spec.metric(metric.name) is metric for metric in spec.metrics)
     for parameter in spec.parameters:
         assert type(parameter.default).__name__ == parameter.type
 
 
-def test_smoke_run_writes_one_valid_document_and_nothing_else(program, smoke, run):
+def test_smoke_run_writes_one_valid_document_and_nothing_else(program, smoke, describe):
     before = time.time()
     ran = smoke(program)
-    described = run(program, "--describe").document
+    described = describe(program).document
     assert ran.stdout.count("\n") == 1
     document = ran.document
     if document["not_applicable"] is not None:
@@ -93,8 +101,8 @@ def test_smoke_run_writes_one_valid_document_and_nothing_else(program, smoke, ru
     assert len(set(named)) == len(named)
 
 
-def test_smoke_document_is_one_that_the_catalog_reads(program, smoke, run):
-    spec = parse_description(run(program, "--describe").stdout, program)
+def test_smoke_document_is_one_that_the_catalog_reads(program, smoke, describe):
+    spec = parse_description(describe(program).stdout, program)
     result = parse_result(smoke(program).stdout, spec)
     assert result.series or result.not_applicable
 
@@ -108,27 +116,39 @@ def test_right_answers_are_reported_as_agreement_1(program, smoke):
     assert all(samples == [1.0] for samples in agreements)
 
 
-def test_unknown_parameter_exits_with_2_and_one_line(program, run):
-    ran = run(program, "--no_such_thing=1")
+def test_on_one_gpu_a_program_refuses_only_what_its_needs_say(program, describe, monkeypatch):
+    timing = importlib.import_module("_timing")
+    monkeypatch.setattr(timing, "gpus", lambda: 1)
+    processes = getattr(importlib.import_module(program.stem), "processes", lambda: 1)
+    refused = False
+    try:
+        processes()
+    except contract.NotApplicable:
+        refused = True
+    assert not refused or lacking(describe(program).document["needs"], gpus=1)
+
+
+def test_unknown_parameter_exits_with_2_and_one_line(program, near):
+    ran = near(program, "--no_such_thing=1")
     assert ran.exit_code == 2
     assert ran.stdout == ""
     assert ran.stderr.count("\n") == 1
     assert "no_such_thing" in ran.stderr
 
 
-def test_bad_value_exits_with_2_and_names_parameter_and_value(program, run):
-    described = run(program, "--describe").document
+def test_bad_value_exits_with_2_and_names_parameter_and_value(program, near, describe):
+    described = describe(program).document
     numbers = [p["name"] for p in described["parameters"] if p["type"] in ("int", "float")]
     for value in ("many", "-1", "nan"):
-        ran = run(program, f"--{numbers[-1]}={value}")
+        ran = near(program, f"--{numbers[-1]}={value}")
         assert (ran.exit_code, ran.stdout) == (2, "")
         assert ran.stderr.count("\n") == 1
         assert numbers[-1] in ran.stderr
         assert value in ran.stderr
 
 
-def test_help_shows_every_parameter(program, run):
-    ran = run(program, "--help")
+def test_help_shows_every_parameter(program, near, describe):
+    ran = near(program, "--help")
     assert ran.exit_code == 0
-    for parameter in json.loads(run(program, "--describe").stdout)["parameters"]:
+    for parameter in describe(program).document["parameters"]:
         assert f"--{parameter['name']}" in ran.stdout
