@@ -1,12 +1,13 @@
 """What ib_write_bw and ib_write_lat do, as far as their callers see it, without an HCA.
 
 A server listens and takes one client; the client prints a table in perftest's layout with the
-planted numbers BW (MiB/s) or LAT (us) from its environment.
+planted numbers BW (MiB/s) or LAT (us) from its environment, STALL seconds later.
 """
 
 import os
 import socket
 import sys
+import time
 
 options, others = {}, []
 arguments = iter(sys.argv[1:])
@@ -21,6 +22,7 @@ for word in arguments:
 size, iterations, port = options["-s"], options["-n"], int(options["-p"])
 if others:
     socket.create_connection((others[0], port), timeout=10).close()
+    time.sleep(float(os.environ.get("STALL", "0")))
     if sys.argv[0].endswith("lat"):
         print(" #bytes #iterations    t_min[usec]    t_avg[usec]")
         print(f" {size} {iterations} 0.9 {os.environ['LAT']}")

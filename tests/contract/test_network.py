@@ -34,10 +34,10 @@ needs_ucx = pytest.mark.skipif(UCX is None, reason="ucx_perftest is not installe
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory, run):
-    """Runs a program with a fault planted in it before its ranks start to measure."""
+def plant(tmp_path_factory):
+    """A program with a fault planted in it before its ranks start to measure."""
 
-    def planted(name: str, fault: str, *arguments: str, env=None):
+    def plant(name: str, fault: str) -> Path:
         program = tmp_path_factory.mktemp("planted") / f"{name}.py"
         program.write_text(
             f"import os, sys\nsys.path.insert(0, {str(BENCHMARKS)!r})\n"
@@ -45,7 +45,17 @@ def planted(tmp_path_factory, run):
             "contract.run(program.BENCHMARK, program.measure, "
             "getattr(program, 'processes', None))\n"
         )
-        return run(program, *arguments, env={**os.environ, **(env or {})})
+        return program
+
+    return plant
+
+
+@pytest.fixture(scope="module")
+def planted(plant, run):
+    """Runs such a program."""
+
+    def planted(name: str, fault: str, *arguments: str, env=None):
+        return run(plant(name, fault), *arguments, env={**os.environ, **(env or {})})
 
     return planted
 
@@ -515,6 +525,48 @@ def test_killed_at_any_moment_a_pair_leaves_nothing(benchmark_file, tmp_path, la
     finally:
         for pid in with_marker(marker):
             os.kill(pid, signal.SIGKILL)
+    assert set(Path("/dev/shm").iterdir()) <= shared_before
+
+
+ALL_HCAS = PLANTED_HCAS.replace("LACKING", "None") + "import _pair\n_pair.active = active\n"
+TWO_GPUS = "program.gpus = lambda: 2"
+TOOL_OF = {  # by adapter: the tool that it waits for, and what it must believe of this machine
+    "ib_loopback": ("ib_write_bw", ALL_HCAS),
+    "pair_rdma": ("ib_write_bw", ALL_HCAS + "program.processes = lambda: 2"),
+    "nccl_tests": ("all_reduce_perf", TWO_GPUS),
+    "nvbandwidth": ("nvbandwidth", ""),
+    "dcgm_diag": ("dcgmi", ""),
+}
+
+
+@pytest.mark.parametrize("moment", ["it starts", "the tool starts", "the tool works"])
+@pytest.mark.parametrize("name", TOOL_OF)
+def test_killed_at_any_moment_an_adapter_leaves_nothing(plant, stand_ins, tmp_path, name, moment):
+    tool, fault = TOOL_OF[name]
+    for other in {tool, "all_gather_perf"} - {"ib_write_bw"}:  # that one is there
+        (tmp_path / other).write_text(f"#!{sys.executable}\nimport time\ntime.sleep(600)\n")
+        (tmp_path / other).chmod(0o755)
+    scratch, marker = tmp_path / "scratch", f"ANUBIS_TEST_MARKER={tmp_path}"
+    scratch.mkdir()
+    marks = {"ANUBIS_TEST_MARKER": str(tmp_path), "TMPDIR": str(scratch), "STALL": "600"}
+    shared_before = set(Path("/dev/shm").iterdir())
+    program = subprocess.Popen(
+        [sys.executable, plant(name, fault)],
+        env={**os.environ, **stand_ins, **marks},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: moment == "it starts" or tool in names_of(marker))
+        time.sleep({"it starts": 0.05, "the tool starts": 0.0, "the tool works": 0.3}[moment])
+        assert program.poll() is None
+        program.kill()
+        program.wait()
+        wait_until(lambda: not with_marker(marker), limit_s=20)
+    finally:
+        for pid in with_marker(marker):
+            os.kill(pid, signal.SIGKILL)
+    assert not list(scratch.iterdir())
     assert set(Path("/dev/shm").iterdir()) <= shared_before
 
 
