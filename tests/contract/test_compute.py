@@ -142,11 +142,11 @@ def test_shapes_are_named_in_the_metric_and_the_square_one_is_not():
             gemm.products(nonsense, 1, 1)
 
 
-def test_a_format_that_the_machine_lacks_is_left_out_and_alone_not_applicable(run, benchmark_file):
-    both = run(benchmark_file("gemm"), "--smoke", "--dtypes=tf32,fp32")
+def test_a_format_that_the_machine_lacks_is_left_out_and_alone_not_applicable(near, benchmark_file):
+    both = near(benchmark_file("gemm"), "--smoke", "--dtypes=tf32,fp32")
     assert {s["metric"] for s in both.document["series"]} == {"tflops:fp32", "agreement:fp32"}
     assert "tf32 is a format of GPUs" in both.document["environment"]["left_out"]
-    alone = run(benchmark_file("gemm"), "--smoke", "--dtypes=tf32")
+    alone = near(benchmark_file("gemm"), "--smoke", "--dtypes=tf32")
     assert alone.exit_code == 3
     assert "tf32 is a format of GPUs" in alone.document["not_applicable"]
 
@@ -177,11 +177,11 @@ def test_the_ceiling_of_a_known_gpu_stands_beside_its_metric(monkeypatch):
     assert stated == {"tflops:bf16": 989.4, "tflops:fp8": 1978.9}
 
 
-def test_8_bit_products_need_multiples_of_16(run, benchmark_file):
-    ran = run(benchmark_file("gemm"), "--dtypes=int8", "--size=100")
+def test_8_bit_products_need_multiples_of_16(near, benchmark_file):
+    ran = near(benchmark_file("gemm"), "--dtypes=int8", "--size=100")
     assert ran.exit_code == 2
     assert "multiples of 16" in ran.stderr
-    ran = run(benchmark_file("gemm"), "--dtypes=int8,fp32", "--size=100", "--samples=1")
+    ran = near(benchmark_file("gemm"), "--dtypes=int8,fp32", "--size=100", "--samples=1")
     assert ran.document["environment"]["product:int8"] == "left out: needs multiples of 16"
     assert len(ran.samples("tflops:fp32")) == 1
 
@@ -274,8 +274,8 @@ def test_one_wrong_element_of_each_pass_is_seen(name, monkeypatch):
     assert {what: one_pass.wrong() for what, one_pass in passes.items()} == dict.fromkeys(PASSES, 1)
 
 
-def test_an_unknown_layer_is_refused_with_those_there_are(run, benchmark_file):
-    ran = run(benchmark_file("convolution"), "--smoke", "--layers=resnet50.conv9")
+def test_an_unknown_layer_is_refused_with_those_there_are(near, benchmark_file):
+    ran = near(benchmark_file("convolution"), "--smoke", "--layers=resnet50.conv9")
     assert (ran.exit_code, ran.stderr.count("\n")) == (2, 1)
     assert "vgg16.conv3_2" in ran.stderr
 

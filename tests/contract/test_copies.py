@@ -290,15 +290,15 @@ def test_the_ceiling_is_stated_only_where_the_slot_is_known(report, tmp_path, mo
 
 
 @pytest.mark.parametrize("sizes", ["", "3", "1048576,big", "-4"])
-def test_sizes_that_cannot_be_are_refused(sizes, run, benchmark_file):
-    ran = run(benchmark_file("host_device_copy"), f"--bytes={sizes}")
+def test_sizes_that_cannot_be_are_refused(sizes, near, benchmark_file):
+    ran = near(benchmark_file("host_device_copy"), f"--bytes={sizes}")
     assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
 
 
-def test_without_a_gpu_each_size_is_copied_within_the_host(run, benchmark_file):
+def test_without_a_gpu_each_size_is_copied_within_the_host(near, benchmark_file):
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    ran = run(
+    ran = near(
         benchmark_file("host_device_copy"), "--smoke", "--bytes=4096,65537,4096", "--samples=2"
     )
     assert ran.exit_code == 0, ran.stderr

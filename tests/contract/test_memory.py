@@ -239,13 +239,13 @@ def test_every_node_chases_through_its_own_memory_and_at_the_largest_size_throug
 
 
 @pytest.mark.parametrize("sizes", ["", "4k", "16384,64", "-16384"])
-def test_sizes_that_cannot_be_are_refused(sizes, run, benchmark_file):
-    ran = run(benchmark_file("cpu_memory_latency"), f"--bytes={sizes}")
+def test_sizes_that_cannot_be_are_refused(sizes, near, benchmark_file):
+    ran = near(benchmark_file("cpu_memory_latency"), f"--bytes={sizes}")
     assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
 
 
-def test_an_array_that_memory_cannot_hold_could_not_be_measured(run, benchmark_file):
-    ran = run(benchmark_file("cpu_memory_latency"), f"--bytes={1 << 50}")
+def test_an_array_that_memory_cannot_hold_could_not_be_measured(near, benchmark_file):
+    ran = near(benchmark_file("cpu_memory_latency"), f"--bytes={1 << 50}")
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert "too little for an array" in ran.stderr
 
@@ -375,17 +375,17 @@ def test_arrays_are_four_times_all_last_caches_and_leave_half_of_the_memory(tmp_
     assert bandwidth.cpu_size(1 << 30, 6 << 30) == 1 << 30
 
 
-def test_only_gpus_where_there_are_none_is_not_applicable(run, benchmark_file):
+def test_only_gpus_where_there_are_none_is_not_applicable(near, benchmark_file):
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    ran = run(benchmark_file("memory_bandwidth"), "--smoke", "--parts=gpu")
+    ran = near(benchmark_file("memory_bandwidth"), "--smoke", "--parts=gpu")
     assert ran.exit_code == 3
     assert "there is none here" in ran.document["not_applicable"]
 
 
 @pytest.mark.parametrize("argument", ["--parts=disk", "--kernels=copy,fly", "--kernels=,"])
-def test_what_it_does_not_know_it_refuses(run, benchmark_file, argument):
-    ran = run(benchmark_file("memory_bandwidth"), "--smoke", argument)
+def test_what_it_does_not_know_it_refuses(near, benchmark_file, argument):
+    ran = near(benchmark_file("memory_bandwidth"), "--smoke", argument)
     assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
 
 
