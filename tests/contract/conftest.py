@@ -58,7 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             env=env,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,  # a busy machine is slow, and only a hang is a failure
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 

@@ -453,7 +453,7 @@ def as_two_nodes(
         for node in (0, 1)
     ]
     try:
-        said = [process.communicate(timeout=100) for process in started]
+        said = [process.communicate(timeout=300) for process in started]
     finally:
         for process in started:
             process.kill()

@@ -277,7 +277,7 @@ def torchrun(program: Path, *arguments: str) -> list[str]:
 
 def launched(program: Path, *arguments: str) -> str:
     done = subprocess.run(
-        torchrun(program, *arguments), capture_output=True, text=True, timeout=180
+        torchrun(program, *arguments), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
