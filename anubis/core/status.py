@@ -1,20 +1,29 @@
-"""What is known of nodes at an instant, and how long each then went without an incident."""
+"""What is known of nodes at an instant, and how long each then went without an incident.
+
+All times are seconds since the epoch.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.records import Judgement
+
 Table = npt.NDArray[np.float64]
 Times = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
+# --- what happens to a node ----------------------------------------------------------------
+
 
 @dataclass(frozen=True, kw_only=True)
 class Incident:
-    """Something that happened to a node. Times are seconds since the epoch."""
+    """Something that happened to a node."""
 
     node: str
     category: str
@@ -22,8 +31,112 @@ class Incident:
     end: float | None = None  # None: not over yet
 
     def __post_init__(self) -> None:
-        if self.end is not None and self.end < self.start:
-            raise ValueError(f"the incident of {self.node} ends before it starts")
+        _check_stretch(f"the incident of {self.node}", self.start, self.end)
+        if not self.category:
+            raise ValueError(f"the incident of {self.node} has no category")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """A stretch in which a node was out of service without an incident of its own."""
+
+    node: str
+    start: float
+    end: float | None = None  # None: still out
+    action: str = ""
+
+    def __post_init__(self) -> None:
+        _check_stretch(f"the repair of {self.node}", self.start, self.end)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """When a node belonged to the fleet, so that an incident of it would have become known."""
+
+    node: str
+    since: float
+    until: float | None = None  # None: it still does
+
+    def __post_init__(self) -> None:
+        _check_stretch(f"the watch of {self.node}", self.since, self.until)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """What a campaign concluded about a node."""
+
+    node: str
+    at: float
+    judgement: Judgement
+    code: str = ""
+    benchmarks: tuple[str, ...] = ()  # those that measured the node, by name and in order
+    campaign: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Work on several nodes at once."""
+
+    id: str
+    nodes: tuple[str, ...]
+    start: float
+    end: float | None = None  # None: it still runs
+    planned_s: float | None = None  # None: nobody said
+
+    def __post_init__(self) -> None:
+        _check_stretch(f'job "{self.id}"', self.start, self.end)
+
+
+def _check_stretch(whose: str, start: float, end: float | None) -> None:
+    if not math.isfinite(start) or not (end is None or math.isfinite(end)):
+        raise ValueError(f"{whose} begins at {start} and ends at {end}, expected finite times")
+    if end is not None and end < start:
+        raise ValueError(f"{whose} ends before it starts")
+
+
+def found_by(validations: Iterable[Validation], repairs: Iterable[Repair] = ()) -> list[Incident]:
+    """Defects that validations found, as incidents named after the benchmark that found them.
+
+    Such a node is out of service until a later validation calls it healthy or a repair ends.
+    """
+    ends = [(one.node, one.end) for one in repairs if one.end is not None]
+    news = [(node, end, "") for node, end in ends]
+    for one in validations:
+        if one.judgement is Judgement.DEFECTIVE:
+            news.append((one.node, one.at, one.code.partition(".")[0].lower()))
+        elif one.judgement is Judgement.HEALTHY:
+            news.append((one.node, one.at, ""))
+    found, out = [], dict[str, tuple[float, str]]()
+    for node, at, category in sorted(news, key=lambda each: each[1]):
+        if category:
+            out.setdefault(node, (at, category))
+        elif node in out:
+            start, known = out.pop(node)
+            found.append(Incident(node=node, category=known, start=start, end=at))
+    still = (Incident(node=node, category=c, start=start) for node, (start, c) in out.items())
+    return [*found, *still]
+
+
+# --- what follows for a risk model ---------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instants:
+    """At which instants which nodes are looked at, row by row."""
+
+    nodes: tuple[str, ...]
+    at: Times
+
+    def __post_init__(self) -> None:
+        if self.at.shape != (len(self.nodes),):
+            raise ValueError(f"{self.at.shape} instants for {len(self.nodes)} nodes")
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @classmethod
+    def now(cls, nodes: Sequence[str], at: float) -> Instants:
+        return cls(nodes=tuple(nodes), at=np.full(len(nodes), at))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +145,7 @@ class Statuses:
 
     covariates: tuple[str, ...]
     nodes: tuple[str, ...]  # of the rows; a node may have several
-    at: Times  # seconds since the epoch
+    at: Times
     values: Table
 
     def __post_init__(self) -> None:

@@ -1,0 +1,363 @@
+"""What happened to which node, in an order that makes any status at any instant a look-up.
+
+What starts at or after an instant does not change a status at it, and of what has begun and is
+not over by then only the beginning is known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from anubis.core.status import (
+    Flags,
+    Incident,
+    Instants,
+    Repair,
+    Spells,
+    Statuses,
+    Times,
+    Validation,
+    Watch,
+)
+
+Rows = npt.NDArray[np.int64]
+HOUR_S = 3600.0
+
+TOTALS = ("up_h", "since_incident_h", "incidents", "mtbi_h")
+VALIDATED = "validated_h"
+BY_CATEGORY = ("incidents", "mtbi_h")  # `incidents:network` counts those of one category
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Track:
+    """Stretches of time by node; those of a node stand together, by their start."""
+
+    start: Times
+    end: Times
+    bounds: Rows  # node number n has the rows from bounds[n] up to bounds[n + 1]
+
+    @classmethod
+    def of(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
+        order = np.lexsort((end, start, node))
+        bounds = np.searchsorted(node[order], np.arange(nodes + 1))
+        return cls(start=start[order], end=end[order], bounds=bounds)
+
+    def begun(self, node: Rows, at: Times) -> Rows:
+        """How many of the node's stretches begin before each instant: bisection in all rows."""
+        first, high = self.bounds[node], self.bounds[node + 1]
+        low = first
+        while (open_ := low < high).any():
+            middle = (low + high) // 2
+            before = open_ & (self.start[np.where(open_, middle, 0)] < at)
+            low = np.where(before, middle + 1, low)
+            high = np.where(before, high, np.where(open_, middle, high))
+        return low - first
+
+    def pick(self, values: Times, node: Rows, place: Rows, default: float) -> Times:
+        """The value of the node's stretch in that place; the default where it has none there."""
+        row = self.bounds[node] + place
+        there = (place >= 0) & (row < self.bounds[node + 1])
+        found = np.full(len(node), default)
+        found[there] = values[row[there]]
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logbook:
+    """Build it with `of`; a node that it does not know has the status of one just added."""
+
+    nodes: tuple[str, ...]
+    categories: tuple[str, ...]
+    _number: Mapping[str, int]
+    _watches: _Track
+    _watched_before: Times  # seconds of a node's earlier watches, for each of its watches
+    _incidents: Mapping[str, _Track]  # by category; "" has all of them
+    _validations: _Track
+    _repairs: _Track
+    _downs: _Track  # incidents and repairs
+    _back: Times  # for each of these, when it and all the node's earlier ones are over
+
+    @classmethod
+    def of(
+        cls,
+        incidents: Iterable[Incident],
+        watches: Iterable[Watch] = (),
+        validations: Iterable[Validation] = (),
+        repairs: Iterable[Repair] = (),
+    ) -> Self:
+        """Watches that overlap are one. The first begins no later than the first thing known of
+        its node, for somebody looked; a node without any is watched from there on."""
+        incidents = tuple(incidents)
+        spans = {
+            "incidents": [(one.node, one.start, _end(one.end)) for one in incidents],
+            "repairs": [(one.node, one.start, _end(one.end)) for one in repairs],
+            "validations": [(one.node, one.at, one.at) for one in validations],
+        }
+        watched = _merged(watches, chain.from_iterable(spans.values()))
+        nodes = tuple(sorted(watched))
+        number = {node: place for place, node in enumerate(nodes)}
+        spans["watches"] = [(node, *span) for node in nodes for span in watched[node]]
+        columns = {what: _columns(rows, number) for what, rows in spans.items()}
+
+        def track(node: Rows, start: Times, end: Times) -> _Track:
+            # one number more than there are nodes: whom nobody knows, and who has no rows
+            return _Track.of(node, start, end, len(nodes) + 1)
+
+        category = np.array([one.category for one in incidents], dtype=np.str_)
+        categories = tuple(map(str, np.unique(category)))
+        node, start, end = columns["incidents"]
+        each = {name: category == name for name in categories}
+        pairs = zip(columns["incidents"], columns["repairs"], strict=True)
+        downs = track(*(np.concatenate(pair) for pair in pairs))
+        return cls(
+            nodes=nodes,
+            categories=categories,
+            _number=number,
+            _watches=track(*columns["watches"]),
+            _watched_before=np.array([s for node in nodes for s in _before_each(watched[node])]),
+            _incidents={
+                "": track(node, start, end),
+                **{name: track(node[one], start[one], end[one]) for name, one in each.items()},
+            },
+            _validations=track(*columns["validations"]),
+            _repairs=track(*columns["repairs"]),
+            _downs=downs,
+            _back=_running_maximum(downs),
+        )
+
+    # --- questions -------------------------------------------------------------------------
+
+    def covariates(self) -> tuple[str, ...]:
+        """The columns that this logbook can teach something by; a model keeps to those it knew."""
+        validated = (VALIDATED,) if len(self._validations.start) else ()
+        single = (f"{what}:{category}" for category in self.categories for what in BY_CATEGORY)
+        return (*TOTALS, *validated, *single)
+
+    def unforeseen(self, covariates: Iterable[str]) -> tuple[str, ...]:
+        """Categories with no column of their own among these: they count in the totals only."""
+        known = {name.partition(":")[2] for name in covariates}
+        return tuple(category for category in self.categories if category not in known)
+
+    def watched(self, asked: Instants) -> Flags:
+        node, at = self._rows(asked.nodes), asked.at
+        count = self._watches.begun(node, _just_after(at))
+        return at < self._watches.pick(self._watches.end, node, count - 1, -np.inf)
+
+    def down(self, asked: Instants) -> Flags:
+        """Whether an incident or a repair has begun by then and is not over."""
+        node, at = self._rows(asked.nodes), asked.at
+        count = self._downs.begun(node, _just_after(at))
+        return at < self._downs.pick(self._back, node, count - 1, -np.inf)
+
+    def statuses(self, asked: Instants, covariates: Sequence[str] | None = None) -> Statuses:
+        """Hours, all of them, and counts:
+
+        up_h              since the node last came back or was added; 0 while it is down
+        since_incident_h  since the last incident began
+        incidents         how many have begun
+        mtbi_h            mean time between incidents while watched: from one beginning to the
+                          next, and from the node's first watch to the first of them
+        validated_h       since the last validation
+
+        Where there was no incident, or no validation, the last three hours are those the node
+        was watched so far: it is at least as long as that.
+        """
+        names = self.covariates() if covariates is None else tuple(covariates)
+        node = self._rows(asked.nodes)
+        columns = [self._column(name, node, asked.at) for name in names]
+        values = np.column_stack(columns) if columns else np.empty((len(asked), 0))
+        return Statuses(covariates=names, nodes=asked.nodes, at=asked.at, values=values)
+
+    # --- the training table ----------------------------------------------------------------
+
+    def returns(self) -> Instants:
+        """When nodes came into service: as they were added, and after each incident or repair.
+
+        Stretches that overlap or touch are one. After one of no length the instant is the first
+        that is later, because nothing is known of it before.
+        """
+        node = self._node_of(self._downs)
+        last = np.ones(len(node), dtype=bool)
+        last[:-1] = (node[1:] != node[:-1]) | (self._downs.start[1:] > self._back[:-1])
+        last &= np.isfinite(self._back)
+        sudden = self._downs.start == self._back
+        back = np.where(sudden, _just_after(self._back), self._back)
+        return self._instants(
+            np.concatenate([node[last], self._node_of(self._watches)]),
+            np.concatenate([back[last], self._watches.start]),
+        )
+
+    def snapshots(self, every_h: float, until: float, rng: np.random.Generator) -> Instants:
+        """Regular instants over all watches; each watch begins at a random one of its own, so
+        that fleets do not march in step. Long spells are met more often than short ones."""
+        step = every_h * HOUR_S
+        first = self._watches.start + rng.uniform(0, step, len(self._watches.start))
+        end = np.minimum(self._watches.end, until)
+        counts = np.maximum(np.ceil((end - first) / step), 0).astype(np.int64)
+        turn = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self._instants(
+            np.repeat(self._node_of(self._watches), counts), np.repeat(first, counts) + turn * step
+        )
+
+    def spells(
+        self, asked: Instants, until: float, covariates: Sequence[str] | None = None
+    ) -> Spells:
+        """The status of nodes in service, and how long each went on without an incident.
+
+        It is what was known at `until`. A spell that a repair, the end of the watch or `until`
+        cuts short counts as not observed; a node that is down or not watched has no row.
+        """
+        node, at = self._rows(asked.nodes), asked.at
+        watch = self._watches.begun(node, _just_after(at)) - 1
+        ends = self._watches.pick(self._watches.end, node, watch, -np.inf)
+        cut = np.minimum(ends, self._next(self._repairs, node, at))
+        incident = self._next(self._incidents[""], node, at)
+        observed = (incident < until) & (incident <= cut)
+        duration_s = np.where(observed, incident, np.minimum(cut, until)) - at
+        kept = self.watched(asked) & ~self.down(asked) & (duration_s > 0)
+        rows = Instants(nodes=tuple(compress(asked.nodes, kept)), at=at[kept])
+        return Spells(
+            statuses=self.statuses(rows, covariates),
+            duration_h=duration_s[kept] / HOUR_S,
+            observed=observed[kept],
+        )
+
+    # --- the columns -----------------------------------------------------------------------
+
+    def _column(self, name: str, node: Rows, at: Times) -> Times:
+        what, colon, category = name.partition(":")
+        if bool(colon) == bool(category) and (not colon or what in BY_CATEGORY):
+            match what:
+                case "up_h":
+                    return self._up(node, at)
+                case "since_incident_h":
+                    return self._since_last(self._incidents[""], node, at)
+                case "incidents":
+                    return self._count(category, node, at)
+                case "mtbi_h":
+                    return self._mean_time(category, node, at)
+                case "validated_h":
+                    return self._since_last(self._validations, node, at)
+        known = ", ".join([*TOTALS, VALIDATED, *(f"{what}:CATEGORY" for what in BY_CATEGORY)])
+        raise ValueError(f'no status has the covariate "{name}"; known: {known}')
+
+    def _up(self, node: Rows, at: Times) -> Times:
+        downs = self._downs.begun(node, at)
+        back = self._downs.pick(self._back, node, downs - 1, -np.inf)
+        watches = self._watches.begun(node, _just_after(at))
+        added = self._watches.pick(self._watches.start, node, watches - 1, -np.inf)
+        since = np.maximum(back, added)
+        return np.where(np.isneginf(since), 0.0, np.maximum(at - since, 0.0)) / HOUR_S
+
+    def _since_last(self, track: _Track, node: Rows, at: Times) -> Times:
+        last = track.pick(track.start, node, track.begun(node, at) - 1, np.nan)
+        return np.where(np.isnan(last), self._watched_s(node, at), at - last) / HOUR_S
+
+    def _count(self, category: str, node: Rows, at: Times) -> Times:
+        track = self._incidents.get(category)
+        return np.zeros(len(node)) if track is None else track.begun(node, at).astype(np.float64)
+
+    def _mean_time(self, category: str, node: Rows, at: Times) -> Times:
+        track = self._incidents.get(category)
+        if track is None:
+            return self._watched_s(node, at) / HOUR_S
+        count = track.begun(node, at)
+        last = track.pick(track.start, node, count - 1, np.nan)
+        to = np.where(np.isnan(last), at, last)
+        return self._watched_s(node, to) / np.maximum(count, 1) / HOUR_S
+
+    def _watched_s(self, node: Rows, at: Times) -> Times:
+        """For how long the node had been watched by then."""
+        watch = self._watches.begun(node, at) - 1
+        start = self._watches.pick(self._watches.start, node, watch, np.inf)
+        end = self._watches.pick(self._watches.end, node, watch, np.inf)
+        before = self._watches.pick(self._watched_before, node, watch, 0.0)
+        return before + np.maximum(np.minimum(at, end) - start, 0.0)
+
+    # --- rows ------------------------------------------------------------------------------
+
+    def _rows(self, nodes: Sequence[str]) -> Rows:
+        unknown = len(self.nodes)
+        return np.array([self._number.get(node, unknown) for node in nodes], dtype=np.int64)
+
+    def _instants(self, node: Rows, at: Times) -> Instants:
+        """In the order of nodes and time, each once."""
+        order = np.lexsort((at, node))
+        node, at = node[order], at[order]
+        new = np.ones(len(node), dtype=bool)
+        new[1:] = (node[1:] != node[:-1]) | (at[1:] != at[:-1])
+        return Instants(nodes=tuple(self.nodes[place] for place in node[new]), at=at[new])
+
+    def _node_of(self, track: _Track) -> Rows:
+        return np.repeat(np.arange(len(track.bounds) - 1), np.diff(track.bounds))
+
+    def _next(self, track: _Track, node: Rows, at: Times) -> Times:
+        """When the next stretch begins, at the instant itself or later."""
+        return track.pick(track.start, node, track.begun(node, at), np.inf)
+
+
+def _just_after(at: Times) -> Times:
+    found: Times = np.nextafter(at, np.inf)
+    return found
+
+
+def _end(end: float | None) -> float:
+    return np.inf if end is None else end
+
+
+Stretch = tuple[str, float, float]  # node, start, end
+Spans = list[tuple[float, float]]
+
+
+def _columns(stretches: Sequence[Stretch], number: Mapping[str, int]) -> tuple[Rows, Times, Times]:
+    return (
+        np.array([number[node] for node, _, _ in stretches], dtype=np.int64),
+        np.array([start for _, start, _ in stretches], dtype=np.float64),
+        np.array([end for _, _, end in stretches], dtype=np.float64),
+    )
+
+
+def _merged(watches: Iterable[Watch], known: Iterable[Stretch]) -> dict[str, Spans]:
+    """The stretches in which each node was watched, in order and apart."""
+    first: dict[str, float] = {}
+    for node, start, _ in known:
+        first[node] = min(start, first.get(node, start))
+    declared = defaultdict[str, Spans](list)
+    for one in watches:
+        declared[one.node].append((one.since, _end(one.until)))
+    found: dict[str, Spans] = {node: [(at, np.inf)] for node, at in first.items()}
+    for node, spans in declared.items():
+        apart: Spans = []
+        for since, until in sorted(spans):
+            if apart and since <= apart[-1][1]:
+                apart[-1] = (apart[-1][0], max(until, apart[-1][1]))
+            else:
+                apart.append((since, until))
+        since, until = apart[0]
+        found[node] = [(min(since, first.get(node, since)), until), *apart[1:]]
+    return found
+
+
+def _before_each(spans: Spans) -> list[float]:
+    """Seconds watched before each of the stretches."""
+    passed, found = 0.0, []
+    for since, until in spans:
+        found.append(passed)
+        passed += until - since
+    return found
+
+
+def _running_maximum(track: _Track) -> Times:
+    """The latest end among each stretch and those of its node before it."""
+    found = track.end.copy()
+    for node in np.flatnonzero(np.diff(track.bounds) > 1):
+        mine = slice(track.bounds[node], track.bounds[node + 1])
+        found[mine] = np.maximum.accumulate(track.end[mine])
+    return found

@@ -1,0 +1,103 @@
+"""The status of one node at one instant, and its spell, by going through everything it met."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anubis.core.status import Incident, Repair, Validation, Watch
+
+HOUR_S = 3600.0
+
+
+def end_of(one: Incident | Repair) -> float:
+    return math.inf if one.end is None else one.end
+
+
+@dataclass
+class NaiveLogbook:
+    incidents: Sequence[Incident] = ()
+    watches: Sequence[Watch] = ()
+    validations: Sequence[Validation] = ()
+    repairs: Sequence[Repair] = ()
+
+    def spans(self, node: str) -> list[tuple[float, float]]:
+        known = [one.start for one in (*self.incidents, *self.repairs) if one.node == node]
+        known += [one.at for one in self.validations if one.node == node]
+        spans = sorted(
+            (one.since, math.inf if one.until is None else one.until)
+            for one in self.watches
+            if one.node == node
+        )
+        if not spans:
+            return [(min(known), math.inf)] if known else []
+        spans[0] = (min([spans[0][0], *known]), spans[0][1])
+        return spans
+
+    def watched(self, node: str, at: float) -> bool:
+        return any(since <= at < until for since, until in self.spans(node))
+
+    def watched_s(self, node: str, at: float) -> float:
+        """The length of the union of the watches up to then, cut at all their edges."""
+        spans = [(since, min(until, at)) for since, until in self.spans(node) if since < at]
+        edges = sorted({edge for span in spans for edge in span})
+        return sum(
+            high - low
+            for low, high in itertools.pairwise(edges)
+            if any(since <= low and high <= until for since, until in spans)
+        )
+
+    def down(self, node: str, at: float) -> bool:
+        return any(
+            one.node == node and one.start <= at < end_of(one)
+            for one in (*self.incidents, *self.repairs)
+        )
+
+    def value(self, name: str, node: str, at: float) -> float:
+        what, _, category = name.partition(":")
+        mine = sorted(
+            one.start
+            for one in self.incidents
+            if one.node == node and one.start < at and category in ("", one.category)
+        )
+        if what == "incidents":
+            return len(mine)
+        if what == "mtbi_h":
+            return self.watched_s(node, mine[-1] if mine else at) / max(1, len(mine)) / HOUR_S
+        if what == "since_incident_h":
+            return (at - mine[-1] if mine else self.watched_s(node, at)) / HOUR_S
+        if what == "validated_h":
+            seen = [one.at for one in self.validations if one.node == node and one.at < at]
+            return (at - max(seen) if seen else self.watched_s(node, at)) / HOUR_S
+        assert what == "up_h"
+        outs = [o for o in (*self.incidents, *self.repairs) if o.node == node and o.start < at]
+        if any(end_of(one) > at for one in outs):
+            return 0.0
+        since = [since for since, _ in merged(self.spans(node)) if since <= at]
+        came_up = [*map(end_of, outs), *since]
+        return (at - max(came_up)) / HOUR_S if came_up else 0.0
+
+    def spell(self, node: str, at: float, until: float) -> tuple[float, bool] | None:
+        """None where there is no row."""
+        if not self.watched(node, at) or self.down(node, at) or at >= until:
+            return None
+        end = next(high for low, high in merged(self.spans(node)) if low <= at < high)
+        repairs = [one.start for one in self.repairs if one.node == node and one.start >= at]
+        cut = min([end, *repairs])
+        starts = [one.start for one in self.incidents if one.node == node and one.start >= at]
+        following = min(starts, default=math.inf)
+        observed = following < until and following <= cut
+        duration_s = (following if observed else min(cut, until)) - at
+        return (duration_s / HOUR_S, observed) if duration_s else None
+
+
+def merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Joined until nothing can be joined any more."""
+    for one in spans:
+        for other in spans:
+            if one is not other and one[0] <= other[0] <= one[1]:
+                rest = [span for span in spans if span is not one and span is not other]
+                return merged([*rest, (one[0], max(one[1], other[1]))])
+    return spans

@@ -1,0 +1,309 @@
+"""Statuses and spells against going through everything node by node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from naive_status import NaiveLogbook
+
+from anubis.core.logbook import Logbook
+from anubis.core.records import Judgement
+from anubis.core.status import Incident, Instants, Repair, Validation, Watch, found_by
+
+HOUR_S = 3600.0
+NODES = ("a", "b", "c")
+COVARIATES = (
+    "up_h",
+    "since_incident_h",
+    "incidents",
+    "mtbi_h",
+    "validated_h",
+    *(f"{what}:{category}" for category in "xyz" for what in ("incidents", "mtbi_h")),
+)
+
+
+@dataclass(frozen=True)
+class Past:
+    incidents: tuple[Incident, ...] = ()
+    watches: tuple[Watch, ...] = ()
+    validations: tuple[Validation, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+
+    @property
+    def logbook(self) -> Logbook:
+        return Logbook.of(**vars(self))
+
+    @property
+    def naive(self) -> NaiveLogbook:
+        return NaiveLogbook(**vars(self))
+
+
+# few instants, so that stretches touch, overlap, have no length and begin when one looks
+hours = st.integers(0, 12).map(lambda hour: hour * HOUR_S)
+stretches = st.tuples(hours, hours | st.none()).map(
+    lambda drawn: drawn if drawn[1] is None else tuple(sorted(drawn))
+)
+nodes = st.sampled_from(NODES)
+
+
+def many(build: Any) -> st.SearchStrategy[Any]:
+    return st.lists(build, max_size=6).map(tuple)
+
+
+incidents = st.builds(
+    lambda node, category, stretch: Incident(
+        node=node, category=category, start=stretch[0], end=stretch[1]
+    ),
+    nodes, st.sampled_from("xy"), stretches,
+)  # fmt: skip
+pasts = st.builds(
+    Past,
+    many(incidents),
+    many(st.builds(lambda n, s: Watch(node=n, since=s[0], until=s[1]), nodes, stretches)),
+    many(st.builds(Validation, node=nodes, at=hours, judgement=st.just(Judgement.HEALTHY))),
+    many(st.builds(lambda n, s: Repair(node=n, start=s[0], end=s[1]), nodes, stretches)),
+)
+instants = st.lists(st.tuples(nodes, st.integers(0, 26).map(lambda half: half * HOUR_S / 2)))
+
+
+def asked(drawn: list[tuple[str, float]]) -> Instants:
+    return Instants(
+        nodes=tuple(node for node, _ in drawn),
+        at=np.array([at for _, at in drawn], dtype=np.float64),
+    )
+
+
+def everywhere(past: Past) -> list[tuple[str, float]]:
+    return [(node, half * HOUR_S / 2) for node in NODES for half in range(27)]
+
+
+@given(past=pasts, drawn=instants)
+def test_every_status_is_what_going_through_everything_finds(
+    past: Past, drawn: list[tuple[str, float]]
+) -> None:
+    found = past.logbook.statuses(asked(drawn), COVARIATES)
+    expected = [[past.naive.value(name, *row) for name in COVARIATES] for row in drawn]
+    assert found.values == pytest.approx(np.array(expected).reshape(found.values.shape))
+    assert np.isfinite(found.values).all()
+
+
+@given(past=pasts)
+def test_who_is_watched_and_who_is_down_is_what_going_through_everything_finds(past: Past) -> None:
+    rows = everywhere(past)
+    assert past.logbook.watched(asked(rows)).tolist() == [past.naive.watched(*row) for row in rows]
+    assert past.logbook.down(asked(rows)).tolist() == [past.naive.down(*row) for row in rows]
+
+
+def known_at(past: Past, at: float) -> Past:
+    """Without what begins at that instant or later, and without the ends that are to come."""
+
+    def begun(one: Incident | Repair) -> dict[str, Any]:
+        return vars(one) | {"end": None if one.end is None or one.end > at else one.end}
+
+    return Past(
+        incidents=tuple(Incident(**begun(one)) for one in past.incidents if one.start < at),
+        repairs=tuple(Repair(**begun(one)) for one in past.repairs if one.start < at),
+        validations=tuple(one for one in past.validations if one.at < at),
+        watches=tuple(
+            Watch(
+                node=one.node,
+                since=one.since,
+                until=None if one.until is None or one.until > at else one.until,
+            )
+            for one in past.watches
+            if one.since <= at  # to be added is what one knows at that instant
+        ),
+    )
+
+
+@given(past=pasts, half=st.integers(0, 26))
+def test_no_status_knows_the_future(past: Past, half: int) -> None:
+    at = half * HOUR_S / 2
+    now = Instants.now(NODES, at)
+    then = known_at(past, at).logbook.statuses(now, COVARIATES)
+    assert past.logbook.statuses(now, COVARIATES).values.tolist() == then.values.tolist()
+
+
+@given(past=pasts, drawn=instants, until=hours)
+def test_every_spell_is_what_going_through_everything_finds(
+    past: Past, drawn: list[tuple[str, float]], until: float
+) -> None:
+    found = past.logbook.spells(asked(drawn), until, COVARIATES)
+    spells = [(row, past.naive.spell(*row, until)) for row in drawn]
+    expected = [(row, spell) for row, spell in spells if spell]
+    rows = [row for row, _ in expected]
+    assert list(zip(found.statuses.nodes, found.statuses.at, strict=True)) == rows
+    assert found.duration_h.tolist() == [duration_h for _, (duration_h, _) in expected]
+    assert found.observed.tolist() == [observed for _, (_, observed) in expected]
+    statuses = past.logbook.statuses(asked(rows), COVARIATES)
+    assert found.statuses.values.tolist() == statuses.values.tolist()
+
+
+@given(past=pasts, until=hours)
+def test_the_table_as_of_then_does_not_know_what_came_later(past: Past, until: float) -> None:
+    every = asked([row for row in everywhere(past) if row[1] < until])
+    now = past.logbook.spells(every, until, COVARIATES)
+    then = known_at(past, until).logbook.spells(every, until, COVARIATES)
+    assert now.statuses.nodes == then.statuses.nodes
+    assert now.statuses.values.tolist() == then.statuses.values.tolist()
+    assert now.duration_h.tolist() == then.duration_h.tolist()
+    assert now.observed.tolist() == then.observed.tolist()
+
+
+@given(past=pasts)
+def test_a_node_returns_whenever_it_was_down_or_away_just_before(past: Past) -> None:
+    """Between two multiples of an hour nothing happens, so a look in between tells."""
+    found = past.logbook.returns()
+    spells = past.logbook.spells(found, until=100 * HOUR_S, covariates=())
+    whole = {(n, at) for n, at in zip(*(spells.statuses.nodes, spells.statuses.at), strict=True)}
+    sudden = {(one.node, one.end) for one in (*past.incidents, *past.repairs)}
+
+    def up(node: str, at: float) -> bool:
+        return past.naive.watched(node, at) and not past.naive.down(node, at)
+
+    for node, at in everywhere(past)[::2]:
+        back = up(node, at + 1) and (not up(node, at - 1) or (node, at) in sudden)
+        there = (node, at) in whole or (node, np.nextafter(at, np.inf)) in whole
+        assert there == back, (node, at / HOUR_S)
+    assert len(whole) == len({(node, round(at)) for node, at in whole})
+
+
+def worked_example() -> Past:
+    """Ten hours of one node, told by hand: two incidents that overlap, one later, one open."""
+    stretches = [("x", 2, 3), ("y", 2.5, 4), ("x", 6, 7), ("y", 9, None)]
+    return Past(
+        incidents=tuple(
+            Incident(node="a", category=category, start=start * HOUR_S, end=end and end * HOUR_S)
+            for category, start, end in stretches
+        ),
+        watches=(Watch(node="a", since=0.0),),
+        validations=(Validation(node="a", at=5 * HOUR_S, judgement=Judgement.HEALTHY),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("hour", "up_h", "since_incident_h", "count", "mtbi_h", "validated_h"),
+    [
+        (1.0, 1.0, 1.0, 0, 1.0, 1.0),  # nothing yet: watched for an hour
+        (2.0, 2.0, 2.0, 0, 2.0, 2.0),  # what begins now is not known
+        (2.75, 0.0, 0.25, 2, 1.25, 2.75),  # down; two beginnings in 2.5 h
+        (4.0, 0.0, 1.5, 2, 1.25, 4.0),  # back this instant
+        (5.5, 1.5, 3.0, 2, 1.25, 0.5),
+        (8.0, 1.0, 2.0, 3, 2.0, 3.0),
+        (10.0, 0.0, 1.0, 4, 2.25, 5.0),  # down, for nobody knows how long
+    ],
+)
+def test_the_status_of_a_node_hour_by_hour(
+    hour: float, up_h: float, since_incident_h: float, count: int, mtbi_h: float, validated_h: float
+) -> None:
+    found = worked_example().logbook.statuses(Instants.now(["a"], hour * HOUR_S), COVARIATES)
+    expected = [up_h, since_incident_h, count, mtbi_h, validated_h]
+    assert found.values[0, :5].tolist() == pytest.approx(expected)
+
+
+def test_the_spells_of_a_node_run_from_each_return_to_the_next_incident() -> None:
+    logbook = worked_example().logbook
+    found = logbook.spells(logbook.returns(), until=20 * HOUR_S, covariates=["incidents"])
+    assert (found.statuses.at / HOUR_S).tolist() == [0, 4, 7]
+    assert found.duration_h.tolist() == [2, 2, 2]
+    assert found.observed.tolist() == [True, True, True]
+    assert found.statuses.values.tolist() == [[0], [2], [3]]
+    earlier = logbook.spells(logbook.returns(), until=5 * HOUR_S, covariates=["incidents"])
+    assert earlier.duration_h.tolist() == [2, 1]
+    assert earlier.observed.tolist() == [True, False]
+
+
+def test_snapshots_are_regular_within_each_watch_and_begin_anywhere_in_the_first_step() -> None:
+    watches = [
+        Watch(node=f"n{n:03}", since=n * HOUR_S, until=(n + 10) * HOUR_S) for n in range(200)
+    ]
+    rng = np.random.default_rng(5)
+    found = Logbook.of([], watches).snapshots(4, until=150 * HOUR_S, rng=rng)
+    first = []
+    for n in range(200):
+        mine = found.at[np.array(found.nodes) == f"n{n:03}"] / HOUR_S - n
+        assert np.diff(mine) == pytest.approx(4.0)
+        assert ((mine >= 0) & (mine < min(10, 150 - n))).all()
+        if n <= 140:
+            assert len(mine) == (3 if mine[0] < 2 else 2)
+            first.append(mine[0])
+    assert max(found.at) < 150 * HOUR_S
+    assert np.quantile(first, [0, 0.5, 1]) == pytest.approx([0, 2, 4], abs=0.4)
+
+
+def test_a_category_that_a_model_never_saw_counts_in_the_totals_and_is_named() -> None:
+    logbook = worked_example().logbook
+    known = ("incidents", "incidents:x", "incidents:never", "mtbi_h:never")
+    found = logbook.statuses(Instants.now(["a"], 8 * HOUR_S), known)
+    assert found.values.tolist() == [[3, 2, 0, 8]]
+    assert logbook.unforeseen(known) == ("y",)
+
+
+def test_validations_are_a_covariate_only_where_there_are_any() -> None:
+    past = worked_example()
+    assert "validated_h" in past.logbook.covariates()
+    assert Logbook.of(past.incidents, past.watches).covariates() == (
+        "up_h", "since_incident_h", "incidents", "mtbi_h",
+        "incidents:x", "mtbi_h:x", "incidents:y", "mtbi_h:y",
+    )  # fmt: skip
+
+
+def test_a_node_nobody_knows_has_the_status_of_one_just_added_and_is_not_watched() -> None:
+    logbook = worked_example().logbook
+    asked = Instants.now(["stranger"], 8 * HOUR_S)
+    assert logbook.statuses(asked, COVARIATES).values.tolist() == [[0.0] * len(COVARIATES)]
+    assert logbook.watched(asked).tolist() == [False]
+    assert len(logbook.spells(asked, until=9 * HOUR_S)) == 0
+
+
+def test_nothing_at_all_makes_empty_tables() -> None:
+    logbook = Logbook.of([])
+    assert len(logbook.returns()) == 0
+    assert len(logbook.snapshots(1, until=HOUR_S, rng=np.random.default_rng(1))) == 0
+    spells = logbook.spells(logbook.returns(), until=HOUR_S)
+    assert spells.statuses.values.shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    "name", ["uptime", "up_h:x", "incidents:", "mtbi_h:", "validated_h:x", "", ":x"]
+)
+def test_a_covariate_that_does_not_exist_is_named_with_those_that_do(name: str) -> None:
+    with pytest.raises(ValueError, match=f'covariate "{name}"; known: up_h, .*mtbi_h:CATEGORY'):
+        worked_example().logbook.statuses(Instants.now(["a"], 0.0), [name])
+
+
+@pytest.mark.parametrize(
+    "stretch", [(2.0, 1.0), (float("nan"), None), (1.0, float("inf")), (float("-inf"), 1.0)]
+)
+def test_a_stretch_that_runs_backwards_or_never_is_refused(stretch: Any) -> None:
+    start, end = stretch
+    with pytest.raises(ValueError, match=r"incident of a (ends before it starts|begins at)"):
+        Incident(node="a", category="x", start=start, end=end)
+    with pytest.raises(ValueError, match=r"watch of a (ends before it starts|begins at)"):
+        Watch(node="a", since=start, until=end)
+
+
+def validation(at: float, judgement: str, code: str = "") -> Validation:
+    return Validation(node="a", at=at, judgement=Judgement(judgement), code=code)
+
+
+def test_a_defect_that_a_validation_found_lasts_until_one_finds_the_node_healthy() -> None:
+    told = [
+        validation(9.0, "defective", "NODE_HEALTH.XID"),
+        validation(1.0, "defective", "GEMM.TFLOPS.FP32"),
+        validation(2.0, "defective", "COLLECTIVE.BUSBW_GBPS"),  # still the first one
+        validation(3.0, "unknown"),
+        validation(4.0, "healthy"),
+        validation(5.0, "healthy"),
+    ]
+    first = Incident(node="a", category="gemm", start=1.0, end=4.0)
+    second = Incident(node="a", category="node_health", start=9.0)
+    assert found_by(told) == [first, second]
+    mended = Repair(node="a", start=9.5, end=11.0)
+    assert found_by(told, [mended])[1].end == 11.0
+    assert found_by(told, [Repair(node="b", start=9.5, end=11.0)])[1].end is None
