@@ -1,4 +1,4 @@
-"""configs/*.yaml into records: clusters, suites, policies and their tables of limits.
+"""configs/*.yaml into records: clusters, suites, policies with their limits, and mappings.
 
 A name stands for the file of that name under configs/ (first the user's, then the shipped ones);
 anything with a slash or a suffix is a path. An unknown key is an error.
@@ -7,16 +7,19 @@ anything with a slash or a suffix is a path. An unknown key is an error.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from anubis import hostlist, places
 from anubis.core.errors import ConfigError, HostlistError, did_you_mean
 from anubis.core.records import Limit, Policy, Suite, SuiteEntry
+from anubis.incidents.mapping import KINDS, IncidentMapping
 from anubis.reading import load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,13 +140,7 @@ class _PolicyFile:
 
 
 def cluster(name: str) -> Cluster:
-    path = find("clusters", name)
-    document = load_yaml(path, ConfigError)
-    executor = document.get("executor")
-    if executor not in CLUSTERS:
-        found = f'"executor" is "{executor}"' if executor else 'the key "executor" is missing'
-        raise ConfigError(f'"{path}": {found}; {did_you_mean(str(executor), CLUSTERS)}')
-    return read(document, CLUSTERS[str(executor)], f'"{path}"', ConfigError)
+    return _by_kind(find("clusters", name), "executor", CLUSTERS)
 
 
 def suite(name: str) -> Suite:
@@ -180,6 +177,20 @@ def _overridden(
             )
         kept[name] = limit
     return tuple(kept.values())
+
+
+def incident_mapping(name: str) -> IncidentMapping:
+    return _by_kind(find("incidents", name), "records", KINDS)
+
+
+def _by_kind(path: Path, key: str, kinds: Mapping[str, type[Kind]]) -> Kind:
+    """A file of which one key says which keys the others are."""
+    document = load_yaml(path, ConfigError)
+    kind = document.get(key)
+    if kind not in kinds:
+        found = f'"{key}" is "{kind}"' if kind else f'the key "{key}" is missing'
+        raise ConfigError(f'"{path}": {found}; {did_you_mean(str(kind), kinds)}')
+    return read(document, kinds[str(kind)], f'"{path}"', ConfigError)
 
 
 def find(kind: str, name: str) -> Path:

@@ -31,6 +31,10 @@ def expand(text: str) -> list[str]:
     return names
 
 
+def is_name(text: str) -> bool:
+    return bool(_NAME.fullmatch(text))
+
+
 def read(argument: str) -> list[str]:
     """Like `expand`, where `@file` stands for the lists in a file, one per line, # comments."""
     if not argument.startswith("@"):

@@ -13,12 +13,14 @@ from anubis import catalog, config
 from anubis.cli import topology
 from anubis.core import planning
 from anubis.core.records import Limit, Node, Policy, SuiteEntry
+from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.simulation.fleet import SimulatedFleet
 from anubis.topology.written import Links, Rack, Written
 
 ROOT = Path(__file__).parents[1]
 LOADERS = {
     "clusters": config.cluster,
+    "incidents": config.incident_mapping,
     "suites": config.suite,
     "policies": config.policy,
     "limits": config.limits,
@@ -30,6 +32,8 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "clusters/ray.yaml": [config.RayCluster],
     "clusters/simulated.yaml": [config.SimulatedCluster, SimulatedFleet],
     "suites/quick.yaml": [SuiteEntry],
+    "incidents/lanl.yaml": [IntervalMapping],
+    "incidents/events.yaml": [EventMapping],
     "policies/default.yaml": [Policy],
     "policies/limits/node_health.yaml": [Limit],
     "topologies/example.yaml": [Written, Rack, Links],

@@ -17,7 +17,7 @@ FILES = sorted((ROOT / "anubis").rglob("*.py"))
 LAYERS = (
     ("core", "places", "__init__"),
     ("hostlist", "reading"),
-    ("simulation", "criteria_files", "store", "report", "superbench", "topology"),
+    ("simulation", "criteria_files", "store", "report", "superbench", "topology", "incidents"),
     ("executors", "config", "catalog"),
     ("validator",),
     ("cli", "__main__"),

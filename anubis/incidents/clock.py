@@ -1,0 +1,93 @@
+"""Times as files write them: formats, units since an origin, zones and their changes of clocks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+UNITS_S = {"milliseconds": 1e-3, "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
+
+
+class Moment(NamedTuple):
+    """Seconds since the epoch. In the hour that a change of clocks repeats a local time has two
+    readings, the first of them in `at`; in the hour that is left out as well."""
+
+    at: float
+    otherwise: float
+
+    @property
+    def doubtful(self) -> bool:
+        return self.at != self.otherwise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Reads what fits the first of its formats: `iso`, a pattern of strptime, or a unit of time,
+    for numbers of these since the origin. What names no zone of its own is in the clock's."""
+
+    formats: tuple[str, ...]
+    zone: str
+    origin: str
+
+    def __post_init__(self) -> None:
+        if not self.formats:
+            raise ValueError('"times" is empty: give "iso", a unit, or a pattern like "%Y-%m-%d"')
+        for each in self.formats:
+            if each != "iso" and each not in UNITS_S and "%" not in each:
+                known = ", ".join(["iso", *UNITS_S])
+                raise ValueError(f'"times" has "{each}", expected a pattern with % or {known}')
+        _start(self.origin, self.zone)
+
+    def read(self, text: str) -> Moment | None:
+        """None where it fits no format."""
+        for each in self.formats:
+            try:
+                return (
+                    self._number(text, UNITS_S[each]) if each in UNITS_S else self._date(text, each)
+                )
+            except (ValueError, OverflowError):
+                continue
+        return None
+
+    def _number(self, text: str, unit_s: float) -> Moment:
+        at = _start(self.origin, self.zone) + float(text) * unit_s
+        if not math.isfinite(at):
+            raise ValueError(text)
+        return Moment(at, at)
+
+    def _date(self, text: str, pattern: str) -> Moment:
+        if pattern == "iso":
+            return _moment(datetime.fromisoformat(text), self.zone)
+        # spreadsheets write the year 2002 as 2, and strptime wants two digits
+        padded = f"0{text}" if text[:1].isdigit() and not text[1:2].isdigit() else text
+        return _moment(datetime.strptime(padded, pattern), self.zone)
+
+
+def _moment(read: datetime, zone: str) -> Moment:
+    if read.tzinfo:
+        return Moment(read.timestamp(), read.timestamp())
+    local = read.replace(tzinfo=_zone(zone))
+    return Moment(local.timestamp(), local.replace(fold=1).timestamp())
+
+
+@cache
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(
+            f'"zone" is "{name}", expected a name like "Europe/Berlin" or "UTC"'
+        ) from None
+
+
+@cache
+def _start(origin: str, zone: str) -> float:
+    try:
+        read = datetime.fromisoformat(origin)
+    except ValueError:
+        raise ValueError(f'"origin" is "{origin}", expected a date like "2024-03-30"') from None
+    return _moment(read, zone).at
