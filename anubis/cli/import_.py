@@ -1,4 +1,5 @@
-"""`anubis import`: what other tools measured, as campaigns that can be learned from and judged."""
+"""`anubis import`: what other tools measured, as campaigns that can be learned from and judged;
+and what happened to nodes, told by whoever keeps count of it."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ from anubis.cli import options
 
 if TYPE_CHECKING:
     from anubis.core.records import Assessment, Campaign, Execution, Plan, Policy
+    from anubis.incidents.intake import Intake, Note
+    from anubis.store.happenings import Kept
     from anubis.superbench.results import Row
 
 app = typer.Typer(
-    help="Take over what another tool measured.",
+    help="Take over what another tool measured, or what happened to nodes.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -189,3 +192,91 @@ def superbench_baseline(
         "means have no spread, so nobody knows how far healthy nodes stray from them: a metric "
         "that varies more than the policy allows gives false alarms; results teach better criteria"
     )
+
+
+@app.command(help="Keep the incidents of a CSV or JSON file, also a gzipped one, in the history.")
+def incidents(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table or a list of events.")],
+    mapping: Annotated[
+        str,
+        typer.Option(
+            "--mapping",
+            "-m",
+            help="Which column says what: a name under configs/incidents/, or a file.",
+        ),
+    ],
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            "--nodes",
+            metavar="NODES",
+            help="All nodes that were watched; incidents of others are left out. "
+            "Default: those in the file, and as many more as its mapping says.",
+            show_default=False,
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    import time
+
+    from anubis import config, hostlist, places
+    from anubis.cli import showing
+    from anubis.core.errors import UsageError
+    from anubis.incidents import intake, records
+    from anubis.store.history import History
+
+    chosen = config.incident_mapping(mapping)
+    listed = hostlist.read(nodes) if nodes else None
+    found = intake.take_in(records.read(file), chosen, f'"{file}"', time.time(), listed)
+    for note in found.left_out:
+        showing.say(f"left out: {_told(note)}")
+    for note in found.remarks:
+        showing.say(f"taken: {_told(note)}")
+    if not found.incidents:
+        raise UsageError(f'"{file}" has no incident that can be taken: nothing was kept')
+    with History.open(places.history_url()) as history:
+        kept = history.add_incidents(found.incidents)
+        history.add_watches(found.watches)
+    _show_intake(file, found, kept, as_json=json)
+
+
+def _told(note: Note) -> str:
+    from anubis.report.wording import names
+
+    many = "1 record" if len(note.where) == 1 else f"{len(note.where):,} records"
+    return f"{many} ({names(note.where, limit=3)}): {note.what}"
+
+
+def _show_intake(file: Path, found: Intake, kept: Kept, *, as_json: bool) -> None:
+    import dataclasses
+    import json
+    from collections import Counter
+
+    from anubis.report.wording import moment
+
+    categories = Counter(one.category for one in found.incidents).most_common()
+    since = min(watch.since for watch in found.watches)
+    until = max(watch.until for watch in found.watches if watch.until)
+    hit = len({one.node for one in found.incidents})
+    if as_json:
+        facts = {
+            "type": "incidents",
+            "records": found.records,
+            "incidents": len(found.incidents),
+            **dataclasses.asdict(kept),
+            "nodes": hit,
+            "watched": len(found.watches),
+            "since": since,
+            "until": until,
+            "categories": dict(categories),
+            "left_out": {note.what: len(note.where) for note in found.left_out},
+            "taken": {note.what: len(note.where) for note in found.remarks},
+        }
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    print(
+        f"{file.name}: {len(found.incidents):,} incidents in {found.records:,} records: "
+        f"{kept.new:,} new, {kept.completed:,} completed by their end, {kept.known:,} known before"
+    )
+    print(f"on {hit:,} of {len(found.watches):,} nodes, watched {moment(since)} to {moment(until)}")
+    print(", ".join(f"{category} {many:,}" for category, many in categories))

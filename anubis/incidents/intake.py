@@ -17,7 +17,7 @@ from anubis.incidents.records import Record, Records
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """The same remark on some records: how many they are, and where."""
+    """One thing to say of some records, and where these are."""
 
     what: str
     where: tuple[str, ...]
@@ -69,7 +69,7 @@ def take_in(
     _check_columns(records, mapping, where)
     desk = _Desk()
     for place in records.unreadable:
-        desk.left_out["that are no JSON"].append(place)
+        desk.left_out["no JSON"].append(place)
     clock = mapping.clock()
     told: Iterable[_Found] = (
         _pair(records, mapping, clock, desk)
@@ -131,7 +131,7 @@ def _pair(records: Records, mapping: EventMapping, clock: Clock, desk: _Desk) ->
             found.append(_over(open_[incident].pop(0), moment))
             last[incident] = moment
         else:
-            desk.leave_out("that end what did not begin", record)
+            desk.leave_out("it ends what did not begin", record)
     for incident, rest in open_.items():
         for one in rest:
             shared = last.get(incident)
@@ -145,7 +145,7 @@ def _events(
     for record in records.rows:
         event = record.cells.get(mapping.event, "")
         if event not in (*mapping.starts, *mapping.ends):
-            desk.leave_out("whose event is neither a start nor an end", record, event)
+            desk.leave_out("the event is neither a start nor an end", record, event)
         elif moment := _read(clock, record, mapping.time, "time", desk):
             yield moment, event in mapping.starts, record
 
@@ -164,7 +164,7 @@ def _read(clock: Clock, record: Record, column: str, what: str, desk: _Desk) -> 
     text = record.cells.get(column, "")
     moment = clock.read(text)
     if moment is None:
-        desk.leave_out(f"whose {what} cannot be read as a time", record, text or "nothing")
+        desk.leave_out(f"the {what} cannot be read as a time", record, text or "nothing")
     return moment
 
 
@@ -178,15 +178,15 @@ def _found(record: Record, mapping: IncidentMapping, start: Moment, end: Moment 
 
 def _sound(one: _Found, now: float, known: set[str] | None, desk: _Desk) -> bool:
     if not one.node:
-        desk.leave_out("that name no node", one.record)
+        desk.leave_out("no node is named", one.record)
     elif not hostlist.is_name(one.node):
-        desk.leave_out("whose node is no node name", one.record, one.node)
+        desk.leave_out("the node is no node name", one.record, one.node)
     elif known is not None and one.node not in known:
-        desk.leave_out("of nodes that are not in the list", one.record, one.node)
+        desk.leave_out("the node is not in the list", one.record, one.node)
     elif one.start.at > now:
-        desk.leave_out("that begin in the future", one.record)
+        desk.leave_out("it begins in the future", one.record)
     elif one.end and one.start.at > max(one.end):
-        desk.leave_out("that end before they begin", one.record)
+        desk.leave_out("it ends before it begins", one.record)
     else:
         return True
     return False
@@ -198,14 +198,14 @@ def _incident(one: _Found, now: float, desk: _Desk) -> Incident:
         # in the hour that is repeated, the end may be in the second one
         end = one.end.at if one.end.at >= one.start.at else one.end.otherwise
         if end > now:
-            desk.remark("that end in the future are taken as not over", one.record)
+            desk.remark("it ends in the future: taken as not over", one.record)
             end = None
     else:
-        desk.remark("have no end: their nodes are down until one is imported", one.record)
+        desk.remark("no end: the node is down until one is imported", one.record)
     if one.start.doubtful or (one.end and one.end.doubtful):
-        desk.remark("have a time that a change of clocks repeats or leaves out", one.record)
+        desk.remark("a change of clocks repeats or leaves out this time of day", one.record)
     if one.category == NOT_SAID:
-        desk.remark(f'name no category: it is "{NOT_SAID}"', one.record)
+        desk.remark(f'no category: taken as "{NOT_SAID}"', one.record)
     return Incident(node=one.node, category=one.category, start=one.start.at, end=end)
 
 
@@ -217,10 +217,10 @@ def _each_once(told: list[_Found], desk: _Desk) -> list[_Found]:
         if kept is one:
             continue
         if _last(one) == _last(kept):
-            desk.leave_out("that stand there twice", one.record)
+            desk.leave_out("the same incident stands there twice", one.record)
         else:
             desk.leave_out(
-                "that stand there twice, with another end: the later one counts", one.record
+                "the same incident stands there with another end: the later one counts", one.record
             )
             found[one.node, one.start.at, one.category] = max(kept, one, key=_last)
     return [found[key] for key in sorted(found)]
@@ -236,7 +236,7 @@ def _look_for_overlaps(told: list[_Found], incidents: tuple[Incident, ...], desk
     for one, incident in zip(told, incidents, strict=True):
         end = float("inf") if incident.end is None else incident.end
         if incident.node == node and incident.start < down_until:
-            desk.remark("begin while their node is down: the time counts once", one.record)
+            desk.remark("the node was down already: the time counts once", one.record)
         down_until = max(down_until, end) if incident.node == node else end
         node = incident.node
 

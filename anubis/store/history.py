@@ -19,6 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from anubis.core.errors import StoreError, did_you_mean
+from anubis.core.logbook import Logbook
 from anubis.core.records import (
     Assessment,
     Campaign,
@@ -38,26 +39,31 @@ from anubis.core.records import (
     Workload,
     canonical,
 )
-from anubis.store import claims, codec
+from anubis.core.status import Incident, Job, Repair, Validation, Watch, found_by
+from anubis.store import claims, codec, happenings
 from anubis.store.database import Database
+from anubis.store.happenings import PER_QUESTION, Kept
 from anubis.store.schema import (
     campaigns,
     environments,
     executions,
+    incidents,
+    jobs,
     layouts,
     node_verdicts,
     participant_nodes,
     participants,
+    repairs,
     rosters,
     rulings,
     verdicts,
+    watches,
 )
 
 Row = dict[str, Any]
 Roster = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]  # participants, devices
 
 SUGGESTED = 10  # campaigns that a hint looks at: the latest
-PER_QUESTION = 1000  # values in one IN (…); SQLite bears 32,766
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +179,35 @@ class History:
                 .values(finished_at=finished_at, criteria=codec.dump(tuple(criteria)))
             )
         self._shared |= shared
+
+    def add_incidents(self, batch: Iterable[Incident]) -> Kept:
+        """One that is known by its node, category and start is completed by its end."""
+        rows = map(happenings.incident_row, batch)
+        with self._database.writing() as connection:
+            return happenings.keep(connection, incidents, rows, ends="ended_at")
+
+    def add_repairs(self, batch: Iterable[Repair]) -> Kept:
+        rows = map(happenings.repair_row, batch)
+        with self._database.writing() as connection:
+            return happenings.keep(connection, repairs, rows, ends="ended_at")
+
+    def add_watches(self, batch: Iterable[Watch]) -> Kept:
+        """Nodes that were added to the fleet."""
+        rows = map(happenings.watch_row, batch)
+        with self._database.writing() as connection:
+            return happenings.keep(connection, watches, rows, ends="until")
+
+    def end_watches(self, nodes: Sequence[str], at: float) -> None:
+        """Nodes that were removed from the fleet."""
+        with self._database.writing() as connection:
+            happenings.end_watches(connection, nodes, at)
+
+    def add_jobs(self, batch: Sequence[Job]) -> Kept:
+        with self._database.writing() as connection:
+            shared = self._share_participants(connection, (job.nodes for job in batch))
+            kept = happenings.keep(connection, jobs, map(_job_row, batch), ends="ended_at")
+        self._shared |= shared
+        return kept
 
     def _insert_rulings(self, connection: Connection, key: int, found: Sequence[Ruling]) -> None:
         documents: dict[Roster, str] = {}  # many rulings speak of the same units
@@ -366,6 +401,49 @@ class History:
             ),
         )
 
+    def incidents(self) -> list[Incident]:
+        """Those that were told, by node and start."""
+        with self._database.reading() as connection:
+            return happenings.read_incidents(connection)
+
+    def repairs(self) -> list[Repair]:
+        with self._database.reading() as connection:
+            return happenings.read_repairs(connection)
+
+    def watches(self) -> list[Watch]:
+        with self._database.reading() as connection:
+            return happenings.read_watches(connection)
+
+    def jobs(self) -> list[Job]:
+        """In the order in which they began."""
+        query = select(jobs, participants.c.nodes).join(participants)
+        with self._database.reading() as connection:
+            return [
+                Job(
+                    id=row.id,
+                    nodes=_names(row.nodes),
+                    start=row.started_at,
+                    end=row.ended_at,
+                    planned_s=row.planned_s,
+                )
+                for row in connection.execute(query.order_by(jobs.c.started_at, jobs.c.id))
+            ]
+
+    def validations(self, since: float = 0.0) -> list[Validation]:
+        """What campaigns that ended since then concluded about each node."""
+        with self._database.reading() as connection:
+            return happenings.read_validations(connection, since)
+
+    def logbook(self) -> Logbook:
+        """All that is known of nodes; what validations found defective are incidents as well."""
+        with self._database.reading() as connection:
+            told = happenings.read_incidents(connection)
+            mended = happenings.read_repairs(connection)
+            validations = happenings.read_conclusions(connection)
+            added = happenings.read_watches(connection)
+        found = found_by(validations, mended)
+        return Logbook.of([*told, *found], added, validations, mended)
+
 
 # --- questions -----------------------------------------------------------------------------
 
@@ -513,6 +591,16 @@ def _node_verdict_row(key: int, position: int, verdict: NodeVerdict) -> Row:
         "judgement": verdict.judgement.value,
         "code": verdict.code,
         "reason": verdict.reason,
+    }
+
+
+def _job_row(job: Job) -> Row:
+    return {
+        "id": job.id,
+        "participants": _digest(canonical(job.nodes)),
+        "started_at": job.start,
+        "ended_at": job.end,
+        "planned_s": job.planned_s,
     }
 
 

@@ -85,12 +85,13 @@ layouts = Table(
     Column("document", Text, nullable=False),
 )
 
-# The way from a node to everything it took part in.
+# The way from a node to everything it took part in, and back.
 participant_nodes = Table(
     "participant_nodes",
     metadata,
     Column("node", Text, primary_key=True),
     Column("participants", String(32), ForeignKey(participants.c.digest), primary_key=True),
+    Index("participant_nodes_back", "participants"),
 )
 
 executions = Table(
@@ -122,6 +123,8 @@ executions = Table(
     UniqueConstraint("campaign", "step", "attempt", name="executions_once"),
     Index("executions_by_benchmark", "benchmark", "version", "started_at"),
     Index("executions_by_participants", "participants"),
+    # The samples stand in the same rows, and nobody wants to read them to learn who was measured.
+    Index("executions_who_and_what", "campaign", "ended", "participants", "benchmark"),
 )
 
 verdicts = Table(
@@ -178,4 +181,41 @@ node_verdicts = Table(
     Column("code", Text, nullable=False),
     Column("reason", Prose, nullable=False),
     Index("node_verdicts_by_node", "node"),
+)
+
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("started_at", Double, primary_key=True),
+    Column("category", Text, primary_key=True),
+    Column("ended_at", Double),  # NULL: not over, as far as anybody told
+)
+
+# When a node belonged to the fleet: its addition and its removal.
+watches = Table(
+    "watches",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("since", Double, primary_key=True),
+    Column("until", Double),
+)
+
+repairs = Table(
+    "repairs",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("started_at", Double, primary_key=True),
+    Column("ended_at", Double),
+    Column("action", Prose, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("participants", String(32), ForeignKey(participants.c.digest), nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("planned_s", Double),
 )

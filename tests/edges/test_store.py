@@ -52,7 +52,9 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
+from anubis.core.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.store import codec, schema
+from anubis.store.happenings import Kept
 from anubis.store.history import CampaignRow, History
 
 # --- the databases -------------------------------------------------------------------------
@@ -488,6 +490,131 @@ def test_a_document_of_another_anubis_is_refused_by_campaign_and_field(
     ask(url, """UPDATE campaigns SET policy = '{"alpha":0.95,"mood":"good"}'""")
     with pytest.raises(StoreError, match=r'campaign "c1" cannot be read: Policy has no .*"mood"'):
         history.campaign("c1")
+
+
+# --- what happened to nodes ----------------------------------------------------------------
+
+
+def incident(node: str, start: float, end: float | None = None, category: str = "x") -> Incident:
+    return Incident(node=node, category=category, start=start, end=end)
+
+
+told = st.tuples(words, words.filter(len), st.tuples(finite, finite | st.none()))
+
+
+@thorough
+@given(batch=st.lists(told, max_size=5))
+def test_incidents_come_back_as_they_were_told(
+    lasting_history: History, batch: list[tuple[str, str, tuple[float, float | None]]]
+) -> None:
+    name = next(ids)
+    expected = {}
+    for node, category, (start, end) in batch:
+        first, last = (start, None) if end is None else sorted((start, end))
+        one = incident(f"{name}/{node}", first, last, category)
+        expected.setdefault((one.node, one.start, one.category), one)
+    lasting_history.add_incidents(expected.values())
+    mine = [one for one in lasting_history.incidents() if one.node.startswith(f"{name}/")]
+    assert {(one.node, one.start, one.category): one for one in mine} == expected
+
+
+def test_what_is_told_twice_is_kept_once(history: History) -> None:
+    batch = [incident("n1", 1.0, 2.0), incident("n1", 1.0, 2.0, "y"), incident("n2", 1.0)]
+    assert history.add_incidents([*batch, batch[0]]) == Kept(new=3, completed=0, known=0)
+    assert history.add_incidents(batch) == Kept(new=0, completed=0, known=3)
+    assert history.incidents() == batch
+
+
+def test_an_incident_is_completed_by_its_end_and_does_not_begin_again(history: History) -> None:
+    history.add_incidents([incident("n1", 1.0)])
+    assert history.add_incidents([incident("n1", 1.0, 5.0)]) == Kept(new=0, completed=1, known=0)
+    assert history.add_incidents([incident("n1", 1.0)]) == Kept(new=0, completed=0, known=1)
+    assert history.incidents() == [incident("n1", 1.0, 5.0)]
+    history.add_incidents([incident("n1", 1.0, 4.0), incident("n1", 1.0)])
+    assert history.incidents() == [incident("n1", 1.0, 4.0)]
+
+
+def test_of_two_ends_of_a_watch_the_later_counts_until_the_node_is_removed(
+    history: History,
+) -> None:
+    watch = Watch(node="n1", since=1.0, until=5.0)
+    history.add_watches([watch, replace(watch, until=3.0)])
+    history.add_watches([replace(watch, until=4.0)])
+    assert history.watches() == [watch]
+    history.add_watches([replace(watch, until=None)])
+    history.add_watches([watch])
+    assert history.watches() == [replace(watch, until=None)]
+    history.end_watches(["n1", "n2"], at=9.0)
+    stranger = Watch(node="n2", since=9.0, until=9.0)
+    assert history.watches() == [replace(watch, until=9.0), stranger]
+    history.end_watches(["n1"], at=12.0)
+    assert history.watches()[0].until == 9.0
+
+
+def test_repairs_and_jobs_come_back_and_are_completed_too(history: History) -> None:
+    mended = Repair(node="n1", start=1.0, end=2.0, action="a new fan\0")
+    history.add_repairs([replace(mended, end=None), replace(mended, start=1.5)])
+    history.add_repairs([mended])
+    readable = replace(mended, action="a new fan\ufffd")
+    assert history.repairs() == [readable, replace(readable, start=1.5)]
+    later = Job(id="7", nodes=("n2", "n1"), start=5.0, planned_s=60.0)
+    sooner = Job(id="8", nodes=("n1",), start=4.0)
+    assert history.add_jobs([later, sooner]) == Kept(new=2, completed=0, known=0)
+    ended = replace(later, end=6.0)
+    assert history.add_jobs([ended, sooner]) == Kept(new=0, completed=1, known=1)
+    assert history.jobs() == [sooner, ended]
+
+
+def concluded(history: History, name: str, at: float, judgement: Judgement, **more: Any) -> None:
+    history.begin(campaign(name, **more))
+    verdict = NodeVerdict(node="n1", judgement=judgement, code="GEMM.TFLOPS", reason="r")
+    history.conclude(name, Assessment(alone=(), nodes=(verdict,)), (), finished_at=at)
+
+
+def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured(
+    history: History,
+) -> None:
+    pair = execution("pair@1/n1+n2", 1.0)
+    pair = replace(
+        pair,
+        step=replace(
+            pair.step, participants=("n2", "n1"), workload=Workload.of("pair", "1", {"size": 1})
+        ),
+    )
+    crash = replace(execution("disk@1/n1"), ended=Ended.FAILED)
+    crash = replace(crash, step=replace(crash.step, workload=Workload.of("disk", "1", {})))
+    concluded(history, "second", 9.0, Judgement.HEALTHY)
+    concluded(history, "first", 5.0, Judgement.DEFECTIVE)
+    concluded(history, "imported", 7.0, Judgement.DEFECTIVE, verb="import")
+    history.begin(campaign("unfinished"))
+    for name in ("second", "imported", "unfinished"):
+        history.record(name, [pair, execution("a", 1.0), execution("b", 1.0), crash])
+    first = Validation(
+        node="n1", at=5.0, judgement=Judgement.DEFECTIVE, code="GEMM.TFLOPS", campaign="first"
+    )
+    second = replace(
+        first,
+        at=9.0,
+        judgement=Judgement.HEALTHY,
+        benchmarks=("gemm", "pair"),
+        campaign="second",
+    )
+    assert history.validations() == [first, second]
+    assert history.validations(since=9.0) == [second]
+    assert history.validations(since=9.5) == []
+
+
+def test_a_logbook_holds_incidents_told_and_found(history: History) -> None:
+    concluded(history, "c1", 5 * 3600.0, Judgement.DEFECTIVE)
+    concluded(history, "c2", 7 * 3600.0, Judgement.HEALTHY)
+    history.add_incidents([incident("n1", 8 * 3600.0, 9 * 3600.0, "network")])
+    history.add_repairs([Repair(node="n1", start=10 * 3600.0, end=11 * 3600.0)])
+    history.add_watches([Watch(node="n1", since=0.0)])
+    found = history.logbook().statuses(
+        Instants.now(["n1"], 12 * 3600.0),
+        ["incidents", "incidents:gemm", "incidents:network", "up_h", "validated_h"],
+    )
+    assert found.values.tolist() == [[2, 1, 1, 1, 5]]
 
 
 # --- one driver, and its sudden end --------------------------------------------------------

@@ -213,6 +213,9 @@ def interrupted(*_: object, **__: object) -> None:
         "SELECT code FROM participant_nodes JOIN verdicts USING (participants) WHERE node = 'n1'",
         "SELECT step FROM participant_nodes JOIN executions USING (participants) WHERE node = 'n1'",
         "SELECT code FROM node_verdicts WHERE node = 'n1'",
+        "SELECT ended_at FROM incidents WHERE node = 'n1'",
+        """SELECT node, benchmark FROM executions JOIN participant_nodes USING (participants)
+           WHERE campaign = 1 AND ended = 'measured'""",
     ],
 )
 def test_questions_across_campaigns_find_their_way_by_an_index(

@@ -1,0 +1,218 @@
+"""What happened to nodes, as rows: incidents, watches, repairs, jobs. What is told twice is kept
+once, and what is told later completes it. Behind the verbs of `History`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from anubis.core.records import Ended, Judgement
+from anubis.core.status import Incident, Repair, Validation, Watch
+from anubis.store.schema import (
+    campaigns,
+    executions,
+    incidents,
+    node_verdicts,
+    participant_nodes,
+    repairs,
+    watches,
+)
+
+Row = dict[str, Any]
+
+PER_QUESTION = 1000  # values in one IN (…); SQLite bears 32,766
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What became of a batch: new, known but completed, or known as it is."""
+
+    new: int
+    completed: int
+    known: int
+
+
+def keep(connection: Connection, table: Table, rows: Iterable[Row], ends: str) -> Kept:
+    """Rows with what is known already completed by a later word on its end.
+
+    No end is no word: an incident that is over does not begin again. But a watch without an end
+    goes on, and of two ends of a watch the later one counts.
+    """
+    later = _longer if table is watches else _newer
+    keys = [column.name for column in table.primary_key]
+    told: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        key = tuple(row[name] for name in keys)
+        told[key] = row if key not in told else row | {ends: later(told[key][ends], row[ends])}
+    first = keys[0]
+    known = {
+        tuple(row[name] for name in keys): row[ends]
+        for row in _rows_of(connection, table, first, sorted({key[0] for key in told}))
+    }
+    new = [row for key, row in told.items() if key not in known]
+    completed = [
+        row | {ends: end}
+        for key, row in told.items()
+        if key in known and (end := later(known[key], row[ends])) != known[key]
+    ]
+    _upsert(connection, table, keys, [*new, *completed])
+    return Kept(new=len(new), completed=len(completed), known=len(told) - len(new) - len(completed))
+
+
+def _newer(known: float | None, told: float | None) -> float | None:
+    return known if told is None else told
+
+
+def _longer(known: float | None, told: float | None) -> float | None:
+    return None if known is None or told is None else max(known, told)
+
+
+def _rows_of(
+    connection: Connection, table: Table, column: str, values: Sequence[str]
+) -> Iterable[Any]:
+    for start in range(0, len(values), PER_QUESTION):
+        some = table.c[column].in_(values[start : start + PER_QUESTION])
+        yield from connection.execute(select(table).where(some)).mappings()
+
+
+def _upsert(connection: Connection, table: Table, keys: list[str], rows: list[Row]) -> None:
+    if not rows:
+        return
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(table)
+    others = {c.name: statement.excluded[c.name] for c in table.c if c.name not in keys}
+    # Sorted, so that two writers who share rows wait for each other in one order only.
+    batch = sorted(rows, key=lambda row: [row[name] for name in keys])
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others), batch)
+
+
+# --- to rows -------------------------------------------------------------------------------
+
+
+def incident_row(one: Incident) -> Row:
+    return {
+        "node": one.node,
+        "started_at": one.start,
+        "category": one.category,
+        "ended_at": one.end,
+    }
+
+
+def repair_row(one: Repair) -> Row:
+    return {
+        "node": one.node,
+        "started_at": one.start,
+        "ended_at": one.end,
+        "action": one.action,
+    }
+
+
+def watch_row(one: Watch) -> Row:
+    return {"node": one.node, "since": one.since, "until": one.until}
+
+
+def end_watches(connection: Connection, nodes: Sequence[str], at: float) -> None:
+    """A node that was never added by name gets a watch of no length, which a logbook draws out
+    to the first thing known of it."""
+    found = _rows_of(connection, watches, "node", sorted(set(nodes)))
+    known = [dict(row) for row in found]
+    going_on = [row for row in known if row["until"] is None or row["until"] > at]
+    ended = [row | {"until": max(at, row["since"])} for row in going_on]
+    strangers = set(nodes) - {row["node"] for row in known}
+    ended += [{"node": node, "since": at, "until": at} for node in strangers]
+    _upsert(connection, watches, ["node", "since"], ended)
+
+
+# --- and back ------------------------------------------------------------------------------
+
+
+def read_incidents(connection: Connection) -> list[Incident]:
+    table = incidents.c
+    found = select(table.node, table.category, table.started_at, table.ended_at)
+    return [
+        Incident(node=node, category=category, start=start, end=end)
+        for node, category, start, end in connection.execute(
+            found.order_by(table.node, table.started_at, table.category)
+        )
+    ]
+
+
+def read_repairs(connection: Connection) -> list[Repair]:
+    found = select(repairs).order_by(repairs.c.node, repairs.c.started_at)
+    return [
+        Repair(node=row.node, start=row.started_at, end=row.ended_at, action=row.action)
+        for row in connection.execute(found)
+    ]
+
+
+def read_watches(connection: Connection) -> list[Watch]:
+    found = select(watches).order_by(watches.c.node, watches.c.since)
+    return [
+        Watch(node=row.node, since=row.since, until=row.until) for row in connection.execute(found)
+    ]
+
+
+def read_validations(connection: Connection, since: float) -> list[Validation]:
+    """By time and node, with the benchmarks that measured it."""
+    measured = (
+        select(executions.c.campaign, participant_nodes.c.node, executions.c.benchmark)
+        .join(participant_nodes, executions.c.participants == participant_nodes.c.participants)
+        .where(
+            executions.c.campaign.in_(select(campaigns.c.key).where(*_validating(since))),
+            executions.c.ended == Ended.MEASURED.value,
+        )
+        .distinct()
+        .subquery()
+    )
+    names = func.aggregate_strings(measured.c.benchmark, ",").label("names")
+    by_node = (
+        select(measured.c.campaign, measured.c.node, names)
+        .group_by(measured.c.campaign, measured.c.node)
+        .subquery()
+    )
+    query = _conclusions(since, by_node.c.names).outerjoin(
+        by_node,
+        (by_node.c.campaign == node_verdicts.c.campaign) & (by_node.c.node == node_verdicts.c.node),
+    )
+    return [
+        Validation(
+            **_conclusion(row),
+            benchmarks=tuple(sorted(row.names.split(","))) if row.names else (),
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def read_conclusions(connection: Connection) -> list[Validation]:
+    """The same without the benchmarks, which cost most of the time."""
+    found = connection.execute(_conclusions(0.0))
+    return [Validation(**_conclusion(row)) for row in found]
+
+
+def _conclusions(since: float, *more: ColumnElement[Any]) -> Select[Any]:
+    verdict = (node_verdicts.c.node, node_verdicts.c.judgement, node_verdicts.c.code)
+    return (
+        select(*verdict, campaigns.c.finished_at, campaigns.c.id, *more)
+        .join(campaigns, campaigns.c.key == node_verdicts.c.campaign)
+        .where(*_validating(since))
+        .order_by(campaigns.c.finished_at, node_verdicts.c.node)
+    )
+
+
+def _validating(since: float) -> tuple[ColumnElement[bool], ...]:
+    """What another tool measured, nobody knows when, validates nothing."""
+    return campaigns.c.finished_at >= since, campaigns.c.verb != "import"
+
+
+def _conclusion(row: Any) -> dict[str, Any]:
+    return {
+        "node": row.node,
+        "at": row.finished_at,
+        "judgement": Judgement(row.judgement),
+        "code": row.code,
+        "campaign": row.id,
+    }
