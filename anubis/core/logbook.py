@@ -180,6 +180,7 @@ class Logbook:
     def returns(self) -> Instants:
         """When nodes came into service: as they were added, and after each incident or repair.
 
+        Their up time is 0: add snapshots, for a model that is asked in the midst of a spell.
         Stretches that overlap or touch are one. After one of no length the instant is the first
         that is later, because nothing is known of it before.
         """

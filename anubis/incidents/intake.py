@@ -11,7 +11,13 @@ from anubis import hostlist
 from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.status import Incident, Watch
 from anubis.incidents.clock import Clock, Moment
-from anubis.incidents.mapping import NOT_SAID, EventMapping, IncidentMapping, IntervalMapping
+from anubis.incidents.mapping import (
+    NOT_SAID,
+    EventMapping,
+    IncidentMapping,
+    IntervalMapping,
+    filled,
+)
 from anubis.incidents.records import Record, Records
 
 
@@ -109,7 +115,7 @@ def _intervals(
     records: Records, mapping: IntervalMapping, clock: Clock, desk: _Desk
 ) -> Iterator[_Found]:
     for record in records.rows:
-        written = record.cells.get(mapping.end, "")
+        written = filled(mapping.end, record.cells)
         start = _read(clock, record, mapping.start, "start", desk)
         end = _read(clock, record, mapping.end, "end", desk) if start and written else None
         if start and (end or not written):
@@ -143,7 +149,7 @@ def _events(
     records: Records, mapping: EventMapping, clock: Clock, desk: _Desk
 ) -> Iterator[tuple[Moment, bool, Record]]:
     for record in records.rows:
-        event = record.cells.get(mapping.event, "")
+        event = filled(mapping.event, record.cells)
         if event not in (*mapping.starts, *mapping.ends):
             desk.leave_out("the event is neither a start nor an end", record, event)
         elif moment := _read(clock, record, mapping.time, "time", desk):
@@ -161,7 +167,7 @@ def _over(one: _Found, end: Moment) -> _Found:
 
 
 def _read(clock: Clock, record: Record, column: str, what: str, desk: _Desk) -> Moment | None:
-    text = record.cells.get(column, "")
+    text = filled(column, record.cells)
     moment = clock.read(text)
     if moment is None:
         desk.leave_out(f"the {what} cannot be read as a time", record, text or "nothing")
@@ -170,7 +176,7 @@ def _read(clock: Clock, record: Record, column: str, what: str, desk: _Desk) -> 
 
 def _found(record: Record, mapping: IncidentMapping, start: Moment, end: Moment | None) -> _Found:
     category = mapping.category_of(record.cells) or NOT_SAID
-    return _Found(record, mapping.node_of(record.cells), category, start, end)
+    return _Found(record, filled(mapping.node, record.cells), category, start, end)
 
 
 # --- what of it can be taken ---------------------------------------------------------------
@@ -277,16 +283,15 @@ def _watches(
     since, until = dict.fromkeys(known or (), first), dict.fromkeys(known or (), last)
     clusters = defaultdict[str, _Cluster](_Cluster)
     for record in records.rows:
-        node = mapping.node_of(record.cells)
+        node = filled(mapping.node, record.cells)
         if node not in seen:
             continue
-        added = clock.read(record.cells.get(mapping.since, ""))
-        gone = clock.read(record.cells.get(mapping.until, ""))
+        added = clock.read(filled(mapping.since, record.cells))
+        gone = clock.read(filled(mapping.until, record.cells))
         since[node] = added.at if added else first
         until[node] = max(seen[node], min(last, gone.at)) if gone else last
-        prefix, size = mapping.group_of(record.cells)
-        cluster = clusters[prefix]
-        cluster.size = max(size, cluster.size)
+        cluster = clusters[mapping.cluster_of(record.cells)]
+        cluster.size = max(mapping.size_of(record.cells), cluster.size)
         cluster.nodes.add(node)
         cluster.since.append(since[node])
     if known is None:

@@ -38,32 +38,31 @@ class _Columns:
 
     def columns(self) -> Iterator[tuple[str, str]]:
         """Every column that must be there, and which key wants it."""
-        several = (self.category,) if isinstance(self.category, str) else self.category
-        wanted = [("node", self.node), *(("category", name) for name in several)]
-        wanted += [("since", self.since), ("until", self.until), ("size", str(self.size))]
-        for key, text in wanted:
-            if not text.isdecimal():
+        for key in self._keys():
+            value = getattr(self, key)
+            for text in (value,) if isinstance(value, str) else value:
                 yield from ((name, key) for name in _names(text))
+        if not str(self.size).isdecimal():
+            yield from ((name, "size") for name in _names(str(self.size)))
 
-    def node_of(self, cells: Cells) -> str:
-        return _filled(self.node, cells)
+    def _keys(self) -> tuple[str, ...]:
+        return "node", "category", "since", "until"
 
     def category_of(self, cells: Cells) -> str:
         """What the column says, or the heading of the first of several that says something."""
         if isinstance(self.category, str):
-            return _filled(self.category, cells) if self.category else ""
+            return filled(self.category, cells)
         return next((name for name in self.category if cells.get(name)), "")
 
-    def group_of(self, cells: Cells) -> tuple[str, int]:
-        """What the names of a cluster's nodes begin with, and how many nodes it has; 0: not said.
+    def cluster_of(self, cells: Cells) -> str:
+        """What the names of a cluster's nodes begin with: the last column in them numbers them."""
+        return filled(self.node.rpartition("{")[0], cells)
 
-        The last column in the name numbers them.
-        """
-        size = str(self.size) if str(self.size).isdecimal() else _filled(str(self.size), cells)
-        before, brace, _ = self.node.rpartition("{")
-        return _filled(before, cells) if brace and before else "", int(
-            size
-        ) if size.isdecimal() else 0
+    def size_of(self, cells: Cells) -> int:
+        """How many nodes the cluster has; 0: nobody said."""
+        size = str(self.size)
+        size = size if size.isdecimal() else filled(size, cells)
+        return int(size) if size.isdecimal() else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +73,8 @@ class IntervalMapping(_Columns):
     start: str
     end: str
 
-    def columns(self) -> Iterator[tuple[str, str]]:
-        yield from super().columns()
-        yield from ((name, "start") for name in _names(self.start))
-        yield from ((name, "end") for name in _names(self.end))
+    def _keys(self) -> tuple[str, ...]:
+        return *super()._keys(), "start", "end"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +87,8 @@ class EventMapping(_Columns):
     ends: tuple[str, ...]
     time: str
 
-    def columns(self) -> Iterator[tuple[str, str]]:
-        yield from super().columns()
-        yield from ((name, "event") for name in _names(self.event))
-        yield from ((name, "time") for name in _names(self.time))
+    def _keys(self) -> tuple[str, ...]:
+        return *super()._keys(), "event", "time"
 
 
 IncidentMapping = IntervalMapping | EventMapping
@@ -104,8 +99,8 @@ def _names(text: str) -> list[str]:
     return _PLACE.findall(text) or ([text] if text else [])
 
 
-def _filled(text: str, cells: Cells) -> str:
-    """Empty where one of its columns is."""
+def filled(text: str, cells: Cells) -> str:
+    """A column's cell, or the text with cells in it; empty where one of its columns is."""
     if not _PLACE.search(text):
         return cells.get(text, "")
     if not all(cells.get(name) for name in _names(text)):

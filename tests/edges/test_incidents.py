@@ -185,6 +185,16 @@ def test_an_hour_that_the_clocks_repeat_is_read_so_that_the_end_follows_the_star
     assert [note.where for note in found.remarks] == [("line 2", "line 3")]
 
 
+def test_a_date_and_a_time_of_day_may_stand_in_columns_of_their_own() -> None:
+    mapping = IntervalMapping(
+        records="intervals", node="{rack}-{slot}", start="{day} {clock}", end="{over}"
+    )
+    found = read("rack,slot,day,clock,over\nr1,7,2026-03-01,10:00,\nr1,,2026-03-01,10:00,", mapping)
+    assert hours(found) == [("r1-7", "unspecified", utc("2026-03-01T10:00") / 3600, None)]
+    with pytest.raises(UsageError, match=r'no column "clock", .* as "start"'):
+        read("rack,slot,day,over\n", mapping)
+
+
 @pytest.mark.parametrize(
     ("times", "text", "expected"),
     [
