@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count, islice
 
 from anubis import hostlist
@@ -282,12 +283,13 @@ def _watches(
         seen[one.node] = max(_end(one), seen.get(one.node, first))
     since, until = dict.fromkeys(known or (), first), dict.fromkeys(known or (), last)
     clusters = defaultdict[str, _Cluster](_Cluster)
+    read = cache(clock.read)  # the same few in every record
     for record in records.rows:
         node = filled(mapping.node, record.cells)
         if node not in seen:
             continue
-        added = clock.read(filled(mapping.since, record.cells))
-        gone = clock.read(filled(mapping.until, record.cells))
+        added = read(filled(mapping.since, record.cells))
+        gone = read(filled(mapping.until, record.cells))
         since[node] = added.at if added else first
         until[node] = max(seen[node], min(last, gone.at)) if gone else last
         cluster = clusters[mapping.cluster_of(record.cells)]

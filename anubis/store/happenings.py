@@ -115,15 +115,18 @@ def watch_row(one: Watch) -> Row:
     return {"node": one.node, "since": one.since, "until": one.until}
 
 
-def end_watches(connection: Connection, nodes: Sequence[str], at: float) -> None:
-    """A node that was never added by name gets a watch of no length, which a logbook draws out
-    to the first thing known of it."""
+def begin_watches(connection: Connection, nodes: Sequence[str], at: float) -> None:
+    """For those that are not watched without an end already."""
     found = _rows_of(connection, watches, "node", sorted(set(nodes)))
-    known = [dict(row) for row in found]
-    going_on = [row for row in known if row["until"] is None or row["until"] > at]
+    watched = {row["node"] for row in found if row["until"] is None}
+    new = [{"node": node, "since": at, "until": None} for node in set(nodes) - watched]
+    _upsert(connection, watches, ["node", "since"], new)
+
+
+def end_watches(connection: Connection, nodes: Sequence[str], at: float) -> None:
+    found = _rows_of(connection, watches, "node", sorted(set(nodes)))
+    going_on = [dict(row) for row in found if row["until"] is None or row["until"] > at]
     ended = [row | {"until": max(at, row["since"])} for row in going_on]
-    strangers = set(nodes) - {row["node"] for row in known}
-    ended += [{"node": node, "since": at, "until": at} for node in strangers]
     _upsert(connection, watches, ["node", "since"], ended)
 
 

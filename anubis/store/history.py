@@ -160,9 +160,13 @@ class History:
         criteria: Sequence[CriteriaSet],
         finished_at: float,
     ) -> None:
-        """Keep the verdicts and what they were judged by, in place of any earlier ones."""
+        """Keep the verdicts and what they were judged by, in place of any earlier ones. Nodes
+        that were validated here belong to the fleet from then on."""
         with self._database.writing() as connection:
             key = _key(connection, campaign_id)
+            verb = connection.execute(
+                select(campaigns.c.verb).where(campaigns.c.key == key)
+            ).scalar()
             for table in (verdicts, rulings, node_verdicts):
                 connection.execute(delete(table).where(table.c.campaign == key))
             shared = self._share_participants(
@@ -178,6 +182,9 @@ class History:
                 .where(campaigns.c.key == key)
                 .values(finished_at=finished_at, criteria=codec.dump(tuple(criteria)))
             )
+            if verb != "import":
+                nodes = [verdict.node for verdict in assessment.nodes]
+                happenings.begin_watches(connection, nodes, finished_at)
         self._shared |= shared
 
     def add_incidents(self, batch: Iterable[Incident]) -> Kept:

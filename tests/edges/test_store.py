@@ -544,9 +544,8 @@ def test_of_two_ends_of_a_watch_the_later_counts_until_the_node_is_removed(
     history.add_watches([replace(watch, until=None)])
     history.add_watches([watch])
     assert history.watches() == [replace(watch, until=None)]
-    history.end_watches(["n1", "n2"], at=9.0)
-    stranger = Watch(node="n2", since=9.0, until=9.0)
-    assert history.watches() == [replace(watch, until=9.0), stranger]
+    history.end_watches(["n1", "nobody"], at=9.0)
+    assert history.watches() == [replace(watch, until=9.0)]
     history.end_watches(["n1"], at=12.0)
     assert history.watches()[0].until == 9.0
 
@@ -602,6 +601,54 @@ def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured
     assert history.validations() == [first, second]
     assert history.validations(since=9.0) == [second]
     assert history.validations(since=9.5) == []
+
+
+def test_a_node_is_watched_from_its_first_validation_on_until_it_is_removed(
+    history: History,
+) -> None:
+    concluded(history, "imported", 3.0, Judgement.HEALTHY, verb="import")
+    concluded(history, "first", 5.0, Judgement.HEALTHY)
+    concluded(history, "second", 7.0, Judgement.DEFECTIVE)
+    told = Watch(node="n1", since=1.0, until=6.0)  # as a file tells that ends then
+    history.add_watches([told])
+    assert history.watches() == [told, Watch(node="n1", since=5.0)]
+    history.end_watches(["n1"], at=9.0)
+    concluded(history, "third", 11.0, Judgement.HEALTHY)
+    assert history.watches() == [
+        told,
+        Watch(node="n1", since=5.0, until=9.0),
+        Watch(node="n1", since=11.0),
+    ]
+
+
+def test_in_an_older_history_nodes_are_watched_from_their_first_validation_on(url: str) -> None:
+    database = engine_for(url)
+    config = Config()
+    config.set_main_option("script_location", "anubis.store:migrations")
+    config.set_main_option("path_separator", "os")
+    with database.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+        old = sa.MetaData()
+        old.reflect(connection)
+        for key, (verb, finished_at) in enumerate(
+            [("import", 1.0), ("validate", 7.0), ("accept", 5.0), ("accept", None)], start=1
+        ):
+            connection.execute(
+                old.tables["campaigns"].insert().values(
+                    key=key, id=f"c{key}", verb=verb, suite="quick", nodes=1, executor="local",
+                    setting="", created_at=1.0, finished_at=finished_at, plan="{}", policy="{}",
+                    criteria="[]",
+                )
+            )  # fmt: skip
+            connection.execute(
+                old.tables["node_verdicts"].insert().values(
+                    campaign=key, position=0, node="n1", judgement="healthy", code="", reason=""
+                )
+            )  # fmt: skip
+    database.dispose()
+    with History.open(url) as history:
+        assert history.watches() == [Watch(node="n1", since=5.0)]
 
 
 def test_a_logbook_holds_incidents_told_and_found(history: History) -> None:

@@ -21,6 +21,11 @@ def upgrade() -> None:
         sa.Column("since", sa.Double, primary_key=True),
         sa.Column("until", sa.Double),
     )
+    op.execute(  # nodes that were validated belong to the fleet from then on
+        "INSERT INTO watches SELECT node, min(finished_at), NULL FROM node_verdicts"
+        " JOIN campaigns ON key = campaign WHERE verb <> 'import' AND finished_at IS NOT NULL"
+        " GROUP BY node"
+    )
     op.create_table(
         "repairs",
         sa.Column("node", sa.Text, primary_key=True),
