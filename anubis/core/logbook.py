@@ -135,7 +135,9 @@ class Logbook:
     # --- questions -------------------------------------------------------------------------
 
     def covariates(self) -> tuple[str, ...]:
-        """The columns that this logbook can teach something by; a model keeps to those it knew."""
+        """The columns that this logbook can teach something by. A model keeps to those it was
+        trained with: for one that must not know what came after some instant, build a logbook of
+        what was known then."""
         validated = (VALIDATED,) if len(self._validations.start) else ()
         single = (f"{what}:{category}" for category in self.categories for what in BY_CATEGORY)
         return (*TOTALS, *validated, *single)
@@ -166,8 +168,8 @@ class Logbook:
                           next, and from the node's first watch to the first of them
         validated_h       since the last validation
 
-        Where there was no incident, or no validation, the last three hours are those the node
-        was watched so far: it is at least as long as that.
+        Where there was none so far, since_incident_h, mtbi_h and validated_h are the hours for
+        which the node was watched: at least that long it went without.
         """
         names = self.covariates() if covariates is None else tuple(covariates)
         node = self._rows(asked.nodes)

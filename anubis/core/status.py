@@ -134,6 +134,9 @@ class Instants:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    def __add__(self, other: Instants) -> Instants:
+        return Instants(nodes=self.nodes + other.nodes, at=np.concatenate([self.at, other.at]))
+
     @classmethod
     def now(cls, nodes: Sequence[str], at: float) -> Instants:
         return cls(nodes=tuple(nodes), at=np.full(len(nodes), at))

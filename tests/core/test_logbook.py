@@ -218,6 +218,14 @@ def test_the_spells_of_a_node_run_from_each_return_to_the_next_incident() -> Non
     assert earlier.observed.tolist() == [True, False]
 
 
+def test_snapshots_may_stand_beside_the_returns_in_one_table() -> None:
+    logbook = worked_example().logbook
+    asked = logbook.returns() + Instants.now(["a", "a"], 5 * HOUR_S)
+    found = logbook.spells(asked, until=20 * HOUR_S, covariates=["up_h"])
+    assert found.statuses.values.tolist() == [[0], [0], [0], [1], [1]]
+    assert found.duration_h.tolist() == [2, 2, 2, 1, 1]
+
+
 def test_snapshots_are_regular_within_each_watch_and_begin_anywhere_in_the_first_step() -> None:
     watches = [
         Watch(node=f"n{n:03}", since=n * HOUR_S, until=(n + 10) * HOUR_S) for n in range(200)
