@@ -53,6 +53,7 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.core.status import Incident, Instants, Job, Repair, Validation, Watch
+from anubis.core.topology import Cable, Fabric, Link, Nic, Switch
 from anubis.store import codec, schema
 from anubis.store.happenings import Kept
 from anubis.store.history import CampaignRow, History
@@ -260,6 +261,19 @@ def rulings(draw: st.DrawFn) -> Ruling:
     return Ruling(**columns, **{name: getattr(said, name) for name in common})
 
 
+@st.composite
+def fabrics(draw: st.DrawFn) -> Fabric:
+    """Switches, a link between two of them, and NICs on one of them."""
+    switches = draw(st.lists(anything(Switch), min_size=2, max_size=3, unique_by=lambda s: s.id))
+    cables = draw(st.lists(anything(Cable), min_size=1, max_size=3).map(tuple))
+    nics = draw(st.lists(anything(Nic), max_size=3, unique_by=lambda nic: (nic.node, nic.rail)))
+    return Fabric(
+        switches=tuple(switches),
+        links=(Link(a=switches[0].id, b=switches[1].id, cables=cables),),
+        nics=tuple(replace(nic, switch=switches[-1].id) for nic in nics),
+    )
+
+
 def anything(hint: Any) -> st.SearchStrategy[Any]:
     """Any value of that type; a field that is added to a record is drawn from then on."""
     known = {str: words, float: finite, int: st.integers(-(2**31), 2**31 - 1)}
@@ -269,6 +283,8 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
         return rulings()
     if hint is Limit:
         return limits()
+    if hint is Fabric:
+        return fabrics()
     if hint is Readings:
         return anything(tuple[Series, ...]).map(Readings.of)
     if is_dataclass(hint):
