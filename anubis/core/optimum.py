@@ -1,0 +1,74 @@
+"""The cheapest choice there is, by integer programming: what the greedy one is compared with.
+
+With x = 1 for what is run and z = 1 for a kind of defect that nothing finds, it looks for the least
+Σ cost x with Σ open z <= p0 / p and z >= 1 - Σ x over the benchmarks that find the kind.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from anubis.core.selection import Choice, Floats, Menu, choose
+
+SLACK = 1e-9  # of shares that add up to 1 at most
+LONGEST_S = 60.0  # of one search; the best found by then is taken
+
+
+def optimum(menu: Menu, *, p0: float) -> Choice:
+    """The cheapest choice that reaches p0; where none does, the cheapest that covers the most."""
+    p = menu.exposure.p
+    if not p > p0 or not menu.open.any():
+        return choose(menu, p0=p0)
+    programme = _Programme(menu)
+    run = programme.cheapest(p0 / p)
+    if run is None:
+        run = programme.cheapest(programme.least_left() + SLACK)
+    chosen = () if run is None else np.flatnonzero(run[: programme.runs] > 0.5)
+    among = {divmod(int(i), len(menu.detection.benchmarks)) for i in chosen}
+    return choose(menu, p0=p0, among=among)
+
+
+class _Programme:
+    """Columns: x of each (group, benchmark), then z of each (group, kind)."""
+
+    def __init__(self, menu: Menu) -> None:
+        groups, (kinds, benchmarks) = len(menu.groups), menu.detection.found.shape
+        sizes = np.array([len(group) for group in menu.groups], dtype=np.float64)
+        durations_s = np.asarray(menu.durations_s, dtype=np.float64)
+        self.runs, self.gaps = groups * benchmarks, groups * kinds
+        self.costs_s = np.outer(sizes, durations_s).ravel()
+        self.open = menu.open.ravel()
+        each = sparse.eye_array(groups)
+        found = sparse.csr_array(menu.detection.found.astype(np.float64))
+        covers = sparse.hstack([sparse.kron(each, found), sparse.eye_array(self.gaps)])
+        self.rules = [LinearConstraint(covers, lb=1.0)]
+        if np.isfinite(menu.budget.node_seconds):
+            self._at_most(self.costs_s[None, :], menu.budget.node_seconds)
+        if np.isfinite(menu.budget.seconds):
+            self._at_most(sparse.kron(each, durations_s[None, :]), menu.budget.seconds)
+
+    def _at_most(self, rows: sparse.sparray | Floats, most: float) -> None:
+        none = sparse.csr_array((rows.shape[0], self.gaps))
+        self.rules.append(LinearConstraint(sparse.hstack([rows, none]), ub=most))
+
+    def cheapest(self, left: float) -> Floats | None:
+        """What to run so that no more than this is left; None where nothing does that."""
+        row = sparse.csr_array(np.concatenate([np.zeros(self.runs), self.open])[None, :])
+        costs = np.concatenate([self.costs_s, np.zeros(self.gaps)])
+        return self._solve(costs, [LinearConstraint(row, ub=left)])
+
+    def least_left(self) -> float:
+        best = self._solve(np.concatenate([np.zeros(self.runs), self.open]), [])
+        return 1.0 if best is None else float(self.open @ best[self.runs :])
+
+    def _solve(self, objective: Floats, more: list[LinearConstraint]) -> Floats | None:
+        solved = milp(
+            objective,
+            integrality=np.repeat([1, 0], [self.runs, self.gaps]),
+            bounds=Bounds(0.0, 1.0),
+            constraints=[*self.rules, *more],
+            options={"mip_rel_gap": 0.0, "time_limit": LONGEST_S},
+        )
+        return None if solved.x is None else np.asarray(solved.x)

@@ -1,0 +1,373 @@
+"""Which benchmarks are worth their time: the paper's Algorithm 1 over what found which defects.
+
+p is the chance of an incident on any node, C the share of the incidents to expect whose defect is
+found beforehand: while p (1 - C) > p0, add the benchmark with the largest drop per second.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.intp]
+
+NEVER = math.inf  # the age of what was not measured
+UNKNOWN = ""  # the category of a defect that belongs to no incident
+
+
+# --- risk ----------------------------------------------------------------------------------
+
+
+def joint(probabilities: npt.ArrayLike) -> float:
+    """1 - Π (1 - pₙ): an incident on any node. Exact to the last bits, however small they are."""
+    p = np.asarray(probabilities, dtype=np.float64)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise ValueError("a probability is not between 0 and 1")
+    with np.errstate(divide="ignore"):  # log 0, where an incident is certain
+        return float(-np.expm1(np.log1p(-p).sum())) + 0.0
+
+
+def break_even(suite_s: float, loss_s: float) -> float:
+    """The p0 of a job: the risk at which an incident is expected to cost what the whole suite does.
+
+    Below it, not even a suite that found everything would save more node time than it takes.
+    """
+    return min(1.0, suite_s / loss_s) if loss_s > 0 else 1.0
+
+
+def expected_loss_s(duration_s: float) -> float:
+    """Of an incident in a job that has to start over: as likely at one moment as at another."""
+    return duration_s / 2
+
+
+# --- what finds what -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defect:
+    """The cause behind an incident, and which benchmarks found it: none, if nobody knows yet."""
+
+    category: str = UNKNOWN
+    found_by: frozenset[str] = frozenset()
+    tried: frozenset[str] = frozenset()  # what was measured on the node then, and found nothing
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Detection:
+    """Which benchmarks find which kinds of defects; a kind is what the same benchmarks found."""
+
+    benchmarks: tuple[str, ...]
+    found: Flags  # kinds x benchmarks
+    categories: tuple[str, ...]  # those that history knows
+    shares: Floats  # categories, and then all of them together, x kinds; each row adds up to 1
+    defects: Mapping[str, int]  # how many of each category history knows
+
+    @cached_property
+    def overall(self) -> Floats:
+        """The share of each kind, whatever the category."""
+        last: Floats = self.shares[-1]
+        return last
+
+    def coverage(self, subset: Collection[str]) -> float:
+        """The share of all defects to expect that the subset finds."""
+        chosen = np.isin(self.benchmarks, list(subset))
+        return float(self.overall[self.found[:, chosen].any(axis=1)].sum())
+
+    def of_mix(self, mix: Mapping[str, float]) -> Floats:
+        """The share of each kind for a node whose incidents are of these categories, thus often."""
+        total = sum(mix.values())
+        if not total > 0:
+            return self.overall
+        row = {category: i for i, category in enumerate(self.categories)}
+        weights = np.zeros(len(self.shares))
+        for category, weight in mix.items():
+            weights[row.get(category, -1)] += weight / total
+        return weights @ self.shares
+
+    @cached_property
+    def kinds_of(self) -> tuple[Ints, ...]:
+        """The kinds that each benchmark finds."""
+        return tuple(np.flatnonzero(column) for column in self.found.T)
+
+
+def learn_detection(
+    defects: Iterable[Defect], benchmarks: Sequence[str], *, prior: float, category_prior: float
+) -> Detection:
+    """From the defects of history, smoothed twice.
+
+    Each benchmark may yet find something that no other does: `prior` of a defect where it was tried
+    on all that history knows, and the same share of them all where it was never tried. A category
+    is filled up with `category_prior` defects that are shared out as those of all categories.
+    """
+    known = list(defects)
+    position = {name: i for i, name in enumerate(benchmarks)}
+    rows: dict[frozenset[int], int] = {frozenset({i}): i for i in range(len(benchmarks))}
+    counts: Counter[tuple[str, int]] = Counter()
+    tried: Counter[str] = Counter()
+    for defect in known:
+        kind = frozenset(position[name] for name in defect.found_by if name in position)
+        counts[defect.category, rows.setdefault(kind, len(rows))] += 1
+        tried.update(defect.found_by | defect.tried)
+    found = np.zeros((len(rows), len(benchmarks)), dtype=bool)
+    for members, row in rows.items():
+        found[row, list(members)] = True
+
+    overall = np.zeros(len(rows))
+    for i, name in enumerate(benchmarks):
+        overall[i] = prior * (len(known) + 1) / (tried[name] + 1)
+    for (_, row), count in counts.items():
+        overall[row] += count
+    total = overall.sum()
+    overall = overall / total if total else overall
+
+    sizes = Counter(defect.category for defect in known if defect.category != UNKNOWN)
+    categories = tuple(sorted(sizes))
+    shares = np.vstack([*(category_prior * overall for _ in categories), overall])
+    row_of = {category: i for i, category in enumerate(categories)}
+    for (category, row), count in counts.items():
+        if category in row_of:
+            shares[row_of[category], row] += count
+    for category, i in row_of.items():
+        shares[i] /= sizes[category] + category_prior
+    return Detection(
+        benchmarks=tuple(benchmarks),
+        found=found,
+        categories=categories,
+        shares=shares,
+        defects=dict(sizes),
+    )
+
+
+def freshness(age_s: npt.ArrayLike, half_life_s: float) -> Floats:
+    """What a test that was passed so long ago still covers: 2^(-age / half-life) of it.
+
+    Whatever broke a node since then went unseen, and with time more will have.
+    """
+    age = np.maximum(np.asarray(age_s, dtype=np.float64), 0.0)
+    if not half_life_s > 0:
+        return np.zeros_like(age)
+    return np.exp2(-age / half_life_s)
+
+
+# --- what is at stake ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Exposure:
+    """How likely an incident is on each node, and by which kind of defect that nothing covers."""
+
+    probabilities: Floats  # of the nodes
+    uncovered: Floats  # nodes x kinds: shares of the node's incidents; a row adds up to 1 at most
+
+    @cached_property
+    def p(self) -> float:
+        return joint(self.probabilities)
+
+    @cached_property
+    def open(self) -> Floats:
+        """Nodes x kinds: shares of all incidents to expect. What they lack to 1 is covered."""
+        total = self.probabilities.sum()
+        if not total > 0:
+            return np.zeros_like(self.uncovered)
+        return np.asarray((self.probabilities / total)[:, None] * self.uncovered)
+
+
+def expose(
+    detection: Detection,
+    probabilities: npt.ArrayLike,
+    *,
+    mixes: Sequence[Mapping[str, float]] | None = None,
+    fresh: Floats | None = None,
+) -> Exposure:
+    """`mixes`: of each node, how often each category; `fresh`: nodes x benchmarks, from 0 to 1.
+
+    Of the benchmarks that find a kind, the one that was passed last says most.
+    """
+    p = np.asarray(probabilities, dtype=np.float64)
+    if mixes is None:
+        uncovered = np.tile(detection.overall, (len(p), 1))
+    else:
+        uncovered = np.array([detection.of_mix(mix) for mix in mixes]).reshape(len(p), -1)
+    if fresh is not None and fresh.any():
+        for kind, finders in enumerate(detection.found):
+            if finders.any():
+                uncovered[:, kind] *= 1 - fresh[:, finders].max(axis=1)
+    return Exposure(probabilities=p, uncovered=uncovered)
+
+
+# --- what is worth its time ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    seconds: float = math.inf  # of tests on any one node
+    node_seconds: float = math.inf  # on all nodes together
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "node_seconds"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name):g}, expected 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pick:
+    """One benchmark on some nodes, and what it is worth when those before it have run."""
+
+    benchmark: str
+    nodes: tuple[int, ...]  # rows of the exposure
+    drop: float  # of p (1 - C)
+    duration_s: float
+
+    @property
+    def cost_s(self) -> float:
+        return self.duration_s * len(self.nodes)  # node-seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    picks: tuple[Pick, ...]  # in the order in which they are worth most per second
+    p: float
+    covered_before: float  # C of what was measured lately
+    coverage: float  # C of that and the picks
+    missed: float  # the chance of an incident that none of them foresees, each node by itself
+    left: Floats = field(compare=False, repr=False)  # nodes x kinds, of all incidents to expect
+
+    @property
+    def remaining(self) -> float:
+        return self.p * (1 - self.coverage)
+
+    @property
+    def node_seconds(self) -> float:
+        return sum(pick.cost_s for pick in self.picks)
+
+    @property
+    def longest_s(self) -> float:
+        """Of tests on any one node."""
+        busy: defaultdict[int, float] = defaultdict(float)
+        for pick in self.picks:
+            for node in pick.nodes:
+                busy[node] += pick.duration_s
+        return max(busy.values(), default=0.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Menu:
+    """What can be chosen: each benchmark, for each group of nodes that run the same tests."""
+
+    exposure: Exposure
+    detection: Detection
+    durations_s: Sequence[float]  # of the benchmarks, on one node
+    together: bool = True  # one subset for all nodes; otherwise each node gets its own
+    budget: Budget = Budget()
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        nodes = range(len(self.exposure.probabilities))
+        if self.together:
+            return (tuple(nodes),) if nodes else ()
+        return tuple((node,) for node in nodes)
+
+    @cached_property
+    def open(self) -> Floats:
+        """Groups x kinds: shares of all incidents to expect."""
+        open_ = self.exposure.open
+        return open_.sum(axis=0, keepdims=True) if self.together and len(open_) else open_
+
+    def cost_s(self, group: int, benchmark: int) -> float:
+        return self.durations_s[benchmark] * len(self.groups[group])
+
+
+def choose(
+    menu: Menu,
+    *,
+    p0: float,
+    worth: float = 0.0,
+    among: Collection[tuple[int, int]] | None = None,
+) -> Choice:
+    """Algorithm 1; nothing is chosen whose drop per node-second is less than `worth`.
+
+    Lazily: a drop only gets smaller by what was chosen before, so the best on a heap of earlier
+    drops is the best of all if it still is when worked out anew (Minoux 1978). Among equals the
+    larger drop, then the earlier node, then the earlier benchmark goes first. `among` limits it to
+    some (group, benchmark).
+    """
+    p, kinds_of, open_ = menu.exposure.p, menu.detection.kinds_of, menu.open.copy()
+    left, total_s = float(open_.sum()), 0.0
+    busy_s = [0.0] * len(menu.groups)
+    taken: list[tuple[int, int, float]] = []
+
+    def entry(group: int, benchmark: int, gain: float) -> tuple[float, float, int, int]:
+        seconds = menu.cost_s(group, benchmark)
+        return (-gain / seconds if seconds else -math.inf, -gain, group, benchmark)
+
+    heap = [
+        entry(group, benchmark, gain)
+        for benchmark, kinds in enumerate(kinds_of)
+        for group, gain in enumerate(np.take(open_, kinds, axis=1).sum(axis=1).tolist())
+        if gain > 0 and (among is None or (group, benchmark) in among)
+    ]
+    heapq.heapify(heap)
+    while heap and p * left > p0:
+        _, _, group, benchmark = heapq.heappop(heap)
+        ends_s = busy_s[group] + menu.durations_s[benchmark]
+        spent_s = total_s + menu.cost_s(group, benchmark)
+        if not _within(ends_s, menu.budget.seconds):
+            continue
+        if not _within(spent_s, menu.budget.node_seconds):
+            continue
+        gain = float(open_[group].take(kinds_of[benchmark]).sum())
+        if not gain > 0:
+            continue
+        again = entry(group, benchmark, gain)
+        if heap and again > heap[0]:
+            heapq.heappush(heap, again)
+            continue
+        if p * -again[0] < worth:
+            break
+        taken.append((group, benchmark, p * gain))
+        open_[group, kinds_of[benchmark]] = 0.0
+        left -= gain
+        busy_s[group], total_s = ends_s, spent_s
+    return _choice(menu, taken)
+
+
+def _within(seconds: float, limit: float) -> bool:
+    return seconds <= limit * (1 + 1e-9)  # three times 0.1 is to fit into 0.3
+
+
+def _choice(menu: Menu, taken: Iterable[tuple[int, int, float]]) -> Choice:
+    exposure, detection = menu.exposure, menu.detection
+    picks, left = [], exposure.open.copy()
+    for group, benchmark, drop in taken:
+        nodes = menu.groups[group]
+        left[np.ix_(np.array(nodes), detection.kinds_of[benchmark])] = 0.0
+        picks.append(
+            Pick(
+                benchmark=detection.benchmarks[benchmark],
+                nodes=nodes,
+                drop=drop,
+                duration_s=menu.durations_s[benchmark],
+            )
+        )
+    of_each_node = left.sum(axis=1) * exposure.probabilities.sum()
+    return Choice(
+        picks=tuple(picks),
+        p=exposure.p,
+        covered_before=_share(1 - float(exposure.open.sum())),
+        coverage=_share(1 - float(left.sum())),
+        missed=joint(np.clip(of_each_node, 0.0, 1.0)),
+        left=left,
+    )
+
+
+def _share(number: float) -> float:
+    return min(1.0, max(0.0, number))

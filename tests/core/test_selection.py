@@ -1,0 +1,427 @@
+"""Expectations are worked out in fractions, by rules that look at everything anew each time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anubis.core.optimum import optimum
+from anubis.core.selection import (
+    Budget,
+    Defect,
+    Detection,
+    Exposure,
+    Menu,
+    break_even,
+    choose,
+    expected_loss_s,
+    expose,
+    freshness,
+    joint,
+    learn_detection,
+)
+
+ONE = 1 << 12  # shares are whole numbers of this: floats add them up without an error
+
+
+def detection(*found, shares=None, benchmarks=None):
+    """Kinds of defects by who finds them: `detection("ab", "b")`."""
+    names = benchmarks or tuple(sorted(set("".join(found))))
+    table = np.array([[name in kind for name in names] for kind in found], dtype=bool)
+    each = np.full(len(found), 1 / len(found)) if shares is None else np.array(shares)
+    return Detection(
+        benchmarks=tuple(names),
+        found=table.reshape(len(found), len(names)),
+        categories=(),
+        shares=each[None, :],
+        defects={},
+    )
+
+
+def menu(known, durations_s, probabilities=(0.5,), **more):
+    return Menu(
+        exposure=expose(known, probabilities), detection=known, durations_s=durations_s, **more
+    )
+
+
+def names(choice):
+    return [pick.benchmark for pick in choice.picks]
+
+
+# --- risk ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tiny", ["1e-3", "1e-9", "1e-15", "1e-18"])
+def test_the_joint_probability_of_ten_thousand_small_ones_is_right_to_the_last_digits(tiny):
+    with localcontext(prec=60):
+        exact = float(1 - (1 - Decimal(tiny)) ** 10_000)
+    assert joint([float(tiny)] * 10_000) == pytest.approx(exact, rel=1e-13)
+
+
+def test_the_joint_probability_of_none_and_of_the_certain():
+    assert joint([]) == 0.0
+    assert joint([0.0, 0.0]) == 0.0
+    assert joint([0.0, 1.0, 0.3]) == 1.0
+    assert joint([0.5, 0.5]) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
+def test_what_is_no_probability_is_refused(wrong):
+    with pytest.raises(ValueError, match="not between 0 and 1"):
+        joint([0.5, wrong])
+
+
+def test_a_job_breaks_even_where_an_incident_is_expected_to_cost_what_the_suite_takes():
+    """A job of 24 h loses 12 h on average; a suite of 6 min is 1/120 of that."""
+    assert break_even(360, expected_loss_s(24 * 3600)) == pytest.approx(1 / 120)
+    assert break_even(360, expected_loss_s(600)) == 1.0  # shorter than its tests
+    assert break_even(0, expected_loss_s(600)) == 0.0
+    assert break_even(360, 0) == 1.0
+
+
+# --- what finds what -----------------------------------------------------------------------
+
+
+def test_without_smoothing_coverage_is_the_share_of_defects_found():
+    known = learn_detection(
+        [
+            Defect(found_by=frozenset({"gemm"})),
+            Defect(found_by=frozenset({"gemm", "copy"})),
+            Defect(found_by=frozenset({"copy"})),
+            Defect(),  # an incident that no benchmark explains
+        ],
+        ["gemm", "copy", "disk"],
+        prior=0.0,
+        category_prior=0.0,
+    )
+    assert known.coverage([]) == 0
+    assert known.coverage(["gemm"]) == 0.5
+    assert known.coverage(["gemm", "copy"]) == 0.75
+    assert known.coverage(["gemm", "copy", "disk"]) == 0.75
+
+
+def test_where_nothing_was_found_yet_each_benchmark_is_worth_the_same():
+    known = learn_detection([], ["a", "b", "c", "d"], prior=0.05, category_prior=5)
+    assert known.coverage(["a"]) == 0.25
+    assert known.coverage(["a", "b", "c", "d"]) == pytest.approx(1)
+
+
+def test_what_was_tried_in_vain_counts_for_less_than_what_was_never_tried():
+    """Of 19 defects; in defects: 19 found by `old`, 0.05 x 20 / 20 each, 0.05 x 20 of `new`."""
+    tried = [Defect(found_by=frozenset({"old"}), tried=frozenset({"vain"})) for _ in range(19)]
+    known = learn_detection(tried, ["old", "vain", "new"], prior=0.05, category_prior=5)
+    total = 19 + 0.05 + 0.05 + 1.0
+    assert known.coverage(["vain"]) == pytest.approx(0.05 / total)
+    assert known.coverage(["new"]) == pytest.approx(1.0 / total)
+    assert known.coverage(["old"]) == pytest.approx(19.05 / total)
+
+
+def test_a_category_is_filled_up_with_defects_of_all_categories():
+    defects = [
+        *(Defect(category="net", found_by=frozenset({"ring"})) for _ in range(2)),
+        *(Defect(category="gpu", found_by=frozenset({"gemm"})) for _ in range(6)),
+    ]
+    known = learn_detection(defects, ["gemm", "ring"], prior=0.0, category_prior=4)
+    assert known.defects == {"net": 2, "gpu": 6}
+    ring = known.found[:, 1]
+    assert known.of_mix({"net": 1})[ring].sum() == pytest.approx((2 + 4 * 2 / 8) / (2 + 4))
+    assert known.of_mix({"gpu": 3})[ring].sum() == pytest.approx((0 + 4 * 2 / 8) / (6 + 4))
+    half = (3 / 6 + 1 / 10) / 2
+    assert known.of_mix({"net": 7, "gpu": 7})[ring].sum() == pytest.approx(half)
+    for nothing in ({}, {"never seen": 2}, {"net": 0}):
+        assert known.of_mix(nothing)[ring].sum() == pytest.approx(2 / 8)
+
+
+def test_what_was_measured_covers_half_as_much_after_each_half_life():
+    week = 7 * 24 * 3600
+    ages = [0, week, 3 * week, math.inf, -60]
+    assert freshness(ages, week).tolist() == [1, 0.5, 0.125, 0, 1]
+    assert freshness(ages, 0).tolist() == [0] * 5
+
+
+def test_of_the_benchmarks_that_find_a_kind_the_freshest_counts():
+    known = detection("ab", "b", "c")
+    fresh = np.array([[0.5, 0.25, 0.0]])
+    assert expose(known, [0.3], fresh=fresh).uncovered[0] * 3 == pytest.approx([0.5, 0.75, 1])
+
+
+subsets = st.frozensets(st.sampled_from("abcdef"), max_size=6)
+histories = st.lists(
+    st.builds(
+        Defect,
+        category=st.sampled_from(["", "net", "gpu"]),
+        found_by=subsets,
+        tried=subsets,
+    ),
+    max_size=12,
+)
+
+
+@given(histories, subsets, subsets, st.sampled_from("abcdef"), st.sampled_from([0.0, 0.05, 1.0]))
+def test_coverage_grows_ever_less(defects, small, more, another, prior):
+    known = learn_detection(defects, "abcdef", prior=prior, category_prior=5)
+    large = small | more
+
+    def gain(subset):
+        return known.coverage(subset | {another}) - known.coverage(subset)
+
+    assert -1e-12 <= gain(large) <= gain(small) + 1e-12
+    assert known.coverage("abcdef") <= 1 + 1e-12
+
+
+# --- Algorithm 1 ---------------------------------------------------------------------------
+
+
+def of_kinds(found, benchmarks):
+    """`detection` for any number of kinds, none of them more common than another."""
+    return Detection(
+        benchmarks=tuple(benchmarks),
+        found=np.array([[b in kind for b in benchmarks] for kind in found], dtype=bool).reshape(
+            len(found), len(benchmarks)
+        ),
+        categories=(),
+        shares=np.zeros((1, len(found))),
+        defects={},
+    )
+
+
+@st.composite
+def menus(draw):
+    """Shares are whole 4,096ths and nodes powers of two: floats add them up without an error."""
+    benchmarks = "abcdef"[: draw(st.integers(0, 6))]
+    kinds = draw(st.lists(st.sets(st.sampled_from(benchmarks or "-")), max_size=6))
+    nodes = draw(st.sampled_from([0, 1, 1, 2, 4]))
+    sizes = st.lists(st.integers(0, 9), min_size=len(kinds), max_size=len(kinds))
+    uncovered = draw(st.lists(sizes, min_size=nodes, max_size=nodes))
+    seconds = st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0])
+    return Menu(
+        exposure=Exposure(
+            probabilities=np.full(nodes, 0.5),
+            uncovered=np.array(uncovered, dtype=float).reshape(nodes, len(kinds)) / ONE,
+        ),
+        detection=of_kinds(kinds, benchmarks),
+        durations_s=draw(st.lists(seconds, min_size=len(benchmarks), max_size=len(benchmarks))),
+        together=draw(st.booleans()),
+        budget=Budget(
+            seconds=draw(st.sampled_from([math.inf, 0.0, 4.0])),
+            node_seconds=draw(st.sampled_from([math.inf, 0.0, 7.0])),
+        ),
+    )
+
+
+def found_by(menu, group, subset):
+    """The share of all incidents to expect, in fractions, that a subset finds on a group."""
+    names, share = menu.detection.benchmarks, Fraction(1, max(1, len(menu.exposure.uncovered)))
+    found = Fraction(0)
+    for node in group:
+        for kind, finders in enumerate(menu.detection.found):
+            if any(names[i] in subset for i in np.flatnonzero(finders)):
+                found += share * Fraction(menu.exposure.uncovered[node, kind])
+    return found
+
+
+def plain(menu, p0, worth):
+    """Algorithm 1 to the letter: all drops anew at each step, in fractions."""
+    p, chosen, spent = Fraction(menu.exposure.p), [], Fraction(0)
+    names = menu.detection.benchmarks
+    subsets = {group: frozenset() for group in menu.groups}
+    share = Fraction(1, max(1, len(menu.exposure.uncovered)))
+    remaining = p * share * sum(Fraction(open_) for open_ in menu.exposure.uncovered.ravel())
+    while remaining > p0:
+        best = None
+        for i, group in enumerate(menu.groups):
+            for j, name in enumerate(names):
+                before = found_by(menu, group, subsets[group])
+                drop = p * (found_by(menu, group, subsets[group] | {name}) - before)
+                cost = Fraction(menu.durations_s[j]) * len(group)
+                busy = sum(Fraction(menu.durations_s[names.index(b)]) for b in subsets[group])
+                if drop == 0 or busy + Fraction(menu.durations_s[j]) > menu.budget.seconds:
+                    continue
+                if spent + cost > menu.budget.node_seconds:
+                    continue
+                rate = drop / cost if cost else math.inf
+                if best is None or (-rate, -drop, i, j) < best[0]:
+                    best = (-rate, -drop, i, j), group, name, drop, cost
+        if best is None or -best[0][0] < worth:
+            break
+        _, group, name, drop, cost = best
+        subsets[group] |= {name}
+        remaining, spent = remaining - drop, spent + cost
+        chosen.append((name, group))
+    return chosen
+
+
+@given(menus(), st.integers(0, 40), st.sampled_from([0.0, 1e-4, 1e-3]))
+def test_choosing_lazily_is_choosing_greedily(menu, left, worth):
+    p0 = menu.exposure.p * left / ONE
+    choice = choose(menu, p0=p0, worth=worth)
+    assert [(pick.benchmark, pick.nodes) for pick in choice.picks] == plain(menu, p0, worth)
+
+
+@given(menus(), st.integers(0, 40))
+def test_a_choice_tells_what_it_costs_and_leaves(menu, left):
+    p0 = menu.exposure.p * left / ONE
+    choice = choose(menu, p0=p0)
+    subsets = {
+        group: {pick.benchmark for pick in choice.picks if pick.nodes == group}
+        for group in menu.groups
+    }
+    nodes = max(1, len(menu.exposure.uncovered))
+    before = 1 - Fraction(menu.exposure.open.sum())
+    found = sum(found_by(menu, group, subset) for group, subset in subsets.items())
+    assert choice.covered_before == before
+    assert choice.coverage == before + found
+    assert choice.remaining == pytest.approx(menu.exposure.p * float(1 - choice.coverage))
+    assert sum(pick.drop for pick in choice.picks) == pytest.approx(menu.exposure.p * float(found))
+    spent = {
+        group: sum(menu.durations_s[menu.detection.benchmarks.index(name)] for name in subset)
+        for group, subset in subsets.items()
+    }
+    assert choice.longest_s == max(spent.values(), default=0) <= menu.budget.seconds
+    assert choice.node_seconds == sum(s * len(group) for group, s in spent.items())
+    assert choice.node_seconds <= menu.budget.node_seconds
+    assert nodes >= len(menu.groups)
+
+
+def test_with_equal_gains_the_shortest_goes_first_and_the_last_is_not_needed():
+    known = detection("a", "b", "c", "d")
+    choice = choose(menu(known, [4, 1, 3, 2]), p0=0.5 * 0.25)
+    assert names(choice) == ["b", "d", "c"]
+    assert [pick.drop for pick in choice.picks] == [0.125] * 3
+    assert (choice.remaining, choice.longest_s) == (0.125, 6)
+
+
+def test_what_finds_only_what_others_found_is_not_chosen():
+    choice = choose(menu(detection("ab", "b", "c"), [1, 1, 1]), p0=0)
+    assert names(choice) == ["b", "c"]
+
+
+def test_equals_are_taken_in_the_order_of_their_names_and_of_the_nodes():
+    known = detection("a", "b", "c")
+    assert names(choose(menu(known, [1, 1, 1]), p0=0)) == ["a", "b", "c"]
+    apart = choose(menu(known, [1, 1, 1], [0.5, 0.5], together=False), p0=0)
+    assert [(pick.nodes[0], pick.benchmark) for pick in apart.picks] == [
+        (node, name) for node in (0, 1) for name in "abc"
+    ]
+
+
+def test_what_takes_no_time_goes_first_and_the_larger_of_it_before_the_smaller():
+    known = detection("a", "b", "c", shares=[0.2, 0.5, 0.3])
+    assert names(choose(menu(known, [0, 1, 0]), p0=0)) == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_where_nothing_can_be_chosen_nothing_is(together):
+    known = detection("a", "b")
+    none = choose(menu(known, [1, 1], [], together=together), p0=0)
+    assert (none.picks, none.p, none.coverage, none.missed) == ((), 0, 1, 0)
+    safe = choose(menu(known, [1, 1], [0.0, 0.0], together=together), p0=0)
+    assert (safe.picks, safe.p, safe.remaining) == ((), 0, 0)
+    unarmed = choose(menu(of_kinds([set()], ""), [], [0.5], together=together), p0=0.1)
+    assert (unarmed.picks, unarmed.remaining, unarmed.missed) == ((), 0, 0)
+    for budget in (Budget(seconds=0), Budget(node_seconds=0)):
+        broke = choose(menu(known, [1, 1], [0.5], together=together, budget=budget), p0=0.1)
+        assert (broke.picks, broke.remaining, broke.missed) == ((), 0.5, 0.5)
+
+
+def test_a_certain_incident_makes_everything_worth_while():
+    choice = choose(menu(detection("a", "b"), [1, 1], [1.0, 0.0]), p0=0)
+    assert (choice.p, names(choice), choice.remaining) == (1, ["a", "b"], 0)
+
+
+def test_a_risk_that_is_just_bearable_is_borne():
+    known = detection("a", "b")
+    assert names(choose(menu(known, [1, 1], [0.25]), p0=0.25)) == []
+    assert names(choose(menu(known, [1, 1], [0.25]), p0=0.2499)) == ["a"]
+
+
+def test_a_risky_node_is_tested_more_than_one_that_was_just_measured():
+    known = detection("a", "b")
+    fresh = np.array([[1.0, 0.5], [0.0, 0.0]])
+    exposure = expose(known, [0.1, 0.1], fresh=fresh)
+    both = Menu(exposure=exposure, detection=known, durations_s=[1, 1], together=False)
+    choice = choose(both, p0=0.19 * 0.2)
+    assert [(pick.nodes, pick.benchmark) for pick in choice.picks] == [((1,), "a"), ((1,), "b")]
+    assert choice.covered_before == pytest.approx((1 + 0.5) / 4)
+
+
+def test_what_was_measured_just_now_is_not_measured_again_however_risky_the_node():
+    known = detection("a", "b", "-")  # and a third of the incidents nothing explains
+    assert known.benchmarks == ("-", "a", "b")
+    fresh = np.array([[0.0, 1.0, 1.0]])
+    risky = Menu(exposure=expose(known, [0.9], fresh=fresh), detection=known, durations_s=[1, 1, 1])
+    assert names(choose(risky, p0=0)) == ["-"]
+
+
+def test_what_buys_too_little_per_second_is_left_alone():
+    known = detection("a", "b", shares=[0.75, 0.25])
+    assert names(choose(menu(known, [1, 1]), p0=0, worth=0.2)) == ["a"]
+    assert names(choose(menu(known, [1, 2], [0.5, 0.5]), p0=0, worth=0.2)) == ["a"]
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=5),
+    st.lists(st.floats(0, 1), min_size=2, max_size=2),
+)
+def test_the_papers_product_never_exceeds_the_chance_that_some_node_has_an_unforeseen_incident(
+    probabilities, fresh
+):
+    """p (1 - C) counts the incidents of many nodes as one; of one node it is exact."""
+    known = detection("a", "b")
+    passed = np.tile(fresh, (len(probabilities), 1))
+    exposure = expose(known, probabilities, fresh=passed)
+    choice = choose(Menu(exposure=exposure, detection=known, durations_s=[1, 1]), p0=1)
+    exact = 1 - math.prod(1 - p * (1 - sum(fresh) / 2) for p in probabilities)
+    assert choice.missed == pytest.approx(exact, abs=1e-12)
+    assert choice.remaining <= choice.missed + 1e-12
+    if len(probabilities) == 1:
+        assert choice.remaining == pytest.approx(choice.missed, abs=1e-12)
+
+
+# --- the optimum ---------------------------------------------------------------------------
+
+
+def cheapest(menu, p0):
+    """All choices, tried one by one: the least cost of those that leave least, but p0 suffices."""
+    p, names = Fraction(menu.exposure.p), menu.detection.benchmarks
+    runs = list(itertools.product(menu.groups, range(len(names))))
+    best = None
+    for size in range(len(runs) + 1):
+        for some in itertools.combinations(runs, size):
+            of = {g: {names[j] for group, j in some if group == g} for g in menu.groups}
+            busy = [sum(menu.durations_s[names.index(b)] for b in of[g]) for g in menu.groups]
+            cost = sum(s * len(g) for s, g in zip(busy, menu.groups, strict=True))
+            if max(busy, default=0) > menu.budget.seconds or cost > menu.budget.node_seconds:
+                continue
+            open_ = Fraction(menu.exposure.open.sum()) - sum(
+                found_by(menu, group, subset) for group, subset in of.items()
+            )
+            key = (max(p * open_, Fraction(p0)), cost)
+            best = key if best is None else min(best, key)
+    return best
+
+
+@given(
+    menus().filter(lambda menu: len(menu.groups) * len(menu.durations_s) <= 8), st.integers(0, 40)
+)
+def test_the_optimum_is_the_best_of_all_choices(menu, left):
+    p0 = menu.exposure.p * left / ONE
+    found = optimum(menu, p0=p0)
+    remaining, cost = cheapest(menu, p0)
+    assert max(found.remaining, p0) == pytest.approx(float(remaining), abs=1e-7)
+    assert found.node_seconds == pytest.approx(cost)
+
+
+def test_the_optimum_is_cheaper_where_the_best_per_second_leads_astray():
+    """The short one finds half; only the long one finds enough, and then the short one is waste."""
+    known = detection("ab", "b", "b", "b")
+    puzzle = menu(known, [1, 5])
+    assert names(choose(puzzle, p0=0)) == ["a", "b"]
+    assert names(optimum(puzzle, p0=0)) == ["b"]
