@@ -21,6 +21,7 @@ Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.intp]
 
 NEVER = math.inf  # the age of what was not measured
+ABOVE = 1 + 1e-9  # a product of matrices adds up in another order: a bound must not lie below
 UNKNOWN = ""  # the category of a defect that belongs to no incident
 
 
@@ -311,8 +312,8 @@ def choose(
 
     heap = [
         entry(group, benchmark, gain)
-        for benchmark, kinds in enumerate(kinds_of)
-        for group, gain in enumerate(np.take(open_, kinds, axis=1).sum(axis=1).tolist())
+        for group, gains in enumerate((open_ @ menu.detection.found * ABOVE).tolist())
+        for benchmark, gain in enumerate(gains)
         if gain > 0 and (among is None or (group, benchmark) in among)
     ]
     heapq.heapify(heap)
