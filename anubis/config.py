@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 from anubis import hostlist, places
 from anubis.core.errors import ConfigError, HostlistError, did_you_mean
-from anubis.core.records import Limit, Policy, Suite, SuiteEntry
+from anubis.core.records import Limit, Policy, SelectionPolicy, Suite, SuiteEntry
 from anubis.incidents.mapping import KINDS, IncidentMapping
 from anubis.reading import load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
@@ -123,6 +123,7 @@ class _PolicyFile:
     retries: int = Policy.retries
     limits: tuple[str, ...] = ("node_health",)
     overrides: tuple[Limit, ...] = ()
+    selection: SelectionPolicy = Policy.selection
 
     def __post_init__(self) -> None:
         self.record(())
@@ -136,6 +137,7 @@ class _PolicyFile:
             min_units=self.min_units,
             retries=self.retries,
             limits=limits,
+            selection=self.selection,
         )
 
 

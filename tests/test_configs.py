@@ -12,7 +12,7 @@ import yaml
 from anubis import catalog, config
 from anubis.cli import topology
 from anubis.core import planning
-from anubis.core.records import Limit, Node, Policy, SuiteEntry
+from anubis.core.records import Limit, Node, Policy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.simulation.fleet import SimulatedFleet
 from anubis.topology.written import Links, Rack, Written
@@ -34,7 +34,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "suites/quick.yaml": [SuiteEntry],
     "incidents/lanl.yaml": [IntervalMapping],
     "incidents/events.yaml": [EventMapping],
-    "policies/default.yaml": [Policy],
+    "policies/default.yaml": [Policy, SelectionPolicy],
     "policies/limits/node_health.yaml": [Limit],
     "topologies/example.yaml": [Written, Rack, Links],
 }

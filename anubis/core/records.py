@@ -538,6 +538,29 @@ class Limit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SelectionPolicy:
+    """When a test is worth its time."""
+
+    p0: float | Literal["job"] = 0.1  # "job": where an incident costs it what the suite does
+    horizon_h: float = 24.0  # how far ahead to look where no job says so
+    half_life_h: float = 168.0  # of what a passed test says
+    prior: float = 0.05  # of a defect that a benchmark may yet find, beside those of history
+    category_prior: float = 5.0  # defects of all categories that those of one are filled up with
+
+    def __post_init__(self) -> None:
+        if isinstance(self.p0, str) and self.p0 != "job":
+            raise ValueError(f'p0 is "{self.p0}", expected a probability or "job"')
+        if not isinstance(self.p0, str) and not 0 <= self.p0 <= 1:
+            raise ValueError(f'p0 is {self.p0:g}, expected a probability from 0 to 1, or "job"')
+        for name in ("horizon_h", "half_life_h"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name):g}, expected hours above 0")
+        for name in ("prior", "category_prior"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name):g}, expected a number above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Policy:
     """What a judgement and a campaign keep to; read from configs/policies/."""
 
@@ -548,6 +571,7 @@ class Policy:
     min_units: int = 3
     retries: int = 1
     limits: tuple[Limit, ...] = ()
+    selection: SelectionPolicy = SelectionPolicy()
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:

@@ -71,6 +71,7 @@ class Detection:
     categories: tuple[str, ...]  # those that history knows
     shares: Floats  # categories, and then all of them together, x kinds; each row adds up to 1
     defects: Mapping[str, int]  # how many of each category history knows
+    known: int  # and how many in all
 
     @cached_property
     def overall(self) -> Floats:
@@ -145,6 +146,7 @@ def learn_detection(
         categories=categories,
         shares=shares,
         defects=dict(sizes),
+        known=len(known),
     )
 
 
@@ -197,7 +199,8 @@ def expose(
     if mixes is None:
         uncovered = np.tile(detection.overall, (len(p), 1))
     else:
-        uncovered = np.array([detection.of_mix(mix) for mix in mixes]).reshape(len(p), -1)
+        rows = [detection.of_mix(mix) for mix in mixes]
+        uncovered = np.array(rows).reshape(len(p), len(detection.found))
     if fresh is not None and fresh.any():
         for kind, finders in enumerate(detection.found):
             if finders.any():

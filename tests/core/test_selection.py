@@ -42,6 +42,7 @@ def detection(*found, shares=None, benchmarks=None):
         categories=(),
         shares=each[None, :],
         defects={},
+        known=0,
     )
 
 
@@ -189,6 +190,7 @@ def of_kinds(found, benchmarks):
         categories=(),
         shares=np.zeros((1, len(found))),
         defects={},
+        known=0,
     )
 
 

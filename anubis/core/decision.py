@@ -1,0 +1,305 @@
+"""What an orchestrator tells us, and the Selector's answer to it with all its reasons.
+
+An event and what is known of its nodes go in; out comes a decision: skip, or run this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import compress
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from anubis.core.records import SelectionPolicy
+from anubis.core.selection import (
+    Budget,
+    Choice,
+    Detection,
+    Exposure,
+    Floats,
+    Menu,
+    Pick,
+    break_even,
+    choose,
+    expected_loss_s,
+    expose,
+)
+
+HOUR_S = 3600.0
+FEW = 5  # nodes and gaps that a decision names
+LEAST_GAP = 0.001  # of the incidents to expect; smaller ones are smoothing
+
+
+# --- events --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAdded:
+    kind: ClassVar[str] = "node-added"
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetUpgraded:
+    """Other software or parts: what was measured before says nothing any more."""
+
+    kind: ClassVar[str] = "fleet-upgraded"
+    nodes: tuple[str, ...]
+    criteria: Literal["learned", "refused"]  # again, since the upgrade
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobAllocated:
+    kind: ClassVar[str] = "job-allocated"
+    nodes: tuple[str, ...]
+    duration_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.duration_s < float("inf"):
+            raise ValueError(f"a job of {self.duration_s:g} s, expected a duration above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncidentReported:
+    kind: ClassVar[str] = "incident-reported"
+    nodes: tuple[str, ...]
+    category: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """Time has passed; these nodes are idle."""
+
+    kind: ClassVar[str] = "tick"
+    nodes: tuple[str, ...]
+
+
+Event = NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | Tick
+
+
+# --- the decision --------------------------------------------------------------------------
+
+
+class Action(StrEnum):
+    SKIP = "skip"  # the risk is bearable, or nothing to be run would lower it
+    VALIDATE = "validate"
+    ACCEPT = "accept"  # everything, and criteria learned from it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """A node, and its share of the incidents to expect."""
+
+    node: str
+    p: float
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Test:
+    __test__: ClassVar[bool] = False  # pytest is to look elsewhere
+
+    benchmark: str
+    nodes: tuple[str, ...]
+    drop: float  # of p (1 - C), by all that is run of it
+    drop_per_s: float  # per second of a node
+    duration_s: float  # on one node
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """What stays uncovered: a kind of defect, by who would find it."""
+
+    finders: tuple[str, ...]  # none: nothing known does
+    share: float  # of the incidents to expect
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    event: str
+    at: float  # seconds since the epoch
+    nodes: tuple[str, ...]
+    horizon_s: float  # how far ahead p looks
+    category: str = ""  # of the incident that was reported
+    action: Action
+    p: float  # of an incident on any of the nodes
+    p0: float
+    because: str  # where p0 comes from
+    covered_before: float  # C of what was measured lately
+    coverage: float  # C of that and the tests
+    remaining: float  # p (1 - C)
+    missed: float  # the chance that some node has an incident that nothing foresees
+    drivers: tuple[Driver, ...]  # the riskiest first
+    tests: tuple[Test, ...]  # worth most per second first
+    gaps: tuple[Gap, ...]  # the largest first
+    longest_s: float  # of tests on any one node
+    node_seconds: float
+    assumed: tuple[str, ...]  # for want of knowledge
+
+    def __post_init__(self) -> None:
+        if (self.action is Action.SKIP) is bool(self.tests):
+            raise ValueError(f"{self.action.value} with {len(self.tests)} tests")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outlook:
+    """What is known of the nodes of an event, a row for each, when it is decided."""
+
+    probabilities: Floats  # of an incident within the horizon
+    mixes: Sequence[Mapping[str, float]]  # how often which category
+    fresh: Floats  # nodes x benchmarks: what each that was passed still covers, from 0 to 1
+    detection: Detection
+    durations_s: Sequence[float]  # of the benchmarks, on one node
+    assumed: tuple[str, ...] = ()
+
+
+def horizon_s(event: Event, policy: SelectionPolicy) -> float:
+    return event.duration_s if isinstance(event, JobAllocated) else policy.horizon_h * HOUR_S
+
+
+def decide(
+    event: Event,
+    outlook: Outlook,
+    policy: SelectionPolicy,
+    *,
+    at: float,
+    together: bool = False,
+    budget: Budget | None = None,
+) -> Decision:
+    """`together`: one subset for all nodes of the event; otherwise each gets its own."""
+    p0, because = _bearable(event, outlook, policy)
+    menu = Menu(
+        exposure=_exposure(event, outlook),
+        detection=outlook.detection,
+        durations_s=outlook.durations_s,
+        together=together,
+        budget=budget or Budget(),
+    )
+    choice = choose(menu, p0=p0, worth=_worth(event, policy))
+    tests = tuple(_tests(choice, event.nodes))
+    action = Action.VALIDATE if tests else Action.SKIP
+    if tests and isinstance(event, FleetUpgraded) and event.criteria == "refused":
+        action = Action.ACCEPT
+    return Decision(
+        event=event.kind,
+        at=at,
+        nodes=event.nodes,
+        horizon_s=horizon_s(event, policy),
+        category=event.category if isinstance(event, IncidentReported) else "",
+        action=action,
+        p=choice.p,
+        p0=p0,
+        because=because,
+        covered_before=choice.covered_before,
+        coverage=choice.coverage,
+        remaining=choice.remaining,
+        missed=choice.missed,
+        drivers=_drivers(event.nodes, menu.exposure.probabilities),
+        tests=tests,
+        gaps=_gaps(choice, outlook.detection),
+        longest_s=choice.longest_s,
+        node_seconds=choice.node_seconds,
+        assumed=(*outlook.assumed, *_thin(event, outlook.detection, policy)),
+    )
+
+
+def _bearable(event: Event, outlook: Outlook, policy: SelectionPolicy) -> tuple[float, str]:
+    """p0, and where it comes from."""
+    match event:
+        case NodeAdded():
+            return 0.0, "as nothing is known of a node that is added"
+        case FleetUpgraded(criteria="refused"):
+            return 0.0, "as criteria are learned again from everything"
+    if policy.p0 != "job":
+        return policy.p0, "by the policy"
+    lost_s = expected_loss_s(horizon_s(event, policy))
+    return break_even(sum(outlook.durations_s), lost_s), (
+        "where an incident is expected to cost what the whole suite does"
+    )
+
+
+def _worth(event: Event, policy: SelectionPolicy) -> float:
+    """The drop per node-second below which a test takes more node time than it is expected to save.
+
+    An incident costs a job half of its time on all of its nodes; of idle nodes each is one job's.
+    What was just measured would be measured again otherwise, whenever p0 is out of reach.
+    """
+    lost_s = expected_loss_s(horizon_s(event, policy))
+    match event:
+        case JobAllocated(nodes=nodes):
+            return 1 / (max(1, len(nodes)) * lost_s)
+        case Tick():
+            return 1 / lost_s
+    return 0.0
+
+
+def _exposure(event: Event, outlook: Outlook) -> Exposure:
+    """A defect is presumed where something has happened, and where nothing was ever proven."""
+    known, sure = outlook.detection, np.ones(len(event.nodes))
+    match event:
+        case IncidentReported(category=category):
+            return expose(known, sure, mixes=[{category: 1.0}] * len(sure))
+        case NodeAdded() | FleetUpgraded(criteria="refused"):
+            return expose(known, sure)
+        case FleetUpgraded():
+            return expose(known, outlook.probabilities, mixes=outlook.mixes)
+    return expose(known, outlook.probabilities, mixes=outlook.mixes, fresh=outlook.fresh)
+
+
+def _tests(choice: Choice, nodes: Sequence[str]) -> Iterable[Test]:
+    """The picks, those of one benchmark as one, where the first of them stood."""
+    of_each: dict[str, list[Pick]] = {}
+    for pick in choice.picks:
+        of_each.setdefault(pick.benchmark, []).append(pick)
+    for benchmark, picks in of_each.items():
+        rows = sorted(row for pick in picks for row in pick.nodes)
+        drop = sum(pick.drop for pick in picks)
+        seconds = sum(pick.cost_s for pick in picks)
+        yield Test(
+            benchmark=benchmark,
+            nodes=tuple(nodes[row] for row in rows),
+            drop=drop,
+            drop_per_s=drop / seconds if seconds else drop,
+            duration_s=picks[0].duration_s,
+        )
+
+
+def _drivers(nodes: Sequence[str], probabilities: Floats) -> tuple[Driver, ...]:
+    total = float(probabilities.sum())
+    if not total > 0:
+        return ()
+    order = np.argsort(-probabilities, kind="stable")[:FEW]
+    riskiest = ((nodes[i], float(probabilities[i])) for i in order)
+    return tuple(Driver(node=node, p=p, share=p / total) for node, p in riskiest if p > 0)
+
+
+def _gaps(choice: Choice, detection: Detection) -> tuple[Gap, ...]:
+    shares = choice.left.sum(axis=0)
+    order = np.argsort(-shares, kind="stable")[:FEW]
+    return tuple(
+        Gap(
+            finders=tuple(compress(detection.benchmarks, detection.found[kind])),
+            share=float(shares[kind]),
+        )
+        for kind in order
+        if shares[kind] >= LEAST_GAP
+    )
+
+
+def _thin(event: Event, detection: Detection, policy: SelectionPolicy) -> Iterable[str]:
+    """Where history knows too little of defects to go by it alone."""
+    if detection.known == 0:
+        yield "no defect is known yet, so each benchmark is taken to find as much as any other"
+    elif isinstance(event, IncidentReported):
+        known = detection.defects.get(event.category, 0)
+        if known == 0:
+            yield f'no defect behind "{event.category}" is known, so those of all categories count'
+        elif known < policy.category_prior:
+            defects = "1 defect" if known == 1 else f"{known} defects"
+            yield (
+                f'only {defects} behind "{event.category}" known, so those of all categories'
+                " count as well"
+            )

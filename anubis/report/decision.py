@@ -1,0 +1,126 @@
+"""A decision in one paragraph for people, and as one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from anubis.core.decision import Action, Decision, Driver, Gap, Test
+from anubis.report.wording import lasting, names
+
+FEW = 3  # nodes, tests and gaps that a sentence names
+NOT_WORTH = "test fits and is worth its time"
+NOTABLE = 0.005  # a share that is told in whole per cent
+
+
+def paragraph(decision: Decision) -> str:
+    """Why, in the order in which it was decided."""
+    return " ".join(_sentences(decision))
+
+
+def line(decision: Decision) -> str:
+    document = {"type": "decision", **asdict(decision), "why": paragraph(decision)}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _sentences(decision: Decision) -> Iterator[str]:
+    yield f"{_event(decision)}: {_risk(decision)}."
+    if decision.covered_before >= NOTABLE:
+        left = decision.p * (1 - decision.covered_before)
+        yield (
+            f"What was measured lately covers {decision.covered_before:.0%} of that, so"
+            f" {_chance(left)} is left."
+        )
+    if len(decision.nodes) > 1 and decision.drivers:
+        yield _drivers(decision.drivers, len(decision.nodes))
+    yield from _tests(decision)
+    if decision.gaps and 1 - decision.coverage >= NOTABLE:
+        gaps = "; ".join(_gap(gap) for gap in decision.gaps[:FEW])
+        yield f"Uncovered stays {1 - decision.coverage:.0%} of the incidents to expect: {gaps}."
+    if decision.missed > 1.2 * decision.remaining and decision.missed > decision.p0:
+        yield (
+            f"Of so many nodes, one has an incident that nothing foresees with a chance of"
+            f" {_chance(decision.missed)}."
+        )
+    if decision.assumed:
+        yield f"Assumed: {'; '.join(decision.assumed)}."
+
+
+def _event(decision: Decision) -> str:
+    count = len(decision.nodes)
+    who = names(decision.nodes, FEW) if count <= FEW else f"{count:,} nodes"
+    match decision.event:
+        case "node-added":
+            return f"{who} added"
+        case "fleet-upgraded":
+            return f"{who} upgraded"
+        case "job-allocated":
+            return f"a job of {lasting(decision.horizon_s)} on {who}"
+        case "incident-reported":
+            return f'incident "{decision.category}" on {who}'
+    return f"{who} idle"
+
+
+def _risk(decision: Decision) -> str:
+    bound = f"p0 is {_chance(decision.p0)}, {decision.because}"
+    if decision.p == 1 and decision.event != "job-allocated":
+        return f"a defect is presumed, and {bound}"
+    whose = "one of them has" if len(decision.nodes) > 1 else "it has"
+    ahead = lasting(decision.horizon_s)
+    return f"{whose} an incident within {ahead} with p = {_chance(decision.p)}; {bound}"
+
+
+def _drivers(drivers: tuple[Driver, ...], nodes: int) -> str:
+    first = drivers[0]
+    if first.share < 1.5 / nodes:
+        return f"No node stands out: the riskiest, {first.node}, has p = {_chance(first.p)}."
+    told = ", ".join(f"{d.node} ({d.share:.0%}, p = {_chance(d.p)})" for d in drivers[:FEW])
+    return f"Of the incidents to expect, most are those of {told}."
+
+
+def _tests(decision: Decision) -> Iterator[str]:
+    bearable = decision.remaining <= decision.p0
+    if not decision.tests:
+        yield (
+            "So nothing has to run."
+            if bearable
+            else f"Nothing is run all the same: no {NOT_WORTH}."
+        )
+        return
+    told = "; ".join(_test(test, len(decision.nodes)) for test in decision.tests[:FEW])
+    more = len(decision.tests) - FEW
+    rest = f"; and {more} more" if more > 0 else ""
+    what = "Accept again" if decision.action is Action.ACCEPT else "Run"
+    yield f"{what}: {told}{rest}."
+    yield (
+        f"That takes {lasting(decision.longest_s)} at most on a node,"
+        f" {decision.node_seconds / 3600:.2g} node-hours in all, and leaves"
+        f" {_chance(decision.remaining)}{'' if bearable else f': no other {NOT_WORTH}'}."
+    )
+
+
+def _test(test: Test, nodes: int) -> str:
+    where = "" if len(test.nodes) == nodes else f" on {names(test.nodes, FEW)}"
+    return (
+        f"{test.benchmark}{where} ({lasting(test.duration_s)}, takes {_chance(test.drop)} off,"
+        f" {test.drop_per_s:.1e} per node-second)"
+    )
+
+
+def _gap(gap: Gap) -> str:
+    if not gap.finders:
+        return f"{gap.share:.0%} that nothing known finds"
+    only = "only " if len(gap.finders) == 1 else ""
+    return f"{gap.share:.0%} that {only}{_either(gap.finders)} would find"
+
+
+def _either(finders: tuple[str, ...]) -> str:
+    listed = names(finders, FEW).split(", ")
+    return " or ".join(listed) if len(finders) <= FEW else ", ".join(listed)
+
+
+def _chance(p: float) -> str:
+    if 0 < p < 0.0001:
+        return f"{p:.0e}"
+    return f"{p:.2g}"

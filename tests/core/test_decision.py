@@ -1,0 +1,276 @@
+"""Small fleets in which every number of a decision can be worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from anubis.core.decision import (
+    Action,
+    FleetUpgraded,
+    IncidentReported,
+    JobAllocated,
+    NodeAdded,
+    Outlook,
+    Tick,
+    decide,
+)
+from anubis.core.records import SelectionPolicy
+from anubis.core.selection import Budget, Defect, learn_detection
+from anubis.report.decision import line, paragraph
+
+HOUR_S = 3600
+BENCHMARKS = ("disk", "gemm", "ring")
+SECONDS = (100.0, 10.0, 20.0)
+EXACT = SelectionPolicy(prior=1e-12, category_prior=1e-12)
+
+
+def defects(category, found_by, count):
+    some = frozenset(found_by)
+    return [Defect(category=category, found_by=some, tried=frozenset(BENCHMARKS))] * count
+
+
+HISTORY = [
+    *defects("gpu", ["gemm"], 6),
+    *defects("net", ["ring"], 3),
+    *defects("disk", ["disk"], 1),
+]
+
+
+def outlook(probabilities, fresh=None, mixes=None, history=HISTORY, **more):
+    nodes = len(probabilities)
+    return Outlook(
+        probabilities=np.array(probabilities, dtype=float),
+        mixes=mixes or [{}] * nodes,
+        fresh=np.zeros((nodes, 3)) if fresh is None else np.array(fresh, dtype=float),
+        detection=learn_detection(history, BENCHMARKS, prior=1e-12, category_prior=1e-12),
+        durations_s=SECONDS,
+        **more,
+    )
+
+
+def nodes(count):
+    return tuple(f"n{i}" for i in range(1, count + 1))
+
+
+def job(count, hours=24):
+    return JobAllocated(nodes=nodes(count), duration_s=hours * HOUR_S)
+
+
+def run(decision):
+    return [(test.benchmark, test.nodes) for test in decision.tests]
+
+
+# --- events --------------------------------------------------------------------------------
+
+
+def test_a_job_at_a_bearable_risk_starts_at_once():
+    decision = decide(job(2), outlook([0.05, 0.05]), EXACT, at=7.0)
+    assert (decision.action, decision.tests, decision.at) == (Action.SKIP, (), 7.0)
+    assert decision.p == pytest.approx(0.0975)
+    assert decision.remaining == pytest.approx(0.0975)
+
+
+def test_a_job_at_too_high_a_risk_waits_for_the_tests_worth_most_on_the_riskiest_nodes():
+    """p = 0.244; gemm on n1 takes off 0.6 x 5/6 of it, which leaves 0.122, and ring the rest."""
+    decision = decide(job(2), outlook([0.2, 0.04]), EXACT, at=0)
+    assert decision.action is Action.VALIDATE
+    assert run(decision) == [("gemm", ("n1",)), ("ring", ("n1",))]
+    p = 1 - 0.8 * 0.96
+    assert decision.p == pytest.approx(p)
+    gemm, ring = decision.tests
+    assert gemm.drop == pytest.approx(p * 5 / 6 * 0.6)
+    assert gemm.drop_per_s == pytest.approx(gemm.drop / 10)
+    assert ring.drop == pytest.approx(p * 5 / 6 * 0.3)
+    assert decision.coverage == pytest.approx(5 / 6 * 0.9)
+    assert decision.remaining == pytest.approx(p * (1 - 0.75))
+    assert (decision.longest_s, decision.node_seconds) == (30, 30)
+    assert [(d.node, d.p) for d in decision.drivers] == [("n1", 0.2), ("n2", 0.04)]
+    assert decision.drivers[0].share == pytest.approx(5 / 6)
+
+
+def test_together_all_nodes_of_a_job_run_the_same():
+    decision = decide(job(2), outlook([0.2, 0.04]), EXACT, at=0, together=True)
+    assert run(decision) == [("gemm", ("n1", "n2"))]
+    assert decision.remaining == pytest.approx((1 - 0.8 * 0.96) * 0.4)
+    assert (decision.longest_s, decision.node_seconds) == (10, 20)
+
+
+def test_what_was_just_passed_lets_a_job_start():
+    fresh = [[1, 1, 1], [1, 1, 0.5]]
+    decision = decide(job(2), outlook([0.2, 0.04], fresh), EXACT, at=0)
+    assert decision.action is Action.SKIP
+    assert decision.covered_before == pytest.approx(1 - 1 / 6 * 0.3 * 0.5)
+
+
+def test_what_takes_longer_than_it_is_expected_to_save_is_not_run():
+    """60 s are at stake: for its 10 s gemm takes 0.6 p of that off, 18 s; no other is worth it."""
+    hasty = JobAllocated(nodes=("n1",), duration_s=120)
+    decision = decide(hasty, outlook([0.5]), EXACT, at=0)
+    assert run(decision) == [("gemm", ("n1",))]
+    assert decision.remaining == pytest.approx(0.2)
+    assert "leaves 0.2: no other test fits and is worth its time." in paragraph(decision)
+
+
+def test_p0_of_a_job_is_where_an_incident_costs_what_the_suite_does():
+    """The suite takes 130 s, an incident half of the job."""
+    by_job = SelectionPolicy(p0="job")
+    assert decide(job(1, 10), outlook([0.5]), by_job, at=0).p0 == pytest.approx(130 / 18_000)
+    assert decide(Tick(nodes=("n1",)), outlook([0.5]), by_job, at=0).p0 == pytest.approx(
+        130 / (12 * HOUR_S)
+    )
+    short = JobAllocated(nodes=("n1",), duration_s=200)
+    assert decide(short, outlook([0.99]), by_job, at=0).action is Action.SKIP
+
+
+def test_a_node_that_is_added_is_tested_with_everything_whatever_its_risk():
+    decision = decide(NodeAdded(nodes=("n1",)), outlook([0.0]), EXACT, at=0)
+    assert decision.action is Action.VALIDATE
+    assert {test.benchmark for test in decision.tests} == set(BENCHMARKS)
+    assert (decision.p, decision.p0) == (1, 0)
+
+
+def test_after_an_upgrade_what_was_measured_before_counts_for_nothing():
+    seen = outlook([0.5, 0.5], fresh=np.ones((2, 3)))
+    learned = FleetUpgraded(nodes=nodes(2), criteria="learned")
+    decision = decide(learned, seen, EXACT, at=0)
+    assert decision.action is Action.VALIDATE
+    assert (decision.covered_before, decision.p) == (0, 0.75)
+    refused = FleetUpgraded(nodes=nodes(2), criteria="refused")
+    again = decide(refused, seen, EXACT, at=0)
+    assert again.action is Action.ACCEPT
+    assert all(test.nodes == nodes(2) for test in again.tests)
+    assert {test.benchmark for test in again.tests} == set(BENCHMARKS)
+
+
+@pytest.mark.parametrize(
+    ("category", "first"), [("gpu", "gemm"), ("net", "ring"), ("disk", "disk")]
+)
+def test_after_an_incident_the_benchmarks_that_find_its_category_run_on_its_node(category, first):
+    """However lately it was measured: something has happened since."""
+    event = IncidentReported(nodes=("n1",), category=category)
+    decision = decide(event, outlook([0.01], fresh=[[1, 1, 1]]), EXACT, at=0)
+    assert run(decision) == [(first, ("n1",))]
+    assert (decision.p, decision.category) == (1, category)
+    assert decision.remaining == pytest.approx(0, abs=1e-9)
+
+
+def test_a_node_with_incidents_of_one_category_is_tested_for_that_category():
+    both = outlook([0.2, 0.2], mixes=[{"net": 3}, {}])
+    decision = decide(job(2), both, EXACT, at=0)
+    assert [test.benchmark for test in decision.tests if "n1" in test.nodes] == ["ring"]
+    assert [test.benchmark for test in decision.tests if "n2" in test.nodes] == ["gemm"]
+
+
+def test_a_sweep_spends_its_budget_on_the_riskiest_idle_nodes():
+    idle = Tick(nodes=nodes(4))
+    decision = decide(
+        idle, outlook([0.1, 0.4, 0.05, 0.3]), EXACT, at=0, budget=Budget(node_seconds=25)
+    )
+    assert run(decision) == [("gemm", ("n2", "n4"))]
+    assert decision.node_seconds == 20
+    assert [driver.node for driver in decision.drivers] == ["n2", "n4", "n1", "n3"]
+
+
+# --- edges ---------------------------------------------------------------------------------
+
+
+def test_no_nodes_need_no_tests():
+    decision = decide(Tick(nodes=()), outlook([]), EXACT, at=0)
+    assert (decision.action, decision.p, decision.drivers) == (Action.SKIP, 0, ())
+
+
+def test_a_risk_that_no_known_test_lowers_is_told_and_nothing_runs():
+    blind = outlook([0.5], history=[Defect(tried=frozenset(BENCHMARKS))] * 50)
+    decision = decide(job(1), blind, EXACT, at=0)
+    assert decision.action is Action.SKIP
+    assert decision.gaps[0].finders == ()
+    assert decision.gaps[0].share == pytest.approx(1)
+    assert "Nothing is run all the same: no test fits" in paragraph(decision)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
+def test_a_job_without_a_duration_is_refused(seconds):
+    with pytest.raises(ValueError, match="expected a duration above 0"):
+        JobAllocated(nodes=("n1",), duration_s=seconds)
+
+
+def test_where_history_knows_too_little_the_decision_says_so():
+    def assumed(category, history):
+        event = IncidentReported(nodes=("n1",), category=category)
+        policy = SelectionPolicy()
+        return decide(event, outlook([0.1], history=history), policy, at=0).assumed
+
+    assert assumed("gpu", HISTORY) == ()
+    assert assumed("net", HISTORY) == (
+        'only 3 defects behind "net" known, so those of all categories count as well',
+    )
+    assert assumed("psu", HISTORY) == (
+        'no defect behind "psu" is known, so those of all categories count',
+    )
+    assert assumed("gpu", []) == (
+        "no defect is known yet, so each benchmark is taken to find as much as any other",
+    )
+
+
+# --- words ---------------------------------------------------------------------------------
+
+
+def test_a_decision_explains_itself_in_one_paragraph():
+    guess = "every node has the fleet's base rate"
+    decision = decide(job(2), outlook([0.2, 0.05], assumed=(guess,)), EXACT, at=0)
+    assert paragraph(decision) == (
+        "a job of 24 h 00 min on n1, n2: one of them has an incident within 24 h 00 min with"
+        " p = 0.24; p0 is 0.1, by the policy."
+        " Of the incidents to expect, most are those of n1 (80%, p = 0.2), n2 (20%, p = 0.05)."
+        " Run: gemm on n1 (10 s, takes 0.12 off, 1.2e-02 per node-second);"
+        " ring on n1 (20 s, takes 0.058 off, 2.9e-03 per node-second)."
+        " That takes 30 s at most on a node, 0.0083 node-hours in all, and leaves 0.067."
+        " Uncovered stays 28% of the incidents to expect: 12% that only gemm would find;"
+        " 10% that only disk would find; 6% that only ring would find."
+        " Assumed: every node has the fleet's base rate."
+    )
+
+
+def test_a_decision_to_skip_says_what_it_rests_on():
+    fresh = np.full((64, 3), 0.8)
+    decision = decide(job(64, 2), outlook([0.004] * 64, fresh), EXACT, at=0)
+    assert paragraph(decision) == (
+        "a job of 2 h 00 min on 64 nodes: one of them has an incident within 2 h 00 min with"
+        " p = 0.23; p0 is 0.1, by the policy."
+        " What was measured lately covers 80% of that, so 0.045 is left."
+        " No node stands out: the riskiest, n1, has p = 0.004."
+        " So nothing has to run."
+        " Uncovered stays 20% of the incidents to expect: 12% that only gemm would find;"
+        " 6% that only ring would find; 2% that only disk would find."
+    )
+
+
+def test_an_incident_is_told_as_one():
+    event = IncidentReported(nodes=("n7",), category="net")
+    told = paragraph(decide(event, outlook([0.1]), EXACT, at=0))
+    assert told.startswith(
+        'incident "net" on n7: a defect is presumed, and p0 is 0.1, by the policy. Run: ring ('
+    )
+
+
+def test_many_nodes_that_are_likely_to_fail_are_not_told_as_one():
+    """The product of the paper says 0.09 where 1,000 nodes leave a chance of 0.59."""
+    decision = decide(job(1000), outlook([0.01] * 1000, np.full((1000, 3), 0.91)), EXACT, at=0)
+    assert decision.remaining == pytest.approx(0.09, abs=1e-4)
+    assert decision.missed == pytest.approx(1 - (1 - 0.0009) ** 1000)
+    assert "nothing foresees with a chance of 0.59" in paragraph(decision)
+
+
+def test_as_json_a_decision_says_all_of_it_and_the_paragraph():
+    decision = decide(job(2), outlook([0.2, 0.05]), EXACT, at=0)
+    told = json.loads(line(decision))
+    assert told["type"] == "decision"
+    assert (told["event"], told["action"]) == ("job-allocated", "validate")
+    assert told["p"] == decision.p
+    assert told["tests"][0]["nodes"] == ["n1"]
+    assert told["gaps"][0]["finders"] == ["gemm"]
+    assert told["why"] == paragraph(decision)
