@@ -63,7 +63,7 @@ def names(choice):
 def test_the_joint_probability_of_ten_thousand_small_ones_is_right_to_the_last_digits(tiny):
     with localcontext(prec=60):
         exact = float(1 - (1 - Decimal(tiny)) ** 10_000)
-    assert joint([float(tiny)] * 10_000) == pytest.approx(exact, rel=1e-13)
+    assert joint([float(tiny)] * 10_000) == pytest.approx(exact, rel=1e-13, abs=0)
 
 
 def test_the_joint_probability_of_none_and_of_the_certain():
@@ -198,8 +198,8 @@ def of_kinds(found, benchmarks):
 def menus(draw):
     """Shares are whole 4,096ths and nodes powers of two: floats add them up without an error."""
     benchmarks = "abcdef"[: draw(st.integers(0, 6))]
-    kinds = draw(st.lists(st.sets(st.sampled_from(benchmarks or "-")), max_size=6))
-    nodes = draw(st.sampled_from([0, 1, 1, 2, 4]))
+    kinds = draw(st.lists(st.sets(st.sampled_from(benchmarks or "-"), max_size=3), max_size=8))
+    nodes = draw(st.sampled_from([1, 1, 1, 2, 4, 0]))
     sizes = st.lists(st.integers(0, 9), min_size=len(kinds), max_size=len(kinds))
     uncovered = draw(st.lists(sizes, min_size=nodes, max_size=nodes))
     seconds = st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0])
@@ -212,8 +212,8 @@ def menus(draw):
         durations_s=draw(st.lists(seconds, min_size=len(benchmarks), max_size=len(benchmarks))),
         together=draw(st.booleans()),
         budget=Budget(
-            seconds=draw(st.sampled_from([math.inf, 0.0, 4.0])),
-            node_seconds=draw(st.sampled_from([math.inf, 0.0, 7.0])),
+            seconds=draw(st.sampled_from([math.inf, math.inf, 4.0, 0.0])),
+            node_seconds=draw(st.sampled_from([math.inf, math.inf, 7.0, 0.0])),
         ),
     )
 
@@ -298,6 +298,12 @@ def test_with_equal_gains_the_shortest_goes_first_and_the_last_is_not_needed():
     assert names(choice) == ["b", "d", "c"]
     assert [pick.drop for pick in choice.picks] == [0.125] * 3
     assert (choice.remaining, choice.longest_s) == (0.125, 6)
+
+
+def test_what_lost_most_of_its_worth_to_an_earlier_one_lets_others_go_first():
+    """a finds 6, b 7 and c 4 at first; after b only 1 is left of a."""
+    known = detection("ab", "a", "b", "c", shares=[5 / 12, 1 / 12, 2 / 12, 4 / 12])
+    assert names(choose(menu(known, [1, 1, 1]), p0=0)) == ["b", "c", "a"]
 
 
 def test_what_finds_only_what_others_found_is_not_chosen():
@@ -419,6 +425,26 @@ def test_the_optimum_is_the_best_of_all_choices(menu, left):
     remaining, cost = cheapest(menu, p0)
     assert max(found.remaining, p0) == pytest.approx(float(remaining), abs=1e-7)
     assert found.node_seconds == pytest.approx(cost)
+
+
+@pytest.mark.parametrize(
+    ("together", "budget"),
+    [
+        (True, Budget(seconds=10)),
+        (True, Budget(node_seconds=20)),
+        (False, Budget(seconds=10)),
+        (False, Budget(node_seconds=20)),
+    ],
+)
+def test_within_a_budget_the_optimum_covers_most_where_the_best_per_second_fills_it_badly(
+    together, budget
+):
+    known = detection("a", "b", shares=[1 / 4, 3 / 4])
+    full = menu(known, [1, 10], [0.5, 0.5], together=together, budget=budget)
+    assert choose(full, p0=0).coverage < 0.7
+    best = optimum(full, p0=0)
+    assert set(names(best)) == {"b"}
+    assert best.coverage == pytest.approx(0.75)
 
 
 def test_the_optimum_is_cheaper_where_the_best_per_second_leads_astray():
