@@ -18,6 +18,8 @@ from sqlalchemy import Connection, Select, Table, delete, func, insert, select, 
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
+from anubis.core.decision import Decision
+from anubis.core.defects import Finding
 from anubis.core.errors import StoreError, did_you_mean
 from anubis.core.logbook import Logbook
 from anubis.core.records import (
@@ -40,11 +42,12 @@ from anubis.core.records import (
     canonical,
 )
 from anubis.core.status import Incident, Job, Repair, Validation, Watch, found_by
-from anubis.store import claims, codec, happenings
+from anubis.store import claims, codec, experience, happenings
 from anubis.store.database import Database
 from anubis.store.happenings import PER_QUESTION, Kept
 from anubis.store.schema import (
     campaigns,
+    decisions,
     environments,
     executions,
     incidents,
@@ -215,6 +218,10 @@ class History:
             kept = happenings.keep(connection, jobs, map(_job_row, batch), ends="ended_at")
         self._shared |= shared
         return kept
+
+    def keep_decision(self, decision: Decision) -> None:
+        with self._database.writing() as connection:
+            connection.execute(insert(decisions), experience.decision_row(decision))
 
     def _insert_rulings(self, connection: Connection, key: int, found: Sequence[Ruling]) -> None:
         documents: dict[Roster, str] = {}  # many rulings speak of the same units
@@ -440,6 +447,21 @@ class History:
         """What campaigns that ended since then concluded about each node."""
         with self._database.reading() as connection:
             return happenings.read_validations(connection, since)
+
+    def findings(self) -> list[Finding]:
+        """Which node was defective in which benchmark of which campaign."""
+        with self._database.reading() as connection:
+            return experience.read_findings(connection)
+
+    def durations_s(self) -> experience.Durations:
+        """The mean time that each benchmark took with its parameters."""
+        with self._database.reading() as connection:
+            return experience.read_durations(connection)
+
+    def decisions(self, limit: int = 100) -> list[Decision]:
+        """The latest first."""
+        with self._database.reading() as connection:
+            return experience.read_decisions(connection, limit)
 
     def logbook(self) -> Logbook:
         """All that is known of nodes; what validations found defective are incidents as well."""

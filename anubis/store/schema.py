@@ -125,6 +125,7 @@ executions = Table(
     Index("executions_by_participants", "participants"),
     # The samples stand in the same rows, and nobody wants to read them to learn who was measured.
     Index("executions_who_and_what", "campaign", "ended", "participants", "benchmark"),
+    Index("executions_how_long", "ended", "benchmark", "parameters", "duration_s"),
 )
 
 verdicts = Table(
@@ -218,4 +219,14 @@ jobs = Table(
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     Column("planned_s", Double),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("key", Integer, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("document", Text, nullable=False),
 )

@@ -30,6 +30,8 @@ from alembic.migration import MigrationContext
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from anubis.core.decision import IncidentReported, JobAllocated, Outlook, decide
+from anubis.core.defects import Finding
 from anubis.core.errors import StoreError
 from anubis.core.records import (
     Assessment,
@@ -47,11 +49,13 @@ from anubis.core.records import (
     Readings,
     Result,
     Ruling,
+    SelectionPolicy,
     Series,
     Step,
     Verdict,
     Workload,
 )
+from anubis.core.selection import Defect, learn_detection
 from anubis.core.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.core.topology import Cable, Fabric, Link, Nic, Switch
 from anubis.store import codec, schema
@@ -232,6 +236,9 @@ bounded = {
     "retries": st.integers(0, 9),
     "duration_s": st.floats(5e-324, 1e308),
     "min_nodes": st.integers(2, 99),
+    "p0": st.floats(0, 1) | st.just("job"),
+    **dict.fromkeys(["horizon_h", "half_life_h"], st.floats(0.1, 1e6)),
+    **dict.fromkeys(["prior", "category_prior"], st.floats(1e-6, 1e6)),
 }
 
 
@@ -506,6 +513,78 @@ def test_a_document_of_another_anubis_is_refused_by_campaign_and_field(
     ask(url, """UPDATE campaigns SET policy = '{"alpha":0.95,"mood":"good"}'""")
     with pytest.raises(StoreError, match=r'campaign "c1" cannot be read: Policy has no .*"mood"'):
         history.campaign("c1")
+
+
+# --- experience ----------------------------------------------------------------------------
+
+
+def took(step: str, duration_s: float, **changes: Any) -> Execution:
+    return replace(execution(step, 1.0), duration_s=duration_s, **changes)
+
+
+def test_a_benchmark_takes_as_long_as_it_took_on_average_where_it_could_measure(
+    history: History,
+) -> None:
+    for name, shift in (("c1", 0.0), ("c2", 2.0)):
+        history.begin(campaign(name))
+        small = replace(took("b", 7.0).step, workload=Workload.of("gemm", "1", {"size": 1}))
+        history.record(
+            name,
+            [
+                took("a", 1.0 + shift),
+                replace(took("b", 7.0), step=small),
+                took("c", 600.0, ended=Ended.TIMED_OUT),
+                took("d", 0.0, ended=Ended.NOT_APPLICABLE),
+            ],
+        )
+    assert history.durations_s() == {
+        ("gemm", GEMM.parameters): 2.0,
+        ("gemm", '{"size":1}'): 7.0,
+    }
+
+
+def test_findings_are_the_defects_of_single_nodes_once_each(history: History) -> None:
+    history.begin(campaign("c1"))
+    bad = Judgement.DEFECTIVE
+    said = (
+        slow(bad, "n1"),
+        replace(slow(bad, "n1"), metric="another"),
+        replace(slow(bad, "n1"), benchmark="copy"),
+        slow(bad, "n1", "n2"),  # a pair: whom to blame stands in a verdict of its own
+        slow(Judgement.UNKNOWN, "n3"),
+    )
+    history.conclude("c1", Assessment(alone=said, nodes=()), (), finished_at=5.0)
+    assert history.findings() == [
+        Finding(campaign="c1", node="n1", benchmark="copy"),
+        Finding(campaign="c1", node="n1", benchmark="gemm@1"),
+    ]
+
+
+def test_decisions_come_back_as_they_were_taken_the_latest_first(history: History) -> None:
+    known = learn_detection(
+        [Defect(found_by=frozenset({"gemm"}))], ["copy", "gemm"], prior=0.05, category_prior=5
+    )
+    outlook = Outlook(
+        probabilities=np.array([0.2, 1e-9]),
+        mixes=[{}, {}],
+        fresh=np.zeros((2, 2)),
+        detection=known,
+        durations_s=[1.0, 2.5],
+        assumed=("ÿ: no model",),
+    )
+    taken = [
+        decide(event, outlook, SelectionPolicy(), at=at)
+        for at, event in enumerate(
+            [
+                JobAllocated(nodes=("n1", "n2"), duration_s=1 / 3),
+                IncidentReported(nodes=("n1", "n2"), category="netz"),
+            ]
+        )
+    ]
+    for decision in taken:
+        history.keep_decision(decision)
+    assert history.decisions() == taken[::-1]
+    assert history.decisions(limit=1) == taken[1:]
 
 
 # --- what happened to nodes ----------------------------------------------------------------

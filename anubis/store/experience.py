@@ -1,0 +1,61 @@
+"""What was learned by running benchmarks: who was defective in which, how long each takes, and what
+was decided. Behind the verbs of `History`; it reads no samples."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from anubis.core.decision import Decision
+from anubis.core.defects import Finding
+from anubis.core.records import Ended, Judgement
+from anubis.store import codec
+from anubis.store.schema import campaigns, decisions, executions, participants, verdicts
+
+Row = dict[str, Any]
+Durations = dict[tuple[str, str], float]  # by benchmark and parameters
+
+
+def read_findings(connection: Connection) -> list[Finding]:
+    """What single nodes were defective in; a bad group speaks for a node where that is blamed."""
+    query = (
+        select(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
+        .join(campaigns, campaigns.c.key == verdicts.c.campaign)
+        .join(participants, participants.c.digest == verdicts.c.participants)
+        .where(verdicts.c.judgement == Judgement.DEFECTIVE.value)
+        .distinct()
+        .order_by(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
+    )
+    found = ((row.id, json.loads(row.nodes), row.benchmark) for row in connection.execute(query))
+    return [
+        Finding(campaign=campaign, node=nodes[0], benchmark=benchmark)
+        for campaign, nodes, benchmark in found
+        if len(nodes) == 1
+    ]
+
+
+def read_durations(connection: Connection) -> Durations:
+    """The mean time in seconds that each workload took when it could measure."""
+    which = (executions.c.benchmark, executions.c.parameters)
+    query = (
+        select(*which, func.avg(executions.c.duration_s))
+        .where(executions.c.ended == Ended.MEASURED.value)
+        .group_by(*which)
+    )
+    return {(name, parameters): mean for name, parameters, mean in connection.execute(query)}
+
+
+def decision_row(decision: Decision) -> Row:
+    return {
+        "at": decision.at,
+        "event": decision.event,
+        "action": decision.action.value,
+        "document": codec.dump(decision),
+    }
+
+
+def read_decisions(connection: Connection, limit: int) -> list[Decision]:
+    query = select(decisions.c.document).order_by(decisions.c.key.desc()).limit(limit)
+    return [codec.load(Decision, document) for document in connection.scalars(query)]
