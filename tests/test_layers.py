@@ -19,7 +19,7 @@ LAYERS = (
     ("hostlist", "reading"),
     ("simulation", "criteria_files", "store", "report", "superbench", "topology", "incidents"),
     ("executors", "config", "catalog"),
-    ("validator",),
+    ("validator", "selector"),
     ("cli", "__main__"),
 )
 PURE = {"numpy", "scipy", "statsmodels", "numba"}

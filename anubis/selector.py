@@ -1,0 +1,225 @@
+"""The Selector: from the history and a model of risk to what core.decision decides by.
+
+It reads and adds up; which tests are worth their time is core's to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from anubis.core.decision import Decision, Event, Outlook, decide, horizon_s
+from anubis.core.defects import defects
+from anubis.core.logbook import Logbook
+from anubis.core.records import Judgement, Plan, PlannedEntry, SelectionPolicy
+from anubis.core.selection import NEVER, UNKNOWN, Budget, Defect, freshness, learn_detection
+from anubis.core.status import Incident, Instants, Statuses, Times, Validation
+from anubis.store.history import History
+
+HOUR_S = 3600.0
+OF_THE_FLEET = 1.0  # incidents of any category that a node's own are filled up with
+EXPECTED_H = 90 * 24.0  # between incidents of a node: where nothing is known, and weighed in as one
+LOOKED_BACK_S = 365 * 24 * HOUR_S  # what benchmarks found before says little of those of today
+
+
+class Risk(Protocol):
+    """A model of how likely an incident is, given a node's status."""
+
+    @property
+    def covariates(self) -> tuple[str, ...]: ...
+
+    @property
+    def assumed(self) -> str:
+        """What a decision must tell of it; empty where it looks at each node."""
+        ...
+
+    def within(self, statuses: Statuses, hours: float) -> Times:
+        """P(incident within so many hours | status, alive now), for each row."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseRate:
+    """Every node alike: the incidents of the fleet per hour that its nodes were in service."""
+
+    per_h: float
+    covariates: tuple[str, ...] = ()
+
+    @property
+    def assumed(self) -> str:
+        days = 1 / self.per_h / 24
+        return (
+            "no model of risk is trained, so every node has the fleet's base rate, an incident in"
+            f" {days:.0f} days"
+        )
+
+    def within(self, statuses: Statuses, hours: float) -> Times:
+        return np.full(len(statuses), -np.expm1(-self.per_h * hours))
+
+
+def base_rate(logbook: Logbook, now: float) -> BaseRate:
+    """Of what the logbook has seen until now, and one incident in 90 days beside it."""
+    spells = logbook.spells(logbook.returns(), now, ())
+    hours = float(spells.duration_h.sum()) + EXPECTED_H
+    return BaseRate(per_h=(float(np.count_nonzero(spells.observed)) + 1) / hours)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A benchmark of the suite, all its entries together, on one node."""
+
+    benchmark: str
+    duration_s: float
+    alone: bool  # whether a node can run it without others
+
+
+def offers(plan: Plan, measured_s: Mapping[tuple[str, str], float]) -> tuple[Offer, ...]:
+    """What the suite can find out; each takes as long as it took, or as it says itself."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    alone: dict[str, bool] = {}
+    for phase in plan.phases:
+        for entry in phase.entries:
+            workload = entry.workload
+            known = measured_s.get((workload.benchmark, workload.parameters), entry.duration_s)
+            seconds[workload.benchmark] += known * entry.repeats * _rounds(entry, len(plan.nodes))
+            single = entry.scope == "node"
+            alone[workload.benchmark] = alone.get(workload.benchmark, True) and single
+    return tuple(
+        Offer(benchmark=name, duration_s=seconds[name], alone=alone[name]) for name in seconds
+    )
+
+
+def _rounds(entry: PlannedEntry, nodes: int) -> int:
+    """How often a node takes part in one repeat."""
+    if entry.scope == "node" or (entry.scope == "group" and entry.groups == "all"):
+        return 1
+    meetings = max(1, nodes - 1)
+    return meetings if entry.rounds is None else min(entry.rounds, meetings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """What the history says, read once for many decisions."""
+
+    logbook: Logbook
+    risk: Risk
+    defects: Sequence[Defect]
+    categories: Mapping[str, Mapping[str, int]]  # of each node's incidents, how often each
+    passed: Mapping[str, Mapping[str, float]]  # of each node, when it passed which benchmark last
+    unfit: Mapping[str, str]  # nodes that are out of service, and why
+    measured_s: Mapping[tuple[str, str], float]
+
+
+def read_past(history: History, now: float, risk: Risk | None = None) -> Past:
+    """`risk`: a trained model; without one every node has the fleet's base rate."""
+    validations = history.validations(now - LOOKED_BACK_S)
+    incidents = [one for one in history.incidents() if one.start <= now]
+    logbook = history.logbook()
+    categories: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for one in incidents:
+        categories[one.node][one.category] += 1
+    return Past(
+        logbook=logbook,
+        risk=risk or base_rate(logbook, now),
+        defects=defects(validations, history.findings(), incidents),
+        categories=categories,
+        passed=_passed(validations, incidents),
+        unfit=_unfit(validations, incidents, now),
+        measured_s=history.durations_s(),
+    )
+
+
+def _passed(
+    validations: Iterable[Validation], incidents: Iterable[Incident]
+) -> dict[str, dict[str, float]]:
+    """A node is not what it was before its last incident: what it passed then counts no more."""
+    last: dict[str, float] = {}
+    for incident in incidents:
+        last[incident.node] = max(incident.start, last.get(incident.node, incident.start))
+    passed: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for one in sorted(validations, key=lambda each: each.at):
+        if one.judgement is Judgement.DEFECTIVE:
+            passed.pop(one.node, None)
+        elif one.judgement is Judgement.HEALTHY and one.at >= last.get(one.node, -np.inf):
+            passed[one.node].update(dict.fromkeys(one.benchmarks, one.at))
+    return passed
+
+
+def _unfit(
+    validations: Iterable[Validation], incidents: Iterable[Incident], now: float
+) -> dict[str, str]:
+    """Who is defective until a later validation says otherwise, or has an incident now."""
+    unfit: dict[str, str] = {}
+    for one in sorted(validations, key=lambda each: each.at):
+        if one.judgement is Judgement.DEFECTIVE:
+            unfit[one.node] = f"it was defective in campaign {one.campaign} ({one.code})"
+        elif one.judgement is Judgement.HEALTHY:
+            unfit.pop(one.node, None)
+    for incident in incidents:
+        if incident.end is not None and incident.end > now:
+            unfit[incident.node] = f'its incident "{incident.category}" is not over'
+    return unfit
+
+
+class Selector:
+    """Answers events by what it has read of the history, and keeps every answer in it."""
+
+    def __init__(self, past: Past, policy: SelectionPolicy, history: History) -> None:
+        self.past, self.policy, self.history = past, policy, history
+
+    def decide(
+        self,
+        event: Event,
+        menu: Collection[Offer],
+        *,
+        at: float,
+        together: bool = False,
+        budget: Budget | None = None,
+    ) -> Decision:
+        """The decision is in the history when it is returned."""
+        offered = [one for one in menu if together or one.alone]
+        left_out = sorted(one.benchmark for one in menu if not (together or one.alone))
+        decision = decide(
+            event,
+            self._outlook(event, offered, left_out, at),
+            self.policy,
+            at=at,
+            together=together,
+            budget=budget,
+        )
+        self.history.keep_decision(decision)
+        return decision
+
+    def _outlook(
+        self, event: Event, offered: Sequence[Offer], left_out: Sequence[str], at: float
+    ) -> Outlook:
+        past, policy = self.past, self.policy
+        names = [one.benchmark for one in offered]
+        statuses = past.logbook.statuses(Instants.now(event.nodes, at), past.risk.covariates)
+        ahead_h = horizon_s(event, policy) / HOUR_S
+        assumed = [past.risk.assumed] if past.risk.assumed else []
+        if left_out:
+            assumed.append(f"{', '.join(left_out)} left out, as several nodes have to run it")
+        return Outlook(
+            probabilities=past.risk.within(statuses, ahead_h),
+            mixes=[{UNKNOWN: OF_THE_FLEET, **past.categories.get(n, {})} for n in event.nodes],
+            fresh=freshness(self._ages_s(event.nodes, names, at), policy.half_life_h * HOUR_S),
+            detection=learn_detection(
+                past.defects, names, prior=policy.prior, category_prior=policy.category_prior
+            ),
+            durations_s=[one.duration_s for one in offered],
+            assumed=tuple(assumed),
+        )
+
+    def _ages_s(self, nodes: Sequence[str], benchmarks: Sequence[str], at: float) -> Times:
+        ages = np.full((len(nodes), len(benchmarks)), NEVER)
+        for row, node in enumerate(nodes):
+            passed = self.past.passed.get(node, {})
+            for column, benchmark in enumerate(benchmarks):
+                if benchmark in passed:
+                    ages[row, column] = at - passed[benchmark]
+        return ages
