@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from anubis import hostlist
 from anubis.core.decision import Decision, Event, Outlook, decide, horizon_s
 from anubis.core.defects import defects
 from anubis.core.logbook import Logbook
@@ -21,6 +22,7 @@ from anubis.core.status import Incident, Instants, Statuses, Times, Validation
 from anubis.store.history import History
 
 HOUR_S = 3600.0
+MOST_NAMED = 8  # nodes, in a sentence
 OF_THE_FLEET = 1.0  # incidents of any category that a node's own are filled up with
 EXPECTED_H = 90 * 24.0  # between incidents of a node: where nothing is known, and weighed in as one
 LOOKED_BACK_S = 365 * 24 * HOUR_S  # what benchmarks found before says little of those of today
@@ -201,11 +203,21 @@ class Selector:
         names = [one.benchmark for one in offered]
         statuses = past.logbook.statuses(Instants.now(event.nodes, at), past.risk.covariates)
         ahead_h = horizon_s(event, policy) / HOUR_S
+        probabilities = past.risk.within(statuses, ahead_h)
+        unproven = [row for row, node in enumerate(event.nodes) if not past.passed.get(node)]
+        probabilities[unproven] = 1.0
         assumed = [past.risk.assumed] if past.risk.assumed else []
+        if unproven:
+            some = hostlist.compress([event.nodes[row] for row in unproven[:MOST_NAMED]])
+            more = f" and {len(unproven) - MOST_NAMED:,} more" if len(unproven) > MOST_NAMED else ""
+            assumed.append(
+                f"a defect is presumed on {some}{more}: nothing was passed there since the last"
+                " incident or defect, or ever"
+            )
         if left_out:
             assumed.append(f"{', '.join(left_out)} left out, as several nodes have to run it")
         return Outlook(
-            probabilities=past.risk.within(statuses, ahead_h),
+            probabilities=probabilities,
             mixes=[{UNKNOWN: OF_THE_FLEET, **past.categories.get(n, {})} for n in event.nodes],
             fresh=freshness(self._ages_s(event.nodes, names, at), policy.half_life_h * HOUR_S),
             detection=learn_detection(

@@ -203,7 +203,7 @@ def test_a_job_without_a_duration_is_refused(seconds):
 def test_where_history_knows_too_little_the_decision_says_so():
     def assumed(category, history):
         event = IncidentReported(nodes=("n1",), category=category)
-        policy = SelectionPolicy()
+        policy = SelectionPolicy(category_prior=5)
         return decide(event, outlook([0.1], history=history), policy, at=0).assumed
 
     assert assumed("gpu", HISTORY) == ()

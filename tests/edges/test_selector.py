@@ -1,0 +1,238 @@
+"""From a history on disk to decisions; each expectation follows from the few rows written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anubis.core import planning
+from anubis.core.decision import Action, IncidentReported, JobAllocated, Tick
+from anubis.core.records import (
+    Assessment,
+    BenchmarkSpec,
+    Campaign,
+    Ended,
+    Execution,
+    Judgement,
+    MetricSpec,
+    Needs,
+    Node,
+    NodeVerdict,
+    Plan,
+    Policy,
+    SelectionPolicy,
+    Suite,
+    SuiteEntry,
+    Verdict,
+)
+from anubis.core.selection import Budget
+from anubis.core.status import Incident, Watch
+from anubis.selector import Offer, Selector, base_rate, offers, read_past
+from anubis.store.history import History
+
+DAY_S = 86_400.0
+NOW = 400 * DAY_S
+NODES = ("n1", "n2", "n3")
+RATE = MetricSpec(name="rate", unit="1/s", direction="higher")
+
+
+def spec(name, duration_s, scope="node"):
+    return BenchmarkSpec(
+        name=name,
+        version="1",
+        summary="",
+        stresses="",
+        reveals="",
+        level="micro",
+        scope=scope,
+        duration_s=duration_s,
+        metrics=(RATE,),
+        needs=Needs(min_nodes=1 if scope == "node" else 2),
+    )
+
+
+SPECS = {name: spec(name, seconds) for name, seconds in {"gemm": 10.0, "disk": 40.0}.items()}
+SPECS["ring"] = spec("ring", 5.0, "pair")
+MENU = (
+    Offer(benchmark="gemm", duration_s=10, alone=True),
+    Offer(benchmark="disk", duration_s=40, alone=True),
+)
+
+
+def plan(*entries, nodes=NODES):
+    suite = Suite(name="quick", summary="", benchmarks=entries)
+    return planning.plan(suite, [Node(name=name, sku="x") for name in nodes], SPECS)
+
+
+BOTH = plan(SuiteEntry(benchmark="gemm"), SuiteEntry(benchmark="disk"))
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History.open(str(tmp_path / "history.sqlite")) as opened:
+        yield opened
+
+
+def carry_out(history: History, name: str, day: float, bad=(), run: Plan = BOTH, took_s=1.0):
+    """A campaign that ended on that day; `bad` are pairs of node and benchmark."""
+    history.begin(
+        Campaign(
+            id=name, verb="validate", plan=run, policy=Policy(), executor="local", created_at=0.0
+        )
+    )
+    every = [step for phase in range(len(run.phases)) for step in planning.steps(run, phase, NODES)]
+    history.record(
+        name,
+        [
+            Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, duration_s=took_s)
+            for step in every
+        ],
+    )
+    verdict = Verdict(
+        participants=(), benchmark="", judgement=Judgement.DEFECTIVE, code="", reason="slow"
+    )
+    found = [replace(verdict, participants=(node,), benchmark=what) for node, what in bad]
+    worst = dict(bad)
+    history.conclude(
+        name,
+        Assessment(
+            alone=tuple(found),
+            nodes=tuple(
+                NodeVerdict(
+                    node=node,
+                    judgement=Judgement.DEFECTIVE if node in worst else Judgement.HEALTHY,
+                    code=f"{worst[node].upper()}.RATE" if node in worst else "OK",
+                    reason="",
+                )
+                for node in NODES
+            ),
+        ),
+        (),
+        finished_at=day * DAY_S,
+    )
+
+
+def incident(node, day, category, hours=1.0):
+    start = day * DAY_S
+    return Incident(node=node, category=category, start=start, end=start + hours * 3600)
+
+
+def taught(history: History) -> None:
+    """Six defects each of the GPU and of the disk were found, each by the right benchmark."""
+    for day in range(100, 160, 10):
+        carry_out(history, f"c{day}", day, bad=[("n1", "gemm"), ("n2", "disk")])
+        carry_out(history, f"mended{day}", day + 5)
+        history.add_incidents([incident("n1", day, "gpu"), incident("n2", day, "storage")])
+
+
+def selector(history: History, **policy) -> Selector:
+    return Selector(read_past(history, NOW), SelectionPolicy(**policy), history)
+
+
+def job(*nodes, hours=24.0):
+    return JobAllocated(nodes=nodes or NODES, duration_s=hours * 3600)
+
+
+def run(decision):
+    return {test.benchmark: test.nodes for test in decision.tests}
+
+
+def test_a_fleet_that_was_validated_an_hour_ago_may_start_at_once_and_the_decision_is_kept(history):
+    taught(history)
+    carry_out(history, "lately", (NOW - 3600) / DAY_S)
+    decision = selector(history).decide(job(), MENU, at=NOW)
+    assert decision.action is Action.SKIP
+    assert decision.covered_before == pytest.approx(2 ** (-1 / 168), abs=1e-3)
+    assert history.decisions() == [decision]
+
+
+def test_after_incidents_of_a_category_its_node_is_tested_by_what_found_that_category(history):
+    taught(history)
+    carry_out(history, "lately", (NOW - 3600) / DAY_S)
+    day = NOW / DAY_S
+    history.add_incidents(incident("n3", day - hours / 24, "gpu", 0.1) for hours in (0.5, 0.4, 0.3))
+    decision = selector(history, p0=0.3).decide(job(), MENU, at=NOW)
+    assert run(decision) == {"gemm": ("n3",)}
+    assert "a defect is presumed on n3: nothing was passed there since" in decision.assumed[-1]
+    reported = IncidentReported(nodes=("n3",), category="storage")
+    assert next(iter(run(selector(history).decide(reported, MENU, at=NOW)))) == "disk"
+
+
+def test_a_sweep_goes_to_the_node_that_was_not_measured_since_its_incident(history):
+    taught(history)
+    carry_out(history, "lately", NOW / DAY_S - 1)
+    history.add_incidents([incident("n2", NOW / DAY_S - 0.5, "power")])
+    idle, budget = Tick(nodes=NODES), Budget(node_seconds=50)
+    sweep = selector(history, p0=0.01).decide(idle, MENU, at=NOW, budget=budget)
+    assert run(sweep) == {"gemm": ("n2",), "disk": ("n2",)}
+
+
+def test_what_was_measured_before_an_incident_or_a_defect_counts_no_more(history):
+    carry_out(history, "c1", 390)
+    carry_out(history, "c2", 391, bad=[("n2", "gemm")])
+    history.add_incidents([incident("n3", 392, "gpu")])
+    past = read_past(history, NOW)
+    assert past.passed == {"n1": dict.fromkeys(["gemm", "disk"], 391 * DAY_S)}
+    assert list(past.unfit) == ["n2"]
+    assert "campaign c2 (GEMM.RATE)" in past.unfit["n2"]
+    carry_out(history, "c3", 393)
+    after = read_past(history, NOW)
+    assert set(after.passed) == set(NODES)
+    assert not after.unfit
+
+
+def test_what_is_yet_to_come_is_not_known(history):
+    carry_out(history, "c1", 390)
+    history.add_incidents([incident("n1", 395, "gpu"), incident("n1", 401, "gpu")])
+    assert read_past(history, NOW).categories == {"n1": {"gpu": 1}}
+    assert read_past(history, 394 * DAY_S).categories == {}
+
+
+def test_the_base_rate_is_incidents_per_hour_in_service_beside_one_in_90_days(history):
+    assert base_rate(history.logbook(), NOW).per_h == pytest.approx(1 / (90 * 24))
+    history.add_watches(Watch(node=node, since=0.0) for node in NODES)
+    assert base_rate(history.logbook(), NOW).per_h == pytest.approx(1 / ((3 * 400 + 90) * 24))
+    history.add_incidents(incident("n1", day, "gpu", 24) for day in (100, 200))
+    rate = base_rate(history.logbook(), NOW)
+    assert rate.per_h == pytest.approx((2 + 1) / ((3 * 400 - 2 + 90) * 24))
+    assert "an incident in 429 days" in rate.assumed
+    carry_out(history, "c1", 300)
+    decision = selector(history).decide(job("n1"), MENU, at=NOW)
+    assert decision.p == pytest.approx(1 - np.exp(-24 * rate.per_h))
+    assert decision.assumed[0] == rate.assumed
+
+
+def test_a_benchmark_takes_as_long_as_it_took_and_what_never_ran_as_long_as_it_says(history):
+    entries = (
+        SuiteEntry(benchmark="gemm", repeats=3),
+        SuiteEntry(benchmark="disk", duration_s=7.0),
+        SuiteEntry(benchmark="ring", groups="pairs", rounds=2),
+    )
+    carry_out(history, "c1", 390, run=plan(SuiteEntry(benchmark="gemm")), took_s=20.0)
+    offered = offers(plan(*entries), read_past(history, NOW).measured_s)
+    assert {each.benchmark: (each.duration_s, each.alone) for each in offered} == {
+        "gemm": (60.0, True),
+        "disk": (7.0, True),
+        "ring": (10.0, False),
+    }
+
+
+def test_what_several_nodes_have_to_run_is_left_out_of_tests_for_single_nodes(history):
+    ring = (*MENU, Offer(benchmark="ring", duration_s=1, alone=False))
+    risky = job(hours=2000)
+    apart = selector(history).decide(risky, ring, at=NOW)
+    assert set(run(apart)) == {"gemm", "disk"}
+    assert "ring left out, as several nodes have to run it" in apart.assumed
+    together = selector(history).decide(risky, ring, at=NOW, together=True)
+    assert set(run(together)) == {"gemm", "disk", "ring"}
+
+
+def test_a_node_that_nobody_knows_is_tested_with_everything(history):
+    decision = selector(history).decide(job("stranger"), MENU, at=NOW)
+    assert set(run(decision)) == {"gemm", "disk"}
+    assert decision.p == 1
+    assert len(decision.assumed) == 3
