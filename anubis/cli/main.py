@@ -14,11 +14,14 @@ from anubis.cli import (
     bench,
     criteria,
     doctor,
+    gate,
     import_,
     judge,
     learn,
     report,
     scan,
+    select,
+    sweep,
     topology,
     tune,
     validate,
@@ -38,6 +41,9 @@ app = typer.Typer(
 app.command(help=accept.HELP)(accept.accept)
 app.command(help=validate.HELP)(validate.validate)
 app.command(help=scan.HELP)(scan.scan)
+app.command(help=gate.HELP)(gate.gate)
+app.command(help=select.HELP)(select.select)
+app.command(help=sweep.HELP)(sweep.sweep)
 app.command(help=learn.HELP)(learn.learn)
 app.command(help=judge.HELP)(judge.judge)
 app.command(help=report.HELP)(report.report)

@@ -15,6 +15,9 @@ Nodes = Annotated[
         show_default=False,
     ),
 ]
+NodesNamed = Annotated[
+    str, typer.Argument(metavar="NODES", help="Node list: node[01-16], a comma list, or @file.")
+]
 Cluster = Annotated[
     str, typer.Option("--cluster", "-c", help="A name under configs/clusters/, or a file.")
 ]
@@ -23,6 +26,30 @@ Suite = Annotated[
 ]
 Policy = Annotated[
     str, typer.Option("--policy", "-p", help="A name under configs/policies/, or a file.")
+]
+Criteria = Annotated[
+    Path | None,
+    typer.Option(
+        "--criteria",
+        metavar="PATH",
+        help="A criteria file, or a folder of them. Default: what accept learned for the suite.",
+        show_default=False,
+    ),
+]
+TestBudget = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="AMOUNT",
+        help="Most of the tests: node-hours in all, 8nh, or a time on each node, 30m.",
+        show_default=False,
+    ),
+]
+Together = Annotated[
+    bool,
+    typer.Option(
+        "--together", help="One subset of tests for all nodes. Default: each node gets its own."
+    ),
 ]
 Benchmarks = Annotated[
     list[Path] | None,

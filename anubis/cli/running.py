@@ -64,6 +64,7 @@ class Order:
     criteria: Path | None = None
     html: Path | None = None
     json: bool = False
+    chosen: frozenset[str] | None = None  # of the suite's benchmarks; None: all of them
     network: Network | None = None
 
 
@@ -114,12 +115,12 @@ def show_plan(order: Order, *, resume: bool) -> None:
 
 def run(order: Order, *, resume: bool, campaign: str | None) -> NoReturn:
     """Carry out a new campaign, or an old one to its end; exits with the verdict's code."""
-    _turn_termination_into_interrupt()
+    turn_termination_into_interrupt()
     if campaign and not resume:
         raise UsageError("--campaign names the campaign to go on with: give --resume as well")
     if order.html and order.html.is_dir():
         raise UsageError(f'--html "{order.html}" is a folder: name a file in it')
-    view = _go_on(order.verb, campaign) if resume else _begin(order)
+    view = _go_on(order.verb, campaign) if resume else carry_out_new(order)
     try:
         showing.campaign(view, as_json=order.json)
     finally:  # whoever stopped reading, or a disk that is full, must not cost the other files
@@ -129,7 +130,7 @@ def run(order: Order, *, resume: bool, campaign: str | None) -> NoReturn:
     sys.exit(showing.exit_code(view))
 
 
-def _begin(order: Order) -> CampaignView:
+def carry_out_new(order: Order) -> CampaignView:
     brief = _brief(order)
     programs = _catalog(brief.setting)
     cluster = brief.setting.cluster
@@ -246,7 +247,7 @@ def _survey(network: Network) -> Survey | None:
 def _suite(order: Order, survey: Survey | None) -> Suite:
     """The one that was named; for a scan with the arrangement that was asked for."""
     if order.network is None:
-        return config.suite(order.suite or "quick")
+        return _restricted(config.suite(order.suite or "quick"), order.chosen)
     rdma = survey is not None and any(_is_hca(nic.device) for nic in survey.fabric.nics)
     suite = config.suite(order.suite or ("scan-rdma" if rdma else "scan"))
     entries = (replace(entry, groups=order.network.groups) for entry in suite.benchmarks)
@@ -255,6 +256,13 @@ def _suite(order: Order, survey: Survey | None) -> Suite:
 
 def _is_hca(device: str) -> bool:
     return device.startswith(("mlx", "HCA"))
+
+
+def _restricted(suite: Suite, chosen: frozenset[str] | None) -> Suite:
+    if chosen is None:
+        return suite
+    kept = tuple(entry for entry in suite.benchmarks if entry.benchmark in chosen)
+    return replace(suite, benchmarks=kept)
 
 
 def _read_setting(text: str) -> Setting:
@@ -493,7 +501,7 @@ def _open(
             return SimulatedExecutor(cluster.fleet, specs, fabric)
 
 
-def _turn_termination_into_interrupt() -> None:
+def turn_termination_into_interrupt() -> None:
     """SIGTERM from a scheduler ends a campaign as Ctrl-C does: nothing is left running."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:

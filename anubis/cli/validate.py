@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from anubis.cli import options
 
 HELP = "Validate nodes: run, and judge by criteria learned before."
-
-Criteria = Annotated[
-    Path | None,
-    typer.Option(
-        "--criteria",
-        metavar="PATH",
-        help="A criteria file, or a folder of them. Default: what accept learned for the suite.",
-        show_default=False,
-    ),
-]
 
 
 def validate(
@@ -27,7 +12,7 @@ def validate(
     cluster: options.Cluster = "local",
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
-    criteria: Criteria = None,
+    criteria: options.Criteria = None,
     benchmarks: options.Benchmarks = None,
     html: options.Html = None,
     json: options.Json = False,

@@ -1,0 +1,94 @@
+"""`anubis select`: tell an event and hear which tests are worth their time. Nothing runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from anubis.cli import options
+
+if TYPE_CHECKING:
+    from anubis.core.decision import Event
+
+HELP = "Decide which tests an event is worth, and say why; run nothing."
+EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
+
+CRITERIA: dict[str, Literal["learned", "refused"]] = {"learned": "learned", "refused": "refused"}
+
+
+def select(
+    nodes: options.NodesNamed,
+    event: Annotated[
+        str, typer.Option("--event", metavar="EVENT", help=f"What happened: {', '.join(EVENTS)}.")
+    ],
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            "--duration",
+            metavar="TIME",
+            help="Of the job that got the nodes: 90m, 24h, 2d.",
+            show_default=False,
+        ),
+    ] = None,
+    category: Annotated[
+        str | None,
+        typer.Option(
+            "--category", metavar="WORD", help="Of the incident reported.", show_default=False
+        ),
+    ] = None,
+    criteria: Annotated[
+        str,
+        typer.Option(
+            "--criteria",
+            metavar="learned|refused",
+            help="What became of learning them again after the upgrade.",
+        ),
+    ] = "learned",
+    suite: options.Suite = "quick",
+    policy: options.Policy = "default",
+    benchmarks: options.Benchmarks = None,
+    budget: options.TestBudget = None,
+    together: options.Together = False,
+    json: options.Json = False,
+) -> None:
+    from anubis.cli import amounts, selecting
+
+    told = _event(event, selecting.named(nodes), duration, category, criteria)
+    request = selecting.Request(
+        suite=suite,
+        policy=policy,
+        benchmarks=tuple(benchmarks or ()),
+        budget=amounts.budget(budget),
+        together=together,
+        json=json,
+    )
+    selecting.decide(request, lambda past, history: told)
+
+
+def _event(
+    kind: str, nodes: tuple[str, ...], duration: str | None, category: str | None, criteria: str
+) -> Event:
+    from anubis.cli import amounts
+    from anubis.core import decision
+    from anubis.core.errors import UsageError, did_you_mean
+
+    match kind:
+        case "node-added":
+            return decision.NodeAdded(nodes=nodes)
+        case "fleet-upgraded":
+            if criteria not in CRITERIA:
+                raise UsageError(f'--criteria is "{criteria}", expected learned or refused')
+            return decision.FleetUpgraded(nodes=nodes, criteria=CRITERIA[criteria])
+        case "job-allocated":
+            if duration is None:
+                raise UsageError("a job-allocated needs the job's --duration, such as 24h")
+            seconds = amounts.duration_s(duration, "--duration")
+            return decision.JobAllocated(nodes=nodes, duration_s=seconds)
+        case "incident-reported":
+            if not category:
+                raise UsageError("an incident-reported needs the incident's --category")
+            return decision.IncidentReported(nodes=nodes, category=category)
+        case "tick":
+            return decision.Tick(nodes=nodes)
+    raise UsageError(f'--event "{kind}" is not known; {did_you_mean(kind, EVENTS)}')

@@ -1,0 +1,114 @@
+"""What `select`, `gate` and `sweep` share: an event to a decision, and a decision carried out."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis import catalog, config, hostlist, places
+from anubis.cli import running, showing
+from anubis.core import planning
+from anubis.core.decision import Decision, Event
+from anubis.core.errors import UsageError
+from anubis.core.records import Judgement, Node
+from anubis.core.selection import Budget
+from anubis.report import decision as told
+from anubis.selector import Offer, Past, Selector, offers, read_past
+from anubis.store.history import History
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the command line says beside the event."""
+
+    suite: str
+    policy: str
+    benchmarks: tuple[Path, ...]
+    budget: Budget
+    together: bool
+    json: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A decision, and what the history says of its nodes."""
+
+    decision: Decision
+    past: Past
+
+
+def decide(request: Request, event_of: Callable[[Past, History], Event]) -> Answer:
+    """Decide now, keep the decision and show it; nothing runs, and no node is asked anything."""
+    policy = config.policy(request.policy).selection
+    now = time.time()
+    with History.open(places.history_url()) as history:
+        past = read_past(history, now)
+        event = event_of(past, history)
+        decision = Selector(past, policy, history).decide(
+            event,
+            _offers(request, event.nodes, past),
+            at=now,
+            together=request.together,
+            budget=request.budget,
+        )
+    print(told.line(decision) if request.json else told.paragraph(decision))
+    return Answer(decision=decision, past=past)
+
+
+def _offers(request: Request, nodes: Sequence[str], past: Past) -> tuple[Offer, ...]:
+    """What the suite offers to so many nodes, whatever they are."""
+    if not nodes:
+        return ()
+    programs = catalog.load((places.shipped("benchmarks"), *request.benchmarks))
+    fleet = [Node(name=name, sku="") for name in nodes]
+    plan = planning.plan(config.suite(request.suite), fleet, programs.specs)
+    return offers(plan, past.measured_s)
+
+
+def named(nodes: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(hostlist.read(nodes)))
+
+
+def carry_out(decision: Decision, order: running.Order) -> dict[str, Judgement]:
+    """A campaign for the nodes that run the same tests; what each node was judged to be."""
+    running.turn_termination_into_interrupt()
+    judged: dict[str, Judgement] = {}
+    for chosen, nodes in _alike(decision).items():
+        mine = dataclasses.replace(order, nodes=hostlist.compress(nodes), chosen=chosen)
+        view = running.carry_out_new(mine)
+        showing.campaign(view, as_json=order.json)
+        judged.update((each.node, each.judgement) for each in view.assessment.nodes)
+    return judged
+
+
+def _alike(decision: Decision) -> dict[frozenset[str], list[str]]:
+    """The nodes by what they are to run."""
+    tests: defaultdict[str, set[str]] = defaultdict(set)
+    for test in decision.tests:
+        for node in test.nodes:
+            tests[node].add(test.benchmark)
+    groups: defaultdict[frozenset[str], list[str]] = defaultdict(list)
+    for node in decision.nodes:
+        if tests[node]:
+            groups[frozenset(tests[node])].append(node)
+    return groups
+
+
+def leave(judged: dict[str, Judgement], *, unknown_passes: bool) -> None:
+    """Exit as every verb does: 1 for a defect, 2 where something is not known."""
+    found = set(judged.values())
+    if Judgement.DEFECTIVE in found:
+        sys.exit(1)
+    if found - {Judgement.HEALTHY} and not unknown_passes:
+        sys.exit(2)
+
+
+def one_of(option: str, value: str, words: Sequence[str]) -> str:
+    if value not in words:
+        raise UsageError(f'{option} is "{value}", expected {" or ".join(words)}')
+    return value
