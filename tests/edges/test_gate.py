@@ -1,0 +1,161 @@
+"""select, gate and sweep as an operator meets them, with programs that only echo."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from anubis.core.status import Incident
+from anubis.store.history import History
+from tests.edges.desk import FLOW
+
+PULSE = FLOW.replace('"name": "flow"', '"name": "pulse"').replace(
+    '"benchmark": "flow"', '"benchmark": "pulse"'
+)
+WELL, ILL = "50, 51, 49, 50\n", "30, 31, 29, 30\n"
+MAPPING = {
+    "records": "intervals",
+    "node": "node",
+    "category": "category",
+    "start": "start",
+    "end": "end",
+    "zone": "UTC",
+}
+
+
+@pytest.fixture
+def fit(near):
+    """A desk whose node was accepted: flow and pulse measured what they always measure."""
+    near.program("pulse.sh", PULSE)
+    near.beat = near.write("beat", WELL)
+    pulse = {"benchmark": "pulse", "parameters": {"pace": str(near.beat)}, "repeats": 3}
+    near.two = near.suite(near.flow(), pulse)
+    done = near.ask("accept", "--suite", near.two)
+    assert done.code == 0, done.err
+    with History.open(str(near.history)) as history:
+        near.node = history.validations()[0].node
+    return near
+
+
+def gate(desk, *words):
+    return desk.ask("gate", desk.node, "--duration", "24h", "--suite", desk.two, "--json", *words)
+
+
+def just_now(desk, category, count=1):
+    """Incidents of this node that lasted a millisecond each, a moment ago."""
+    now = time.time()
+    return [
+        Incident(node=desk.node, category=category, start=at, end=at + 0.001)
+        for at in (now - 0.002 * (i + 1) for i in range(count))
+    ]
+
+
+def import_incidents(desk, told):
+    rows = ["node,category,start,end"]
+    for one in told:
+        times = (datetime.fromtimestamp(at, UTC).isoformat() for at in (one.start, one.end))
+        rows.append(",".join([one.node, one.category, *times]))
+    file, mapping = desk.write("incidents.csv", "\n".join(rows)), desk.write("how.yaml", MAPPING)
+    done = desk.run("import", "incidents", str(file), "--mapping", str(mapping))
+    assert done.code == 0, done.err
+
+
+def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(fit):
+    # once, the network was at fault, and pulse found it
+    with History.open(str(fit.history)) as history:
+        history.add_incidents(just_now(fit, "network"))
+    fit.beat.write_text(ILL)
+    assert fit.ask("validate", "--suite", fit.two).code == 1
+    refused = gate(fit)
+    assert (refused.code, refused.summary["answer"]) == (1, "no-go")
+    assert "(PULSE.SPEED)" in refused.summary["unfit"][fit.node]
+    fit.beat.write_text(WELL)
+    assert fit.ask("validate", "--suite", fit.two).code == 0
+
+    lately = gate(fit)
+    assert (lately.code, lately.summary["answer"]) == (0, "go")
+    assert [line["type"] for line in lately.lines] == ["decision", "gate"]
+    assert lately.lines[0]["action"] == "skip"
+
+    import_incidents(fit, just_now(fit, "network", count=3))
+    again = gate(fit)
+    decision = again.lines[0]
+    first = decision["tests"][0]
+    assert (first["benchmark"], first["nodes"]) == ("pulse", [fit.node])
+    assert "a defect is presumed on" in decision["why"]
+    assert {v["benchmark"] for v in again.verdicts} == {t["benchmark"] for t in decision["tests"]}
+    assert (again.code, again.summary["answer"]) == (0, "go")
+
+    with History.open(str(fit.history)) as history:
+        history.add_incidents(just_now(fit, "network"))
+        assert [d.action.value for d in history.decisions()] == ["validate", "skip", "validate"]
+    fit.beat.write_text(ILL)
+    failed = gate(fit)
+    assert (failed.code, failed.summary["defective"]) == (1, [fit.node])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["gate", "n1", "--duration", "soon"], '--duration is "soon", expected a time such as'),
+        (["gate", "n1", "--duration", "8nh"], '--duration is "8nh", expected a time such as'),
+        (["gate", "n1", "--duration", "0h"], '--duration is "0h", expected a time such as'),
+        (
+            ["gate", "n1", "--duration", "1h", "--on-unknown", "maybe"],
+            '--on-unknown is "maybe", expected pass or fail',
+        ),
+        (["sweep", "--budget", "much"], '--budget is "much", expected node-hours such as 8nh'),
+        (["sweep"], "the history knows no node yet: name them, or begin with anubis accept"),
+        (["select", "n1", "--event", "tock"], '--event "tock" is not known; did you mean "tick"?'),
+        (["select", "n1", "--event", "job-allocated"], "needs the job's --duration, such as 24h"),
+        (["select", "n1", "--event", "incident-reported"], "needs the incident's --category"),
+        (
+            ["select", "n1", "--event", "fleet-upgraded", "--criteria", "lost"],
+            '--criteria is "lost", expected learned or refused',
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(near, words, told):
+    done = near.run(*words)
+    assert done.code == 2
+    assert done.out == ""
+    assert told in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_sweep_keeps_within_its_budget_and_leaves_who_is_out_of_service(near):
+    suite, fleet = near.suite(near.flow(repeats=1)), near.fleet()
+    assert near.ask("accept", "--cluster", fleet, "--suite", suite).code == 0
+    with History.open(str(near.history)) as history:
+        soon = time.time() + 3600
+        history.add_incidents([Incident(node="n8", category="psu", start=1e9, end=soon)])
+    done = near.ask("sweep", "--budget", "0.01nh", "--cluster", fleet, "--suite", suite, "--json")
+    assert done.code == 0, done.err
+    decision = done.lines[0]
+    assert "n8" not in decision["nodes"]
+    assert len(decision["nodes"]) == 7
+    assert 0 < decision["node_seconds"] <= 36
+    (test,) = decision["tests"]
+    assert set(done.summary["healthy"]) == set(test["nodes"])
+
+
+def test_select_only_decides_and_every_event_is_answered(near):
+    suite = near.suite(near.flow(repeats=1))
+    events = {
+        "node-added": [],
+        "fleet-upgraded": ["--criteria", "refused"],
+        "job-allocated": ["--duration", "24h"],
+        "incident-reported": ["--category", "psu"],
+        "tick": ["--budget", "30m"],
+    }
+    for event, words in events.items():
+        done = near.ask("select", "n[1-3]", "--event", event, *words, "--suite", suite, "--json")
+        assert done.code == 0, done.err
+        (decision,) = done.lines
+        assert (decision["event"], decision["nodes"]) == (event, ["n1", "n2", "n3"])
+        assert decision["tests"][0]["benchmark"] == "flow"
+    with History.open(str(near.history)) as history:
+        assert [each.event for each in history.decisions()] == [*events][::-1]
+        assert history.campaigns(limit=9) == []
