@@ -82,7 +82,10 @@ def carry_out(decision: Decision, order: running.Order) -> dict[str, Judgement]:
         mine = dataclasses.replace(order, nodes=hostlist.compress(nodes), chosen=chosen)
         view = running.carry_out_new(mine)
         showing.campaign(view, as_json=order.json)
-        judged.update((each.node, each.judgement) for each in view.assessment.nodes)
+        found = {each.node: each.judgement for each in view.assessment.nodes}
+        if showing.exit_code(view) == 1 and Judgement.DEFECTIVE not in found.values():
+            found = dict.fromkeys(found, Judgement.DEFECTIVE)  # what lies between them is
+        judged |= found
     return judged
 
 
