@@ -17,7 +17,16 @@ FILES = sorted((ROOT / "anubis").rglob("*.py"))
 LAYERS = (
     ("core", "places", "__init__"),
     ("hostlist", "reading"),
-    ("simulation", "criteria_files", "store", "report", "superbench", "topology", "incidents"),
+    (
+        "simulation",
+        "criteria_files",
+        "store",
+        "report",
+        "risk",
+        "superbench",
+        "topology",
+        "incidents",
+    ),
     ("executors", "config", "catalog"),
     ("validator", "selector"),
     ("cli", "__main__"),
@@ -29,6 +38,8 @@ ONLY_IN = {
     "sqlalchemy": "anubis/store/",
     "alembic": "anubis/store/",
     "torch": "anubis/risk/",
+    "torchtuples": "anubis/risk/training.py",
+    "pycox": "anubis/risk/training.py",
     "typer": "anubis/cli/",
     "plotly": "anubis/report/",
     "jinja2": "anubis/report/",
@@ -132,7 +143,10 @@ def test_help_loads_no_heavy_package():
     assert not heavy & loaded
 
 
-@pytest.mark.parametrize("package", ["anubis", "anubis.validator", "anubis.executors.ray_cluster"])
+@pytest.mark.parametrize(
+    "package",
+    ["anubis", "anubis.validator", "anubis.executors.ray_cluster", "anubis.risk.cox_time"],
+)
 def test_importing_loads_neither_torch_nor_ray(package):
     script = f"import sys, {package}; print(*sys.modules)"
     loaded = subprocess.run(

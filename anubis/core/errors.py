@@ -7,6 +7,7 @@ AnubisError                exit code 2
 ├── CatalogError           a benchmark is absent, or does not describe itself
 ├── ContractError          a benchmark ran but broke the contract of its document
 ├── CriteriaError          criteria that cannot be read, learned or compared
+├── RiskError              a risk model cannot be learned, read or asked
 ├── TopologyError          a fabric's description that cannot be read at all
 ├── ExecutorError          the way to the nodes is broken (not one node: all of it)
 └── StoreError             the history cannot be read or written
@@ -48,6 +49,10 @@ class ContractError(AnubisError):
 
 
 class CriteriaError(AnubisError):
+    pass
+
+
+class RiskError(AnubisError):
     pass
 
 

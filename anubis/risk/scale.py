@@ -1,0 +1,47 @@
+"""Columns of any size as numbers of about one, learned from what a model is trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from anubis.core.status import Flags, Table, Times
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Beyond what was seen in training, a value counts as the closest that was."""
+
+    low: Times
+    high: Times
+    logged: Flags  # hours and counts span orders of magnitude
+    mean: Times  # of what is left after that
+    spread: Times
+
+    @classmethod
+    def of(cls, table: Table) -> Self:
+        low, high = table.min(axis=0), table.max(axis=0)
+        logged = (low >= 0) & (_skew(np.log1p(np.maximum(table, 0))) < _skew(table))
+        plain = np.where(logged, np.log1p(np.maximum(table, 0)), table)
+        spread = plain.std(axis=0)
+        return cls(
+            low=low,
+            high=high,
+            logged=logged,
+            mean=plain.mean(axis=0),
+            spread=np.where(spread > 1e-12 * np.maximum(1, np.abs(plain).max(axis=0)), spread, 1.0),
+        )
+
+    def apply(self, table: Table) -> Table:
+        seen = np.clip(table, self.low, self.high)
+        plain = np.where(self.logged, np.log1p(np.maximum(seen, 0)), seen)
+        return (plain - self.mean) / self.spread
+
+
+def _skew(table: Table) -> Times:
+    centred = table - table.mean(axis=0)
+    spread = np.maximum(table.std(axis=0), 1e-300)
+    skew: Times = np.abs(np.mean((centred / spread) ** 3, axis=0))
+    return skew

@@ -1,0 +1,71 @@
+"""Spells to learn from and spells to ask about: at random, by node, or by time.
+
+Rows drawn at random leave the same node on both sides, which flatters whoever remembers nodes; the
+other two are what a model must do at work: other nodes, and the same nodes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from anubis.core.status import Flags, Spells, Statuses
+
+SplitKind = Literal["random", "node", "time"]
+DECIDING: tuple[SplitKind, ...] = ("node", "time")
+KINDS: tuple[SplitKind, ...] = ("random", *DECIDING)
+TESTED = 0.2  # of the rows or of the nodes
+EARLIEST, LATEST = 0.5, 0.8  # a split by time comes after so many of the statuses
+
+
+def split(spells: Spells, kind: SplitKind, seeds: Sequence[int]) -> Iterator[tuple[Spells, Spells]]:
+    """What to train on and what to ask about, for each seed."""
+    nodes = np.asarray(spells.statuses.nodes)
+    for position, seed in enumerate(seeds):
+        rng = np.random.default_rng(seed)
+        if kind == "time":
+            share = np.linspace(EARLIEST, LATEST, len(seeds))[position]
+            yield at_time(spells, float(np.quantile(spells.statuses.at, share)))
+        elif kind == "node":
+            names = np.unique(nodes)
+            drawn = rng.permutation(names)[: max(1, round(TESTED * names.size))]
+            yield apart(spells, np.isin(nodes, drawn))
+        else:
+            yield apart(spells, rng.permutation(len(spells)) < TESTED * len(spells))
+
+
+def apart(spells: Spells, tested: Flags) -> tuple[Spells, Spells]:
+    return take(spells, ~tested), take(spells, tested)
+
+
+def at_time(spells: Spells, now: float) -> tuple[Spells, Spells]:
+    """What was known at an instant, and the statuses since: an incident to come is not known."""
+    known = spells.statuses.at < now
+    past = take(spells, known)
+    watched_h = (now - past.statuses.at) / 3600
+    return (
+        replace(
+            past,
+            duration_h=np.minimum(past.duration_h, watched_h),
+            observed=past.observed & (past.duration_h <= watched_h),
+        ),
+        take(spells, ~known),
+    )
+
+
+def take(spells: Spells, rows: Flags) -> Spells:
+    chosen = np.flatnonzero(rows)
+    statuses = spells.statuses
+    return Spells(
+        statuses=Statuses(
+            covariates=statuses.covariates,
+            nodes=tuple(statuses.nodes[i] for i in chosen),
+            at=statuses.at[chosen],
+            values=statuses.values[chosen],
+        ),
+        duration_h=spells.duration_h[chosen],
+        observed=spells.observed[chosen],
+    )

@@ -1,0 +1,122 @@
+"""Trains Cox-Time's network with pycox: the one place that knows pycox, torchtuples and torch.
+
+What has to be got round: they draw from numpy's and torch's global generators, leave their best
+weights in a file of the working folder, take a GPU without being asked and print; two threads make
+a small network 20 times slower than one; equal durations are sorted in no certain order; they
+index tensors in a way that torch 2.13 warns of. Only their training is used: the hazards are
+computed in cox_time.py, and saved without torch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+import torchtuples
+from pycox.models import CoxTime
+from pycox.models.cox_time import MLPVanillaCoxTime
+
+from anubis.core.status import Flags, Table, Times
+from anubis.risk.network import Floats, Network
+
+HIDDEN = (32, 32)
+DROPOUT = 0.1
+LEARNING_RATE = 0.01
+EPOCHS = 256  # never reached: training ends when held-out nodes get worse
+PATIENCE = 10
+HELD_OUT = 0.2
+STEPS_PER_EPOCH = 100  # larger batches where there are more incidents
+SMALLEST_BATCH = 256
+VALIDATION_DRAWS = 10  # each incident is compared with so many nodes still at risk
+
+
+def train(x: Table, clock: Times, observed: Flags, nodes: Sequence[str], seed: int) -> Network:
+    """The network of the epoch that did best on nodes it was not trained on."""
+    with alone(seed), TemporaryDirectory() as folder:
+        net = MLPVanillaCoxTime(x.shape[1], HIDDEN, batch_norm=True, dropout=DROPOUT)
+        model = CoxTime(net, torchtuples.optim.Adam(LEARNING_RATE), device="cpu")
+        fit(model, x, clock, observed, held_out(nodes, seed), Path(folder))
+        return network_of(net)
+
+
+def fit(model: CoxTime, x: Table, clock: Times, observed: Flags, held: Flags, folder: Path) -> None:
+    batch = max(SMALLEST_BATCH, int(np.count_nonzero(observed & ~held) / STEPS_PER_EPOCH))
+    validation = torchtuples.tuplefy(*as_pycox_wants(x, clock, observed, held))
+    model.fit(
+        *as_pycox_wants(x, clock, observed, ~held),
+        batch_size=batch,
+        epochs=EPOCHS,
+        callbacks=[
+            torchtuples.callbacks.EarlyStopping(
+                patience=PATIENCE, file_path=str(folder / "best.pt")
+            )
+        ],
+        verbose=False,
+        val_data=validation.repeat(VALIDATION_DRAWS).cat(),
+    )
+
+
+def held_out(nodes: Sequence[str], seed: int) -> Flags:
+    """All spells of some nodes: what is known of one spell of a node tells much of its others."""
+    names = np.unique(nodes)
+    drawn = np.random.default_rng(seed).permutation(names)[: max(1, int(HELD_OUT * names.size))]
+    return np.isin(np.asarray(nodes), drawn)
+
+
+def network_of(net: MLPVanillaCoxTime) -> Network:
+    """The weights, each batch normalisation folded into the layer behind it."""
+    net.eval()
+    first, second, last = net.net.net
+    second_weight, second_bias = _folded(first.batch_norm, second.linear)
+    last_weight, last_bias = _folded(second.batch_norm, last)
+    return Network(
+        first=_array(first.linear.weight.T),
+        first_bias=_array(first.linear.bias),
+        second=second_weight,
+        second_bias=second_bias,
+        last=last_weight,
+        last_bias=last_bias,
+    )
+
+
+def _folded(norm: torch.nn.BatchNorm1d, linear: torch.nn.Linear) -> tuple[Floats, Floats]:
+    known = norm.state_dict()
+    factor = known["weight"] / torch.sqrt(known["running_var"] + norm.eps)
+    shift = known["bias"] - known["running_mean"] * factor
+    bias = linear.weight @ shift + (0 if linear.bias is None else linear.bias)
+    return _array((linear.weight * factor).T), _array(bias)
+
+
+def _array(tensor: torch.Tensor) -> Floats:
+    return np.ascontiguousarray(tensor.detach().numpy())
+
+
+def as_pycox_wants(x: Table, clock: Times, observed: Flags, rows: Flags) -> tuple[object, object]:
+    """As pycox wants it, in an order that says all: by time, incidents first, then by status."""
+    chosen = np.flatnonzero(rows)
+    order = np.lexsort((*x[chosen].T, ~observed[chosen], clock[chosen]))
+    kept = chosen[order]
+    single = np.float32
+    return x[kept].astype(single), (clock[kept].astype(single), observed[kept].astype(single))
+
+
+@contextmanager
+def alone(seed: int) -> Iterator[None]:
+    """Global generators and threads as this training needs them, and as they were afterwards."""
+    state, threads = np.random.get_state(), torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Using a non-tuple sequence", UserWarning)
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            np.random.set_state(state)

@@ -1,0 +1,113 @@
+"""Cox-Time against pycox, on published data, and against the formula written out."""
+
+import csv
+import dataclasses
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import torch
+import torchtuples
+from pycox.models import CoxTime as Pycox
+from pycox.models.cox_time import MLPVanillaCoxTime
+
+from anubis.core.errors import RiskError
+from anubis.core.status import Spells, Statuses
+from anubis.risk import training
+from anubis.risk.cox_time import CoxTime
+from anubis.risk.model import learnable
+from anubis.risk.scale import Scale
+from anubis.risk.splits import take
+from anubis.simulation.spells import Truth, spells
+
+PUBLISHED = Path(__file__).resolve().parents[3] / "shared/data/survival"
+
+
+def published(name: str) -> Spells:
+    path = PUBLISHED / f"{name}.csv"
+    if not path.is_file():
+        pytest.skip(f"no survival data at {PUBLISHED}")
+    with path.open() as lines:
+        head, *rows = csv.reader(lines)
+    table = np.array([row[:-1] for row in rows], dtype=float)
+    statuses = Statuses(
+        covariates=tuple(head[:-3]),
+        nodes=tuple(map(str, range(len(table)))),
+        at=np.zeros(len(table)),
+        values=table[:, :-2],
+    )
+    return Spells(statuses=statuses, duration_h=table[:, -2], observed=table[:, -1] == 1)
+
+
+def trained_by_pycox(x, clock, observed):
+    """Pycox's own model, with baseline hazards from rows sorted so that ties are counted right."""
+    with training.alone(0), TemporaryDirectory() as folder:
+        net = MLPVanillaCoxTime(x.shape[1], [32, 32], batch_norm=True, dropout=0.1)
+        model = Pycox(net, torchtuples.optim.Adam(0.01), device="cpu")
+        everybody = np.ones(len(x), dtype=bool)
+        held = np.arange(len(x)) % 5 == 0
+        training.fit(model, x, clock, observed, held, Path(folder))
+        model.compute_baseline_hazards(*training.as_pycox_wants(x, clock, observed, everybody))
+    return model
+
+
+@pytest.mark.parametrize("name", ["metabric", "support"])
+def test_chances_are_those_of_pycox_within_a_thousandth(name):
+    data = learnable(published(name))
+    data = take(data, np.arange(len(data)) < 400)
+    scale, clock = Scale.of(data.statuses.values), Scale.of(data.duration_h[:, None])
+    x, scaled = scale.apply(data.statuses.values), clock.apply(data.duration_h[:, None])[:, 0]
+    model = trained_by_pycox(x, scaled, data.observed)
+    asked = take(data, np.arange(len(data)) % 40 == 7)
+    with training.alone(0):
+        known = model.predict_surv(scale.apply(asked.statuses.values).astype(np.float32))
+    ours = CoxTime.around(training.network_of(model.net), data, scale, clock)
+    hazard = ours.cumulative_hazard(asked.statuses, np.unique(data.duration_h))
+    np.testing.assert_allclose(np.exp(-hazard), known, atol=1e-3)
+
+
+def test_with_few_incidents_the_formula_written_out_gives_the_same():
+    data = spells(Truth(), nodes=30, seed=1)
+    x = Scale.of(data.statuses.values).apply(data.statuses.values)
+    model = CoxTime.fit(data, seed=0)
+    t, d = data.duration_h, data.observed
+    total = np.zeros(len(data))
+    for at in np.unique(t[d]):
+        risk = model.network.relative_risk(x, model.clock.apply(np.array([[at]]))[0])[:, 0]
+        total += np.sum(d & (t == at)) / risk[t >= at].sum() * risk
+    found = model.cumulative_hazard(data.statuses, np.array([0.0, t[d].max()]))[:, 1]
+    np.testing.assert_allclose(np.exp(-found), np.exp(-total), atol=1e-3)
+
+
+def test_training_leaves_the_global_generators_threads_and_folder_as_they_were(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(7)
+    np.random.seed(7)
+    expected = torch.rand(1), np.random.random()
+    torch.manual_seed(7)
+    np.random.seed(7)
+    threads = torch.get_num_threads()
+    CoxTime.fit(spells(Truth(), nodes=20, seed=2), seed=0)
+    assert (torch.rand(1), np.random.random()) == expected
+    assert torch.get_num_threads() == threads
+    assert not list(tmp_path.iterdir())
+
+
+def test_early_stopping_watches_nodes_that_were_not_trained_on():
+    names = [f"n{i % 10}" for i in range(100)]
+    held = training.held_out(names, seed=0)
+    inside = {name for name, out in zip(names, held, strict=True) if out}
+    outside = {name for name, out in zip(names, held, strict=True) if not out}
+    assert inside
+    assert outside
+    assert not inside & outside
+
+
+def test_too_few_incidents_are_refused_with_their_number():
+    data = spells(Truth(), nodes=30, seed=1)
+    few = dataclasses.replace(data, observed=data.observed & (np.arange(len(data)) < 20))
+    with pytest.raises(RiskError, match="spells ended in an incident, expected at least 30"):
+        CoxTime.fit(few, seed=0)

@@ -1,0 +1,127 @@
+"""The simple models against closed forms, statsmodels and a second way to count."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.stats import weibull_min
+from statsmodels.duration.hazard_regression import PHReg
+from statsmodels.duration.survfunc import SurvfuncRight
+
+from anubis.core.status import Spells, Statuses
+from anubis.risk.baselines import (
+    Exponential,
+    ExponentialPerCount,
+    ExponentialPerHour,
+    KaplanMeier,
+    Weibull,
+)
+from anubis.risk.cox import Cox
+
+
+def made(duration_h, observed, values=None, covariates=("incidents",)) -> Spells:
+    rows = len(duration_h)
+    values = np.zeros((rows, len(covariates))) if values is None else np.asarray(values, float)
+    statuses = Statuses(
+        covariates=covariates,
+        nodes=tuple(f"n{i}" for i in range(rows)),
+        at=np.zeros(rows),
+        values=values.reshape(rows, -1),
+    )
+    return Spells(
+        statuses=statuses,
+        duration_h=np.asarray(duration_h, float),
+        observed=np.asarray(observed, bool),
+    )
+
+
+def censored(rows, seed, draw):
+    rng = np.random.default_rng(seed)
+    true, end = draw(rng), rng.uniform(0, 400, rows)
+    return made(np.minimum(true, end), true <= end, rng.poisson(2, rows))
+
+
+def hazard(model, spells, hours):
+    return model.cumulative_hazard(spells.statuses, np.asarray(hours, float))
+
+
+def test_one_rate_is_incidents_over_the_hours_watched():
+    spells = made([10, 20, 70], [True, False, True])
+    np.testing.assert_allclose(hazard(Exponential.fit(spells, 0), spells, [50]), 50 * 2 / 100)
+
+
+def test_a_rate_for_each_count_leans_on_the_fleets_by_one_incident():
+    spells = made([10, 30, 60], [True, True, False], [0, 0, 1])
+    found = hazard(ExponentialPerCount.fit(spells, 0), spells, [1.0])[:, 0]
+    np.testing.assert_allclose(found, [3 / 90, 3 / 90, 1 / 110])  # 2 in 40 h, 0 in 60 h, 1 in 50 h
+
+
+def test_a_rate_for_each_hour_is_counted_hour_by_hour():
+    spells = censored(300, 1, lambda rng: rng.weibull(0.8, 300) * 50)
+    model, t, d = ExponentialPerHour.fit(spells, 0), spells.duration_h, spells.observed
+    expected = [0.0]
+    for k in range(40):
+        watched = np.clip(t - k, 0, 1).sum()
+        expected.append(expected[-1] + np.sum(d & (t > k) & (t <= k + 1)) / watched)
+    np.testing.assert_allclose(hazard(model, spells, np.arange(41))[0], expected, rtol=1e-9)
+
+
+def test_kaplan_meier_is_that_of_statsmodels():
+    spells = censored(200, 2, lambda rng: np.ceil(rng.exponential(100, 200)))  # with ties
+    known = SurvfuncRight(spells.duration_h, spells.observed.astype(int))
+    found = np.exp(-hazard(KaplanMeier.fit(spells, 0), spells, known.surv_times)[0])
+    np.testing.assert_allclose(found, known.surv_prob, rtol=1e-9)
+
+
+def test_weibull_has_the_likelihood_that_no_other_shape_and_scale_exceeds():
+    spells = censored(2000, 3, lambda rng: 120 * rng.weibull(0.7, 2000))
+    scale, shape = Weibull.fit(spells, 0).scale_shape
+    t, d = spells.duration_h, spells.observed
+
+    def likelihood(scale, shape):
+        known = weibull_min(shape, scale=scale)
+        return known.logpdf(t[d]).sum() + known.logsf(t[~d]).sum()
+
+    best = likelihood(scale, shape)
+    assert all(
+        likelihood(scale * a, shape * b) < best
+        for a, b in [(1.01, 1), (0.99, 1), (1, 1.01), (1, 0.99)]
+    )
+    np.testing.assert_allclose([scale, shape], [120, 0.7], rtol=0.1)
+
+
+def test_cox_has_the_coefficients_of_statsmodels():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(500, 3))
+    true = np.ceil(rng.exponential(100 * np.exp(-x @ [1.0, -0.5, 0.0])))
+    end = rng.uniform(0, 300, 500)
+    spells = made(np.minimum(true, end), true <= end, x, ("a", "b", "c"))
+    model = Cox.fit(spells, 0)
+    known = PHReg(
+        spells.duration_h,
+        model.scale.apply(x),
+        status=spells.observed.astype(int),
+        ties="breslow",
+    ).fit()
+    np.testing.assert_allclose(model.beta, known.params, atol=1e-3)
+    times, cumulated, _ = known.baseline_cumulative_hazard[0]
+    asked = np.unique(times)
+    mean = dataclasses.replace(spells.statuses, values=np.tile(model.scale.mean, (500, 1)))
+    plain = model.cumulative_hazard(mean, asked)[0]
+    before = [cumulated[times == t].max() for t in asked]  # statsmodels gives that before the time
+    np.testing.assert_allclose(plain[:-1], before[1:], rtol=1e-3)
+
+
+def test_cox_bears_covariates_that_say_the_same_or_nothing():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=200)
+    spells = made(
+        rng.exponential(np.exp(-x)),
+        np.ones(200),
+        np.column_stack([x, x, np.ones(200)]),
+        ("a", "b", "c"),
+    )
+    beta = Cox.fit(spells, 0).beta
+    assert beta[0] == pytest.approx(beta[1])
+    assert beta.sum() == pytest.approx(x.std(), rel=0.3)
+    assert beta[2] == pytest.approx(0, abs=1e-9)
