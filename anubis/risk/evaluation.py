@@ -1,0 +1,193 @@
+"""Risk models against each other and against a constant, on spells they were not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.errors import RiskError
+from anubis.core.status import Spells, Times
+from anubis.risk import scores
+from anubis.risk.baselines import Constant, Exponential
+from anubis.risk.forecast import HOURS
+from anubis.risk.model import RiskModel, forecast
+from anubis.risk.models import MODELS
+from anubis.risk.splits import DECIDING, KINDS, SplitKind, split
+
+SEEDS = (0, 1, 2, 3, 4)
+ENDS = 256  # columns for the concordance
+CALIBRATED_H = 720.0
+ERRORS = 2.0  # a difference must be so many times its standard error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One model, trained on one part of one split and asked about the other."""
+
+    model: str
+    split: SplitKind
+    seed: int
+    spells: int
+    incidents: int
+    accuracy: scores.Accuracy
+    concordance: float | None
+    brier: float
+    slope: float | None
+    groups: tuple[scores.Group, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    scores: tuple[Score, ...]
+    left_out: tuple[str, ...]  # which model could not be scored where, and why
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The model to use; where none beats the fleet's base rate, a model of that rate."""
+
+    model: str
+    beats_base_rate: bool
+    reason: str
+
+
+def evaluate(
+    spells: Spells,
+    models: Sequence[type[RiskModel]] = MODELS,
+    kinds: Sequence[SplitKind] = KINDS,
+    seeds: Sequence[int] = SEEDS,
+) -> Evaluation:
+    found: list[Score] = []
+    left_out: list[str] = []
+    for kind in kinds:
+        for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True):
+            for model in models:
+                try:
+                    found.append(score(model.fit(train, seed), kind, seed, test))
+                except RiskError as error:
+                    left_out.append(f"{model.name} by {kind}, seed {seed}: {error}")
+    return Evaluation(scores=tuple(found), left_out=tuple(dict.fromkeys(left_out)))
+
+
+def best(evaluation: Evaluation) -> Choice:
+    """The model with the best chances (Brier scores) on other nodes and on later times.
+
+    A model that looks at the nodes' status has to beat the best of those that do not, in both
+    splits and by more than chance: a constant must not be beaten by noise. The paper's accuracy is
+    told and does not decide, for a constant can win it while others know the chances better.
+    """
+    blind = [model.name for model in MODELS if not model.looks and model is not Constant]
+    looking = [model.name for model in MODELS if model.looks]
+    table = {(s.model, s.split, s.seed): s for s in evaluation.scores}
+    complete = {name: found for name in blind + looking if (found := _deciding(table, name))}
+    bases = [name for name in blind if name in complete]
+    if not bases:
+        reason = "; ".join(evaluation.left_out) or "nothing was evaluated by node and by time"
+        return Choice(
+            model=Exponential.name,
+            beats_base_rate=False,
+            reason=f"the models cannot be compared, so all nodes get the base rate: {reason}",
+        )
+    base = min(bases, key=lambda name: _mean_brier(complete[name]))
+    winners = [
+        name for name in looking if name in complete and _beats(complete[name], complete[base])
+    ]
+    chosen = min(winners, key=lambda name: _mean_brier(complete[name]), default=base)
+    return Choice(
+        model=chosen,
+        beats_base_rate=bool(winners),
+        reason=_reason(chosen, base, complete, _deciding(table, Constant.name)),
+    )
+
+
+Deciding = dict[SplitKind, list[Score]]  # of one model, seed by seed
+
+
+def _deciding(table: dict[tuple[str, SplitKind, int], Score], model: str) -> Deciding | None:
+    """Its scores in the splits that decide; none where it has not been scored in all of them."""
+    keys = sorted({(split, seed) for _, split, seed in table if split in DECIDING})
+    if {split for split, _ in keys} != set(DECIDING):
+        return None
+    if any((model, *key) not in table for key in keys):
+        return None
+    return {kind: [table[model, kind, seed] for k, seed in keys if k == kind] for kind in DECIDING}
+
+
+def _mean_brier(scored: Deciding) -> float:
+    return float(np.mean([np.mean([one.brier for one in each]) for each in scored.values()]))
+
+
+def _beats(scored: Deciding, base: Deciding) -> bool:
+    return all(_clearly_lower(scored[kind], base[kind]) for kind in DECIDING)
+
+
+def _clearly_lower(scored: list[Score], base: list[Score]) -> bool:
+    gained = np.array([b.brier - s.brier for s, b in zip(scored, base, strict=True)])
+    error = gained.std(ddof=1) / np.sqrt(gained.size) if gained.size > 1 else 0.0
+    return bool(gained.mean() > ERRORS * error)
+
+
+def _reason(
+    chosen: str, base: str, complete: dict[str, Deciding], constant: Deciding | None
+) -> str:
+    def told(name: str) -> str:
+        return " and ".join(
+            f"{np.mean([one.brier for one in complete[name][kind]]):.4f}" for kind in DECIDING
+        )
+
+    if chosen == base:
+        others = ", ".join(f"{name} {told(name)}" for name in complete if name != base)
+        sentence = (
+            f"no model that looks at the nodes beats the base rate both by node and by time: all "
+            f"nodes get that of {base} (Brier score {told(base)}; {others})"
+        )
+    else:
+        sentence = (
+            f"{chosen} wins by node and by time: Brier score {told(chosen)}, "
+            f"against {told(base)} of the base rate ({base})"
+        )
+    return f"{sentence}; {_accuracies(chosen, complete[chosen], constant)}"
+
+
+def _accuracies(name: str, scored: Deciding, constant: Deciding | None) -> str:
+    def mean(each: list[Score]) -> float:
+        return float(np.mean([one.accuracy.relative for one in each]))
+
+    found = {kind: mean(scored[kind]) for kind in DECIDING}
+    text = f"accuracy {found['node']:.1%} and {found['time']:.1%}"
+    if constant is None:
+        return text
+    known = {kind: mean(constant[kind]) for kind in DECIDING}
+    text += f", the constant's {known['node']:.1%} and {known['time']:.1%}"
+    if all(found[kind] > known[kind] for kind in DECIDING):
+        return text
+    return f"{text}: by accuracy, {name} does not beat the constant"
+
+
+def score(model: RiskModel, kind: SplitKind, seed: int, test: Spells) -> Score:
+    duration_h, observed = test.duration_h, test.observed
+    if not observed.any():
+        raise RiskError(f"none of the {len(test)} spells to be asked about ended in an incident")
+    hours = np.union1d(HOURS, _ends(duration_h[observed]))
+    foretold = forecast(model, test.statuses, hours)
+    column = np.searchsorted(hours, duration_h, side="right") - 1
+    grid = scores.watched_hours(HOURS, duration_h, observed)
+    alive = 1 - foretold.within(grid)
+    return Score(
+        model=model.name,
+        split=kind,
+        seed=seed,
+        spells=len(test),
+        incidents=int(observed.sum()),
+        accuracy=scores.accuracy(foretold.expected_h(), duration_h, observed),
+        concordance=scores.concordance(foretold.hazard, column, duration_h, observed),
+        brier=scores.integrated_brier(alive, grid, duration_h, observed),
+        slope=scores.calibration_slope(foretold, duration_h, observed, CALIBRATED_H),
+        groups=scores.calibration_groups(foretold, duration_h, observed, CALIBRATED_H),
+    )
+
+
+def _ends(duration_h: Times) -> Times:
+    return np.quantile(duration_h, np.linspace(0, 1, min(ENDS, duration_h.size)))

@@ -1,0 +1,117 @@
+"""Which models win where the truth is known, and that no split tells what is to come."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from anubis.risk import evaluation, splits
+from anubis.risk.cox import Cox
+from anubis.risk.evaluation import Evaluation, best, evaluate
+from anubis.risk.models import MODELS
+from anubis.risk.splits import at_time, split, take
+from anubis.simulation.spells import NO_SIGNAL, Truth, spells
+
+QUICK = MODELS[:-1]  # all but the network
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    return spells(Truth(), nodes=150, seed=4)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_split_by_node_leaves_no_node_on_both_sides(fleet, seed):
+    ((train, test),) = split(fleet, "node", [seed])
+    assert set(train.statuses.nodes).isdisjoint(test.statuses.nodes)
+    assert len(train) + len(test) == len(fleet)
+
+
+def test_a_random_split_leaves_most_nodes_on_both_sides(fleet):
+    ((train, test),) = split(fleet, "random", [0])
+    assert len(set(train.statuses.nodes) & set(test.statuses.nodes)) > 100
+    assert len(test) == pytest.approx(splits.TESTED * len(fleet), abs=1)
+
+
+def test_what_happens_after_a_split_by_time_changes_nothing_before_it(fleet):
+    now = float(np.quantile(fleet.statuses.at, 0.6))
+    ends = fleet.statuses.at + 3600 * fleet.duration_h
+    later = ends > now
+    assert later.any()
+    other = dataclasses.replace(
+        fleet,
+        duration_h=np.where(later, fleet.duration_h + 777, fleet.duration_h),
+        observed=np.where(later, ~fleet.observed, fleet.observed),
+    )
+    before, _ = at_time(fleet, now)
+    same, _ = at_time(other, now)
+    np.testing.assert_array_equal(before.duration_h, same.duration_h)
+    np.testing.assert_array_equal(before.observed, same.observed)
+    assert np.all(before.statuses.at + 3600 * before.duration_h <= now + 1e-3)
+    known = before.statuses.at + 3600 * before.duration_h < now - 1e-3
+    assert before.observed[known].any()
+    assert not before.observed[~known].any()
+
+
+def test_where_incidents_breed_incidents_the_models_that_look_win(fleet):
+    found = best(evaluate(fleet, QUICK, seeds=(0, 1, 2)))
+    assert found.model in {"cox", "exponential-per-count"}
+    assert found.beats_base_rate
+    assert "wins by node and by time" in found.reason
+    assert "the constant's" in found.reason
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_there_is_no_signal_no_model_pretends(seed):
+    found = best(evaluate(spells(NO_SIGNAL, nodes=60, seed=seed), QUICK, seeds=(0, 1, 2, 3)))
+    assert not found.beats_base_rate
+    assert "no model that looks at the nodes beats the base rate" in found.reason
+
+
+def test_a_model_that_wins_by_node_only_is_not_taken(fleet):
+    found = evaluate(fleet, QUICK, seeds=(0, 1))
+    spoilt = tuple(
+        dataclasses.replace(one, brier=one.brier + 0.1)
+        if one.split == "time" and one.model in {"cox", "exponential-per-count"}
+        else one
+        for one in found.scores
+    )
+    assert best(found).beats_base_rate
+    assert not best(Evaluation(scores=spoilt, left_out=())).beats_base_rate
+
+
+def test_random_splits_do_not_decide(fleet):
+    found = evaluate(fleet, QUICK, kinds=("random",), seeds=(0,))
+    assert best(found).model == "exponential"
+    assert "cannot be compared" in best(found).reason
+
+
+def test_a_model_that_cannot_be_fitted_is_left_out_with_its_reason(fleet):
+    quiet = dataclasses.replace(fleet, observed=np.arange(len(fleet)) % 400 == 0)
+    found = evaluate(quiet, MODELS[-2:], kinds=("node",), seeds=(0,))
+    assert {score.model for score in found.scores} <= {Cox.name}
+    assert any("cox-time by node, seed 0" in reason for reason in found.left_out)
+
+
+def test_the_network_comes_close_to_the_truth_and_leaves_the_exponentials_behind():
+    learned, asked = spells(Truth(), nodes=300, seed=1), spells(Truth(), nodes=600, seed=2)
+    found = {
+        model.name: evaluation.score(model.fit(learned, 0), "node", 0, asked)
+        for model in MODELS
+        if model.name in {"cox-time", "exponential", "exponential-per-count"}
+    }
+    truth = evaluation.score(Truth(), "node", 0, asked)
+    network = found["cox-time"]
+    assert truth.concordance - network.concordance < 0.02
+    assert network.brier - truth.brier < 0.005
+    assert 0.8 < network.slope / truth.slope < 1.25
+    for name in ("exponential", "exponential-per-count"):
+        assert network.concordance - found[name].concordance > 0.01
+        assert found[name].brier - network.brier > 0.003
+
+
+def test_spells_taken_by_rows_keep_their_statuses(fleet):
+    rows = np.arange(len(fleet)) % 7 == 3
+    found = take(fleet, rows)
+    np.testing.assert_array_equal(found.statuses.values, fleet.statuses.values[rows])
+    assert found.statuses.nodes == tuple(np.array(fleet.statuses.nodes)[rows])
