@@ -35,6 +35,8 @@ class Scale:
         )
 
     def apply(self, table: Table) -> Table:
+        if table.shape[1:] != self.low.shape:
+            raise ValueError(f"{table.shape[1:]} columns, expected {self.low.shape}")
         seen = np.clip(table, self.low, self.high)
         plain = np.where(self.logged, np.log1p(np.maximum(seen, 0)), seen)
         return (plain - self.mean) / self.spread

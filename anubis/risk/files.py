@@ -1,0 +1,161 @@
+"""Risk models as files: arrays and one JSON document in an .npz, with nothing to execute."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import typing
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from anubis import __version__
+from anubis.core.errors import RiskError, did_you_mean
+from anubis.core.status import Spells, Statuses
+from anubis.reading import read
+from anubis.risk.evaluation import Score
+from anubis.risk.model import RiskModel, forecast
+from anubis.risk.models import MODELS
+
+SCHEMA = "anubis.risk/1"
+HEAD = "head"
+LIBRARIES = ("numpy", "torch", "pycox", "torchtuples")  # what a trained network depends on
+AGAIN = "train it again"
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """What a model was learned from, by what, and how good it was on other data."""
+
+    data: str  # digest of the spells
+    spells: int
+    incidents: int
+    seed: int
+    versions: Mapping[str, str]
+    choice: str = ""  # why this model
+    scores: tuple[Score, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Head:
+    schema: str
+    model: str
+    covariates: tuple[str, ...]
+    provenance: Provenance
+
+
+def provenance(
+    spells: Spells, seed: int, choice: str = "", scores: tuple[Score, ...] = ()
+) -> Provenance:
+    return Provenance(
+        data=digest(spells),
+        spells=len(spells),
+        incidents=int(np.count_nonzero(spells.observed)),
+        seed=seed,
+        versions={"anubis": __version__, **{name: version(name) for name in LIBRARIES}},
+        choice=choice,
+        scores=tuple(dataclasses.replace(one, groups=()) for one in scores),
+    )
+
+
+def digest(spells: Spells) -> str:
+    """Of everything a model can learn from; the order of the rows is part of it."""
+    statuses = spells.statuses
+    names = json.dumps([statuses.covariates, statuses.nodes]).encode()
+    found = hashlib.sha256(names)
+    for column in (statuses.at, statuses.values, spells.duration_h, spells.observed):
+        found.update(np.ascontiguousarray(column).tobytes())
+    return found.hexdigest()
+
+
+def save(model: RiskModel, origin: Provenance, path: Path) -> None:
+    """The whole file or none of it."""
+    head = {
+        "schema": SCHEMA,
+        "model": model.name,
+        "covariates": list(model.covariates),
+        "provenance": dataclasses.asdict(origin),
+    }
+    text = json.dumps(head, sort_keys=True).encode()
+    arrays: dict[str, Any] = {HEAD: np.frombuffer(text, dtype=np.uint8), **_arrays(model)}
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            np.savez(file, **arrays)
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise RiskError(f'cannot write the risk model "{path}": {error.strerror}') from None
+
+
+def load(path: Path) -> tuple[RiskModel, Provenance]:
+    """A model that answers; whatever is not one is refused."""
+    where = f'risk model "{path}"'
+    try:
+        arrays = _read(path)
+        document = json.loads(arrays.pop(HEAD).tobytes())
+    except OSError as error:
+        raise RiskError(f"cannot read the {where}: {error.strerror or error}") from None
+    except (BadZipFile, ValueError, KeyError, EOFError, RecursionError):
+        raise RiskError(f"{where}: not a whole model file; {AGAIN}, or fetch it again") from None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise RiskError(f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; {AGAIN}')
+    head = read(document, _Head, where, RiskError)
+    known = {model.name: model for model in MODELS}
+    if head.model not in known:
+        raise RiskError(f'{where}: unknown model "{head.model}"; {did_you_mean(head.model, known)}')
+    try:
+        model: RiskModel = _built(known[head.model], arrays, "", covariates=head.covariates)
+        forecast(model, _nothing(head.covariates))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise RiskError(f"{where}: its arrays do not fit each other ({error}); {AGAIN}") from None
+    return model, head.provenance
+
+
+def _read(path: Path) -> dict[str, Array]:
+    with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _nothing(covariates: tuple[str, ...]) -> Statuses:
+    """One node that nothing is known of: whoever answers for it is whole."""
+    values = np.zeros((1, len(covariates)))
+    return Statuses(covariates=covariates, nodes=("",), at=np.zeros(1), values=values)
+
+
+def _arrays(record: Any, prefix: str = "") -> dict[str, Array]:
+    """The arrays in a record and in the records within, by their place: `network.first`."""
+    found: dict[str, Array] = {}
+    for field in dataclasses.fields(record):
+        value, place = getattr(record, field.name), f"{prefix}{field.name}"
+        if isinstance(value, np.ndarray):
+            found[place] = value
+        elif dataclasses.is_dataclass(value):
+            found |= _arrays(value, f"{place}.")
+    return found
+
+
+def _built(kind: Any, arrays: Mapping[str, Array], prefix: str, **given: object) -> Any:
+    """The other way round."""
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        if field.name in given:
+            continue
+        inner, place = hints[field.name], f"{prefix}{field.name}"
+        given[field.name] = (
+            _built(inner, arrays, f"{place}.") if dataclasses.is_dataclass(inner) else arrays[place]
+        )
+    return kind(**given)
