@@ -18,6 +18,7 @@ from anubis.risk.survival import Counts, kaplan_meier, life_table, steps
 
 WATCHED = 0.05  # of the spells: later than that, too few are left to say who was right
 GROUPS = 10  # of a calibration plot
+LARGEST_LOG = 50.0  # on the way to a slope: its exponential is still a number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,17 +127,21 @@ def calibration_slope(
     return _slope(risk, np.log(expected[known]) - risk, happened[known])
 
 
-def _slope(risk: Times, offset: Times, happened: Times) -> float:
+def _slope(risk: Times, offset: Times, happened: Times) -> float | None:
+    """Newton's method; none where the few incidents fit no slope, or any."""
     centre = risk.mean()
     design = np.column_stack([np.ones_like(risk), risk - centre])
     found = np.array([centre, 1.0])
     for _ in range(50):
-        mean = np.exp(design @ found + offset)
-        step = np.linalg.solve((design * mean[:, None]).T @ design, design.T @ (happened - mean))
+        mean = np.exp(np.minimum(design @ found + offset, LARGEST_LOG))
+        information = (design * mean[:, None]).T @ design
+        if np.linalg.cond(information) > 1e12:
+            return None
+        step = np.linalg.solve(information, design.T @ (happened - mean))
         found = found + step
         if np.abs(step).max() < 1e-9:
-            break
-    return float(found[1])
+            return float(found[1])
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)

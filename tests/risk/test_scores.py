@@ -106,6 +106,13 @@ def test_nothing_is_said_of_the_spread_where_all_nodes_have_the_same_risk():
     assert scores.calibration_slope(forecast, duration_h, observed, 24) is None
 
 
+def test_a_single_incident_where_the_risk_was_highest_fits_no_slope():
+    hazard = np.outer(np.geomspace(1e-9, 1.0, 20), HOURS)
+    duration_h, observed = np.full(20, 24.0), np.arange(20) == 19
+    slope = scores.calibration_slope(Forecast(hours=HOURS, hazard=hazard), duration_h, observed, 24)
+    assert slope is None or np.isfinite(slope)
+
+
 def test_later_hours_than_most_were_watched_are_left_out():
     duration_h, observed, _ = drawn(500)
     kept = scores.watched_hours(HOURS, duration_h, observed)
