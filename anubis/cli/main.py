@@ -19,6 +19,7 @@ from anubis.cli import (
     judge,
     learn,
     report,
+    risk,
     scan,
     select,
     sweep,
@@ -51,6 +52,7 @@ app.add_typer(import_.app, name="import")
 app.add_typer(topology.app, name="topology")
 app.command(help=tune.HELP)(tune.tune)
 app.add_typer(criteria.app, name="criteria")
+app.add_typer(risk.app, name="risk")
 app.add_typer(bench.app, name="bench")
 app.command(help=doctor.HELP)(doctor.doctor)
 

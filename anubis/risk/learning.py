@@ -1,0 +1,45 @@
+"""From what is known of nodes to the risk model that is worth using."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anubis.core.errors import RiskError, did_you_mean
+from anubis.core.logbook import Logbook
+from anubis.core.status import Instants, Spells
+from anubis.risk import files
+from anubis.risk.evaluation import best, evaluate
+from anubis.risk.model import RiskModel
+from anubis.risk.models import MODELS
+from anubis.risk.splits import DECIDING
+
+MONTH_H = 730.0
+
+
+def spells_of(logbook: Logbook, until: float) -> Spells:
+    """A status at each return into service, when most is at stake, and one about every month, so
+    that a model also learns of nodes that have long been well."""
+    returned = logbook.returns()
+    regular = logbook.snapshots(MONTH_H, until, np.random.default_rng(0))
+    asked = Instants(
+        nodes=returned.nodes + regular.nodes, at=np.concatenate((returned.at, regular.at))
+    )
+    found = logbook.spells(asked, until)
+    if not len(found):
+        raise RiskError(
+            "nothing is known of any node: import incidents first (anubis import incidents)"
+        )
+    return found
+
+
+def train(spells: Spells, seed: int, name: str | None = None) -> tuple[RiskModel, files.Provenance]:
+    """The model of that name, or the one that wins by node and by time."""
+    known = {model.name: model for model in MODELS}
+    if name is not None and name not in known:
+        raise RiskError(f'unknown risk model "{name}"; {did_you_mean(name, known)}')
+    if name is not None:
+        return known[name].fit(spells, seed), files.provenance(spells, seed, "asked for by name")
+    found = evaluate(spells, kinds=DECIDING)
+    choice = best(found)
+    model = known[choice.model].fit(spells, seed)
+    return model, files.provenance(spells, seed, choice.reason, found.scores)

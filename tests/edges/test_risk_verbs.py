@@ -1,0 +1,91 @@
+"""`anubis risk` from the command line: learn from a history, compare, and foretell."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from anubis.core.status import Incident, Watch
+from anubis.store.history import History
+
+DAY_S = 86_400.0
+NODES = [f"node{number:02}" for number in range(12)]
+BAD = "node03"  # an incident every ten days; the others have one in half a year
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    begun = time.time() - 200 * DAY_S
+    rng = np.random.default_rng(0)
+    bad = [
+        Incident(node=BAD, category="gpu", start=begun + day * DAY_S, end=begun + (day + 1) * DAY_S)
+        for day in range(10, 200, 10)
+    ]
+    rest = [
+        Incident(node=node, category="link", start=at, end=at + 3600)
+        for node in NODES
+        if node != BAD and (at := begun + rng.uniform(0, 199) * DAY_S)
+    ]
+    with History.open(f"sqlite:///{folder / 'history.sqlite'}") as history:
+        history.add_incidents([*bad, *rest])
+        history.add_watches([Watch(node=node, since=begun) for node in NODES])
+    return folder
+
+
+def anubis(home, *words):
+    return subprocess.run(
+        [sys.executable, "-m", "anubis", "risk", *words],
+        env={**os.environ, "ANUBIS_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_model_is_learned_and_names_the_node_most_at_risk(home):
+    learned = anubis(home, "train", "--model", "cox")
+    assert learned.returncode == 0, learned.stderr
+    assert learned.stdout == f"cox {home / 'risk.npz'}\n"
+    shown = anubis(home, "show", "node[00-11],new1", "--json")
+    assert shown.returncode == 0, shown.stderr
+    lines = [json.loads(line) for line in shown.stdout.splitlines()]
+    chance = {line["node"]: line["within"][0]["p"] for line in lines}
+    assert max(chance, key=chance.get) == BAD
+    assert all(chance[node] < chance[BAD] / 3 for node in NODES if node != BAD)
+    curve = lines[0]["curve"]
+    assert curve["p"] == sorted(curve["p"])
+    assert "new1: taken for just added" in shown.stderr
+
+
+def test_an_evaluation_names_its_choice_and_what_could_not_be_scored(home):
+    found = anubis(home, "evaluate", "--seeds", "2", "--json")
+    assert found.returncode == 0, found.stderr
+    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    assert {line["split"] for line in lines if line["type"] == "score"} >= {"random", "node"}
+    assert lines[-1]["type"] == "choice"
+    assert lines[-1]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["train", "--model", "cox-tim"], 'unknown risk model "cox-tim"; did you mean "cox-time"?'),
+        (["show", "node01", "--file", "gone.npz"], "cannot read the risk model"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(home, words, complaint):
+    found = anubis(home, *words)
+    assert found.returncode == 2
+    assert complaint in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_without_a_history_it_is_said_what_to_do(tmp_path):
+    found = anubis(tmp_path, "train")
+    assert found.returncode == 2
+    assert "import incidents first" in found.stderr
