@@ -115,6 +115,27 @@ Topology = Annotated[
         show_default=False,
     ),
 ]
+Counters = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--counters",
+        metavar="FILE",
+        help="Error counters, as ibqueryerrors tells them; a second one is a later reading. "
+        "Default: ask the fabric itself, where the topology is asked of it.",
+        show_default=False,
+    ),
+]
+Over = Annotated[
+    float | None,
+    typer.Option(
+        "--over",
+        metavar="SECONDS",
+        min=1.0,
+        help="In which the counters rose, so that they can be judged: between both files, since "
+        "they were cleared before the only one, or between two readings of the fabric itself.",
+        show_default=False,
+    ),
+]
 Hcas = Annotated[
     Path | None,
     typer.Option(

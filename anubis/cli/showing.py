@@ -10,6 +10,7 @@ from anubis.core import planning
 from anubis.core.coverage import coverage
 from anubis.core.errors import UsageError
 from anubis.core.records import Judgement, Plan, PlannedEntry
+from anubis.core.redundancy import gap_name
 from anubis.core.topology import Fabric, link_name
 from anubis.executors.programs import spelled
 from anubis.report import html as html_report
@@ -125,6 +126,12 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
         console.print(f"\nleft out: {sentence}", markup=False)
 
 
+SAID = {
+    "seldom": "crossed seldom",
+    "missing": "not there to be crossed, though sister switches have them, uplinks",
+}
+
+
 def crossed(planned: Plan, fabric: Fabric, *, as_json: bool) -> None:
     """Which parts of the fabric the planned pairs cross, and which stay untested."""
     found = coverage(fabric, planning.planned_rounds(planned, fabric))
@@ -134,6 +141,7 @@ def crossed(planned: Plan, fabric: Fabric, *, as_json: bool) -> None:
         "switches": [fabric.name(switch) for switch in found.untested_switches],
         "uplinks": [link_name(fabric, link) for link in found.untested_uplinks],
         "seldom": [link_name(fabric, link) for link in found.unsure_uplinks],
+        "missing": [gap_name(fabric, gap) for gap in found.missing_uplinks],
     }
     if as_json:
         document = {
@@ -144,6 +152,7 @@ def crossed(planned: Plan, fabric: Fabric, *, as_json: bool) -> None:
             "untested_switches": untested["switches"],
             "untested_uplinks": untested["uplinks"],
             "seldom_crossed_uplinks": untested["seldom"],
+            "missing_uplinks": untested["missing"],
         }
         print(json.dumps(document))
         return
@@ -154,7 +163,7 @@ def crossed(planned: Plan, fabric: Fabric, *, as_json: bool) -> None:
     )
     for what, names in untested.items():
         if names:
-            said = "crossed seldom" if what == "seldom" else f"not crossed, {what}"
+            said = SAID.get(what, f"not crossed, {what}")
             more = f" and {len(names) - MOST_LINKS:,} more" if len(names) > MOST_LINKS else ""
             print(f"  {said}: {', '.join(names[:MOST_LINKS])}{more}")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anubis.core.pairing import HopRound, quick_rounds
+from anubis.core.redundancy import Gap, shortages
 from anubis.core.topology import Fabric, Link, Nic, Shares
 
 ASSURED = 0.95
@@ -42,6 +43,11 @@ class Coverage:
     def unsure_uplinks(self) -> tuple[Link, ...]:
         """On a path, and yet so seldom that a cable may well have carried nothing."""
         return self.uplinks(np.nextafter(0, 1), ASSURED)
+
+    @property
+    def missing_uplinks(self) -> tuple[Gap, ...]:
+        """Not there at all, and yet sister switches have them: no schedule can cross them."""
+        return tuple(gap for each in shortages(self.fabric) for gap in each.gaps)
 
     @property
     def untested_switches(self) -> tuple[str, ...]:

@@ -12,7 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
+from anubis.core.counters import Counters
 from anubis.core.crossing import Flow
+from anubis.core.inspection import Inspection
 from anubis.core.localization import Cause, describe, hops_of, locate, sentence
 from anubis.core.posterior import Model, Observation
 from anubis.core.records import (
@@ -148,15 +150,19 @@ class _Flows:
 # --- verdicts --------------------------------------------------------------------------------
 
 
-def part_verdicts(fabric: Fabric, seen: Seen) -> tuple[PartVerdict, ...]:
+def part_verdicts(
+    fabric: Fabric, seen: Seen, counters: Counters | None = None
+) -> tuple[PartVerdict, ...]:
     """The causes of all that fell short, the surest first."""
+    inspection = Inspection(fabric=fabric, counters=counters or Counters(counts=()))
     return tuple(
-        _part_verdict(fabric, cause, seen)
+        _part_verdict(inspection, cause, seen)
         for cause in locate(fabric, seen.observations, seen.model).causes
     )
 
 
-def _part_verdict(fabric: Fabric, cause: Cause, seen: Seen) -> PartVerdict:
+def _part_verdict(inspection: Inspection, cause: Cause, seen: Seen) -> PartVerdict:
+    fabric = inspection.fabric
     judgement, code = _judged(fabric, cause, seen)
     return PartVerdict(
         parts=cause.parts,
@@ -164,7 +170,10 @@ def _part_verdict(fabric: Fabric, cause: Cause, seen: Seen) -> PartVerdict:
         code=code,
         reason=_reason(fabric, cause, code),
         confidence=cause.confidence,
-        evidence=tuple(_evidence(fabric, each, seen) for each in _worst(cause)),
+        evidence=(
+            *(_evidence(fabric, each, seen) for each in _worst(cause)),
+            *_beside_the_traffic(inspection, cause),
+        ),
     )
 
 
@@ -196,6 +205,12 @@ def _has_contrast(fabric: Fabric, cause: Cause, seen: Seen) -> bool:
     far = {hops_of(fabric, each.flow) for each in cause.bad}
     like = sum(hops_of(fabric, each.flow) in far for each in seen.observations)
     return len(cause.bad) + cause.good < like
+
+
+def _beside_the_traffic(inspection: Inspection, cause: Cause) -> list[str]:
+    """Where no pair can tell two parts apart, this may."""
+    found = dict.fromkeys(said for part in cause.parts for said in inspection.about(part))
+    return list(found)[:SHOWN]
 
 
 def _worst(cause: Cause) -> list[Observation]:

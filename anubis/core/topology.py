@@ -28,6 +28,7 @@ class Switch:
     id: str
     name: str
     tier: int = 0  # as the source says; 0 where it does not
+    guid: str = ""  # in hexadecimal without leading zeros; "" where it has none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +60,7 @@ class Nic:
     switch: str
     port: str = ""  # of the switch
     gbit_s: float | None = None
+    guid: str = ""  # of this port, as a switch's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -464,44 +466,7 @@ def one_switch(nodes: Sequence[str]) -> Fabric:
     return Fabric(switches=(switch,), links=(), nics=tuple(nics))
 
 
-# --- what is not as its like ------------------------------------------------------------------
-
-
-def irregularities(fabric: Fabric) -> list[Finding]:
-    """Leaves with fewer uplinks than most of their tier, cables slower than most of their kind."""
-    found = []
-    counts: dict[int, dict[str, int]] = {}
-    for switch in fabric.switches:
-        cables = sum(len(link.cables) for link in fabric.uplinks(switch.id))
-        counts.setdefault(fabric.tier[switch.id], {})[switch.id] = cables
-    for tier, uplinks in sorted(counts.items()):
-        usual, share = Counter(uplinks.values()).most_common(1)[0]
-        for name, count in uplinks.items():
-            if count < usual and 2 * share > len(uplinks):
-                sentence = f"{fabric.name(name)} has {count} of the {usual} uplinks that most "
-                sentence += f"switches of tier {tier} have"
-                weak = " (degraded: fewer than half)" if 2 * count < usual else ""
-                found.append(Finding(kind="uplinks", sentence=sentence + weak, switches=(name,)))
-    return found + _slow_cables(fabric)
-
-
-def _slow_cables(fabric: Fabric) -> list[Finding]:
-    found = []
-    kinds: dict[tuple[int, int], list[tuple[Link, Cable]]] = {}
-    for link in fabric.links:
-        low, high = sorted((fabric.tier[link.a], fabric.tier[link.b]))
-        kinds.setdefault((low, high), []).extend((link, cable) for cable in link.cables)
-    for cables in kinds.values():
-        speeds = Counter(cable.gbit_s for _, cable in cables if cable.gbit_s is not None)
-        if not speeds:
-            continue
-        usual, share = speeds.most_common(1)[0]
-        for link, cable in cables:
-            if cable.gbit_s is not None and cable.gbit_s < usual and 2 * share > len(cables):
-                sentence = f"{cable_name(fabric, link, cable)} runs at {cable.gbit_s:g} Gbit/s, "
-                sentence += f"most do at {usual:g}"
-                found.append(Finding(kind="speed", sentence=sentence, switches=(link.a, link.b)))
-    return found
+# --- small things ----------------------------------------------------------------------------
 
 
 def link_name(fabric: Fabric, link: Link) -> str:
@@ -513,7 +478,11 @@ def cable_name(fabric: Fabric, link: Link, cable: Cable) -> str:
     return " - ".join(fabric.name(end) + (f"[{port}]" if port else "") for end, port in ends)
 
 
-# --- small things ----------------------------------------------------------------------------
+def main_rails(nics: Collection[Nic]) -> tuple[str, ...]:
+    """Those that most are on: a service node or two on a leaf are no rail of it."""
+    count = Counter(nic.rail for nic in nics if nic.node)
+    usual = max(count.values(), default=0)
+    return tuple(sorted((rail for rail, n in count.items() if 4 * n >= usual), key=by_number))
 
 
 def by_number(name: str) -> tuple[tuple[int, int, str], ...]:

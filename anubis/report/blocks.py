@@ -5,7 +5,6 @@ The drawings take their order from it: pods apart, and the leaves of a pod side 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -45,13 +44,6 @@ def pods(fabric: Fabric) -> dict[str, tuple[str, ...]]:
 def nics_of(fabric: Fabric, block: Block) -> list[Nic]:
     here = [nic for switch in block.top for nic in fabric.nics_on.get(switch, ())]
     return here + [nic for each in block.below for nic in nics_of(fabric, each)]
-
-
-def main_rails(on: Collection[Nic]) -> list[str]:
-    """Those that most of these NICs are on: a service node or two on a leaf are no rail of it."""
-    count = Counter(nic.rail for nic in on if nic.node)
-    usual = max(count.values(), default=0)
-    return sorted((rail for rail, n in count.items() if 4 * n >= usual), key=by_number)
 
 
 def by_name(fabric: Fabric, switches: Collection[str]) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from statistics import fmean
 
 from anubis import hostlist
 from anubis.core.crossing import Part, link_part
-from anubis.core.topology import Fabric, Link, Nic, by_number, irregularities
-from anubis.report.blocks import main_rails, pods
+from anubis.core.topology import Fabric, Link, Nic, by_number, main_rails
+from anubis.report.blocks import pods
 from anubis.report.svg import LETTER, Element, add, apart, cut, number, picture, title, written
 from anubis.report.view import Mark, NetworkView
 from anubis.report.wording import called, counted
@@ -114,7 +114,8 @@ class _Plan:
         self.view, self.fabric, self.marks = view, view.fabric, view.marks
         self.asked = set(view.nodes or view.fabric.nodes)
         self.pod = pods(view.fabric)
-        self.odd = {each.switches: each.sentence for each in irregularities(view.fabric)}
+        found = reversed(view.inspection.findings)  # what comes first is worst
+        self.odd = {each.switches: each.sentence for each in found if each.switches}
 
     @cached_property
     def tiers(self) -> tuple[int, ...]:
@@ -210,7 +211,7 @@ class _Plan:
         return max(Counter(self.fabric.tier.values()).values(), default=0) <= BOXES
 
     def _rails(self, switch: str) -> tuple[str, ...]:
-        return tuple(main_rails(self.fabric.nics_on.get(switch, ())))
+        return main_rails(self.fabric.nics_on.get(switch, ()))
 
     @cached_property
     def _blamed(self) -> set[str]:

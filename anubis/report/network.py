@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anubis import __version__
-from anubis.core.topology import Finding, irregularities
+from anubis.core.topology import Finding
 from anubis.report import fabric_picture, heat_map
 from anubis.report.page import environment
 from anubis.report.topology import headline
@@ -42,7 +42,7 @@ def _facts(view: NetworkView, findings: Sequence[Finding]) -> dict[str, Any]:
         "matrices": drawn,
         "steps": list(enumerate(heat_map.WORDS)),
         "idle_rails": [r for r in view.fabric.rails if r not in {m.rail for m in matrices}],
-        "odd": irregularities(view.fabric),
+        "odd": list(view.inspection.findings),
         "strangers": [nic for nic in view.fabric.nics if nic.node not in asked],
         "findings": list(findings),
         "listed": LISTED,

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 
-from anubis.core.topology import Fabric, Finding, Placement, by_number, irregularities
-from anubis.report.blocks import Block, by_name, main_rails, nics_of, take_apart
+from anubis.core.inspection import Inspection
+from anubis.core.topology import Fabric, Finding, Placement, by_number, main_rails
+from anubis.report.blocks import Block, by_name, nics_of, take_apart
 from anubis.report.wording import called, counted
 
 FEW = 12  # kinds of neighbours up to this many have a line each; more are told as ranges
@@ -17,9 +18,10 @@ OF_A_KIND = 3  # findings of one kind that are shown
 
 
 def text(
-    fabric: Fabric, findings: Sequence[Finding], placement: Placement | None = None
+    inspection: Inspection, findings: Sequence[Finding], placement: Placement | None = None
 ) -> Iterator[str]:
-    """The whole answer, line by line."""
+    """The whole answer, line by line; the findings are of the source."""
+    fabric = inspection.fabric
     yield headline(fabric)
     yield from _nodes_by_nics(fabric)
     yield ""
@@ -28,7 +30,7 @@ def text(
     yield from _distances(fabric, placement.nodes if placement else None)
     if placement:
         yield from _placed(placement)
-    for title, odd in (("in the source", findings), ("in the fabric", irregularities(fabric))):
+    for title, odd in (("in the source", findings), ("in the fabric", inspection.findings)):
         if odd:
             yield ""
             yield f"{title}:"
@@ -36,9 +38,10 @@ def text(
 
 
 def json_lines(
-    fabric: Fabric, findings: Sequence[Finding], placement: Placement | None = None
+    inspection: Inspection, findings: Sequence[Finding], placement: Placement | None = None
 ) -> Iterator[str]:
-    """A record per switch, link, NIC and finding, and a summary at the end."""
+    """A record per switch, link, NIC, shortage, counter and finding, and a summary at the end."""
+    fabric = inspection.fabric
     plane = {switch: n for n, plane in enumerate(fabric.planes, start=1) for switch in plane}
     for switch in fabric.switches:
         about = {"tier": fabric.tier[switch.id], "plane": plane[switch.id]}
@@ -47,7 +50,10 @@ def json_lines(
         yield json.dumps({"type": "link", **asdict(link), "uplink": fabric.is_uplink(link)})
     for nic in fabric.nics:
         yield json.dumps({"type": "nic", **asdict(nic)})
-    for finding in (*findings, *irregularities(fabric)):
+    for each in inspection.shortages:
+        yield json.dumps({"type": "shortage", **asdict(each), "degraded": each.is_degraded})
+    yield from _counted(inspection)
+    for finding in (*findings, *inspection.findings):
         yield json.dumps({"type": "finding", **asdict(finding)})
     pairs = fabric.pairs_by_hops(placement.nodes if placement else None)
     yield json.dumps(
@@ -62,8 +68,25 @@ def json_lines(
             "ordered_pairs": {"no way" if hops is None else hops: n for hops, n in pairs.items()},
             "unplaced": list(placement.unplaced) if placement else [],
             "not_asked_for": len(placement.others) if placement else 0,
+            "missing_uplinks": sum(each.lacks for each in inspection.shortages),
+            "degraded": [each.switch for each in inspection.shortages if each.is_degraded],
         }
     )
+
+
+def _counted(inspection: Inspection) -> Iterator[str]:
+    counters = inspection.counters
+    for each in inspection.counted:
+        about = {
+            "switch": each.switch,
+            "link": [each.link.a, each.link.b] if each.link else None,
+            "nic": each.nic.id if each.nic else None,
+            "over_s": counters.over_s,
+            "fatal": counters.broken(each.count) is not None,
+        }
+        yield json.dumps({"type": "counter", **asdict(each.count), **about})
+    for count in inspection.counted_elsewhere:
+        yield json.dumps({"type": "counter", **asdict(count), "switch": None})
 
 
 def headline(fabric: Fabric) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from anubis.core.counters import Counters
 from anubis.core.crossing import Part
+from anubis.core.inspection import Inspection
 from anubis.core.network import Seen, observed, part_verdicts
 from anubis.core.records import (
     WORST_FIRST,
@@ -111,6 +113,11 @@ class NetworkView:
     blamed: Sequence[Blamed] = ()
     unplaced: tuple[str, ...] = ()  # asked for, and not in the fabric
     nodes: tuple[str, ...] = ()  # that were asked for; none: all of the fabric
+    counters: Counters = Counters(counts=())
+
+    @cached_property
+    def inspection(self) -> Inspection:
+        return Inspection(fabric=self.fabric, counters=self.counters)
 
     @cached_property
     def marks(self) -> dict[Part, Mark]:

@@ -20,6 +20,7 @@ class Draft:
     def __init__(self) -> None:
         self.findings: list[Finding] = []
         self._switches: dict[str, str] = {}
+        self._guids: dict[str, str] = {}
         self._nics: list[Nic] = []
         self._seats: set[tuple[str, str]] = set()
         self._cables: dict[tuple[str, str], list[Cable]] = {}
@@ -28,9 +29,10 @@ class Draft:
     def find(self, kind: str, sentence: str, line: int = 0) -> None:
         self.findings.append(Finding(kind=kind, sentence=sentence, line=line))
 
-    def switch(self, id: str, name: str = "") -> None:
+    def switch(self, id: str, name: str = "", guid: str = "") -> None:
         """Known from now on; a later name does not replace the first one."""
         self._switches[id] = self._switches.get(id) or name
+        self._guids[id] = self._guids.get(id) or guid
 
     def has_switch(self, id: str) -> bool:
         return id in self._switches
@@ -44,6 +46,7 @@ class Draft:
         id: str = "",
         port: str = "",
         gbit_s: float | None = None,
+        guid: str = "",
         line: int = 0,
     ) -> None:
         """A NIC without a node is kept: it says what hangs there, and meets nobody."""
@@ -69,6 +72,7 @@ class Draft:
                 switch=switch,
                 port=port,
                 gbit_s=gbit_s,
+                guid=guid,
             )
         )
 
@@ -104,7 +108,7 @@ class Draft:
         return Survey(
             fabric=Fabric(
                 switches=tuple(
-                    Switch(id=id, name=name, tier=tier.get(id, 0))
+                    Switch(id=id, name=name, tier=tier.get(id, 0), guid=self._guids[id])
                     for id, name in self._names().items()
                 ),
                 links=tuple(

@@ -84,7 +84,14 @@ def parse(text: str, owners: Mapping[str, Owner] | None = None) -> Survey:
 
 def guid_of(text: str) -> str:
     """One spelling for 0x0002c903…, 0002:c903:…, H-0002c903…"""
-    return text.removeprefix("0x").removeprefix("H-").replace(":", "").lower().lstrip("0")
+    return re.sub(r"^(0x|[HS]-)|:", "", text).lower().lstrip("0")
+
+
+def switch_name(description: str) -> str:
+    """What people call it; without what says how it is put together: MF0;leaf-4:MQM9701/U1."""
+    chassis = CHASSIS.fullmatch(description)
+    parts = [part for part in chassis.groups() if part] if chassis else []
+    return "/".join(parts) or description
 
 
 def _read(text: str, draft: Draft) -> tuple[dict[str, _Block], Ports]:
@@ -144,9 +151,7 @@ def _name_those_without_block(blocks: dict[str, _Block], ports: Ports, draft: Dr
 def _add_switches(blocks: Mapping[str, _Block], draft: Draft) -> None:
     for id, block in blocks.items():
         if block.kind == "Switch":
-            chassis = CHASSIS.fullmatch(block.description)
-            parts = [part for part in chassis.groups() if part] if chassis else []
-            draft.switch(id, "/".join(parts) or block.description)
+            draft.switch(id, switch_name(block.description), guid_of(id))
 
 
 def _report_one_sided(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> None:
@@ -211,6 +216,7 @@ def _add_hcas(
             id=seat.id if cabled[seat.id] == 1 else f"{seat.id}[{seat.port}]",
             port=seat.switch_port,
             gbit_s=seat.gbit_s,
+            guid=seat.guid or guid_of(seat.id),
             line=seat.line,
         )
     present = {guid_of(seat.id) for seat in seats} | {seat.guid for seat in seats}

@@ -79,7 +79,7 @@ def _lines(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:
         try:
             document = json.loads(line)
             host = document["host"]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             draft.find("unreadable", f'is no {{"host": ..., "lldp": ...}}: "{line[:60]}"', number)
             continue
         understood = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +11,12 @@ from pathlib import Path
 from anubis.core.errors import TopologyError
 from anubis.core.topology import Finding
 from anubis.reading import parse_yaml
-from anubis.topology import ibnetdiscover, kubernetes, lldp, slurm, table, written
+from anubis.topology import ibnetdiscover, kubernetes, lldp, slurm, table, tool, written
 from anubis.topology.draft import Survey
 from anubis.topology.ibnetdiscover import Owner
-from anubis.topology.text import decode
+from anubis.topology.text import decode, read_bytes
 
 LIVE = ("ibnetdiscover",)
-LIVE_S = 300.0
 
 _OF_IBNETDISCOVER = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"|^(switch|ca)guid=', re.MULTILINE)
 _OF_SLURM = re.compile(r"^\s*(SwitchName|Switch|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
@@ -29,28 +27,18 @@ def load(path: Path, mapping: Path | None = None) -> Survey:
     """The fabric in a file of any known kind, or in a folder of what lldpctl says on each host."""
     if path.is_dir():
         return _of_folder(path)
-    text, findings = decode(_bytes(path))
+    text, findings = decode(read_bytes(path))
     return _with(findings, text, f'"{path}"', mapping)
 
 
 def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
     """The InfiniBand fabric this machine is on, as it is now."""
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=LIVE_S, check=False)
-    except FileNotFoundError:
-        raise TopologyError(
-            f'"{command[0]}" is not installed: install infiniband-diags, or give --topology FILE'
-        ) from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise TopologyError(f'"{command[0]}" did not answer: {error}') from None
-    said = decode(done.stderr)[0].strip().split("\n")
-    if done.returncode:
-        raise TopologyError(
-            f'"{command[0]}" ended with code {done.returncode}: {said[-1] or "no reason"}; '
-            "run it as root on a machine of the fabric, or give --topology FILE"
-        )
-    text, findings = decode(done.stdout)
-    findings += [Finding(kind="said", sentence=line) for line in said if line.strip()]
+    answer = tool.ask(command, "--topology")
+    if answer.code:
+        raise answer.refusal(command, "--topology")
+    text, findings = decode(answer.out)
+    said = [line for line in answer.err.split("\n") if line.strip()]
+    findings += [Finding(kind="said", sentence=line) for line in said]
     return _with(findings, text, f'what "{command[0]}" says', mapping)
 
 
@@ -80,7 +68,7 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
 def _with(findings: list[Finding], text: str, where: str, mapping: Path | None) -> Survey:
     owners = None
     if mapping:
-        written_there, odd = decode(_bytes(mapping))
+        written_there, odd = decode(read_bytes(mapping))
         owners, more = ibnetdiscover.parse_mapping(written_there)
         findings = findings + [
             replace(each, sentence=f'in "{mapping}": {each.sentence}') for each in (*odd, *more)
@@ -92,13 +80,26 @@ def _with(findings: list[Finding], text: str, where: str, mapping: Path | None) 
 def _of_json(text: str, where: str) -> Survey:
     try:
         document = json.loads(text)
-    except ValueError:
-        return lldp.parse(text, where)  # lines of JSON, or cut off
+    except RecursionError:
+        raise TopologyError(f"{where} is not valid JSON: lists or tables stand too deep") from None
+    except ValueError as error:
+        return _of_json_lines(text, where, error)
     if isinstance(document, dict) and ("items" in document or "metadata" in document):
         return kubernetes.parse(document, where)
     if isinstance(document, dict) and "racks" not in document:
         return lldp.parse(text, where)
     return _of_yaml(document, where)
+
+
+def _of_json_lines(text: str, where: str, error: ValueError) -> Survey:
+    """A document on each line; or a single one that is broken, which then is what to tell."""
+    try:
+        return lldp.parse(text, where)
+    except TopologyError:
+        what = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            what = f"line {error.lineno}: {error.msg.lower()}; was it cut off?"
+        raise TopologyError(f"{where} is not valid JSON: {what}") from None
 
 
 def _of_yaml(document: object, where: str) -> Survey:
@@ -116,19 +117,12 @@ def _of_folder(folder: Path) -> Survey:
         raise TopologyError(f'"{folder}" has no file <host>.json of what lldpctl -f json says')
     lines, findings = [], []
     for file in files:
-        text, odd = decode(_bytes(file))
+        text, odd = decode(read_bytes(file))
         findings += [replace(each, sentence=f"in {file.name}: {each.sentence}") for each in odd]
         try:
             lines.append(json.dumps({"host": file.stem, **json.loads(text)}))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             sentence = f"{file.name} is no JSON document: left out"
             findings.append(Finding(kind="unreadable", sentence=sentence))
     found = lldp.parse("\n".join(lines), f'"{folder}"')
     return replace(found, findings=(*findings, *found.findings))
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TopologyError(f'cannot read "{path}": {error.strerror}') from None

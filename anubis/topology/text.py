@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+from pathlib import Path
 
+from anubis.core.errors import TopologyError
 from anubis.core.topology import Finding
 
 _MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
@@ -13,6 +15,13 @@ _MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TopologyError(f'cannot read "{path}": {error.strerror}') from None
 
 
 def decode(data: bytes) -> tuple[str, list[Finding]]:

@@ -16,6 +16,8 @@ from anubis.core.errors import HostlistError, TopologyError
 from anubis.reading import read
 from anubis.topology.draft import Draft, Survey
 
+MOST_CABLES = 1_000_000  # of one entry; more is a slip of the finger
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rack:
@@ -37,10 +39,14 @@ class Links:
     name: str = ""
 
     def __post_init__(self) -> None:
-        _names(self.below)
-        _names(self.above)
+        pairs = len(_names(self.below)) * len(_names(self.above))
         if self.cables < 1:
             raise ValueError(f"cables is {self.cables}, expected at least 1")
+        if pairs * self.cables > MOST_CABLES:
+            raise ValueError(
+                f"these are {pairs * self.cables:,} cables, expected at most {MOST_CABLES:,}"
+            )
+        _refuse_speed(self.gbit_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,7 @@ class Written:
     summary: str = ""
 
     def __post_init__(self) -> None:
+        _refuse_speed(self.gbit_s)
         if len(set(self.rails)) < len(self.rails) or not self.rails:
             raise ValueError("rails: expected each device once, and at least one")
         for number, rack in enumerate(self.racks, start=1):
@@ -61,6 +68,11 @@ class Written:
                     f"racks, entry {number}: {leaves} leaves for {len(self.rails)} rails; "
                     "expected one leaf for all, or one for each"
                 )
+
+
+def _refuse_speed(gbit_s: float | None) -> None:
+    if gbit_s is not None and gbit_s <= 0:
+        raise ValueError(f"gbit_s is {gbit_s:g}, expected more than 0")
 
 
 def _names(text: str) -> list[str]:

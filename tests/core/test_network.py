@@ -140,6 +140,16 @@ def test_of_three_leaves_the_one_whose_uplink_is_slow_is_named_though_most_pairs
     assert any("4 hops: leaf-0-1, spine-0-0, leaf-0-" in line for line in part.evidence)
 
 
+def test_uplinks_that_a_slow_leaf_lacks_are_part_of_its_evidence():
+    lost = ("leaf-0-1", "spine-0-0")
+    links = tuple(link for link in TWO_TIERS.links if (link.a, link.b) != lost)
+    fault = Fault(kind="", part=Part("switch", "leaf-0-1"))
+    (part,) = scanned(replace(TWO_TIERS, links=links), [fault]).parts
+    assert any("leaf-0-1 has 1 of the 2 uplinks" in line for line in part.evidence)
+    (whole,) = scanned(TWO_TIERS, [fault]).parts
+    assert not any("uplinks" in line for line in whole.evidence)
+
+
 @pytest.mark.parametrize("fabric", [TWO_TIERS, RAILS, BED, one_switch([f"n{i}" for i in range(9)])])
 def test_a_healthy_network_has_no_causes(fabric):
     view = scanned(fabric)

@@ -15,7 +15,6 @@ from anubis.core.topology import (
     Nic,
     Switch,
     by_number,
-    irregularities,
     place,
     rail_of,
 )
@@ -149,34 +148,6 @@ def test_a_leaf_is_oversubscribed_by_what_enters_over_what_leaves():
     assert found.oversubscription("l1") == 1.0
     assert found.oversubscription("l2") == 2.0
     assert found.oversubscription("s1") is None
-
-
-def test_a_leaf_that_lost_uplinks_is_named_and_called_degraded_below_half():
-    links = clos(LEAVES, SPINES, cables=4) | {("l2", "s2"): 3, ("l3", "s1"): 2, ("l3", "s2"): 1}
-    more = clos(("l4", "l5", "l6", "l7"), SPINES, cables=4)
-    found = fabric({**TWO_TIERS, "l4": 4, "l5": 4, "l6": 4, "l7": 4}, {**links, **more})
-    sentences = [str(finding) for finding in irregularities(found)]
-    assert len(sentences) == 2
-    assert sentences[0].startswith("l2 has 7 of the 8 uplinks")
-    assert sentences[1].startswith("l3 has 3 of the 8 uplinks")
-    assert "degraded" in sentences[1]
-    assert "degraded" not in sentences[0]
-    assert [finding.switches for finding in irregularities(found)] == [("l2",), ("l3",)]
-
-
-def test_a_cable_that_runs_slower_than_its_like_is_named_with_its_ports():
-    good = FatTree(nodes=8, nodes_per_leaf=2, leaves_per_pod=4, spines=2).fabric()
-    slow = Cable(port_a="7", port_b="3", gbit_s=100)
-    first, *rest = good.links
-    found = Fabric(
-        switches=good.switches,
-        links=(Link(a=first.a, b=first.b, cables=(slow,)), *rest),
-        nics=good.nics,
-    )
-    (finding,) = irregularities(found)
-    assert "leaf-0-0[7] - spine-0-0[3] runs at 100 Gbit/s" in finding.sentence
-    assert finding.switches == ("leaf-0-0", "spine-0-0")
-    assert irregularities(good) == []
 
 
 # --- a fleet on a fabric ---------------------------------------------------------------------

@@ -1,0 +1,147 @@
+"""What `ibqueryerrors` says of the error counters of all ports of an InfiniBand fabric.
+
+It knows ports by GUID. `perfquery`, which reads one port, knows them by LID, which says nothing of
+whose they are, and shows no error that `ibqueryerrors` does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter as Tally
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from anubis.core.counters import Count, Counters, risen
+from anubis.core.errors import TopologyError
+from anubis.core.records import Limit
+from anubis.core.topology import Finding
+from anubis.topology import tool
+from anubis.topology.ibnetdiscover import guid_of, switch_name
+from anubis.topology.text import decode, read_bytes
+
+LIVE = ("ibqueryerrors",)
+NO_ERRORS = re.compile(r"port_xmit_wait|port_\w+_(data|pkts)")  # load and congestion
+
+HEADER = re.compile(r'Errors for (?:0x[0-9a-f]+ )?"(.*)"')
+PORT = re.compile(r"\s+GUID 0x([0-9a-f]+) port (\d+|ALL):((?: \[\w+ == \d+[^]]*\])*)\s*")
+COUNTER = re.compile(r"\[(\w+) == (\d+)")
+FAILED = re.compile(r"ibwarn: .* query failed on (.*), Lid \d+ port (\d+|ALL)")
+SUMMARY = re.compile(r"## Summary: \d+ nodes checked.*")
+FAILURES = re.compile(r"##\s+(\d+) PMA query failures")
+OF_PERFQUERY = re.compile(r"^# Port (extended )?counters: Lid", re.MULTILINE)
+IGNORED = re.compile(r"\s*(##.*|Link info:.*|ibwarn: .*|Data Counters for .*)?")
+
+
+ALL = "ALL"  # stands for the sum of a switch's ports
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    counts: tuple[Count, ...]  # a counter that is not among them showed 0 ...
+    unread: frozenset[tuple[str, str]]  # ... but for these ports, by name and port
+    is_whole: bool  # all of it is there, and who is unread is known
+    findings: tuple[Finding, ...] = ()
+
+
+NONE = Reading(counts=(), unread=frozenset(), is_whole=True)  # as if just cleared
+
+
+def live(command: Sequence[str] = LIVE) -> Reading:
+    """It ends with code 1 as well when a port counts errors; then its summary is there."""
+    answer = tool.ask(command, "--counters")
+    text, findings = decode(answer.out)
+    if not SUMMARY.search(text):
+        raise answer.refusal(command, "--counters")
+    found = parse(f"{text}\n{answer.err}", f'what "{command[0]}" says')
+    return replace(found, findings=(*findings, *found.findings))
+
+
+def load(path: Path) -> Reading:
+    text, findings = decode(read_bytes(path))
+    found = parse(text, f'"{path}"')
+    return replace(found, findings=(*findings, *found.findings))
+
+
+def compared(
+    before: Reading, after: Reading, over_s: float, limits: tuple[Limit, ...] = ()
+) -> Counters:
+    """What rose between the two; of ports that did not answer the first time nobody knows."""
+    if not before.is_whole:
+        raise TopologyError(
+            "the earlier reading of the counters is not whole: what rose since cannot be told"
+        )
+    known = [
+        each
+        for each in after.counts
+        if not before.unread & {(each.name, each.port), (each.name, ALL)}
+    ]
+    return risen(before.counts, known, over_s, limits)
+
+
+def parse(text: str, where: str) -> Reading:
+    counts: list[Count] = []
+    findings: list[Finding] = []
+    unread: set[tuple[str, str]] = set()
+    name = ""
+    for line, row in enumerate(text.split("\n"), start=1):
+        if header := HEADER.fullmatch(row):
+            name = switch_name(header.group(1))
+        elif port := PORT.fullmatch(row):
+            guid, number, listed = port.groups()
+            counts += _counts(guid_of(guid), name, number, listed) if number != ALL else ()
+        elif failure := FAILED.fullmatch(row):
+            unread.add((switch_name(failure.group(1)), failure.group(2)))
+        elif not IGNORED.fullmatch(row):
+            sentence = f'cannot be read, left out: "{row.strip()[:60]}"'
+            findings.append(Finding(kind="unreadable", sentence=sentence, line=line))
+    is_cut_off, failures = not SUMMARY.search(text), FAILURES.search(text)
+    if not counts and is_cut_off:
+        raise _no_counters(text, where)
+    findings += _unknown(unread, failures.group(1) if failures else "0", is_cut_off)
+    return Reading(
+        counts=tuple(counts),
+        unread=frozenset(unread),
+        is_whole=not is_cut_off and bool(unread or not failures),
+        findings=tuple(replace(each, sentence=f"in {where}: {each.sentence}") for each in findings),
+    )
+
+
+def _counts(guid: str, name: str, port: str, listed: str) -> Iterator[Count]:
+    for told, value in COUNTER.findall(listed):
+        counter = kernels_name(told)
+        if not NO_ERRORS.fullmatch(counter):
+            yield Count(guid=guid, name=name, port=port, counter=counter, value=int(value))
+
+
+def kernels_name(told: str) -> str:
+    """SymbolErrorCounter is symbol_error under /sys/class/infiniband, and so it is here."""
+    if told == "VL15Dropped":
+        return "VL15_dropped"
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", told)
+    return words.lower().removesuffix("_counter")
+
+
+def _unknown(
+    unread: Collection[tuple[str, str]], failures: str, is_cut_off: bool
+) -> Iterator[Finding]:
+    """What did not answer is neither well nor bad."""
+    for name, ports in Tally(name for name, _ in sorted(unread)).items():
+        many = "a port" if ports == 1 else f"{ports} ports"
+        yield Finding(kind="unread", sentence=f"{many} of {name} did not answer: errors unknown")
+    if failures != "0" and not unread:
+        sentence = f"{failures} queries failed, and it does not say of which ports: errors unknown"
+        yield Finding(kind="unread", sentence=sentence)
+    if is_cut_off:
+        sentence = "no summary at its end, so it was cut off: errors of further ports unknown"
+        yield Finding(kind="cut-off", sentence=sentence)
+
+
+def _no_counters(text: str, where: str) -> TopologyError:
+    if OF_PERFQUERY.search(text):
+        return TopologyError(
+            f'{where} is what "perfquery" says, which names ports by LID: '
+            'expected what "ibqueryerrors" says'
+        )
+    found = "is empty" if not text.strip() else "holds no counters of ports"
+    return TopologyError(f'{where} {found}: expected what "ibqueryerrors" says')
