@@ -273,8 +273,8 @@ def test_a_rank_alone_on_its_node_is_told_what_torchrun_would_tell_it(tmp_path: 
         )
         for meeting in meetings
     ]
-    for meeting, launcher in zip(meetings, launchers, strict=True):
-        told = json.loads(launcher.communicate(timeout=60)[0])
+    said = [launcher.communicate(timeout=60)[0] for launcher in launchers]
+    for meeting, told in zip(meetings, map(json.loads, said), strict=True):
         wanted = order(program(rank, launcher="torchrun"), {}, 10, without_gpus, meeting)
         assert wanted["argv"] == [sys.executable, str(rank)]
         assert wanted["env"].pop("GLOO_SOCKET_IFNAME") == "lo"
