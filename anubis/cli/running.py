@@ -31,6 +31,7 @@ from anubis.core.errors import (
 from anubis.core.records import (
     Arrangement,
     Campaign,
+    Counters,
     CriteriaSet,
     Node,
     Plan,
@@ -74,6 +75,8 @@ class Network:
 
     topology: str | None
     hcas: Path | None
+    counters: tuple[Path, ...]
+    over_s: float | None
     groups: Arrangement
 
 
@@ -94,6 +97,7 @@ class Brief:
     policy: Policy
     criteria: tuple[CriteriaSet, ...]
     survey: Survey | None = None
+    counters: Counters = Counters()
 
     @property
     def benchmarks(self) -> set[str]:
@@ -223,7 +227,18 @@ def _brief(order: Order) -> Brief:
         policy=config.policy(order.policy),
         criteria=_criteria(order),
         survey=survey,
+        counters=_counters(order.network) if survey and order.network else Counters(),
     )
+
+
+def _counters(network: Network) -> Counters:
+    """What the ports of the fabric counted before the scan."""
+    from anubis.cli.topology import count_errors
+
+    counters, findings = count_errors(network.topology, network.counters, network.over_s)
+    for finding in findings:
+        showing.say(str(finding))
+    return counters
 
 
 def _survey(network: Network) -> Survey | None:
@@ -278,6 +293,7 @@ def _plan(order: Order, brief: Brief, executor: Executor, programs: catalog.Cata
     nodes = [node for node in executor.nodes() if wanted is None or node.name in wanted]
     fabric = _fabric(brief.survey, nodes) if order.network else None
     plan = planning.plan(brief.suite, nodes, programs.specs, fabric)
+    plan = replace(plan, counters=brief.counters)
     if fabric:
         _refuse_no_pairs(plan, fabric)
     _refuse_unknown_limits(brief.policy, programs)

@@ -17,6 +17,8 @@ def scan(
     cluster: options.Cluster = "local",
     topology: options.Topology = None,
     hcas: options.Hcas = None,
+    counters: options.Counters = None,
+    over: options.Over = None,
     full: Annotated[
         bool,
         typer.Option("--full", help="Every pair of nodes, in n - 1 rounds."),
@@ -77,6 +79,8 @@ def scan(
         network=running.Network(
             topology=topology,
             hcas=hcas,
+            counters=tuple(counters or ()),
+            over_s=over,
             groups="pairs" if full else "covering" if cover else "quick",
         ),
     )

@@ -12,8 +12,8 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.core.counters import Counters
     from anubis.core.inspection import Inspection
+    from anubis.core.records import Counters
     from anubis.core.topology import Finding, Placement
     from anubis.topology.counters import Reading
     from anubis.topology.draft import Survey
@@ -109,8 +109,8 @@ def count_errors(
     Where the fabric told its topology and will not tell its counters, that is a finding.
     """
     from anubis import config
-    from anubis.core.counters import Counters
     from anubis.core.errors import TopologyError, UsageError
+    from anubis.core.records import Counters
     from anubis.core.topology import Finding
     from anubis.topology import counters
 

@@ -6,14 +6,13 @@ rose in a known time is judged: by the limits of RDMA ports, on whichever end of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from anubis.core.limits import excess
-from anubis.core.records import Limit
+from anubis.core.records import Count, Counters, Limit
 from anubis.core.topology import Cable, Fabric, Link, Nic, rail_of
 
 MOST = {  # that a counter of the standard's can show (InfiniBand Architecture, PortCounters)
@@ -33,38 +32,17 @@ MOST = {  # that a counter of the standard's can show (InfiniBand Architecture, 
 PERIODS = {"s": 1.0, "h": 3600.0}  # of the metrics port_errors_per_s and port_errors_per_h
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Count:
-    """What one counter of a port shows, or by how much it rose."""
-
-    guid: str  # of the switch, or of the HCA's port: in hexadecimal without leading zeros
-    name: str  # as it calls itself: leaf-5, node001 mlx5_0
-    port: str
-    counter: str  # as the kernel calls it: symbol_error
-    value: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counters:
-    counts: tuple[Count, ...]
-    over_s: float | None = None  # in which they rose; None where nobody knows since when they count
-    stuck: tuple[Count, ...] = ()  # that could not rise, as they show the most they can
-    limits: tuple[Limit, ...] = ()
-
-    def broken(self, count: Count) -> Limit | None:
-        """The limit that this rise is outside of; what took less than a period counts as one."""
-        if self.over_s is None:
-            return None
-        for period, seconds in PERIODS.items():
-            limit = self._limits.get(f"port_errors_per_{period}:{count.counter}")
-            rate = count.value / max(self.over_s / seconds, 1.0)
-            if limit and excess(np.array([rate]), limit)[0] > 0:
-                return limit
+def broken(counters: Counters, count: Count) -> Limit | None:
+    """The limit that this rise is outside of; what took less than a period counts as one."""
+    if counters.over_s is None:
         return None
-
-    @cached_property
-    def _limits(self) -> Mapping[str, Limit]:
-        return {limit.metric: limit for limit in self.limits}
+    limits = {limit.metric: limit for limit in counters.limits}
+    for period, seconds in PERIODS.items():
+        limit = limits.get(f"port_errors_per_{period}:{count.counter}")
+        rate = count.value / max(counters.over_s / seconds, 1.0)
+        if limit and excess(np.array([rate]), limit)[0] > 0:
+            return limit
+    return None
 
 
 def risen(
@@ -156,7 +134,7 @@ def most_telling(found: Iterable[PortCount], counters: Counters) -> list[PortCou
     """What is fatal first, then the largest."""
     return sorted(
         found,
-        key=lambda each: (counters.broken(each.count) is None, -each.count.value, each.place),
+        key=lambda each: (broken(counters, each.count) is None, -each.count.value, each.place),
     )
 
 
@@ -166,7 +144,7 @@ def sentence(found: PortCount, counters: Counters) -> str:
     if counters.over_s is None:
         full = " (the most it can show)" if count.value == MOST.get(count.counter) else ""
         return f"{count.counter} {count.value}{full} at {found.place}"
-    limit = counters.broken(count)
+    limit = broken(counters, count)
     told = f"{count.counter} rose by {count.value} in {counters.over_s:g} s at {found.place}"
     if limit is None:
         return told

@@ -12,8 +12,9 @@ from functools import cached_property
 
 from anubis.core import counters as counting
 from anubis.core import redundancy
-from anubis.core.counters import Count, Counters, PortCount, most_telling, on_ports
+from anubis.core.counters import PortCount, broken, most_telling, on_ports
 from anubis.core.crossing import Part
+from anubis.core.records import Count, Counters
 from anubis.core.redundancy import Shortage
 from anubis.core.topology import Cable, Fabric, Finding, Link, cable_name
 
@@ -31,7 +32,7 @@ class Inspection:
         failing = {
             (each.link, each.cable)
             for each in self.counted
-            if each.link and each.cable and self.counters.broken(each.count)
+            if each.link and each.cable and broken(self.counters, each.count)
         }
         return redundancy.shortages(self.fabric, failing)
 
@@ -71,7 +72,7 @@ class Inspection:
         """A kind for each counter, so that thousands of one do not hide the others."""
         for each in self._sorted(self.counted):
             said = counting.sentence(each, self.counters)
-            if self.counters.broken(each.count):
+            if broken(self.counters, each.count):
                 where = (each.link.a, each.link.b) if each.link else (each.switch,)
                 yield Finding(kind="fatal", sentence=said, switches=where)
             else:

@@ -213,7 +213,8 @@ def assess(
     alone += _unmeasured(executions, dict(lost))
     if plan.fabric:
         seen = observed(plan.fabric, alone, rulings)
-        attributed = list(said_of_nodes(plan, plan.fabric, seen, part_verdicts(plan.fabric, seen)))
+        parts = part_verdicts(plan.fabric, seen, plan.counters)
+        attributed = list(said_of_nodes(plan, plan.fabric, seen, parts))
     else:
         attributed = list(_attributed([*alone, *_of_groups(rulings)]))
     nodes = _roll_up(plan, alone, rulings, attributed)

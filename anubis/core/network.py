@@ -12,12 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from anubis.core.counters import Counters
 from anubis.core.crossing import Flow
 from anubis.core.inspection import Inspection
 from anubis.core.localization import Cause, describe, hops_of, locate, sentence
 from anubis.core.posterior import Model, Observation
 from anubis.core.records import (
+    Counters,
     Judgement,
     PartVerdict,
     Plan,
@@ -27,6 +27,7 @@ from anubis.core.records import (
 from anubis.core.topology import Fabric, Numbers, Shares, rail_of_unit
 
 LIMIT = Model().limit
+NOTHING_COUNTED = Counters()
 SURE = 0.9  # of a cause, before it is called defective
 MOST_OR = 2  # switches of a path that are named
 SHOWN = 4  # flows that stand as evidence beside a cause
@@ -151,10 +152,10 @@ class _Flows:
 
 
 def part_verdicts(
-    fabric: Fabric, seen: Seen, counters: Counters | None = None
+    fabric: Fabric, seen: Seen, counters: Counters = NOTHING_COUNTED
 ) -> tuple[PartVerdict, ...]:
-    """The causes of all that fell short, the surest first."""
-    inspection = Inspection(fabric=fabric, counters=counters or Counters(counts=()))
+    """The causes of all that fell short, the surest first; with what the ports counted of them."""
+    inspection = Inspection(fabric=fabric, counters=counters)
     return tuple(
         _part_verdict(inspection, cause, seen)
         for cause in locate(fabric, seen.observations, seen.model).causes

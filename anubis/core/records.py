@@ -178,6 +178,27 @@ class Phase:
     entries: tuple[PlannedEntry, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Count:
+    """What one error counter of a port shows, or by how much it rose."""
+
+    guid: str  # of the switch, or of the HCA's port: in hexadecimal without leading zeros
+    name: str  # as it calls itself: leaf-5, node001 mlx5_0
+    port: str
+    counter: str  # as the kernel calls it: symbol_error
+    value: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counters:
+    """What the ports of a fabric count, and the limits that judge what rose in a known time."""
+
+    counts: tuple[Count, ...] = ()
+    over_s: float | None = None  # in which they rose; None where nobody knows since when they count
+    stuck: tuple[Count, ...] = ()  # that could not rise, as they show the most they can
+    limits: tuple[Limit, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     suite: str
@@ -186,6 +207,7 @@ class Plan:
     specs: tuple[BenchmarkSpec, ...]
     left_out: tuple[str, ...] = ()  # what the suite names and this fleet cannot run, and why
     fabric: Fabric | None = None  # what lies between the nodes, where a scan is to say so
+    counters: Counters = Counters()  # what its ports counted before
 
     def spec(self, workload: Workload) -> BenchmarkSpec:
         return self._specs[workload.benchmark, workload.version]

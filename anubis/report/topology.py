@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 
+from anubis.core.counters import broken
 from anubis.core.inspection import Inspection
 from anubis.core.topology import Fabric, Finding, Placement, by_number, main_rails
 from anubis.report.blocks import Block, by_name, nics_of, take_apart
@@ -82,7 +83,7 @@ def _counted(inspection: Inspection) -> Iterator[str]:
             "link": [each.link.a, each.link.b] if each.link else None,
             "nic": each.nic.id if each.nic else None,
             "over_s": counters.over_s,
-            "fatal": counters.broken(each.count) is not None,
+            "fatal": broken(counters, each.count) is not None,
         }
         yield json.dumps({"type": "counter", **asdict(each.count), **about})
     for count in inspection.counted_elsewhere:

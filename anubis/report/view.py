@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from anubis.core.counters import Counters
 from anubis.core.crossing import Part
 from anubis.core.inspection import Inspection
 from anubis.core.network import Seen, observed, part_verdicts
@@ -17,6 +16,7 @@ from anubis.core.records import (
     WORST_FIRST,
     Assessment,
     Campaign,
+    Counters,
     CriteriaSet,
     Execution,
     Judgement,
@@ -50,8 +50,10 @@ class CampaignView:
     @cached_property
     def parts(self) -> tuple[PartVerdict, ...]:
         """What a scan says of the fabric."""
-        fabric = self.campaign.plan.fabric
-        return part_verdicts(fabric, self._seen) if fabric and self._seen else ()
+        plan = self.campaign.plan
+        if plan.fabric is None or self._seen is None:
+            return ()
+        return part_verdicts(plan.fabric, self._seen, plan.counters)
 
     @cached_property
     def network(self) -> NetworkView | None:
@@ -62,6 +64,7 @@ class CampaignView:
         known = set(fabric.nodes)
         return NetworkView(
             fabric=fabric,
+            counters=self.campaign.plan.counters,
             shortfall=self._seen.shortfalls(),
             blamed=tuple(map(blamed_by, self.parts)),
             unplaced=tuple(node.name for node in nodes if node.name not in known),

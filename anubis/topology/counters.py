@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from anubis.core.counters import Count, Counters, risen
+from anubis.core.counters import risen
 from anubis.core.errors import TopologyError
-from anubis.core.records import Limit
+from anubis.core.records import Count, Counters, Limit
 from anubis.core.topology import Finding
 from anubis.topology import tool
 from anubis.topology.ibnetdiscover import guid_of, switch_name

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.counters import Count, Counters, on_ports, risen
+from anubis.core.counters import broken, on_ports, risen
 from anubis.core.coverage import coverage
 from anubis.core.crossing import Part
 from anubis.core.inspection import Inspection
 from anubis.core.pairing import quick_rounds
-from anubis.core.records import Limit
+from anubis.core.records import Count, Counters, Limit
 from anubis.core.redundancy import Gap, shortages
 from anubis.core.topology import Cable, Fabric
 from anubis.simulation.fabric import FatTree
@@ -167,7 +167,7 @@ def count(name: str, port: object, value: int, counter: str = "symbol_error", gu
 def test_a_rise_is_fatal_by_its_limits(counter, rise, over_s, is_fatal):
     risen_by = count("leaf-0-0", 1, rise, counter)
     judged = Counters(counts=(risen_by,), over_s=over_s, limits=LIMITS)
-    assert (judged.broken(risen_by) is not None) == is_fatal
+    assert (broken(judged, risen_by) is not None) == is_fatal
     assert Inspection(fabric=FABRIC, counters=judged).has_defects == is_fatal
     (finding,) = findings_of(FABRIC, judged)
     assert ("fatal" in finding.sentence) == is_fatal

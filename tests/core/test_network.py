@@ -16,6 +16,8 @@ from anubis.core.network import observed
 from anubis.core.planning import plan, steps
 from anubis.core.records import (
     Campaign,
+    Count,
+    Counters,
     Judgement,
     MetricSpec,
     Needs,
@@ -73,13 +75,15 @@ class Network(SimulatedExecutor):
         return events
 
 
-def scanned(fabric, faults=(), groups="quick", criteria=(), history=(), **trouble):
+def scanned(fabric, faults=(), groups="quick", criteria=(), history=(), counters=None, **trouble):
     executor = Network(fabric, faults, **trouble)
     suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="pair", groups=groups),))
     campaign = Campaign(
         id="c",
         verb="scan",
-        plan=plan(suite, executor.nodes(), {"pair": PAIR}, fabric),
+        plan=replace(
+            plan(suite, executor.nodes(), {"pair": PAIR}, fabric), counters=counters or Counters()
+        ),
         policy=Policy(),
         executor="simulated",
         criteria=criteria,
@@ -175,6 +179,17 @@ def test_a_slow_leaf_that_carries_a_whole_rail_is_not_what_is_normal_there():
     fabric = FatTree(nodes=16, nodes_per_leaf=16, rails=4).fabric()
     fault = Fault(kind="", part=Part("switch", "leaf-2-0"))
     assert verdicts(scanned(fabric, [fault])) == {(fault.part,)}
+
+
+def test_what_the_ports_counted_stands_beside_the_part_it_is_about():
+    def count(leaf, port):
+        return Count(guid=leaf, name=leaf, port=port, counter="symbol_error", value=1523)
+
+    told = Counters(counts=(count("leaf-0-1", "1"), count("leaf-0-2", "2")))  # n2's, and n5's
+    (part,) = scanned(BED, [FAULTS["node"](BED)], counters=told).parts
+    (counted,) = [line for line in part.evidence if "symbol_error" in line]
+    assert "1523" in counted
+    assert "leaf-0-2" in counted
 
 
 def test_a_node_that_is_lost_in_the_middle_is_unknown_and_its_partners_are_not_blamed():

@@ -10,10 +10,11 @@ import pytest
 
 from anubis import config
 from anubis.cli.topology import count_errors
-from anubis.core.counters import Count
+from anubis.core.counters import broken
 from anubis.core.crossing import Part
 from anubis.core.errors import AnubisError, TopologyError
 from anubis.core.inspection import Inspection
+from anubis.core.records import Count
 from anubis.simulation.fabric import FatTree
 from anubis.topology import counters, sources
 from anubis.topology.counters import compared, parse
@@ -124,7 +125,7 @@ def test_the_shipped_limits_judge_switches_ports_as_those_of_nodes():
         judged = counters.Counters(
             counts=(Count(**one, counter=counter, value=value),), over_s=over_s, limits=limits
         )
-        assert bool(judged.broken(judged.counts[0])) == is_fatal, counter
+        assert bool(broken(judged, judged.counts[0])) == is_fatal, counter
 
 
 # --- the verb ----------------------------------------------------------------------------------
