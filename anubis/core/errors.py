@@ -9,6 +9,7 @@ AnubisError                exit code 2
 ├── CriteriaError          criteria that cannot be read, learned or compared
 ├── RiskError              a risk model cannot be learned, read or asked
 ├── TopologyError          a fabric's description that cannot be read at all
+├── TraceError             a trace of jobs that cannot be read, or has none
 ├── ExecutorError          the way to the nodes is broken (not one node: all of it)
 └── StoreError             the history cannot be read or written
 
@@ -57,6 +58,10 @@ class RiskError(AnubisError):
 
 
 class TopologyError(AnubisError):
+    pass
+
+
+class TraceError(AnubisError):
     pass
 
 

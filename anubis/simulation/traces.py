@@ -1,0 +1,251 @@
+"""Job requests out of recorded traces: tables like Philly's, and the Standard Workload Format.
+
+A trace tells what was asked for and how long it ran, never which nodes it got: those the simulation
+gives out. A line that is no job is left out, counted by its reason, and the first of each is named.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from anubis.core.errors import TraceError
+
+COLUMNS = ("timestamp", "duration", "num_gpus")
+SWF_FIELDS = 18
+PIECES = {2, 3, 4}  # status of a piece of a job, whose whole has a line of its own
+HOUR_S = 3600.0
+ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing within the span
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """So many nodes for so long, asked for some hours after the trace began."""
+
+    arrival_h: float
+    nodes: int
+    duration_h: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Omission:
+    """How many lines were left out for one reason, and the first of them."""
+
+    lines: int
+    first: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The jobs in the order in which they arrived, and what was left out, by reason."""
+
+    jobs: tuple[Job, ...]
+    left_out: dict[str, Omission] = field(default_factory=dict)
+
+    @property
+    def node_hours(self) -> float:
+        return sum(job.nodes * job.duration_h for job in self.jobs)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A job as its line tells it."""
+
+    arrival_s: float
+    duration_s: float
+    devices: float
+
+
+def read(path: Path, devices_per_node: int, whole_nodes_only: bool = False) -> Trace:
+    """A trace in either format, which its first line tells; one that ends in .gz is unpacked."""
+    try:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    except OSError as cause:  # a broken archive is one too, without a strerror
+        raise TraceError(f'cannot read "{path}": {cause.strerror or cause}') from None
+    except (EOFError, UnicodeDecodeError):
+        raise TraceError(f'cannot read "{path}": it is cut short, or no text') from None
+    lines = text.splitlines()
+    requests = requests_of_swf(lines) if _is_swf(lines) else requests_of_table(lines, f'"{path}"')
+    trace = trace_of(requests, devices_per_node, whole_nodes_only)
+    if not trace.jobs:
+        raise TraceError(f'"{path}" has no job; ' + ("; ".join(told(trace)) or "it has no lines"))
+    return trace
+
+
+def told(trace: Trace) -> Iterator[str]:
+    """What was left out, a sentence for each reason, the most frequent first."""
+    for reason, what in sorted(trace.left_out.items(), key=lambda item: -item[1].lines):
+        lines = f"{what.lines:,} lines left out, the first is line" if what.lines > 1 else "line"
+        yield f"{lines} {what.first}: {reason}"
+
+
+def requests_of_table(
+    lines: Sequence[str], where: str = "the table"
+) -> Iterator[tuple[int, _Request | str]]:
+    """Comma-separated, with a header that names when, for how many seconds and how many GPUs."""
+    rows = csv.reader(lines)
+    header = [name.strip() for name in next(rows, [])]
+    for name in COLUMNS:
+        if name not in header:
+            raise TraceError(
+                f'{where} has no column "{name}"; expected a header with {", ".join(COLUMNS)}, '
+                "or the Standard Workload Format"
+            )
+    places = [header.index(name) for name in COLUMNS]
+    for row in rows:
+        if not row:
+            continue
+        if len(row) != len(header):
+            yield rows.line_num, f"expected {len(header)} columns"
+            continue
+        when, duration, devices = (row[place] for place in places)
+        try:
+            moment = datetime.fromisoformat(when)
+        except ValueError:
+            yield rows.line_num, "the timestamp is none (expected 2017-10-09 07:01:55)"
+            continue
+        # a time without a zone is read as UTC: what it is where Anubis runs must not matter
+        arrival = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+        yield rows.line_num, _Request(arrival, _number(duration), _number(devices))
+
+
+def requests_of_swf(lines: Iterable[str]) -> Iterator[tuple[int, _Request | str]]:
+    """Version 2.2: 18 numbers a line, -1 for what is not known, comments behind a semicolon."""
+    for number, line in enumerate(lines, start=1):
+        words = line.partition(";")[0].split()
+        if not words:
+            continue
+        if len(words) != SWF_FIELDS:
+            yield number, f"expected {SWF_FIELDS} fields"
+            continue
+        values = [_number(word) for word in words]
+        _, arrival, _, duration, allocated, _, _, requested, _, _, status, *_ = values
+        if status in PIECES:
+            yield number, "a piece of a job that has a line of its own"
+            continue
+        yield number, _Request(arrival, duration, allocated if allocated > 0 else requested)
+
+
+def trace_of(
+    requests: Iterable[tuple[int, _Request | str]],
+    devices_per_node: int,
+    whole_nodes_only: bool = False,
+) -> Trace:
+    """The requests as jobs on whole nodes; a part of a node counts as one, or is left out."""
+    found: list[_Request] = []
+    left_out: dict[str, Omission] = {}
+    least = devices_per_node if whole_nodes_only else 1
+    for number, request in requests:
+        reason = request if isinstance(request, str) else _trouble(request, least)
+        if isinstance(request, _Request) and not reason:
+            found.append(request)
+        else:
+            known = left_out.get(reason, Omission(lines=0, first=number))
+            left_out[reason] = Omission(lines=known.lines + 1, first=known.first)
+    found.sort(key=lambda request: request.arrival_s)
+    begin_s = found[0].arrival_s if found else 0.0
+    return Trace(
+        jobs=tuple(
+            Job(
+                arrival_h=(request.arrival_s - begin_s) / HOUR_S,
+                nodes=math.ceil(request.devices / devices_per_node),
+                duration_h=request.duration_s / HOUR_S,
+            )
+            for request in found
+        ),
+        left_out=left_out,
+    )
+
+
+def stressed(jobs: Sequence[Job], nodes: int, span_h: float, load: float) -> tuple[Job, ...]:
+    """The same jobs in the same order, over and over, so close that the nodes cannot keep up.
+
+    `load` is what they ask for, as a multiple of what the nodes could do. A job comes when those
+    before it have asked for as much as that; `inf` makes all of them come at once.
+    """
+    if not any(job.nodes * job.duration_h > 0 for job in jobs):
+        return ()
+    asked_h, goal_h = 0.0, nodes * span_h * min(load, ENOUGH)
+    made: list[Job] = []
+    while asked_h < goal_h:
+        job = jobs[len(made) % len(jobs)]
+        arrival_h = asked_h / (nodes * load)
+        made.append(Job(arrival_h=arrival_h, nodes=job.nodes, duration_h=job.duration_h))
+        asked_h += job.nodes * job.duration_h
+    return tuple(made)
+
+
+def cut(jobs: Sequence[Job], limit_h: float | None) -> tuple[Job, ...]:
+    """Jobs longer than the limit as several, each with nodes of its own."""
+    if limit_h is None:
+        return tuple(jobs)
+    return tuple(
+        Job(arrival_h=job.arrival_h, nodes=job.nodes, duration_h=duration_h)
+        for job in jobs
+        for duration_h in _pieces(job.duration_h, limit_h)
+    )
+
+
+def _pieces(duration_h: float, limit_h: float) -> list[float]:
+    """All of the limit's length but the last."""
+    pieces = max(1, math.ceil(duration_h / limit_h))
+    return [limit_h] * (pieces - 1) + [duration_h - limit_h * (pieces - 1)]
+
+
+ENOUGH = (
+    2.0  # times what the nodes can do: where all come at once, the queue still outlasts the span
+)
+
+
+def rotated(jobs: Sequence[Job], start: int) -> tuple[Job, ...]:
+    """The trace from another of its jobs on: another sample of the same requests."""
+    if not jobs:
+        return ()
+    start %= len(jobs)
+    begin_h, end_h = jobs[start].arrival_h, jobs[-1].arrival_h - jobs[start].arrival_h
+    return tuple(
+        Job(arrival_h=job.arrival_h - begin_h, nodes=job.nodes, duration_h=job.duration_h)
+        for job in jobs[start:]
+    ) + tuple(
+        Job(arrival_h=job.arrival_h + end_h, nodes=job.nodes, duration_h=job.duration_h)
+        for job in jobs[:start]
+    )
+
+
+def _is_swf(lines: Sequence[str]) -> bool:
+    first = next((line for line in lines if line.strip()), "")
+    return first.lstrip().startswith(";") or bool(re.fullmatch(r"[-+.\deE\s]+", first))
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return math.nan
+
+
+def _trouble(request: _Request, least_devices: int) -> str:
+    """Why a request is no job; "" when it is one."""
+    for value, what in (
+        (request.arrival_s, "its arrival"),
+        (request.duration_s, "how long it ran"),
+        (request.devices, "how much it asks for"),
+    ):
+        if not math.isfinite(value):
+            return f"{what} is no number"
+    if request.duration_s < 0:
+        return "how long it ran is not known"
+    if request.duration_s == 0:
+        return "ran for no time"
+    if request.devices <= 0:
+        return "asks for nothing"
+    if request.devices < least_devices:
+        return "asks for less than a node"
+    return ""

@@ -1,0 +1,182 @@
+"""Traces of jobs: two formats, lines that are no job, and how a trace is made to fill a cluster."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anubis.core.errors import TraceError
+from anubis.simulation.traces import (
+    Job,
+    cut,
+    read,
+    requests_of_swf,
+    requests_of_table,
+    rotated,
+    stressed,
+    told,
+    trace_of,
+)
+
+PHILLY = Path(__file__).parents[3] / "shared" / "data" / "jobs" / "philly.csv.gz"
+
+TABLE = """timestamp,duration,num_gpus,gpu_time,cluster
+2017-10-09 08:00:00,7200,16,115200,a
+2017-10-09 07:00:00,3600,1,3600,a
+2017-10-09 09:00:00,0,8,0,a
+2017-10-09 09:30:00,60,0,0,a
+yesterday,60,8,480,a
+2017-10-09 09:30:00,nan,8,480,a
+2017-10-09 09:30:00,60
+"""
+# job, submit, wait, run, allocated, cpu, memory, requested, time, memory, status, ...
+SWF = """; Version: 2.2
+; MaxNodes: 4
+1 0 10 3600 16 -1 -1 16 -1 -1 1 3 1 -1 1 -1 -1 -1
+2 1800 0 7200 -1 -1 -1 4 -1 -1 1 3 1 -1 1 -1 -1 -1
+3 1900 0 -1 4 -1 -1 4 -1 -1 0 3 1 -1 1 -1 -1 -1
+
+4 2000 0 60 8 -1 -1 8 -1 -1 3 3 1 -1 1 -1 -1 -1   ; a piece
+5 2100 0 60 8
+"""
+
+
+def test_a_table_becomes_jobs_in_the_order_of_their_arrival():
+    trace = trace_of(requests_of_table(TABLE.splitlines()), devices_per_node=8)
+    assert trace.jobs == (
+        Job(arrival_h=0, nodes=1, duration_h=1),
+        Job(arrival_h=1, nodes=2, duration_h=2),
+    )
+
+
+def test_every_line_that_is_no_job_is_counted_by_its_reason_and_the_first_is_named():
+    trace = trace_of(requests_of_table([*TABLE.splitlines(), "today,1,1,1,a"]), devices_per_node=8)
+    assert set(told(trace)) == {
+        "line 4: ran for no time",
+        "line 5: asks for nothing",
+        "2 lines left out, the first is line 6: "
+        "the timestamp is none (expected 2017-10-09 07:01:55)",
+        "line 7: how long it ran is no number",
+        "line 8: expected 5 columns",
+    }
+
+
+def test_the_standard_workload_format_takes_what_was_asked_for_where_nothing_was_given():
+    trace = trace_of(requests_of_swf(SWF.splitlines()), devices_per_node=4)
+    assert trace.jobs == (
+        Job(arrival_h=0, nodes=4, duration_h=1),
+        Job(arrival_h=0.5, nodes=1, duration_h=2),
+    )
+    assert {reason: what.first for reason, what in trace.left_out.items()} == {
+        "how long it ran is not known": 5,
+        "a piece of a job that has a line of its own": 7,
+        "expected 18 fields": 8,
+    }
+
+
+def test_a_job_on_a_part_of_a_node_takes_one_or_is_left_out():
+    whole = trace_of(requests_of_table(TABLE.splitlines()), 8, whole_nodes_only=True)
+    assert [job.nodes for job in whole.jobs] == [2]
+    assert whole.left_out["asks for less than a node"].lines == 1
+
+
+def test_the_format_is_told_from_the_file_itself(tmp_path):
+    packed = tmp_path / "jobs.gz"
+    packed.write_bytes(gzip.compress(SWF.encode()))
+    plain = tmp_path / "jobs.csv"
+    plain.write_text(TABLE)
+    assert len(read(packed, 4).jobs) == len(read(plain, 8).jobs) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", 'has no column "timestamp"'),
+        (b"a,b\n1,2\n", 'has no column "timestamp"; expected a header with timestamp'),
+        (b"; Version: 2.2\n", "has no job; it has no lines"),
+        (b"1 2 3\n4 5 6\n", "has no job; 2 lines left out, the first is line 1: expected 18"),
+        (b"\xff\xfe\x00", "it is cut short, or no text"),
+    ],
+)
+def test_a_file_without_a_job_says_why(tmp_path, content, sentence):
+    file = tmp_path / "jobs"
+    file.write_bytes(content)
+    with pytest.raises(TraceError, match=sentence):
+        read(file, 8)
+
+
+@pytest.mark.parametrize("content", [b"no archive", gzip.compress(b"a" * 99)[:-9]])
+def test_a_broken_archive_is_an_error_for_a_person(tmp_path, content):
+    file = tmp_path / "jobs.gz"
+    file.write_bytes(content)
+    with pytest.raises(TraceError, match="cannot read"):
+        read(file, 8)
+
+
+@pytest.mark.skipif(not PHILLY.exists(), reason="the Philly trace is not beside the checkout")
+def test_philly_is_read_whole():
+    rows = list(csv.DictReader(gzip.open(PHILLY, "rt")))
+    gpus = [int(row["num_gpus"]) for row in rows]
+    trace = read(PHILLY, 8)
+    assert len(trace.jobs) == 82_247  # as its description says
+    assert sum(job.nodes for job in trace.jobs) == sum(-(-count // 8) for count in gpus)
+    seconds = sum(float(row["duration"]) * -(-int(row["num_gpus"]) // 8) for row in rows)
+    assert trace.node_hours == pytest.approx(seconds / 3600)
+    whole = read(PHILLY, 8, whole_nodes_only=True)
+    assert len(whole.jobs) == sum(count >= 8 for count in gpus)
+
+
+JOBS = st.lists(
+    st.builds(
+        Job,
+        arrival_h=st.floats(0, 1000),
+        nodes=st.integers(1, 64),
+        duration_h=st.floats(0.01, 100),
+    ),
+    min_size=1,
+    max_size=20,
+).map(lambda jobs: sorted(jobs, key=lambda job: job.arrival_h))
+
+
+@given(JOBS, st.integers(1, 50), st.floats(0.5, 3))
+def test_a_stressed_trace_asks_for_the_load_at_every_moment(jobs, nodes, load):
+    """Until each arrival the jobs before it have asked for what the nodes can do, times the load."""
+    made = stressed(jobs, nodes, span_h=100, load=load)
+    asked_h = 0.0
+    for job, model in zip(made, jobs * len(made), strict=False):
+        assert (job.nodes, job.duration_h) == (model.nodes, model.duration_h)
+        assert job.arrival_h * nodes * load == pytest.approx(asked_h)
+        asked_h += job.nodes * job.duration_h
+    assert asked_h >= nodes * 100 * min(load, 2)
+
+
+def test_all_jobs_of_an_endless_load_come_at_once():
+    made = stressed([Job(arrival_h=5, nodes=1, duration_h=10)], 2, span_h=100, load=math.inf)
+    assert {job.arrival_h for job in made} == {0.0}
+    assert len(made) == 40  # twice what two nodes do in 100 hours
+
+
+@given(JOBS, st.integers(0, 100))
+def test_a_rotated_trace_has_the_same_jobs_and_is_in_order(jobs, start):
+    turned = rotated(jobs, start)
+    arrivals = [job.arrival_h for job in turned]
+    assert arrivals == sorted(arrivals)
+    assert arrivals[0] == 0
+    key = sorted((job.nodes, job.duration_h) for job in jobs)
+    assert sorted((job.nodes, job.duration_h) for job in turned) == key
+    assert turned[0].duration_h == jobs[start % len(jobs)].duration_h
+
+
+@given(JOBS, st.floats(0.5, 50))
+def test_a_cut_trace_asks_for_the_same_in_pieces_no_longer_than_the_limit(jobs, limit_h):
+    pieces = cut(jobs, limit_h)
+    assert all(0 < job.duration_h <= limit_h for job in pieces)
+    assert sum(job.nodes * job.duration_h for job in pieces) == pytest.approx(
+        sum(job.nodes * job.duration_h for job in jobs)
+    )
