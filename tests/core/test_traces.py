@@ -35,6 +35,7 @@ yesterday,60,8,480,a
 2017-10-09 09:30:00,nan,8,480,a
 2017-10-09 09:30:00,60
 """
+NO_TIME = "the timestamp is none (expected 2017-10-09 07:01:55)"
 # job, submit, wait, run, allocated, cpu, memory, requested, time, memory, status, ...
 SWF = """; Version: 2.2
 ; MaxNodes: 4
@@ -60,8 +61,7 @@ def test_every_line_that_is_no_job_is_counted_by_its_reason_and_the_first_is_nam
     assert set(told(trace)) == {
         "line 4: ran for no time",
         "line 5: asks for nothing",
-        "2 lines left out, the first is line 6: "
-        "the timestamp is none (expected 2017-10-09 07:01:55)",
+        f"2 lines left out, the first is line 6: {NO_TIME}",
         "line 7: how long it ran is no number",
         "line 8: expected 5 columns",
     }
@@ -121,7 +121,7 @@ def test_a_broken_archive_is_an_error_for_a_person(tmp_path, content):
 
 @pytest.mark.skipif(not PHILLY.exists(), reason="the Philly trace is not beside the checkout")
 def test_philly_is_read_whole():
-    rows = list(csv.DictReader(gzip.open(PHILLY, "rt")))
+    rows = list(csv.DictReader(gzip.decompress(PHILLY.read_bytes()).decode().splitlines()))
     gpus = [int(row["num_gpus"]) for row in rows]
     trace = read(PHILLY, 8)
     assert len(trace.jobs) == 82_247  # as its description says
@@ -146,7 +146,7 @@ JOBS = st.lists(
 
 @given(JOBS, st.integers(1, 50), st.floats(0.5, 3))
 def test_a_stressed_trace_asks_for_the_load_at_every_moment(jobs, nodes, load):
-    """Until each arrival the jobs before it have asked for what the nodes can do, times the load."""
+    """Until each arrival, those before it asked for what the nodes can do, times the load."""
     made = stressed(jobs, nodes, span_h=100, load=load)
     asked_h = 0.0
     for job, model in zip(made, jobs * len(made), strict=False):

@@ -1,0 +1,239 @@
+"""When nodes fail and why: drawn from a known truth or a fitted model, or as it once happened.
+
+Every draw belongs to a node and to how many defects it has had, never to the order of calls, so
+that all policies meet the same fate as long as they act alike.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, repeat
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from anubis.core.status import Incident
+
+Hours = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """A part of a category's defects: which benchmarks can find them before they do harm."""
+
+    share: float
+    found_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < math.inf:
+            raise ValueError(f"share is {self.share:g}, expected a weight above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Category:
+    """How often a node has incidents of one kind, and how much oftener after each of them."""
+
+    name: str
+    mtbi_h: float  # of a node that had none of them yet
+    worse_by: float = 1.0  # each of them multiplies the rate
+    at_worst: float = 1.0  # the largest multiple of the first rate
+    causes: tuple[Cause, ...]
+
+    def __post_init__(self) -> None:
+        if not self.mtbi_h > 0:
+            raise ValueError(f"mtbi_h is {self.mtbi_h:g}, expected hours above 0")
+        for name in ("worse_by", "at_worst"):
+            if not 1 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name):g}, expected 1 or more")
+        if not self.causes:
+            raise ValueError("has no causes")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Defect:
+    """What becomes a node's next incident unless it is found before."""
+
+    due_h: float
+    category: int
+    found_by: int  # the benchmarks that can find it, as bits
+    luck: float  # uniform: it can be caught where this lies below the share that is caught
+    patience: float  # exponential with mean 1: how long its repair takes
+
+
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """What has happened to every node so far: all that a policy may look at."""
+
+    incidents: Counts  # a row for each node, a column for each category
+    last_incident_h: Hours  # -inf: none yet
+    in_service_h: Hours  # since when: its last return from repair, or the beginning
+    validated_h: Hours  # a row for each node, a column for each benchmark; -inf: not since a repair
+
+    @classmethod
+    def blank(cls, nodes: int, categories: int, benchmarks: int) -> Histories:
+        return cls(
+            np.zeros((nodes, categories), dtype=np.int64),
+            np.full(nodes, -np.inf),
+            np.zeros(nodes),
+            np.full((nodes, benchmarks), -np.inf),
+        )
+
+
+class Risk(Protocol):
+    """How likely incidents are; what the Selector is told, and no more."""
+
+    def within(
+        self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
+    ) -> Hours:
+        """Each node's probability of an incident in the next hours, given how it is now."""
+
+    def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
+        """How often each category is to be expected on each node, up to a factor."""
+
+
+class Incidents(Protocol):
+    """Where incidents come from."""
+
+    categories: tuple[str, ...]
+
+    def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
+        """The `number`-th defect of a node that goes to work now; None: there is no more."""
+
+
+class Truth:
+    """Incidents drawn from rates that are known: each category's own, by its count. Also a Risk."""
+
+    def __init__(
+        self, categories: Sequence[Category], benchmarks: Sequence[str], nodes: int, seed: int
+    ) -> None:
+        self.categories = tuple(category.name for category in categories)
+        self._first = np.array([1 / category.mtbi_h for category in categories])
+        self._growth = np.log([category.worse_by for category in categories])
+        self._most = np.log([category.at_worst for category in categories])
+        self._causes = [_Causes(category.causes, benchmarks) for category in categories]
+        self._draws = _Draws(nodes, seed)
+
+    def rates(self, incidents: Counts) -> Hours:
+        """Incidents an hour of each category, after so many of each."""
+        # as a sum of logarithms: a power would overflow long before the cap is applied
+        grown: Hours = np.exp(np.minimum(incidents * self._growth, self._most)) * self._first
+        return grown
+
+    def within(
+        self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
+    ) -> Hours:
+        total = self.rates(histories.incidents[np.asarray(nodes, dtype=np.intp)]).sum(axis=1)
+        found: Hours = -np.expm1(-total * hours)
+        return found
+
+    def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
+        rates = self.rates(histories.incidents[np.asarray(nodes, dtype=np.intp)])
+        return [dict(zip(self.categories, row, strict=True)) for row in rates.tolist()]
+
+    def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
+        rates = self.rates(histories.incidents[node])
+        total = float(rates.sum())
+        if not total:
+            return None
+        when, kind, cause, luck, patience = self._draws.of(node, number)
+        category = _pick(list(accumulate(rates.tolist())), kind)
+        return Defect(
+            due_h=now_h + _exponential(when) / total,
+            category=category,
+            found_by=self._causes[category].drawn(cause),
+            luck=luck,
+            patience=_exponential(patience),
+        )
+
+
+class Replayed:
+    """Recorded incidents, each at its time; what nodes do meanwhile changes nothing about them.
+
+    An incident that falls into a repair is none. The cause is not recorded: it is drawn.
+    """
+
+    def __init__(
+        self,
+        incidents: Iterable[Incident],
+        names: Sequence[str],
+        begin_s: float,
+        causes: Mapping[str, Sequence[Cause]],
+        benchmarks: Sequence[str],
+        seed: int,
+    ) -> None:
+        self.categories = tuple(causes)
+        self._causes = [_Causes(found, benchmarks) for found in causes.values()]
+        self._draws = _Draws(len(names), seed)
+        self._due: list[list[tuple[float, int]]] = [[] for _ in names]
+        number = dict(zip(names, range(len(names)), strict=True))
+        column = dict(zip(self.categories, range(len(causes)), strict=True))
+        for incident in incidents:
+            if incident.node in number and incident.category in column:
+                due_h = (incident.start - begin_s) / HOUR_S
+                self._due[number[incident.node]].append((due_h, column[incident.category]))
+        for due in self._due:
+            due.sort()
+        self._taken_h = list(repeat(-math.inf, len(names)))
+
+    def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
+        due = self._due[node]
+        place = bisect_right(due, (max(now_h, self._taken_h[node]), len(self.categories)))
+        if place == len(due):
+            return None
+        due_h, category = due[place]
+        self._taken_h[node] = due_h  # found early and repaired, it does not happen again
+        _, _, cause, luck, patience = self._draws.of(node, number)
+        return Defect(
+            due_h=due_h,
+            category=category,
+            found_by=self._causes[category].drawn(cause),
+            luck=luck,
+            patience=_exponential(patience),
+        )
+
+
+class _Draws:
+    """Uniform numbers for the n-th defect of every node, the same whoever asks first."""
+
+    KINDS = 5
+
+    def __init__(self, nodes: int, seed: int) -> None:
+        self._nodes, self._seed = nodes, seed
+        self._tables: list[Hours] = []
+
+    def of(self, node: int, number: int) -> list[float]:
+        while len(self._tables) <= number:
+            rng = np.random.default_rng([self._seed, len(self._tables)])
+            self._tables.append(rng.random((self._nodes, self.KINDS)))
+        drawn: list[float] = self._tables[number][node].tolist()
+        return drawn
+
+
+class _Causes:
+    """A category's causes, to draw one of them."""
+
+    def __init__(self, causes: Sequence[Cause], benchmarks: Sequence[str]) -> None:
+        self._shares = list(accumulate(cause.share for cause in causes))
+        self._found_by = [bits(cause.found_by, benchmarks) for cause in causes]
+
+    def drawn(self, uniform: float) -> int:
+        return self._found_by[_pick(self._shares, uniform)]
+
+
+def bits(names: Iterable[str], benchmarks: Sequence[str]) -> int:
+    """A set of benchmarks as one number: the i-th bit is the i-th benchmark."""
+    return sum(1 << benchmarks.index(name) for name in set(names))
+
+
+def _pick(cumulative: Sequence[float], uniform: float) -> int:
+    return min(bisect_right(cumulative, uniform * cumulative[-1]), len(cumulative) - 1)
+
+
+def _exponential(uniform: float) -> float:
+    return -math.log1p(-uniform)

@@ -1,0 +1,77 @@
+"""Small simulated clusters for tests, and the books that every run must balance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from anubis.simulation.cluster import Outcome, Policy, Site, run
+from anubis.simulation.incidents import Category, Cause, Truth
+from anubis.simulation.policies import Absence
+from anubis.simulation.traces import Job
+
+BENCHMARKS = ("gemm", "loopback", "train")
+CAUSES = (Cause(share=3, found_by=("gemm", "train")), Cause(share=1, found_by=("loopback",)))
+
+
+def site(nodes: int = 50, **changes) -> Site:
+    plain = {
+        "nodes": nodes,
+        "spares": 0,
+        "span_h": 720.0,
+        "durations_h": (0.2, 0.1, 1.0),
+        "incident_repair_h": 12.0,
+        "defect_repair_h": 2.0,
+        "shows_h": None,
+        "catch": 1.0,
+        "checkpoint_h": 0.0,
+    }
+    return Site(**{**plain, **changes})
+
+
+def category(mtbi_h: float = 100.0, name: str = "gpu", causes=CAUSES, **changes) -> Category:
+    return Category(name=name, mtbi_h=mtbi_h, causes=causes, **changes)
+
+
+def truth(place: Site, *categories: Category, seed: int = 0) -> Truth:
+    return Truth(categories or (category(),), BENCHMARKS, place.nodes, seed)
+
+
+def endless(nodes: int, size: int = 1, duration_h: float = 24.0, count: int = 4000) -> list[Job]:
+    """More jobs than the cluster can ever do, all at once."""
+    return [Job(arrival_h=0.0, nodes=size, duration_h=duration_h)] * count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Always:
+    """The same benchmarks on every node."""
+
+    benchmarks: int
+    knows_all: bool = field(default=False)
+
+    def choose(self, nodes, hours, now_h, histories):
+        return [self.benchmarks] * len(nodes)
+
+
+def outcome(place: Site, jobs, policy: Policy | None = None, seed: int = 0, *categories) -> Outcome:
+    return run(place, jobs, truth(place, *categories, seed=seed), policy or Absence())
+
+
+def assert_books_balance(found: Outcome, jobs) -> None:
+    """Every hour of every node is spent once, and what was worked is in the jobs, once."""
+    spent_h = found.working_h + found.validating_h + found.repair_h + found.idle_h + found.spare_h
+    assert spent_h == pytest.approx(found.nodes * found.span_h)
+    kinds = (found.working_h, found.lost_h, found.validating_h, found.repair_h, found.spare_h)
+    assert min(*kinds, found.idle_h + 1e-6) >= 0
+    nodes = np.array([job.nodes for job in jobs], dtype=float)
+    duration_h = np.array([job.duration_h for job in jobs])
+    kept_h = float((found.done_h * nodes).sum())
+    assert kept_h == pytest.approx(found.working_h - found.lost_h, abs=1e-6)
+    finished = np.isfinite(found.finished_h)
+    assert np.array_equal(found.done_h[finished], duration_h[finished])
+    assert (found.done_h[~finished] <= duration_h[~finished] * (1 + 1e-9)).all()
+    assert (found.finished_h[finished] >= (found.first_h + duration_h)[finished] - 1e-6).all()
+    assert found.hits <= found.incidents
+    assert found.validations <= found.asked
