@@ -304,15 +304,16 @@ class _Cluster:
     def _repair(self, node: int, defect: Defect, found: bool) -> None:
         self._found += found
         hours = self._site.defect_repair_h if found else self._site.incident_repair_h
+        self._histories.out_of_service_h[node] = self._now_h
         self._job_of[node] = self._defects[node] = None
         self._times.enter(node, REPAIR, self._now_h)
         self._expect(self._now_h + hours * defect.patience, self._return, node)
 
     def _put_to_service(self, node: int) -> None:
         """As good as its history lets it be: its next defect is drawn, nothing is measured yet."""
+        defect = self._incidents.next(node, self._drawn[node], self._now_h, self._histories)
         self._histories.in_service_h[node] = self._now_h
         self._histories.validated_h[node] = -np.inf
-        defect = self._incidents.next(node, self._drawn[node], self._now_h, self._histories)
         self._drawn[node] += 1
         self._defects[node] = defect
         if defect is not None and defect.due_h < self._site.span_h:

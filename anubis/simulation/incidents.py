@@ -21,6 +21,7 @@ from anubis.core.status import Incident
 Hours = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 HOUR_S = 3600.0
+FIRST = 1 << 32  # a seed for the first draws that belongs to no number of a defect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,7 @@ class Histories:
     incidents: Counts  # a row for each node, a column for each category
     last_incident_h: Hours  # -inf: none yet
     in_service_h: Hours  # since when: its last return from repair, or the beginning
+    out_of_service_h: Hours  # when it was last sent to repair; nan: never
     validated_h: Hours  # a row for each node, a column for each benchmark; -inf: not since a repair
 
     @classmethod
@@ -81,6 +83,7 @@ class Histories:
             np.zeros((nodes, categories), dtype=np.int64),
             np.full(nodes, -np.inf),
             np.zeros(nodes),
+            np.full(nodes, np.nan),
             np.full((nodes, benchmarks), -np.inf),
         )
 
@@ -107,7 +110,11 @@ class Incidents(Protocol):
 
 
 class Truth:
-    """Incidents drawn from rates that are known: each category's own, by its count. Also a Risk."""
+    """Incidents at rates that are known: each category's own, by its count. Also a Risk.
+
+    Each cause has a clock of its own, which runs while its node is in service: what is found and
+    repaired early takes nothing from the others. Its state is that of one run.
+    """
 
     def __init__(
         self, categories: Sequence[Category], benchmarks: Sequence[str], nodes: int, seed: int
@@ -116,8 +123,16 @@ class Truth:
         self._first = np.array([1 / category.mtbi_h for category in categories])
         self._growth = np.log([category.worse_by for category in categories])
         self._most = np.log([category.at_worst for category in categories])
-        self._causes = [_Causes(category.causes, benchmarks) for category in categories]
+        causes = [(place, cause) for place, kind in enumerate(categories) for cause in kind.causes]
+        whole = [sum(cause.share for cause in kind.causes) for kind in categories]
+        self._category = np.array([place for place, _ in causes], dtype=np.intp)
+        self._share = np.array([cause.share / whole[place] for place, cause in causes])
+        self._found_by = [bits(cause.found_by, benchmarks) for _, cause in causes]
         self._draws = _Draws(nodes, seed)
+        rng = np.random.default_rng([seed, FIRST])
+        self._left = rng.exponential(size=(nodes, len(causes)))  # of each clock, mean 1
+        self._rates = np.zeros((nodes, len(causes)))  # at which they have run since the last return
+        self._next = [0] * nodes  # which of the causes comes first
 
     def rates(self, incidents: Counts) -> Hours:
         """Incidents an hour of each category, after so many of each."""
@@ -137,16 +152,20 @@ class Truth:
         return [dict(zip(self.categories, row, strict=True)) for row in rates.tolist()]
 
     def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
-        rates = self.rates(histories.incidents[node])
-        total = float(rates.sum())
-        if not total:
+        if not self._found_by:
             return None
-        when, kind, cause, luck, patience = self._draws.of(node, number)
-        category = _pick(list(accumulate(rates.tolist())), kind)
+        left, rates, cause = self._left[node], self._rates[node], self._next[node]
+        when, luck, patience = self._draws.of(node, number)
+        if number:
+            left -= rates * (histories.out_of_service_h[node] - histories.in_service_h[node])
+            left[cause] = _exponential(when)
+        rates[:] = self.rates(histories.incidents[node])[self._category] * self._share
+        due_h = left / rates
+        self._next[node] = cause = int(due_h.argmin())
         return Defect(
-            due_h=now_h + _exponential(when) / total,
-            category=category,
-            found_by=self._causes[category].drawn(cause),
+            due_h=now_h + max(0.0, float(due_h[cause])),
+            category=int(self._category[cause]),
+            found_by=self._found_by[cause],
             luck=luck,
             patience=_exponential(patience),
         )
@@ -188,7 +207,7 @@ class Replayed:
             return None
         due_h, category = due[place]
         self._taken_h[node] = due_h  # found early and repaired, it does not happen again
-        _, _, cause, luck, patience = self._draws.of(node, number)
+        cause, luck, patience = self._draws.of(node, number)
         return Defect(
             due_h=due_h,
             category=category,
@@ -201,7 +220,7 @@ class Replayed:
 class _Draws:
     """Uniform numbers for the n-th defect of every node, the same whoever asks first."""
 
-    KINDS = 5
+    KINDS = 3
 
     def __init__(self, nodes: int, seed: int) -> None:
         self._nodes, self._seed = nodes, seed
