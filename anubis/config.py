@@ -1,4 +1,4 @@
-"""configs/*.yaml into records: clusters, suites, policies with their limits, and mappings.
+"""configs/*.yaml into records: clusters, suites, policies, mappings of incidents, simulations.
 
 A name stands for the file of that name under configs/ (first the user's, then the shipped ones);
 anything with a slash or a suffix is a path. An unknown key is an error.
@@ -18,6 +18,7 @@ from anubis.core.records import Limit, Policy, SelectionPolicy, Suite, SuiteEntr
 from anubis.incidents.mapping import KINDS, IncidentMapping
 from anubis.reading import load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
+from anubis.simulation.scenario import Scenario
 
 Kind = TypeVar("Kind")
 
@@ -156,6 +157,11 @@ def policy(name: str) -> Policy:
     found = read(load_yaml(path, ConfigError), _PolicyFile, f'"{path}"', ConfigError)
     tables = [limit for table in found.limits for limit in limits(table)]
     return found.record(_overridden(tables, found.overrides, f'"{path}"'))
+
+
+def simulation(name: str) -> Scenario:
+    path = find("simulations", name)
+    return read(load_yaml(path, ConfigError), Scenario, f'"{path}"', ConfigError)
 
 
 def limits(name: str) -> tuple[Limit, ...]:

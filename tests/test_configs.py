@@ -15,6 +15,8 @@ from anubis.core import planning
 from anubis.core.records import Limit, Node, Policy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.simulation.fleet import SimulatedFleet
+from anubis.simulation.incidents import Category
+from anubis.simulation.scenario import Jobs, Repair, Scenario, Sweep
 from anubis.topology.written import Links, Rack, Written
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +26,7 @@ LOADERS = {
     "suites": config.suite,
     "policies": config.policy,
     "limits": config.limits,
+    "simulations": config.simulation,
     "topologies": lambda name: topology.survey(name, None),
 }
 FILES = sorted((ROOT / "configs").rglob("*.yaml"))
@@ -36,6 +39,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "incidents/events.yaml": [EventMapping],
     "policies/default.yaml": [Policy, SelectionPolicy],
     "policies/limits/node_health.yaml": [Limit],
+    "simulations/example.yaml": [Scenario, Jobs, Repair, Sweep, Category],
     "topologies/example.yaml": [Written, Rack, Links],
 }
 NOT_KEYS = {"table"}  # of a limit: it follows from the file it stands in

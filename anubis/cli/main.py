@@ -22,6 +22,7 @@ from anubis.cli import (
     risk,
     scan,
     select,
+    simulate,
     sweep,
     topology,
     tune,
@@ -51,6 +52,7 @@ app.command(help=report.HELP)(report.report)
 app.add_typer(import_.app, name="import")
 app.add_typer(topology.app, name="topology")
 app.command(help=tune.HELP)(tune.tune)
+app.command(help=simulate.HELP)(simulate.simulate)
 app.add_typer(criteria.app, name="criteria")
 app.add_typer(risk.app, name="risk")
 app.add_typer(bench.app, name="bench")

@@ -52,7 +52,7 @@ def render(view: CampaignView) -> str:
             omissions=omissions(view.executions),
             facts=facts(view.executions),
             fact_values=FACT_VALUES,
-            plotly=_plotly() if plots else "",
+            plotly=plotly() if plots else "",
         )
     )
 
@@ -96,7 +96,7 @@ def _verdicts(view: CampaignView) -> dict[str, Any]:
     }
 
 
-def _plotly() -> str:
+def plotly() -> str:
     from plotly.offline import get_plotlyjs
 
     source: str = get_plotlyjs()

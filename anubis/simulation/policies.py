@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from anubis.core.selection import Detection, Menu, choose, expose, freshness, joint
+from anubis.core.selection import (
+    Detection,
+    Menu,
+    break_even,
+    choose,
+    expected_loss_s,
+    expose,
+    freshness,
+    joint,
+)
 from anubis.simulation.incidents import HOUR_S, Histories, Risk
 
 
@@ -85,9 +95,8 @@ class Selector:
     risk: Risk
     detection: Detection  # its benchmarks in the order of the site's
     durations_s: tuple[float, ...]
-    p0: float
-    together: bool  # one subset for all nodes of a job; otherwise each node has its own
-    worth: float  # what a benchmark must take off the risk, per node-second
+    p0: float | Literal["job"]  # "job": where an incident is expected to cost what the suite does
+    incident_costs_h: float | None  # node-hours; None: half of the job, on all its nodes
     half_life_h: float  # of what a passed benchmark says
     knows_all: bool = False
 
@@ -96,7 +105,9 @@ class Selector:
     ) -> Sequence[int]:
         p = self.risk.within(nodes, hours, now_h, histories)
         chosen = [0] * len(nodes)
-        if joint(p) <= self.p0:
+        loss_s = expected_loss_s(hours * HOUR_S)
+        p0 = break_even(sum(self.durations_s), loss_s) if self.p0 == "job" else self.p0
+        if joint(p) <= p0:
             return chosen  # as Algorithm 1 would find, only sooner
         age_h = now_h - histories.validated_h[np.asarray(nodes, dtype=np.intp)]
         exposure = expose(
@@ -109,9 +120,12 @@ class Selector:
             exposure=exposure,
             detection=self.detection,
             durations_s=self.durations_s,
-            together=self.together,
+            together=False,
         )
-        choice = choose(menu, p0=self.p0, worth=self.worth)
+        cost_s = len(nodes) * loss_s
+        if self.incident_costs_h is not None:
+            cost_s = self.incident_costs_h * HOUR_S
+        choice = choose(menu, p0=p0, worth=1 / cost_s)
         place = {name: i for i, name in enumerate(self.detection.benchmarks)}
         for pick in choice.picks:
             for row in pick.nodes:

@@ -1,0 +1,331 @@
+"""What a simulation found: on a screen, for programs, and as one HTML page."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anubis import __version__
+from anubis.report.html import plotly
+from anubis.report.page import environment
+from anubis.simulation.scenario import PolicyName
+from anubis.simulation.study import (
+    Estimate,
+    Study,
+    Trial,
+    estimate,
+    utilization_over_time,
+)
+
+BINS = 90  # of the curves over time
+POLICIES: dict[PolicyName, str] = {
+    "absence": "nobody validates",
+    "full set": "everything at every allocation and after every incident",
+    "cron": "everything on nodes whose last validation is too old",
+    "random": "random benchmarks, as much time as the Selector spends",
+    "selector": "Algorithm 1, by risk and cost",
+    "ideal": "every defect is known and costs no validation",
+}
+
+
+@dataclass(frozen=True)
+class _Column:
+    figure: str
+    title: str
+    scale: float = 1.0
+    digits: int = 1
+    help: str = ""
+
+
+COLUMNS = (
+    _Column("utilization", "work %", 100, 1, "node time spent on jobs, of all node time"),
+    _Column("goodput", "kept %", 100, 1, "work that no incident undid"),
+    _Column("validation_h", "validation h", 1, 2, "per node"),
+    _Column("mtbi_h", "MTBI h", 1, 1, "node-hours in service per incident"),
+    _Column("work_per_hit_h", "work/hit h", 1, 1, "node-hours of work per interrupted job"),
+    _Column("incidents", "incidents", 1, 2, "per node"),
+    _Column("found", "found", 1, 2, "defects per node, repaired before they became incidents"),
+    _Column("repair_h", "repair h", 1, 1, "per node"),
+    _Column("wait_h", "wait h", 1, 1, "of a job for its first work"),
+    _Column("held_up_h", "held up h", 1, 2, "of a finished job between its first work and its end"),
+)
+ONLY_ON_THE_PAGE = {"goodput", "repair_h", "held_up_h"}  # a terminal is narrow
+
+
+def told(value: Estimate, scale: float = 1.0, digits: int = 1) -> str:
+    """`12.3 ± 0.4`; a dash where there was nothing to count."""
+    if not math.isfinite(value.mean):
+        return "-"
+    mean = f"{value.mean * scale:,.{digits}f}"
+    return f"{mean} ± {value.margin * scale:,.{digits}f}" if math.isfinite(value.margin) else mean
+
+
+def text(name: str, study: Study) -> Iterator[str]:
+    """The whole answer, line by line."""
+    scenario = study.scenario
+    yield f"{name}: {scenario.summary}"
+    yield _setting(study)
+    yield ""
+    shown = [column for column in COLUMNS if column.figure not in ONLY_ON_THE_PAGE]
+    yield from _aligned([["", *(column.title for column in shown)], *_rows(study, shown)])
+    sweeps = list(_catches(study))
+    if sweeps:
+        yield ""
+        yield "where benchmarks find only a part of what they could (the model's main assumption):"
+        yield from _aligned([["catch", "", "work %", "validation h", "MTBI h"], *sweeps])
+    p0s = list(_p0s(study))
+    if p0s:
+        yield ""
+        yield "the Selector by the risk p0 that it accepts, and what it gains in % of node time:"
+        head = ["p0", "work %", "validation h", "MTBI h", "over absence", "over full set"]
+        yield from _aligned([head, *p0s])
+    yield ""
+    yield from findings(study)
+
+
+def findings(study: Study) -> Iterator[str]:
+    """What the numbers say, in sentences."""
+    policies = study.scenario.policies
+    if not {"selector", "full set", "absence"} <= set(policies):
+        return
+    mine, full, none = (_means(study, policy) for policy in ("selector", "full set", "absence"))
+    if full["validation_h"]:
+        saved = 1 - mine["validation_h"] / full["validation_h"]
+        yield f"The Selector spends {saved:.1%} less time on validation than the full set."
+    if math.isfinite(mine["mtbi_h"]):
+        over = f"{mine['mtbi_h'] / none['mtbi_h']:.1f} times that of absence"
+        if math.isfinite(full["mtbi_h"]):
+            over += f" and {mine['mtbi_h'] / full['mtbi_h']:.1%} of the full set's"
+        yield f"Its mean time between incidents is {over}."
+    yield (
+        f"Nodes work {mine['utilization']:.1%} of the time with it, {full['utilization']:.1%} with "
+        f"the full set, {none['utilization']:.1%} with absence."
+    )
+    if study.scenario.sweep.p0:
+        yield stops_paying(study)
+
+
+def stops_paying(study: Study) -> str:
+    """The smallest p0 from which on the Selector does no better than nobody."""
+    tried = _tried(study)
+    gains = [estimate(study.gains("absence", p0)) for p0 in tried]
+    paying = [p0 for p0, gain in zip(tried, gains, strict=True) if gain.low > 0]
+    if not paying:
+        return "At no p0 that was tried does the Selector pay: its gain is within chance of none."
+    best = tried[max(range(len(tried)), key=lambda place: gains[place].mean)]
+    beyond = [p0 for p0 in tried if p0 > max(paying)]
+    end = f"at p0 = {beyond[0]:g} it no longer does" if beyond else "so does the largest tried"
+    return f"The Selector pays up to p0 = {max(paying):g}, {end}; it pays most at {best:g}."
+
+
+def json_lines(name: str, study: Study) -> Iterator[str]:
+    """A record for each run, one for each policy with its intervals, and a summary at the end."""
+    for trial in study.trials():
+        result = study.result(trial)
+        yield _line({"type": "run", **vars(trial), **result.figures})
+    for trial in _first_trials(study):
+        about = {"policy": trial.policy, "catch": trial.catch, "p0": trial.p0}
+        told_of = {
+            figure: [value.mean, value.margin] for figure, value in _estimates(study, trial).items()
+        }
+        yield _line({"type": "policy", **about, **told_of})
+    yield _line(
+        {
+            "type": "simulation",
+            "name": name,
+            "nodes": study.scenario.nodes,
+            "days": study.scenario.days,
+            "seeds": study.scenario.seeds,
+            "findings": list(findings(study)),
+        }
+    )
+
+
+def render(name: str, study: Study) -> str:
+    """The page."""
+    return (
+        environment()
+        .get_template("simulation.html.j2")
+        .render(
+            version=__version__,
+            name=name,
+            scenario=study.scenario,
+            setting=_setting(study),
+            findings=list(findings(study)),
+            policies=[(policy, POLICIES[policy]) for policy in study.scenario.policies],
+            columns=COLUMNS,
+            rows=_rows(study, COLUMNS),
+            catches=list(_catches(study)),
+            p0s=list(_p0s(study)),
+            data=_figures(study),
+            plotly=plotly(),
+        )
+    )
+
+
+# --- numbers -------------------------------------------------------------------------------
+
+
+def _setting(study: Study) -> str:
+    scenario, outcome = study.scenario, study.result(study.trials()[0]).outcome
+    large = f"; {outcome.too_large:,} jobs left out that need more" if outcome.too_large else ""
+    return (
+        f"{scenario.nodes:,} nodes, {scenario.spares:,} of them spare, {scenario.days:g} days, "
+        f"{scenario.seeds} seeds (mean ± 95 % interval){large}"
+    )
+
+
+def _first_trials(study: Study) -> list[Trial]:
+    return [trial for trial in study.trials() if trial.seed == 0]
+
+
+def _estimates(study: Study, trial: Trial) -> dict[str, Estimate]:
+    names = study.result(trial).figures
+    return {
+        name: estimate(study.figures(trial.policy, trial.catch, trial.p0, name)) for name in names
+    }
+
+
+def _means(study: Study, policy: PolicyName) -> dict[str, float]:
+    scenario = study.scenario
+    trial = Trial(policy=policy, seed=0, catch=scenario.catch, p0=scenario.selection.p0)
+    return {name: value.mean for name, value in _estimates(study, trial).items()}
+
+
+def _rows(study: Study, columns: Sequence[_Column]) -> list[list[str]]:
+    scenario = study.scenario
+    rows = []
+    for policy in scenario.policies:
+        trial = Trial(policy=policy, seed=0, catch=scenario.catch, p0=scenario.selection.p0)
+        found = _estimates(study, trial)
+        cells = [told(found[column.figure], column.scale, column.digits) for column in columns]
+        rows.append([policy, *cells])
+    return rows
+
+
+def _short(found: dict[str, Estimate]) -> list[str]:
+    return [
+        told(found["utilization"], 100),
+        told(found["validation_h"], digits=2),
+        told(found["mtbi_h"]),
+    ]
+
+
+def _catches(study: Study) -> Iterator[list[str]]:
+    scenario = study.scenario
+    catches = sorted({scenario.catch, *scenario.sweep.catch}, reverse=True)
+    if len(catches) < 2:
+        return
+    for catch in catches:
+        for policy in scenario.policies:
+            trial = Trial(policy=policy, seed=0, catch=catch, p0=scenario.selection.p0)
+            yield [f"{catch:g}", policy, *_short(_estimates(study, trial))]
+
+
+def _tried(study: Study) -> list[float]:
+    """The numbers that were tried as p0, in order."""
+    tried = {study.scenario.selection.p0, *study.scenario.sweep.p0}
+    return sorted(p0 for p0 in tried if not isinstance(p0, str))
+
+
+def _p0s(study: Study) -> Iterator[list[str]]:
+    scenario = study.scenario
+    if not scenario.sweep.p0 or "selector" not in scenario.policies:
+        return
+    for p0 in _tried(study):
+        trial = Trial(policy="selector", seed=0, catch=scenario.catch, p0=p0)
+        gains = [
+            told(estimate(study.gains(over, p0)), 100, 2) if over in scenario.policies else "-"
+            for over in ("absence", "full set")
+        ]
+        yield [f"{p0:g}", *_short(_estimates(study, trial)), *gains]
+
+
+def _figures(study: Study) -> dict[str, Any]:
+    """What the page draws."""
+    scenario = study.scenario
+    trials = [
+        Trial(policy=policy, seed=0, catch=scenario.catch, p0=scenario.selection.p0)
+        for policy in scenario.policies
+    ]
+    hours = ("validation_h", "repair_h", "idle_h", "spare_h")
+    found = [_estimates(study, trial) for trial in trials]
+    tried = _tried(study) if scenario.sweep.p0 and "selector" in scenario.policies else []
+    by_p0 = [
+        _estimates(study, Trial(policy="selector", seed=0, catch=scenario.catch, p0=p0))
+        for p0 in tried
+    ]
+    return {
+        "policies": list(scenario.policies),
+        "days": scenario.days,
+        "over_time": [_over_time(study, trial) for trial in trials],
+        "share": {
+            "work": [each["utilization"].mean for each in found],
+            **{name: [each[name].mean / scenario.span_h for each in found] for name in hours},
+        },
+        "mtbi": [_pair(each["mtbi_h"]) for each in found],
+        "p0": tried,
+        "p0_work": [
+            [_finite(e["utilization"].mean), _finite(e["utilization"].margin)] for e in by_p0
+        ],
+        "p0_validation": [_finite(each["validation_h"].mean) for each in by_p0],
+    }
+
+
+def _pair(value: Estimate) -> list[float | None]:
+    return [_finite(value.mean), _finite(value.margin)]
+
+
+def _over_time(study: Study, trial: Trial) -> list[float]:
+    """Mean over the seeds."""
+    curves = [
+        utilization_over_time(
+            study.result(
+                Trial(policy=trial.policy, seed=seed, catch=trial.catch, p0=trial.p0)
+            ).outcome,
+            BINS,
+        )
+        for seed in range(study.scenario.seeds)
+    ]
+    means: list[float] = np.mean(curves, axis=0).round(4).tolist()
+    return means
+
+
+# --- spelling ------------------------------------------------------------------------------
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Names to the left, numbers and their titles to the right."""
+    names = [all(cell[:1].isalpha() for cell in column[1:]) for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if name else cell.rjust(width)
+            for cell, width, name in zip(row, widths, names, strict=True)
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _line(document: dict[str, Any]) -> str:
+    return json.dumps(_json(document), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _json(value: Any) -> Any:
+    """What is infinite, as `null`: JSON has no number for it."""
+    match value:
+        case float():
+            return _finite(value)
+        case dict():
+            return {name: _json(each) for name, each in value.items()}
+        case list():
+            return [_json(each) for each in value]
+    return value

@@ -1,0 +1,254 @@
+"""A scenario carried out: every policy meets the same jobs and fates, several seeds over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+import numpy as np
+from scipy.special import stdtrit
+
+from anubis.core.selection import Defect, Detection, learn_detection
+from anubis.simulation import traces
+from anubis.simulation.cluster import Outcome, Policy, Site, run
+from anubis.simulation.incidents import Hours, Truth
+from anubis.simulation.policies import Absence, Cron, FullSet, Ideal, RandomSubsets, Selector
+from anubis.simulation.scenario import Jobs, PolicyName, Scenario
+from anubis.simulation.traces import Job
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One run: a policy and a seed, and what the sweep changes in the scenario."""
+
+    policy: PolicyName
+    seed: int
+    catch: float
+    p0: float | Literal["job"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    trial: Trial
+    outcome: Outcome
+    figures: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A mean over seeds, and how far the true mean may lie from it; infinite with one seed."""
+
+    mean: float
+    margin: float
+
+    @property
+    def low(self) -> float:
+        return self.mean - self.margin
+
+    @property
+    def high(self) -> float:
+        return self.mean + self.margin
+
+
+class Study:
+    """The runs of one scenario, each made once however often it is asked for."""
+
+    def __init__(self, scenario: Scenario, recorded: Sequence[Job] = ()) -> None:
+        self.scenario = scenario
+        self._recorded = traces.cut(recorded, scenario.jobs.limit_h)
+        self.result = cache(self._result)
+        self._jobs = cache(self._jobs_of)
+
+    def trials(self) -> list[Trial]:
+        """The policies as the scenario has them, then with other catches, then with other p0."""
+        scenario = self.scenario
+        as_it_is = (scenario.catch, scenario.selection.p0)
+        others = [(catch, as_it_is[1]) for catch in scenario.sweep.catch if catch != as_it_is[0]]
+        made = [
+            Trial(policy=policy, seed=seed, catch=catch, p0=p0)
+            for catch, p0 in (as_it_is, *others)
+            for policy in scenario.policies
+            for seed in range(scenario.seeds)
+        ]
+        return made + [
+            Trial(policy="selector", seed=seed, catch=as_it_is[0], p0=p0)
+            for p0 in scenario.sweep.p0
+            if p0 != as_it_is[1]
+            for seed in range(scenario.seeds)
+        ]
+
+    def figures(
+        self, policy: PolicyName, catch: float, p0: float | Literal["job"], name: str
+    ) -> list[float]:
+        """One figure under each seed."""
+        return [
+            self.result(Trial(policy=policy, seed=seed, catch=catch, p0=p0)).figures[name]
+            for seed in range(self.scenario.seeds)
+        ]
+
+    def gains(self, over: PolicyName, p0: float | Literal["job"]) -> list[float]:
+        """How much more of the nodes' time the Selector turns into work, under each seed."""
+        catch = self.scenario.catch
+        mine = self.figures("selector", catch, p0, "goodput")
+        theirs = self.figures(over, catch, self.scenario.selection.p0, "goodput")
+        return [a - b for a, b in zip(mine, theirs, strict=True)]
+
+    # --- one run ---------------------------------------------------------------------------
+
+    def _result(self, trial: Trial) -> Result:
+        scenario = self.scenario
+        site = Site(
+            nodes=scenario.nodes,
+            spares=scenario.spares,
+            span_h=scenario.span_h,
+            durations_h=tuple(benchmark.minutes / 60 for benchmark in scenario.benchmarks),
+            incident_repair_h=scenario.repair.incident_h,
+            defect_repair_h=scenario.repair.defect_h,
+            shows_h=scenario.shows_h,
+            catch=trial.catch,
+            checkpoint_h=scenario.checkpoint_h,
+        )
+        jobs, truth = self._jobs(trial.seed), self._truth(trial.seed)
+        outcome = run(site, jobs, truth, self._policy(trial, truth))
+        return Result(trial=trial, outcome=outcome, figures=figures(outcome, jobs))
+
+    def _truth(self, seed: int) -> Truth:
+        names = [benchmark.name for benchmark in self.scenario.benchmarks]
+        return Truth(self.scenario.categories, names, self.scenario.nodes, seed)
+
+    def _policy(self, trial: Trial, truth: Truth) -> Policy:
+        scenario, count = self.scenario, len(self.scenario.benchmarks)
+        match trial.policy:
+            case "absence":
+                return Absence()
+            case "full set":
+                return FullSet(benchmarks=count)
+            case "cron":
+                return Cron(benchmarks=count, every_h=scenario.cron_every_h)
+            case "random":
+                rng = np.random.default_rng([trial.seed, 1])
+                return RandomSubsets(benchmarks=count, share=self._share(trial), rng=rng)
+            case "selector":
+                return Selector(
+                    risk=truth,
+                    detection=self._detection(trial.seed),
+                    durations_s=tuple(each.minutes * 60 for each in scenario.benchmarks),
+                    p0=trial.p0,
+                    incident_costs_h=scenario.incident_costs_h,
+                    half_life_h=scenario.selection.half_life_h,
+                )
+            case "ideal":
+                return Ideal()
+
+    def _share(self, trial: Trial) -> float:
+        """Of the full set's time, what the Selector spends on a node that it is asked about."""
+        spent = self.result(replace(trial, policy="selector")).outcome
+        full_h = sum(benchmark.minutes for benchmark in self.scenario.benchmarks) / 60
+        return spent.validating_h / (spent.asked * full_h) if spent.asked and full_h else 0.0
+
+    def _detection(self, seed: int) -> Detection:
+        """Learned from defects of the past, on which the whole set had been tried."""
+        names = [benchmark.name for benchmark in self.scenario.benchmarks]
+        rng = np.random.default_rng([seed, 2])
+        kinds = [
+            (category.name, frozenset(cause.found_by), cause.share / whole / category.mtbi_h)
+            for category in self.scenario.categories
+            for whole in [sum(cause.share for cause in category.causes)]
+            for cause in category.causes
+        ]
+        weights = np.array([weight for _, _, weight in kinds])
+        size = self.scenario.known_defects if kinds else 0
+        chances = weights / weights.sum() if kinds else None
+        past = [
+            Defect(category=name, found_by=found_by, tried=frozenset(names) - found_by)
+            for i in rng.choice(max(1, len(kinds)), size=size, p=chances).tolist()
+            for name, found_by, _ in [kinds[i]]
+        ]
+        known = self.scenario.selection
+        return learn_detection(past, names, prior=known.prior, category_prior=known.category_prior)
+
+    def _jobs_of(self, seed: int) -> tuple[Job, ...]:
+        scenario, wanted = self.scenario, self.scenario.jobs
+        rng = np.random.default_rng([seed, 0])
+        if wanted.trace:
+            jobs = traces.rotated(self._recorded, int(rng.integers(max(1, len(self._recorded)))))
+        else:
+            jobs = traces.cut(made(wanted, rng), wanted.limit_h)
+        if not wanted.load:
+            return jobs
+        return traces.stressed(jobs, scenario.nodes, scenario.span_h, wanted.load)
+
+
+MADE = 2000  # jobs, which a stressed replay repeats
+
+
+def made(wanted: Jobs, rng: np.random.Generator) -> tuple[Job, ...]:
+    """Jobs of the wanted sizes with log-normal durations."""
+    shares = np.array([size.share for size in wanted.sizes])
+    sizes = rng.choice([size.nodes for size in wanted.sizes], MADE, p=shares / shares.sum())
+    durations_h = rng.lognormal(math.log(wanted.median_h), wanted.spread, MADE)
+    return tuple(
+        Job(arrival_h=0.0, nodes=nodes, duration_h=duration_h)
+        for nodes, duration_h in zip(sizes.tolist(), durations_h.tolist(), strict=True)
+    )
+
+
+def figures(outcome: Outcome, jobs: Sequence[Job]) -> dict[str, float]:
+    """What is compared. Hours of nodes are per node; times between incidents may be infinite."""
+    nodes, total_h = outcome.nodes, outcome.nodes * outcome.span_h
+    arrival_h = np.array([job.arrival_h for job in jobs])
+    duration_h = np.array([job.duration_h for job in jobs])
+    arrived = arrival_h < outcome.span_h
+    until_h = np.where(np.isnan(outcome.first_h), outcome.span_h, outcome.first_h)
+    finished = np.isfinite(outcome.finished_h)
+    held_up_h = outcome.finished_h - outcome.first_h - duration_h
+    return {
+        "utilization": outcome.working_h / total_h,
+        "goodput": (outcome.working_h - outcome.lost_h) / total_h,
+        "validation_h": outcome.validating_h / nodes,
+        "repair_h": outcome.repair_h / nodes,
+        "idle_h": outcome.idle_h / nodes,
+        "spare_h": outcome.spare_h / nodes,
+        "mtbi_h": _per(total_h - outcome.repair_h, outcome.incidents),
+        "work_per_hit_h": _per(outcome.working_h, outcome.hits),
+        "incidents": outcome.incidents / nodes,
+        "found": outcome.found / nodes,
+        "jobs_finished": float(np.count_nonzero(finished)),
+        "wait_h": _mean((until_h - arrival_h)[arrived]),
+        "held_up_h": _mean(held_up_h[finished]),
+    }
+
+
+def utilization_over_time(outcome: Outcome, bins: int) -> Hours:
+    """The share of the nodes that work, averaged over equal stretches of the span."""
+    times, counts = outcome.working
+    edges = np.linspace(0.0, outcome.span_h, bins + 1)
+    ends = np.append(times[1:], outcome.span_h)
+    done_h = np.concatenate(([0.0], np.cumsum(counts * (ends - times))))
+    grid = np.concatenate((times, [outcome.span_h]))
+    at_edges = np.interp(edges, grid, done_h)
+    found: Hours = np.diff(at_edges) / np.diff(edges) / outcome.nodes
+    return found
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Student's interval for the mean."""
+    mean = sum(values) / len(values)
+    if len(values) < 2 or not math.isfinite(mean):
+        return Estimate(mean=mean, margin=math.inf)
+    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
+    return Estimate(mean=mean, margin=quantile * spread / math.sqrt(len(values)))
+
+
+def _per(hours: float, events: int) -> float:
+    return hours / events if events else math.inf
+
+
+def _mean(values: Hours) -> float:
+    return float(values.mean()) if values.size else 0.0
