@@ -54,7 +54,7 @@ COLUMNS = (
     _Column("wait_h", "wait h", 1, 1, "of a job for its first work"),
     _Column("held_up_h", "held up h", 1, 2, "of a finished job between its first work and its end"),
 )
-ONLY_ON_THE_PAGE = {"goodput", "repair_h", "held_up_h"}  # a terminal is narrow
+ONLY_ON_THE_PAGE = {"repair_h", "wait_h", "held_up_h"}  # a terminal is narrow
 
 
 def told(value: Estimate, scale: float = 1.0, digits: int = 1) -> str:
@@ -71,7 +71,7 @@ def text(name: str, study: Study) -> Iterator[str]:
     yield f"{name}: {scenario.summary}"
     yield _setting(study)
     yield ""
-    shown = [column for column in COLUMNS if column.figure not in ONLY_ON_THE_PAGE]
+    shown = [column for column in _columns(study) if column.figure not in ONLY_ON_THE_PAGE]
     yield from _aligned([["", *(column.title for column in shown)], *_rows(study, shown)])
     sweeps = list(_catches(study))
     if sweeps:
@@ -158,8 +158,8 @@ def render(name: str, study: Study) -> str:
             setting=_setting(study),
             findings=list(findings(study)),
             policies=[(policy, POLICIES[policy]) for policy in study.scenario.policies],
-            columns=COLUMNS,
-            rows=_rows(study, COLUMNS),
+            columns=_columns(study),
+            rows=_rows(study, _columns(study)),
             catches=list(_catches(study)),
             p0s=list(_p0s(study)),
             data=_figures(study),
@@ -195,6 +195,11 @@ def _means(study: Study, policy: PolicyName) -> dict[str, float]:
     scenario = study.scenario
     trial = Trial(policy=policy, seed=0, catch=scenario.catch, p0=scenario.selection.p0)
     return {name: value.mean for name, value in _estimates(study, trial).items()}
+
+
+def _columns(study: Study) -> list[_Column]:
+    """Where nothing is ever lost, all work is kept."""
+    return [each for each in COLUMNS if each.figure != "goodput" or study.scenario.checkpoint_h]
 
 
 def _rows(study: Study, columns: Sequence[_Column]) -> list[list[str]]:

@@ -1,0 +1,124 @@
+"""`anubis simulate` as an operator meets it: a table, records, a page, and errors for 3 a.m."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.edges.desk import Desk
+
+SCENARIO = """
+summary: a test
+nodes: 8
+spares: 1
+days: 3
+seeds: 2
+jobs: {median_h: 4, spread: 1}
+benchmarks: [{name: gemm, minutes: 3}, {name: train, minutes: 60}]
+categories:
+  - {name: gpu, mtbi_h: 30, causes: [{share: 1, found_by: [gemm, train]}]}
+sweep: {catch: [1.0, 0.0], p0: [0.5, 1.0]}
+"""
+JOBS = """timestamp,duration,num_gpus
+2017-10-09 07:00:00,7200,8
+2017-10-09 08:00:00,3600,16
+2017-10-09 08:30:00,3600,0
+"""
+
+
+@pytest.fixture
+def here(near: Desk) -> Desk:
+    return furnished(near)
+
+
+def furnished(desk: Desk) -> Desk:
+    desk.write("small.yaml", SCENARIO)
+    desk.write("jobs.csv", JOBS)
+    return desk
+
+
+def test_the_table_has_a_line_for_each_policy_and_says_what_it_means(here):
+    done = here.run("simulate", "small.yaml")
+    assert done.code == 0, done.err
+    for policy in ("absence", "full set", "cron", "random", "selector", "ideal"):
+        assert re.search(rf"^{policy} .* ± ", done.out, re.MULTILINE), policy
+    assert "less time on validation than the full set" in done.out
+    assert "± inf" not in done.out
+
+
+def test_the_same_scenario_gives_the_same_bytes(desk):
+    """In two processes, which hash words differently."""
+    furnished(desk)
+    first, second = (desk.run("simulate", "small.yaml", "--json") for _ in range(2))
+    assert first.out == second.out
+    assert first.out
+
+
+def test_the_records_are_json_and_add_up(here):
+    done = here.run("simulate", "small.yaml", "--json", "--seeds", "1")
+    records = [json.loads(line) for line in done.out.splitlines()]
+    runs = [record for record in records if record["type"] == "run"]
+    assert len(runs) == 6 * 2 + 2  # policies and catches, and two more p0
+    for run in runs:
+        spent = run["utilization"] * 72 + run["idle_h"] + run["spare_h"]
+        assert spent + run["validation_h"] + run["repair_h"] == pytest.approx(72)
+    assert records[-1]["type"] == "simulation"
+    assert records[-1]["nodes"] == 8
+    ideal = next(run for run in runs if run["policy"] == "ideal")
+    assert ideal["mtbi_h"] is None  # no incident at all: no number, and JSON has no infinity
+
+
+def test_a_trace_is_replayed_and_what_is_no_job_is_named(here):
+    done = here.run("simulate", "small.yaml", "--trace", "jobs.csv", "--seeds", "1")
+    assert done.code == 0
+    assert "jobs.csv: 2 jobs, 4 node-hours" in done.err
+    assert "line 4: asks for nothing" in done.err
+
+
+def test_the_page_needs_nothing_else_and_escapes_what_it_shows(here):
+    text = SCENARIO.replace("summary: a test", "summary: <script>alert(1)</script>")
+    here.write("odd.yaml", text)
+    done = here.run("simulate", "odd.yaml", "--html", "out/page.html", "--seeds", "1")
+    assert done.code == 0, done.err
+    page = (here.folder / "out" / "page.html").read_text()
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    ours = page.partition('id="plotly"')[0]  # the library itself mentions its makers
+    assert not re.search(r'(src|href)="https?:', ours)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["simulate", "exampel"], 'did you mean "example"?'),
+        (["simulate", "nowhere.yaml"], 'there is no file "nowhere.yaml"'),
+        (["simulate", "small.yaml", "--trace", "none.csv"], 'cannot read "none.csv": No such file'),
+        (["simulate", "small.yaml", "--trace", "small.yaml"], 'has no column "timestamp"'),
+        (["simulate", "small.yaml", "--seeds", "0"], "Input should be greater than or equal to 1"),
+    ],
+)
+def test_a_mistake_is_one_line(here, words, sentence):
+    done = here.run(*words)
+    assert done.code == 2
+    assert done.out == ""
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (("nodes: 8", "nodes: none"), '"nodes": expected a whole number, found the text "none"'),
+        (("found_by: [gemm, train]", "found_by: [gem]"), 'did you mean "gemm"?'),
+        (("spares: 1", "spars: 1"), 'unknown key "spars"; did you mean "spares"?'),
+        (("spares: 1", "spares: 8"), "spares is 8, expected 0 to 7 of the nodes"),
+    ],
+)
+def test_a_scenario_with_a_mistake_says_which(here, wrong, sentence):
+    here.write("small.yaml", SCENARIO.replace(*wrong))
+    done = here.run("simulate", "small.yaml")
+    assert done.code == 2
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
