@@ -154,7 +154,7 @@ class _Cluster:
             self._incident_count += 1
             self._hits += at_work
             self._histories.incidents[node, defect.category] += 1
-            self._histories.last_incident_h[node] = self._now_h
+            self._histories.last_incident_h[node, defect.category] = self._now_h
         if job is None:
             self._count_spares()
             del self._free[node]

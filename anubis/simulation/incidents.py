@@ -72,7 +72,7 @@ class Histories:
     """What has happened to every node so far: all that a policy may look at."""
 
     incidents: Counts  # a row for each node, a column for each category
-    last_incident_h: Hours  # -inf: none yet
+    last_incident_h: Hours  # of each category, as above; -inf: none yet
     in_service_h: Hours  # since when: its last return from repair, or the beginning
     out_of_service_h: Hours  # when it was last sent to repair; nan: never
     validated_h: Hours  # a row for each node, a column for each benchmark; -inf: not since a repair
@@ -81,7 +81,7 @@ class Histories:
     def blank(cls, nodes: int, categories: int, benchmarks: int) -> Histories:
         return cls(
             np.zeros((nodes, categories), dtype=np.int64),
-            np.full(nodes, -np.inf),
+            np.full((nodes, categories), -np.inf),
             np.zeros(nodes),
             np.full(nodes, np.nan),
             np.full((nodes, benchmarks), -np.inf),
@@ -128,7 +128,7 @@ class Truth:
         self._category = np.array([place for place, _ in causes], dtype=np.intp)
         self._share = np.array([cause.share / whole[place] for place, cause in causes])
         self._found_by = [bits(cause.found_by, benchmarks) for _, cause in causes]
-        self._draws = _Draws(nodes, seed)
+        self._draws = Draws(nodes, seed, 3)
         rng = np.random.default_rng([seed, FIRST])
         self._left = rng.exponential(size=(nodes, len(causes)))  # of each clock, mean 1
         self._rates = np.zeros((nodes, len(causes)))  # at which they have run since the last return
@@ -158,7 +158,7 @@ class Truth:
         when, luck, patience = self._draws.of(node, number)
         if number:
             left -= rates * (histories.out_of_service_h[node] - histories.in_service_h[node])
-            left[cause] = _exponential(when)
+            left[cause] = exponential(when)
         rates[:] = self.rates(histories.incidents[node])[self._category] * self._share
         due_h = left / rates
         self._next[node] = cause = int(due_h.argmin())
@@ -167,7 +167,7 @@ class Truth:
             category=int(self._category[cause]),
             found_by=self._found_by[cause],
             luck=luck,
-            patience=_exponential(patience),
+            patience=exponential(patience),
         )
 
 
@@ -187,8 +187,8 @@ class Replayed:
         seed: int,
     ) -> None:
         self.categories = tuple(causes)
-        self._causes = [_Causes(found, benchmarks) for found in causes.values()]
-        self._draws = _Draws(len(names), seed)
+        self._causes = [Causes(found, benchmarks) for found in causes.values()]
+        self._draws = Draws(len(names), seed, 3)
         self._due: list[list[tuple[float, int]]] = [[] for _ in names]
         number = dict(zip(names, range(len(names)), strict=True))
         column = dict(zip(self.categories, range(len(causes)), strict=True))
@@ -213,28 +213,26 @@ class Replayed:
             category=category,
             found_by=self._causes[category].drawn(cause),
             luck=luck,
-            patience=_exponential(patience),
+            patience=exponential(patience),
         )
 
 
-class _Draws:
+class Draws:
     """Uniform numbers for the n-th defect of every node, the same whoever asks first."""
 
-    KINDS = 3
-
-    def __init__(self, nodes: int, seed: int) -> None:
-        self._nodes, self._seed = nodes, seed
+    def __init__(self, nodes: int, seed: int, numbers: int) -> None:
+        self._shape, self._seed = (nodes, numbers), seed
         self._tables: list[Hours] = []
 
     def of(self, node: int, number: int) -> list[float]:
         while len(self._tables) <= number:
             rng = np.random.default_rng([self._seed, len(self._tables)])
-            self._tables.append(rng.random((self._nodes, self.KINDS)))
+            self._tables.append(rng.random(self._shape))
         drawn: list[float] = self._tables[number][node].tolist()
         return drawn
 
 
-class _Causes:
+class Causes:
     """A category's causes, to draw one of them."""
 
     def __init__(self, causes: Sequence[Cause], benchmarks: Sequence[str]) -> None:
@@ -242,7 +240,7 @@ class _Causes:
         self._found_by = [bits(cause.found_by, benchmarks) for cause in causes]
 
     def drawn(self, uniform: float) -> int:
-        return self._found_by[_pick(self._shares, uniform)]
+        return self._found_by[pick(self._shares, uniform)]
 
 
 def bits(names: Iterable[str], benchmarks: Sequence[str]) -> int:
@@ -250,9 +248,9 @@ def bits(names: Iterable[str], benchmarks: Sequence[str]) -> int:
     return sum(1 << benchmarks.index(name) for name in set(names))
 
 
-def _pick(cumulative: Sequence[float], uniform: float) -> int:
+def pick(cumulative: Sequence[float], uniform: float) -> int:
     return min(bisect_right(cumulative, uniform * cumulative[-1]), len(cumulative) - 1)
 
 
-def _exponential(uniform: float) -> float:
+def exponential(uniform: float) -> float:
     return -math.log1p(-uniform)

@@ -20,6 +20,8 @@ from anubis.core.selection import (
 )
 from anubis.simulation.incidents import HOUR_S, Histories, Risk
 
+STALE = 1e-6  # what was passed so long ago says nothing; most nodes are such, and cost less time
+
 
 @dataclass(frozen=True, kw_only=True)
 class Absence:
@@ -110,11 +112,12 @@ class Selector:
         if joint(p) <= p0:
             return chosen  # as Algorithm 1 would find, only sooner
         age_h = now_h - histories.validated_h[np.asarray(nodes, dtype=np.intp)]
+        fresh = freshness(age_h * HOUR_S, self.half_life_h * HOUR_S)
         exposure = expose(
             self.detection,
             p,
             mixes=self.risk.mixes(nodes, histories),
-            fresh=freshness(age_h * HOUR_S, self.half_life_h * HOUR_S),
+            fresh=fresh if (fresh > STALE).any() else None,
         )
         menu = Menu(
             exposure=exposure,
