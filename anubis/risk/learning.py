@@ -6,7 +6,7 @@ import numpy as np
 
 from anubis.core.errors import RiskError, did_you_mean
 from anubis.core.logbook import Logbook
-from anubis.core.status import Instants, Spells
+from anubis.core.status import Spells
 from anubis.risk import files
 from anubis.risk.evaluation import best, evaluate
 from anubis.risk.model import RiskModel
@@ -19,12 +19,8 @@ MONTH_H = 730.0
 def spells_of(logbook: Logbook, until: float) -> Spells:
     """A status at each return into service, when most is at stake, and one about every month, so
     that a model also learns of nodes that have long been well."""
-    returned = logbook.returns()
     regular = logbook.snapshots(MONTH_H, until, np.random.default_rng(0))
-    asked = Instants(
-        nodes=returned.nodes + regular.nodes, at=np.concatenate((returned.at, regular.at))
-    )
-    found = logbook.spells(asked, until)
+    found = logbook.spells(logbook.returns() + regular, until)
     if not len(found):
         raise RiskError(
             "nothing is known of any node: import incidents first (anubis import incidents)"
