@@ -305,7 +305,7 @@ def choose(
     some (group, benchmark).
     """
     p, kinds_of, open_ = menu.exposure.p, menu.detection.kinds_of, menu.open.copy()
-    left, total_s = float(open_.sum()), 0.0
+    left, total_s = _share(float(open_.sum())), 0.0
     busy_s = [0.0] * len(menu.groups)
     taken: list[tuple[int, int, float]] = []
 

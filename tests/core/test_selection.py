@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anubis.core.optimum import optimum
@@ -378,6 +378,7 @@ def test_what_buys_too_little_per_second_is_left_alone():
     st.lists(st.floats(0, 1), min_size=1, max_size=5),
     st.lists(st.floats(0, 1), min_size=2, max_size=2),
 )
+@example([1.0, 0.7194800711568768, 0.4317360946283425], [0.0, 0.0])  # shares of 1 + 2e-16 in all
 def test_the_papers_product_never_exceeds_the_chance_that_some_node_has_an_unforeseen_incident(
     probabilities, fresh
 ):
