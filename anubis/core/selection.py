@@ -353,7 +353,8 @@ def _choice(menu: Menu, taken: Iterable[tuple[int, int, float]]) -> Choice:
     picks, left = [], exposure.open.copy()
     for group, benchmark, drop in taken:
         nodes = menu.groups[group]
-        left[np.ix_(np.array(nodes), detection.kinds_of[benchmark])] = 0.0
+        rows = slice(None) if menu.together else nodes[0]
+        left[rows, detection.kinds_of[benchmark]] = 0.0
         picks.append(
             Pick(
                 benchmark=detection.benchmarks[benchmark],
