@@ -30,3 +30,8 @@ def home() -> Path:
 def history_url() -> str:
     """$ANUBIS_HISTORY, or one SQLite file under `home`."""
     return os.environ.get("ANUBIS_HISTORY") or f"sqlite:///{home() / 'history.sqlite'}"
+
+
+def risk_file() -> Path:
+    """The risk model that was trained last, unless somebody names another."""
+    return home() / "risk.npz"

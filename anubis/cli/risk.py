@@ -137,4 +137,4 @@ def _logbook() -> Logbook:
 def _model_file(chosen: Path | None) -> Path:
     from anubis import places
 
-    return chosen.expanduser() if chosen else places.home() / "risk.npz"
+    return chosen.expanduser() if chosen else places.risk_file()

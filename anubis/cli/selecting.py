@@ -18,7 +18,7 @@ from anubis.core.errors import UsageError
 from anubis.core.records import Judgement, Node
 from anubis.core.selection import Budget
 from anubis.report import decision as told
-from anubis.selector import Offer, Past, Selector, offers, read_past
+from anubis.selector import Offer, Past, Risk, Selector, offers, read_past
 from anubis.store.history import History
 
 
@@ -47,7 +47,7 @@ def decide(request: Request, event_of: Callable[[Past, History], Event]) -> Answ
     policy = config.policy(request.policy).selection
     now = time.time()
     with History.open(places.history_url()) as history:
-        past = read_past(history, now)
+        past = read_past(history, now, _risk())
         event = event_of(past, history)
         decision = Selector(past, policy, history).decide(
             event,
@@ -58,6 +58,16 @@ def decide(request: Request, event_of: Callable[[Past, History], Event]) -> Answ
         )
     print(told.line(decision) if request.json else told.paragraph(decision))
     return Answer(decision=decision, past=past)
+
+
+def _risk() -> Risk | None:
+    """The model that was trained, if any was."""
+    file = places.risk_file()
+    if not file.is_file():
+        return None
+    from anubis.risk import trained
+
+    return trained.load(file)
 
 
 def _offers(request: Request, nodes: Sequence[str], past: Past) -> tuple[Offer, ...]:

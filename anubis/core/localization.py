@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from anubis.core.crossing import WAYS, Flow, Part, Parts, Way
+from anubis.core.crossing import WAYS, Flow, Kind, Part, Parts, Way
 from anubis.core.posterior import Case, Model, Observation, Problem, odds
 from anubis.core.topology import Fabric, Numbers, Shares
 
@@ -246,7 +246,12 @@ def _listed(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:
     kinds = Counter(part.kind for part in cause.parts)
     ends = set.intersection(*({part.name, part.other} for part in cause.parts))
     common = f" of {fabric.name(next(iter(ends - {''})))}" if len(ends - {""}) == 1 else ""
-    return " and ".join(f"{count} {kind}s" for kind, count in kinds.items()) + common
+    return " and ".join(_many(kind, count) for kind, count in kinds.items()) + common
+
+
+def _many(kind: Kind, count: int) -> str:
+    words = {"node": "nodes", "nic": "NICs", "link": "links", "switch": "switches"}
+    return f"{count} {kind if count == 1 else words.get(kind, kind)}"
 
 
 # --- without a topology -----------------------------------------------------------------------

@@ -37,9 +37,9 @@ def home(tmp_path_factory):
     return folder
 
 
-def anubis(home, *words):
+def anubis(home, *words, verb="risk"):
     return subprocess.run(
-        [sys.executable, "-m", "anubis", "risk", *words],
+        [sys.executable, "-m", "anubis", verb, *words],
         env={**os.environ, "ANUBIS_HOME": str(home)},
         capture_output=True,
         text=True,
@@ -60,6 +60,18 @@ def test_a_model_is_learned_and_names_the_node_most_at_risk(home):
     curve = lines[0]["curve"]
     assert curve["p"] == sorted(curve["p"])
     assert "new1: taken for just added" in shown.stderr
+
+
+def test_the_selector_asks_the_model_that_was_trained(home):
+    words = (f"{BAD},node05", "--event", "tick", "--json")
+    without = "no model of risk is trained"
+    model = home / "risk.npz"
+    model.unlink(missing_ok=True)
+    assert without in anubis(home, *words, verb="select").stdout
+    assert anubis(home, "train", "--model", "cox").returncode == 0
+    asked = anubis(home, *words, verb="select")
+    assert asked.returncode == 0, asked.stderr
+    assert without not in asked.stdout
 
 
 def test_an_evaluation_names_its_choice_and_what_could_not_be_scored(home):
