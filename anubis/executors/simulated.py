@@ -41,7 +41,8 @@ class SimulatedExecutor:
         self._specs = specs
         shows_in = [name for name, spec in sorted(specs.items()) if spec.scope == "node"]
         self.planted = plants(fleet, shows_in)
-        self.network = faulty(fabric, fleet.faults, fleet.seed) if fabric else None
+        names = {node.name for node in members(fleet)}
+        self.network = faulty(fabric, names, fleet.faults, fleet.seed) if fabric else None
         self._clock = START
         self._count = itertools.count()
         self._due: list[tuple[float, int, tuple[str, int], Event]] = []

@@ -7,8 +7,8 @@ target decides (static routes by destination), and then the path is known to who
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -195,10 +195,13 @@ def _values(metric: MetricSpec, rates: Sequence[float]) -> list[tuple[str, float
     ]
 
 
-def faulty(fabric: Fabric, faults: Sequence[str], seed: int) -> SimulatedNetwork:
-    """A network with a fault of each of these kinds somewhere."""
+def faulty(
+    fabric: Fabric, nodes: Collection[str], faults: Sequence[str], seed: int
+) -> SimulatedNetwork:
+    """A network with a fault of each of these kinds somewhere about these nodes."""
     rng = np.random.default_rng(seed)
-    planted = [plant(fabric, kind, rng) for kind in FAULT_KINDS for each in faults if each == kind]
+    here = replace(fabric, nics=tuple(nic for nic in fabric.nics if nic.node in nodes))
+    planted = [plant(here, kind, rng) for kind in FAULT_KINDS for each in faults if each == kind]
     return SimulatedNetwork(fabric=fabric, faults=tuple(planted), seed=seed)
 
 

@@ -253,6 +253,40 @@ def test_a_leaf_that_lost_nine_of_16_uplinks_is_shown_as_degraded(fabric, near):
     fabric.settle()
 
 
+def test_a_scan_of_the_live_fabric_tells_lost_uplinks_and_errors_beside_its_verdict(fabric, near):
+    """The real tools read the fabric; the pairs are measured on a simulated fleet that is on it."""
+    nodes = [nic.node for nic in WHOLE.fabric().nics][:64]
+    fleet = near.fleet(nodes=",".join(nodes), faults=["slow node"], seed=4)
+    fabric.tell(*(f'Unlink "leaf-0-1"[{port}]' for port in range(17, 26)))
+    fabric.settle()
+    planned = run_with(near, fabric, "scan", "--cluster", fleet, "--dry-run", "--json").lines
+    gaps = planned[-1]["missing_uplinks"]
+    assert [gap.split(" - ")[0] for gap in gaps] == ["leaf-0-1"] * 5
+    assert "leaf-0-1 - spine-0-4 (1 cable)" in gaps
+    (part,) = parts_of(run_with(near, fabric, "scan", "--cluster", fleet, "--json"))
+    slow = part["parts"][0]["name"]
+    place = nodes.index(slow)
+    leaf, port = f"leaf-0-{place // 16}", place % 16 + 1
+    fabric.tell(f'PerformanceSet "{leaf}"[{port}] PortCounters.SymbolErrorCounter=1523')
+    (part,) = parts_of(run_with(near, fabric, "scan", "--cluster", fleet, "--json"))
+    assert part["parts"][0]["name"] == slow
+    (counted,) = [line for line in part["evidence"] if "symbol_error" in line]
+    assert f"1523 at {leaf} port {port}" in counted
+    fabric.tell('ReLink "leaf-0-1"')
+    fabric.settle()
+
+
+def run_with(near: Desk, fabric: Simulator, *words: str) -> Done:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", fabric.path)
+        return near.run(*words)
+
+
+def parts_of(done: Done) -> list[dict]:
+    assert done.code == 1, done.err
+    return [line for line in done.lines if line["type"] == "part"]
+
+
 def test_live_counters_are_those_of_perfquery_and_become_evidence(fabric):
     """Of one port each, by another of the real tools."""
     fabric.tell('PerformanceSet "leaf-0-11"[3] PortCounters.SymbolErrorCounter=42')
