@@ -6,7 +6,7 @@ causes become verdicts here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,10 +32,7 @@ SURE = 0.9  # of a cause, before it is called defective
 MOST_OR = 2  # switches of a path that are named
 SHOWN = 4  # flows that stand as evidence beside a cause
 UNMEASURED = ("NOT-MEASURED", "TIMED-OUT")
-WAYS_OF_METRIC: Mapping[str, tuple[bool, bool]] = {  # first node to second, and back
-    "forth": (True, False),
-    "back": (False, True),
-}
+ONE_WAY = ("forth", "back")  # of a metric: first node to second, or back; others are of both
 
 
 # --- flows -----------------------------------------------------------------------------------
@@ -95,7 +92,7 @@ class _Flows:
     numbers: dict[tuple[tuple[str, ...], str], int] = field(default_factory=dict)
     worst: dict[str, Shares] = field(default_factory=dict)
     missed: set[int] = field(default_factory=set)
-    known: dict[int, tuple[object, Numbers]] = field(default_factory=dict)  # rows of a roster
+    known: dict[tuple[int, int], tuple[Ruling, Numbers]] = field(default_factory=dict)
 
     def row(self, names: tuple[str, ...], rail: str | None) -> int:
         """-1 for what is no pair of this fabric."""
@@ -106,24 +103,29 @@ class _Flows:
         return self.numbers.setdefault((names, rail), len(self.numbers))
 
     def rows_of(self, ruling: Ruling) -> Numbers:
-        key = id(ruling.participants)  # many metrics were measured on the same pairs
+        key = id(ruling.participants), id(ruling.devices)  # many metrics have the same pairs
         if key not in self.known:
             rows = [
                 self.row(names, rail_of_unit(self.fabric, device))
                 for names, device in zip(ruling.participants, ruling.devices, strict=True)
             ]
-            self.known[key] = ruling.participants, np.array(rows, dtype=np.int64)
+            self.known[key] = ruling, np.array(rows, dtype=np.int64)
         return self.known[key][1]
 
     def note(self, metric: str, rows: Numbers, shortfall: Shares) -> None:
         way = metric.partition(":")[2].partition("/")[0]
-        way = way if way in WAYS_OF_METRIC else ""
+        way = way if way in ONE_WAY else ""
         have = self.worst.get(way, np.empty(0))
         if len(have) < len(self.numbers):
             more = np.full(max(64, len(self.numbers)), np.nan)
             have = self.worst[way] = np.concatenate([have, more])
         ours = rows >= 0
         np.fmax.at(have, rows[ours], shortfall[ours])
+
+    def shortfall(self, way: str, row: int) -> float:
+        """NaN where nothing was measured."""
+        have = self.worst.get(way, ())
+        return float(have[row]) if row < len(have) else np.nan
 
     def miss(self, row: int) -> None:
         if row >= 0:
@@ -139,9 +141,9 @@ class _Flows:
                 ("back", Flow(other, one, rail)),
                 ("", Flow(one, other, rail, mutual=True)),
             ):
-                short = self.worst[way][row] if way in self.worst else np.nan
+                short = self.shortfall(way, row)
                 if not np.isnan(short):
-                    found.append(Observation(flow, float(short)))
+                    found.append(Observation(flow, short))
                 elif not way and row in self.missed:
                     unmeasured.add(flow)
                     found.append(Observation(flow, 1.0))
@@ -189,8 +191,10 @@ def _reason(fabric: Fabric, cause: Cause, code: str) -> str:
 
 
 def _judged(fabric: Fabric, cause: Cause, seen: Seen) -> tuple[Judgement, str]:
-    """Several parts are a defect all the same, unless nodes are among them: those would be blamed
-    for each other."""
+    """Several parts are a defect all the same, unless nodes are among them.
+
+    Those would be blamed for each other.
+    """
     if all(each.flow in seen.unmeasured for each in cause.bad):
         return Judgement.UNKNOWN, "NOT-MEASURED"
     if not _has_contrast(fabric, cause, seen):
@@ -266,19 +270,15 @@ def said_of_nodes(
         if each.shortfall <= LIMIT
         for node in (each.flow.source, each.flow.target)
     }
-    known, met = (
-        set(fabric.nodes),
-        {node for each in seen.observations for node in (each.flow.source, each.flow.target)},
-    )
+    met = {node for each in seen.observations for node in (each.flow.source, each.flow.target)}
+    known = set(fabric.nodes)
     for node in (each.name for each in plan.nodes):
         if node not in known:
-            yield verdict(
-                node, Judgement.UNKNOWN, "NOT-PLACED", "the topology does not know this node"
-            )
+            reason = "the topology does not know this node"
+            yield verdict(node, Judgement.UNKNOWN, "NOT-PLACED", reason)
         elif node in met and node not in well | blamed:
-            yield verdict(
-                node, Judgement.UNKNOWN, "NO-GOOD-PAIR", _no_good_pair(fabric, node, parts)
-            )
+            reason = _no_good_pair(fabric, node, parts)
+            yield verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
 
 
 def _no_good_pair(fabric: Fabric, node: str, parts: Sequence[PartVerdict]) -> str:
