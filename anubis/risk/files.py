@@ -107,7 +107,8 @@ def load(path: Path) -> tuple[RiskModel, Provenance]:
         arrays = _read(path)
         document = json.loads(arrays.pop(HEAD).tobytes())
     except OSError as error:
-        raise RiskError(f"cannot read the {where}: {error.strerror or error}") from None
+        said = error.strerror or error
+        raise RiskError(f"cannot read the {where}: {said}; anubis risk train makes one") from None
     except (BadZipFile, ValueError, KeyError, EOFError, RecursionError):
         raise RiskError(f"{where}: not a whole model file; {AGAIN}, or fetch it again") from None
     schema = document.get("schema") if isinstance(document, dict) else None
