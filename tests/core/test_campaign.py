@@ -26,7 +26,7 @@ from anubis.core.campaign import (
     TimedOut,
 )
 from anubis.core.pairing import apart
-from anubis.core.planning import follow_ups, leaves_crossed, steps
+from anubis.core.planning import follow_ups, instead, leaves_crossed, steps
 from anubis.core.records import Ended, Readings, Result, Series
 
 RESULT = Result(series=Readings.of([Series(metric="rate", device="cpu", samples=np.ones(1))]))
@@ -260,7 +260,8 @@ def pairs_of(launches):
 
 def test_whom_a_lost_node_leaves_behind_meets_another_as_far_away():
     fabric = small_fabric(8, per_leaf=4)
-    world = World(small_plan(8, [entry("pair", groups="quick")], fabric), retries=0)
+    plan = small_plan(8, [entry("pair", groups="quick")], fabric)
+    world = World(plan, retries=0)
     (partner,) = next(pair for pair in pairs_of(world.running.values()) if "n0" in pair) - {"n0"}
     world.tell(NodeLost(node="n0", at=1.0, reason="silent"))
     run_well(world)
@@ -268,6 +269,9 @@ def test_whom_a_lost_node_leaves_behind_meets_another_as_far_away():
     for node in {f"n{i}" for i in range(1, 8)}:
         assert {apart(fabric, *pair) for pair in measured if node in pair} == {2, 4}, node
     assert all("n0" not in pair for pair in measured)
+    for step in (each for each in steps(plan, 0, set(fabric.nodes)) if "n0" in each.participants):
+        others = {apart(fabric, *each.participants) for each in instead(plan, step, {"n0"})}
+        assert others == {apart(fabric, *step.participants)}
     assert partner in {name for pair in measured for name in pair}
 
 
