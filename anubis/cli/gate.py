@@ -38,30 +38,20 @@ def gate(
     together: options.Together = False,
     json: options.Json = False,
 ) -> None:
-    from anubis.cli import amounts, running, selecting
+    from anubis.cli import amounts, selecting
     from anubis.core.decision import JobAllocated
     from anubis.core.records import Judgement
 
     lenient = selecting.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
-    folders = tuple(benchmarks or ())
     request = selecting.Request(
         suite=suite,
         policy=policy,
-        benchmarks=folders,
+        benchmarks=tuple(benchmarks or ()),
         budget=amounts.budget(budget),
         together=together,
         json=json,
     )
-    order = running.Order(
-        verb="validate",
-        nodes=nodes,
-        cluster=cluster,
-        suite=suite,
-        policy=policy,
-        benchmarks=folders,
-        criteria=criteria,
-        json=json,
-    )
+    order = request.order(nodes, cluster, criteria)
     job = JobAllocated(
         nodes=selecting.named(nodes), duration_s=amounts.duration_s(duration, "--duration")
     )

@@ -33,6 +33,19 @@ class Request:
     together: bool
     json: bool
 
+    def order(self, nodes: str | None, cluster: str, criteria: Path | None) -> running.Order:
+        """The campaign that is to carry the decision out."""
+        return running.Order(
+            verb="validate",
+            nodes=nodes,
+            cluster=cluster,
+            suite=self.suite,
+            policy=self.policy,
+            benchmarks=self.benchmarks,
+            criteria=criteria,
+            json=self.json,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:

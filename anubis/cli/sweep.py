@@ -33,27 +33,17 @@ def sweep(
     benchmarks: options.Benchmarks = None,
     json: options.Json = False,
 ) -> None:
-    from anubis.cli import amounts, running, selecting
+    from anubis.cli import amounts, selecting
 
-    folders = tuple(benchmarks or ())
     request = selecting.Request(
         suite=suite,
         policy=policy,
-        benchmarks=folders,
+        benchmarks=tuple(benchmarks or ()),
         budget=amounts.budget(budget),
         together=False,
         json=json,
     )
-    order = running.Order(
-        verb="validate",
-        nodes=nodes,
-        cluster=cluster,
-        suite=suite,
-        policy=policy,
-        benchmarks=folders,
-        criteria=criteria,
-        json=json,
-    )
+    order = request.order(nodes, cluster, criteria)
     answer = selecting.decide(request, lambda past, history: _idle(nodes, past, history))
     selecting.leave(selecting.carry_out(answer.decision, order), unknown_passes=False)
 
