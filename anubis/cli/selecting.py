@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from anubis import catalog, config, hostlist, places
 from anubis.cli import running, showing
@@ -20,6 +21,8 @@ from anubis.core.selection import Budget
 from anubis.report import decision as told
 from anubis.selector import Offer, Past, Risk, Selector, offers, read_past
 from anubis.store.history import History
+
+Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +137,8 @@ def leave(judged: dict[str, Judgement], *, unknown_passes: bool) -> None:
         sys.exit(2)
 
 
-def one_of(option: str, value: str, words: Sequence[str]) -> str:
-    if value not in words:
-        raise UsageError(f'{option} is "{value}", expected {" or ".join(words)}')
-    return value
+def one_of(option: str, value: str, words: Sequence[Word]) -> Word:
+    for word in words:
+        if word == value:
+            return word
+    raise UsageError(f'{option} is "{value}", expected {" or ".join(words)}')

@@ -12,7 +12,9 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.simulation.scenario import Jobs
+    from anubis.risk.model import RiskModel
+    from anubis.simulation.scenario import Jobs, Scenario
+    from anubis.simulation.sources import Source
     from anubis.simulation.study import Study
     from anubis.simulation.traces import Job
 
@@ -37,12 +39,41 @@ def simulate(
         int | None,
         typer.Option("--seeds", min=1, help="How often each policy runs.", show_default=False),
     ] = None,
+    incidents: Annotated[
+        str | None,
+        typer.Option(
+            "--incidents",
+            metavar="rates|model|history",
+            help="At the scenario's rates, drawn from a risk model, or the history's replayed.",
+            show_default=False,
+        ),
+    ] = None,
+    risk: Annotated[
+        str | None,
+        typer.Option(
+            "--risk",
+            metavar="truth|NAME|best",
+            help="What the Selector knows: the truth, or a risk model learned from the past.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            metavar="FILE",
+            help="To draw incidents from. Default: risk.npz in $ANUBIS_HOME.",
+            show_default=False,
+        ),
+    ] = None,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
     from anubis import config
+    from anubis.cli.selecting import one_of
     from anubis.cli.showing import write_page
     from anubis.report import simulation
+    from anubis.simulation.scenario import SOURCES
     from anubis.simulation.study import Study
 
     wanted = config.simulation(scenario)
@@ -50,7 +81,14 @@ def simulate(
         wanted = replace(wanted, jobs=replace(wanted.jobs, trace=str(trace)))
     if seeds is not None:
         wanted = replace(wanted, seeds=seeds)
-    study = Study(wanted, _recorded(wanted.jobs))
+    if incidents is not None or model is not None:
+        chosen = one_of("--incidents", incidents or "model", SOURCES)
+        wanted = replace(wanted, incidents=chosen)
+    if risk is not None:
+        wanted = replace(wanted, risk=risk)
+    jobs = _recorded(wanted.jobs)
+    source = _source(wanted, model)
+    study = Study(source.scenario, jobs, source, _learned(source))
     _run(study)
     name = Path(scenario).stem
     if html:
@@ -71,6 +109,47 @@ def _recorded(wanted: Jobs) -> tuple[Job, ...]:
     for sentence in traces.told(found):
         say(f"  {sentence}")
     return found.jobs
+
+
+def _source(wanted: Scenario, model: Path | None) -> Source:
+    """Where the incidents come from; its scenario has the nodes that they happen to."""
+    from anubis import places
+    from anubis.cli.showing import say
+    from anubis.report.wording import names
+    from anubis.simulation.sources import Drawn, Rates, Recorded
+
+    if wanted.incidents == "rates":
+        return Rates(wanted)
+    if wanted.incidents == "model":
+        from anubis.risk import files
+
+        fitted, origin = files.load(model or places.risk_file())
+        say(f"incidents are drawn from {fitted.name}: {origin.choice}")
+        return Drawn(wanted, fitted)
+    from anubis.store.history import History
+
+    with History.open(places.history_url()) as history:
+        incidents, watches = history.incidents(), history.watches()
+    source = Recorded.of(wanted, incidents, watches)
+    say(f"replayed: {len(incidents):,} incidents on {source.scenario.nodes:,} nodes")
+    if strangers := {one.category for one in incidents} - {one.name for one in wanted.categories}:
+        say(f"the scenario has no causes for {names(sorted(strangers))}: no benchmark finds them")
+    return source
+
+
+def _learned(source: Source) -> RiskModel | None:
+    """What the Selector asks; none where it is told the truth."""
+    from anubis.cli.showing import say
+    from anubis.risk import learning
+
+    name = source.scenario.risk
+    if name == "truth":
+        return None
+    past = source.past()
+    spells = learning.spells_of(past.logbook, past.until)
+    model, origin = learning.train(spells, 0, None if name == "best" else name)
+    say(f"the Selector asks {model.name}, learned from {origin.spells:,} spells of the past")
+    return model
 
 
 def _run(study: Study) -> None:

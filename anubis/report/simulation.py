@@ -13,7 +13,7 @@ import numpy as np
 from anubis import __version__
 from anubis.report.html import plotly
 from anubis.report.page import environment
-from anubis.simulation.scenario import PolicyName
+from anubis.simulation.scenario import PolicyName, Scenario
 from anubis.simulation.study import (
     Estimate,
     Study,
@@ -112,6 +112,8 @@ def findings(study: Study) -> Iterator[str]:
 
 def stops_paying(study: Study) -> str:
     """The smallest p0 from which on the Selector does no better than nobody."""
+    if study.scenario.seeds == 1:
+        return "One seed cannot tell whether the Selector pays: a gain may be chance."
     tried = _tried(study)
     gains = [estimate(study.gains("absence", p0)) for p0 in tried]
     paying = [p0 for p0, gain in zip(tried, gains, strict=True) if gain.low > 0]
@@ -176,8 +178,19 @@ def _setting(study: Study) -> str:
     large = f"; {outcome.too_large:,} jobs left out that need more" if outcome.too_large else ""
     return (
         f"{scenario.nodes:,} nodes, {scenario.spares:,} of them spare, {scenario.days:g} days, "
-        f"{scenario.seeds} seeds (mean ± 95 % interval){large}"
+        f"{scenario.seeds} seeds (mean ± 95 % interval){large}{_assumed(scenario)}"
     )
+
+
+def _assumed(scenario: Scenario) -> str:
+    """Where incidents come from, and what of them the Selector knows, unless both are as given."""
+    source = {
+        "rates": "",
+        "model": "; incidents are drawn from a trained model of risk",
+        "history": "; incidents happen as they were recorded",
+    }[scenario.incidents]
+    knows = "" if scenario.risk == "truth" else f"; the Selector asks {scenario.risk}"
+    return source + knows
 
 
 def _first_trials(study: Study) -> list[Trial]:

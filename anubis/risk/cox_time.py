@@ -13,6 +13,7 @@ them: with hats k_j(s) around the knots, H is the product of exp(g(x, knot j)) a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -83,12 +84,35 @@ class CoxTime:
         return keep_on(monotone, hours, self.watched_h[0])
 
     def _weights(self, hours: Times) -> Table:
+        passed = np.searchsorted(self.incident_h, hours, side="right")
+        to_the_left, to_the_right = self._gains
+        return to_the_left.until(passed) + to_the_right.until(passed)
+
+    @cached_property
+    def _gains(self) -> tuple[_Gains, _Gains]:
         left, right, share = hats(_scaled(self.clock, self.incident_h), self.knots)
-        column = np.searchsorted(hours, self.incident_h, side="left")  # the first hour not before
-        gained = np.zeros((hours.size + 1, self.knots.size))
-        np.add.at(gained, (column, left), self.baseline * (1 - share))
-        np.add.at(gained, (column, right), self.baseline * share)
-        return np.cumsum(gained[:-1], axis=0)
+        return (
+            _Gains.of(left, self.baseline * (1 - share), self.knots.size),
+            _Gains.of(right, self.baseline * share, self.knots.size),
+        )
+
+
+@dataclass(frozen=True)
+class _Gains:
+    """What each knot has gained from the first so many incidents, which come knot by knot."""
+
+    sums: Times  # of the gains from all incidents before
+    first: Counts  # incident of each knot, and how many incidents there are
+
+    @classmethod
+    def of(cls, knot: Counts, gains: Times, knots: int) -> Self:
+        sums = np.concatenate(([0.0], np.cumsum(gains)))
+        return cls(sums, np.searchsorted(knot, np.arange(knots + 1)))
+
+    def until(self, incidents: Counts) -> Table:
+        begin, end = self.first[:-1], self.first[1:]
+        found: Table = self.sums[np.clip(incidents[:, None], begin, end)] - self.sums[begin]
+        return found
 
 
 def knots(incidents: Times) -> Times:

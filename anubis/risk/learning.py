@@ -17,15 +17,16 @@ MONTH_H = 730.0
 
 
 def spells_of(logbook: Logbook, until: float) -> Spells:
-    """A status at each return into service, when most is at stake, and one about every month, so
-    that a model also learns of nodes that have long been well."""
-    regular = logbook.snapshots(MONTH_H, until, np.random.default_rng(0))
-    found = logbook.spells(logbook.returns() + regular, until)
-    if not len(found):
+    """A status at each return into service, when most is at stake, and some in between, so that a
+    model also learns of nodes that have been well for a while: about as many, at least monthly."""
+    at_returns = logbook.spells(logbook.returns(), until)
+    if not len(at_returns):
         raise RiskError(
             "nothing is known of any node: import incidents first (anubis import incidents)"
         )
-    return found
+    every_h = min(float(at_returns.duration_h.mean()), MONTH_H)
+    regular = logbook.snapshots(every_h, until, np.random.default_rng(0))
+    return logbook.spells(logbook.returns() + regular, until)
 
 
 def train(spells: Spells, seed: int, name: str | None = None) -> tuple[RiskModel, files.Provenance]:

@@ -109,9 +109,7 @@ class _Cluster:
         self._job_of: list[_Running | None] = [None] * site.nodes
         self._defects: list[Defect | None] = [None] * site.nodes
         self._drawn = [0] * site.nodes
-        self._histories = Histories.blank(
-            site.nodes, len(incidents.categories), len(site.durations_h)
-        )
+        self._histories = incidents.histories(len(site.durations_h))
         self._times = _Times(site.nodes)
         self._checks: dict[int, tuple[float, list[int]]] = {}
         self._spare_h = self._spare_until_h = 0.0
@@ -169,6 +167,7 @@ class _Cluster:
         self._give_nodes()
 
     def _return(self, node: int, _: int) -> None:
+        self._histories.in_service_h[node] = self._now_h
         self._put_to_service(node)
         self._give_nodes()
 
@@ -312,7 +311,6 @@ class _Cluster:
     def _put_to_service(self, node: int) -> None:
         """As good as its history lets it be: its next defect is drawn, nothing is measured yet."""
         defect = self._incidents.next(node, self._drawn[node], self._now_h, self._histories)
-        self._histories.in_service_h[node] = self._now_h
         self._histories.validated_h[node] = -np.inf
         self._drawn[node] += 1
         self._defects[node] = defect

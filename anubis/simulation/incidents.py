@@ -71,6 +71,7 @@ class Defect:
 class Histories:
     """What has happened to every node so far: all that a policy may look at."""
 
+    known_h: Hours  # since when each node is known: what came before the beginning is below 0
     incidents: Counts  # a row for each node, a column for each category
     last_incident_h: Hours  # of each category, as above; -inf: none yet
     in_service_h: Hours  # since when: its last return from repair, or the beginning
@@ -80,6 +81,7 @@ class Histories:
     @classmethod
     def blank(cls, nodes: int, categories: int, benchmarks: int) -> Histories:
         return cls(
+            np.zeros(nodes),
             np.zeros((nodes, categories), dtype=np.int64),
             np.full((nodes, categories), -np.inf),
             np.zeros(nodes),
@@ -105,24 +107,33 @@ class Incidents(Protocol):
 
     categories: tuple[str, ...]
 
+    def histories(self, benchmarks: int) -> Histories:
+        """What had happened to the nodes before the beginning."""
+
     def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
         """The `number`-th defect of a node that goes to work now; None: there is no more."""
 
 
-class Truth:
-    """Incidents at rates that are known: each category's own, by its count. Also a Risk.
+class Pace(Protocol):
+    """How fast the clocks of a node run while it is in service."""
 
-    Each cause has a clock of its own, which runs while its node is in service: what is found and
-    repaired early takes nothing from the others. Its state is that of one run.
+    def reached(self, up_h: float) -> float:
+        """Of the clocks, after so many hours."""
+
+    def hours(self, left: Hours) -> Hours:
+        """Until clocks have run so far."""
+
+
+class Clocks:
+    """Incidents whose causes each have a clock, which runs while its node is in service.
+
+    What is found and repaired early takes nothing from the others. The state is that of one run.
     """
 
     def __init__(
         self, categories: Sequence[Category], benchmarks: Sequence[str], nodes: int, seed: int
     ) -> None:
         self.categories = tuple(category.name for category in categories)
-        self._first = np.array([1 / category.mtbi_h for category in categories])
-        self._growth = np.log([category.worse_by for category in categories])
-        self._most = np.log([category.at_worst for category in categories])
         causes = [(place, cause) for place, kind in enumerate(categories) for cause in kind.causes]
         whole = [sum(cause.share for cause in kind.causes) for kind in categories]
         self._category = np.array([place for place, _ in causes], dtype=np.intp)
@@ -131,8 +142,64 @@ class Truth:
         self._draws = Draws(nodes, seed, 3)
         rng = np.random.default_rng([seed, FIRST])
         self._left = rng.exponential(size=(nodes, len(causes)))  # of each clock, mean 1
-        self._rates = np.zeros((nodes, len(causes)))  # at which they have run since the last return
+        self._weights = np.zeros((nodes, len(causes)))  # by which they run since the last return
+        self._paces: list[Pace] = [STEADY] * nodes
+        self._since_h = [0.0] * nodes  # of that return
         self._next = [0] * nodes  # which of the causes comes first
+
+    def histories(self, benchmarks: int) -> Histories:
+        return Histories.blank(len(self._next), len(self.categories), benchmarks)
+
+    def pace(self, node: int, now_h: float, histories: Histories) -> tuple[Hours, Pace]:
+        """How the clocks of a node run that goes to work now, and the weight of each category."""
+        raise NotImplementedError
+
+    def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
+        if not self._found_by:
+            return None
+        left, weights, cause = self._left[node], self._weights[node], self._next[node]
+        when, luck, patience = self._draws.of(node, number)
+        if number:
+            served_h = float(histories.out_of_service_h[node]) - self._since_h[node]
+            left -= weights * self._paces[node].reached(served_h)
+            left[cause] = exponential(when)
+        of_categories, pace = self.pace(node, now_h, histories)
+        weights[:] = of_categories[self._category] * self._share
+        due_h = pace.hours(left / weights)
+        self._next[node] = cause = int(due_h.argmin())
+        self._since_h[node], self._paces[node] = now_h, pace
+        return Defect(
+            due_h=now_h + max(0.0, float(due_h[cause])),
+            category=int(self._category[cause]),
+            found_by=self._found_by[cause],
+            luck=luck,
+            patience=exponential(patience),
+        )
+
+
+class Steady:
+    """The clocks run as time does."""
+
+    def reached(self, up_h: float) -> float:
+        return up_h
+
+    def hours(self, left: Hours) -> Hours:
+        return left
+
+
+STEADY = Steady()
+
+
+class Truth(Clocks):
+    """Incidents at rates that are known: each category's own, by its count. Also a Risk."""
+
+    def __init__(
+        self, categories: Sequence[Category], benchmarks: Sequence[str], nodes: int, seed: int
+    ) -> None:
+        super().__init__(categories, benchmarks, nodes, seed)
+        self._first = np.array([1 / category.mtbi_h for category in categories])
+        self._growth = np.log([category.worse_by for category in categories])
+        self._most = np.log([category.at_worst for category in categories])
 
     def rates(self, incidents: Counts) -> Hours:
         """Incidents an hour of each category, after so many of each."""
@@ -151,54 +218,56 @@ class Truth:
         rates = self.rates(histories.incidents[np.asarray(nodes, dtype=np.intp)])
         return [dict(zip(self.categories, row, strict=True)) for row in rates.tolist()]
 
-    def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
-        if not self._found_by:
-            return None
-        left, rates, cause = self._left[node], self._rates[node], self._next[node]
-        when, luck, patience = self._draws.of(node, number)
-        if number:
-            left -= rates * (histories.out_of_service_h[node] - histories.in_service_h[node])
-            left[cause] = exponential(when)
-        rates[:] = self.rates(histories.incidents[node])[self._category] * self._share
-        due_h = left / rates
-        self._next[node] = cause = int(due_h.argmin())
-        return Defect(
-            due_h=now_h + max(0.0, float(due_h[cause])),
-            category=int(self._category[cause]),
-            found_by=self._found_by[cause],
-            luck=luck,
-            patience=exponential(patience),
-        )
+    def pace(self, node: int, now_h: float, histories: Histories) -> tuple[Hours, Pace]:
+        return self.rates(histories.incidents[node]), STEADY
 
 
 class Replayed:
     """Recorded incidents, each at its time; what nodes do meanwhile changes nothing about them.
 
-    An incident that falls into a repair is none. The cause is not recorded: it is drawn.
+    An incident that falls into a repair is none. The cause is not recorded: it is drawn. What was
+    recorded before the beginning has happened, and the histories begin with it.
     """
 
     def __init__(
         self,
         incidents: Iterable[Incident],
-        names: Sequence[str],
+        known_since_s: Mapping[str, float],  # of each node
         begin_s: float,
-        causes: Mapping[str, Sequence[Cause]],
+        categories: Sequence[Category],
         benchmarks: Sequence[str],
         seed: int,
     ) -> None:
-        self.categories = tuple(causes)
-        self._causes = [Causes(found, benchmarks) for found in causes.values()]
+        names = tuple(known_since_s)
+        self.categories = tuple(category.name for category in categories)
+        self._causes = [Causes(category.causes, benchmarks) for category in categories]
         self._draws = Draws(len(names), seed, 3)
+        self._known_h = np.array([(since - begin_s) / HOUR_S for since in known_since_s.values()])
+        self._back_h = np.minimum(self._known_h, 0.0)
         self._due: list[list[tuple[float, int]]] = [[] for _ in names]
-        number = dict(zip(names, range(len(names)), strict=True))
-        column = dict(zip(self.categories, range(len(causes)), strict=True))
+        number = {name: place for place, name in enumerate(names)}
+        column = {name: place for place, name in enumerate(self.categories)}
         for incident in incidents:
             if incident.node in number and incident.category in column:
-                due_h = (incident.start - begin_s) / HOUR_S
-                self._due[number[incident.node]].append((due_h, column[incident.category]))
+                node, due_h = number[incident.node], (incident.start - begin_s) / HOUR_S
+                self._due[node].append((due_h, column[incident.category]))
+                if due_h <= 0 and incident.end is not None:
+                    back_h = min((incident.end - begin_s) / HOUR_S, 0.0)
+                    self._back_h[node] = max(self._back_h[node], back_h)
         for due in self._due:
             due.sort()
         self._taken_h = list(repeat(-math.inf, len(names)))
+
+    def histories(self, benchmarks: int) -> Histories:
+        found = Histories.blank(len(self._due), len(self.categories), benchmarks)
+        found.known_h[:] = self._known_h
+        found.in_service_h[:] = self._back_h
+        for node, due in enumerate(self._due):
+            for due_h, category in due:
+                if due_h <= 0:
+                    found.incidents[node, category] += 1
+                    found.last_incident_h[node, category] = due_h
+        return found
 
     def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
         due = self._due[node]

@@ -1,4 +1,4 @@
-"""Incidents drawn from a fitted risk model, and the risk it tells the Selector.
+"""A fitted model of risk in a simulation: asked by the Selector, or drawn incidents from.
 
 A model is whatever gives cumulative hazards for statuses (anubis/risk has some). It knows no
 categories: these are shared out by how often each happens to a new node and happened to this one.
@@ -7,7 +7,6 @@ categories: these are shared out by how often each happens to a new node and hap
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -16,14 +15,11 @@ from anubis.core.status import Statuses, Table, Times
 from anubis.simulation.incidents import (
     HOUR_S,
     Category,
-    Causes,
+    Clocks,
     Counts,
-    Defect,
-    Draws,
     Histories,
     Hours,
-    exponential,
-    pick,
+    Pace,
 )
 
 GRID_H = np.concatenate(([0.0], np.geomspace(0.1, 2400.0, 128)))
@@ -38,49 +34,34 @@ class Model(Protocol):
         ...
 
 
-class Modelled:
-    """As `Truth`, with times from a model: one clock for all causes, anew after each repair."""
+class Forecast:
+    """The risk that a model tells of nodes as they are now; what a Selector can know."""
 
-    def __init__(
-        self,
-        model: Model,
-        categories: Sequence[Category],
-        benchmarks: Sequence[str],
-        nodes: int,
-        seed: int,
-    ) -> None:
+    def __init__(self, model: Model, categories: Sequence[Category]) -> None:
         self.categories = tuple(category.name for category in categories)
         self._model = model
         self._first = np.array([1 / category.mtbi_h for category in categories])
-        self._causes = [Causes(category.causes, benchmarks) for category in categories]
-        self._draws = Draws(nodes, seed, 5)
 
     def within(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Hours:
-        asked = self.statuses(nodes, now_h, histories)
-        hazard = self._model.cumulative_hazard(asked, np.array([hours]))
+        hazard = self.hazard(nodes, np.array([hours]), now_h, histories)
         found: Hours = -np.expm1(-hazard[:, 0])
         return found
 
     def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
-        weights = self._weights(histories.incidents[np.asarray(nodes, dtype=np.intp)])
+        weights = self.weights(histories.incidents[np.asarray(nodes, dtype=np.intp)])
         return [dict(zip(self.categories, row, strict=True)) for row in weights.tolist()]
 
-    def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
-        if not self._causes:
-            return None
-        when, kind, cause, luck, patience = self._draws.of(node, number)
-        asked = self.statuses([node], now_h, histories)
-        lasts_h = _outlasted(self._model.cumulative_hazard(asked, GRID_H)[0], exponential(when))
-        category = pick(list(accumulate(self._weights(histories.incidents[node]).tolist())), kind)
-        return Defect(
-            due_h=now_h + lasts_h,
-            category=category,
-            found_by=self._causes[category].drawn(cause),
-            luck=luck,
-            patience=exponential(patience),
-        )
+    def weights(self, incidents: Counts) -> Hours:
+        """Of each category: one incident at the rates of a new node, and those there were."""
+        found: Hours = incidents + self._first / self._first.sum()
+        return found
+
+    def hazard(
+        self, nodes: Sequence[int], hours: Hours, now_h: float, histories: Histories
+    ) -> Table:
+        return self._model.cumulative_hazard(self.statuses(nodes, now_h, histories), hours)
 
     def statuses(self, nodes: Sequence[int], now_h: float, histories: Histories) -> Statuses:
         """The covariates that the model asks for, as the history of a fleet would tell them."""
@@ -95,10 +76,10 @@ class Modelled:
 
     def _column(self, name: str, rows: Counts, now_h: float, histories: Histories) -> Hours:
         what, _, category = name.partition(":")
-        mine = [self.categories.index(category)] if category in self.categories else []
-        kinds = np.array(mine if category else range(len(self.categories)), dtype=np.intp)
-        count = histories.incidents[np.ix_(rows, kinds)].sum(axis=1)
-        last_h = histories.last_incident_h[np.ix_(rows, kinds)].max(axis=1, initial=-np.inf)
+        kinds = self._kinds(category)
+        count = histories.incidents[rows, kinds].sum(axis=1)
+        last_h = histories.last_incident_h[rows, kinds].max(axis=1, initial=-np.inf)
+        known_h = histories.known_h[rows]
         found: Hours
         match what:
             case "up_h":
@@ -106,26 +87,73 @@ class Modelled:
             case "incidents":
                 found = count.astype(np.float64)
             case "since_incident_h":
-                found = np.where(count > 0, now_h - last_h, now_h)
+                found = now_h - np.where(count > 0, last_h, known_h)
             case "mtbi_h":
-                found = np.where(count > 0, last_h, now_h) / np.maximum(count, 1)
+                found = (np.where(count > 0, last_h, now_h) - known_h) / np.maximum(count, 1)
             case "validated_h":
                 passed_h = histories.validated_h[rows].max(axis=1, initial=-np.inf)
-                found = np.where(np.isfinite(passed_h), now_h - passed_h, now_h)
+                found = now_h - np.where(np.isfinite(passed_h), passed_h, known_h)
             case _:
                 raise ValueError(
                     f'the simulation knows nothing of the covariate "{name}" of the model'
                 )
         return found
 
-    def _weights(self, incidents: Counts) -> Hours:
-        """Of each category: one incident at the rates of a new node, and those there were."""
-        found: Hours = incidents + self._first / self._first.sum()
+    def _kinds(self, category: str) -> slice:
+        """The columns of a category, or of all; of one that nobody here has, none."""
+        if not category:
+            return slice(None)
+        if category not in self.categories:
+            return slice(0)
+        place = self.categories.index(category)
+        return slice(place, place + 1)
+
+
+class Curve:
+    """The clocks run by a cumulative hazard; beyond the grid it keeps its mean rate."""
+
+    def __init__(self, hazard: Hours) -> None:
+        self._hazard, self._rate = hazard, hazard[-1] / GRID_H[-1]
+
+    def reached(self, up_h: float) -> float:
+        within = np.interp(up_h, GRID_H, self._hazard)
+        return float(within if up_h <= GRID_H[-1] else up_h * self._rate)
+
+    def hours(self, left: Hours) -> Hours:
+        within = np.interp(left, self._hazard, GRID_H)
+        with np.errstate(divide="ignore"):  # no hazard at all: never
+            beyond = left / self._rate
+        found: Hours = np.where(left <= self._hazard[-1], within, beyond)
         return found
 
 
-def _outlasted(hazard: Hours, wanted: float) -> float:
-    """When the cumulative hazard reaches a number; beyond the grid it keeps its mean rate."""
-    if wanted <= hazard[-1]:
-        return float(np.interp(wanted, hazard, GRID_H))
-    return float(GRID_H[-1] * wanted / hazard[-1]) if hazard[-1] > 0 else np.inf
+class Modelled(Clocks):
+    """Incidents as a model has them, from the status at each return on. Also a Risk: the true one,
+    which knows that status."""
+
+    def __init__(
+        self,
+        model: Model,
+        categories: Sequence[Category],
+        benchmarks: Sequence[str],
+        nodes: int,
+        seed: int,
+    ) -> None:
+        super().__init__(categories, benchmarks, nodes, seed)
+        self._forecast = Forecast(model, categories)
+
+    def within(
+        self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
+    ) -> Hours:
+        ages = [(self._paces[node], now_h - self._since_h[node]) for node in nodes]
+        rise = [pace.reached(up_h + hours) - pace.reached(up_h) for pace, up_h in ages]
+        found: Hours = -np.expm1(-np.array(rise))
+        return found
+
+    def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
+        return self._forecast.mixes(nodes, histories)
+
+    def pace(self, node: int, now_h: float, histories: Histories) -> tuple[Hours, Pace]:
+        weights = self._forecast.weights(histories.incidents[node])
+        hazard = self._forecast.hazard([node], GRID_H, now_h, histories)[0]
+        return weights / weights.sum(), Curve(hazard)

@@ -13,6 +13,8 @@ from anubis.core.records import SelectionPolicy
 from anubis.simulation.incidents import Category
 
 PolicyName = Literal["absence", "full set", "cron", "random", "selector", "ideal"]
+IncidentSource = Literal["rates", "model", "history"]
+SOURCES: tuple[IncidentSource, ...] = ("rates", "model", "history")
 POLICIES: tuple[PolicyName, ...] = ("absence", "full set", "cron", "random", "selector", "ideal")
 
 
@@ -115,6 +117,9 @@ class Scenario:
     jobs: Jobs = field(default_factory=Jobs)
     benchmarks: tuple[Benchmark, ...]
     categories: tuple[Category, ...]
+    incidents: IncidentSource = "rates"  # where they come from
+    risk: str = "truth"  # which the Selector is told; or the name of a model, or "best" of them
+    past_days: float = 90.0  # which such a model learns from, where the history has none
     repair: Repair = field(default_factory=Repair)
     shows_h: float | None = None  # how long before its incident a defect can be found
     catch: float = 1.0  # share of the defects that a benchmark can find which it does find
@@ -130,6 +135,7 @@ class Scenario:
         _at_least("nodes", self.nodes, 1)
         _at_least("seeds", self.seeds, 1)
         _above("days", self.days)
+        _above("past_days", self.past_days)
         _at_least("checkpoint_h", self.checkpoint_h, 0)
         _above("cron_every_h", self.cron_every_h)
         if not 0 <= self.spares < self.nodes:
@@ -155,6 +161,10 @@ class Scenario:
                             f'"{category.name}" has a cause found by "{name}", '
                             f"which is none of the benchmarks; {did_you_mean(name, known)}"
                         )
+
+    @property
+    def benchmark_names(self) -> tuple[str, ...]:
+        return tuple(benchmark.name for benchmark in self.benchmarks)
 
     @property
     def span_h(self) -> float:

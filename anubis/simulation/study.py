@@ -11,12 +11,15 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtrit
 
+from anubis.core.errors import TraceError
 from anubis.core.selection import Defect, Detection, learn_detection
 from anubis.simulation import traces
 from anubis.simulation.cluster import Outcome, Policy, Site, run
-from anubis.simulation.incidents import Hours, Truth
+from anubis.simulation.incidents import Hours, Risk
+from anubis.simulation.modelled import Forecast, Model
 from anubis.simulation.policies import Absence, Cron, FullSet, Ideal, RandomSubsets, Selector
 from anubis.simulation.scenario import Jobs, PolicyName, Scenario
+from anubis.simulation.sources import Rates, Source
 from anubis.simulation.traces import Job
 
 CONFIDENCE = 0.95
@@ -58,8 +61,16 @@ class Estimate:
 class Study:
     """The runs of one scenario, each made once however often it is asked for."""
 
-    def __init__(self, scenario: Scenario, recorded: Sequence[Job] = ()) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorded: Sequence[Job] = (),
+        source: Source | None = None,
+        model: Model | None = None,
+    ) -> None:
+        """`model`: what the Selector asks instead of being told the true risk."""
         self.scenario = scenario
+        self._source, self._model = source or Rates(scenario), model
         self._recorded = traces.cut(recorded, scenario.jobs.limit_h)
         self.result = cache(self._result)
         self._jobs = cache(self._jobs_of)
@@ -113,15 +124,12 @@ class Study:
             catch=trial.catch,
             checkpoint_h=scenario.checkpoint_h,
         )
-        jobs, truth = self._jobs(trial.seed), self._truth(trial.seed)
-        outcome = run(site, jobs, truth, self._policy(trial, truth))
+        jobs = self._jobs(trial.seed)
+        incidents, true_risk = self._source.fates(trial.seed)
+        outcome = run(site, jobs, incidents, self._policy(trial, true_risk))
         return Result(trial=trial, outcome=outcome, figures=figures(outcome, jobs))
 
-    def _truth(self, seed: int) -> Truth:
-        names = [benchmark.name for benchmark in self.scenario.benchmarks]
-        return Truth(self.scenario.categories, names, self.scenario.nodes, seed)
-
-    def _policy(self, trial: Trial, truth: Truth) -> Policy:
+    def _policy(self, trial: Trial, true_risk: Risk | None) -> Policy:
         scenario, count = self.scenario, len(self.scenario.benchmarks)
         match trial.policy:
             case "absence":
@@ -135,7 +143,7 @@ class Study:
                 return RandomSubsets(benchmarks=count, share=self._share(trial), rng=rng)
             case "selector":
                 return Selector(
-                    risk=truth,
+                    risk=self._risk(true_risk),
                     detection=self._detection(trial.seed),
                     durations_s=tuple(each.minutes * 60 for each in scenario.benchmarks),
                     p0=trial.p0,
@@ -145,6 +153,15 @@ class Study:
             case "ideal":
                 return Ideal()
 
+    def _risk(self, true_risk: Risk | None) -> Risk:
+        if self._model is not None:
+            return Forecast(self._model, self.scenario.categories)
+        if true_risk is None:
+            raise TraceError(
+                'nobody knows the true risk of recorded incidents: "risk" has to name a model'
+            )
+        return true_risk
+
     def _share(self, trial: Trial) -> float:
         """Of the full set's time, what the Selector spends on a node that it is asked about."""
         spent = self.result(replace(trial, policy="selector")).outcome
@@ -153,7 +170,7 @@ class Study:
 
     def _detection(self, seed: int) -> Detection:
         """Learned from defects of the past, on which the whole set had been tried."""
-        names = [benchmark.name for benchmark in self.scenario.benchmarks]
+        names = self.scenario.benchmark_names
         rng = np.random.default_rng([seed, 2])
         kinds = [
             (category.name, frozenset(cause.found_by), cause.share / whole / category.mtbi_h)

@@ -177,13 +177,12 @@ def test_the_same_seed_gives_the_same_outcome_and_another_does_not():
 # --- single stories ------------------------------------------------------------------------
 
 
-def told(*incidents: tuple[str, float], nodes: int = 2) -> Replayed:
-    names = [f"n{number}" for number in range(nodes)]
+def recorded(*incidents: tuple[str, float], nodes: int = 2) -> Replayed:
     return Replayed(
         [Incident(node=node, category="gpu", start=1000 + 3600 * at) for node, at in incidents],
-        names,
+        {f"n{number}": 1000.0 for number in range(nodes)},
         begin_s=1000.0,
-        causes={"gpu": [Cause(share=1, found_by=("gemm",))]},
+        categories=[category(causes=(Cause(share=1, found_by=("gemm",)),))],
         benchmarks=BENCHMARKS,
         seed=3,
     )
@@ -193,13 +192,13 @@ JOB = [Job(arrival_h=0.0, nodes=1, duration_h=20.0)]
 
 
 def test_a_job_goes_on_where_it_stopped_on_another_node():
-    found = run(site(nodes=2), JOB, told(("n0", 5.0)), Absence())
+    found = run(site(nodes=2), JOB, recorded(("n0", 5.0)), Absence())
     assert (found.incidents, found.hits) == (1, 1)
     assert found.finished_h.tolist() == [20.0]
 
 
 def test_a_job_goes_back_to_its_last_checkpoint():
-    found = run(site(nodes=2, checkpoint_h=3.0), JOB, told(("n0", 5.0)), Absence())
+    found = run(site(nodes=2, checkpoint_h=3.0), JOB, recorded(("n0", 5.0)), Absence())
     assert found.lost_h == pytest.approx(2.0)
     assert found.finished_h.tolist() == [22.0]
     assert_books_balance(found, JOB)
@@ -207,28 +206,41 @@ def test_a_job_goes_back_to_its_last_checkpoint():
 
 def test_a_job_waits_for_the_repair_where_nothing_replaces_its_node():
     place = site(nodes=1, incident_repair_h=10.0)
-    found = run(place, JOB, told(("n0", 5.0), nodes=1), Absence())
+    found = run(place, JOB, recorded(("n0", 5.0), nodes=1), Absence())
     assert found.finished_h[0] - 20 == pytest.approx(found.repair_h)
 
 
 def test_a_found_defect_never_becomes_an_incident_and_the_job_starts_after_its_tests():
     place = site(nodes=2)
-    found = run(place, JOB, told(("n0", 5.0)), Always(benchmarks=0b001))
+    found = run(place, JOB, recorded(("n0", 5.0)), Always(benchmarks=0b001))
     assert (found.found, found.incidents) == (1, 0)
     assert found.first_h.tolist() == [pytest.approx(0.4)]  # n0 was tested, then n1
-    blind = run(place, JOB, told(("n0", 5.0)), Always(benchmarks=0b010))
+    blind = run(place, JOB, recorded(("n0", 5.0)), Always(benchmarks=0b010))
     assert (blind.found, blind.incidents) == (0, 1)
+
+
+def test_a_policy_is_told_since_when_a_node_is_back():
+    class Spy(Absence):
+        def choose(self, nodes, hours, now_h, histories):
+            told.append((now_h, float(histories.in_service_h[0])))
+            return [0]
+
+    told: list[tuple[float, float]] = []
+    run(site(nodes=1), JOB, recorded(("n0", 5.0), nodes=1), Spy())
+    (began_h, at_first), (back_h, then) = told
+    assert (began_h, at_first) == (0, 0)
+    assert then == back_h > 5
 
 
 def test_an_incident_that_falls_into_a_repair_is_none():
     place = site(nodes=1, incident_repair_h=1000.0, span_h=2000.0)
-    found = run(place, JOB, told(("n0", 5.0), ("n0", 5.1), nodes=1), Absence())
+    found = run(place, JOB, recorded(("n0", 5.0), ("n0", 5.1), nodes=1), Absence())
     assert found.incidents == 1
 
 
 def test_spares_start_no_job_but_replace_nodes():
     jobs = [Job(arrival_h=0.0, nodes=1, duration_h=10.0)] * 3
-    found = run(site(nodes=3, spares=1), jobs, told(("n0", 5.0), nodes=3), Absence())
+    found = run(site(nodes=3, spares=1), jobs, recorded(("n0", 5.0), nodes=3), Absence())
     assert found.first_h.tolist() == [0.0, 0.0, 10.0]
     assert found.finished_h.tolist() == [10.0, 10.0, 20.0]
 
@@ -238,7 +250,7 @@ def test_a_job_larger_than_the_cluster_is_told_and_holds_nobody_up():
         Job(arrival_h=0.0, nodes=3, duration_h=1.0),
         Job(arrival_h=0.0, nodes=2, duration_h=1.0),
     ]
-    found = run(site(nodes=3, spares=1), jobs, told(nodes=3), Absence())
+    found = run(site(nodes=3, spares=1), jobs, recorded(nodes=3), Absence())
     assert found.too_large == 1
     assert np.isnan(found.first_h[0])
     assert found.finished_h[1] == 1.0
@@ -251,7 +263,7 @@ def test_first_come_first_served():
         Job(arrival_h=1.0, nodes=2, duration_h=1.0),
         Job(arrival_h=2.0, nodes=1, duration_h=1.0),
     ]
-    found = run(site(nodes=2), jobs, told(), Absence())
+    found = run(site(nodes=2), jobs, recorded(), Absence())
     assert found.first_h.tolist() == [0.0, 10.0, 11.0]
 
 

@@ -11,7 +11,7 @@ from scipy.stats import kstest, weibull_min
 
 from anubis.simulation.cluster import run
 from anubis.simulation.incidents import Histories
-from anubis.simulation.modelled import Modelled
+from anubis.simulation.modelled import Forecast, Modelled
 from anubis.simulation.policies import Absence
 
 KINDS = (category(name="gpu", mtbi_h=100.0), category(name="link", mtbi_h=300.0))
@@ -43,8 +43,17 @@ def test_times_follow_the_hazard_of_the_model(shape):
     histories = Histories.blank(nodes=500, categories=2, benchmarks=3)
     times = [fates.next(node, 0, 50.0, histories).due_h - 50.0 for node in range(500)]
     assert kstest(times, weibull_min(shape, scale=200.0).cdf).pvalue > 0.001
-    p = fates.within([0], 100.0, 0.0, histories)
-    assert p == pytest.approx(weibull_min(shape, scale=200.0).cdf(100.0))
+
+
+@pytest.mark.parametrize("shape", [0.6, 1.0, 2.5])
+def test_the_true_risk_is_that_of_a_node_which_has_lasted_so_long(shape):
+    fates = Modelled(Weibull(200.0, shape), KINDS, BENCHMARKS, nodes=1, seed=0)
+    histories = Histories.blank(nodes=1, categories=2, benchmarks=3)
+    fates.next(0, 0, 50.0, histories)
+    alive = weibull_min(shape, scale=200.0).sf
+    for up_h in (0.0, 30.0, 700.0):
+        p = fates.within([0], 100.0, 50.0 + up_h, histories)
+        assert p == pytest.approx(1 - alive(up_h + 100.0) / alive(up_h), rel=5e-3)
 
 
 def test_a_model_that_knows_the_truth_gives_as_many_incidents_as_the_truth():
@@ -67,18 +76,18 @@ def test_where_the_model_sees_no_hazard_nothing_happens():
 
 def test_a_status_is_what_the_history_of_the_node_tells():
     names = ("up_h", "since_incident_h", "incidents", "mtbi_h", "incidents:link", "mtbi_h:gpu")
-    fates = Modelled(Weibull(1.0, 1.0, (*names, "validated_h")), KINDS, BENCHMARKS, 2, 0)
+    told = Forecast(Weibull(1.0, 1.0, (*names, "validated_h")), KINDS)
     histories = Histories.blank(nodes=2, categories=2, benchmarks=3)
     histories.incidents[1] = (2, 1)
     histories.last_incident_h[1] = (60.0, 80.0)
     histories.in_service_h[1] = 90.0
     histories.validated_h[1, 0] = 95.0
-    new, old = fates.statuses([0, 1], 100.0, histories).values.tolist()
+    new, old = told.statuses([0, 1], 100.0, histories).values.tolist()
     assert new == [100, 100, 0, 100, 0, 100, 100]
     assert old == [10, 20, 3, 80 / 3, 1, 30, 5]
 
 
 def test_a_covariate_nobody_simulates_is_named():
-    fates = Modelled(Weibull(1.0, 1.0, ("temperature",)), KINDS, BENCHMARKS, 1, 0)
+    told = Forecast(Weibull(1.0, 1.0, ("temperature",)), KINDS)
     with pytest.raises(ValueError, match='nothing of the covariate "temperature"'):
-        fates.statuses([0], 0.0, Histories.blank(nodes=1, categories=2, benchmarks=3))
+        told.statuses([0], 0.0, Histories.blank(nodes=1, categories=2, benchmarks=3))

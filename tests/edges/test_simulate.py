@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from anubis.core.status import Incident
+from anubis.store.history import History
 from tests.edges.desk import Desk
 
 SCENARIO = """
@@ -89,9 +91,58 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows(here):
     assert not re.search(r'(src|href)="https?:', ours)
 
 
+def test_a_risk_model_that_learned_from_the_past_tells_the_selector(here):
+    done = here.run("simulate", "small.yaml", "--seeds", "1", "--risk", "exponential")
+    assert done.code == 0, done.err
+    assert "the Selector asks exponential, learned from" in done.err
+    assert "; the Selector asks exponential" in done.out
+    assert "One seed cannot tell whether the Selector pays" in done.out
+
+
+def test_recorded_incidents_happen_again(here):
+    remember(here)
+    here.write("quick.yaml", SCENARIO + "repair: {incident_h: 0.01}\n")
+    done = here.run(
+        *("simulate", "quick.yaml", "--incidents", "history", "--risk", "exponential"),
+        *("--seeds", "1", "--json"),
+    )
+    assert done.code == 0, done.err
+    assert "replayed: 120 incidents on 4 nodes" in done.err
+    assert "the scenario has no causes for flood: no benchmark finds them" in done.err
+    records = [json.loads(line) for line in done.out.splitlines()]
+    none = next(record for record in records if record.get("policy") == "absence")
+    assert records[-1]["nodes"] == 4
+    assert none["incidents"] * 4 == 12  # one a day on each node, in three days
+
+
+def test_incidents_are_drawn_from_a_trained_model(here):
+    remember(here)
+    assert here.run("risk", "train", "--model", "weibull").code == 0
+    done = here.run("simulate", "small.yaml", "--seeds", "1", "--incidents", "model")
+    assert done.code == 0, done.err
+    assert "incidents are drawn from weibull" in done.err
+
+
+def remember(desk: Desk) -> None:
+    """Thirty days of four nodes, each with an incident a day, at an hour of its own."""
+    incidents = [
+        Incident(node=f"n{node}", category="gpu" if day % 2 else "flood", start=at, end=at + 60)
+        for day in range(30)
+        for node in range(4)
+        for at in [1.7e9 + 86_400 * day + 10_000 * node]
+    ]
+    with History.open(f"sqlite:///{desk.home / 'history.sqlite'}") as history:
+        history.add_incidents(incidents)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["simulate", "small.yaml", "--risk", "cox-tim"], 'did you mean "cox-time"?'),
+        (["simulate", "small.yaml", "--incidents", "mode"], "expected rates or model or history"),
+        (["simulate", "small.yaml", "--incidents", "history"], "import some first"),
+        (["simulate", "small.yaml", "--incidents", "model"], "anubis risk train"),
+        (["simulate", "small.yaml", "--model", "small.yaml"], '"small.yaml"'),
         (["simulate", "exampel"], 'did you mean "example"?'),
         (["simulate", "nowhere.yaml"], 'there is no file "nowhere.yaml"'),
         (["simulate", "small.yaml", "--trace", "none.csv"], 'cannot read "none.csv": No such file'),

@@ -1,0 +1,167 @@
+"""Where a simulation's incidents come from, and the past that a model of risk can learn from.
+
+They are drawn at the scenario's rates, or from a model, or happen as they were recorded. The past
+ends before the first run begins: a model never sees what it is to foretell.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+from anubis.core.errors import TraceError
+from anubis.core.logbook import Logbook
+from anubis.core.status import Incident, Watch
+from anubis.simulation.incidents import HOUR_S, Category, Cause, Incidents, Replayed, Risk, Truth
+from anubis.simulation.modelled import Model, Modelled
+from anubis.simulation.scenario import Scenario
+
+PAST_SEED = 1 << 20  # of a past that is made; no run has it
+NOBODY_FINDS = (Cause(share=1.0),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    logbook: Logbook
+    until: float  # seconds: when the first run begins
+
+
+class Source(Protocol):
+    """Incidents anew for each run, and what had happened before all of them."""
+
+    @property
+    def scenario(self) -> Scenario: ...
+
+    def fates(self, seed: int) -> tuple[Incidents, Risk | None]:
+        """The risk is the true one; none where nobody knows it."""
+
+    def past(self) -> Past: ...
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Incidents at the scenario's rates."""
+
+    scenario: Scenario
+
+    def fates(self, seed: int) -> tuple[Incidents, Risk | None]:
+        scenario = self.scenario
+        truth = Truth(scenario.categories, scenario.benchmark_names, scenario.nodes, seed)
+        return truth, truth
+
+    def past(self) -> Past:
+        return _lived(self.scenario, self.fates(PAST_SEED)[0])
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Incidents drawn from a model, which is then the truth; the causes are the scenario's."""
+
+    scenario: Scenario
+    model: Model
+
+    def fates(self, seed: int) -> tuple[Incidents, Risk | None]:
+        scenario = self.scenario
+        categories, benchmarks = scenario.categories, scenario.benchmark_names
+        drawn = Modelled(self.model, categories, benchmarks, scenario.nodes, seed)
+        return drawn, drawn
+
+    def past(self) -> Past:
+        return _lived(self.scenario, self.fates(PAST_SEED)[0])
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Incidents as they were recorded: the last days in the first run, those before in the next."""
+
+    scenario: Scenario
+    incidents: Sequence[Incident]
+    watches: Sequence[Watch]
+
+    @classmethod
+    def of(
+        cls, scenario: Scenario, incidents: Sequence[Incident], watches: Sequence[Watch]
+    ) -> Self:
+        """The nodes and the categories are the record's; the spares keep their share."""
+        if not incidents:
+            raise TraceError("no incident is recorded: import some first (anubis import incidents)")
+        starts = [incident.start for incident in incidents]
+        days, wanted = (max(starts) - min(starts)) / HOUR_S / 24, scenario.days * scenario.seeds
+        if days <= wanted:
+            raise TraceError(
+                f"the record spans {days:.0f} days, and {scenario.seeds} runs of {scenario.days:g} "
+                "days leave no past before them: ask for fewer seeds or days"
+            )
+        nodes = len({one.node for one in incidents} | {one.node for one in watches})
+        found = replace(
+            scenario,
+            nodes=nodes,
+            spares=round(scenario.spares * nodes / scenario.nodes),
+            categories=tuple(_categories(scenario, incidents, nodes * days * 24)),
+        )
+        return cls(found, incidents, watches)
+
+    def fates(self, seed: int) -> tuple[Incidents, Risk | None]:
+        begin = self._begin(seed)
+        known = dict[str, float]()
+        for node, since in self._since():
+            known[node] = min(since, known.get(node, begin))
+        scenario = self.scenario
+        categories, benchmarks = scenario.categories, scenario.benchmark_names
+        return Replayed(self.incidents, known, begin, categories, benchmarks, seed), None
+
+    def past(self) -> Past:
+        until = self._begin(self.scenario.seeds - 1)
+        before = [incident for incident in self.incidents if incident.start < until]
+        watches = [watch for watch in self.watches if watch.since < until]
+        return Past(logbook=Logbook.of(before, watches), until=until)
+
+    def _begin(self, seed: int) -> float:
+        """When the run begins, in seconds."""
+        end = max(incident.start for incident in self.incidents) + 1  # the last one happens, too
+        return end - (seed + 1) * self.scenario.span_h * HOUR_S
+
+    def _since(self) -> Iterator[tuple[str, float]]:
+        """When each node was seen."""
+        for incident in self.incidents:
+            yield incident.node, incident.start
+        for watch in self.watches:
+            yield watch.node, watch.since
+
+
+def _categories(
+    scenario: Scenario, incidents: Sequence[Incident], watched_h: float
+) -> Iterator[Category]:
+    """As often as they were recorded; what the scenario says nothing of, no benchmark finds."""
+    causes = {category.name: category.causes for category in scenario.categories}
+    for name, count in sorted(Counter(incident.category for incident in incidents).items()):
+        yield Category(name=name, mtbi_h=watched_h / count, causes=causes.get(name, NOBODY_FINDS))
+
+
+def _lived(scenario: Scenario, incidents: Incidents) -> Past:
+    """What becomes of nodes that nobody validates: each defect strikes, and is repaired."""
+    until_h, found = scenario.past_days * 24, list[Incident]()
+    histories = incidents.histories(len(scenario.benchmarks))
+    for node in range(scenario.nodes):
+        now_h, number = 0.0, 0
+        while (defect := incidents.next(node, number, now_h, histories)) is not None:
+            if not defect.due_h < until_h:
+                break
+            now_h = defect.due_h + scenario.repair.incident_h * defect.patience
+            histories.incidents[node, defect.category] += 1
+            histories.last_incident_h[node, defect.category] = defect.due_h
+            histories.out_of_service_h[node] = defect.due_h
+            histories.in_service_h[node] = now_h
+            found.append(
+                Incident(
+                    node=str(node),
+                    category=incidents.categories[defect.category],
+                    start=defect.due_h * HOUR_S,
+                    end=now_h * HOUR_S,
+                )
+            )
+            number += 1
+    watches = [Watch(node=str(node), since=0.0) for node in range(scenario.nodes)]
+    return Past(logbook=Logbook.of(found, watches), until=until_h * HOUR_S)

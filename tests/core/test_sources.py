@@ -1,0 +1,181 @@
+"""Where incidents come from: a record happens again as it was, and a past ends before the runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from clusters import category, endless, site
+
+from anubis.core.errors import TraceError
+from anubis.core.logbook import Logbook
+from anubis.core.status import Incident, Instants, Watch
+from anubis.simulation.cluster import run
+from anubis.simulation.incidents import HOUR_S, Cause, Truth
+from anubis.simulation.modelled import Forecast
+from anubis.simulation.policies import Absence
+from anubis.simulation.scenario import Benchmark, Jobs, Scenario, Sweep
+from anubis.simulation.sources import PAST_SEED, Drawn, Rates, Recorded
+from anubis.simulation.study import Study, Trial
+
+DAY_S = 24 * HOUR_S
+SCENARIO = Scenario(
+    summary="for a test",
+    nodes=20,
+    spares=2,
+    days=5,
+    seeds=3,
+    past_days=60,
+    jobs=Jobs(median_h=10.0, spread=1.0),
+    benchmarks=(Benchmark(name="gemm", minutes=2), Benchmark(name="train", minutes=60)),
+    categories=(
+        category(mtbi_h=200.0, causes=(Cause(share=1, found_by=("gemm", "train")),)),
+        category(name="link", mtbi_h=500.0, causes=(Cause(share=1, found_by=("train",)),)),
+    ),
+    incident_costs_h=60.0,
+    sweep=Sweep(catch=(), p0=()),
+)
+
+
+class Known:
+    """A model that knows the rates of SCENARIO."""
+
+    covariates = ("incidents",)
+
+    def cumulative_hazard(self, statuses, hours):
+        return np.tile(hours * (1 / 200 + 1 / 500), (len(statuses), 1))
+
+
+@pytest.fixture(scope="module")
+def record() -> tuple[list[Incident], list[Watch]]:
+    """A fleet that was watched for 60 days, some nodes from later on; repairs take a second."""
+    rng = np.random.default_rng(5)
+    watches = [Watch(node=f"n{i:02}", since=i % 3 * DAY_S) for i in range(12)]
+    incidents = [
+        Incident(node=watch.node, category=("gpu", "link")[kind], start=at, end=at + 1.0)
+        for watch in watches
+        for at, kind in zip(
+            np.sort(watch.since + rng.uniform(0, 57 * DAY_S, 20)).tolist(),
+            rng.integers(0, 2, 20).tolist(),
+            strict=True,
+        )
+    ]
+    return incidents, watches
+
+
+# --- a record that happens again -----------------------------------------------------------
+
+
+def test_the_last_days_happen_again_in_the_first_run_and_those_before_in_the_next(record):
+    incidents, _ = record
+    source = Recorded.of(SCENARIO, *record)
+    last = max(incident.start for incident in incidents) + 1
+    place = site(nodes=12, span_h=5 * 24.0, durations_h=(0.1, 1.0), incident_repair_h=1e-9)
+    for seed in range(3):
+        end = last - seed * 5 * DAY_S
+        wanted = sum(end - 5 * DAY_S < one.start < end for one in incidents)
+        fates, _ = source.fates(seed)
+        assert run(place, endless(12), fates, Absence()).incidents == wanted
+
+
+def test_histories_begin_with_what_the_logbook_says_of_that_instant(record):
+    """The same statuses, told by two programs that have nothing in common."""
+    incidents, watches = record
+    source = Recorded.of(SCENARIO, incidents, watches)
+    fates, _ = source.fates(1)
+    begin = max(one.start for one in incidents) + 1 - 10 * DAY_S
+    logbook = Logbook.of(incidents, watches)
+    names = tuple(name for name in logbook.covariates() if not name.startswith("validated"))
+    wanted = logbook.statuses(Instants.now(logbook.nodes, begin), names)
+    told = Forecast(Asked(names), source.scenario.categories)
+    found = told.statuses(range(12), 0.0, fates.histories(2))
+    assert found.values == pytest.approx(wanted.values)
+
+
+class Asked:
+    def __init__(self, covariates):
+        self.covariates = covariates
+
+
+def test_the_record_brings_its_nodes_and_its_categories(record):
+    incidents, watches = record
+    strange = Incident(node="n99", category="flood", start=9 * DAY_S)
+    scenario = Recorded.of(SCENARIO, [*incidents, strange], watches).scenario
+    assert (scenario.nodes, scenario.spares) == (13, 1)
+    assert [one.name for one in scenario.categories] == ["flood", "gpu", "link"]
+    assert scenario.categories[0].causes[0].found_by == ()
+    gpu = scenario.categories[1]
+    assert gpu.causes == SCENARIO.categories[0].causes
+    starts = [one.start for one in incidents]
+    count = sum(one.category == "gpu" for one in incidents)
+    assert gpu.mtbi_h == pytest.approx(13 * (max(starts) - min(starts)) / HOUR_S / count)
+
+
+def test_a_model_learns_from_what_came_before_all_runs(record):
+    incidents, watches = record
+    last = max(incident.start for incident in incidents)
+    later = Incident(node="n00", category="flood", start=last - DAY_S)
+    past = Recorded.of(SCENARIO, [*incidents, later], watches).past()
+    assert past.until == last + 1 - 15 * DAY_S
+    assert past.logbook.categories == ("gpu", "link")
+    before = [one for one in incidents if one.start < past.until]
+    spells = past.logbook.spells(past.logbook.returns(), past.until)
+    assert np.count_nonzero(spells.observed) == len(before)
+
+
+def test_a_record_that_is_too_short_says_what_to_ask_for(record):
+    with pytest.raises(TraceError, match=r"3 runs of 30 days leave no past .* fewer seeds or days"):
+        Recorded.of(replace(SCENARIO, days=30.0), *record)
+    with pytest.raises(TraceError, match="import some first"):
+        Recorded.of(SCENARIO, [], [])
+
+
+def test_nobody_knows_the_true_risk_of_a_record(record):
+    source = Recorded.of(SCENARIO, *record)
+    with pytest.raises(TraceError, match='"risk" has to name a model'):
+        Study(source.scenario, (), source).result(SELECTOR)
+
+
+# --- a past that is made -------------------------------------------------------------------
+
+
+def test_a_past_is_what_a_cluster_goes_through_that_nobody_validates():
+    first, second = SCENARIO.categories
+    scenario = replace(SCENARIO, categories=(first, replace(second, worse_by=1.5, at_worst=10.0)))
+    past = Rates(scenario).past()
+    spells = past.logbook.spells(past.logbook.returns(), past.until)
+    truth = Truth(scenario.categories, scenario.benchmark_names, 20, PAST_SEED)
+    place = site(nodes=20, span_h=60 * 24.0, incident_repair_h=scenario.repair.incident_h)
+    assert np.count_nonzero(spells.observed) == run(place, [], truth, Absence()).incidents
+    assert past.until == 60 * DAY_S
+    assert len(past.logbook.nodes) == 20
+
+
+# --- what the Selector knows ---------------------------------------------------------------
+
+SELECTOR = Trial(policy="selector", seed=0, catch=1.0, p0=0.01)
+
+
+def test_a_model_that_knows_the_rates_makes_the_same_selector_as_the_truth():
+    told = Study(SCENARIO).result(SELECTOR).figures
+    asked = Study(SCENARIO, (), Rates(SCENARIO), Known()).result(SELECTOR).figures
+    assert asked["validation_h"] == pytest.approx(told["validation_h"], rel=0.05)
+    assert asked["incidents"] == pytest.approx(told["incidents"], rel=0.2)
+
+
+def test_a_model_that_sees_no_risk_makes_a_selector_that_does_nothing():
+    class Blind(Known):
+        def cumulative_hazard(self, statuses, hours):
+            return np.zeros((len(statuses), hours.size))
+
+    blind = Study(SCENARIO, (), Rates(SCENARIO), Blind())
+    assert blind.result(SELECTOR).figures["validation_h"] == 0
+
+
+def test_incidents_drawn_from_a_model_that_knows_the_rates_are_those_of_the_rates():
+    absence = Trial(policy="absence", seed=0, catch=1.0, p0=0.01)
+    longer = replace(SCENARIO, nodes=200, days=30.0)
+    rates = Study(longer).result(absence).figures["incidents"]
+    drawn = Study(longer, (), Drawn(longer, Known())).result(absence).figures["incidents"]
+    assert drawn == pytest.approx(rates, rel=0.1)
