@@ -21,7 +21,7 @@ Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.intp]
 
 NEVER = math.inf  # the age of what was not measured
-ABOVE = 1 + 1e-9  # a product of matrices adds up in another order: a bound must not lie below
+TINY = np.finfo(np.float64).tiny  # seconds of what takes none, as a divisor
 UNKNOWN = ""  # the category of a defect that belongs to no incident
 
 
@@ -286,8 +286,11 @@ class Menu:
         open_ = self.exposure.open
         return open_.sum(axis=0, keepdims=True) if self.together and len(open_) else open_
 
-    def cost_s(self, group: int, benchmark: int) -> float:
-        return self.durations_s[benchmark] * len(self.groups[group])
+    @cached_property
+    def costs_s(self) -> Floats:
+        """Node-seconds of each benchmark on a group; groups are of one size."""
+        size = len(self.groups[0]) if self.groups else 0
+        return np.asarray(self.durations_s, dtype=np.float64) * size
 
 
 def choose(
@@ -299,73 +302,69 @@ def choose(
 ) -> Choice:
     """Algorithm 1; nothing is chosen whose drop per node-second is less than `worth`.
 
-    Lazily: a drop only gets smaller by what was chosen before, so the best on a heap of earlier
-    drops is the best of all if it still is when worked out anew (Minoux 1978). Among equals the
-    larger drop, then the earlier node, then the earlier benchmark goes first. `among` limits it to
-    some (group, benchmark).
+    What one group runs says nothing of another: on a heap of what is best for each, the best of
+    all is on top, and only the group that it is for has to look again. Among equals the larger
+    drop, then the earlier node, then the earlier benchmark goes first. `among` limits it to some
+    (group, benchmark).
     """
     p, kinds_of, open_ = menu.exposure.p, menu.detection.kinds_of, menu.open.copy()
+    order = np.argsort(-menu.costs_s, kind="stable")  # of equals per second, the larger drop first
+    finds, costs_s = 1.0 * menu.detection.found[:, order], np.maximum(menu.costs_s[order], TINY)
+    offered = _offered(menu, among)[:, order]
+
+    def best(group: int) -> tuple[float, float, int, int]:
+        gains = open_[group] @ finds * offered[group]
+        rates = gains / costs_s
+        first = rates.argmax()
+        return -rates.item(first), -gains.item(first), group, order.item(first)
+
     left, total_s = _share(float(open_.sum())), 0.0
     busy_s = [0.0] * len(menu.groups)
     taken: list[tuple[int, int, float]] = []
-
-    def entry(group: int, benchmark: int, gain: float) -> tuple[float, float, int, int]:
-        seconds = menu.cost_s(group, benchmark)
-        return (-gain / seconds if seconds else -math.inf, -gain, group, benchmark)
-
-    heap = [
-        entry(group, benchmark, gain)
-        for group, gains in enumerate((open_ @ menu.detection.found * ABOVE).tolist())
-        for benchmark, gain in enumerate(gains)
-        if gain > 0 and (among is None or (group, benchmark) in among)
-    ]
+    heap = [best(int(group)) for group in np.flatnonzero(offered.any(axis=1))]
     heapq.heapify(heap)
     while heap and p * left > p0:
-        _, _, group, benchmark = heapq.heappop(heap)
-        ends_s = busy_s[group] + menu.durations_s[benchmark]
-        spent_s = total_s + menu.cost_s(group, benchmark)
-        if not _within(ends_s, menu.budget.seconds):
-            continue
-        if not _within(spent_s, menu.budget.node_seconds):
-            continue
-        gain = float(open_[group].take(kinds_of[benchmark]).sum())
-        if not gain > 0:
-            continue
-        again = entry(group, benchmark, gain)
-        if heap and again > heap[0]:
-            heapq.heappush(heap, again)
-            continue
-        if p * -again[0] < worth:
+        minus_rate, minus_gain, group, benchmark = heap[0]
+        if not minus_gain < 0 or p * -minus_rate < worth:
             break
-        taken.append((group, benchmark, p * gain))
-        open_[group, kinds_of[benchmark]] = 0.0
-        left -= gain
-        busy_s[group], total_s = ends_s, spent_s
-    return _choice(menu, taken)
+        ends_s = busy_s[group] + menu.durations_s[benchmark]
+        spent_s = total_s + menu.costs_s.item(benchmark)
+        if _within(ends_s, menu.budget.seconds) and _within(spent_s, menu.budget.node_seconds):
+            taken.append((group, benchmark, p * -minus_gain))
+            open_[group][kinds_of[benchmark]] = 0.0
+            left += minus_gain
+            busy_s[group], total_s = ends_s, spent_s
+        else:
+            offered[group, order == benchmark] = False
+        heapq.heapreplace(heap, best(group))
+    return _choice(menu, taken, np.where(open_ > 0, menu.exposure.open, 0.0))
+
+
+def _offered(menu: Menu, among: Collection[tuple[int, int]] | None) -> Flags:
+    """Groups x benchmarks."""
+    offered = np.full((len(menu.groups), len(menu.durations_s)), among is None)
+    for group, benchmark in among or ():
+        offered[group, benchmark] = True
+    return offered
 
 
 def _within(seconds: float, limit: float) -> bool:
     return seconds <= limit * (1 + 1e-9)  # three times 0.1 is to fit into 0.3
 
 
-def _choice(menu: Menu, taken: Iterable[tuple[int, int, float]]) -> Choice:
-    exposure, detection = menu.exposure, menu.detection
-    picks, left = [], exposure.open.copy()
-    for group, benchmark, drop in taken:
-        nodes = menu.groups[group]
-        rows = slice(None) if menu.together else nodes[0]
-        left[rows, detection.kinds_of[benchmark]] = 0.0
-        picks.append(
+def _choice(menu: Menu, taken: Iterable[tuple[int, int, float]], left: Floats) -> Choice:
+    exposure, benchmarks = menu.exposure, menu.detection.benchmarks
+    of_each_node = left.sum(axis=1) * exposure.probabilities.sum()
+    return Choice(
+        picks=tuple(
             Pick(
-                benchmark=detection.benchmarks[benchmark],
-                nodes=nodes,
+                benchmark=benchmarks[benchmark],
+                nodes=menu.groups[group],
                 drop=drop,
                 duration_s=menu.durations_s[benchmark],
             )
-        )
-    of_each_node = left.sum(axis=1) * exposure.probabilities.sum()
-    return Choice(
-        picks=tuple(picks),
+            for group, benchmark, drop in taken
+        ),
         p=exposure.p,
         covered_before=_share(1 - float(exposure.open.sum())),
         coverage=_share(1 - float(left.sum())),

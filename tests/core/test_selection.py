@@ -195,11 +195,11 @@ def of_kinds(found, benchmarks):
 
 
 @st.composite
-def menus(draw):
+def menus(draw, node_counts=(1, 1, 1, 2, 4, 0), together=(True, False)):
     """Shares are whole 4,096ths and nodes powers of two: floats add them up without an error."""
     benchmarks = "abcdef"[: draw(st.integers(0, 6))]
     kinds = draw(st.lists(st.sets(st.sampled_from(benchmarks or "-"), max_size=3), max_size=8))
-    nodes = draw(st.sampled_from([1, 1, 1, 2, 4, 0]))
+    nodes = draw(st.sampled_from(node_counts))
     sizes = st.lists(st.integers(0, 9), min_size=len(kinds), max_size=len(kinds))
     uncovered = draw(st.lists(sizes, min_size=nodes, max_size=nodes))
     seconds = st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0])
@@ -210,7 +210,7 @@ def menus(draw):
         ),
         detection=of_kinds(kinds, benchmarks),
         durations_s=draw(st.lists(seconds, min_size=len(benchmarks), max_size=len(benchmarks))),
-        together=draw(st.booleans()),
+        together=draw(st.sampled_from(together)),
         budget=Budget(
             seconds=draw(st.sampled_from([math.inf, math.inf, 4.0, 0.0])),
             node_seconds=draw(st.sampled_from([math.inf, math.inf, 7.0, 0.0])),
@@ -229,7 +229,7 @@ def found_by(menu, group, subset):
     return found
 
 
-def plain(menu, p0, worth):
+def plain(menu, p0, worth, among=None):
     """Algorithm 1 to the letter: all drops anew at each step, in fractions."""
     p, chosen, spent = Fraction(menu.exposure.p), [], Fraction(0)
     names = menu.detection.benchmarks
@@ -240,6 +240,8 @@ def plain(menu, p0, worth):
         best = None
         for i, group in enumerate(menu.groups):
             for j, name in enumerate(names):
+                if among is not None and (i, j) not in among:
+                    continue
                 before = found_by(menu, group, subsets[group])
                 drop = p * (found_by(menu, group, subsets[group] | {name}) - before)
                 cost = Fraction(menu.durations_s[j]) * len(group)
@@ -260,11 +262,29 @@ def plain(menu, p0, worth):
     return chosen
 
 
-@given(menus(), st.integers(0, 40), st.sampled_from([0.0, 1e-4, 1e-3]))
-def test_choosing_lazily_is_choosing_greedily(menu, left, worth):
+left_over = st.integers(0, 40)  # p0, in 4,096ths of p
+least_worth = st.sampled_from([0.0, 1e-4, 1e-3])
+apart = menus(node_counts=(2, 4), together=(False,))
+
+
+@given(menus() | apart, left_over, least_worth)
+def test_one_choice_for_each_group_at_a_time_is_the_choice_among_all(menu, left, worth):
     p0 = menu.exposure.p * left / ONE
     choice = choose(menu, p0=p0, worth=worth)
     assert [(pick.benchmark, pick.nodes) for pick in choice.picks] == plain(menu, p0, worth)
+
+
+@given(
+    menus() | apart,
+    left_over,
+    least_worth,
+    st.sets(st.tuples(st.integers(0, 3), st.integers(0, 5))),
+)
+def test_a_choice_among_some_is_that_of_a_menu_without_the_others(menu, left, worth, some):
+    among = {(i, j) for i, j in some if i < len(menu.groups) and j < len(menu.durations_s)}
+    p0 = menu.exposure.p * left / ONE
+    choice = choose(menu, p0=p0, worth=worth, among=among)
+    assert [(pick.benchmark, pick.nodes) for pick in choice.picks] == plain(menu, p0, worth, among)
 
 
 @given(menus(), st.integers(0, 40))
@@ -318,6 +338,31 @@ def test_equals_are_taken_in_the_order_of_their_names_and_of_the_nodes():
     assert [(pick.nodes[0], pick.benchmark) for pick in apart.picks] == [
         (node, name) for node in (0, 1) for name in "abc"
     ]
+
+
+def test_of_equals_per_second_the_larger_goes_first():
+    known = detection("a", "b", "c", shares=[0.25, 0.5, 0.25])
+    assert names(choose(menu(known, [1, 2, 1]), p0=0)) == ["b", "a", "c"]
+
+
+def test_what_a_busy_node_has_no_time_for_another_may_run():
+    known = detection("a", "b", "c")
+    fresh = np.array([[0.0, 0.0, 1.0], [1.0, 0.5, 0.75]])
+    exposure = expose(known, [0.5, 0.5], fresh=fresh)
+    busy = Menu(
+        exposure=exposure,
+        detection=known,
+        durations_s=[2, 3, 1],
+        together=False,
+        budget=Budget(seconds=4),
+    )
+    picks = [(pick.nodes, pick.benchmark) for pick in choose(busy, p0=0).picks]
+    assert picks == [((0,), "a"), ((1,), "c"), ((1,), "b")]
+
+
+def test_node_seconds_are_spent_by_all_nodes_together():
+    three = menu(detection("a"), [2], [0.5] * 3, together=False, budget=Budget(node_seconds=5))
+    assert [pick.nodes for pick in choose(three, p0=0).picks] == [(0,), (1,)]
 
 
 def test_what_takes_no_time_goes_first_and_the_larger_of_it_before_the_smaller():
