@@ -228,10 +228,6 @@ class Selector:
         )
 
     def _ages_s(self, nodes: Sequence[str], benchmarks: Sequence[str], at: float) -> Times:
-        ages = np.full((len(nodes), len(benchmarks)), NEVER)
-        for row, node in enumerate(nodes):
-            passed = self.past.passed.get(node, {})
-            for column, benchmark in enumerate(benchmarks):
-                if benchmark in passed:
-                    ages[row, column] = at - passed[benchmark]
-        return ages
+        passed = [self.past.passed.get(node, {}) for node in nodes]
+        last = [[each.get(benchmark, -NEVER) for benchmark in benchmarks] for each in passed]
+        return at - np.array(last).reshape(len(nodes), len(benchmarks))

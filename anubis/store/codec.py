@@ -39,6 +39,8 @@ def load(kind: type[T], text: str) -> T:
 
 def document(value: object) -> object:
     """Plain JSON values. JSON has no NaN and no infinity, so these become words."""
+    if isinstance(value, str):  # most of them are
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(float(value))
     if isinstance(value, np.ndarray):
