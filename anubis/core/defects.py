@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,6 +88,7 @@ def _cases(
 def _of_node(
     cases: Sequence[_Case], validations: Sequence[Validation], incidents: Sequence[Incident]
 ) -> Iterable[Defect]:
+    """Validations and incidents by time."""
     explained: dict[int, _Case] = {}
     for case in cases:
         near = [i for i, incident in enumerate(incidents) if _near(incident, case)]
@@ -99,22 +101,19 @@ def _of_node(
             explained[near[-1]] = case
     for i, case in explained.items():
         yield _defect(incidents[i].category, case)
+    healthy = [one for one in validations if one.judgement is Judgement.HEALTHY]
+    times = [one.at for one in healthy]
     for i, incident in enumerate(incidents):
-        if i not in explained:
-            in_vain = [one for one in validations if _missed(incident, one)]
-            if in_vain:
-                tried = frozenset(name for one in in_vain for name in one.benchmarks)
-                yield Defect(category=incident.category, tried=tried)
+        over = incident.start + LINK_S if incident.end is None else incident.end
+        in_vain = healthy[bisect_left(times, incident.start) : bisect_right(times, over)]
+        if in_vain and i not in explained:
+            tried = frozenset(name for one in in_vain for name in one.benchmarks)
+            yield Defect(category=incident.category, tried=tried)
 
 
 def _near(incident: Incident, case: _Case) -> bool:
     over = incident.start if incident.end is None else incident.end
     return incident.start - LINK_S <= case.last and case.first <= over + LINK_S
-
-
-def _missed(incident: Incident, one: Validation) -> bool:
-    over = incident.start + LINK_S if incident.end is None else incident.end
-    return one.judgement is Judgement.HEALTHY and incident.start <= one.at <= over
 
 
 def _defect(category: str, case: _Case) -> Defect:

@@ -94,6 +94,15 @@ def test_a_node_that_is_healthy_after_its_repair_says_nothing_of_the_incident():
     assert defects([], [], [incident(90, "net")]) == []
 
 
+@pytest.mark.parametrize(
+    ("hour", "end", "missed"),
+    [(9, 20, 0), (10, 20, 1), (20, 20, 1), (21, 20, 0), (34, None, 1), (35, None, 0)],
+)
+def test_an_incident_was_missed_from_its_start_to_its_end_or_for_a_day(hour, end, missed):
+    told = [incident(10, "gpu", end)]
+    assert defects([validated(hour, "healthy")], [], told) == [defect(category="gpu")] * missed
+
+
 def test_what_could_not_be_judged_neither_opens_nor_closes_a_defect():
     times = {1: "defective", 2: "unknown", 3: "defective", 4: "not-applicable"}
     history = [validated(hour, judgement) for hour, judgement in times.items()]
