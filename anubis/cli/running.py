@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import sys
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -183,17 +184,29 @@ def _carry_out(
                 history=past,
                 parallel_nodes=parallel_nodes,
             )
+        began_at, ended_at = _dates(campaign, outcome.finished_at, executor)
         history.conclude(
-            campaign.id, outcome.assessment, outcome.criteria, finished_at=outcome.finished_at
+            campaign.id,
+            outcome.assessment,
+            outcome.criteria,
+            finished_at=ended_at,
+            created_at=began_at,
         )
     return CampaignView(
         campaign=dataclasses.replace(
-            campaign, finished_at=outcome.finished_at, criteria=outcome.criteria
+            campaign, created_at=began_at, finished_at=ended_at, criteria=outcome.criteria
         ),
         executions=outcome.executions,
         assessment=outcome.assessment,
         criteria=outcome.criteria,
     )
+
+
+def _dates(campaign: Campaign, finished_at: float, executor: Executor) -> tuple[float, float]:
+    """When it began and ended. One in memory, on a clock of its own, is over now: a gate finds it
+    recent, and what happens to a node next comes after it."""
+    behind_s = time.time() - executor.now() if campaign.executor == "simulated" else 0.0
+    return campaign.created_at + behind_s, finished_at + behind_s
 
 
 @contextmanager

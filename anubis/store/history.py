@@ -162,9 +162,11 @@ class History:
         assessment: Assessment,
         criteria: Sequence[CriteriaSet],
         finished_at: float,
+        created_at: float | None = None,
     ) -> None:
         """Keep the verdicts and what they were judged by, in place of any earlier ones. Nodes
-        that were validated here belong to the fleet from then on."""
+        that were validated here belong to the fleet from then on. `created_at` sets right when it
+        began."""
         with self._database.writing() as connection:
             key = _key(connection, campaign_id)
             verb = connection.execute(
@@ -180,10 +182,13 @@ class History:
             self._insert_rulings(connection, key, assessment.rulings)
             whole = enumerate(assessment.nodes)
             _insert(connection, node_verdicts, (_node_verdict_row(key, *item) for item in whole))
+            dates = {"finished_at": finished_at}
+            if created_at is not None:
+                dates["created_at"] = created_at
             connection.execute(
                 update(campaigns)
                 .where(campaigns.c.key == key)
-                .values(finished_at=finished_at, criteria=codec.dump(tuple(criteria)))
+                .values(criteria=codec.dump(tuple(criteria)), **dates)
             )
             if verb != "import":
                 nodes = [verdict.node for verdict in assessment.nodes]
@@ -478,7 +483,7 @@ class History:
 
 
 def _newest_first(query: Select[Any]) -> Select[Any]:
-    """In the order in which they were begun here: a simulated campaign has a clock of its own."""
+    """In the order in which they were begun here: clocks are not always right."""
     return query.order_by(campaigns.c.key.desc())
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -43,13 +45,19 @@ def gate(desk, *words):
     return desk.ask("gate", desk.node, "--duration", "24h", "--suite", desk.two, "--json", *words)
 
 
-def just_now(desk, category, count=1):
-    """Incidents of this node that lasted a millisecond each, a moment ago."""
+def just_now(node, category, count=1):
+    """Incidents that lasted a millisecond each, a moment ago."""
     now = time.time()
     return [
-        Incident(node=desk.node, category=category, start=at, end=at + 0.001)
+        Incident(node=node, category=category, start=at, end=at + 0.001)
         for at in (now - 0.002 * (i + 1) for i in range(count))
     ]
+
+
+def ran(desk):
+    """How many executions the history holds."""
+    with closing(sqlite3.connect(desk.history)) as raw:
+        return raw.execute("SELECT count(*) FROM executions").fetchone()[0]
 
 
 def import_incidents(desk, told):
@@ -65,7 +73,7 @@ def import_incidents(desk, told):
 def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(fit):
     # once, the network was at fault, and pulse found it
     with History.open(str(fit.history)) as history:
-        history.add_incidents(just_now(fit, "network"))
+        history.add_incidents(just_now(fit.node, "network"))
     fit.beat.write_text(ILL)
     assert fit.ask("validate", "--suite", fit.two).code == 1
     refused = gate(fit)
@@ -79,7 +87,7 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
     assert [line["type"] for line in lately.lines] == ["decision", "gate"]
     assert lately.lines[0]["action"] == "skip"
 
-    import_incidents(fit, just_now(fit, "network", count=3))
+    import_incidents(fit, just_now(fit.node, "network", count=3))
     again = gate(fit)
     decision = again.lines[0]
     first = decision["tests"][0]
@@ -89,11 +97,80 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
     assert (again.code, again.summary["answer"]) == (0, "go")
 
     with History.open(str(fit.history)) as history:
-        history.add_incidents(just_now(fit, "network"))
+        history.add_incidents(just_now(fit.node, "network"))
         assert [d.action.value for d in history.decisions()] == ["validate", "skip", "validate"]
     fit.beat.write_text(ILL)
     failed = gate(fit)
     assert (failed.code, failed.summary["defective"]) == (1, [fit.node])
+
+
+@pytest.fixture
+def fleet(near):
+    """A desk whose simulated fleet of eight is healthy and was validated just now. Once, the
+    network was at fault on `near.ill`, and the program `near.finder` found it, alone."""
+    near.program("pulse.sh", PULSE)
+    near.two = near.suite(
+        near.flow(repeats=1), near.flow(repeats=1) | {"benchmark": "pulse"}, name="two.yaml"
+    )
+    before = near.ask(
+        "accept", "--cluster", near.fleet(slow_share=0.125), "--suite", near.two, "--json"
+    )
+    (near.ill,) = before.summary["defective"]
+    (near.finder,) = {v["benchmark"] for v in before.verdicts if v["verdict"] == "defective"}
+    (near.other,) = {"flow", "pulse"} - {near.finder}
+    with History.open(str(near.history)) as history:
+        history.add_incidents(just_now(near.ill, "network"))
+    near.well = near.fleet()
+    assert near.ask("validate", "--cluster", near.well, "--suite", near.two).code == 0
+    return near
+
+
+def gate_fleet(desk, *words):
+    words = ("--duration", "24h", "--cluster", desk.well, "--suite", desk.two, *words)
+    return desk.ask("gate", "n[1-8]", *words)
+
+
+def test_a_fleet_that_was_validated_just_now_may_start_and_nothing_runs(fleet):
+    before = ran(fleet)
+    done = gate_fleet(fleet, "--json")
+    assert (done.code, done.summary["answer"]) == (0, "go")
+    assert [line["type"] for line in done.lines] == ["decision", "gate"]
+    assert done.lines[0]["action"] == "skip"
+    assert ran(fleet) == before
+
+
+def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_category(fleet):
+    node = "n3" if fleet.ill != "n3" else "n4"
+    import_incidents(fleet, just_now(node, "network", count=3))
+    before = ran(fleet)
+    said = gate_fleet(fleet).out
+    assert f"a defect is presumed on {node}" in said
+    assert f"Run: {fleet.finder} on {node} (" in said
+    assert f"{fleet.other} on" not in said
+    assert said.splitlines()[-1] == "go: n[1-8]"
+    assert ran(fleet) == before + 1
+    with History.open(str(fleet.history)) as history:
+        (execution,) = history.executions(history.latest())
+    assert (execution.step.workload.benchmark, execution.step.participants) == (
+        fleet.finder,
+        (node,),
+    )
+    assert gate_fleet(fleet, "--json").lines[0]["action"] == "skip"
+    assert ran(fleet) == before + 1
+
+
+def test_the_decision_after_incidents_explains_itself_in_json(fleet):
+    node = "n3" if fleet.ill != "n3" else "n4"
+    import_incidents(fleet, just_now(node, "network", count=3))
+    decision = gate_fleet(fleet, "--json").lines[0]
+    (test,) = decision["tests"]
+    assert (test["benchmark"], test["nodes"]) == (fleet.finder, [node])
+    assert (decision["drivers"][0]["node"], decision["drivers"][0]["p"]) == (node, 1)
+    assert decision["p"] > decision["p0"] >= decision["remaining"]
+    assert decision["node_seconds"] == test["duration_s"] > 0
+    before = decision["p"] * (1 - decision["covered_before"])
+    assert test["drop"] == pytest.approx(before - decision["remaining"])
+    assert decision["why"].startswith("a job of 24 h 00 min on 8 nodes: one of them has")
 
 
 @pytest.mark.parametrize(
@@ -131,6 +208,7 @@ def test_a_sweep_keeps_within_its_budget_and_leaves_who_is_out_of_service(near):
     with History.open(str(near.history)) as history:
         soon = time.time() + 3600
         history.add_incidents([Incident(node="n8", category="psu", start=1e9, end=soon)])
+        history.add_incidents(one for i in range(1, 8) for one in just_now(f"n{i}", "psu"))
     done = near.ask("sweep", "--budget", "0.01nh", "--cluster", fleet, "--suite", suite, "--json")
     assert done.code == 0, done.err
     decision = done.lines[0]

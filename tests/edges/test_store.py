@@ -464,7 +464,7 @@ def test_the_same_campaign_cannot_begin_twice(history: History) -> None:
 
 def test_campaigns_are_listed_newest_first_and_the_latest_is_found(history: History) -> None:
     assert history.latest() is None
-    # the last is a simulated one, whose own clock runs behind
+    # the clock was behind when the last was begun
     for name, created_at, finished_at in (("a", 8.0, None), ("b", 9.0, None), ("c", 2.0, 3.0)):
         history.begin(campaign(name, created_at=created_at, finished_at=finished_at))
     row = CampaignRow(
