@@ -14,7 +14,7 @@ import numpy as np
 
 from anubis import hostlist
 from anubis.core.decision import Decision, Event, Outlook, decide, horizon_s
-from anubis.core.defects import defects
+from anubis.core.defects import BadGroup, defects
 from anubis.core.logbook import Logbook
 from anubis.core.records import Judgement, Plan, PlannedEntry, SelectionPolicy
 from anubis.core.selection import NEVER, UNKNOWN, Budget, Defect, freshness, learn_detection
@@ -113,7 +113,11 @@ class Past:
     categories: Mapping[str, Mapping[str, int]]  # of each node's incidents, how often each
     passed: Mapping[str, Mapping[str, float]]  # of each node, when it passed which benchmark last
     unfit: Mapping[str, str]  # nodes that are out of service, and why
+    links: Sequence[BadGroup]  # nodes that are well, and what lies between them is not
     measured_s: Mapping[tuple[str, str], float]
+
+    def links_among(self, nodes: Collection[str]) -> list[BadGroup]:
+        return [link for link in self.links if set(link.nodes) <= set(nodes)]
 
 
 def read_past(history: History, now: float, risk: Risk | None = None) -> Past:
@@ -131,6 +135,7 @@ def read_past(history: History, now: float, risk: Risk | None = None) -> Past:
         categories=categories,
         passed=_passed(validations, incidents),
         unfit=_unfit(validations, incidents, now),
+        links=_bad_links(history.bad_groups(), validations),
         measured_s=history.durations_s(),
     )
 
@@ -165,6 +170,30 @@ def _unfit(
         if incident.end is not None and incident.end > now:
             unfit[incident.node] = f'its incident "{incident.category}" is not over'
     return unfit
+
+
+def _bad_links(
+    groups: Sequence[BadGroup], validations: Iterable[Validation]
+) -> tuple[BadGroup, ...]:
+    """Groups that were bad while each of their nodes was well, until the nodes pass that benchmark
+    in one campaign."""
+    well: defaultdict[str, dict[str, Validation]] = defaultdict(dict)
+    for one in validations:
+        if one.judgement is Judgement.HEALTHY:
+            well[one.campaign][one.node] = one
+    bad = {(group.campaign, group.benchmark, frozenset(group.nodes)) for group in groups}
+
+    def passed(group: BadGroup, campaign: str) -> bool:
+        found, nodes = well[campaign], frozenset(group.nodes)
+        return (
+            nodes <= found.keys()
+            and found[group.nodes[0]].at > well[group.campaign][group.nodes[0]].at
+            and all(group.benchmark in found[node].benchmarks for node in nodes)
+            and (campaign, group.benchmark, nodes) not in bad
+        )
+
+    links = (group for group in groups if set(group.nodes) <= well[group.campaign].keys())
+    return tuple(each for each in links if not any(passed(each, campaign) for campaign in well))
 
 
 class Selector:

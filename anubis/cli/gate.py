@@ -11,7 +11,8 @@ from anubis.cli import options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anubis.core.records import Judgement
+    from anubis.cli.selecting import Found
+    from anubis.selector import Past
 
 HELP = "Say whether nodes are good for a job: by history, or by the tests worth their time."
 
@@ -40,7 +41,6 @@ def gate(
 ) -> None:
     from anubis.cli import amounts, selecting
     from anubis.core.decision import JobAllocated
-    from anubis.core.records import Judgement
 
     lenient = selecting.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
     request = selecting.Request(
@@ -57,43 +57,64 @@ def gate(
     )
     answer = selecting.decide(request, lambda past, history: job)
     unfit = {node: why for node in job.nodes if (why := answer.past.unfit.get(node))}
+    found = _known(answer.past, job.nodes, unfit)
+    if not unfit and not found.links:
+        ran = selecting.carry_out(answer.decision, order)
+        found = selecting.Found(judged={**found.judged, **ran.judged}, links=ran.links)
     short = budget is not None and answer.decision.remaining > answer.decision.p0
-    judged = {
-        node: Judgement.HEALTHY if answer.past.passed.get(node) and not short else Judgement.UNKNOWN
-        for node in job.nodes
+    if short:
+        found = selecting.doubted(found)
+    _tell(found, unfit, short=short, as_json=json, lenient=lenient)
+    selecting.leave(found, unknown_passes=lenient)
+
+
+def _known(past: Past, nodes: tuple[str, ...], unfit: Mapping[str, str]) -> Found:
+    """By the history alone."""
+    from anubis.cli.selecting import Found
+    from anubis.core.records import Judgement
+
+    passed = {
+        node: Judgement.HEALTHY if past.passed.get(node) else Judgement.UNKNOWN for node in nodes
     }
-    if unfit:
-        judged |= dict.fromkeys(unfit, Judgement.DEFECTIVE)
-    else:
-        judged |= selecting.carry_out(answer.decision, order)
-    _tell(judged, unfit, as_json=json, lenient=lenient)
-    selecting.leave(judged, unknown_passes=lenient)
+    links = {
+        each.nodes: f"{each.benchmark} was defective in campaign {each.campaign}"
+        for each in past.links_among(nodes)
+    }
+    return Found(judged=passed | dict.fromkeys(unfit, Judgement.DEFECTIVE), links=links)
 
 
 def _tell(
-    judged: Mapping[str, Judgement], unfit: Mapping[str, str], *, as_json: bool, lenient: bool
+    found: Found, unfit: Mapping[str, str], *, short: bool, as_json: bool, lenient: bool
 ) -> None:
     import json
 
-    from anubis import hostlist
     from anubis.core.records import Judgement
 
-    defective = [node for node, found in judged.items() if found is Judgement.DEFECTIVE]
-    good = (Judgement.HEALTHY, Judgement.DEFECTIVE)
-    unknown = [node for node, found in judged.items() if found not in good]
-    answer = "no-go" if defective else "unknown" if unknown and not lenient else "go"
+    defective = found.those(Judgement.DEFECTIVE)
+    unknown = [n for n in found.judged if n not in {*defective, *found.those(Judgement.HEALTHY)}]
+    bad = bool(defective or found.links)
+    answer = "no-go" if bad else "unknown" if unknown and not lenient else "go"
     if as_json:
         document = {
             "type": "gate",
             "answer": answer,
             "defective": defective,
+            "links": [{"nodes": nodes, "reason": why} for nodes, why in found.links.items()],
             "unknown": unknown,
             "unfit": unfit,
+            "budget_short": short,
         }
         print(json.dumps(document, ensure_ascii=False))
         return
+    from anubis.hostlist import compress
+    from anubis.report.wording import names
+
     told = [f"{node}: {why}" for node, why in unfit.items()]
-    for what, nodes in (("defective", defective), ("not known to be healthy", unknown)):
-        if nodes := [node for node in nodes if node not in unfit]:
-            told.append(f"{what}: {hostlist.compress(nodes)}")
-    print(f"{answer}: {'; '.join(told) or hostlist.compress(list(judged))}")
+    if here := [node for node in defective if node not in unfit]:
+        told.append(f"defective: {compress(here)}")
+    for nodes, why in found.links.items():
+        told.append(f"bad between {names(sorted(nodes))}: {why}")
+    if unknown:
+        why = "the budget leaves too much untested" if short else "not known to be healthy"
+        told.append(f"{why}: {compress(unknown)}")
+    print(f"{answer}: {'; '.join(told) or compress(list(found.judged))}")

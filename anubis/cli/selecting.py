@@ -6,7 +6,7 @@ import dataclasses
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +19,7 @@ from anubis.core.errors import UsageError
 from anubis.core.records import Judgement, Node
 from anubis.core.selection import Budget
 from anubis.report import decision as told
+from anubis.report.view import CampaignView
 from anubis.selector import Offer, Past, Risk, Selector, offers, read_past
 from anubis.store.history import History
 
@@ -100,19 +101,45 @@ def named(nodes: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(hostlist.read(nodes)))
 
 
-def carry_out(decision: Decision, order: running.Order) -> dict[str, Judgement]:
-    """A campaign for the nodes that run the same tests; what each node was judged to be."""
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What each node was judged to be, and which did badly together, of whom none is blamed."""
+
+    judged: Mapping[str, Judgement]
+    links: Mapping[tuple[str, ...], str]  # and why
+
+    def those(self, judgement: Judgement) -> list[str]:
+        return [node for node, found in self.judged.items() if found is judgement]
+
+
+def carry_out(decision: Decision, order: running.Order) -> Found:
+    """A campaign for the nodes that run the same tests."""
     running.turn_termination_into_interrupt()
     judged: dict[str, Judgement] = {}
+    links: dict[tuple[str, ...], str] = {}
     for chosen, nodes in _alike(decision).items():
         mine = dataclasses.replace(order, nodes=hostlist.compress(nodes), chosen=chosen)
         view = running.carry_out_new(mine)
         showing.campaign(view, as_json=order.json)
-        found = {each.node: each.judgement for each in view.assessment.nodes}
-        if showing.exit_code(view) == 1 and Judgement.DEFECTIVE not in found.values():
-            found = dict.fromkeys(found, Judgement.DEFECTIVE)  # what lies between them is
-        judged |= found
-    return judged
+        judged |= {each.node: each.judgement for each in view.assessment.nodes}
+        links |= _links(view)
+    return Found(judged=judged, links=links)
+
+
+def _links(view: CampaignView) -> dict[tuple[str, ...], str]:
+    """Who did badly together, where none of them is blamed for it."""
+    blamed = set(view.assessment.named(Judgement.DEFECTIVE))
+    return {
+        each.participants: each.reason
+        for each in view.assessment.alone
+        if each.judgement is Judgement.DEFECTIVE and blamed.isdisjoint(each.participants)
+    }
+
+
+def doubted(found: Found) -> Found:
+    """Where too much stays untested, nobody passes."""
+    unsure = dict.fromkeys(found.those(Judgement.HEALTHY), Judgement.UNKNOWN)
+    return dataclasses.replace(found, judged={**found.judged, **unsure})
 
 
 def _alike(decision: Decision) -> dict[frozenset[str], list[str]]:
@@ -128,12 +155,12 @@ def _alike(decision: Decision) -> dict[frozenset[str], list[str]]:
     return groups
 
 
-def leave(judged: dict[str, Judgement], *, unknown_passes: bool) -> None:
+def leave(found: Found, *, unknown_passes: bool) -> None:
     """Exit as every verb does: 1 for a defect, 2 where something is not known."""
-    found = set(judged.values())
-    if Judgement.DEFECTIVE in found:
+    judged = set(found.judged.values())
+    if found.links or Judgement.DEFECTIVE in judged:
         sys.exit(1)
-    if found - {Judgement.HEALTHY} and not unknown_passes:
+    if judged - {Judgement.HEALTHY} and not unknown_passes:
         sys.exit(2)
 
 

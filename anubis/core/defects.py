@@ -23,6 +23,15 @@ class Finding:
     benchmark: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class BadGroup:
+    """Nodes that did badly together in a benchmark; who is at fault is another question."""
+
+    campaign: str
+    nodes: tuple[str, ...]
+    benchmark: str
+
+
 @dataclass
 class _Case:
     """One defect while its evidence is gathered."""

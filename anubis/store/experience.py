@@ -4,12 +4,13 @@ was decided. Behind the verbs of `History`; it reads no samples."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import Connection, func, select
 
 from anubis.core.decision import Decision
-from anubis.core.defects import Finding
+from anubis.core.defects import BadGroup, Finding
 from anubis.core.records import Ended, Judgement
 from anubis.store import codec
 from anubis.store.schema import campaigns, decisions, executions, participants, verdicts
@@ -20,6 +21,23 @@ Durations = dict[tuple[str, str], float]  # by benchmark and parameters
 
 def read_findings(connection: Connection) -> list[Finding]:
     """What single nodes were defective in; a bad group speaks for a node where that is blamed."""
+    return [
+        Finding(campaign=campaign, node=nodes[0], benchmark=benchmark)
+        for campaign, nodes, benchmark in _defective(connection)
+        if len(nodes) == 1
+    ]
+
+
+def read_bad_groups(connection: Connection) -> list[BadGroup]:
+    return [
+        BadGroup(campaign=campaign, nodes=nodes, benchmark=benchmark)
+        for campaign, nodes, benchmark in _defective(connection)
+        if len(nodes) > 1
+    ]
+
+
+def _defective(connection: Connection) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Campaign, participants and benchmark, each once."""
     query = (
         select(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
         .join(campaigns, campaigns.c.key == verdicts.c.campaign)
@@ -28,12 +46,8 @@ def read_findings(connection: Connection) -> list[Finding]:
         .distinct()
         .order_by(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
     )
-    found = ((row.id, json.loads(row.nodes), row.benchmark) for row in connection.execute(query))
-    return [
-        Finding(campaign=campaign, node=nodes[0], benchmark=benchmark)
-        for campaign, nodes, benchmark in found
-        if len(nodes) == 1
-    ]
+    for row in connection.execute(query):
+        yield row.id, tuple(json.loads(row.nodes)), row.benchmark
 
 
 def read_durations(connection: Connection) -> Durations:

@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from anubis.core.decision import Decision
-from anubis.core.defects import Finding
+from anubis.core.defects import BadGroup, Finding
 from anubis.core.errors import StoreError, did_you_mean
 from anubis.core.logbook import Logbook
 from anubis.core.records import (
@@ -457,6 +457,11 @@ class History:
         """Which node was defective in which benchmark of which campaign."""
         with self._database.reading() as connection:
             return experience.read_findings(connection)
+
+    def bad_groups(self) -> list[BadGroup]:
+        """Which nodes were bad together in which benchmark of which campaign."""
+        with self._database.reading() as connection:
+            return experience.read_bad_groups(connection)
 
     def durations_s(self) -> experience.Durations:
         """The mean time that each benchmark took with its parameters."""

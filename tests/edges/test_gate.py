@@ -5,11 +5,14 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from anubis.core.status import Incident
+from anubis.executors import simulated
+from anubis.simulation.fleet import measure
 from anubis.store.history import History
 from tests.edges.desk import FLOW
 
@@ -171,6 +174,91 @@ def test_the_decision_after_incidents_explains_itself_in_json(fleet):
     before = decision["p"] * (1 - decision["covered_before"])
     assert test["drop"] == pytest.approx(before - decision["remaining"])
     assert decision["why"].startswith("a job of 24 h 00 min on 8 nodes: one of them has")
+
+
+# --- what lies between nodes, and what a budget leaves open ----------------------------------
+
+
+@pytest.fixture
+def paired(near, monkeypatch):
+    """A desk whose simulated fleet of four was accepted by a program for pairs; what lies between
+    the two nodes of `near.broken`, while there are any, is slow."""
+    program = FLOW.replace('"flow"', '"pair"').replace('"scope": "node"', '"scope": "pair"')
+    near.program("pair.sh", program.replace('"metrics"', '"needs": {"min_nodes": 2}, "metrics"'))
+    near.broken = set()
+
+    def slow_between(fleet, planted, step, spec):
+        found = measure(fleet, planted, step, spec)
+        slow = near.broken == set(step.participants)
+        return replace(found, values=found.values * 0.5) if slow else found
+
+    monkeypatch.setattr(simulated, "measure", slow_between)
+    near.cluster = near.fleet(nodes="n[1-4]")
+    entry = near.flow(repeats=1) | {"benchmark": "pair", "groups": "pairs"}
+    near.two = near.suite(entry, name="pairs.yaml")
+    assert near.ask("accept", "--cluster", near.cluster, "--suite", near.two).code == 0
+    return near
+
+
+def pair_gate(desk, nodes, *words):
+    where = ("--cluster", desk.cluster, "--suite", desk.two, "--together")
+    return desk.ask("gate", nodes, "--duration", "24h", *where, *words)
+
+
+def test_a_bad_link_is_no_go_for_a_job_across_it_until_both_ends_pass_again(paired):
+    paired.broken = {"n1", "n2"}
+    with History.open(str(paired.history)) as history:
+        history.add_incidents(just_now("n1", "network"))
+    first = pair_gate(paired, "n[1-4]", "--json")
+    assert (first.code, first.summary["answer"], first.summary["defective"]) == (1, "no-go", [])
+    (link,) = first.summary["links"]
+    assert (sorted(link["nodes"]), "50% below normal" in link["reason"]) == (["n1", "n2"], True)
+
+    before = ran(paired)
+    again = pair_gate(paired, "n[1-4]").out
+    assert again.splitlines()[-1].startswith("no-go: bad between n1, n2: pair was defective in ")
+    apart = pair_gate(paired, "n[2-4]", "--json")
+    assert (apart.code, apart.summary["answer"]) == (0, "go")
+    assert ran(paired) == before
+
+    paired.broken = set()
+    words = ("--cluster", paired.cluster, "--suite", paired.two)
+    assert paired.ask("validate", "n[2-4]", *words).code == 0  # n1 was not there
+    assert pair_gate(paired, "n[1-4]").code == 1
+    assert paired.ask("validate", *words).code == 0
+    assert pair_gate(paired, "n[1-4]").code == 0
+
+
+def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_well(fleet):
+    node = "n3" if fleet.ill != "n3" else "n4"
+    import_incidents(fleet, just_now(node, "network", count=3))
+    before = ran(fleet)
+    none = gate_fleet(fleet, "--budget", "1s", "--json")
+    assert (none.code, none.summary["answer"], none.summary["budget_short"]) == (2, "unknown", True)
+    assert none.lines[0]["remaining"] > none.lines[0]["p0"]
+    assert ran(fleet) == before
+    assert gate_fleet(fleet, "--budget", "1s", "--on-unknown", "pass").code == 0
+    said = gate_fleet(fleet, "--budget", "1s").out
+    assert said.splitlines()[-1] == "unknown: the budget leaves too much untested: n[1-8]"
+
+    long = [
+        fleet.flow(repeats=9) | {"benchmark": fleet.finder},
+        fleet.flow(repeats=1) | {"benchmark": fleet.other},
+    ]
+    fleet.two = fleet.suite(*long, name="two.yaml")
+    half = gate_fleet(fleet, "--budget", "20s", "--json")
+    (test,) = half.lines[0]["tests"]
+    assert (test["benchmark"], test["nodes"], half.err.count("defective")) == (
+        fleet.other,
+        [node],
+        0,
+    )
+    assert (half.code, half.summary["answer"], node in half.summary["unknown"]) == (
+        2,
+        "unknown",
+        True,
+    )
+    assert ran(fleet) == before + 1
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,15 @@ def history(tmp_path: Path) -> Iterator[History]:
         yield opened
 
 
-def carry_out(history: History, name: str, day: float, bad=(), run: Plan = BOTH, took_s=1.0):
+def carry_out(
+    history: History,
+    name: str,
+    day: float,
+    bad=(),
+    run: Plan = BOTH,
+    took_s=1.0,
+    slow_together=(),
+):
     """A campaign that ended on that day; `bad` are pairs of node and benchmark."""
     history.begin(
         Campaign(
@@ -95,7 +103,9 @@ def carry_out(history: History, name: str, day: float, bad=(), run: Plan = BOTH,
     verdict = Verdict(
         participants=(), benchmark="", judgement=Judgement.DEFECTIVE, code="", reason="slow"
     )
-    found = [replace(verdict, participants=(node,), benchmark=what) for node, what in bad]
+    single = [replace(verdict, participants=(node,), benchmark=what) for node, what in bad]
+    pairs = [replace(verdict, participants=pair, benchmark="gemm") for pair in slow_together]
+    found = [*single, *pairs]
     worst = dict(bad)
     history.conclude(
         name,
@@ -183,6 +193,25 @@ def test_what_was_measured_before_an_incident_or_a_defect_counts_no_more(history
     after = read_past(history, NOW)
     assert set(after.passed) == set(NODES)
     assert not after.unfit
+
+
+def test_a_link_is_bad_where_both_its_nodes_are_well_until_they_pass_together_later(history):
+    carry_out(history, "before", 389)
+    blamed = [("n1", "n3"), ("n2", "n3")]
+    carry_out(history, "c1", 390, bad=[("n3", "gemm")], slow_together=[("n1", "n2"), *blamed])
+    (link,) = read_past(history, NOW).links
+    assert (link.campaign, link.nodes, link.benchmark) == ("c1", ("n1", "n2"), "gemm")
+    past = read_past(history, NOW)
+    assert [past.links_among(nodes) for nodes in (NODES, ("n2", "n1"), ("n1", "n3"))] == [
+        [link],
+        [link],
+        [],
+    ]
+    carry_out(history, "disk only", 391, run=plan(SuiteEntry(benchmark="disk")))
+    carry_out(history, "still", 392, slow_together=[("n2", "n1")])
+    assert {each.campaign for each in read_past(history, NOW).links} == {"c1", "still"}
+    carry_out(history, "mended", 393)
+    assert not read_past(history, NOW).links
 
 
 def test_what_is_yet_to_come_is_not_known(history):

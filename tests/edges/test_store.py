@@ -31,7 +31,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from anubis.core.decision import IncidentReported, JobAllocated, Outlook, decide
-from anubis.core.defects import Finding
+from anubis.core.defects import BadGroup, Finding
 from anubis.core.errors import StoreError
 from anubis.core.records import (
     Assessment,
@@ -558,6 +558,7 @@ def test_findings_are_the_defects_of_single_nodes_once_each(history: History) ->
         Finding(campaign="c1", node="n1", benchmark="copy"),
         Finding(campaign="c1", node="n1", benchmark="gemm@1"),
     ]
+    assert history.bad_groups() == [BadGroup(campaign="c1", nodes=("n1", "n2"), benchmark="gemm@1")]
 
 
 def test_decisions_come_back_as_they_were_taken_the_latest_first(history: History) -> None:
