@@ -13,7 +13,7 @@ from anubis.cli import options
 if TYPE_CHECKING:
     from anubis.core.records import Assessment, Campaign, Execution, Plan, Policy
     from anubis.incidents.intake import Intake, Note
-    from anubis.store.happenings import Kept
+    from anubis.store.happenings import Import
     from anubis.superbench.results import Row
 
 app = typer.Typer(
@@ -235,9 +235,11 @@ def incidents(
     if not found.incidents:
         raise UsageError(f'"{file}" has no incident that can be taken: nothing was kept')
     with History.open(places.history_url()) as history:
-        kept = history.add_incidents(found.incidents)
-        history.add_watches(found.watches)
-    _show_intake(file, found, kept, as_json=json)
+        added = history.add_import(
+            str(file.absolute()), time.time(), found.incidents, found.watches
+        )
+    _show_intake(file, found, added, as_json=json)
+    showing.say(f"to take this back: anubis history forget --import {added.key}")
 
 
 def _told(note: Note) -> str:
@@ -247,7 +249,7 @@ def _told(note: Note) -> str:
     return f"{many} ({names(note.where, limit=3)}): {note.what}"
 
 
-def _show_intake(file: Path, found: Intake, kept: Kept, *, as_json: bool) -> None:
+def _show_intake(file: Path, found: Intake, added: Import, *, as_json: bool) -> None:
     import dataclasses
     import json
     from collections import Counter
@@ -263,7 +265,8 @@ def _show_intake(file: Path, found: Intake, kept: Kept, *, as_json: bool) -> Non
             "type": "incidents",
             "records": found.records,
             "incidents": len(found.incidents),
-            **dataclasses.asdict(kept),
+            "import": added.key,
+            **dataclasses.asdict(added.kept),
             "nodes": hit,
             "watched": len(found.watches),
             "since": since,
@@ -274,6 +277,7 @@ def _show_intake(file: Path, found: Intake, kept: Kept, *, as_json: bool) -> Non
         }
         print(json.dumps(facts, ensure_ascii=False))
         return
+    kept = added.kept
     print(
         f"{file.name}: {len(found.incidents):,} incidents in {found.records:,} records: "
         f"{kept.new:,} new, {kept.completed:,} completed by their end, {kept.known:,} known before"

@@ -15,6 +15,7 @@ from anubis.cli import (
     criteria,
     doctor,
     gate,
+    history,
     import_,
     judge,
     learn,
@@ -50,6 +51,7 @@ app.command(help=learn.HELP)(learn.learn)
 app.command(help=judge.HELP)(judge.judge)
 app.command(help=report.HELP)(report.report)
 app.add_typer(import_.app, name="import")
+app.add_typer(history.app, name="history")
 app.add_typer(topology.app, name="topology")
 app.command(help=tune.HELP)(tune.tune)
 app.command(help=simulate.HELP)(simulate.simulate)

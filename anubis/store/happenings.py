@@ -4,10 +4,20 @@ once, and what is told later completes it. Behind the verbs of `History`."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from anubis.core.records import Ended, Judgement
@@ -15,6 +25,7 @@ from anubis.core.status import Incident, Repair, Validation, Watch
 from anubis.store.schema import (
     campaigns,
     executions,
+    imports,
     incidents,
     node_verdicts,
     participant_nodes,
@@ -36,11 +47,30 @@ class Kept:
     known: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """A file with incidents that was taken over."""
+
+    key: int
+    at: float
+    file: str
+    kept: Kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgotten:
+    """What went with an import that was taken back."""
+
+    incidents: int
+    reopened: int  # incidents that others told and it ended
+    watches: int
+
+
 def keep(connection: Connection, table: Table, rows: Iterable[Row], ends: str) -> Kept:
     """Rows with what is known already completed by a later word on its end.
 
     No end is no word: an incident that is over does not begin again. But a watch without an end
-    goes on, and of two ends of a watch the later one counts.
+    goes on, and of two ends of a watch the later one counts. Who told of it first stays.
     """
     later = _longer if table is watches else _newer
     keys = [column.name for column in table.primary_key]
@@ -50,14 +80,14 @@ def keep(connection: Connection, table: Table, rows: Iterable[Row], ends: str) -
         told[key] = row if key not in told else row | {ends: later(told[key][ends], row[ends])}
     first = keys[0]
     known = {
-        tuple(row[name] for name in keys): row[ends]
+        tuple(row[name] for name in keys): row
         for row in _rows_of(connection, table, first, sorted({key[0] for key in told}))
     }
     new = [row for key, row in told.items() if key not in known]
     completed = [
-        row | {ends: end}
+        row | {ends: end} | {name: known[key][name] for name in ("told_by",) if name in row}
         for key, row in told.items()
-        if key in known and (end := later(known[key], row[ends])) != known[key]
+        if key in known and (end := later(known[key][ends], row[ends])) != known[key][ends]
     ]
     _upsert(connection, table, keys, [*new, *completed])
     return Kept(new=len(new), completed=len(completed), known=len(told) - len(new) - len(completed))
@@ -90,15 +120,59 @@ def _upsert(connection: Connection, table: Table, keys: list[str], rows: list[Ro
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others), batch)
 
 
+# --- imports -------------------------------------------------------------------------------
+
+
+def add_import(
+    connection: Connection,
+    file: str,
+    at: float,
+    told: Iterable[Incident],
+    watched: Iterable[Watch],
+) -> Import:
+    begun = insert(imports).values(at=at, file=file, new=0, completed=0, known=0)
+    key = int(connection.execute(begun.returning(imports.c.key)).scalar_one())
+    kept = keep(connection, incidents, (incident_row(one, key) for one in told), ends="ended_at")
+    keep(connection, watches, (watch_row(one, key) for one in watched), ends="until")
+    connection.execute(update(imports).where(imports.c.key == key).values(**asdict(kept)))
+    return Import(key=key, at=at, file=file, kept=kept)
+
+
+def read_imports(connection: Connection) -> list[Import]:
+    found = connection.execute(select(imports).order_by(imports.c.key.desc()))
+    return [
+        Import(
+            key=row.key,
+            at=row.at,
+            file=row.file,
+            kept=Kept(new=row.new, completed=row.completed, known=row.known),
+        )
+        for row in found
+    ]
+
+
+def forget_import(connection: Connection, key: int) -> Forgotten:
+    """What it was the first to tell goes; an incident that it only ended is not over again."""
+    gone = connection.execute(delete(incidents).where(incidents.c.told_by == key))
+    reopened = connection.execute(
+        update(incidents).where(incidents.c.ended_by == key).values(ended_at=None, ended_by=None)
+    )
+    watched = connection.execute(delete(watches).where(watches.c.told_by == key))
+    connection.execute(delete(imports).where(imports.c.key == key))
+    return Forgotten(incidents=gone.rowcount, reopened=reopened.rowcount, watches=watched.rowcount)
+
+
 # --- to rows -------------------------------------------------------------------------------
 
 
-def incident_row(one: Incident) -> Row:
+def incident_row(one: Incident, import_: int | None = None) -> Row:
     return {
         "node": one.node,
         "started_at": one.start,
         "category": one.category,
         "ended_at": one.end,
+        "told_by": import_,
+        "ended_by": None if one.end is None else import_,
     }
 
 
@@ -111,15 +185,15 @@ def repair_row(one: Repair) -> Row:
     }
 
 
-def watch_row(one: Watch) -> Row:
-    return {"node": one.node, "since": one.since, "until": one.until}
+def watch_row(one: Watch, import_: int | None = None) -> Row:
+    return {"node": one.node, "since": one.since, "until": one.until, "told_by": import_}
 
 
 def begin_watches(connection: Connection, nodes: Sequence[str], at: float) -> None:
     """For those that are not watched without an end already."""
     found = _rows_of(connection, watches, "node", sorted(set(nodes)))
     watched = {row["node"] for row in found if row["until"] is None}
-    new = [{"node": node, "since": at, "until": None} for node in set(nodes) - watched]
+    new = [watch_row(Watch(node=node, since=at)) for node in set(nodes) - watched]
     _upsert(connection, watches, ["node", "since"], new)
 
 

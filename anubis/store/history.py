@@ -44,7 +44,7 @@ from anubis.core.records import (
 from anubis.core.status import Incident, Job, Repair, Validation, Watch, found_by
 from anubis.store import claims, codec, experience, happenings
 from anubis.store.database import Database
-from anubis.store.happenings import PER_QUESTION, Kept
+from anubis.store.happenings import PER_QUESTION, Forgotten, Import, Kept
 from anubis.store.schema import (
     campaigns,
     decisions,
@@ -66,6 +66,7 @@ from anubis.store.schema import (
 Row = dict[str, Any]
 Roster = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]  # participants, devices
 
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be
 SUGGESTED = 10  # campaigns that a hint looks at: the latest
 
 
@@ -201,6 +202,22 @@ class History:
         with self._database.writing() as connection:
             return happenings.keep(connection, incidents, rows, ends="ended_at")
 
+    def add_import(
+        self, file: str, at: float, told: Iterable[Incident], watched: Iterable[Watch]
+    ) -> Import:
+        """Incidents and watches of one file, so that they can be forgotten together."""
+        with self._database.writing() as connection:
+            return happenings.add_import(connection, file, at, told, watched)
+
+    def forget_import(self, key: int) -> Forgotten:
+        """What that import alone has brought; what was known before it stays."""
+        with self._database.writing() as connection:
+            known = [each.key for each in happenings.read_imports(connection)]
+            if key not in known:
+                numbers = ", ".join(map(str, known[:SUGGESTED])) or "there is none"
+                raise StoreError(f"import {key} is not in the history; known: {numbers}")
+            return happenings.forget_import(connection, key)
+
     def add_repairs(self, batch: Iterable[Repair]) -> Kept:
         rows = map(happenings.repair_row, batch)
         with self._database.writing() as connection:
@@ -311,7 +328,7 @@ class History:
                 created_at=row.created_at,
                 finished_at=row.finished_at,
             )
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except UNREADABLE as error:
             raise StoreError(
                 f'history "{self._database.place}": campaign "{campaign_id}" cannot be read:'
                 f" {error}; it was written by another Anubis: use that version, or begin another"
@@ -425,6 +442,11 @@ class History:
         with self._database.reading() as connection:
             return happenings.read_incidents(connection)
 
+    def imports(self) -> list[Import]:
+        """Files with incidents that were taken over, the latest first."""
+        with self._database.reading() as connection:
+            return happenings.read_imports(connection)
+
     def repairs(self) -> list[Repair]:
         with self._database.reading() as connection:
             return happenings.read_repairs(connection)
@@ -470,8 +492,14 @@ class History:
 
     def decisions(self, limit: int = 100) -> list[Decision]:
         """The latest first."""
-        with self._database.reading() as connection:
-            return experience.read_decisions(connection, limit)
+        try:
+            with self._database.reading() as connection:
+                return experience.read_decisions(connection, limit)
+        except UNREADABLE as error:
+            raise StoreError(
+                f'history "{self._database.place}": a decision cannot be read: {error}; it was'
+                " written by another Anubis: use that version"
+            ) from error
 
     def logbook(self) -> Logbook:
         """All that is known of nodes; what validations found defective are incidents as well."""

@@ -125,7 +125,10 @@ executions = Table(
     Index("executions_by_participants", "participants"),
     # The samples stand in the same rows, and nobody wants to read them to learn who was measured.
     Index("executions_who_and_what", "campaign", "ended", "participants", "benchmark"),
-    Index("executions_how_long", "ended", "benchmark", "parameters", "duration_s"),
+    # PostgreSQL keeps long samples elsewhere, and refuses long parameters in an index.
+    Index("executions_how_long", "ended", "benchmark", "parameters", "duration_s").ddl_if(
+        dialect="sqlite"
+    ),
 )
 
 verdicts = Table(
@@ -184,6 +187,18 @@ node_verdicts = Table(
     Index("node_verdicts_by_node", "node"),
 )
 
+# Files with incidents that were taken over, and what became of these.
+imports = Table(
+    "imports",
+    metadata,
+    Column("key", Integer, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("file", Text, nullable=False),
+    Column("new", Integer, nullable=False),
+    Column("completed", Integer, nullable=False),
+    Column("known", Integer, nullable=False),
+)
+
 incidents = Table(
     "incidents",
     metadata,
@@ -191,6 +206,8 @@ incidents = Table(
     Column("started_at", Double, primary_key=True),
     Column("category", Text, primary_key=True),
     Column("ended_at", Double),  # NULL: not over, as far as anybody told
+    Column("told_by", Integer),  # the import that told of it first; NULL: no import
+    Column("ended_by", Integer),  # the import that told its end
 )
 
 # When a node belonged to the fleet: its addition and its removal.
@@ -200,6 +217,7 @@ watches = Table(
     Column("node", Text, primary_key=True),
     Column("since", Double, primary_key=True),
     Column("until", Double),
+    Column("told_by", Integer),  # the import that told of it first; NULL: no import
 )
 
 repairs = Table(
