@@ -370,7 +370,10 @@ def test_importing_the_same_file_twice_adds_nothing_and_a_later_one_completes(ne
         "on 2 of 2 nodes, watched 2026-03-01 10:00 UTC to 2026-03-02 00:00 UTC",
         "fan 1, gpu 1",
     ]
-    assert done.err == "taken: 1 record (line 3): no end: the node is down until one is imported\n"
+    assert done.err.splitlines() == [
+        "taken: 1 record (line 3): no end: the node is down until one is imported",
+        "to take this back: anubis history forget --import 1",
+    ]
     with imported(near) as history:
         before = (history.incidents(), history.watches())
     again = near.run("import", "incidents", str(first), "-m", mapping, "--json").lines[0]

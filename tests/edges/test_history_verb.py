@@ -1,0 +1,132 @@
+"""`anubis history`: what happened to nodes, what was decided, and taking an import back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from anubis.core.status import Incident, Repair
+from anubis.store.history import History
+
+MAPPING = {
+    "records": "intervals",
+    "node": "host",
+    "category": "cause",
+    "start": "from",
+    "end": "to",
+}
+DAY = "host,cause,from,to\nn1,fan,2026-03-01 10:00,2026-03-01 12:30\nn9,gpu,2026-03-02,\n"
+
+
+def import_file(desk, name, text):
+    mapping, file = desk.write("site.yaml", MAPPING), desk.write(name, text)
+    done = desk.run("import", "incidents", str(file), "-m", str(mapping))
+    assert done.code == 0, done.err
+    return done
+
+
+@pytest.fixture
+def lived(near):
+    """A desk with a simulated fleet of eight that was accepted after some incidents, and a gate."""
+    import_file(near, "day.csv", DAY)
+    with History.open(str(near.history)) as history:
+        history.add_repairs([Repair(node="n1", start=1.775e9, end=1.776e9, action="new fan")])
+    suite, fleet = near.suite(near.flow(repeats=1)), near.fleet()
+    assert near.ask("accept", "--cluster", fleet, "--suite", suite).code == 0
+    near.where = ("--cluster", fleet, "--suite", suite)
+    assert near.ask("gate", "n[1-2]", "--duration", "24h", *near.where).code == 0
+    return near
+
+
+def test_the_time_line_of_a_node_has_what_happened_to_it_the_latest_last(lived):
+    lines = lived.run("history", "show", "n1", "--json").lines
+    assert [line["type"] for line in lines] == ["incident", "repair", "validation", "decision"]
+    assert [line["at"] for line in lines] == sorted(line["at"] for line in lines)
+    incident, repair, validation, decision = lines
+    assert (incident["category"], incident["end"] - incident["start"]) == ("fan", 2.5 * 3600)
+    assert repair["action"] == "new fan"
+    assert (validation["judgement"], validation["benchmarks"]) == ("healthy", ["flow"])
+    assert (decision["nodes"], decision["action"]) == (["n1", "n2"], "skip")
+    table = lived.run("history", "show", "n1").out
+    for words in ("fan, until 2026-03-01 12:30 UTC", "new fan, until", "n[1-2]", "healthy"):
+        assert words in table
+    of_others = [line["type"] for line in lived.run("history", "show", "n3", "--json").lines]
+    assert of_others == ["validation"]
+
+
+def test_only_the_last_are_shown_and_of_strangers_nothing(lived):
+    everything = lived.run("history", "show", "--json").lines
+    assert len(everything) == 2 + 1 + 8 + 1
+    assert lived.run("history", "show", "--last", "3", "--json").lines == everything[-3:]
+    done = lived.run("history", "show", "m[1-3]")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "anubis: error: the history knows nothing of m[1-3]\n"
+
+
+def test_decisions_are_shown_with_their_reasons_the_latest_first(lived):
+    words = ("--event", "node-added", "--suite", lived.where[-1])
+    assert lived.ask("select", "n4", *words).code == 0
+    said = lived.run("history", "decisions").out
+    assert said.index("n4 added: a defect is presumed") < said.index("a job of 24 h 00 min on n1")
+    (last,) = lived.run("history", "decisions", "--last", "1", "--json").lines
+    assert (last["event"], last["nodes"], last["tests"][0]["benchmark"]) == (
+        "node-added",
+        ["n4"],
+        "flow",
+    )
+
+
+def test_an_import_is_listed_and_taken_back_by_its_number(near):
+    assert (
+        "to take this back: anubis history forget --import 1"
+        in import_file(near, "day.csv", DAY).err
+    )
+    import_file(near, "wrong.csv", DAY.replace("n1", "typo"))
+    listed = near.run("history", "imports", "--json").lines
+    assert [(one["import"], one["new"], one["known"]) for one in listed] == [(2, 1, 1), (1, 2, 0)]
+    assert str(near.folder / "wrong.csv") == listed[0]["file"]
+    assert "day.csv" in near.run("history", "imports").out.replace("\n", "")
+    done = near.run("history", "forget", "--import", "2")
+    assert done.out == (
+        "import 2 is forgotten: 1 incident and 1 watch with it; 0 incidents of others not over"
+        " again\n"
+    )
+    with History.open(str(near.history)) as history:
+        assert {one.node for one in history.incidents()} == {"n1", "n9"}
+        assert {one.node for one in history.watches()} == {"n1", "n9"}
+    again = near.run("history", "forget", "--import", "2")
+    assert (again.code, again.out) == (2, "")
+    assert again.err.endswith("import 2 is not in the history; known: 1\n")
+
+
+def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
+    import_file(lived, "wrong.csv", f"host,cause,from,to\nn1,psu,{datetime.now(UTC)},\n")
+    words = ("select", "n1", "--event", "tick", "--suite", lived.where[-1], "--json")
+    assert lived.ask(*words).lines[0]["p"] == 1
+    assert lived.run("history", "forget", "--import", "2").code == 0
+    assert lived.ask(*words).lines[0]["p"] < 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["show"], "the history knows nothing yet"),
+        (["decisions"], "nothing was decided yet: anubis gate, sweep and select decide"),
+        (["imports"], "no incidents were imported yet: anubis import incidents does"),
+        (["forget"], "missing option '--import'"),
+        (["forget", "--import", "1"], "import 1 is not in the history; known: there is none"),
+        (["show", "n[1", "--json"], "brackets do not match"),
+        (["decisions", "--last", "0"], "--last"),
+    ],
+)
+def test_where_there_is_nothing_one_line_says_so(near, words, told):
+    done = near.run("history", *words)
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert told in done.err
+
+
+def test_incidents_that_nobody_imported_are_no_import(near):
+    with History.open(str(near.history)) as history:
+        history.add_incidents([Incident(node="n1", category="x", start=1.0)])
+        assert history.imports() == []
