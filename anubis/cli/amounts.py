@@ -8,20 +8,24 @@ from anubis.core.errors import UsageError
 from anubis.core.selection import Budget
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+LONGEST_S = 3650 * SECONDS["d"]  # of a job: what is longer is a slip
 AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(nh|[smhd])")
 
 
 def duration_s(text: str, option: str) -> float:
     number, unit = _read(text)
-    if unit not in SECONDS or number == 0:
+    seconds = number * SECONDS.get(unit, 0.0)
+    if not 0 < seconds <= LONGEST_S:
         raise UsageError(f'{option} is "{text}", expected a time such as 90m, 24h or 2d')
-    return number * SECONDS[unit]
+    return seconds
 
 
 def budget(text: str | None) -> Budget:
     if text is None:
         return Budget()
     number, unit = _read(text)
+    if not number:
+        unit = ""
     if unit == "nh":
         return Budget(node_seconds=number * 3600)
     if unit in SECONDS:

@@ -58,13 +58,14 @@ def gate(
     answer = selecting.decide(request, lambda past, history: job)
     unfit = {node: why for node in job.nodes if (why := answer.past.unfit.get(node))}
     found = _known(answer.past, job.nodes, unfit)
-    if not unfit and not found.links:
-        ran = selecting.carry_out(answer.decision, order)
-        found = selecting.Found(judged={**found.judged, **ran.judged}, links=ran.links)
+    may_run = not unfit and not found.links
+    if may_run:
+        tested = selecting.carry_out(answer.decision, order)
+        found = selecting.Found(judged={**found.judged, **tested.judged}, links=tested.links)
     short = budget is not None and answer.decision.remaining > answer.decision.p0
     if short:
         found = selecting.doubted(found)
-    _tell(found, unfit, short=short, as_json=json, lenient=lenient)
+    _tell(found, unfit, ran=may_run, short=short, as_json=json, lenient=lenient)
     selecting.leave(found, unknown_passes=lenient)
 
 
@@ -84,7 +85,13 @@ def _known(past: Past, nodes: tuple[str, ...], unfit: Mapping[str, str]) -> Foun
 
 
 def _tell(
-    found: Found, unfit: Mapping[str, str], *, short: bool, as_json: bool, lenient: bool
+    found: Found,
+    unfit: Mapping[str, str],
+    *,
+    ran: bool,
+    short: bool,
+    as_json: bool,
+    lenient: bool,
 ) -> None:
     import json
 
@@ -109,6 +116,8 @@ def _tell(
     from anubis.hostlist import compress
     from anubis.report.wording import names
 
+    if answer == "no-go" and not ran:
+        answer = "no-go, and nothing was run"
     told = [f"{node}: {why}" for node, why in unfit.items()]
     if here := [node for node in defective if node not in unfit]:
         told.append(f"defective: {compress(here)}")

@@ -223,6 +223,7 @@ def incidents(
     from anubis.cli import showing
     from anubis.core.errors import UsageError
     from anubis.incidents import intake, records
+    from anubis.report.wording import names
     from anubis.store.history import History
 
     chosen = config.incident_mapping(mapping)
@@ -235,10 +236,14 @@ def incidents(
     if not found.incidents:
         raise UsageError(f'"{file}" has no incident that can be taken: nothing was kept')
     with History.open(places.history_url()) as history:
+        before = {watch.node for watch in history.watches()}
         added = history.add_import(
             str(file.absolute()), time.time(), found.incidents, found.watches
         )
     _show_intake(file, found, added, as_json=json)
+    strangers = sorted({one.node for one in found.incidents} - before)
+    if before and strangers:
+        showing.say(f"nodes that nothing was known of before: {names(strangers)}")
     showing.say(f"to take this back: anubis history forget --import {added.key}")
 
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from anubis.core.decision import Decision
 from anubis.core.status import Incident, Repair, Validation
-from anubis.report.wording import called, counted, moment
+from anubis.report.wording import counted, moment, names
 from anubis.store.happenings import Import
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+FEW = 3  # tests that a line names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,7 @@ def of_validation(one: Validation) -> Happening:
 
 
 def of_decision(one: Decision) -> Happening:
-    tests = ", ".join(test.benchmark for test in one.tests)
+    tests = names([test.benchmark for test in one.tests], FEW)
     said = f"{one.event}: {one.action.value}{f', {tests}' if tests else ''}"
     facts = {"nodes": one.nodes, "event": one.event, "action": one.action.value}
     return Happening(at=one.at, kind="decision", nodes=one.nodes, what=said, facts=facts)
@@ -70,9 +72,13 @@ def line(one: Happening) -> str:
 def show(happened: Sequence[Happening], console: Console) -> None:
     _table(
         console,
-        ("when", "node", "", "what"),
-        ((moment(one.at), called(one.nodes), one.kind, one.what) for one in happened),
+        ("when (UTC)", "node", "", "what"),
+        ((moment(one.at).removesuffix(" UTC"), _who(one), one.kind, one.what) for one in happened),
     )
+
+
+def _who(one: Happening) -> str:
+    return one.nodes[0] if len(one.nodes) == 1 else f"{len(one.nodes):,} nodes"
 
 
 def import_line(one: Import) -> str:

@@ -216,7 +216,9 @@ def test_a_bad_link_is_no_go_for_a_job_across_it_until_both_ends_pass_again(pair
 
     before = ran(paired)
     again = pair_gate(paired, "n[1-4]").out
-    assert again.splitlines()[-1].startswith("no-go: bad between n1, n2: pair was defective in ")
+    assert again.splitlines()[-1].startswith(
+        "no-go, and nothing was run: bad between n1, n2: pair was defective in campaign validate-"
+    )
     apart = pair_gate(paired, "n[2-4]", "--json")
     assert (apart.code, apart.summary["answer"]) == (0, "go")
     assert ran(paired) == before
@@ -266,6 +268,9 @@ def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_w
     [
         (["gate", "n1", "--duration", "soon"], '--duration is "soon", expected a time such as'),
         (["gate", "n1", "--duration", "8nh"], '--duration is "8nh", expected a time such as'),
+        (["gate", "n1", "--duration", "99999d"], '--duration is "99999d", expected a time such as'),
+        (["gate", "n1", "--duration", "1h", "--budget", "0nh"], '--budget is "0nh", expected'),
+        (["sweep", "n1", "--budget", "0m"], '--budget is "0m", expected node-hours such as 8nh'),
         (["gate", "n1", "--duration", "0h"], '--duration is "0h", expected a time such as'),
         (
             ["gate", "n1", "--duration", "1h", "--on-unknown", "maybe"],
