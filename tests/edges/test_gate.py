@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from anubis.core.status import Incident
+from anubis.core.status import Incident, Job
 from anubis.executors import simulated
 from anubis.simulation.fleet import measure
 from anubis.store.history import History
@@ -107,6 +107,20 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
     assert (failed.code, failed.summary["defective"]) == (1, [fit.node])
 
 
+def test_a_no_go_names_each_node_once_with_what_is_known_of_it(fit):
+    words = ("--duration", "24h", "--suite", fit.two)
+    with History.open(str(fit.history)) as history:
+        history.add_incidents(just_now(fit.node, "network"))
+    fit.beat.write_text(ILL)
+    tested = fit.ask("gate", fit.node, *words)
+    assert tested.out.splitlines()[-1] == f"no-go: defective: {fit.node}"
+    known = fit.ask("gate", fit.node, *words).out.splitlines()[-1]
+    assert known.startswith(
+        f"no-go, and nothing was run: {fit.node}: it was defective in campaign "
+    )
+    assert known.count(fit.node) == 1
+
+
 @pytest.fixture
 def fleet(near):
     """A desk whose simulated fleet of eight is healthy and was validated just now. Once, the
@@ -140,6 +154,14 @@ def test_a_fleet_that_was_validated_just_now_may_start_and_nothing_runs(fleet):
     assert [line["type"] for line in done.lines] == ["decision", "gate"]
     assert done.lines[0]["action"] == "skip"
     assert ran(fleet) == before
+
+
+def test_risk_that_no_test_is_worth_is_no_reason_to_hold_a_job_back(fleet):
+    never = fleet.write("never.yaml", {"summary": "none is bearable", "selection": {"p0": 0}})
+    before = ran(fleet)
+    done = gate_fleet(fleet, "--policy", str(never), "--json")
+    assert done.lines[0]["remaining"] > done.lines[0]["p0"] == 0
+    assert (done.code, done.summary["answer"], ran(fleet)) == (0, "go", before)
 
 
 def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_category(fleet):
@@ -239,7 +261,9 @@ def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_w
     assert (none.code, none.summary["answer"], none.summary["budget_short"]) == (2, "unknown", True)
     assert none.lines[0]["remaining"] > none.lines[0]["p0"]
     assert ran(fleet) == before
-    assert gate_fleet(fleet, "--budget", "1s", "--on-unknown", "pass").code == 0
+    lenient = gate_fleet(fleet, "--budget", "1s", "--on-unknown", "pass", "--json")
+    assert (lenient.code, lenient.summary["answer"]) == (0, "go")
+    assert len(lenient.summary["unknown"]) == 8
     said = gate_fleet(fleet, "--budget", "1s").out
     assert said.splitlines()[-1] == "unknown: the budget leaves too much untested: n[1-8]"
 
@@ -295,21 +319,33 @@ def test_what_makes_no_sense_is_refused_in_one_line(near, words, told):
     assert len(done.err.splitlines()) == 1
 
 
-def test_a_sweep_keeps_within_its_budget_and_leaves_who_is_out_of_service(near):
+def test_a_sweep_keeps_within_its_budget_and_leaves_who_is_at_work_or_out_of_service(near):
     suite, fleet = near.suite(near.flow(repeats=1)), near.fleet()
     assert near.ask("accept", "--cluster", fleet, "--suite", suite).code == 0
     with History.open(str(near.history)) as history:
         soon = time.time() + 3600
         history.add_incidents([Incident(node="n8", category="psu", start=1e9, end=soon)])
         history.add_incidents(one for i in range(1, 8) for one in just_now(f"n{i}", "psu"))
+        history.add_jobs(
+            [
+                Job(id="1", nodes=("n7",), start=1e9),
+                Job(id="2", nodes=("n6",), start=1e9, end=1.1e9),
+            ]
+        )
     done = near.ask("sweep", "--budget", "0.01nh", "--cluster", fleet, "--suite", suite, "--json")
     assert done.code == 0, done.err
     decision = done.lines[0]
-    assert "n8" not in decision["nodes"]
-    assert len(decision["nodes"]) == 7
+    assert decision["nodes"] == [f"n{i}" for i in range(1, 7)]
     assert 0 < decision["node_seconds"] <= 36
     (test,) = decision["tests"]
     assert set(done.summary["healthy"]) == set(test["nodes"])
+
+
+def test_a_model_of_risk_that_cannot_be_read_is_no_reason_to_go_on_without_it(fleet):
+    (fleet.home / "risk.npz").write_text("broken")
+    done = gate_fleet(fleet)
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert "not a whole model file; train it again" in done.err
 
 
 def test_select_only_decides_and_every_event_is_answered(near):
@@ -328,5 +364,9 @@ def test_select_only_decides_and_every_event_is_answered(near):
         assert (decision["event"], decision["nodes"]) == (event, ["n1", "n2", "n3"])
         assert decision["tests"][0]["benchmark"] == "flow"
     with History.open(str(near.history)) as history:
-        assert [each.event for each in history.decisions()] == [*events][::-1]
+        kept = {each.event: each for each in history.decisions()}
+        assert [*kept] == [*events][::-1]
+        assert kept["fleet-upgraded"].action == "accept"
+        assert kept["incident-reported"].category == "psu"
+        assert kept["job-allocated"].horizon_s == 24 * 3600
         assert history.campaigns(limit=9) == []
