@@ -88,8 +88,7 @@ def offers(plan: Plan, measured_s: Mapping[tuple[str, str], float]) -> tuple[Off
             workload = entry.workload
             known = measured_s.get((workload.benchmark, workload.parameters), entry.duration_s)
             seconds[workload.benchmark] += known * entry.repeats * _rounds(entry, len(plan.nodes))
-            single = entry.scope == "node"
-            alone[workload.benchmark] = alone.get(workload.benchmark, True) and single
+            alone[workload.benchmark] = entry.scope == "node"
     return tuple(
         Offer(benchmark=name, duration_s=seconds[name], alone=alone[name]) for name in seconds
     )

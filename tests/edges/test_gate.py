@@ -204,14 +204,14 @@ def test_the_decision_after_incidents_explains_itself_in_json(fleet):
 @pytest.fixture
 def paired(near, monkeypatch):
     """A desk whose simulated fleet of four was accepted by a program for pairs; what lies between
-    the two nodes of `near.broken`, while there are any, is slow."""
+    the two nodes of `near.broken` is slow, and `near.ill` is slow with everybody."""
     program = FLOW.replace('"flow"', '"pair"').replace('"scope": "node"', '"scope": "pair"')
     near.program("pair.sh", program.replace('"metrics"', '"needs": {"min_nodes": 2}, "metrics"'))
-    near.broken = set()
+    near.broken, near.ill = set(), ""
 
     def slow_between(fleet, planted, step, spec):
         found = measure(fleet, planted, step, spec)
-        slow = near.broken == set(step.participants)
+        slow = near.broken == set(step.participants) or near.ill in step.participants
         return replace(found, values=found.values * 0.5) if slow else found
 
     monkeypatch.setattr(simulated, "measure", slow_between)
@@ -251,6 +251,24 @@ def test_a_bad_link_is_no_go_for_a_job_across_it_until_both_ends_pass_again(pair
     assert pair_gate(paired, "n[1-4]").code == 1
     assert paired.ask("validate", *words).code == 0
     assert pair_gate(paired, "n[1-4]").code == 0
+
+
+def test_a_node_that_is_slow_with_every_other_is_blamed_and_not_its_links(paired):
+    paired.ill = "n1"
+    with History.open(str(paired.history)) as history:
+        history.add_incidents(just_now("n1", "network"))
+    done = pair_gate(paired, "n[1-4]", "--json").summary
+    assert (done["answer"], done["defective"], done["links"]) == ("no-go", ["n1"], [])
+
+
+def test_a_sweep_that_could_not_measure_is_no_success(near):
+    suite = near.suite(near.flow(repeats=1))
+    assert near.ask("accept", "--cluster", near.fleet(), "--suite", suite).code == 0
+    with History.open(str(near.history)) as history:
+        history.add_incidents(one for i in range(1, 9) for one in just_now(f"n{i}", "psu"))
+    dying = near.fleet(crash_share=0.125)
+    done = near.ask("sweep", "--budget", "1nh", "--cluster", dying, "--suite", suite, "--json")
+    assert (done.code, len(done.summary["unknown"])) == (2, 1)
 
 
 def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_well(fleet):

@@ -214,6 +214,13 @@ def test_a_link_is_bad_where_both_its_nodes_are_well_until_they_pass_together_la
     assert not read_past(history, NOW).links
 
 
+def test_what_was_found_more_than_a_year_ago_teaches_nothing(history):
+    carry_out(history, "long ago", 34, bad=[("n1", "gemm")])
+    assert not read_past(history, NOW).defects
+    carry_out(history, "a year ago", 36, bad=[("n1", "gemm")])
+    assert len(read_past(history, NOW).defects) == 1
+
+
 def test_what_is_yet_to_come_is_not_known(history):
     carry_out(history, "c1", 390)
     history.add_incidents([incident("n1", 395, "gpu"), incident("n1", 401, "gpu")])
@@ -258,6 +265,21 @@ def test_what_several_nodes_have_to_run_is_left_out_of_tests_for_single_nodes(hi
     assert "ring left out, as several nodes have to run it" in apart.assumed
     together = selector(history).decide(risky, ring, at=NOW, together=True)
     assert set(run(together)) == {"gemm", "disk", "ring"}
+
+
+def test_a_trained_model_is_asked_instead_of_the_base_rate(history):
+    class Even:
+        covariates, assumed = ("incidents",), ""
+
+        def within(self, statuses, hours):
+            return statuses.values[:, 0] * hours / 1000
+
+    carry_out(history, "c1", 390)
+    history.add_incidents([incident("n1", 300, "gpu"), incident("n1", 310, "gpu")])
+    past = read_past(history, NOW, Even())
+    decision = Selector(past, SelectionPolicy(), history).decide(job("n1"), MENU, at=NOW)
+    assert decision.p == pytest.approx(2 * 24 / 1000)
+    assert not any("base rate" in each for each in decision.assumed)
 
 
 def test_a_node_that_nobody_knows_is_tested_with_everything(history):
