@@ -191,7 +191,7 @@ def _bad_links(
             and (campaign, group.benchmark, nodes) not in bad
         )
 
-    links = (group for group in groups if set(group.nodes) <= well[group.campaign].keys())
+    links = [each for each in groups if set(each.nodes) <= well.get(each.campaign, {}).keys()]
     return tuple(each for each in links if not any(passed(each, campaign) for campaign in well))
 
 
