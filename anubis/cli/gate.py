@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from anubis.selector import Past
 
 HELP = "Say whether nodes are good for a job: by history, or by the tests worth their time."
+FEW = 3  # bad links that a sentence names
 
 
 def gate(
@@ -98,7 +100,8 @@ def _tell(
     from anubis.core.records import Judgement
 
     defective = found.those(Judgement.DEFECTIVE)
-    unknown = [n for n in found.judged if n not in {*defective, *found.those(Judgement.HEALTHY)}]
+    known = {*defective, *found.those(Judgement.HEALTHY)}
+    unknown = [node for node in found.judged if node not in known]
     bad = bool(defective or found.links)
     answer = "no-go" if bad else "unknown" if unknown and not lenient else "go"
     if as_json:
@@ -121,8 +124,10 @@ def _tell(
     told = [f"{node}: {why}" for node, why in unfit.items()]
     if here := [node for node in defective if node not in unfit]:
         told.append(f"defective: {compress(here)}")
-    for nodes, why in found.links.items():
+    for nodes, why in islice(found.links.items(), FEW):
         told.append(f"bad between {names(sorted(nodes))}: {why}")
+    if len(found.links) > FEW:
+        told.append(f"bad between {len(found.links) - FEW:,} more groups")
     if unknown:
         why = "the budget leaves too much untested" if short else "not known to be healthy"
         told.append(f"{why}: {compress(unknown)}")

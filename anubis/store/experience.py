@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from anubis.core.decision import Decision
 from anubis.core.defects import BadGroup, Finding
@@ -29,20 +29,23 @@ def read_findings(connection: Connection) -> list[Finding]:
 
 
 def read_bad_groups(connection: Connection) -> list[BadGroup]:
+    """Without those of scans, which say themselves what of the fabric is behind their pairs."""
     return [
         BadGroup(campaign=campaign, nodes=nodes, benchmark=benchmark)
-        for campaign, nodes, benchmark in _defective(connection)
+        for campaign, nodes, benchmark in _defective(connection, campaigns.c.verb != "scan")
         if len(nodes) > 1
     ]
 
 
-def _defective(connection: Connection) -> Iterator[tuple[str, tuple[str, ...], str]]:
+def _defective(
+    connection: Connection, *which: ColumnElement[bool]
+) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """Campaign, participants and benchmark, each once."""
     query = (
         select(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
         .join(campaigns, campaigns.c.key == verdicts.c.campaign)
         .join(participants, participants.c.digest == verdicts.c.participants)
-        .where(verdicts.c.judgement == Judgement.DEFECTIVE.value)
+        .where(verdicts.c.judgement == Judgement.DEFECTIVE.value, *which)
         .distinct()
         .order_by(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
     )

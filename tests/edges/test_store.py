@@ -560,6 +560,8 @@ def test_findings_are_the_defects_of_single_nodes_once_each(history: History) ->
         Finding(campaign="c1", node="n1", benchmark="copy"),
         Finding(campaign="c1", node="n1", benchmark="gemm@1"),
     ]
+    history.begin(campaign("c2", verb="scan"))  # which has words of its own for a bad link
+    history.conclude("c2", Assessment(alone=said[3:4], nodes=()), (), finished_at=6.0)
     assert history.bad_groups() == [BadGroup(campaign="c1", nodes=("n1", "n2"), benchmark="gemm@1")]
 
 
