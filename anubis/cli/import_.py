@@ -202,9 +202,10 @@ def incidents(
         typer.Option(
             "--mapping",
             "-m",
-            help="Which column says what: a name under configs/incidents/, or a file.",
+            help="Which column says what: a name under configs/incidents/, or a file. "
+            "plain: node, category, start, end.",
         ),
-    ],
+    ] = "plain",
     nodes: Annotated[
         str | None,
         typer.Option(

@@ -105,7 +105,7 @@ def _check_columns(records: Records, mapping: IncidentMapping, where: str) -> No
         if name not in records.columns:
             raise UsageError(
                 f'{where} has no column "{name}", which the mapping names as "{key}"; '
-                + did_you_mean(name, records.columns)
+                f"{did_you_mean(name, records.columns)}; another mapping is chosen with -m"
             )
 
 

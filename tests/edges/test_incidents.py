@@ -149,6 +149,27 @@ def test_what_begins_and_ends_at_once_is_an_incident_and_ends_without_a_start_ar
     }
 
 
+def test_plain_columns_need_no_mapping(near) -> None:
+    near.write(
+        "incidents.csv",
+        "node,category,start,end\n"
+        "n1,gpu,2026-03-01T10:00,2026-03-01 12:00:00\n"
+        "n2,disk,2026-03-01T10:00:00+01:00,\n",
+    )
+    done = near.run("import", "incidents", "incidents.csv")
+    assert done.code == 0, done.err
+    with History.open(f"sqlite:///{near.home / 'history.sqlite'}") as history:
+        assert history.incidents() == [
+            Incident(
+                node="n1",
+                category="gpu",
+                start=utc("2026-03-01T10:00"),
+                end=utc("2026-03-01T12:00"),
+            ),
+            Incident(node="n2", category="disk", start=utc("2026-03-01T09:00")),
+        ]
+
+
 def test_the_shipped_mapping_reads_events_in_days() -> None:
     def event(kind: str, day: float) -> dict[str, Any]:
         fault = {"Level": "Hardware Failure", "Class": "GPU", "Desc": "GPU Lost"}
