@@ -62,14 +62,35 @@ def train(
 @app.command(help="Compare the risk models on nodes and times that they were not trained on.")
 def evaluate(
     seeds: Annotated[int, typer.Option("--seeds", min=2, help="How many splits of each kind.")] = 5,
+    ask: Annotated[
+        str | None,
+        typer.Option(
+            "--ask",
+            metavar="NODES",
+            help="Keep these nodes out of all else; ask about them what the others teach.",
+            show_default=False,
+        ),
+    ] = None,
     json: options.Json = False,
+    html: options.HtmlToo = None,
 ) -> None:
+    from anubis import hostlist
+    from anubis.cli.showing import write_page
     from anubis.report import risk as tables
-    from anubis.risk.evaluation import best
-    from anubis.risk.evaluation import evaluate as compare
+    from anubis.report import risk_page
+    from anubis.risk import evaluation
+    from anubis.risk.splits import named
 
-    found = compare(_spells(), seeds=range(seeds))
-    choice = best(found)
+    spells = _spells()
+    if ask is None:
+        found = evaluation.evaluate(spells, seeds=range(seeds))
+    else:
+        learned, asked = named(spells, hostlist.read(ask))
+        found = evaluation.evaluate(learned, seeds=range(seeds))
+        found += evaluation.elsewhere(learned, asked, seeds=range(seeds))
+    choice = evaluation.best(found)
+    if html:
+        write_page(risk_page.evaluation_page(found, choice), html)
     if json:
         for line in tables.evaluation_lines(found, choice):
             print(line)
@@ -87,6 +108,7 @@ def show(
     ],
     file: ModelFile = None,
     json: options.Json = False,
+    html: options.HtmlToo = None,
 ) -> None:
     import time
 
@@ -94,6 +116,7 @@ def show(
     from anubis.cli import showing
     from anubis.core.status import Instants
     from anubis.report import risk as tables
+    from anubis.report import risk_page
     from anubis.report.wording import names
     from anubis.risk import files
     from anubis.risk.model import forecast
@@ -108,6 +131,9 @@ def show(
         showing.say(f"not known when it was trained, counted in the totals: {names(unforeseen)}")
     statuses = logbook.statuses(Instants.now(asked, time.time()), model.covariates)
     found = forecast(model, statuses)
+    if html:
+        page = risk_page.nodes_page(asked, found, HOURS, model.name, origin.choice)
+        showing.write_page(page, html)
     if json:
         for line in tables.node_lines(asked, found, HOURS, model.name):
             print(line)

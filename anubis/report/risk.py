@@ -5,23 +5,26 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anubis.report.wording import figure
-from anubis.risk.evaluation import Choice, Evaluation, Score
-from anubis.risk.forecast import Forecast
+from anubis.risk.evaluation import CALIBRATED_H, Choice, Evaluation, Score
+from anubis.risk.forecast import HORIZON_H, Forecast
+from anubis.risk.splits import SplitKind
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-SPLITS = {
+SPLITS: dict[SplitKind, str] = {
     "random": "rows at random: a node stands on both sides, comparable with the paper only",
     "node": "other nodes",
     "time": "later times",
+    "fleet": "the nodes that were named, asked about by models trained on all others",
 }
 CURVE = 33  # hours of a node's curve in JSON: every fourth
 
@@ -29,45 +32,99 @@ CURVE = 33  # hours of a node's curve in JSON: every fourth
 # --- an evaluation -------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Column:
+    """A figure of an evaluation, wherever it is shown."""
+
+    title: str
+    value: Callable[[Score], float | None]
+    shown: str
+    help: str
+
+
+COLUMNS = (
+    Column(
+        "accuracy",
+        lambda one: one.accuracy.relative,
+        ".1%",
+        "1 - |p - t| / max(p, t) of the expected and the true hours to the next incident, both at "
+        f"most {HORIZON_H:g}, which also stands for no further incident; the paper's Table 3",
+    ),
+    Column(
+        "over H",
+        lambda one: one.accuracy.over_horizon,
+        ".1%",
+        f"the same difference over {HORIZON_H:g} h",
+    ),
+    Column(
+        "on observed",
+        lambda one: one.accuracy.on_observed,
+        ".1%",
+        "accuracy where an incident did follow",
+    ),
+    Column(
+        "concordance",
+        lambda one: one.concordance,
+        ".3f",
+        "of two nodes, how often the one that had its incident first was the one more at risk just "
+        "then; 0.5 is chance",
+    ),
+    Column(
+        "Brier",
+        lambda one: one.brier,
+        ".4f",
+        f"mean squared error of the chances over {HORIZON_H:g} h; the lower the better",
+    ),
+    Column(
+        "slope",
+        lambda one: one.slope,
+        ".2f",
+        f"calibration at {CALIBRATED_H:g} h: 1 where risks differ as much as is true, below where "
+        "they are exaggerated; a dash where all nodes have the same",
+    ),
+)
+
+
 def show_evaluation(evaluation: Evaluation, choice: Choice, console: Console) -> None:
     from rich.text import Text
 
-    for split, meaning in SPLITS.items():
-        scored = [one for one in evaluation.scores if one.split == split]
-        if not scored:
-            continue
-        console.print(Text(f"by {split}: {meaning}", style="bold"))
-        console.print(_scores(scored))
+    for kind, scored in by_split(evaluation):
+        console.print(Text(f"by {kind}: {SPLITS[kind]}", style="bold"))
+        table = _table("model")
+        for column in COLUMNS:
+            table.add_column(column.title, justify="right", no_wrap=True)
+        for row in rows(scored):
+            table.add_row(*row)
+        console.print(table)
     for sentence in evaluation.left_out:
         console.print(Text(f"left out: {sentence}"))
     console.print(Text(choice.reason, style="bold"))
 
 
-def _scores(scored: Sequence[Score]) -> Table:
-    table = _table("model")
-    for column in ("accuracy", "over H", "on observed", "concordance", "Brier", "slope"):
-        table.add_column(column, justify="right", no_wrap=True)
+def by_split(evaluation: Evaluation) -> Iterator[tuple[SplitKind, list[Score]]]:
+    for kind in SPLITS:
+        if scored := [one for one in evaluation.scores if one.split == kind]:
+            yield kind, scored
+
+
+def by_model(scored: Sequence[Score]) -> Iterator[tuple[str, list[Score]]]:
     for model in dict.fromkeys(one.model for one in scored):
-        mine = [one for one in scored if one.model == model]
-        table.add_row(
-            model,
-            _mean(mine, lambda one: one.accuracy.relative, ".1%"),
-            _mean(mine, lambda one: one.accuracy.over_horizon, ".1%"),
-            _mean(mine, lambda one: one.accuracy.on_observed, ".1%"),
-            _mean(mine, lambda one: one.concordance, ".3f"),
-            _mean(mine, lambda one: one.brier, ".4f"),
-            _mean(mine, lambda one: one.slope, ".2f"),
-        )
-    return table
+        yield model, [one for one in scored if one.model == model]
 
 
-def _mean(scored: Sequence[Score], what: Callable[[Score], float | None], shown: str) -> str:
+def rows(scored: Sequence[Score]) -> Iterator[list[str]]:
+    """For each model its name and what stands in the columns."""
+    for model, mine in by_model(scored):
+        yield [model, *(mean(map(column.value, mine), column.shown) for column in COLUMNS)]
+
+
+def mean(values: Iterable[float | None], shown: str) -> str:
     """Over the seeds, with their spread where there are several."""
-    values = [value for one in scored if (value := what(one)) is not None]
-    if not values:
+    known = [value for value in values if value is not None]
+    if not known:
         return "-"
-    mean = format(float(np.mean(values)), shown)
-    return mean if len(values) < 2 else f"{mean} ± {format(float(np.std(values, ddof=1)), shown)}"
+    middle = format(float(np.mean(known)), shown)
+    return middle if len(known) < 2 else f"{middle} ± {format(float(np.std(known, ddof=1)), shown)}"
 
 
 def evaluation_lines(evaluation: Evaluation, choice: Choice) -> Iterator[str]:
@@ -85,22 +142,37 @@ def evaluation_lines(evaluation: Evaluation, choice: Choice) -> Iterator[str]:
 def show_nodes(
     nodes: Sequence[str], forecast: Forecast, hours: Sequence[float], console: Console
 ) -> None:
-    """Those most at risk first."""
-    table = _table("node")
-    for hour in hours:
-        table.add_column(f"within {hour:g} h", justify="right", no_wrap=True)
-    for column in ("expected h", "median h"):
-        table.add_column(column, justify="right", no_wrap=True)
+    first, *titles = node_head(hours)
+    table = _table(first)
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in node_rows(nodes, forecast, hours):
+        table.add_row(*row)
+    console.print(table)
+
+
+def node_head(hours: Sequence[float]) -> list[str]:
+    return ["node", *(f"within {hour:g} h" for hour in hours), "expected h", "median h"]
+
+
+def most_at_risk(forecast: Forecast) -> list[int]:
+    """The rows of a forecast, by the chance of an incident on the next day."""
+    chance = forecast.within(np.array([24.0]))[:, 0]
+    return [int(row) for row in np.argsort(-chance, kind="stable")]
+
+
+def node_rows(
+    nodes: Sequence[str], forecast: Forecast, hours: Sequence[float]
+) -> Iterator[list[str]]:
     chances = forecast.within(np.array(hours))
     expected_h, median_h = forecast.expected_h(), forecast.median_h()
-    for i in np.argsort(-chances[:, 0], kind="stable"):
-        table.add_row(
+    for i in most_at_risk(forecast):
+        yield [
             nodes[i],
             *(f"{chance:.2%}" for chance in chances[i]),
             figure(float(expected_h[i])),
             figure(float(median_h[i])),
-        )
-    console.print(table)
+        ]
 
 
 def node_lines(

@@ -14,7 +14,7 @@ from anubis.risk.baselines import Constant, Exponential
 from anubis.risk.forecast import HOURS
 from anubis.risk.model import RiskModel, forecast
 from anubis.risk.models import MODELS
-from anubis.risk.splits import DECIDING, KINDS, SplitKind, split
+from anubis.risk.splits import DECIDING, KINDS, Drawn, SplitKind, split
 
 SEEDS = (0, 1, 2, 3, 4)
 ENDS = 256  # columns for the concordance
@@ -40,8 +40,14 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    scores: tuple[Score, ...]
-    left_out: tuple[str, ...]  # which model could not be scored where, and why
+    scores: tuple[Score, ...] = ()
+    left_out: tuple[str, ...] = ()  # which model could not be scored where, and why
+
+    def __add__(self, other: Evaluation) -> Evaluation:
+        return Evaluation(
+            scores=self.scores + other.scores,
+            left_out=tuple(dict.fromkeys(self.left_out + other.left_out)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +62,40 @@ class Choice:
 def evaluate(
     spells: Spells,
     models: Sequence[type[RiskModel]] = MODELS,
-    kinds: Sequence[SplitKind] = KINDS,
+    kinds: Sequence[Drawn] = KINDS,
     seeds: Sequence[int] = SEEDS,
+) -> Evaluation:
+    found = Evaluation()
+    for kind in kinds:
+        for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True):
+            found += _compared(train, test, models, kind, seed)
+    return found
+
+
+def elsewhere(
+    learned: Spells,
+    asked: Spells,
+    models: Sequence[type[RiskModel]] = MODELS,
+    seeds: Sequence[int] = SEEDS,
+) -> Evaluation:
+    """Trained on all of one fleet, asked about all of another."""
+    found = Evaluation()
+    for seed in seeds:
+        found += _compared(learned, asked, models, "fleet", seed)
+    return found
+
+
+def _compared(
+    train: Spells, test: Spells, models: Sequence[type[RiskModel]], kind: SplitKind, seed: int
 ) -> Evaluation:
     found: list[Score] = []
     left_out: list[str] = []
-    for kind in kinds:
-        for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True):
-            for model in models:
-                try:
-                    found.append(score(model.fit(train, seed), kind, seed, test))
-                except RiskError as error:
-                    left_out.append(f"{model.name} by {kind}, seed {seed}: {error}")
-    return Evaluation(scores=tuple(found), left_out=tuple(dict.fromkeys(left_out)))
+    for model in models:
+        try:
+            found.append(score(model.fit(train, seed), kind, seed, test))
+        except RiskError as error:
+            left_out.append(f"{model.name} by {kind}, seed {seed}: {error}")
+    return Evaluation(scores=tuple(found), left_out=tuple(left_out))
 
 
 def best(evaluation: Evaluation) -> Choice:

@@ -12,16 +12,18 @@ from typing import Literal
 
 import numpy as np
 
+from anubis.core.errors import RiskError
 from anubis.core.status import Flags, Spells, Statuses
 
-SplitKind = Literal["random", "node", "time"]
-DECIDING: tuple[SplitKind, ...] = ("node", "time")
-KINDS: tuple[SplitKind, ...] = ("random", *DECIDING)
+Drawn = Literal["random", "node", "time"]
+SplitKind = Drawn | Literal["fleet"]  # learned from some nodes, asked about others, both named
+DECIDING: tuple[Drawn, ...] = ("node", "time")
+KINDS: tuple[Drawn, ...] = ("random", *DECIDING)
 TESTED = 0.2  # of the rows or of the nodes
 EARLIEST, LATEST = 0.5, 0.8  # a split by time comes after so many of the statuses
 
 
-def split(spells: Spells, kind: SplitKind, seeds: Sequence[int]) -> Iterator[tuple[Spells, Spells]]:
+def split(spells: Spells, kind: Drawn, seeds: Sequence[int]) -> Iterator[tuple[Spells, Spells]]:
     """What to train on and what to ask about, for each seed."""
     nodes = np.asarray(spells.statuses.nodes)
     for position, seed in enumerate(seeds):
@@ -39,6 +41,18 @@ def split(spells: Spells, kind: SplitKind, seeds: Sequence[int]) -> Iterator[tup
 
 def apart(spells: Spells, tested: Flags) -> tuple[Spells, Spells]:
     return take(spells, ~tested), take(spells, tested)
+
+
+def named(spells: Spells, nodes: Sequence[str]) -> tuple[Spells, Spells]:
+    """All other nodes to learn from, and these to ask about."""
+    tested = np.isin(np.asarray(spells.statuses.nodes), nodes)
+    if missing := sorted(set(nodes) - set(spells.statuses.nodes)):
+        raise RiskError(
+            f"of {len(missing)} nodes to ask about nothing is known: {', '.join(missing[:8])}"
+        )
+    if tested.all():
+        raise RiskError("all nodes are to be asked about: name fewer, none is left to learn from")
+    return apart(spells, tested)
 
 
 def at_time(spells: Spells, now: float) -> tuple[Spells, Spells]:
