@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from anubis.core.status import Incident, Watch
+from anubis.risk.learning import spells_of
+from anubis.risk.splits import TESTED
 from anubis.store.history import History
 
 DAY_S = 86_400.0
@@ -83,11 +85,38 @@ def test_an_evaluation_names_its_choice_and_what_could_not_be_scored(home):
     assert lines[-1]["reason"]
 
 
+def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_else(home, tmp_path):
+    page = tmp_path / "risk.html"
+    words = ("--seeds", "2", "--ask", f"{BAD},node04", "--json", "--html", str(page))
+    found = anubis(home, "evaluate", *words)
+    assert found.returncode == 0, found.stderr
+    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    asked = {line["model"]: line for line in lines if line.get("split") == "fleet"}
+    assert asked["cox"]["incidents"] > asked["cox"]["spells"] / 2  # the bad node's
+    with History.open(f"sqlite:///{home / 'history.sqlite'}") as history:
+        nodes = spells_of(history.logbook(), time.time()).statuses.nodes
+    others = sum(node not in {BAD, "node04"} for node in nodes)
+    assert asked["cox"]["spells"] == len(nodes) - others
+    rest = {line["model"]: line for line in lines if line.get("split") == "random"}
+    assert rest["cox"]["spells"] == pytest.approx(TESTED * others, abs=1)
+    assert all(f'id="{kind}"' in page.read_text() for kind in ("fleet", "node", "time"))
+
+
+def test_the_curve_of_a_node_is_drawn_on_a_page(home, tmp_path):
+    model, page = tmp_path / "risk.npz", tmp_path / "node.html"
+    assert anubis(home, "train", "--model", "cox", "--file", str(model)).returncode == 0
+    shown = anubis(home, "show", BAD, "--file", str(model), "--html", str(page))
+    assert shown.returncode == 0, shown.stderr
+    assert f"<title>{BAD}</title>" in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (["train", "--model", "cox-tim"], 'unknown risk model "cox-tim"; did you mean "cox-time"?'),
         (["show", "node01", "--file", "gone.npz"], "cannot read the risk model"),
+        (["evaluate", "--ask", "node03,n99"], "of 1 nodes to ask about nothing is known: n99"),
+        (["evaluate", "--ask", "node[00-11]"], "name fewer, none is left to learn from"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(home, words, complaint):

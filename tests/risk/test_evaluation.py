@@ -1,6 +1,7 @@
 """Which models win where the truth is known, and that no split tells what is to come."""
 
-import dataclasses
+from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def test_what_happens_after_a_split_by_time_changes_nothing_before_it(fleet):
     ends = fleet.statuses.at + 3600 * fleet.duration_h
     later = ends > now
     assert later.any()
-    other = dataclasses.replace(
+    other = replace(
         fleet,
         duration_h=np.where(later, fleet.duration_h + 777, fleet.duration_h),
         observed=np.where(later, ~fleet.observed, fleet.observed),
@@ -71,7 +72,7 @@ def test_where_there_is_no_signal_no_model_pretends(seed):
 def test_a_model_that_wins_by_node_only_is_not_taken(fleet):
     found = evaluate(fleet, QUICK, seeds=(0, 1))
     spoilt = tuple(
-        dataclasses.replace(one, brier=one.brier + 0.1)
+        replace(one, brier=one.brier + 0.1)
         if one.split == "time" and one.model in {"cox", "exponential-per-count"}
         else one
         for one in found.scores
@@ -87,7 +88,7 @@ def test_random_splits_do_not_decide(fleet):
 
 
 def test_a_model_that_cannot_be_fitted_is_left_out_with_its_reason(fleet):
-    quiet = dataclasses.replace(fleet, observed=np.arange(len(fleet)) % 400 == 0)
+    quiet = replace(fleet, observed=np.arange(len(fleet)) % 400 == 0)
     found = evaluate(quiet, MODELS[-2:], kinds=("node",), seeds=(0,))
     assert {score.model for score in found.scores} <= {Cox.name}
     assert any("cox-time by node, seed 0" in reason for reason in found.left_out)
@@ -108,6 +109,24 @@ def test_the_network_comes_close_to_the_truth_and_leaves_the_exponentials_behind
     for name in ("exponential", "exponential-per-count"):
         assert network.concordance - found[name].concordance > 0.01
         assert found[name].brier - network.brier > 0.003
+
+
+def test_the_same_split_and_seed_give_a_model_the_same_figures_whatever_is_compared_with_it(fleet):
+    first = evaluate(fleet, QUICK, seeds=(0, 1))
+    again = evaluate(fleet, QUICK[::-1], kinds=("time", "node", "random"), seeds=(0, 1))
+    key = attrgetter("model", "split", "seed")
+    assert sorted(first.scores, key=key) == sorted(again.scores, key=key)
+    assert len(first.scores) == len(QUICK) * 3 * 2
+
+
+def test_baselines_learn_the_same_from_the_same_nodes_whatever_the_seed(fleet):
+    other = spells(Truth(), nodes=80, seed=9)
+    found = evaluation.elsewhere(fleet, other, QUICK, seeds=(0, 1))
+    by_seed = [[replace(one, seed=0) for one in found.scores if one.seed == n] for n in (0, 1)]
+    assert by_seed[0] == by_seed[1]
+    assert {(one.split, one.spells) for one in found.scores} == {("fleet", len(other))}
+    known = evaluation.score(Cox.fit(fleet, 0), "fleet", 0, other)
+    assert known in found.scores
 
 
 def test_spells_taken_by_rows_keep_their_statuses(fleet):
