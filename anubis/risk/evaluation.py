@@ -12,7 +12,7 @@ from anubis.core.status import Spells, Times
 from anubis.risk import scores
 from anubis.risk.baselines import Constant, Exponential
 from anubis.risk.forecast import HOURS
-from anubis.risk.model import RiskModel, forecast
+from anubis.risk.model import RiskModel, forecast, learnable
 from anubis.risk.models import MODELS
 from anubis.risk.splits import DECIDING, KINDS, Drawn, SplitKind, split
 
@@ -65,6 +65,7 @@ def evaluate(
     kinds: Sequence[Drawn] = KINDS,
     seeds: Sequence[int] = SEEDS,
 ) -> Evaluation:
+    learnable(spells)
     found = Evaluation()
     for kind in kinds:
         for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True):
@@ -88,13 +89,17 @@ def elsewhere(
 def _compared(
     train: Spells, test: Spells, models: Sequence[type[RiskModel]], kind: SplitKind, seed: int
 ) -> Evaluation:
+    where = f"by {kind}, seed {seed}"
+    if not test.observed.any():
+        reason = f"none of the {len(test)} spells to be asked about ended in an incident"
+        return Evaluation(left_out=(f"all models {where}: {reason}",))
     found: list[Score] = []
     left_out: list[str] = []
     for model in models:
         try:
             found.append(score(model.fit(train, seed), kind, seed, test))
         except RiskError as error:
-            left_out.append(f"{model.name} by {kind}, seed {seed}: {error}")
+            left_out.append(f"{model.name} {where}: {error}")
     return Evaluation(scores=tuple(found), left_out=tuple(left_out))
 
 
@@ -111,7 +116,7 @@ def best(evaluation: Evaluation) -> Choice:
     complete = {name: found for name in blind + looking if (found := _deciding(table, name))}
     bases = [name for name in blind if name in complete]
     if not bases:
-        reason = "; ".join(evaluation.left_out) or "nothing was evaluated by node and by time"
+        reason = _first(evaluation.left_out) or "nothing was evaluated by node and by time"
         return Choice(
             model=Exponential.name,
             beats_base_rate=False,
@@ -127,6 +132,11 @@ def best(evaluation: Evaluation) -> Choice:
         beats_base_rate=bool(winners),
         reason=_reason(chosen, base, complete, _deciding(table, Constant.name)),
     )
+
+
+def _first(sentences: Sequence[str]) -> str:
+    more = f" (and {len(sentences) - 1} more like this)" if len(sentences) > 1 else ""
+    return f"{sentences[0]}{more}" if sentences else ""
 
 
 Deciding = dict[SplitKind, list[Score]]  # of one model, seed by seed
@@ -195,8 +205,6 @@ def _accuracies(name: str, scored: Deciding, constant: Deciding | None) -> str:
 
 def score(model: RiskModel, kind: SplitKind, seed: int, test: Spells) -> Score:
     duration_h, observed = test.duration_h, test.observed
-    if not observed.any():
-        raise RiskError(f"none of the {len(test)} spells to be asked about ended in an incident")
     hours = np.union1d(HOURS, _ends(duration_h[observed]))
     foretold = forecast(model, test.statuses, hours)
     column = np.searchsorted(hours, duration_h, side="right") - 1

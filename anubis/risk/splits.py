@@ -18,7 +18,7 @@ from anubis.core.status import Flags, Spells, Statuses
 Drawn = Literal["random", "node", "time"]
 SplitKind = Drawn | Literal["fleet"]  # learned from some nodes, asked about others, both named
 DECIDING: tuple[Drawn, ...] = ("node", "time")
-KINDS: tuple[Drawn, ...] = ("random", *DECIDING)
+KINDS: tuple[Drawn, ...] = (*DECIDING, "random")
 TESTED = 0.2  # of the rows or of the nodes
 EARLIEST, LATEST = 0.5, 0.8  # a split by time comes after so many of the statuses
 

@@ -126,6 +126,29 @@ def test_what_cannot_be_done_is_said_in_one_line(home, words, complaint):
     assert len(found.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("verb", ["train", "evaluate"])
+def test_a_fleet_without_an_incident_teaches_nothing_and_is_told_so_in_one_line(tmp_path, verb):
+    with History.open(f"sqlite:///{tmp_path / 'history.sqlite'}") as history:
+        history.add_watches([Watch(node=node, since=time.time() - 200 * DAY_S) for node in NODES])
+    found = anubis(tmp_path, verb)
+    assert found.returncode == 2
+    assert "spells ended in an incident, expected at least 1" in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+    assert not found.stdout
+
+
+def test_a_single_incident_leaves_the_base_rate_and_a_reason_that_can_be_read(tmp_path):
+    at = time.time() - 150 * DAY_S
+    with History.open(f"sqlite:///{tmp_path / 'history.sqlite'}") as history:
+        history.add_incidents([Incident(node=BAD, category="gpu", start=at, end=at + DAY_S)])
+        history.add_watches([Watch(node=node, since=at - 50 * DAY_S) for node in NODES])
+    found = anubis(tmp_path, "train")
+    assert found.returncode == 0
+    assert found.stdout.startswith("exponential ")
+    assert "the models cannot be compared, so all nodes get the base rate" in found.stderr
+    assert max(map(len, found.stderr.splitlines())) < 300
+
+
 def test_without_a_history_it_is_said_what_to_do(tmp_path):
     found = anubis(tmp_path, "train")
     assert found.returncode == 2

@@ -68,15 +68,12 @@ def test_chances_are_those_of_pycox_within_a_thousandth(name):
     np.testing.assert_allclose(np.exp(-hazard), known, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("name", "folds", "known"), [("metabric", 5, 0.655), ("support", 2, 0.617)]
-)
-def test_concordance_on_published_data_is_what_is_published(name, folds, known):
-    """Of an untuned Cox-Time on five folds, where 0.038 and 0.009 lie between one fold and another:
-    two of the larger set's are enough."""
+@pytest.mark.parametrize(("name", "known"), [("metabric", 0.655), ("support", 0.617)])
+def test_concordance_on_published_data_is_what_is_published(name, known):
+    """For an untuned Cox-Time, the mean of five folds."""
     data = learnable(published(name))
     fold = np.random.default_rng(0).permutation(len(data)) % 5
-    parts = [apart(data, fold == one) for one in range(folds)]
+    parts = [apart(data, fold == one) for one in range(5)]
     found = [score(CoxTime.fit(train, 0), "random", 0, test).concordance for train, test in parts]
     assert np.mean(found) == pytest.approx(known, abs=0.02)
 

@@ -6,6 +6,7 @@ from operator import attrgetter
 import numpy as np
 import pytest
 
+from anubis.core.errors import RiskError
 from anubis.risk import evaluation, splits
 from anubis.risk.cox import Cox
 from anubis.risk.evaluation import Evaluation, best, evaluate
@@ -92,6 +93,20 @@ def test_a_model_that_cannot_be_fitted_is_left_out_with_its_reason(fleet):
     found = evaluate(quiet, MODELS[-2:], kinds=("node",), seeds=(0,))
     assert {score.model for score in found.scores} <= {Cox.name}
     assert any("cox-time by node, seed 0" in reason for reason in found.left_out)
+
+
+def test_where_nobody_who_is_asked_had_an_incident_one_sentence_says_so(fleet):
+    only = fleet.statuses.nodes[np.flatnonzero(fleet.observed)[0]]
+    rare = replace(fleet, observed=fleet.observed & np.equal(fleet.statuses.nodes, only))
+    found = evaluate(rare, QUICK, kinds=("node",), seeds=range(4))
+    silent = [each for each in found.left_out if each.startswith("all models by node, seed")]
+    assert len(silent) >= 2
+    assert best(Evaluation(left_out=tuple(silent))).reason.count("none of the") == 1
+
+
+def test_a_fleet_without_an_incident_has_nothing_to_compare(fleet):
+    with pytest.raises(RiskError, match=r"0 of \d+ spells ended in an incident"):
+        evaluate(replace(fleet, observed=np.zeros(len(fleet), dtype=bool)), QUICK)
 
 
 def test_the_network_comes_close_to_the_truth_and_leaves_the_exponentials_behind():
