@@ -49,7 +49,8 @@ def train(
     from anubis.risk import files, learning
 
     spells = _spells()
-    learned, origin = learning.train(spells, seed, model)
+    learned, origin = learning.train(spells, seed, model, showing.passing)
+    showing.passing("")
     path = _model_file(file)
     files.save(learned, origin, path)
     showing.say(
@@ -75,7 +76,7 @@ def evaluate(
     html: options.HtmlToo = None,
 ) -> None:
     from anubis import hostlist
-    from anubis.cli.showing import write_page
+    from anubis.cli.showing import passing, write_page
     from anubis.report import risk as tables
     from anubis.report import risk_page
     from anubis.risk import evaluation
@@ -83,11 +84,12 @@ def evaluate(
 
     spells = _spells()
     if ask is None:
-        found = evaluation.evaluate(spells, seeds=range(seeds))
+        found = evaluation.evaluate(spells, seeds=range(seeds), tell=passing)
     else:
         learned, asked = named(spells, hostlist.read(ask))
-        found = evaluation.evaluate(learned, seeds=range(seeds))
-        found += evaluation.elsewhere(learned, asked, seeds=range(seeds))
+        found = evaluation.evaluate(learned, seeds=range(seeds), tell=passing)
+        found += evaluation.elsewhere(learned, asked, seeds=range(seeds), tell=passing)
+    passing("")
     choice = evaluation.best(found)
     if html:
         write_page(risk_page.evaluation_page(found, choice), html)

@@ -27,6 +27,12 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
+def passing(sentence: str) -> None:
+    """On a terminal, what is being done now, in the place of what was done before."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{sentence}", end="", file=sys.stderr, flush=True)
+
+
 def exit_code(view: CampaignView) -> int:
     """0 only when every node is healthy, and what lies between them: never without data."""
     assessment = view.assessment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -154,11 +153,10 @@ def _learned(source: Source) -> RiskModel | None:
 
 def _run(study: Study) -> None:
     """Every run once; on a terminal with a line that says how many are left."""
+    from anubis.cli.showing import passing
+
     trials = study.trials()
     for done, trial in enumerate(trials):
-        if sys.stderr.isatty():
-            left = f"run {done + 1} of {len(trials)}: {trial.policy}, seed {trial.seed}"
-            print(f"\r\033[K{left}", end="", file=sys.stderr, flush=True)
+        passing(f"run {done + 1} of {len(trials)}: {trial.policy}, seed {trial.seed}")
         study.result(trial)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
+    passing("")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,12 @@ SEEDS = (0, 1, 2, 3, 4)
 ENDS = 256  # columns for the concordance
 CALIBRATED_H = 720.0
 ERRORS = 2.0  # a difference must be so many times its standard error
+
+
+Tell = Callable[[str], None]  # of what is being done: a network takes its time
+
+
+def nobody(sentence: str) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +70,13 @@ def evaluate(
     models: Sequence[type[RiskModel]] = MODELS,
     kinds: Sequence[Drawn] = KINDS,
     seeds: Sequence[int] = SEEDS,
+    tell: Tell = nobody,
 ) -> Evaluation:
     learnable(spells)
     found = Evaluation()
     for kind in kinds:
         for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True):
-            found += _compared(train, test, models, kind, seed)
+            found += _compared(train, test, models, kind, seed, tell)
     return found
 
 
@@ -78,16 +85,22 @@ def elsewhere(
     asked: Spells,
     models: Sequence[type[RiskModel]] = MODELS,
     seeds: Sequence[int] = SEEDS,
+    tell: Tell = nobody,
 ) -> Evaluation:
     """Trained on all of one fleet, asked about all of another."""
     found = Evaluation()
     for seed in seeds:
-        found += _compared(learned, asked, models, "fleet", seed)
+        found += _compared(learned, asked, models, "fleet", seed, tell)
     return found
 
 
 def _compared(
-    train: Spells, test: Spells, models: Sequence[type[RiskModel]], kind: SplitKind, seed: int
+    train: Spells,
+    test: Spells,
+    models: Sequence[type[RiskModel]],
+    kind: SplitKind,
+    seed: int,
+    tell: Tell,
 ) -> Evaluation:
     where = f"by {kind}, seed {seed}"
     if not test.observed.any():
@@ -96,6 +109,7 @@ def _compared(
     found: list[Score] = []
     left_out: list[str] = []
     for model in models:
+        tell(f"{model.name} {where}")
         try:
             found.append(score(model.fit(train, seed), kind, seed, test))
         except RiskError as error:

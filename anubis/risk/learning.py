@@ -8,7 +8,7 @@ from anubis.core.errors import RiskError, did_you_mean
 from anubis.core.logbook import Logbook
 from anubis.core.status import Spells
 from anubis.risk import files
-from anubis.risk.evaluation import best, evaluate
+from anubis.risk.evaluation import Tell, best, evaluate, nobody
 from anubis.risk.model import RiskModel
 from anubis.risk.models import MODELS
 from anubis.risk.splits import DECIDING
@@ -29,14 +29,16 @@ def spells_of(logbook: Logbook, until: float) -> Spells:
     return logbook.spells(logbook.returns() + regular, until)
 
 
-def train(spells: Spells, seed: int, name: str | None = None) -> tuple[RiskModel, files.Provenance]:
+def train(
+    spells: Spells, seed: int, name: str | None = None, tell: Tell = nobody
+) -> tuple[RiskModel, files.Provenance]:
     """The model of that name, or the one that wins by node and by time."""
     known = {model.name: model for model in MODELS}
     if name is not None and name not in known:
         raise RiskError(f'unknown risk model "{name}"; {did_you_mean(name, known)}')
     if name is not None:
         return known[name].fit(spells, seed), files.provenance(spells, seed, "asked for by name")
-    found = evaluate(spells, kinds=DECIDING)
+    found = evaluate(spells, kinds=DECIDING, tell=tell)
     choice = best(found)
     model = known[choice.model].fit(spells, seed)
     return model, files.provenance(spells, seed, choice.reason, found.scores)
