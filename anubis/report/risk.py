@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SPLITS: dict[SplitKind, str] = {
-    "random": "rows at random: a node stands on both sides, comparable with the paper only",
+    "random": "rows drawn blindly: a node stands on both sides, comparable with the paper only",
     "node": "other nodes",
     "time": "later times",
     "fleet": "the nodes that were named, asked about by models trained on all others",

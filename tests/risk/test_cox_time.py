@@ -20,7 +20,7 @@ from anubis.risk.evaluation import score
 from anubis.risk.model import learnable
 from anubis.risk.scale import Scale
 from anubis.risk.splits import apart, take
-from anubis.simulation.spells import Truth, spells
+from anubis.simulation.spells import NO_SIGNAL, Truth, spells
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared/data/survival"
 
@@ -115,6 +115,16 @@ def test_early_stopping_watches_nodes_that_were_not_trained_on():
     assert inside
     assert outside
     assert not inside & outside
+
+
+def test_training_ends_before_the_network_has_learned_what_is_chance():
+    """All nodes have one rate; watching the nodes it is trained on, it would say twice as much."""
+    spread = []
+    for seed in range(3):
+        data = spells(NO_SIGNAL, nodes=60, seed=seed)
+        hazard = CoxTime.fit(data, seed).cumulative_hazard(data.statuses, np.array([0.0, 720.0]))
+        spread.append(np.log(hazard[:, 1]).std())
+    assert np.mean(spread) < 0.2
 
 
 def test_too_few_incidents_are_refused_with_their_number():
