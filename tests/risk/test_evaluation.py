@@ -82,6 +82,17 @@ def test_a_model_that_wins_by_node_only_is_not_taken(fleet):
     assert not best(Evaluation(scores=spoilt, left_out=())).beats_base_rate
 
 
+def test_who_looks_has_to_beat_the_best_of_those_who_do_not(fleet):
+    found = evaluate(fleet, QUICK, seeds=(0, 1))
+    better = tuple(
+        replace(one, brier=one.brier - 0.1) if one.model == "weibull" else one
+        for one in found.scores
+    )
+    choice = best(Evaluation(scores=better))
+    assert choice.model == "weibull"
+    assert not choice.beats_base_rate
+
+
 def test_random_splits_do_not_decide(fleet):
     found = evaluate(fleet, QUICK, kinds=("random",), seeds=(0,))
     assert best(found).model == "exponential"
