@@ -93,6 +93,16 @@ def test_who_looks_has_to_beat_the_best_of_those_who_do_not(fleet):
     assert not choice.beats_base_rate
 
 
+@pytest.mark.parametrize(("gains", "clear"), [((0.03, -0.01, -0.01), False), ((0.01,) * 3, True)])
+def test_who_is_better_on_average_by_one_lucky_split_does_not_win(fleet, gains, clear):
+    found = evaluate(fleet, QUICK, seeds=(0, 1, 2))
+    looking = {model.name for model in MODELS if model.looks}
+    lucky = tuple(
+        replace(one, brier=0.2 - gains[one.seed] * (one.model in looking)) for one in found.scores
+    )
+    assert best(Evaluation(scores=lucky)).beats_base_rate is clear
+
+
 def test_random_splits_do_not_decide(fleet):
     found = evaluate(fleet, QUICK, kinds=("random",), seeds=(0,))
     assert best(found).model == "exponential"
