@@ -103,6 +103,44 @@ def test_who_is_better_on_average_by_one_lucky_split_does_not_win(fleet, gains, 
     assert best(Evaluation(scores=lucky)).beats_base_rate is clear
 
 
+@pytest.mark.parametrize("better", ["cox", "exponential-per-count"])
+def test_of_two_that_win_the_one_with_the_better_chances_is_taken(fleet, better):
+    found = evaluate(fleet, QUICK, seeds=(0, 1))
+    looking = {model.name for model in MODELS if model.looks}
+    scores = tuple(
+        replace(one, brier=0.2 - 0.02 * (one.model in looking) - 0.02 * (one.model == better))
+        for one in found.scores
+    )
+    assert best(Evaluation(scores=scores)).model == better
+
+
+class Crossing:
+    """Nodes with incidents are more at risk at first, the others later."""
+
+    name = "crossing"
+
+    def __init__(self, covariates):
+        self.covariates = covariates
+
+    def cumulative_hazard(self, statuses, hours):
+        power = np.where(statuses.values[:, 2:3] > 0, 0.5, 2.0)
+        return (hours / 500) ** power
+
+
+def test_nodes_are_compared_at_the_time_of_the_incident():
+    asked = spells(Truth(), nodes=12, seed=3)
+    model = Crossing(asked.statuses.covariates)
+    found = evaluation.score(model, "fleet", 0, asked).concordance
+    right = compared = 0.0
+    for i in np.flatnonzero(asked.observed):
+        hazard = model.cumulative_hazard(asked.statuses, np.array([0.0, asked.duration_h[i]]))[:, 1]
+        later = asked.duration_h > asked.duration_h[i]
+        right += np.sum(hazard[i] > hazard[later]) + np.sum(hazard[i] == hazard[later]) / 2
+        compared += later.sum()
+    assert len(asked) <= evaluation.ENDS
+    assert found == pytest.approx(right / compared, abs=0.01)
+
+
 def test_random_splits_do_not_decide(fleet):
     found = evaluate(fleet, QUICK, kinds=("random",), seeds=(0,))
     assert best(found).model == "exponential"
