@@ -138,7 +138,7 @@ def _source(wanted: Scenario, model: Path | None) -> Source:
 
 def _learned(source: Source) -> RiskModel | None:
     """What the Selector asks; none where it is told the truth."""
-    from anubis.cli.showing import say
+    from anubis.cli.showing import passing, say
     from anubis.risk import learning
 
     name = source.scenario.risk
@@ -146,7 +146,8 @@ def _learned(source: Source) -> RiskModel | None:
         return None
     past = source.past()
     spells = learning.spells_of(past.logbook, past.until)
-    model, origin = learning.train(spells, 0, None if name == "best" else name)
+    model, origin = learning.train(spells, 0, None if name == "best" else name, passing)
+    passing("")
     say(f"the Selector asks {model.name}, learned from {origin.spells:,} spells of the past")
     return model
 
