@@ -26,6 +26,7 @@ SPLITS: dict[SplitKind, str] = {
     "time": "later times",
     "fleet": "the nodes that were named, asked about by models trained on all others",
 }
+WIDE = 120  # columns of a terminal that has room for the spread over the seeds
 CURVE = 33  # hours of a node's curve in JSON: every fourth
 
 
@@ -90,10 +91,10 @@ def show_evaluation(evaluation: Evaluation, choice: Choice, console: Console) ->
 
     for kind, scored in by_split(evaluation):
         console.print(Text(f"by {kind}: {SPLITS[kind]}", style="bold"))
-        table = _table("model")
+        table = _table("model", close=console.width < WIDE)
         for column in COLUMNS:
             table.add_column(column.title, justify="right", no_wrap=True)
-        for row in rows(scored):
+        for row in rows(scored, spread=console.width >= WIDE):
             table.add_row(*row)
         console.print(table)
     for sentence in evaluation.left_out:
@@ -112,19 +113,23 @@ def by_model(scored: Sequence[Score]) -> Iterator[tuple[str, list[Score]]]:
         yield model, [one for one in scored if one.model == model]
 
 
-def rows(scored: Sequence[Score]) -> Iterator[list[str]]:
+def rows(scored: Sequence[Score], spread: bool = True) -> Iterator[list[str]]:
     """For each model its name and what stands in the columns."""
     for model, mine in by_model(scored):
-        yield [model, *(mean(map(column.value, mine), column.shown) for column in COLUMNS)]
+        yield [model, *(mean(map(one.value, mine), one.shown, spread) for one in COLUMNS)]
 
 
-def mean(values: Iterable[float | None], shown: str) -> str:
+def mean(values: Iterable[float | None], shown: str, spread: bool = True) -> str:
     """Over the seeds, with their spread where there are several."""
     known = [value for value in values if value is not None]
     if not known:
         return "-"
     middle = format(float(np.mean(known)), shown)
-    return middle if len(known) < 2 else f"{middle} ± {format(float(np.std(known, ddof=1)), shown)}"
+    return (
+        middle
+        if len(known) < 2 or not spread
+        else f"{middle} ± {format(float(np.std(known, ddof=1)), shown)}"
+    )
 
 
 def evaluation_lines(evaluation: Evaluation, choice: Choice) -> Iterator[str]:
@@ -203,10 +208,10 @@ def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _table(first: str) -> Table:
+def _table(first: str, close: bool = False) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if close else 1))
     table.add_column(first, no_wrap=True)
     return table

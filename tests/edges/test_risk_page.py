@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from io import StringIO
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from anubis.report.chart import Axis
+from anubis.report.risk import show_evaluation
 from anubis.report.risk_page import evaluation_page, nodes_page
 from anubis.risk.evaluation import Choice, Evaluation, Score
 from anubis.risk.forecast import HOURS, Forecast
@@ -132,3 +135,18 @@ def test_an_axis_has_a_few_ticks_from_end_to_end(begin, end):
     assert shares[-1] == pytest.approx(1)
     assert all(left < right for left, right in pairwise(shares))
     assert axis.share(begin / 10) == 0  # what lies below begins with it
+
+
+@pytest.mark.parametrize(("width", "spread"), [(80, False), (120, True)])
+def test_the_table_fits_a_terminal_and_has_the_spread_where_there_is_room(width, spread):
+    kinds: tuple[SplitKind, ...] = ("random", "node", "time")
+    scores = tuple(
+        scored("exponential-per-count", kind, seed, {0.1: 0.1}) for kind in kinds for seed in (0, 1)
+    )
+    console = Console(file=StringIO(), width=width, highlight=False)
+    show_evaluation(Evaluation(scores=scores), CHOICE, console)
+    shown = console.file.getvalue()
+    assert "exponential-per-count" in shown
+    assert "0.1000" in shown
+    assert "…" not in shown
+    assert ("±" in shown) is spread
