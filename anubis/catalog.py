@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from errno import ENOEXEC
@@ -40,10 +40,15 @@ class Catalog:
     folders: tuple[Path, ...]
 
 
-def load(folders: Iterable[Path]) -> Catalog:
-    """Ask every program to describe itself; a broken one is an error that names it."""
+def load(folders: Iterable[Path], wanted: Collection[str] | None = None) -> Catalog:
+    """Ask every program to describe itself; a broken one is an error that names it.
+
+    Where all that are wanted are there, nobody else is asked: programs are named as their files.
+    """
     folders = tuple(folder.absolute() for folder in folders)
     files = [file for folder in folders for file in programs_in(folder)]
+    if wanted is not None and set(wanted) <= {file.stem for file in files}:
+        files = [file for file in files if file.stem in wanted]
     specs: dict[str, BenchmarkSpec] = {}
     programs: dict[tuple[str, str], Program] = {}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:

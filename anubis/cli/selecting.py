@@ -91,9 +91,11 @@ def _offers(request: Request, nodes: Sequence[str], past: Past) -> tuple[Offer, 
     """What the suite offers to so many nodes, whatever they are."""
     if not nodes:
         return ()
-    programs = catalog.load((places.shipped("benchmarks"), *request.benchmarks))
+    suite = config.suite(request.suite)
+    wanted = {entry.benchmark for entry in suite.benchmarks}
+    programs = catalog.load((places.shipped("benchmarks"), *request.benchmarks), wanted)
     fleet = [Node(name=name, sku="") for name in nodes]
-    plan = planning.plan(config.suite(request.suite), fleet, programs.specs)
+    plan = planning.plan(suite, fleet, programs.specs)
     return offers(plan, past.measured_s)
 
 

@@ -231,6 +231,14 @@ def test_a_program_that_does_not_describe_itself_is_named(near, text, sentence):
     assert_refused(near.run("bench", "list", *programs), f'"{file}" --describe', sentence)
 
 
+def test_who_is_not_wanted_need_not_describe_itself_unless_somebody_wanted_is_missing(desk):
+    desk.program("odd.sh", "#!/bin/sh\nexit 7\n")
+    assert set(catalog.load([desk.programs], {"flow"}).specs) == {"flow"}
+    for wanted in (None, {"flow", "nobody"}):
+        with pytest.raises(CatalogError, match=r'odd.sh" --describe ended with 7'):
+            catalog.load([desk.programs], wanted)
+
+
 def test_a_program_that_never_describes_itself_is_ended_with_all_it_started(desk):
     begun = desk.folder / "begun"
     file = desk.program("odd.sh", f"#!/bin/sh\nsleep 600 &\necho $! > {begun}\nwait\n")
