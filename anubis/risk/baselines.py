@@ -18,6 +18,7 @@ from anubis.risk.model import learnable
 from anubis.risk.survival import Counts, kaplan_meier, life_table, steps
 
 INCIDENTS = "incidents"  # the covariate that counts them
+CERTAIN = 1e6  # a cumulative hazard that nobody outlasts; steeper ones would overflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +156,9 @@ class Weibull:
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
         scale, shape = self.scale_shape
-        return np.tile((hours / scale) ** shape, (len(statuses), 1))
+        with np.errstate(over="ignore"):  # of a fleet whose incidents all came within minutes
+            found = np.minimum((hours / scale) ** shape, CERTAIN)
+        return np.tile(found, (len(statuses), 1))
 
 
 def _rate(spells: Spells) -> float:

@@ -103,8 +103,7 @@ def _compared(
     tell: Tell,
 ) -> Evaluation:
     where = f"by {kind}, seed {seed}"
-    if not test.observed.any():
-        reason = f"none of the {len(test)} spells to be asked about ended in an incident"
+    if reason := _unaskable(test):
         return Evaluation(left_out=(f"all models {where}: {reason}",))
     found: list[Score] = []
     left_out: list[str] = []
@@ -115,6 +114,18 @@ def _compared(
         except RiskError as error:
             left_out.append(f"{model.name} {where}: {error}")
     return Evaluation(scores=tuple(found), left_out=tuple(left_out))
+
+
+def _unaskable(test: Spells) -> str:
+    """Why no model can be scored on these spells; empty where each can."""
+    if not test.observed.any():
+        return f"none of the {len(test)} spells to be asked about ended in an incident"
+    if scores.watched_hours(HOURS, test.duration_h, test.observed).size < 2:
+        return (
+            f"too few of the {len(test)} spells to be asked about were watched "
+            f"for {HOURS[1] * 60:.0f} minutes"
+        )
+    return ""
 
 
 def best(evaluation: Evaluation) -> Choice:

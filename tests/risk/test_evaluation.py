@@ -163,6 +163,14 @@ def test_where_nobody_who_is_asked_had_an_incident_one_sentence_says_so(fleet):
     assert best(Evaluation(left_out=tuple(silent))).reason.count("none of the") == 1
 
 
+def test_spells_of_a_few_minutes_are_too_short_to_compare_models_on(fleet):
+    minutes = replace(fleet, duration_h=np.minimum(fleet.duration_h, 0.2))
+    found = evaluate(minutes, QUICK, kinds=("node", "time"), seeds=(0, 1))
+    assert not found.scores
+    assert len(found.left_out) == 4
+    assert all("were watched for 15 minutes" in reason for reason in found.left_out)
+
+
 def test_a_fleet_without_an_incident_has_nothing_to_compare(fleet):
     with pytest.raises(RiskError, match=r"0 of \d+ spells ended in an incident"):
         evaluate(replace(fleet, observed=np.zeros(len(fleet), dtype=bool)), QUICK)

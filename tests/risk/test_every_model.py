@@ -7,6 +7,7 @@ import pytest
 
 from anubis.core.errors import RiskError
 from anubis.core.status import Spells, Statuses
+from anubis.risk.baselines import Constant
 from anubis.risk.forecast import HOURS
 from anubis.risk.model import forecast
 from anubis.risk.models import MODELS
@@ -102,3 +103,12 @@ def test_one_incident_at_the_very_beginning_is_survived(model):
     few = take(SPELLS, np.arange(len(SPELLS)) < 9)
     few = dataclasses.replace(few, duration_h=np.arange(9.0), observed=np.arange(9) == 0)
     assert forecast(model.fit(few, seed=0), few.statuses).within(np.array([24.0])).max() < 1
+
+
+@every_model
+def test_a_fleet_whose_incidents_all_came_after_three_minutes_is_survived(model):
+    all_of_them = np.ones(len(SPELLS))
+    young = dataclasses.replace(SPELLS, duration_h=all_of_them / 20, observed=all_of_them > 0)
+    found = forecast(model.fit(young, seed=0), young.statuses)
+    surest = 0 if model is Constant else 1
+    assert found.within(np.array([24.0])).min() == pytest.approx(surest, abs=1e-6)
