@@ -71,6 +71,7 @@ def simulate(
     from anubis import config
     from anubis.cli.selecting import one_of
     from anubis.cli.showing import write_page
+    from anubis.core.errors import UsageError
     from anubis.report import simulation
     from anubis.simulation.scenario import SOURCES
     from anubis.simulation.study import Study
@@ -82,6 +83,8 @@ def simulate(
         wanted = replace(wanted, seeds=seeds)
     if incidents is not None or model is not None:
         chosen = one_of("--incidents", incidents or "model", SOURCES)
+        if model is not None and chosen != "model":
+            raise UsageError(f"--model draws incidents, and --incidents {chosen} has others")
         wanted = replace(wanted, incidents=chosen)
     if risk is not None:
         wanted = replace(wanted, risk=risk)

@@ -98,7 +98,7 @@ class Recorded:
         found = replace(
             scenario,
             nodes=nodes,
-            spares=round(scenario.spares * nodes / scenario.nodes),
+            spares=scenario.spares * nodes // scenario.nodes,
             categories=tuple(_categories(scenario, incidents, nodes * days * 24)),
         )
         return cls(found, incidents, watches)

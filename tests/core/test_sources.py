@@ -112,6 +112,11 @@ def test_the_record_brings_its_nodes_and_its_categories(record):
     assert gpu.mtbi_h == pytest.approx(13 * (max(starts) - min(starts)) / HOUR_S / count)
 
 
+def test_a_record_of_one_node_leaves_it_to_the_jobs():
+    incidents = [Incident(node="n1", category="gpu", start=day * DAY_S) for day in range(40)]
+    assert Recorded.of(replace(SCENARIO, spares=19), incidents, []).scenario.spares == 0
+
+
 def test_a_model_learns_from_what_came_before_all_runs(record):
     incidents, watches = record
     last = max(incident.start for incident in incidents)

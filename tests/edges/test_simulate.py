@@ -143,6 +143,10 @@ def remember(desk: Desk) -> None:
         (["simulate", "small.yaml", "--incidents", "history"], "import some first"),
         (["simulate", "small.yaml", "--incidents", "model"], "anubis risk train"),
         (["simulate", "small.yaml", "--model", "small.yaml"], '"small.yaml"'),
+        (
+            ["simulate", "small.yaml", "--model", "x.npz", "--incidents", "rates"],
+            "--incidents rates has others",
+        ),
         (["simulate", "exampel"], 'did you mean "example"?'),
         (["simulate", "nowhere.yaml"], 'there is no file "nowhere.yaml"'),
         (["simulate", "small.yaml", "--trace", "none.csv"], 'cannot read "none.csv": No such file'),
