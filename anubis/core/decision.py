@@ -178,7 +178,7 @@ def decide(
         together=together,
         budget=budget or Budget(),
     )
-    choice = choose(menu, p0=p0, worth=_worth(event, policy))
+    choice = choose(menu, p0=p0, worth=_worth(event, menu.exposure, policy))
     tests = tuple(_tests(choice, event.nodes))
     action = Action.VALIDATE if tests else Action.SKIP
     if tests and isinstance(event, FleetUpgraded) and event.criteria == "refused":
@@ -221,18 +221,19 @@ def _bearable(event: Event, outlook: Outlook, policy: SelectionPolicy) -> tuple[
     )
 
 
-def _worth(event: Event, policy: SelectionPolicy) -> float:
+def _worth(event: Event, exposure: Exposure, policy: SelectionPolicy) -> float:
     """The drop per node-second below which a test takes more node time than it is expected to save.
 
-    An incident costs a job half of its time on all of its nodes; of idle nodes each is one job's.
+    An incident costs a job half of its time on all of its nodes; of idle nodes each is one job's,
+    and p, which counts the incidents of many nodes as one, has to be counted out to each.
     What was just measured would be measured again otherwise, whenever p0 is out of reach.
     """
     lost_s = expected_loss_s(horizon_s(event, policy))
     match event:
         case JobAllocated(nodes=nodes):
             return 1 / (max(1, len(nodes)) * lost_s)
-        case Tick():
-            return 1 / lost_s
+        case Tick() if exposure.p > 0:
+            return exposure.p / (float(exposure.probabilities.sum()) * lost_s)
     return 0.0
 
 

@@ -117,6 +117,14 @@ def test_what_takes_longer_than_it_is_expected_to_save_is_not_run(count):
     assert "leaves 0.2: no other test fits and is worth its time." in paragraph(decision)
 
 
+@pytest.mark.parametrize("count", [1, 100])
+def test_what_is_worth_its_time_on_an_idle_node_is_so_in_a_fleet_of_any_size(count):
+    """As above, with 60 s at stake on each node."""
+    brief = SelectionPolicy(prior=1e-12, category_prior=1e-12, horizon_h=120 / HOUR_S)
+    idle = Tick(nodes=nodes(count))
+    assert run(decide(idle, outlook([0.5] * count), brief, at=0)) == [("gemm", nodes(count))]
+
+
 def test_p0_of_a_job_is_where_an_incident_costs_what_the_suite_does():
     """The suite takes 130 s, an incident half of the job."""
     by_job = SelectionPolicy(p0="job")
