@@ -68,6 +68,7 @@ def _happenings() -> list[Happening]:
 @app.command(help="The last decisions of gate, sweep and select with their reasons, newest first.")
 def decisions(last: Last = 5, json: options.Json = False) -> None:
     from anubis import places
+    from anubis.cli import showing
     from anubis.core.errors import UsageError
     from anubis.report import decision as told
     from anubis.report.wording import moment
@@ -78,7 +79,11 @@ def decisions(last: Last = 5, json: options.Json = False) -> None:
     if not found:
         raise UsageError("nothing was decided yet: anubis gate, sweep and select decide")
     for one in found:
-        print(told.line(one) if json else f"{moment(one.at)}  {told.paragraph(one)}\n")
+        if json:
+            print(told.line(one))
+        else:
+            showing.paragraph(f"{moment(one.at)}  {told.paragraph(one)}")
+            print()
 
 
 @app.command(help="Files of incidents that were imported, newest first.")
@@ -91,7 +96,9 @@ def imports(json: options.Json = False) -> None:
     with History.open(places.history_url()) as history:
         found = history.imports()
     if not found:
-        raise UsageError("no incidents were imported yet: anubis import incidents does")
+        raise UsageError(
+            "no incidents were imported yet: anubis import incidents FILE imports them"
+        )
     if json:
         for one in found:
             print(told.import_line(one))
@@ -128,6 +135,8 @@ def forget(
         return
     print(
         f"import {import_} is forgotten: {counted(gone.incidents, 'incident')} and"
-        f" {counted(gone.watches, 'watch', 'watches')} with it;"
-        f" {counted(gone.reopened, 'incident')} of others not over again"
+        f" {counted(gone.watches, 'watch', 'watches')} with it"
     )
+    if gone.reopened:
+        whose = counted(gone.reopened, "incident")
+        print(f"{whose} of other imports whose end it told: no end is known again")

@@ -73,7 +73,10 @@ def decide(request: Request, event_of: Callable[[Past, History], Event]) -> Answ
             together=request.together,
             budget=request.budget,
         )
-    print(told.line(decision) if request.json else told.paragraph(decision))
+    if request.json:
+        print(told.line(decision))
+    else:
+        showing.paragraph(told.paragraph(decision))
     return Answer(decision=decision, past=past)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 from anubis.core import planning
@@ -59,6 +62,23 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
         terminal.render(view, console)
         for note in _notes(view):
             console.print(f"\n{note}", markup=False, highlight=False)
+
+
+def paragraph(text: str) -> None:
+    """Whole for a program to read; on a terminal, broken between words."""
+    width = shutil.get_terminal_size().columns
+    print(textwrap.fill(text, width, break_on_hyphens=False) if sys.stdout.isatty() else text)
+
+
+def check_page(path: Path | None) -> None:
+    """Refuses, before minutes of work, a page that could not be written after them."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f'--html "{path}" is a folder: name a file in it')
+    nearest = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        raise UsageError(f'--html "{path}": "{nearest}" is no folder that this user can write to')
 
 
 def write_html(view: CampaignView, path: Path) -> None:
@@ -119,7 +139,7 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
         for entry in phase.entries:
             meeting = MEETINGS.get(entry.groups, "") if entry.scope != "node" else ""
             what = f"  {entry.workload}{meeting}"
-            table.add_row(what, _chosen(planned, entry), str(entry.repeats))
+            table.add_row(what, _chosen(planned, entry).replace(",", ", "), str(entry.repeats))
     console = Console(highlight=False)
     nodes = f"{len(planned.nodes):,} node" + ("s" if len(planned.nodes) > 1 else "")
     total_s = sum(cost.duration_s for _, cost in phases)
@@ -128,8 +148,10 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
         f"suite {planned.suite} on {nodes}: about {lasting(total_s)}, {hours:,.2f} node-hours\n"
     )
     console.print(table)
+    if planned.left_out:
+        console.print()
     for sentence in planned.left_out:
-        console.print(f"\nleft out: {sentence}", markup=False)
+        console.print(f"left out: {sentence}", markup=False)
 
 
 SAID = {

@@ -73,8 +73,12 @@ def show(happened: Sequence[Happening], console: Console) -> None:
     _table(
         console,
         ("when (UTC)", "node", "", "what"),
-        ((moment(one.at).removesuffix(" UTC"), _who(one), one.kind, one.what) for one in happened),
+        ((_when(one.at), _who(one), one.kind, one.what) for one in happened),
     )
+
+
+def _when(at: float) -> str:
+    return moment(at).removesuffix(" UTC")
 
 
 def _who(one: Happening) -> str:
@@ -88,10 +92,10 @@ def import_line(one: Import) -> str:
 
 def show_imports(imports: Sequence[Import], console: Console) -> None:
     rows = (
-        (str(one.key), moment(one.at), *(f"{n:,}" for n in asdict(one.kept).values()), one.file)
+        (str(one.key), _when(one.at), *(f"{n:,}" for n in asdict(one.kept).values()), one.file)
         for one in imports
     )
-    _table(console, ("import", "when", "new", "completed", "known", "file"), rows)
+    _table(console, ("import", "when (UTC)", "new", "completed", "known", "file"), rows)
 
 
 def _table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

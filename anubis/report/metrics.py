@@ -27,6 +27,7 @@ from anubis.core.records import (
 )
 from anubis.core.units import Units, latest, units
 from anubis.report.view import CampaignView
+from anubis.report.wording import share
 
 Place = tuple[str, str, str]  # benchmark, parameters, metric: what a verdict says it is about
 UNSAID = WORST_FIRST.index(Judgement.UNKNOWN)
@@ -95,8 +96,8 @@ class MetricRow:
         criterion = self.criterion
         if criterion and criterion.proposed_alpha and criterion.proposed_alpha < criterion.alpha:
             return (
-                f"the healthy scatter widely: alpha {criterion.proposed_alpha:.3f} would suit them,"
-                f" at {criterion.alpha:g} some are called defective"
+                f"the healthy scatter widely: alpha {share(criterion.proposed_alpha)} would suit"
+                f" them, at {criterion.alpha:g} some are called defective"
             )
         return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from anubis import __version__
 from anubis.report.html import plotly
 from anubis.report.page import environment
+from anubis.report.wording import counted
 from anubis.simulation.scenario import PolicyName, Scenario
 from anubis.simulation.study import (
     Estimate,
@@ -73,6 +75,8 @@ def text(name: str, study: Study) -> Iterator[str]:
     yield ""
     shown = [column for column in _columns(study) if column.figure not in ONLY_ON_THE_PAGE]
     yield from _aligned([["", *(column.title for column in shown)], *_rows(study, shown)])
+    legend = "; ".join(f"{column.title}: {column.help}" for column in shown)
+    yield from textwrap.wrap(legend, 78, initial_indent="  ", subsequent_indent="  ")
     sweeps = list(_catches(study))
     if sweeps:
         yield ""
@@ -178,7 +182,7 @@ def _setting(study: Study) -> str:
     large = f"; {outcome.too_large:,} jobs left out that need more" if outcome.too_large else ""
     return (
         f"{scenario.nodes:,} nodes, {scenario.spares:,} of them spare, {scenario.days:g} days, "
-        f"{scenario.seeds} seeds (mean ± 95 % interval){large}{_assumed(scenario)}"
+        f"{counted(scenario.seeds, 'seed')} (mean ± 95 % interval){large}{_assumed(scenario)}"
     )
 
 

@@ -110,7 +110,7 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
     from rich.text import Text
 
     listed = rows[:METRICS]  # those with defects come first
-    table = _table()
+    table = _table(gap=2)  # the widest names have to fit into 80 columns
     table.add_column("benchmark, metric", overflow="fold", min_width=28)
     table.add_column("unit", no_wrap=True)
     for column in ("median", "repeat", "alpha", "defective"):
@@ -171,8 +171,14 @@ def _bar(row: MetricRow) -> str:
     return share(row.criterion.alpha if row.criterion else None)
 
 
-def _table() -> Table:
+def _table(gap: int = 3) -> Table:
     from rich import box
     from rich.table import Table
 
-    return Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    return Table(
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1, 0, gap - 2),
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 
 import pytest
 
+from anubis.cli import showing
 from anubis.core.status import Incident, Repair
 from anubis.store.history import History
 
@@ -89,16 +91,32 @@ def test_an_import_is_listed_and_taken_back_by_its_number(near):
     assert str(near.folder / "wrong.csv") == listed[0]["file"]
     assert "day.csv" in near.run("history", "imports").out.replace("\n", "")
     done = near.run("history", "forget", "--import", "2")
-    assert done.out == (
-        "import 2 is forgotten: 1 incident and 1 watch with it; 0 incidents of others not over"
-        " again\n"
-    )
+    assert done.out == "import 2 is forgotten: 1 incident and 1 watch with it\n"
     with History.open(str(near.history)) as history:
         assert {one.node for one in history.incidents()} == {"n1", "n9"}
         assert {one.node for one in history.watches()} == {"n1", "n9"}
     again = near.run("history", "forget", "--import", "2")
     assert (again.code, again.out) == (2, "")
     assert again.err.endswith("import 2 is not in the history; known: 1\n")
+
+
+def test_an_end_that_only_a_forgotten_import_told_is_not_known_again(near):
+    import_file(near, "day.csv", DAY)
+    import_file(near, "next.csv", "host,cause,from,to\nn9,gpu,2026-03-02,2026-03-03\n")
+    done = near.run("history", "forget", "--import", "2")
+    assert "1 incident of other imports whose end it told: no end is known again\n" in done.out
+
+
+def test_a_decision_is_broken_between_words_on_a_terminal_only(monkeypatch, capsys):
+    sentence = " ".join(["no-go"] * 40)
+    showing.paragraph(sentence)
+    assert capsys.readouterr().out == f"{sentence}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    showing.paragraph(sentence)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines) == sentence
 
 
 def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
@@ -114,7 +132,7 @@ def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
     [
         (["show"], "the history knows nothing yet"),
         (["decisions"], "nothing was decided yet: anubis gate, sweep and select decide"),
-        (["imports"], "no incidents were imported yet: anubis import incidents does"),
+        (["imports"], "no incidents were imported yet: anubis import incidents FILE imports them"),
         (["forget"], "missing option '--import'"),
         (["forget", "--import", "1"], "import 1 is not in the history; known: there is none"),
         (["show", "n[1", "--json"], "brackets do not match"),

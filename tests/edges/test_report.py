@@ -365,6 +365,13 @@ def test_the_terminal_says_the_headline_and_names_the_worst_node_first():
     assert re.search(r"gemm *\n +tflops:bf16 +TFLOP/s +6\d\d\.\d +0\.991 +0\.950 +1/3", text)
 
 
+def test_the_name_of_a_large_message_stands_on_one_line(monkeypatch):
+    name = "busbw_gbps:all_reduce/268435456"
+    speed = MetricSpec(name="busbw_gbps", unit="TFLOP/s", direction="higher")
+    monkeypatch.setitem(globals(), "METRICS", ((GEMM, speed, name, 640.0),))
+    assert f"  {name} " in shown(small_view())
+
+
 def test_of_thousands_of_metrics_those_with_defects_are_shown(monkeypatch):
     monkeypatch.setattr(terminal, "METRICS", 1)
     text = shown(replace(small_view(), criteria=()))
@@ -410,6 +417,9 @@ def test_a_limit_that_is_too_tight_for_the_healthy_says_so_beneath_the_table():
     said = "the healthy scatter widely: alpha 0.916 would suit them"
     assert said in shown(view)
     assert said in html.render(view)
+    barely = replace(loose, proposed_alpha=0.94996)  # 0.950 would read as if nothing were wrong
+    view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], barely)),))
+    assert "alpha 0.949 would suit them, at 0.95 some" in " ".join(shown(view).split())
     fits = replace(loose, proposed_alpha=0.9632)
     view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], fits)),))
     assert "scatter" not in shown(view)

@@ -48,6 +48,7 @@ def test_the_table_has_a_line_for_each_policy_and_says_what_it_means(here):
         assert re.search(rf"^{policy} .* ± ", done.out, re.MULTILINE), policy
     assert "less time on validation than the full set" in done.out
     assert "± inf" not in done.out
+    assert "MTBI h: node-hours in service per incident" in " ".join(done.out.split())
 
 
 def test_the_same_scenario_gives_the_same_bytes(desk):
@@ -151,6 +152,8 @@ def remember(desk: Desk) -> None:
         (["simulate", "nowhere.yaml"], 'there is no file "nowhere.yaml"'),
         (["simulate", "small.yaml", "--trace", "none.csv"], 'cannot read "none.csv": No such file'),
         (["simulate", "small.yaml", "--trace", "small.yaml"], 'has no column "timestamp"'),
+        (["simulate", "small.yaml", "--html", "."], '--html "." is a folder: name a file in it'),
+        (["simulate", "small.yaml", "--html", "jobs.csv/x"], "is no folder that this user can"),
         (["simulate", "small.yaml", "--seeds", "0"], "Input should be greater than or equal to 1"),
     ],
 )
