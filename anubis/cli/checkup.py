@@ -17,6 +17,7 @@ from anubis.catalog import Catalog
 from anubis.core.errors import StoreError
 from anubis.core.records import BenchmarkSpec
 from anubis.executors.machine import cpu_model, gpu_models
+from anubis.report.wording import counted
 
 PACKAGES = {"torch": "all benchmarks", "ray": "more than one node", "pycox": "the risk model"}
 TOOLS = {"fio": "apt install fio", "ip": "apt install iproute2"}
@@ -88,7 +89,7 @@ def _history() -> Finding:
             count = len(history.campaigns(limit=1000))
     except StoreError as error:
         return Finding("history", "bad", str(error))
-    return Finding("history", "good", f"{count} campaigns in {url}")
+    return Finding("history", "good", f"{counted(count, 'campaign')} in {url}")
 
 
 def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Finding:

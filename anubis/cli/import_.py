@@ -260,7 +260,7 @@ def _show_intake(file: Path, found: Intake, added: Import, *, as_json: bool) -> 
     import json
     from collections import Counter
 
-    from anubis.report.wording import moment
+    from anubis.report.wording import counted, moment
 
     categories = Counter(one.category for one in found.incidents).most_common()
     since = min(watch.since for watch in found.watches)
@@ -285,8 +285,12 @@ def _show_intake(file: Path, found: Intake, added: Import, *, as_json: bool) -> 
         return
     kept = added.kept
     print(
-        f"{file.name}: {len(found.incidents):,} incidents in {found.records:,} records: "
+        f"{file.name}: {counted(len(found.incidents), 'incident')} in"
+        f" {counted(found.records, 'record')}: "
         f"{kept.new:,} new, {kept.completed:,} completed by their end, {kept.known:,} known before"
     )
-    print(f"on {hit:,} of {len(found.watches):,} nodes, watched {moment(since)} to {moment(until)}")
+    print(
+        f"on {hit:,} of {counted(len(found.watches), 'node')},"
+        f" watched {moment(since)} to {moment(until)}"
+    )
     print(", ".join(f"{category} {many:,}" for category, many in categories))

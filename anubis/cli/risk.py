@@ -76,12 +76,13 @@ def evaluate(
     html: options.HtmlToo = None,
 ) -> None:
     from anubis import hostlist
-    from anubis.cli.showing import passing, write_page
+    from anubis.cli.showing import check_page, passing, write_page
     from anubis.report import risk as tables
     from anubis.report import risk_page
     from anubis.risk import evaluation
     from anubis.risk.splits import named
 
+    check_page(html)
     spells = _spells()
     if ask is None:
         found = evaluation.evaluate(spells, seeds=range(seeds), tell=passing)

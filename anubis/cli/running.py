@@ -123,8 +123,7 @@ def run(order: Order, *, resume: bool, campaign: str | None) -> NoReturn:
     turn_termination_into_interrupt()
     if campaign and not resume:
         raise UsageError("--campaign names the campaign to go on with: give --resume as well")
-    if order.html and order.html.is_dir():
-        raise UsageError(f'--html "{order.html}" is a folder: name a file in it')
+    showing.check_page(order.html)
     view = _go_on(order.verb, campaign) if resume else carry_out_new(order)
     try:
         showing.campaign(view, as_json=order.json)
@@ -515,8 +514,13 @@ def _open(
         case config.RayCluster():
             from anubis.executors.ray_cluster import RayExecutor
 
+            address = cluster.address or os.environ.get("RAY_ADDRESS") or None
+            if address is None:
+                showing.say(
+                    "no address is given, nor RAY_ADDRESS: Ray is started on this machine alone"
+                )
             return RayExecutor(
-                cluster.address or os.environ.get("RAY_ADDRESS") or None,
+                address,
                 programs.programs,
                 catalog.parse_result,
                 names=wanted or (hostlist.read(cluster.nodes) if cluster.nodes else ()),

@@ -70,12 +70,13 @@ def simulate(
 ) -> None:
     from anubis import config
     from anubis.cli.selecting import one_of
-    from anubis.cli.showing import write_page
+    from anubis.cli.showing import check_page, write_page
     from anubis.core.errors import UsageError
     from anubis.report import simulation
     from anubis.simulation.scenario import SOURCES
     from anubis.simulation.study import Study
 
+    check_page(html)
     wanted = config.simulation(scenario)
     if trace is not None:
         wanted = replace(wanted, jobs=replace(wanted.jobs, trace=str(trace)))
@@ -93,10 +94,10 @@ def simulate(
     study = Study(source.scenario, jobs, source, _learned(source))
     _run(study)
     name = Path(scenario).stem
-    if html:
-        write_page(simulation.render(name, study), html)
     for line in (simulation.json_lines if json else simulation.text)(name, study):
         print(line)
+    if html:
+        write_page(simulation.render(name, study), html)
 
 
 def _recorded(wanted: Jobs) -> tuple[Job, ...]:

@@ -213,6 +213,8 @@ def _incident(one: _Found, now: float, desk: _Desk) -> Incident:
         desk.remark("a change of clocks repeats or leaves out this time of day", one.record)
     if one.category == NOT_SAID:
         desk.remark(f'no category: taken as "{NOT_SAID}"', one.record)
+    if "\ufffd" in one.category:
+        desk.remark(f'the category "{one.category}" is not UTF-8: convert the file', one.record)
     return Incident(node=one.node, category=one.category, start=one.start.at, end=end)
 
 

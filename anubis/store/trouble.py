@@ -22,6 +22,9 @@ ADVICE = (
     ("authentication", "correct user and password in the URL, or use ~/.pgpass"),
     ("permission denied", "grant this user the right to create and write tables"),
     ("connection", "expected a PostgreSQL server there: see that it runs and can be reached"),
+    ("file exists", "expected a folder there: correct $ANUBIS_HOME"),
+    ("not a directory", "expected a folder there: correct $ANUBIS_HOME"),
+    ("no such file", "that folder cannot be made: correct $ANUBIS_HOME"),
 )
 
 
@@ -33,5 +36,7 @@ def explain(place: str, error: SQLAlchemyError | OSError) -> StoreError:
 
 
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f'"{error.filename}": {error.strerror}' if error.filename else error.strerror
     lines = str(error).strip().splitlines()
     return lines[0].strip() if lines else type(error).__name__

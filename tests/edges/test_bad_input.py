@@ -400,7 +400,9 @@ def test_a_history_that_is_no_database_is_left_as_it_is(desk):
 def test_a_file_where_the_home_should_be_is_named(desk):
     desk.home.write_text("")
     for words in (["report"], ["accept", "--suite", desk.suite(desk.flow())]):
-        assert_refused(desk.ask(*words) if words[1:] else desk.run(*words), str(desk.home))
+        done = desk.ask(*words) if words[1:] else desk.run(*words)
+        assert_refused(done, str(desk.home), "expected a folder there: correct $ANUBIS_HOME")
+        assert "Errno" not in done.err
 
 
 @pytest.mark.parametrize(

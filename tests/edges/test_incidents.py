@@ -294,6 +294,15 @@ def test_what_is_odd_is_taken_and_told() -> None:
     }
 
 
+def test_a_category_in_another_encoding_is_taken_and_told(tmp_path) -> None:
+    file = tmp_path / "latin.csv"
+    file.write_bytes(table("n1,L\u00fcfter,2026-03-01,2026-03-05").encode("latin-1"))
+    found = take_in(records.read(file), PLAIN, "it", NOW)
+    (note,) = found.remarks
+    assert (len(found.incidents), note.where) == (1, ("line 2",))
+    assert note.what.endswith("is not UTF-8: convert the file")
+
+
 def test_a_line_that_is_no_json_is_left_out() -> None:
     lines = [json.dumps(ROWS[0]), '{"host": "n1", "cau', "7", json.dumps(ROWS[1])]
     found = read("\n".join(lines))
