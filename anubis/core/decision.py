@@ -178,7 +178,7 @@ def decide(
         together=together,
         budget=budget or Budget(),
     )
-    choice = choose(menu, p0=p0, worth=_worth(event, menu.exposure, policy))
+    choice = _searched(menu, p0, _worth(event, menu.exposure, policy), policy)
     tests = tuple(_tests(choice, event.nodes))
     action = Action.VALIDATE if tests else Action.SKIP
     if tests and isinstance(event, FleetUpgraded) and event.criteria == "refused":
@@ -204,6 +204,14 @@ def decide(
         node_seconds=choice.node_seconds,
         assumed=(*outlook.assumed, *_thin(event, outlook.detection, policy)),
     )
+
+
+def _searched(menu: Menu, p0: float, worth: float, policy: SelectionPolicy) -> Choice:
+    if policy.search == "greedy":
+        return choose(menu, p0=p0, worth=worth)
+    from anubis.core.optimum import optimum  # scipy.optimize: half a second
+
+    return optimum(menu, p0=p0, worth=worth)
 
 
 def _bearable(event: Event, outlook: Outlook, policy: SelectionPolicy) -> tuple[float, str]:

@@ -13,21 +13,24 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from anubis.core.selection import Choice, Floats, Menu, choose
 
 SLACK = 1e-9  # of shares that add up to 1 at most
-LONGEST_S = 60.0  # of one search; the best found by then is taken
+LONGEST_S = 20.0  # of one search; the best found by then is taken
 
 
-def optimum(menu: Menu, *, p0: float) -> Choice:
-    """The cheapest choice that reaches p0; where none does, the cheapest that covers the most."""
+def optimum(menu: Menu, *, p0: float, worth: float = 0.0) -> Choice:
+    """The cheapest choice that reaches p0; where none does, the cheapest that covers the most.
+
+    Of it nothing is run whose drop per node-second is less than `worth`.
+    """
     p = menu.exposure.p
     if not p > p0 or not menu.open.any():
-        return choose(menu, p0=p0)
+        return choose(menu, p0=p0, worth=worth)
     programme = _Programme(menu)
     run = programme.cheapest(p0 / p)
     if run is None:
         run = programme.cheapest(programme.least_left() + SLACK)
     chosen = () if run is None else np.flatnonzero(run[: programme.runs] > 0.5)
     among = {divmod(int(i), len(menu.detection.benchmarks)) for i in chosen}
-    return choose(menu, p0=p0, among=among)
+    return choose(menu, p0=p0, worth=worth, among=among)
 
 
 class _Programme:

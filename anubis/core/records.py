@@ -568,6 +568,7 @@ class SelectionPolicy:
     half_life_h: float = 168.0  # of what a passed test says
     prior: float = 0.05  # of a defect that a benchmark may yet find, beside those of history
     category_prior: float = 2.0  # defects of all categories that those of one are filled up with
+    search: Literal["greedy", "optimum"] = "greedy"  # Algorithm 1, or integer programming
 
     def __post_init__(self) -> None:
         if isinstance(self.p0, str) and self.p0 != "job":

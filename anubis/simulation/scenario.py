@@ -145,6 +145,10 @@ class Scenario:
         _at_least("known_defects", self.known_defects, 0)
         if self.incident_costs_h is not None:
             _above("incident_costs_h", self.incident_costs_h)
+        if self.selection.search != "greedy":
+            raise ValueError(
+                f'search is "{self.selection.search}", expected greedy: a simulation decides often'
+            )
         if not 0 <= self.catch <= 1:
             raise ValueError(f"catch is {self.catch:g}, expected a share from 0 to 1")
         if self.shows_h is not None:

@@ -117,6 +117,25 @@ def test_what_takes_longer_than_it_is_expected_to_save_is_not_run(count):
     assert "leaves 0.2: no other test fits and is worth its time." in paragraph(decision)
 
 
+@pytest.mark.parametrize(
+    ("search", "wanted"), [("greedy", ["ring", "disk"]), ("optimum", ["disk"])]
+)
+def test_a_policy_may_ask_for_the_cheapest_tests_that_suffice(search, wanted):
+    """ring finds half in a fifth of the time; disk finds all, and then ring was in vain."""
+    history = [*defects("gpu", ["disk", "ring"], 1), *defects("gpu", ["disk"], 1)]
+    policy = SelectionPolicy(prior=1e-12, category_prior=1e-12, search=search)
+    decision = decide(job(1), outlook([0.5], history=history), policy, at=0)
+    assert [test.benchmark for test in decision.tests] == wanted
+    assert decision.remaining == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("search", ["greedy", "optimum"])
+def test_however_it_is_searched_nothing_runs_that_costs_more_than_it_saves(search):
+    policy = SelectionPolicy(prior=1e-12, category_prior=1e-12, p0=0, search=search)
+    brief = JobAllocated(nodes=nodes(1), duration_s=120)
+    assert run(decide(brief, outlook([0.5]), policy, at=0)) == [("gemm", nodes(1))]
+
+
 @pytest.mark.parametrize("count", [1, 100])
 def test_what_is_worth_its_time_on_an_idle_node_is_so_in_a_fleet_of_any_size(count):
     """As above, with 60 s at stake on each node."""

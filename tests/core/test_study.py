@@ -11,6 +11,7 @@ import pytest
 from clusters import BENCHMARKS, Always, category, endless, outcome, site, truth
 from scipy.stats import ttest_1samp
 
+from anubis.core.records import SelectionPolicy
 from anubis.core.selection import Defect, joint, learn_detection
 from anubis.simulation.cluster import run
 from anubis.simulation.incidents import Cause, Histories
@@ -202,6 +203,7 @@ def test_an_early_repair_takes_nothing_from_other_causes():
         ({"nodes": 0}, '"nodes" is 0, expected at least 1'),
         ({"catch": 1.5}, "catch is 1.5, expected a share from 0 to 1"),
         ({"days": 0}, '"days" is 0, expected more than 0'),
+        ({"selection": SelectionPolicy(search="optimum")}, 'search is "optimum", expected greedy'),
         ({"benchmarks": SCENARIO.benchmarks[1:]}, 'found by "gemm", which is none'),
         ({"policies": ("ideal", "ideal")}, '"policies" names "ideal" 2 times'),
     ],
