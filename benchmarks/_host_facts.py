@@ -207,11 +207,10 @@ def said(tool: str, *arguments: str) -> str:
         return ""
     try:
         done = subprocess.run(
-            [path, *arguments],
+            contract.bonded([path, *arguments]),
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
-            preexec_fn=contract.die_with_parent,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

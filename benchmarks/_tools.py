@@ -70,33 +70,19 @@ def child(
     cpus: frozenset[int] = frozenset(),
 ) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        argv,
+        contract.bonded(argv, cpus),
         env={**os.environ, **(env or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        preexec_fn=bound_to(os.getpid(), cpus),
     )
     try:
         yield process
     finally:
         process.kill()
         process.communicate()
-
-
-def bound_to(parent: int, cpus: frozenset[int]) -> Callable[[], None]:
-    allowed = cpus & os.sched_getaffinity(0)
-
-    def before_exec() -> None:
-        contract.die_with_parent()
-        if os.getppid() != parent:  # it died before the kernel knew of the bond
-            os._exit(1)
-        if allowed:
-            os.sched_setaffinity(0, allowed)
-
-    return before_exec
 
 
 # --- a server on a port --------------------------------------------------------------------

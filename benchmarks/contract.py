@@ -26,7 +26,7 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -273,6 +273,28 @@ def _gpus_watched(report: Report) -> AbstractContextManager[None]:
 def die_with_parent() -> None:
     """Let the kernel end this process when its parent dies, however it dies (Linux)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+
+
+BEFORE_EXEC = """
+import ctypes, os, signal, sys
+parent, cpus, *argv = sys.argv[1:]
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(parent):
+    os._exit(1)  # it died before the kernel knew of the bond
+if cpus:
+    os.sched_setaffinity(0, map(int, cpus.split(",")))
+os.execvp(argv[0], argv)
+"""
+
+
+def bonded(argv: Sequence[str], cpus: frozenset[int] = frozenset()) -> list[str]:
+    """The command for a program that dies with this process, and runs on these of its CPUs.
+
+    A function to be called between fork and exec would do the same, but where other threads are
+    about, Python may hang there for ever.
+    """
+    allowed = ",".join(map(str, sorted(cpus & os.sched_getaffinity(0))))
+    return [sys.executable, "-I", "-S", "-c", BEFORE_EXEC, str(os.getpid()), allowed, *argv]
 
 
 def split(text: str) -> list[str]:

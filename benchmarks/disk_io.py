@@ -218,11 +218,10 @@ def job_file(path: str, size_mib: int, samples: int, sample_s: float, direct: bo
 
 def run_fio(fio: str, jobs: str) -> dict[str, Any]:
     done = subprocess.run(
-        [fio, "--output-format=json", "-"],
+        contract.bonded([fio, "--output-format=json", "-"]),
         input=jobs,
         capture_output=True,
         text=True,
-        preexec_fn=contract.die_with_parent,
     )
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import select
+import subprocess
+import sys
 from pathlib import Path
 
 import contract
@@ -172,3 +175,40 @@ def test_a_stated_ceiling_stands_in_the_environment_with_its_source(tiny):
     assert ran.document["environment"]["ceilings"] == {
         "speed:fast": {"value": 3.5, "source": "light"}
     }
+
+
+# --- programs that a benchmark starts ------------------------------------------------------
+
+
+def test_a_bonded_program_dies_with_its_parent_however_that_ends():
+    """Its life is told by a pipe that it alone holds at the other end."""
+    reader, writer = os.pipe()
+    program = (
+        "import contract, subprocess, time\n"
+        "argv = contract.bonded(['sh', '-c', 'echo up; exec sleep 30'])\n"
+        "child = subprocess.Popen(argv)\n"
+        "time.sleep(30)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=BENCHMARKS, stdout=writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        assert pipe.readline() == b"up\n"
+        parent.kill()
+        parent.wait()
+        assert select.select([pipe], [], [], 20)[0], "it lives on"
+        assert pipe.read() == b""
+
+
+def test_a_bonded_program_runs_where_it_is_told_to_and_keeps_its_words_and_its_exit_code():
+    words = "import os, sys; print(sorted(os.sched_getaffinity(0)), sys.argv[1]); sys.exit(5)"
+    first = min(os.sched_getaffinity(0))
+    for cpus, wanted in (({first, 4096}, [first]), (set(), sorted(os.sched_getaffinity(0)))):
+        argv = contract.bonded([sys.executable, "-c", words, "a b'c"], frozenset(cpus))
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.returncode) == (f"{wanted} a b'c\n", 5)
+
+
+@pytest.mark.parametrize("source", sorted(BENCHMARKS.glob("*.py")), ids=lambda file: file.name)
+def test_nothing_is_called_between_fork_and_exec(source):
+    """Where other threads are about, Python may hang there for ever."""
+    assert "preexec_fn" not in source.read_text()
