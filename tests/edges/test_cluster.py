@@ -24,7 +24,7 @@ WITHIN_S = 30.0  # from the moment a node falls silent to its being called lost
 
 CLUSTER = "{executor: ray, parallel_nodes: 1}"  # two cores serve all hosts: one at a time
 # the cores are shared with whoever else uses the machine, so only what is far off is a defect
-POLICY = "{alpha: 0.65, distance: {tail: 0.5}}"
+POLICY = "{alpha: 0.75, distance: {tail: 0.5}}"
 MEASURE = """
 summary: compute alone, then every pair of hosts
 benchmarks:
