@@ -209,7 +209,7 @@ def decide(
 def _searched(menu: Menu, p0: float, worth: float, policy: SelectionPolicy) -> Choice:
     if policy.search == "greedy":
         return choose(menu, p0=p0, worth=worth)
-    from anubis.core.optimum import optimum  # scipy.optimize: half a second
+    from anubis.core.optimum import optimum  # scipy's solver loads where it is used
 
     return optimum(menu, p0=p0, worth=worth)
 

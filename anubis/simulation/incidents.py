@@ -7,6 +7,7 @@ that all policies meet the same fate as long as they act alike.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ class Pace(Protocol):
         """Until clocks have run so far."""
 
 
-class Clocks:
+class Clocks(ABC):
     """Incidents whose causes each have a clock, which runs while its node is in service.
 
     What is found and repaired early takes nothing from the others. The state is that of one run.
@@ -150,9 +151,9 @@ class Clocks:
     def histories(self, benchmarks: int) -> Histories:
         return Histories.blank(len(self._next), len(self.categories), benchmarks)
 
+    @abstractmethod
     def pace(self, node: int, now_h: float, histories: Histories) -> tuple[Hours, Pace]:
-        """How the clocks of a node run that goes to work now, and the weight of each category."""
-        raise NotImplementedError
+        """The weight of each category on a node that goes to work now, and how its clocks run."""
 
     def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
         if not self._found_by:
