@@ -18,10 +18,21 @@ def run(*argv: str, **changes) -> str:
 
 
 def test_the_wheel_carries_benchmarks_criteria_and_configs(tmp_path):
-    run(str(UV), "build", "--wheel", "--quiet", "--out-dir", str(tmp_path), str(ROOT))
+    build = (str(UV), "build", "--offline", "--no-build-isolation", "--python", sys.executable)
+    run(*build, "--wheel", "--quiet", "--out-dir", str(tmp_path), str(ROOT))
     (wheel,) = tmp_path.glob("anubis-*.whl")
     site = tmp_path / "site"
-    run(str(UV), "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel))
+    run(
+        str(UV),
+        "pip",
+        "install",
+        "--offline",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        str(site),
+        str(wheel),
+    )
     apart = {
         "cwd": tmp_path,
         "env": os.environ | {"PYTHONPATH": str(site), "ANUBIS_HOME": str(tmp_path / "home")},

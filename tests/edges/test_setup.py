@@ -1,0 +1,118 @@
+"""Set-up chooses a build of torch and says what is lacking, with stand-ins for pip, uv and id."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from shutil import copy
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TORCH = "torch==2.13.0"
+REFUSES = {  # what the stand-in for uv cannot install, as a pattern of its command line
+    "nothing": "-",
+    "the index of CPU builds": "*--torch-backend*",
+    "every CPU build": "*--torch-backend*|*+cpu*",
+}
+
+
+def program(file: Path, script: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/bash\n{script}\n")
+    file.chmod(0o755)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / "scripts").mkdir()
+    for name in ("scripts/setup", "scripts/tools", "pyproject.toml", "requirements.lock"):
+        copy(ROOT / name, tmp_path / name)
+    program(tmp_path / ".venv/bin/python", "exit 1")  # `pip config get` of a key that is not set
+    program(tmp_path / "bin/nvidia-smi", "exit 9")
+    return tmp_path
+
+
+def run(checkout: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = f"{checkout}/bin:{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        cwd=checkout,
+        env={"PATH": path, "HOME": str(checkout), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+
+def set_up(checkout: Path, refused: str, **environment: str) -> tuple[str, str]:
+    """What set-up had uv install first, and what it printed."""
+    log = checkout / "uv.log"
+    program(
+        checkout / ".venv/bin/uv",
+        f'echo "$UV_DEFAULT_INDEX $*" >>{log}\ncase "$*" in {REFUSES[refused]}) exit 1 ;; esac',
+    )
+    printed = run(checkout, "./scripts/setup", **environment).stderr
+    return next(line for line in log.read_text().splitlines() if "--dry-run" not in line), printed
+
+
+def test_torch_comes_from_the_index_of_cpu_builds(checkout):
+    command, printed = set_up(checkout, "nothing")
+    assert f"{TORCH} --torch-backend cpu" in command
+    assert "CUDA" not in printed
+
+
+def test_a_folder_that_pip_knows_comes_before_the_index(checkout):
+    command, printed = set_up(checkout, "the index of CPU builds", PIP_FIND_LINKS="/wheels")
+    assert f"{TORCH}+cpu" in command
+    assert "CUDA" not in printed
+
+
+@pytest.mark.parametrize("environment", [{}, {"PIP_FIND_LINKS": "/empty"}], ids=["alone", "folder"])
+def test_without_a_cpu_build_the_big_one_comes_and_is_announced_before(checkout, environment):
+    command, printed = set_up(checkout, "every CPU build", **environment)
+    assert f"{TORCH} -r requirements.lock" in command
+    assert "--torch-backend" not in command
+    assert printed.index("3 GB") < printed.index("installing torch==")
+
+
+def test_a_machine_with_a_gpu_takes_the_build_with_cuda_and_says_nothing_of_it(checkout):
+    program(checkout / "bin/nvidia-smi", "exit 0")
+    command, printed = set_up(checkout, "nothing")
+    assert f"{TORCH} -r requirements.lock" in command
+    assert "3 GB" not in printed
+
+
+def test_uv_asks_the_mirror_that_pip_asks(checkout):
+    command, _ = set_up(checkout, "nothing", PIP_INDEX_URL="https://mirror.example/simple")
+    assert command.startswith("https://mirror.example/simple ")
+
+
+def tools(checkout: Path, *options: str, user: int) -> str:
+    """What scripts/tools prints where only the programs that it needs itself are on the path."""
+    for name in ("bash", "env", "sort"):
+        (checkout / "bin" / name).symlink_to(f"/usr/bin/{name}")
+    program(checkout / "bin/id", f"echo {user}")
+    program(checkout / "bin/fio", "")
+    done = run(checkout, "./scripts/tools", *options, PATH=str(checkout / "bin"))
+    assert not done.stdout
+    return done.stderr
+
+
+@pytest.mark.parametrize("user", [0, 1000], ids=["no apt", "no root"])
+def test_what_cannot_be_installed_is_not_worth_a_word(checkout, user):
+    program(checkout / "bin/apt-get" if user else checkout / "bin/dnf", "exit 1")
+    assert tools(checkout, user=user) == ""
+
+
+def test_what_tests_had_to_do_without_is_said_in_the_end(checkout):
+    packages, root = tools(checkout, "--missing", user=1000).splitlines()
+    assert "chromium" in packages
+    assert "fio" not in packages
+    assert "for lack of root" in root
+
+
+def test_root_is_missed_only_where_there_is_none(checkout):
+    assert "root:" not in tools(checkout, "--missing", user=0).replace("as root:", "")
