@@ -13,12 +13,12 @@ from typing import Protocol
 import numpy as np
 
 from anubis import hostlist
-from anubis.core.decision import Decision, Event, Outlook, decide, horizon_s
-from anubis.core.defects import BadGroup, defects
-from anubis.core.logbook import Logbook
+from anubis.core.choosing.decision import Decision, Event, Outlook, decide, horizon_s
+from anubis.core.choosing.selection import NEVER, Budget, freshness, learn_detection
+from anubis.core.past.defects import UNKNOWN, BadGroup, Defect, defects
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Incident, Instants, Statuses, Times, Validation
 from anubis.core.records import Judgement, Plan, PlannedEntry, SelectionPolicy
-from anubis.core.selection import NEVER, UNKNOWN, Budget, Defect, freshness, learn_detection
-from anubis.core.status import Incident, Instants, Statuses, Times, Validation
 from anubis.store.history import History
 
 HOUR_S = 3600.0

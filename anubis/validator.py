@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from anubis import __version__
-from anubis.core.campaign import (
+from anubis.core.campaign.following import following
+from anubis.core.campaign.machine import (
     CampaignMachine,
     Command,
     Event,
@@ -22,10 +23,9 @@ from anubis.core.campaign import (
     NodeLost,
     Record,
 )
-from anubis.core.following import following
-from anubis.core.judgement import assess, learn_criteria
+from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.units import latest, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
-from anubis.core.units import latest, units
 from anubis.executors.base import Executor
 
 LONGEST_WAIT_S = 1.0  # so that progress moves and an interrupt is heard

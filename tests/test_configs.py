@@ -11,7 +11,7 @@ import yaml
 
 from anubis import catalog, config
 from anubis.cli import topology
-from anubis.core import planning
+from anubis.core.campaign import planning
 from anubis.core.records import Limit, Node, Policy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.simulation.fleet import SimulatedFleet

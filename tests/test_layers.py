@@ -31,6 +31,15 @@ LAYERS = (
     ("validator", "selector"),
     ("cli", "__main__"),
 )
+# the rooms of core, and from which others each may import; all may from those at the door
+DOOR = {"errors", "records", "fabric"}
+ROOMS: dict[str, set[str]] = {
+    "past": set(),
+    "network": set(),
+    "judging": {"network"},
+    "choosing": {"past"},
+    "campaign": {"network"},
+}
 PURE = {"numpy", "scipy", "statsmodels", "numba"}
 IMPURE = {"os", "pathlib", "time", "random", "socket", "subprocess", "threading", "sqlite3"}
 ONLY_IN = {
@@ -61,7 +70,7 @@ def imports(file: Path) -> set[str]:
 
 
 def part(module: str) -> str:
-    """`anubis.core.ecdf` belongs to `core`; `anubis` itself to `__init__`."""
+    """`anubis.core.judging.ecdf` belongs to `core`; `anubis` itself to `__init__`."""
     words = module.split(".")
     known = {name for layer in LAYERS for name in layer}
     return words[1] if len(words) > 1 and words[1] in known else "__init__"
@@ -82,6 +91,32 @@ def test_imports_point_inwards(file):
         if module.split(".")[0] == "anubis":
             assert rank(part(module)) <= mine, f"{file.name} must not import {module}"
         assert module.split(".")[0] not in {"benchmarks", "tests"}
+
+
+def room(module: str) -> str:
+    """`anubis.core.judging.ecdf` is in `judging`, `anubis.core.records` at the door."""
+    words = module.split(".")
+    return words[2] if len(words) > 2 else ""
+
+
+def test_every_file_of_core_is_in_a_room_or_at_the_door():
+    core = ROOT / "anubis" / "core"
+    assert {path.stem for path in core.glob("*.py")} == DOOR | {"__init__"}
+    assert {path.parent.name for path in core.glob("*/*.py")} == ROOMS.keys()
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_room_of_core_imports_from_the_door_and_from_the_rooms_it_may(name):
+    for file in (ROOT / "anubis" / "core" / name).glob("*.py"):
+        for module in imports(file):
+            if module.startswith("anubis."):
+                assert room(module) in DOOR | {name} | ROOMS[name], f"{file.name}: {module}"
+
+
+def test_the_door_of_core_needs_no_room():
+    for name in DOOR:
+        for module in imports(ROOT / "anubis" / "core" / f"{name}.py"):
+            assert not module.startswith("anubis.") or room(module) in DOOR, f"{name}: {module}"
 
 
 def test_core_is_pure():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from anubis.core.choosing.selection import Budget
 from anubis.core.errors import UsageError
-from anubis.core.selection import Budget
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LONGEST_S = 3650 * SECONDS["d"]  # of a job: what is longer is a slip

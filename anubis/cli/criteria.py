@@ -70,7 +70,7 @@ def diff(
     from anubis import criteria_files, places
     from anubis.cli import showing
     from anubis.cli.past import finished
-    from anubis.core.comparison import criterion_changes, node_changes, verdict_changes
+    from anubis.core.judging.comparison import criterion_changes, node_changes, verdict_changes
     from anubis.report import criteria as tables
     from anubis.store.history import History
 
@@ -120,8 +120,8 @@ def _judge_by_both(
     old: tuple[CriteriaSet, ...],
     new: tuple[CriteriaSet, ...],
 ) -> tuple[Assessment, Assessment]:
-    from anubis.core.judgement import assess
-    from anubis.core.units import latest, units
+    from anubis.core.judging.judgement import assess
+    from anubis.core.judging.units import latest, units
 
     settled = latest(history.executions(campaign.id))
     known = history.assessment(campaign.id)

@@ -42,7 +42,7 @@ def gate(
     json: options.Json = False,
 ) -> None:
     from anubis.cli import amounts, selecting
-    from anubis.core.decision import JobAllocated
+    from anubis.core.choosing.decision import JobAllocated
 
     lenient = selecting.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
     request = selecting.Request(

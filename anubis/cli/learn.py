@@ -11,8 +11,8 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
+    from anubis.core.judging.units import Units
     from anubis.core.records import Campaign, CriteriaSet
-    from anubis.core.units import Units
     from anubis.store.history import History
 
 HELP = "Learn criteria from what was measured before, in one campaign or in many."
@@ -70,7 +70,7 @@ def learn(
     from anubis.cli import showing
     from anubis.cli.past import finished
     from anubis.core.errors import CriteriaError
-    from anubis.core.judgement import learn_criteria
+    from anubis.core.judging.judgement import learn_criteria
     from anubis.store.history import History
 
     begun_since = None if since is None else _instant(since)
@@ -162,7 +162,7 @@ def _refuse_strangers(excluded: frozenset[str], pooled: list[Campaign]) -> None:
 def _measured(
     history: History, pooled: list[Campaign], last: Campaign, excluded: frozenset[str]
 ) -> list[Units]:
-    from anubis.core.units import latest, pool, relevant, units
+    from anubis.core.judging.units import latest, pool, relevant, units
 
     workloads = {entry.workload for phase in last.plan.phases for entry in phase.entries}
     return pool(

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from anubis.cli.showing import say
-from anubis.core import planning
-from anubis.core.campaign import CampaignMachine, Event, Failed, NodeLost, TimedOut
+from anubis.core.campaign import planning
+from anubis.core.campaign.machine import CampaignMachine, Event, Failed, NodeLost, TimedOut
 from anubis.core.records import Campaign
 from anubis.report.wording import lasting
 

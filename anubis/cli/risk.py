@@ -10,8 +10,8 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.core.logbook import Logbook
-    from anubis.core.status import Spells
+    from anubis.core.past.logbook import Logbook
+    from anubis.core.past.status import Spells
 
 app = typer.Typer(
     help="How likely each node's next incident is, learned from the history.",
@@ -117,7 +117,7 @@ def show(
 
     from anubis import hostlist
     from anubis.cli import showing
-    from anubis.core.status import Instants
+    from anubis.core.past.status import Instants
     from anubis.report import risk as tables
     from anubis.report import risk_page
     from anubis.report.wording import names

@@ -21,7 +21,7 @@ from anubis import catalog, config, criteria_files, hostlist, places
 from anubis.cli import showing
 from anubis.cli.past import how_to_go_on
 from anubis.cli.progress import Progress
-from anubis.core import planning
+from anubis.core.campaign import planning
 from anubis.core.errors import (
     AnubisError,
     CriteriaError,
@@ -29,6 +29,7 @@ from anubis.core.errors import (
     UsageError,
     did_you_mean,
 )
+from anubis.core.fabric import Fabric, one_switch, place
 from anubis.core.records import (
     Arrangement,
     Campaign,
@@ -40,7 +41,6 @@ from anubis.core.records import (
     Suite,
     canonical,
 )
-from anubis.core.topology import Fabric, one_switch, place
 from anubis.executors.base import Executor
 from anubis.reading import read
 from anubis.report.view import CampaignView

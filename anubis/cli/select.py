@@ -9,7 +9,7 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.core.decision import Event
+    from anubis.core.choosing.decision import Event
 
 HELP = "Decide which tests an event is worth, and say why; run nothing."
 EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
@@ -70,7 +70,7 @@ def _event(
     kind: str, nodes: tuple[str, ...], duration: str | None, category: str | None, criteria: str
 ) -> Event:
     from anubis.cli import amounts
-    from anubis.core import decision
+    from anubis.core.choosing import decision
     from anubis.core.errors import UsageError, did_you_mean
 
     match kind:

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from anubis import catalog, config, hostlist, places
 from anubis.cli import running, showing
-from anubis.core import planning
-from anubis.core.decision import Decision, Event
+from anubis.core.campaign import planning
+from anubis.core.choosing.decision import Decision, Event
+from anubis.core.choosing.selection import Budget
 from anubis.core.errors import UsageError
 from anubis.core.records import Judgement, Node
-from anubis.core.selection import Budget
 from anubis.report import decision as told
 from anubis.report.view import CampaignView
 from anubis.selector import Offer, Past, Risk, Selector, offers, read_past

@@ -9,12 +9,12 @@ import sys
 import textwrap
 from pathlib import Path
 
-from anubis.core import planning
-from anubis.core.coverage import coverage
+from anubis.core.campaign import planning
 from anubis.core.errors import UsageError
+from anubis.core.fabric import Fabric, link_name
+from anubis.core.network.coverage import coverage
+from anubis.core.network.redundancy import gap_name
 from anubis.core.records import Judgement, Plan, PlannedEntry
-from anubis.core.redundancy import gap_name
-from anubis.core.topology import Fabric, link_name
 from anubis.executors.programs import spelled
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal

@@ -9,7 +9,7 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.core.decision import Tick
+    from anubis.core.choosing.decision import Tick
     from anubis.selector import Past
     from anubis.store.history import History
 
@@ -51,7 +51,7 @@ def sweep(
 def _idle(nodes: str | None, past: Past, history: History) -> Tick:
     """Those named, else all that the history knows; without those at work or out of service."""
     from anubis.cli import selecting
-    from anubis.core.decision import Tick
+    from anubis.core.choosing.decision import Tick
     from anubis.core.errors import UsageError
 
     asked = past.logbook.nodes if nodes is None else selecting.named(nodes)

@@ -12,9 +12,9 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.core.inspection import Inspection
+    from anubis.core.fabric import Finding, Placement
+    from anubis.core.network.inspection import Inspection
     from anubis.core.records import Counters
-    from anubis.core.topology import Finding, Placement
     from anubis.topology.counters import Reading
     from anubis.topology.draft import Survey
 
@@ -51,8 +51,8 @@ def show(
     import sys
 
     from anubis import hostlist
-    from anubis.core.inspection import Inspection
-    from anubis.core.topology import place
+    from anubis.core.fabric import place
+    from anubis.core.network.inspection import Inspection
     from anubis.report.topology import json_lines, text
 
     found = survey(topology, hcas)
@@ -110,8 +110,8 @@ def count_errors(
     """
     from anubis import config
     from anubis.core.errors import TopologyError, UsageError
+    from anubis.core.fabric import Finding
     from anubis.core.records import Counters
-    from anubis.core.topology import Finding
     from anubis.topology import counters
 
     if len(files) > 2 or (len(files) == 2 and over_s is None):

@@ -13,9 +13,9 @@ from anubis.cli import options
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from anubis.core.judging.tuning import Tuned
+    from anubis.core.judging.units import Units
     from anubis.core.records import Campaign, CriterionKey, ParameterValue, Suite
-    from anubis.core.tuning import Tuned
-    from anubis.core.units import Units
 
 HELP = "Find the fewest warm-up and measured steps of a benchmark that still repeat."
 STEPS = ("steps", "samples")  # what programs call the number of them; the first that is declared
@@ -61,7 +61,7 @@ def tune(
     from anubis import places
     from anubis.cli import showing
     from anubis.cli.past import finished
-    from anubis.core.units import latest, units
+    from anubis.core.judging.units import latest, units
     from anubis.store.history import History
 
     with History.open(places.history_url()) as history:
@@ -114,7 +114,7 @@ def _samples(alike: Units) -> int:
 
 
 def _row(alike: Units, campaign: Campaign) -> Row:
-    from anubis.core.tuning import tune as search
+    from anubis.core.judging.tuning import tune as search
 
     key, metric, series = alike.key, alike.metric, alike.repeats
     tuned = search(series, key=key, metric=metric, policy=campaign.policy)

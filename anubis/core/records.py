@@ -18,8 +18,7 @@ from typing import Literal, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.crossing import Part
-from anubis.core.topology import Fabric
+from anubis.core.fabric import Fabric, Part
 
 Samples = npt.NDArray[np.float64]
 ParameterValue = int | float | str | bool
@@ -544,6 +543,17 @@ class Limit:
             raise ValueError(f"{what} has equals and another bound: expected one of them")
         if len(given) > 1 and given[0] < given[1]:
             raise ValueError(f"{what} keeps nothing: at_most is below at_least")
+
+    def excess(self, samples: Samples) -> Samples:
+        """How far outside each sample is; 0 or less where it is within."""
+        beyond = np.full(samples.shape, -np.inf)
+        if self.equals is not None:
+            beyond = np.abs(samples - self.equals)
+        if self.at_most is not None:
+            beyond = np.maximum(beyond, samples - self.at_most)
+        if self.at_least is not None:
+            beyond = np.maximum(beyond, self.at_least - samples)
+        return beyond
 
     def __str__(self) -> str:
         """`at most 0`, as a sentence says it."""

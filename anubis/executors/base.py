@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from anubis.core.campaign import Event, Kill, Launch
+from anubis.core.campaign.machine import Event, Kill, Launch
 from anubis.core.records import Node
 
 

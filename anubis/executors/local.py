@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from anubis.core.campaign import Event, Failed, Kill, Launch, Started, Tick
+from anubis.core.campaign.machine import Event, Failed, Kill, Launch, Started, Tick
 from anubis.core.records import Node
 from anubis.executors import guardian
 from anubis.executors.machine import describe, free_port

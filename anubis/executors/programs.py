@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from anubis.core.campaign import Failed, Measured, TimedOut
+from anubis.core.campaign.machine import Failed, Measured, TimedOut
 from anubis.core.errors import ContractError
 from anubis.core.records import BenchmarkSpec, ParameterValue, Result, Step
 from anubis.executors.machine import Machine

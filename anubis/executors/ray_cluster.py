@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from anubis.core.campaign import Event, Failed, Kill, Launch, NodeLost, Started, Tick
+from anubis.core.campaign.machine import Event, Failed, Kill, Launch, NodeLost, Started, Tick
 from anubis.core.errors import ExecutorError, did_you_mean
 from anubis.core.records import BenchmarkSpec, Node
 from anubis.executors import agent as agent_module

@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Mapping
 
-from anubis.core.campaign import (
+from anubis.core.campaign.machine import (
     Event,
     Failed,
     Kill,
@@ -17,8 +17,8 @@ from anubis.core.campaign import (
     Tick,
     TimedOut,
 )
+from anubis.core.fabric import Fabric
 from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
-from anubis.core.topology import Fabric
 from anubis.simulation.fleet import Plant, SimulatedFleet, measure, members, plants, share
 from anubis.simulation.network import faulty, readings
 

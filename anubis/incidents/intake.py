@@ -10,7 +10,7 @@ from itertools import count, islice
 
 from anubis import hostlist
 from anubis.core.errors import UsageError, did_you_mean
-from anubis.core.status import Incident, Watch
+from anubis.core.past.status import Incident, Watch
 from anubis.incidents.clock import Clock, Moment
 from anubis.incidents.mapping import (
     NOT_SAID,

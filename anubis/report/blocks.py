@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from anubis.core.topology import Fabric, Nic, by_number
+from anubis.core.fabric import Fabric, Nic, by_number
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from anubis.core.judging.units import latest
 from anubis.core.records import Ended, Execution
-from anubis.core.units import latest
 
 
 @dataclass(frozen=True, kw_only=True)

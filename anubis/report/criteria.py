@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anubis.core.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
+from anubis.core.judging.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey
 from anubis.report.metrics import benchmark_labels
 from anubis.report.wording import figure, share

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from anubis.core.decision import Action, Decision, Driver, Gap, Test
+from anubis.core.choosing.decision import Action, Decision, Driver, Gap, Test
 from anubis.report.wording import lasting, names
 
 FEW = 3  # nodes, tests and gaps that a sentence names

@@ -15,8 +15,8 @@ from itertools import pairwise
 from statistics import fmean
 
 from anubis import hostlist
-from anubis.core.crossing import Part, link_part
-from anubis.core.topology import Fabric, Link, Nic, by_number, main_rails
+from anubis.core.fabric import Fabric, Link, Nic, Part, by_number, main_rails
+from anubis.core.network.crossing import link_part
 from anubis.report.blocks import pods
 from anubis.report.svg import LETTER, Element, add, apart, cut, number, picture, title, written
 from anubis.report.view import Mark, NetworkView

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from anubis.core.judging.units import Ints
 from anubis.core.records import Judgement, Samples
-from anubis.core.units import Ints
 from anubis.report.metrics import MetricRow
 
 POINTS = 48  # per curve

@@ -14,8 +14,7 @@ from itertools import accumulate, count, groupby, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.crossing import Part
-from anubis.core.topology import Fabric, Numbers, Shares, by_number
+from anubis.core.fabric import Fabric, Numbers, Part, Shares, by_number
 from anubis.report.blocks import pods
 from anubis.report.svg import (
     BOLD,

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from anubis.core.decision import Decision
-from anubis.core.status import Incident, Repair, Validation
+from anubis.core.choosing.decision import Decision
+from anubis.core.past.status import Incident, Repair, Validation
 from anubis.report.wording import counted, moment, names
 from anubis.store.happenings import Import
 

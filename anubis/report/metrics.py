@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.limits import by_metric, limit_of
+from anubis.core.judging.limits import by_metric, limit_of
+from anubis.core.judging.units import Units, latest, units
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -25,7 +26,6 @@ from anubis.core.records import (
     Samples,
     Workload,
 )
-from anubis.core.units import Units, latest, units
 from anubis.report.view import CampaignView
 from anubis.report.wording import share
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anubis import __version__
-from anubis.core.topology import Finding
+from anubis.core.fabric import Finding
 from anubis.report import fabric_picture, heat_map
 from anubis.report.page import environment
 from anubis.report.topology import headline

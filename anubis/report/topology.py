@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 
-from anubis.core.counters import broken
-from anubis.core.inspection import Inspection
-from anubis.core.topology import Fabric, Finding, Placement, by_number, main_rails
+from anubis.core.fabric import Fabric, Finding, Placement, by_number, main_rails
+from anubis.core.network.counters import broken
+from anubis.core.network.inspection import Inspection
 from anubis.report.blocks import Block, by_name, nics_of, take_apart
 from anubis.report.wording import called, counted
 

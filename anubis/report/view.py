@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from anubis.core.crossing import Part
-from anubis.core.inspection import Inspection
-from anubis.core.network import Seen, observed, part_verdicts
+from anubis.core.fabric import Fabric, Part
+from anubis.core.network.attribution import Seen, observed, part_verdicts
+from anubis.core.network.inspection import Inspection
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -23,7 +23,6 @@ from anubis.core.records import (
     NodeVerdict,
     PartVerdict,
 )
-from anubis.core.topology import Fabric
 
 GLYPH = {
     Judgement.HEALTHY: "✓",

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from anubis.core.errors import RiskError
-from anubis.core.status import Flags, Spells, Statuses, Table, Times
+from anubis.core.past.status import Flags, Spells, Statuses, Table, Times
 from anubis.risk.forecast import keep_on
 from anubis.risk.model import learnable
 from anubis.risk.survival import Counts, kaplan_meier, life_table, steps

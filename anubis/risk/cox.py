@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from anubis.core.status import Spells, Statuses, Table, Times
+from anubis.core.past.status import Spells, Statuses, Table, Times
 from anubis.risk.forecast import keep_on
 from anubis.risk.model import learnable
 from anubis.risk.network import LARGEST

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anubis.core.errors import RiskError
-from anubis.core.status import Spells, Times
+from anubis.core.past.status import Spells, Times
 from anubis.risk import scores
 from anubis.risk.baselines import Constant, Exponential
 from anubis.risk.forecast import HOURS

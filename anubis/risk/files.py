@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from anubis import __version__
 from anubis.core.errors import RiskError, did_you_mean
-from anubis.core.status import Spells, Statuses
+from anubis.core.past.status import Spells, Statuses
 from anubis.reading import read
 from anubis.risk.evaluation import Score
 from anubis.risk.model import RiskModel, forecast

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.status import Table, Times
+from anubis.core.past.status import Table, Times
 
 HORIZON_H = 2400.0  # the paper caps all times here
 HOURS: Times = np.concatenate(([0.0], np.geomspace(0.25, HORIZON_H, 127)))

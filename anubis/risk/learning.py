@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from anubis.core.errors import RiskError, did_you_mean
-from anubis.core.logbook import Logbook
-from anubis.core.status import Spells
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Spells
 from anubis.risk import files
 from anubis.risk.evaluation import Tell, best, evaluate, nobody
 from anubis.risk.model import RiskModel

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 
 from anubis.core.errors import RiskError
-from anubis.core.status import Spells, Statuses, Table, Times
+from anubis.core.past.status import Spells, Statuses, Table, Times
 from anubis.risk.forecast import HOURS, Forecast
 
 SHORTEST_H = 1 / 60  # what ended at once lasted a minute: H(0) = 0, and logarithms exist

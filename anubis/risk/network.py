@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.status import Table, Times
+from anubis.core.past.status import Table, Times
 
 Floats = npt.NDArray[np.float32]
 

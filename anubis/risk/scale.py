@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from anubis.core.status import Flags, Table, Times
+from anubis.core.past.status import Flags, Table, Times
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from anubis.core.status import Flags, Table, Times
+from anubis.core.past.status import Flags, Table, Times
 from anubis.risk.forecast import HORIZON_H, Forecast
 from anubis.risk.survival import Counts, kaplan_meier, life_table, steps
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from anubis.core.errors import RiskError
-from anubis.core.status import Flags, Spells, Statuses
+from anubis.core.past.status import Flags, Spells, Statuses
 
 Drawn = Literal["random", "node", "time"]
 SplitKind = Drawn | Literal["fleet"]  # learned from some nodes, asked about others, both named

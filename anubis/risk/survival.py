@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.status import Flags, Times
+from anubis.core.past.status import Flags, Times
 
 Counts = npt.NDArray[np.int64]
 

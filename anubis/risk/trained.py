@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anubis.core.status import Statuses, Times
+from anubis.core.past.status import Statuses, Times
 from anubis.risk import files
 from anubis.risk.model import RiskModel, forecast
 

@@ -21,7 +21,7 @@ import torchtuples
 from pycox.models import CoxTime
 from pycox.models.cox_time import MLPVanillaCoxTime
 
-from anubis.core.status import Flags, Table, Times
+from anubis.core.past.status import Flags, Table, Times
 from anubis.risk.network import Floats, Network
 
 HIDDEN = (32, 32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count, product
 
-from anubis.core.topology import Cable, Fabric, Link, Nic, Switch, rail_of
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch, rail_of
 
 
 @dataclass(frozen=True, kw_only=True)

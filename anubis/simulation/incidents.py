@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.status import Incident
+from anubis.core.past.status import Incident
 
 Hours = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

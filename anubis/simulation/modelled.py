@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from anubis.core.status import Statuses, Table, Times
+from anubis.core.past.status import Statuses, Table, Times
 from anubis.simulation.incidents import (
     HOUR_S,
     Category,

@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from anubis.core.crossing import Flow, Part, Way, link_part, nic_part
+from anubis.core.fabric import Fabric, Nic, Part
+from anubis.core.network.crossing import Flow, Way, link_part, nic_part
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Series, Step
-from anubis.core.topology import Fabric, Nic
 
 FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"]
 FAULT_KINDS: tuple[FaultKind, ...] = (

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from anubis.core.selection import (
+from anubis.core.choosing.selection import (
     Detection,
     Menu,
     break_even,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from anubis.core.errors import TraceError
-from anubis.core.logbook import Logbook
-from anubis.core.status import Incident, Watch
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Incident, Watch
 from anubis.simulation.incidents import HOUR_S, Category, Cause, Incidents, Replayed, Risk, Truth
 from anubis.simulation.modelled import Model, Modelled
 from anubis.simulation.scenario import Scenario

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from anubis.core.status import Spells, Statuses, Table, Times
+from anubis.core.past.status import Spells, Statuses, Table, Times
 
 FULL = 6  # more incidents of a category do not add to the risk: histories must not explode
 BEGIN = 1_700_000_000.0  # seconds since the epoch

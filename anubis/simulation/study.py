@@ -11,8 +11,9 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtrit
 
+from anubis.core.choosing.selection import Detection, learn_detection
 from anubis.core.errors import TraceError
-from anubis.core.selection import Defect, Detection, learn_detection
+from anubis.core.past.defects import Defect
 from anubis.simulation import traces
 from anubis.simulation.cluster import Outcome, Policy, Site, run
 from anubis.simulation.incidents import Hours, Risk

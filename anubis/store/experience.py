@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from anubis.core.decision import Decision
-from anubis.core.defects import BadGroup, Finding
+from anubis.core.choosing.decision import Decision
+from anubis.core.past.defects import BadGroup, Finding
 from anubis.core.records import Ended, Judgement
 from anubis.store import codec
 from anubis.store.schema import campaigns, decisions, executions, participants, verdicts

@@ -20,8 +20,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from anubis.core.past.status import Incident, Repair, Validation, Watch
 from anubis.core.records import Ended, Judgement
-from anubis.core.status import Incident, Repair, Validation, Watch
 from anubis.store.schema import (
     campaigns,
     executions,

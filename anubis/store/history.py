@@ -18,10 +18,11 @@ from sqlalchemy import Connection, Select, Table, delete, func, insert, select, 
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
-from anubis.core.decision import Decision
-from anubis.core.defects import BadGroup, Finding
+from anubis.core.choosing.decision import Decision
 from anubis.core.errors import StoreError, did_you_mean
-from anubis.core.logbook import Logbook
+from anubis.core.past.defects import BadGroup, Finding
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Incident, Job, Repair, Validation, Watch, found_by
 from anubis.core.records import (
     Assessment,
     Campaign,
@@ -41,7 +42,6 @@ from anubis.core.records import (
     Workload,
     canonical,
 )
-from anubis.core.status import Incident, Job, Repair, Validation, Watch, found_by
 from anubis.store import claims, codec, experience, happenings
 from anubis.store.database import Database
 from anubis.store.happenings import PER_QUESTION, Forgotten, Import, Kept

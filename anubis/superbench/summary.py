@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from anubis.core.errors import UsageError
+from anubis.core.judging.units import Units, latest, units
 from anubis.core.records import CriterionKey, Ended, Execution, Plan, Workload
-from anubis.core.units import Units, latest, units
 from anubis.superbench.aliases import alias
 from anubis.superbench.names import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
 

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from anubis.core.counters import risen
 from anubis.core.errors import TopologyError
+from anubis.core.fabric import Finding
+from anubis.core.network.counters import risen
 from anubis.core.records import Count, Counters, Limit
-from anubis.core.topology import Finding
 from anubis.topology import tool
 from anubis.topology.ibnetdiscover import guid_of, switch_name
 from anubis.topology.text import decode, read_bytes

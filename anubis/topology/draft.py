@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from anubis.core.topology import Cable, Fabric, Finding, Link, Nic, Switch, rail_of
+from anubis.core.fabric import Cable, Fabric, Finding, Link, Nic, Switch, rail_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anubis.core.topology import Finding
+from anubis.core.fabric import Finding
 from anubis.topology.draft import Draft, Survey
 
 LANE_GBIT_S = {

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from anubis.core.errors import TopologyError
-from anubis.core.topology import Finding
+from anubis.core.fabric import Finding
 from anubis.reading import parse_yaml
 from anubis.topology import ibnetdiscover, kubernetes, lldp, slurm, table, tool, written
 from anubis.topology.draft import Survey

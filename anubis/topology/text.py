@@ -6,7 +6,7 @@ import codecs
 from pathlib import Path
 
 from anubis.core.errors import TopologyError
-from anubis.core.topology import Finding
+from anubis.core.fabric import Finding
 
 _MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
     (codecs.BOM_UTF32_LE, "utf-32"),

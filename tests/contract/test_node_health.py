@@ -25,8 +25,9 @@ from _findings import Findings
 
 from anubis import config
 from anubis.catalog import parse_description, parse_result
-from anubis.core.judgement import assess, learn_criteria
-from anubis.core.planning import plan, steps
+from anubis.core.campaign.planning import plan, steps
+from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.units import units
 from anubis.core.records import (
     Assessment,
     Ended,
@@ -37,7 +38,6 @@ from anubis.core.records import (
     SuiteEntry,
     Verdict,
 )
-from anubis.core.units import units
 from tests.contract.conftest import BENCHMARKS, Ran
 
 GCC = shutil.which("gcc")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anubis.core.planning import plan
+from anubis.core.campaign.planning import plan
+from anubis.core.fabric import Fabric, renamed
 from anubis.core.records import (
     BenchmarkSpec,
     MetricSpec,
@@ -15,7 +16,6 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.core.topology import Fabric, renamed
 from anubis.simulation.fabric import FatTree
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anubis.core.status import Incident, Repair, Validation, Watch
+from anubis.core.past.status import Incident, Repair, Validation, Watch
 
 HOUR_S = 3600.0
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.bisection import Budget, bisect
+from anubis.core.network.bisection import Budget, bisect
 
 PLENTY = Budget(tests=10_000, minutes=10_000)
 

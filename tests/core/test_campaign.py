@@ -10,7 +10,7 @@ from fleets import SPECS, entry, small_fabric, small_plan
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from anubis.core.campaign import (
+from anubis.core.campaign.machine import (
     CampaignMachine,
     Failed,
     Finish,
@@ -25,8 +25,8 @@ from anubis.core.campaign import (
     Tick,
     TimedOut,
 )
-from anubis.core.pairing import apart
-from anubis.core.planning import follow_ups, instead, leaves_crossed, steps
+from anubis.core.campaign.planning import follow_ups, instead, leaves_crossed, steps
+from anubis.core.network.pairing import apart
 from anubis.core.records import Ended, Readings, Result, Series
 
 RESULT = Result(series=Readings.of([Series(metric="rate", device="cpu", samples=np.ones(1))]))

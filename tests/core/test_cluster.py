@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from anubis.core.status import Incident
+from anubis.core.past.status import Incident
 from anubis.simulation.cluster import run
 from anubis.simulation.incidents import Cause, Histories, Replayed, Truth
 from anubis.simulation.policies import Absence, Cron, FullSet, Ideal, RandomSubsets

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis.core.comparison import criterion_changes, node_changes, verdict_changes
+from anubis.core.judging.comparison import criterion_changes, node_changes, verdict_changes
 from anubis.core.records import (
     Assessment,
     CriteriaSet,

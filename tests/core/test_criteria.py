@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from naive import settle as naive_settle
 from strategies import arrays, fleets, tails
 
-from anubis.core import criteria, ecdf, medoid
-from anubis.core.medoid import Bundle
+from anubis.core.judging import criteria, ecdf, medoid
+from anubis.core.judging.medoid import Bundle
 from anubis.core.records import CriterionKey, Judgement, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(

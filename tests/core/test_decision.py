@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from anubis.core.decision import (
+from anubis.core.choosing.decision import (
     Action,
     FleetUpgraded,
     IncidentReported,
@@ -18,8 +18,9 @@ from anubis.core.decision import (
     Tick,
     decide,
 )
+from anubis.core.choosing.selection import Budget, learn_detection
+from anubis.core.past.defects import Defect
 from anubis.core.records import SelectionPolicy
-from anubis.core.selection import Budget, Defect, learn_detection
 from anubis.report.decision import line, paragraph
 
 HOUR_S = 3600

@@ -4,10 +4,9 @@ from itertools import permutations
 
 import pytest
 
-from anubis.core.defects import Finding, defects
+from anubis.core.past.defects import Defect, Finding, defects
+from anubis.core.past.status import Incident, Validation
 from anubis.core.records import Judgement
-from anubis.core.selection import Defect
-from anubis.core.status import Incident, Validation
 
 HOUR_S = 3600.0
 RAN = ("disk", "gemm", "ring")

@@ -11,8 +11,8 @@ from naive import distance_sums as naive_sums
 from naive import shortfall as naive_shortfall
 from strategies import arrays, fleets, samples, tails
 
-from anubis.core import ecdf, medoid
 from anubis.core.errors import CriteriaError
+from anubis.core.judging import ecdf, medoid
 
 
 @given(samples, samples, tails)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.crossing import Flow, Part
-from anubis.core.topology import Cable, Fabric, Link, Nic, Switch
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
+from anubis.core.network.crossing import Flow
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import FAULT_KINDS, Fault, SimulatedNetwork, plant
 

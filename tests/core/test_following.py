@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fleets import spec
 
-from anubis.core.planning import plan
+from anubis.core.campaign.planning import plan
 from anubis.core.records import (
     Campaign,
     Judgement,

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.counters import broken, on_ports, risen
-from anubis.core.coverage import coverage
-from anubis.core.crossing import Part
-from anubis.core.inspection import Inspection
-from anubis.core.pairing import quick_rounds
+from anubis.core.fabric import Cable, Fabric, Part
+from anubis.core.network.counters import broken, on_ports, risen
+from anubis.core.network.coverage import coverage
+from anubis.core.network.inspection import Inspection
+from anubis.core.network.pairing import quick_rounds
+from anubis.core.network.redundancy import Gap, shortages
 from anubis.core.records import Count, Counters, Limit
-from anubis.core.redundancy import Gap, shortages
-from anubis.core.topology import Cable, Fabric
 from anubis.simulation.fabric import FatTree
 
 PODS = FatTree(nodes=48, nodes_per_leaf=4, leaves_per_pod=6, spines=4, cores=2, cables=2)

@@ -8,10 +8,10 @@ import numpy as np
 from fleets import entry, small_plan
 
 from anubis import criteria_files
-from anubis.core.judgement import assess, learn_criteria
-from anubis.core.planning import steps
+from anubis.core.campaign.planning import steps
+from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.units import latest, units
 from anubis.core.records import Ended, Execution, Judgement, Policy, Readings, Result, Series
-from anubis.core.units import latest, units
 
 POLICY = Policy()
 H, D, U, N = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN, Judgement.NOT_APPLICABLE

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from fleets import nodes, spec
 
-from anubis.core.judgement import assess, learn_criteria
-from anubis.core.planning import plan, steps
+from anubis.core.campaign.planning import plan, steps
+from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.units import latest, units
 from anubis.core.records import (
     Ended,
     Execution,
@@ -23,7 +24,6 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.core.units import latest, units
 
 H, D, U = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN
 FACTS = spec(

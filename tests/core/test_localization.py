@@ -12,11 +12,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from anubis.core import posterior
-from anubis.core.confirmation import confirmation
-from anubis.core.crossing import WAYS, Flow, Part, Parts, nic_part
-from anubis.core.localization import (
-    blame,
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
+from anubis.core.judging.groups import blame, voices
+from anubis.core.network import posterior
+from anubis.core.network.confirmation import confirmation
+from anubis.core.network.crossing import WAYS, Flow, Parts, nic_part
+from anubis.core.network.localization import (
     describe,
     healthy,
     locate,
@@ -24,11 +25,9 @@ from anubis.core.localization import (
     observe,
     sentence,
     usual_rate,
-    voices,
 )
-from anubis.core.pairing import quick_rounds, round_robin
-from anubis.core.posterior import PRIOR, Evidence, Model, Observation, odds, solved
-from anubis.core.topology import Cable, Fabric, Link, Nic, Switch
+from anubis.core.network.pairing import quick_rounds, round_robin
+from anubis.core.network.posterior import PRIOR, Evidence, Model, Observation, odds, solved
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import FAULT_KINDS, Fault, SimulatedNetwork, plant
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive_status import NaiveLogbook
 
-from anubis.core.logbook import Logbook
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Incident, Instants, Repair, Validation, Watch, found_by
 from anubis.core.records import Judgement
-from anubis.core.status import Incident, Instants, Repair, Validation, Watch, found_by
 
 HOUR_S = 3600.0
 NODES = ("a", "b", "c")

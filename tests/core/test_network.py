@@ -9,11 +9,13 @@ from itertools import combinations
 import pytest
 from fleets import small_fabric, spec
 
-from anubis.core.campaign import Failed, NodeLost
-from anubis.core.crossing import Flow, Part, link_part, nic_part
-from anubis.core.localization import hops_of
-from anubis.core.network import observed
-from anubis.core.planning import plan, steps
+from anubis.core.campaign.machine import Failed, NodeLost
+from anubis.core.campaign.planning import plan, steps
+from anubis.core.fabric import Part, one_switch
+from anubis.core.judging.units import units
+from anubis.core.network.attribution import observed
+from anubis.core.network.crossing import Flow, link_part, nic_part
+from anubis.core.network.localization import hops_of
 from anubis.core.records import (
     Campaign,
     Count,
@@ -26,8 +28,6 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.core.topology import one_switch
-from anubis.core.units import units
 from anubis.executors.simulated import SimulatedExecutor
 from anubis.report.view import CampaignView
 from anubis.simulation.fabric import FatTree

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.coverage import coverage, covering_rounds
-from anubis.core.matching import augmented, general_matching, maximum_pairs, pairs_across
-from anubis.core.pairing import Fan, batches, fans, quick_rounds, round_robin
-from anubis.core.topology import Cable, Fabric, Link, Nic, Switch
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch
+from anubis.core.network.coverage import coverage, covering_rounds
+from anubis.core.network.matching import augmented, general_matching, maximum_pairs, pairs_across
+from anubis.core.network.pairing import Fan, batches, fans, quick_rounds, round_robin
 from anubis.simulation.fabric import FatTree
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ from itertools import combinations
 import pytest
 from fleets import SPECS, entry, nodes, small_plan
 
+from anubis.core.campaign.planning import estimate, instead, plan, steps
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.planning import estimate, instead, plan, steps
 from anubis.core.records import Suite
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anubis.core import criteria
+from anubis.core.judging import criteria
 from anubis.core.records import CriterionKey, Judgement, MetricSpec, Policy, Workload
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "benchmarks"

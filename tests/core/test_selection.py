@@ -12,10 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from anubis.core.optimum import optimum
-from anubis.core.selection import (
+from anubis.core.choosing.optimum import optimum
+from anubis.core.choosing.selection import (
     Budget,
-    Defect,
     Detection,
     Exposure,
     Menu,
@@ -27,6 +26,7 @@ from anubis.core.selection import (
     joint,
     learn_detection,
 )
+from anubis.core.past.defects import Defect
 
 ONE = 1 << 12  # shares are whole numbers of this: floats add them up without an error
 

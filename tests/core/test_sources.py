@@ -9,8 +9,8 @@ import pytest
 from clusters import category, endless, site
 
 from anubis.core.errors import TraceError
-from anubis.core.logbook import Logbook
-from anubis.core.status import Incident, Instants, Watch
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Incident, Instants, Watch
 from anubis.simulation.cluster import run
 from anubis.simulation.incidents import HOUR_S, Cause, Truth
 from anubis.simulation.modelled import Forecast

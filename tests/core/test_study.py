@@ -11,8 +11,9 @@ import pytest
 from clusters import BENCHMARKS, Always, category, endless, outcome, site, truth
 from scipy.stats import ttest_1samp
 
+from anubis.core.choosing.selection import joint, learn_detection
+from anubis.core.past.defects import Defect
 from anubis.core.records import SelectionPolicy
-from anubis.core.selection import Defect, joint, learn_detection
 from anubis.simulation.cluster import run
 from anubis.simulation.incidents import Cause, Histories
 from anubis.simulation.policies import Selector

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.topology import (
+from anubis.core.fabric import (
     Cable,
     Fabric,
     Link,

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core import tuning
-from anubis.core.criteria import judge, learn
-from anubis.core.ecdf import distance
 from anubis.core.errors import CriteriaError
+from anubis.core.judging import tuning
+from anubis.core.judging.criteria import judge, learn
+from anubis.core.judging.ecdf import distance
 from anubis.core.records import CriterionKey, Judgement, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(

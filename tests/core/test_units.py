@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.errors import CriteriaError
+from anubis.core.judging.units import Unit, Units, pool, relevant, units
 from anubis.core.records import (
     BenchmarkSpec,
     CriterionKey,
@@ -25,7 +26,6 @@ from anubis.core.records import (
     Step,
     Workload,
 )
-from anubis.core.units import Unit, Units, pool, relevant, units
 
 RATE = MetricSpec(name="rate", unit="GB/s", direction="higher")
 LATENCY = MetricSpec(name="latency", unit="us", direction="lower")

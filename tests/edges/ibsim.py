@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.topology import Fabric
+from anubis.core.fabric import Fabric
 from tests.edges.desk import eventually
 
 DIAGS = ("ibnetdiscover", "ibqueryerrors", "perfquery")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from anubis.core.status import Incident, Job
+from anubis.core.past.status import Incident, Job
 from anubis.executors import simulated
 from anubis.simulation.fleet import measure
 from anubis.store.history import History

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.status import Incident
+from anubis.core.past.status import Incident
 from anubis.store.history import History
 from tests.edges.bed import Bed, why_not
 

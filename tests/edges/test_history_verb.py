@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from anubis.cli import showing
-from anubis.core.status import Incident, Repair
+from anubis.core.past.status import Incident, Repair
 from anubis.store.history import History
 
 MAPPING = {

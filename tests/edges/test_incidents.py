@@ -16,8 +16,8 @@ from naive_status import NaiveLogbook
 
 from anubis import config
 from anubis.core.errors import UsageError
-from anubis.core.logbook import Logbook
-from anubis.core.status import Incident, Instants, Watch
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Incident, Instants, Watch
 from anubis.incidents import records
 from anubis.incidents.intake import Intake, take_in
 from anubis.incidents.mapping import EventMapping, IncidentMapping, IntervalMapping

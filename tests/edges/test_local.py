@@ -16,7 +16,16 @@ from pathlib import Path
 import pytest
 
 from anubis.catalog import parse_result
-from anubis.core.campaign import Event, Failed, Kill, Launch, Measured, Started, Tick, TimedOut
+from anubis.core.campaign.machine import (
+    Event,
+    Failed,
+    Kill,
+    Launch,
+    Measured,
+    Started,
+    Tick,
+    TimedOut,
+)
 from anubis.core.records import BenchmarkSpec, MetricSpec, Node, Step, Workload
 from anubis.executors import local
 from anubis.executors.local import LocalExecutor, this_machine

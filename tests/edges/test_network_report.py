@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.crossing import Part, link_part
-from anubis.core.localization import locate, observe, sentence
+from anubis.core.fabric import Cable, Fabric, Finding, Link, Nic, Part, Switch
+from anubis.core.network.crossing import link_part
+from anubis.core.network.localization import locate, observe, sentence
 from anubis.core.records import Judgement, PartVerdict
-from anubis.core.topology import Cable, Fabric, Finding, Link, Nic, Switch
 from anubis.report import fabric_picture, heat_map
 from anubis.report.network import network_page
 from anubis.report.svg import apart

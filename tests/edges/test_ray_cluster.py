@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anubis.core.campaign import Event, Failed, Kill, Launch, Measured, NodeLost, Started, Tick
+from anubis.core.campaign.machine import (
+    Event,
+    Failed,
+    Kill,
+    Launch,
+    Measured,
+    NodeLost,
+    Started,
+    Tick,
+)
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
 from anubis.executors import agent, guardian, machine

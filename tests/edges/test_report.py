@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anubis.core.judgement import assess, learn_criteria
+from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.units import units
 from anubis.core.records import (
     Assessment,
     BenchmarkSpec,
@@ -41,7 +42,6 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
-from anubis.core.units import units
 from anubis.report import html, jsonl, terminal
 from anubis.report.circumstances import facts, omissions
 from anubis.report.figures import thinned

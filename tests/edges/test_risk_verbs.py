@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from anubis.core.status import Incident, Watch
+from anubis.core.past.status import Incident, Watch
 from anubis.risk.learning import spells_of
 from anubis.risk.splits import TESTED
 from anubis.store.history import History

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.crossing import Part
+from anubis.core.fabric import Part
 from tests.edges.bed import Bed, why_not
 
 pytestmark = [

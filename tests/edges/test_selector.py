@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anubis.core import planning
-from anubis.core.decision import Action, IncidentReported, JobAllocated, Tick
+from anubis.core.campaign import planning
+from anubis.core.choosing.decision import Action, IncidentReported, JobAllocated, Tick
+from anubis.core.choosing.selection import Budget
+from anubis.core.past.status import Incident, Watch
 from anubis.core.records import (
     Assessment,
     BenchmarkSpec,
@@ -29,8 +31,6 @@ from anubis.core.records import (
     SuiteEntry,
     Verdict,
 )
-from anubis.core.selection import Budget
-from anubis.core.status import Incident, Watch
 from anubis.selector import Offer, Selector, base_rate, offers, read_past
 from anubis.store.history import History
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from anubis.core.status import Incident
+from anubis.core.past.status import Incident
 from anubis.store.history import History
 from tests.edges.desk import Desk
 

@@ -32,9 +32,12 @@ from alembic.migration import MigrationContext
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from anubis.core.decision import IncidentReported, JobAllocated, Outlook, decide
-from anubis.core.defects import BadGroup, Finding
+from anubis.core.choosing.decision import IncidentReported, JobAllocated, Outlook, decide
+from anubis.core.choosing.selection import learn_detection
 from anubis.core.errors import StoreError
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch
+from anubis.core.past.defects import BadGroup, Defect, Finding
+from anubis.core.past.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.core.records import (
     Assessment,
     Campaign,
@@ -57,9 +60,6 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
-from anubis.core.selection import Defect, learn_detection
-from anubis.core.status import Incident, Instants, Job, Repair, Validation, Watch
-from anubis.core.topology import Cable, Fabric, Link, Nic, Switch
 from anubis.store import codec, schema
 from anubis.store.happenings import Forgotten, Kept
 from anubis.store.history import CampaignRow, History

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anubis.core import planning
+from anubis.core.campaign import planning
 from anubis.core.errors import UsageError
 from anubis.core.records import (
     Assessment,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.coverage import coverage, covering_rounds
 from anubis.core.errors import TopologyError
-from anubis.core.inspection import Inspection
-from anubis.core.pairing import quick_rounds
+from anubis.core.network.coverage import coverage, covering_rounds
+from anubis.core.network.inspection import Inspection
+from anubis.core.network.pairing import quick_rounds
 from anubis.report.topology import text
 from anubis.simulation.fabric import FatTree
 from anubis.topology import ibnetdiscover, sources

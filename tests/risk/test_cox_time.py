@@ -13,7 +13,7 @@ from pycox.models import CoxTime as Pycox
 from pycox.models.cox_time import MLPVanillaCoxTime
 
 from anubis.core.errors import RiskError
-from anubis.core.status import Spells, Statuses
+from anubis.core.past.status import Spells, Statuses
 from anubis.risk import training
 from anubis.risk.cox_time import CoxTime
 from anubis.risk.evaluation import score

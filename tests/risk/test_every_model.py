@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import RiskError
-from anubis.core.status import Spells, Statuses
+from anubis.core.past.status import Spells, Statuses
 from anubis.risk.baselines import Constant
 from anubis.risk.forecast import HOURS
 from anubis.risk.model import forecast

@@ -8,7 +8,7 @@ from scipy.stats import weibull_min
 from statsmodels.duration.hazard_regression import PHReg
 from statsmodels.duration.survfunc import SurvfuncRight
 
-from anubis.core.status import Spells, Statuses
+from anubis.core.past.status import Spells, Statuses
 from anubis.risk.baselines import (
     Exponential,
     ExponentialPerCount,

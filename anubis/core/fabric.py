@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ Numbers = npt.NDArray[np.int64]
 Steps = npt.NDArray[np.uint16]
 Shares = npt.NDArray[np.float64]
 NO_PATH = np.iinfo(np.uint16).max
+Kind = Literal["node", "nic", "link", "uplinks", "switch"]
+KINDS: tuple[Kind, ...] = ("node", "nic", "link", "switch", "uplinks")
 
 _NUMBERED = re.compile(r"(?:mlx\d+_|HCA-)(\d+)(.*)")
 
@@ -61,6 +64,18 @@ class Nic:
     port: str = ""  # of the switch
     gbit_s: float | None = None
     guid: str = ""  # of this port, as a switch's
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """node: its name. nic: its node and rail. link: both ends. uplinks: the leaf. switch: its id.
+
+    A node with a single NIC is one part with it: nothing that is sent could tell them apart.
+    """
+
+    kind: Kind
+    name: str
+    other: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,13 +16,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.past.defects import UNKNOWN, Defect
+
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.intp]
 
 NEVER = math.inf  # the age of what was not measured
 TINY = np.finfo(np.float64).tiny  # seconds of what takes none, as a divisor
-UNKNOWN = ""  # the category of a defect that belongs to no incident
 
 
 # --- risk ----------------------------------------------------------------------------------
@@ -51,15 +52,6 @@ def expected_loss_s(duration_s: float) -> float:
 
 
 # --- what finds what -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Defect:
-    """The cause behind an incident, and which benchmarks found it: none, if nobody knows yet."""
-
-    category: str = UNKNOWN
-    found_by: frozenset[str] = frozenset()
-    tried: frozenset[str] = frozenset()  # what was measured on the node then, and found nothing
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

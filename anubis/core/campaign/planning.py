@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain, islice
 
-from anubis.core.coverage import covering_rounds
 from anubis.core.errors import ConfigError, UsageError, did_you_mean
-from anubis.core.pairing import HopRound, Pair, apart, mended, quick_rounds, round_robin
+from anubis.core.fabric import Fabric
+from anubis.core.network.coverage import covering_rounds
+from anubis.core.network.pairing import HopRound, Pair, apart, mended, quick_rounds, round_robin
 from anubis.core.records import (
     BenchmarkSpec,
     Node,
@@ -26,7 +27,6 @@ from anubis.core.records import (
     SuiteEntry,
     Workload,
 )
-from anubis.core.topology import Fabric
 
 PHASES = (
     ("single-node micro", True, "micro"),

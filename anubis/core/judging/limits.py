@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from anubis.core.records import CriterionKey, Limit, Samples
-from anubis.core.units import Ints, Unit, Units
+from anubis.core.judging.units import Ints, Unit, Units
+from anubis.core.records import CriterionKey, Limit
 
 Known = Mapping[tuple[str, str], Limit]
 
@@ -26,27 +26,15 @@ def limit_of(key: CriterionKey, limits: Known) -> Limit | None:
     return limits.get((benchmark, key.metric)) or limits.get((benchmark, family))
 
 
-def excess(samples: Samples, limit: Limit) -> Samples:
-    """How far outside each sample is; 0 or less where it is within."""
-    beyond = np.full(samples.shape, -np.inf)
-    if limit.equals is not None:
-        beyond = np.abs(samples - limit.equals)
-    if limit.at_most is not None:
-        beyond = np.maximum(beyond, samples - limit.at_most)
-    if limit.at_least is not None:
-        beyond = np.maximum(beyond, limit.at_least - samples)
-    return beyond
-
-
 def outside(alike: Units, limit: Limit) -> Ints:
     """The positions of the units of which any sample is outside."""
-    worst = np.maximum.reduceat(excess(alike.values, limit), alike.edges[alike.firsts[:-1]])
+    worst = np.maximum.reduceat(limit.excess(alike.values), alike.edges[alike.firsts[:-1]])
     return np.flatnonzero(worst > 0)
 
 
 def sentence(unit: Unit, limit: Limit) -> str:
     """What a person acts on: the value, the limit, where it comes from, what to do."""
-    value = float(unit.samples[np.argmax(excess(unit.samples, limit))])
+    value = float(unit.samples[np.argmax(limit.excess(unit.samples))])
     measure = "" if unit.metric.unit == "1" else f" {unit.metric.unit}"
     hint = f": {limit.action}" if limit.action else ""
     return (

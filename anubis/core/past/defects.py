@@ -7,11 +7,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from anubis.core.past.status import Incident, Validation
 from anubis.core.records import Judgement
-from anubis.core.selection import UNKNOWN, Defect
-from anubis.core.status import Incident, Validation
 
+UNKNOWN = ""  # the category of a defect that belongs to no incident
 LINK_S = 24 * 3600.0  # a finding so long before or after an incident belongs to it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defect:
+    """The cause behind an incident, and which benchmarks found it: none, if nobody knows yet."""
+
+    category: str = UNKNOWN
+    found_by: frozenset[str] = frozenset()
+    tried: frozenset[str] = frozenset()  # what was measured on the node then, and found nothing
 
 
 @dataclass(frozen=True, kw_only=True)

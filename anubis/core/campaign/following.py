@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from anubis.core.bisection import Budget, Group, bisect
-from anubis.core.confirmation import confirmation
-from anubis.core.network import observed
-from anubis.core.planning import follow_ups
+from anubis.core.campaign.planning import follow_ups
+from anubis.core.network.attribution import observed
+from anubis.core.network.bisection import Budget, Group, bisect
+from anubis.core.network.confirmation import confirmation
 from anubis.core.records import Assessment, Judgement, Plan, Step, Workload
 
 CONFIRMING_TURNS = 1

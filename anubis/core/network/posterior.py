@@ -21,8 +21,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.crossing import KINDS, Flow, Kind, Parts
-from anubis.core.topology import Numbers, Shares
+from anubis.core.fabric import KINDS, Kind, Numbers, Shares
+from anubis.core.network.crossing import Flow, Parts
 
 Table = npt.NDArray[np.float64]
 Sets = npt.NDArray[np.bool_]

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from anubis.core import counters as counting
-from anubis.core import redundancy
-from anubis.core.counters import PortCount, broken, most_telling, on_ports
-from anubis.core.crossing import Part
+from anubis.core.fabric import Cable, Fabric, Finding, Link, Part, cable_name
+from anubis.core.network import counters as counting
+from anubis.core.network import redundancy
+from anubis.core.network.counters import PortCount, broken, most_telling, on_ports
+from anubis.core.network.redundancy import Shortage
 from anubis.core.records import Count, Counters
-from anubis.core.redundancy import Shortage
-from anubis.core.topology import Cable, Fabric, Finding, Link, cable_name
 
 DEFECTS = frozenset({"degraded", "fatal"})  # kinds of findings that are more than odd
 

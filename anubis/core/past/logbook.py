@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.status import (
+from anubis.core.past.status import (
     Flags,
     Incident,
     Instants,

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anubis.core.errors import CriteriaError
+from anubis.core.fabric import Fabric, rail_of, rail_of_unit
 from anubis.core.records import (
     CriterionKey,
     Ended,
@@ -26,7 +27,6 @@ from anubis.core.records import (
     Samples,
     Workload,
 )
-from anubis.core.topology import Fabric, rail_of, rail_of_unit
 
 Ints = npt.NDArray[np.int64]
 Names = tuple[str, ...]

@@ -12,10 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
-from anubis.core.crossing import Flow
-from anubis.core.inspection import Inspection
-from anubis.core.localization import Cause, describe, hops_of, locate, sentence
-from anubis.core.posterior import Model, Observation
+from anubis.core.fabric import Fabric, Numbers, Shares, rail_of_unit
+from anubis.core.network.crossing import Flow
+from anubis.core.network.inspection import Inspection
+from anubis.core.network.localization import Cause, describe, hops_of, locate, sentence
+from anubis.core.network.posterior import Model, Observation
 from anubis.core.records import (
     Counters,
     Judgement,
@@ -24,7 +25,6 @@ from anubis.core.records import (
     Ruling,
     Verdict,
 )
-from anubis.core.topology import Fabric, Numbers, Shares, rail_of_unit
 
 LIMIT = Model().limit
 NOTHING_COUNTED = Counters()

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from anubis.core.topology import Cable, Fabric, Link, main_rails
+from anubis.core.fabric import Cable, Fabric, Link, main_rails
 
 FEW = 3  # switches on the same rails; fewer are compared with their whole tier
 NAMED = 3  # upper switches that a sentence names

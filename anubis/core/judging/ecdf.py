@@ -8,7 +8,7 @@ Samples stand in *goodness*: sorted, positive, finite, larger is better. `goodne
 `tail` is the share of a sample below which a slow tail counts in proportion and above which it
 counts in full; 0 is the formula of the ANUBIS paper. For single values d is 1 - smaller/larger.
 
-This module is the definition, in numpy; core/medoid.py computes sums of it at fleet size.
+This module is the definition, in numpy; core/judging/medoid.py computes sums of it at fleet size.
 """
 
 from __future__ import annotations

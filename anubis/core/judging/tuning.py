@@ -37,9 +37,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from anubis.core.criteria import learn
-from anubis.core.ecdf import distance, goodness
 from anubis.core.errors import CriteriaError
+from anubis.core.judging.criteria import learn
+from anubis.core.judging.ecdf import distance, goodness
 from anubis.core.records import Criterion, CriterionKey, MetricSpec, Policy, Samples
 
 T = TypeVar("T")
@@ -265,7 +265,7 @@ def find_run(rates: Samples, period: int, policy: Policy) -> int | None:
 
 def settles(rates: Samples, start: int, length: int, policy: Policy) -> bool:
     """Whether a window is like the next one, and like most of all that follow."""
-    from anubis.core import medoid
+    from anubis.core.judging import medoid
 
     count = (rates.size - start) // length
     windows = rates[start : start + count * length].reshape(count, length)

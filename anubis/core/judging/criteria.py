@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.ecdf import goodness
 from anubis.core.errors import CriteriaError
+from anubis.core.judging.ecdf import goodness
 from anubis.core.records import (
     Criterion,
     CriterionKey,
@@ -29,7 +29,7 @@ from anubis.core.records import (
 )
 
 if TYPE_CHECKING:
-    from anubis.core import medoid
+    from anubis.core.judging import medoid
 
 MOST_VALUES = 256  # longer samples are condensed to this many quantiles before they are compared
 MOST_ROUNDS = 100
@@ -114,7 +114,7 @@ def settle(
     It begins with what is like `start`, where that is a majority, else with all. The sums of the
     first round are kept and corrected by whoever is set aside, or taken back in, after it.
     """
-    from anubis.core import medoid
+    from anubis.core.judging import medoid
 
     fleet = samples.subset(votes)
     kept = np.ones(len(fleet), dtype=np.bool_)
@@ -172,7 +172,7 @@ def _another_kind(fleet: medoid.Bundle, healthy: Healthy, policy: Policy) -> str
 
     Many alike and worse may share a cause, so they stay defective.
     """
-    from anubis.core import medoid
+    from anubis.core.judging import medoid
 
     many = max(FEWEST_OF_A_KIND, SHARE_OF_A_KIND * len(fleet))
     aside = np.delete(np.arange(len(fleet)), healthy.kept)
@@ -218,7 +218,7 @@ def propose_alpha(
     """
     from scipy.special import stdtrit
 
-    from anubis.core import medoid
+    from anubis.core.judging import medoid
 
     if len(healthy) < FEWEST_FOR_ALPHA:
         return None
@@ -250,7 +250,7 @@ def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> 
 
     Where either direction is worse, 1 where it is the same.
     """
-    from anubis.core import medoid
+    from anubis.core.judging import medoid
 
     reference = goodness(criterion.reference, criterion.direction)
     fleet = comparable(samples, criterion.direction)
@@ -266,7 +266,7 @@ def _judgement(similarity: float, criterion: Criterion) -> Judgement:
 
 def comparable(samples: Sequence[Samples] | Samples, direction: Direction) -> medoid.Bundle:
     """Samples as learning and judging compare them: in goodness, and of at most MOST_VALUES."""
-    from anubis.core import medoid
+    from anubis.core.judging import medoid
 
     if isinstance(samples, np.ndarray):
         lengths = {samples.shape[1]}

@@ -15,10 +15,11 @@ from itertools import chain
 
 import numpy as np
 
-from anubis.core.criteria import learn, similarities
-from anubis.core.limits import by_metric, limit_of, outside, sentence
-from anubis.core.localization import blame, slow_together, voices
-from anubis.core.network import observed, part_verdicts, said_of_nodes
+from anubis.core.judging.criteria import learn, similarities
+from anubis.core.judging.groups import blame, slow_together, voices
+from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
+from anubis.core.judging.units import Ints, Unit, Units
+from anubis.core.network.attribution import observed, part_verdicts, said_of_nodes
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -37,7 +38,6 @@ from anubis.core.records import (
     Samples,
     Verdict,
 )
-from anubis.core.units import Ints, Unit, Units
 
 CODES = {
     Ended.FAILED: "NOT-MEASURED",

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anubis.core.pairing import HopRound, quick_rounds
-from anubis.core.redundancy import Gap, shortages
-from anubis.core.topology import Fabric, Link, Nic, Shares
+from anubis.core.fabric import Fabric, Link, Nic, Shares
+from anubis.core.network.pairing import HopRound, quick_rounds
+from anubis.core.network.redundancy import Gap, shortages
 
 ASSURED = 0.95
 

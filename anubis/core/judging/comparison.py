@@ -12,7 +12,7 @@ from itertools import chain
 
 import numpy as np
 
-from anubis.core.ecdf import distance, goodness
+from anubis.core.judging.ecdf import distance, goodness
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,

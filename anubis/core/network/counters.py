@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anubis.core.limits import excess
+from anubis.core.fabric import Cable, Fabric, Link, Nic, rail_of
 from anubis.core.records import Count, Counters, Limit
-from anubis.core.topology import Cable, Fabric, Link, Nic, rail_of
 
 MOST = {  # that a counter of the standard's can show (InfiniBand Architecture, PortCounters)
     "symbol_error": 65535,
@@ -40,7 +39,7 @@ def broken(counters: Counters, count: Count) -> Limit | None:
     for period, seconds in PERIODS.items():
         limit = limits.get(f"port_errors_per_{period}:{count.counter}")
         rate = count.value / max(counters.over_s / seconds, 1.0)
-        if limit and excess(np.array([rate]), limit)[0] > 0:
+        if limit and limit.excess(np.array([rate]))[0] > 0:
             return limit
     return None
 

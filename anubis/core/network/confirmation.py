@@ -7,11 +7,11 @@ from itertools import zip_longest
 
 import numpy as np
 
-from anubis.core.crossing import Flow, Parts
-from anubis.core.localization import healthy
-from anubis.core.pairing import Pair, Round
-from anubis.core.posterior import KEPT, Case, Model, Observation, Problem, Sets
-from anubis.core.topology import NO_PATH, Fabric, Nic
+from anubis.core.fabric import NO_PATH, Fabric, Nic
+from anubis.core.network.crossing import Flow, Parts
+from anubis.core.network.localization import healthy
+from anubis.core.network.pairing import Pair, Round
+from anubis.core.network.posterior import KEPT, Case, Model, Observation, Problem, Sets
 
 Route = Callable[[Nic, Nic], tuple[str, ...]]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from anubis.core.planning import instead, leaves_crossed, narrow_leaves, steps
+from anubis.core.campaign.planning import instead, leaves_crossed, narrow_leaves, steps
 from anubis.core.records import Ended, Execution, Plan, Result, Step
 
 # --- events: what the world tells ----------------------------------------------------------

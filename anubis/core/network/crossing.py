@@ -15,25 +15,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.topology import Fabric, Link, Numbers, Shares
+from anubis.core.fabric import Fabric, Link, Numbers, Part, Shares
 
-Kind = Literal["node", "nic", "link", "uplinks", "switch"]
-KINDS: tuple[Kind, ...] = ("node", "nic", "link", "switch", "uplinks")
 Way = Literal["both", "out", "in"]
 WAYS: tuple[Way, ...] = ("both", "out", "in")
 BOTH, OUT, IN = range(3)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Part:
-    """node: its name. nic: its node and rail. link: both ends. uplinks: the leaf. switch: its id.
-
-    A node with a single NIC is one part with it: nothing that is sent could tell them apart.
-    """
-
-    kind: Kind
-    name: str
-    other: str = ""
 
 
 @dataclass(frozen=True, slots=True)

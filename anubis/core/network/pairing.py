@@ -12,8 +12,8 @@ from itertools import chain
 
 import numpy as np
 
-from anubis.core.matching import maximum_pairs
-from anubis.core.topology import NO_PATH, Fabric
+from anubis.core.fabric import NO_PATH, Fabric
+from anubis.core.network.matching import maximum_pairs
 
 Pair = tuple[str, str]
 Round = tuple[Pair, ...]

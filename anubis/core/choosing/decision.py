@@ -13,8 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from anubis.core.records import SelectionPolicy
-from anubis.core.selection import (
+from anubis.core.choosing.selection import (
     Budget,
     Choice,
     Detection,
@@ -27,6 +26,7 @@ from anubis.core.selection import (
     expected_loss_s,
     expose,
 )
+from anubis.core.records import SelectionPolicy
 
 HOUR_S = 3600.0
 FEW = 5  # nodes and gaps that a decision names
@@ -209,7 +209,7 @@ def decide(
 def _searched(menu: Menu, p0: float, worth: float, policy: SelectionPolicy) -> Choice:
     if policy.search == "greedy":
         return choose(menu, p0=p0, worth=worth)
-    from anubis.core.optimum import optimum  # scipy's solver loads where it is used
+    from anubis.core.choosing.optimum import optimum  # scipy's solver loads where it is used
 
     return optimum(menu, p0=p0, worth=worth)
 
