@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from errno import ENOEXEC
@@ -29,6 +29,24 @@ DESCRIBE_SCHEMA = "anubis.describe/1"
 RESULT_SCHEMA = "anubis.result/1"
 DESCRIBE_LIMIT_S = 30
 NOT_PROGRAMS = {"contract.py", "__init__.py"}
+
+DESCRIBE_EACH = """
+import contextlib, io, json, os, runpy, sys
+
+files, texts = sys.argv[1:], []
+sys.path[0] = os.path.dirname(files[0])
+for file in files:
+    sys.argv, failed = [file, "--describe"], None
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        try:
+            runpy.run_path(file, run_name="__main__")
+        except SystemExit as end:
+            failed = end.code
+        except Exception as error:
+            failed = error
+    texts.append("" if failed else text.getvalue())
+print(json.dumps(texts))
+"""
 
 
 @dataclass(frozen=True)
@@ -51,16 +69,14 @@ def load(folders: Iterable[Path], wanted: Collection[str] | None = None) -> Cata
         files = [file for file in files if file.stem in wanted]
     specs: dict[str, BenchmarkSpec] = {}
     programs: dict[tuple[str, str], Program] = {}
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for file, spec in zip(files, pool.map(describe, files), strict=True):
-            if spec.name in specs:
-                first = programs[spec.name, specs[spec.name].version].file
-                raise CatalogError(
-                    f'benchmark "{spec.name}" is there twice, as "{first}" and as "{file}": '
-                    "rename one"
-                )
-            specs[spec.name] = spec
-            programs[spec.name, spec.version] = Program(file=file, spec=spec)
+    for file, spec in zip(files, describe_all(files), strict=True):
+        if spec.name in specs:
+            first = programs[spec.name, specs[spec.name].version].file
+            raise CatalogError(
+                f'benchmark "{spec.name}" is there twice, as "{first}" and as "{file}": rename one'
+            )
+        specs[spec.name] = spec
+        programs[spec.name, spec.version] = Program(file=file, spec=spec)
     return Catalog(specs, programs, folders)
 
 
@@ -86,6 +102,35 @@ def programs_in(folder: Path) -> list[Path]:
         and file.name not in NOT_PROGRAMS
         and (file.suffix == ".py" or os.access(file, os.X_OK))
     ]
+
+
+def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec]:
+    """The shipped programs answer from one process, in a tenth of the time.
+
+    Who does not answer there, and every other program, is asked alone: its error is its own.
+    """
+    shipped = places.shipped("benchmarks").absolute()
+    ours = [file for file in files if file.parent == shipped and file.suffix == ".py"]
+    texts = dict(zip(ours, _describe_together(ours), strict=False)) if len(ours) > 1 else {}
+
+    def spec(file: Path) -> BenchmarkSpec:
+        return parse_description(texts[file], file) if texts.get(file) else describe(file)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return list(pool.map(spec, files))
+
+
+def _describe_together(files: Sequence[Path]) -> list[str]:
+    """What programs of one folder print, run one after the other by one interpreter."""
+    command = [sys.executable, "-c", DESCRIBE_EACH, *map(str, files)]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DESCRIBE_LIMIT_S
+        )
+        texts: list[str] = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return []
+    return texts
 
 
 def describe(file: Path, limit_s: float = DESCRIBE_LIMIT_S) -> BenchmarkSpec:

@@ -1,0 +1,81 @@
+"""Who describes the benchmark programs: the shipped ones in one process, all others alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from anubis import catalog, places
+from anubis.core.errors import CatalogError
+
+SHIPPED = catalog.programs_in(places.shipped("benchmarks"))
+
+PROGRAM = """
+import json, sys
+
+BROKEN
+print(json.dumps({
+    "schema": "anubis.describe/1", "name": "NAME", "version": "1", "summary": "Keeps still.",
+    "stresses": "nothing", "reveals": "nothing", "level": "micro", "scope": "node",
+    "duration_s": 1.0, "metrics": [{"name": "calm", "unit": "1", "direction": "higher"}],
+    "parameters": [],
+}))
+"""
+
+
+def write(folder: Path, name: str, broken: str = "") -> Path:
+    file = folder / f"{name}.py"
+    file.write_text(PROGRAM.replace("NAME", name).replace("BROKEN", broken))
+    return file
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands of all processes that are started."""
+    commands = []
+
+    class Noted(subprocess.Popen):
+        def __init__(self, command, **options):
+            commands.append(command)
+            super().__init__(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    return commands
+
+
+def test_the_shipped_programs_say_together_what_each_says_alone():
+    assert catalog.describe_all(SHIPPED) == [catalog.describe(file) for file in SHIPPED]
+
+
+def test_the_shipped_programs_take_one_process(processes):
+    catalog.describe_all(SHIPPED)
+    assert len(processes) == 1
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ("sys.exit(4)", 'b.py" --describe ended with 4: no word on stderr'),
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("import os; os._exit(5)", 'b.py" --describe ended with 5'),
+        ("print(1)", 'b.py" --describe: not a JSON document'),
+    ],
+)
+def test_one_that_breaks_is_named_among_those_that_answer(tmp_path, monkeypatch, broken, sentence):
+    monkeypatch.setattr(places, "shipped", lambda folder: tmp_path)
+    files = [write(tmp_path, "a"), write(tmp_path, "b", broken), write(tmp_path, "c")]
+    with pytest.raises(CatalogError) as error:
+        catalog.describe_all(files)
+    assert sentence in str(error.value)
+    assert [spec.name for spec in catalog.describe_all(files[::2])] == ["a", "c"]
+
+
+def test_a_users_program_has_a_process_of_its_own(tmp_path, processes):
+    files = [write(tmp_path, "a"), write(tmp_path, "b")]
+    catalog.describe_all([*SHIPPED, *files])
+    alone = sorted(command[1] for command in processes if command[1] != "-c")
+    assert alone == [str(file) for file in files]
+    assert {command[0] for command in processes} == {sys.executable}
