@@ -155,7 +155,7 @@ def _postgresql(url: URL) -> Engine:
     except ModuleNotFoundError:
         raise StoreError(
             f'history "{_place(url)}": the PostgreSQL driver is not installed; run'
-            " pip install 'anubis[postgresql]'"
+            " pip install 'psycopg[binary]'"
         ) from None
 
 

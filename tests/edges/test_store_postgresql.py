@@ -31,4 +31,4 @@ def test_a_missing_driver_is_named_with_the_way_to_get_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
     )
-    assert "pip install 'anubis[postgresql]'" in done.stdout
+    assert "pip install 'psycopg[binary]'" in done.stdout

@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
+
+import pytest
+
+import anubis
 
 ROOT = Path(__file__).resolve().parents[2]
 UV = Path(sys.executable).parent / "uv"
@@ -17,29 +22,54 @@ def run(*argv: str, **changes) -> str:
     ).stdout
 
 
-def test_the_wheel_carries_benchmarks_criteria_and_configs(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """A folder in which the wheel, and nothing else, is installed. No network is needed for it."""
+    folder = tmp_path_factory.mktemp("wheel")
     build = (str(UV), "build", "--offline", "--no-build-isolation", "--python", sys.executable)
-    run(*build, "--wheel", "--quiet", "--out-dir", str(tmp_path), str(ROOT))
-    (wheel,) = tmp_path.glob("anubis-*.whl")
-    site = tmp_path / "site"
-    run(
-        str(UV),
-        "pip",
-        "install",
-        "--offline",
-        "--quiet",
-        "--no-deps",
-        "--target",
-        str(site),
-        str(wheel),
-    )
-    apart = {
-        "cwd": tmp_path,
-        "env": os.environ | {"PYTHONPATH": str(site), "ANUBIS_HOME": str(tmp_path / "home")},
-    }
+    run(*build, "--wheel", "--quiet", "--out-dir", str(folder), str(ROOT))
+    (wheel,) = folder.glob("*.whl")
+    install = (str(UV), "pip", "install", "--offline", "--quiet", "--no-deps")
+    run(*install, "--target", str(folder / "site"), str(wheel))
+    return folder / "site"
+
+
+@pytest.fixture
+def apart(site, tmp_path) -> dict:
+    environment = {"PYTHONPATH": str(site), "ANUBIS_HOME": str(tmp_path / "home")}
+    return {"cwd": tmp_path, "env": os.environ | environment}
+
+
+@pytest.fixture
+def distribution(site) -> Distribution:
+    (metadata,) = site.glob("*.dist-info")
+    return PathDistribution(metadata)
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "criteria", "configs"])
+def test_the_wheel_carries_every_shipped_file(site, folder):
+    def files(above: Path) -> set[str]:
+        programs_and_texts = (file for file in above.rglob("*") if file.suffix != ".pyc")
+        return {str(file.relative_to(above)) for file in programs_and_texts if file.is_file()}
+
+    assert files(site / "anubis/_shipped" / folder) == files(ROOT / folder)
+
+
+def test_the_command_works_without_a_checkout(site, apart):
     where = run(sys.executable, "-c", "import anubis; print(anubis.__file__)", **apart)
     assert where.startswith(str(site))
-    anubis = [sys.executable, "-m", "anubis"]
-    assert "train_transformer" in run(*anubis, "bench", "list", **apart)
-    plan = run(*anubis, "accept", "--cluster", "simulated", "--dry-run", **apart)
+    command = (str(site / "bin/anubis"),)
+    assert anubis.__version__ in run(*command, "--version", **apart)
+    assert "train_transformer" in run(*command, "bench", "list", **apart)
+    plan = run(*command, "accept", "--cluster", "simulated", "--dry-run", **apart)
     assert "256 nodes" in plan
+
+
+def test_the_distribution_says_what_it_is(distribution):
+    assert distribution.name == "anubis-fleet"
+    assert distribution.version == anubis.__version__
+    assert distribution.metadata["License-Expression"] == "Apache-2.0"
+    licence = distribution.read_text("licenses/LICENSE")
+    assert licence == (ROOT / "LICENSE").read_text()
+    assert "Apache License" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
