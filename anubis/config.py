@@ -10,17 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from anubis import hostlist, places
 from anubis.core.errors import ConfigError, HostlistError, did_you_mean
 from anubis.core.records import Limit, Policy, SelectionPolicy, Suite, SuiteEntry
 from anubis.incidents.mapping import KINDS, IncidentMapping
-from anubis.reading import load_yaml, read
+from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
 from anubis.simulation.scenario import Scenario
-
-Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +189,7 @@ def incident_mapping(name: str) -> IncidentMapping:
     return _by_kind(find("incidents", name), "records", KINDS)
 
 
-def _by_kind(path: Path, key: str, kinds: Mapping[str, type[Kind]]) -> Kind:
+def _by_kind(path: Path, key: str, kinds: Mapping[str, type[Shape]]) -> Shape:
     """A file of which one key says which keys the others are."""
     document = load_yaml(path, ConfigError)
     kind = document.get(key)

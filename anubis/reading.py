@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from anubis.core.errors import AnubisError, did_you_mean
 
-Record = TypeVar("Record")
+Shape = TypeVar("Shape")
 
 
-def read(document: object, record: type[Record], where: str, error: type[AnubisError]) -> Record:
+def read(document: object, record: type[Shape], where: str, error: type[AnubisError]) -> Shape:
     """A document as `record`; the first thing that is wrong with it as one `error`."""
     from pydantic import ValidationError
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from anubis import hostlist
-from anubis.core.choosing.decision import Decision, Event, Outlook, decide, horizon_s
+from anubis.core.choosing.decision import Decision, FleetEvent, Outlook, decide, horizon_s
 from anubis.core.choosing.selection import NEVER, Budget, freshness, learn_detection
 from anubis.core.past.defects import UNKNOWN, BadGroup, Defect, defects
 from anubis.core.past.logbook import Logbook
@@ -203,7 +203,7 @@ class Selector:
 
     def decide(
         self,
-        event: Event,
+        event: FleetEvent,
         menu: Collection[Offer],
         *,
         at: float,
@@ -225,7 +225,7 @@ class Selector:
         return decision
 
     def _outlook(
-        self, event: Event, offered: Sequence[Offer], left_out: Sequence[str], at: float
+        self, event: FleetEvent, offered: Sequence[Offer], left_out: Sequence[str], at: float
     ) -> Outlook:
         past, policy = self.past, self.policy
         names = [one.benchmark for one in offered]

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from anubis import __version__
 from anubis.core.campaign.following import following
 from anubis.core.campaign.machine import (
+    CampaignEvent,
     CampaignMachine,
     Command,
-    Event,
     Finish,
     Judge,
     Judged,
@@ -31,11 +31,11 @@ from anubis.executors.base import Executor
 LONGEST_WAIT_S = 1.0  # so that progress moves and an interrupt is heard
 
 Keep = Callable[[Sequence[Execution]], None]
-Observe = Callable[[CampaignMachine, Sequence[Event]], None]
+Observe = Callable[[CampaignMachine, Sequence[CampaignEvent]], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CampaignOutcome:
     executions: tuple[Execution, ...]
     assessment: Assessment
     criteria: tuple[CriteriaSet, ...]
@@ -50,7 +50,7 @@ def carry_out(
     observe: Observe,
     history: Sequence[Execution] = (),
     parallel_nodes: int | None = None,
-) -> Outcome:
+) -> CampaignOutcome:
     """Run a campaign to its end, or on from its history.
 
     `keep` returns when its executions are safe; only then is anything else done.
@@ -106,7 +106,7 @@ def carry_out(
         obey([command for event in events for command in machine.handle(event)])
         observe(machine, events)
     assessment, criteria = verdict or judge(campaign, executions, lost, executor.now())
-    return Outcome(tuple(executions), assessment, criteria, executor.now())
+    return CampaignOutcome(tuple(executions), assessment, criteria, executor.now())
 
 
 def judge(

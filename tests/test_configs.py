@@ -16,7 +16,7 @@ from anubis.core.records import Limit, Node, Policy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.simulation.fleet import SimulatedFleet
 from anubis.simulation.incidents import Category
-from anubis.simulation.scenario import Jobs, Repair, Scenario, Sweep
+from anubis.simulation.scenario import Jobs, RepairTimes, Scenario, Variations
 from anubis.topology.written import Links, Rack, Written
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "incidents/events.yaml": [EventMapping],
     "policies/default.yaml": [Policy, SelectionPolicy],
     "policies/limits/node_health.yaml": [Limit],
-    "simulations/example.yaml": [Scenario, Jobs, Repair, Sweep, Category],
+    "simulations/example.yaml": [Scenario, Jobs, RepairTimes, Variations, Category],
     "topologies/example.yaml": [Written, Rack, Links],
 }
 NOT_KEYS = {"table"}  # of a limit: it follows from the file it stands in

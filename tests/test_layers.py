@@ -32,7 +32,7 @@ LAYERS = (
     ("cli", "__main__"),
 )
 # the rooms of core, and from which others each may import; all may from those at the door
-DOOR = {"errors", "records", "fabric"}
+DOOR = {"arrays", "errors", "records", "fabric"}
 ROOMS: dict[str, set[str]] = {
     "past": set(),
     "network": set(),

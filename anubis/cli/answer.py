@@ -13,7 +13,7 @@ import sys
 from anubis.core.errors import UsageError
 
 
-class Answer(io.TextIOWrapper):
+class StandardOutput(io.TextIOWrapper):
     def write(self, text: str) -> int:
         try:
             return super().write(text)
@@ -37,7 +37,7 @@ class Answer(io.TextIOWrapper):
 def open_answer() -> None:
     """Names and units are UTF-8, whatever the terminal says: it shows what it can."""
     sys.stdout.flush()
-    sys.stdout = Answer(
+    sys.stdout = StandardOutput(
         sys.stdout.buffer,
         encoding=sys.stdout.encoding,
         errors="replace",

@@ -24,19 +24,19 @@ TOOLS = {"fio": "apt install fio", "ip": "apt install iproute2"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     what: str
     state: Literal["good", "missing", "bad"]  # missing costs a benchmark, bad costs all
     found: str
     advice: str = ""
 
 
-def examine(programs: Catalog) -> Iterator[Finding]:
+def examine(programs: Catalog) -> Iterator[Check]:
     cores = len(os.sched_getaffinity(0))
-    yield Finding("processor", "good", f"{cores} cores, {cpu_model()}")
+    yield Check("processor", "good", f"{cores} cores, {cpu_model()}")
     gpus, count = _gpus()
     yield gpus
-    yield Finding("python", "good", f"{sys.version.split()[0]}, {sys.executable}")
+    yield Check("python", "good", f"{sys.version.split()[0]}, {sys.executable}")
     for package, purpose in PACKAGES.items():
         yield _package(package, purpose)
     if count:
@@ -46,18 +46,18 @@ def examine(programs: Catalog) -> Iterator[Finding]:
         yield _benchmark(spec, gpus=count)
 
 
-def _gpus() -> tuple[Finding, int]:
+def _gpus() -> tuple[Check, int]:
     try:
         models = gpu_models()
     except RuntimeError as error:
         advice = "the driver hangs: look into dmesg for XID, reboot the node"
-        return Finding("gpus", "bad", str(error), advice), 0
+        return Check("gpus", "bad", str(error), advice), 0
     if models:
-        return Finding("gpus", "good", f"{len(models)} x {models[0]}"), len(models)
-    return Finding("gpus", "missing", "none: every benchmark runs on the CPU"), 0
+        return Check("gpus", "good", f"{len(models)} x {models[0]}"), len(models)
+    return Check("gpus", "missing", "none: every benchmark runs on the CPU"), 0
 
 
-def _cuda() -> Finding:
+def _cuda() -> Check:
     """In a process of its own: a sick driver can hang whoever asks it."""
     question = "import torch; print(torch.cuda.device_count(), torch.version.cuda)"
     try:
@@ -65,22 +65,22 @@ def _cuda() -> Finding:
             [sys.executable, "-c", question], capture_output=True, text=True, timeout=60, check=True
         ).stdout.split()
     except (subprocess.SubprocessError, OSError) as error:
-        return Finding("torch and cuda", "bad", f"torch cannot ask the GPU: {error}")
+        return Check("torch and cuda", "bad", f"torch cannot ask the GPU: {error}")
     if answer[0] == "0":
-        return Finding(
+        return Check(
             "torch and cuda", "bad", "torch sees no GPU", "install the CUDA build of torch"
         )
-    return Finding("torch and cuda", "good", f"{answer[0]} GPUs, CUDA {answer[1]}")
+    return Check("torch and cuda", "good", f"{answer[0]} GPUs, CUDA {answer[1]}")
 
 
-def _package(package: str, purpose: str) -> Finding:
+def _package(package: str, purpose: str) -> Check:
     try:
-        return Finding(package, "good", importlib.metadata.version(package))
+        return Check(package, "good", importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
-        return Finding(package, "bad", f"not installed, needed for {purpose}", "run scripts/setup")
+        return Check(package, "bad", f"not installed, needed for {purpose}", "run scripts/setup")
 
 
-def _history() -> Finding:
+def _history() -> Check:
     from anubis.store.history import History
 
     url = places.history_url()
@@ -88,21 +88,21 @@ def _history() -> Finding:
         with History.open(url) as history:
             count = len(history.campaigns(limit=1000))
     except StoreError as error:
-        return Finding("history", "bad", str(error))
-    return Finding("history", "good", f"{counted(count, 'campaign')} in {url}")
+        return Check("history", "bad", str(error))
+    return Check("history", "good", f"{counted(count, 'campaign')} in {url}")
 
 
-def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Finding:
+def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Check:
     what = f"benchmark {spec.name}"
     absent = [tool for tool in spec.needs.tools if not shutil.which(tool)]
     if absent:
         ways = ", ".join(TOOLS.get(tool, f"install {tool}") for tool in absent)
-        return Finding(what, "missing", f"needs {', '.join(absent)}", ways)
+        return Check(what, "missing", f"needs {', '.join(absent)}", ways)
     if spec.needs.gpu and not gpus:
-        return Finding(what, "missing", "needs a GPU")
+        return Check(what, "missing", "needs a GPU")
     nodes = max(spec.needs.min_nodes, ceil(spec.needs.min_devices / gpus) if gpus else 1)
     if nodes > 1 and spec.scope == "node":
-        return Finding(what, "missing", f"needs {spec.needs.min_devices} GPUs")
+        return Check(what, "missing", f"needs {spec.needs.min_devices} GPUs")
     if nodes > 1:
-        return Finding(what, "good", f"can run, with {nodes} nodes or more")
-    return Finding(what, "good", "can run")
+        return Check(what, "good", f"can run, with {nodes} nodes or more")
+    return Check(what, "good", "can run")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from anubis.selector import Past
 
 HELP = "Say whether nodes are good for a job: by history, or by the tests worth their time."
-FEW = 3  # bad links that a sentence names
+LINKS_NAMED = 3  # bad links that a sentence names
 
 
 def gate(
@@ -124,10 +124,10 @@ def _tell(
     told = [f"{node}: {why}" for node, why in unfit.items()]
     if here := [node for node in defective if node not in unfit]:
         told.append(f"defective: {compress(here)}")
-    for nodes, why in islice(found.links.items(), FEW):
+    for nodes, why in islice(found.links.items(), LINKS_NAMED):
         told.append(f"bad between {names(sorted(nodes))}: {why}")
-    if len(found.links) > FEW:
-        told.append(f"bad between {len(found.links) - FEW:,} more groups")
+    if len(found.links) > LINKS_NAMED:
+        told.append(f"bad between {len(found.links) - LINKS_NAMED:,} more groups")
     if unknown:
         why = "the budget leaves too much untested" if short else "not known to be healthy"
         told.append(f"{why}: {compress(unknown)}")

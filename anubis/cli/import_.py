@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from anubis.core.records import Assessment, Campaign, Execution, Plan, Policy
     from anubis.incidents.intake import Intake, Note
     from anubis.store.happenings import Import
-    from anubis.superbench.results import Row
+    from anubis.superbench.results import NodeResults
 
 app = typer.Typer(
     help="Take over what another tool measured, or what happened to nodes.",
@@ -107,7 +107,7 @@ def _name(campaign: Campaign, *, as_json: bool) -> None:
     )
 
 
-def _by_rules(rows: tuple[Row, ...], rules: Path, baseline: Path | None) -> Assessment:
+def _by_rules(rows: tuple[NodeResults, ...], rules: Path, baseline: Path | None) -> Assessment:
     from anubis.cli import showing
     from anubis.superbench.results import read_baseline
     from anubis.superbench.rules import apply_rules, read_rules

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from anubis.store.history import History
 
 HELP = "Learn criteria from what was measured before, in one campaign or in many."
-FEW = 3  # metrics that are named beside a reason
+METRICS_NAMED = 3  # metrics that are named beside a reason
 MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
 
 
@@ -100,8 +100,12 @@ def learn(
         refused = sum(bool(criterion.refusal) for criterion in each.criteria)
         showing.say(f"{path}: {len(each.criteria)} criteria, {refused} of them refused")
         for sentence, metrics in _refusals(each).items():
-            more = f" and {len(metrics) - FEW:,} more" if len(metrics) > FEW else ""
-            showing.say(f"  {', '.join(metrics[:FEW])}{more}: {sentence}")
+            more = (
+                f" and {len(metrics) - METRICS_NAMED:,} more"
+                if len(metrics) > METRICS_NAMED
+                else ""
+            )
+            showing.say(f"  {', '.join(metrics[:METRICS_NAMED])}{more}: {sentence}")
 
 
 def _refusals(criteria: CriteriaSet) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from anubis.cli.showing import say
 from anubis.core.campaign import planning
-from anubis.core.campaign.machine import CampaignMachine, Event, Failed, NodeLost, TimedOut
+from anubis.core.campaign.machine import CampaignEvent, CampaignMachine, Failed, NodeLost, TimedOut
 from anubis.core.records import Campaign
 from anubis.report.wording import lasting
 
@@ -63,7 +63,7 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
-    def observe(self, machine: CampaignMachine, events: Sequence[Event]) -> None:
+    def observe(self, machine: CampaignMachine, events: Sequence[CampaignEvent]) -> None:
         for event in events:
             if isinstance(event, Failed | TimedOut | NodeLost):
                 self._report_trouble(event)

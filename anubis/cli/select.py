@@ -9,7 +9,7 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.core.choosing.decision import Event
+    from anubis.core.choosing.decision import FleetEvent
 
 HELP = "Decide which tests an event is worth, and say why; run nothing."
 EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
@@ -68,7 +68,7 @@ def select(
 
 def _event(
     kind: str, nodes: tuple[str, ...], duration: str | None, category: str | None, criteria: str
-) -> Event:
+) -> FleetEvent:
     from anubis.cli import amounts
     from anubis.core.choosing import decision
     from anubis.core.errors import UsageError, did_you_mean

@@ -14,7 +14,7 @@ from typing import TypeVar
 from anubis import catalog, config, hostlist, places
 from anubis.cli import running, showing
 from anubis.core.campaign import planning
-from anubis.core.choosing.decision import Decision, Event
+from anubis.core.choosing.decision import Decision, FleetEvent
 from anubis.core.choosing.selection import Budget
 from anubis.core.errors import UsageError
 from anubis.core.records import Judgement, Node
@@ -59,7 +59,7 @@ class Answer:
     past: Past
 
 
-def decide(request: Request, event_of: Callable[[Past, History], Event]) -> Answer:
+def decide(request: Request, event_of: Callable[[Past, History], FleetEvent]) -> Answer:
     """Decide now, keep the decision and show it; nothing runs, and no node is asked anything."""
     policy = config.policy(request.policy).selection
     now = time.time()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from anubis.simulation.scenario import Jobs, Scenario
     from anubis.simulation.sources import Source
     from anubis.simulation.study import Study
-    from anubis.simulation.traces import Job
+    from anubis.simulation.traces import TracedJob
 
 HELP = "Let policies of validation compete on a simulated cluster: work, incidents, hours spent."
 
@@ -100,7 +100,7 @@ def simulate(
         write_page(simulation.render(name, study), html)
 
 
-def _recorded(wanted: Jobs) -> tuple[Job, ...]:
+def _recorded(wanted: Jobs) -> tuple[TracedJob, ...]:
     """The jobs of the scenario's trace; what of it is no job is told on stderr."""
     from anubis.cli.showing import say
     from anubis.simulation import traces
@@ -119,7 +119,7 @@ def _source(wanted: Scenario, model: Path | None) -> Source:
     from anubis import places
     from anubis.cli.showing import say
     from anubis.report.wording import names
-    from anubis.simulation.sources import Drawn, Rates, Recorded
+    from anubis.simulation.sources import DrawnIncidents, Rates, Recorded
 
     if wanted.incidents == "rates":
         return Rates(wanted)
@@ -128,7 +128,7 @@ def _source(wanted: Scenario, model: Path | None) -> Source:
 
         fitted, origin = files.load(model or places.risk_file())
         say(f"incidents are drawn from {fitted.name}: {origin.choice}")
-        return Drawn(wanted, fitted)
+        return DrawnIncidents(wanted, fitted)
     from anubis.store.history import History
 
     with History.open(places.history_url()) as history:

@@ -12,10 +12,10 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.core.fabric import Finding, Placement
+    from anubis.core.fabric import Placement, Remark
     from anubis.core.network.inspection import Inspection
     from anubis.core.records import Counters
-    from anubis.topology.counters import Reading
+    from anubis.topology.counters import CounterReading
     from anubis.topology.draft import Survey
 
 app = typer.Typer(
@@ -71,7 +71,7 @@ def show(
 
 
 def _write_page(
-    inspection: Inspection, findings: Sequence[Finding], placement: Placement | None, path: Path
+    inspection: Inspection, findings: Sequence[Remark], placement: Placement | None, path: Path
 ) -> None:
     from anubis.cli import showing
     from anubis.report.network import network_page
@@ -103,14 +103,14 @@ def count_errors(
     files: Sequence[Path],
     over_s: float | None,
     wait: Callable[[float], None] = time.sleep,
-) -> tuple[Counters, tuple[Finding, ...]]:
+) -> tuple[Counters, tuple[Remark, ...]]:
     """What the ports count, from files or from the fabric itself; and what is odd in the answer.
 
     Where the fabric told its topology and will not tell its counters, that is a finding.
     """
     from anubis import config
     from anubis.core.errors import TopologyError, UsageError
-    from anubis.core.fabric import Finding
+    from anubis.core.fabric import Remark
     from anubis.core.records import Counters
     from anubis.topology import counters
 
@@ -133,11 +133,11 @@ def count_errors(
     except TopologyError as error:
         if files:
             raise
-        return Counters(counts=()), (Finding(kind="no-counters", sentence=str(error)),)
+        return Counters(counts=()), (Remark(kind="no-counters", sentence=str(error)),)
     return found, tuple(finding for reading in readings for finding in reading.findings)
 
 
-def _ask_for_counters(over_s: float | None, wait: Callable[[float], None]) -> list[Reading]:
+def _ask_for_counters(over_s: float | None, wait: Callable[[float], None]) -> list[CounterReading]:
     """Once; or twice, so long apart."""
     import sys
 

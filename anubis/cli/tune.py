@@ -23,7 +23,7 @@ WARMUP = "warmup"
 
 
 @dataclass(frozen=True)
-class Row:
+class TuningRow:
     """What was found for one workload on one sku, and how a suite would ask for it."""
 
     key: CriterionKey
@@ -113,7 +113,7 @@ def _samples(alike: Units) -> int:
     return max(repeat.size for repeat in alike.repeats)
 
 
-def _row(alike: Units, campaign: Campaign) -> Row:
+def _row(alike: Units, campaign: Campaign) -> TuningRow:
     from anubis.core.judging.tuning import tune as search
 
     key, metric, series = alike.key, alike.metric, alike.repeats
@@ -131,10 +131,10 @@ def _row(alike: Units, campaign: Campaign) -> Row:
         settings[WARMUP] = dropped + tuned.warmup
     elif tuned.warmup:
         unsettable = f'the warm-up of {tuned.warmup} cannot be set: it declares no "{WARMUP}"'
-    return Row(key, len(series), tuned, settings, unsettable)
+    return TuningRow(key, len(series), tuned, settings, unsettable)
 
 
-def _print_json(rows: Iterable[Row]) -> None:
+def _print_json(rows: Iterable[TuningRow]) -> None:
     from dataclasses import asdict
     from json import dumps
 
@@ -159,7 +159,7 @@ def _print_json(rows: Iterable[Row]) -> None:
         )
 
 
-def _print_table(rows: Iterable[Row]) -> None:
+def _print_table(rows: Iterable[TuningRow]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -194,7 +194,7 @@ def _shown(repeatability: float | None) -> str:
     return "-" if repeatability is None else f"{repeatability:.3f}"
 
 
-def _write(path: Path, suite: str | None, rows: Sequence[Row], campaign: Campaign) -> None:
+def _write(path: Path, suite: str | None, rows: Sequence[TuningRow], campaign: Campaign) -> None:
     """Only if it is certain which entry is meant and that nothing else of the suite changes."""
     import os
     from dataclasses import replace
@@ -242,7 +242,7 @@ def _write(path: Path, suite: str | None, rows: Sequence[Row], campaign: Campaig
         draft.unlink(missing_ok=True)
 
 
-def _position(suite: Suite, row: Row, source: str, campaign: Campaign) -> int:
+def _position(suite: Suite, row: TuningRow, source: str, campaign: Campaign) -> int:
     """The entry that runs this workload but for the parameters that were tuned."""
     from anubis.core.errors import UsageError
 

@@ -20,8 +20,8 @@ Numbers = npt.NDArray[np.int64]
 Steps = npt.NDArray[np.uint16]
 Shares = npt.NDArray[np.float64]
 NO_PATH = np.iinfo(np.uint16).max
-Kind = Literal["node", "nic", "link", "uplinks", "switch"]
-KINDS: tuple[Kind, ...] = ("node", "nic", "link", "switch", "uplinks")
+PartKind = Literal["node", "nic", "link", "uplinks", "switch"]
+KINDS: tuple[PartKind, ...] = ("node", "nic", "link", "switch", "uplinks")
 
 _NUMBERED = re.compile(r"(?:mlx\d+_|HCA-)(\d+)(.*)")
 
@@ -73,13 +73,13 @@ class Part:
     A node with a single NIC is one part with it: nothing that is sent could tell them apart.
     """
 
-    kind: Kind
+    kind: PartKind
     name: str
     other: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Remark:
     """Something odd: one sentence, and the line or the switches it is about where there are any."""
 
     kind: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from anubis.core.campaign.machine import Event, Kill, Launch
+from anubis.core.campaign.machine import CampaignEvent, Kill, Launch
 from anubis.core.records import Node
 
 
@@ -30,7 +30,7 @@ class Executor(Protocol):
         """End a step early; returns at once, and the step need not be running any more."""
         ...
 
-    def wait(self, until: float) -> list[Event]:
+    def wait(self, until: float) -> list[CampaignEvent]:
         """What happened since the last call; returns at `until` at the latest, then a Tick."""
         ...
 

@@ -17,14 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from anubis.core.campaign.machine import Event, Failed, Kill, Launch, Started, Tick
+from anubis.core.campaign.machine import CampaignEvent, Failed, Kill, Launch, Started, TimePassed
 from anubis.core.records import Node
 from anubis.executors import guardian
 from anubis.executors.machine import describe, free_port
 from anubis.executors.programs import (
-    Outcome,
     Parse,
     Program,
+    ProgramOutcome,
     Rendezvous,
     event_of,
     order,
@@ -41,7 +41,7 @@ def this_machine(sku: str = "") -> Node:
     return Node(name=machine.hostname, sku=sku or machine.sku, address=LOOPBACK)
 
 
-class Running:
+class LocalLaunch:
     """A guardian at work on one launch, and what it has reported so far."""
 
     def __init__(self, launch: Launch, process: subprocess.Popen[bytes]) -> None:
@@ -56,7 +56,7 @@ class Running:
     def end(self) -> None:
         self.stdin.close()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ProgramOutcome:
         self.end()
         self.stdout.close()
         self.process.wait()
@@ -71,9 +71,9 @@ class LocalExecutor:
         self._programs = programs
         self._parse = parse
         self._machine = describe(LOOPBACK, os.environ)
-        self._running: dict[tuple[str, int], Running] = {}
+        self._running: dict[tuple[str, int], LocalLaunch] = {}
         self._selector = selectors.DefaultSelector()
-        self._events: list[Event] = []
+        self._events: list[CampaignEvent] = []
 
     def nodes(self) -> tuple[Node, ...]:
         return (self._node,)
@@ -106,7 +106,7 @@ class LocalExecutor:
                 )
             )
             return
-        running = Running(launch, process)
+        running = LocalLaunch(launch, process)
         with suppress(BrokenPipeError):  # it died already: its silence is reported like any other
             running.stdin.write(json.dumps(wanted).encode() + b"\n")
         self._running[step.id, attempt] = running
@@ -118,11 +118,11 @@ class LocalExecutor:
         if running is not None:
             running.end()
 
-    def wait(self, until: float) -> list[Event]:
+    def wait(self, until: float) -> list[CampaignEvent]:
         while not self._events and (left := until - self.now()) > 0:
             self._read(left)
         events, self._events = self._events, []
-        return events or [Tick(at=self.now())]
+        return events or [TimePassed(at=self.now())]
 
     def close(self) -> None:
         for running in self._running.values():
@@ -136,14 +136,14 @@ class LocalExecutor:
             time.sleep(patience_s)
             return
         for key, _ in self._selector.select(patience_s):
-            running: Running = key.data
+            running: LocalLaunch = key.data
             data = running.stdout.read(1 << 20)
             running.report += data
             if not data:
                 self._selector.unregister(running.stdout)
                 self._settle(running)
 
-    def _settle(self, running: Running) -> None:
+    def _settle(self, running: LocalLaunch) -> None:
         step, attempt = running.launch.step, running.launch.attempt
         del self._running[step.id, attempt]
         spec = self._programs[step.workload.benchmark, step.workload.version].spec

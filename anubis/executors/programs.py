@@ -20,8 +20,8 @@ from anubis.core.errors import ContractError
 from anubis.core.records import BenchmarkSpec, ParameterValue, Result, Step
 from anubis.executors.machine import Machine
 
-Order = dict[str, Any]
-Outcome = Mapping[str, Any]
+ProgramOrder = dict[str, Any]
+ProgramOutcome = Mapping[str, Any]
 Parse = Callable[[str, BenchmarkSpec], Result]
 
 STDOUT_LIMIT_BYTES = 16 << 20
@@ -60,7 +60,7 @@ def order(
     timeout_s: float,
     machine: Machine,
     rendezvous: Rendezvous | None = None,
-) -> Order:
+) -> ProgramOrder:
     launcher: list[str] = []
     env: dict[str, str] = {}
     if rendezvous is not None:
@@ -133,17 +133,17 @@ def spelled(value: ParameterValue) -> str:
 # --- how it ended --------------------------------------------------------------------------
 
 
-def outcome_in(report: bytes | bytearray) -> Outcome:
+def outcome_in(report: bytes | bytearray) -> ProgramOutcome:
     """What a guardian reported; {} when it was killed before it could, or halfway."""
     try:
-        outcome: Outcome = json.loads(report)
+        outcome: ProgramOutcome = json.loads(report)
     except ValueError:
         return {}
     return outcome
 
 
 def event_of(
-    outcome: Outcome, step: Step, attempt: int, spec: BenchmarkSpec, at: float, parse: Parse
+    outcome: ProgramOutcome, step: Step, attempt: int, spec: BenchmarkSpec, at: float, parse: Parse
 ) -> Measured | Failed | TimedOut:
     """The event that an outcome amounts to; `outcome` is the guardian's, or {} for its silence."""
 
@@ -176,7 +176,7 @@ def event_of(
     return Measured(step_id=step.id, attempt=attempt, at=at, result=result)
 
 
-def why_not(outcome: Outcome, spec: BenchmarkSpec, *, document: bool = True) -> str:
+def why_not(outcome: ProgramOutcome, spec: BenchmarkSpec, *, document: bool = True) -> str:
     """Why there is nothing to read; "" when it ended well, with its document if one is due."""
     name = spec.name
     if not outcome:
@@ -201,11 +201,11 @@ def why_not(outcome: Outcome, spec: BenchmarkSpec, *, document: bool = True) -> 
     return ""
 
 
-def could_not_run(outcome: Outcome) -> bool:
+def could_not_run(outcome: ProgramOutcome) -> bool:
     return not outcome or bool(outcome.get("could_not_start"))
 
 
-def port_was_taken(outcome: Outcome, spec: BenchmarkSpec) -> bool:
+def port_was_taken(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
     """Somebody bound the rendezvous port between our finding it free and torchrun's binding it."""
     return (
         spec.launcher == "torchrun"
@@ -214,7 +214,7 @@ def port_was_taken(outcome: Outcome, spec: BenchmarkSpec) -> bool:
     )
 
 
-def killed_with(outcome: Outcome) -> str:
+def killed_with(outcome: ProgramOutcome) -> str:
     others = outcome.get("left_behind", 0)
     plural = "es" if others > 1 else ""
     text = f"killed with {others} more process{plural}" if others else "killed"
@@ -237,7 +237,7 @@ _TORCHRUN_LINE = re.compile(r"^[IWE]\d{4} .*torch/distributed/|^\*{5}")
 _TORCHRUN_VERDICT = re.compile(r"failed \(exitcode: (-?\d+)\)")
 
 
-def exit_code(outcome: Outcome, spec: BenchmarkSpec) -> int | None:
+def exit_code(outcome: ProgramOutcome, spec: BenchmarkSpec) -> int | None:
     code = _behind_torchrun(outcome, spec)
     if code is not None:
         return code if code >= 0 else None
@@ -245,7 +245,7 @@ def exit_code(outcome: Outcome, spec: BenchmarkSpec) -> int | None:
     return exited
 
 
-def death_signal(outcome: Outcome, spec: BenchmarkSpec) -> int | None:
+def death_signal(outcome: ProgramOutcome, spec: BenchmarkSpec) -> int | None:
     code = _behind_torchrun(outcome, spec)
     if code is not None:
         return -code if code < 0 else None
@@ -253,7 +253,7 @@ def death_signal(outcome: Outcome, spec: BenchmarkSpec) -> int | None:
     return number
 
 
-def _behind_torchrun(outcome: Outcome, spec: BenchmarkSpec) -> int | None:
+def _behind_torchrun(outcome: ProgramOutcome, spec: BenchmarkSpec) -> int | None:
     """torchrun exits with 1 whatever befell its child; what that was, it says on stderr."""
     if spec.launcher != "torchrun" or outcome.get("exit") != 1:
         return None
@@ -261,7 +261,7 @@ def _behind_torchrun(outcome: Outcome, spec: BenchmarkSpec) -> int | None:
     return int(verdict[1]) if verdict else None
 
 
-def last_words(outcome: Outcome, spec: BenchmarkSpec) -> str:
+def last_words(outcome: ProgramOutcome, spec: BenchmarkSpec) -> str:
     stderr: str = outcome.get("stderr", "")
     if spec.launcher == "torchrun":
         verdict = _TORCHRUN_VERDICT.search(stderr)
@@ -272,7 +272,7 @@ def last_words(outcome: Outcome, spec: BenchmarkSpec) -> str:
     return words if len(words) <= LAST_WORDS else words[: LAST_WORDS - 1] + "…"
 
 
-def with_last_words(reason: str, outcome: Outcome, spec: BenchmarkSpec) -> str:
+def with_last_words(reason: str, outcome: ProgramOutcome, spec: BenchmarkSpec) -> str:
     words = last_words(outcome, spec)
     return f'{reason}; last words on stderr: "{words}"' if words else reason
 
@@ -284,7 +284,7 @@ _BLAMES_A_PEER = re.compile(
 )
 
 
-def culprit(outcomes: Mapping[str, Outcome], spec: BenchmarkSpec) -> list[str]:
+def culprit(outcomes: Mapping[str, ProgramOutcome], spec: BenchmarkSpec) -> list[str]:
     """The participant whose failure the others merely felt; they come in order of arrival."""
     failed = [
         node
@@ -302,7 +302,7 @@ def culprit(outcomes: Mapping[str, Outcome], spec: BenchmarkSpec) -> list[str]:
 
 
 def group_event_of(
-    outcomes: Mapping[str, Outcome],
+    outcomes: Mapping[str, ProgramOutcome],
     step: Step,
     attempt: int,
     spec: BenchmarkSpec,

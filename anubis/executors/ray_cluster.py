@@ -25,16 +25,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from anubis.core.campaign.machine import Event, Failed, Kill, Launch, NodeLost, Started, Tick
+from anubis.core.campaign.machine import (
+    CampaignEvent,
+    Failed,
+    Kill,
+    Launch,
+    NodeLost,
+    Started,
+    TimePassed,
+)
 from anubis.core.errors import ExecutorError, did_you_mean
 from anubis.core.records import BenchmarkSpec, Node
 from anubis.executors import agent as agent_module
 from anubis.executors import guardian, machine
 from anubis.executors.machine import Machine
 from anubis.executors.programs import (
-    Outcome,
     Parse,
     Program,
+    ProgramOutcome,
     Rendezvous,
     exit_code,
     group_event_of,
@@ -72,7 +80,7 @@ OWN_CLUSTER = {
 
 
 @dataclass
-class Agent:
+class AgentHandle:
     """The driver's end of one node: what it wants of the agent there, and since when in vain."""
 
     name: str
@@ -95,12 +103,12 @@ class Agent:
 
 
 @dataclass
-class Running:
+class RayLaunch:
     """One launch, and what its participants have said so far."""
 
     launch: Launch
     program: Program
-    outcomes: dict[str, Outcome] = field(default_factory=dict)  # in order of arrival
+    outcomes: dict[str, ProgramOutcome] = field(default_factory=dict)  # in order of arrival
     begun: bool = False
     asked: bool = False  # the participants were given their orders
     end_by: float | None = None  # when those that still run are killed for the one that failed
@@ -129,9 +137,9 @@ class RayExecutor:
         self._parse = parse
         self._sku = sku
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._events: list[Event] = []
-        self._running: dict[tuple[str, int], Running] = {}
-        self._agents: dict[str, Agent] = {}
+        self._events: list[CampaignEvent] = []
+        self._running: dict[tuple[str, int], RayLaunch] = {}
+        self._agents: dict[str, AgentHandle] = {}
         self._connected = False
         self._closed = False
         self._staging = Path(tempfile.mkdtemp(prefix="anubis-programs-"))
@@ -162,7 +170,7 @@ class RayExecutor:
 
     def launch(self, launch: Launch) -> None:
         step, attempt = launch.step, launch.attempt
-        running = Running(launch, self._programs[step.workload.benchmark, step.workload.version])
+        running = RayLaunch(launch, self._programs[step.workload.benchmark, step.workload.version])
         self._running[step.id, attempt] = running
         for name in step.participants:
             agent = self._agents.get(name)
@@ -182,12 +190,12 @@ class RayExecutor:
         else:
             self._fail(running, f"{running.program.spec.name} was ended early", again=False)
 
-    def wait(self, until: float) -> list[Event]:
+    def wait(self, until: float) -> list[CampaignEvent]:
         while not self._events and (left := until - self.now()) > 0:
             self._take_in(min(left, 1.0))
             self._tend()
         events, self._events = self._events, []
-        return events or [Tick(at=self.now())]
+        return events or [TimePassed(at=self.now())]
 
     def close(self) -> None:
         if self._closed:
@@ -207,7 +215,7 @@ class RayExecutor:
 
     # --- steps -----------------------------------------------------------------------------
 
-    def _begin(self, running: Running) -> None:
+    def _begin(self, running: RayLaunch) -> None:
         """Not beside a program that still dies: the new one would measure its end as well."""
         step, attempt = running.launch.step, running.launch.attempt
         if any(self._agents[name].dying for name in step.participants):
@@ -220,7 +228,7 @@ class RayExecutor:
         else:
             self._order(running, None)
 
-    def _order(self, running: Running, port: int | None) -> None:
+    def _order(self, running: RayLaunch, port: int | None) -> None:
         """Send the participants their orders; they meet at the first one's port, if they meet."""
         running.asked = True
         step = running.launch.step
@@ -239,7 +247,7 @@ class RayExecutor:
             heard = partial(self._on_report, running, name)
             self._ask(agent, heard, "run", running.key, wanted, group="work")
 
-    def _on_port(self, running: Running, port: int, trouble: str) -> None:
+    def _on_port(self, running: RayLaunch, port: int, trouble: str) -> None:
         if not self._is_current(running):
             return
         if trouble:
@@ -248,7 +256,7 @@ class RayExecutor:
         else:
             self._order(running, port)
 
-    def _on_report(self, running: Running, name: str, report: bytes, trouble: str) -> None:
+    def _on_report(self, running: RayLaunch, name: str, report: bytes, trouble: str) -> None:
         agent = self._agents[name]
         if trouble:  # of the agent, or of the way to it: the program may run all the same
             unmeasured = {"could_not_start": trouble}
@@ -257,7 +265,7 @@ class RayExecutor:
         else:
             self._on_outcome(running, name, outcome_in(report))
 
-    def _on_outcome(self, running: Running, name: str, outcome: Outcome) -> None:
+    def _on_outcome(self, running: RayLaunch, name: str, outcome: ProgramOutcome) -> None:
         if not self._is_current(running):
             return
         running.outcomes[name] = outcome
@@ -266,7 +274,7 @@ class RayExecutor:
         elif running.end_by is None and not ended_well(outcome, running.program.spec):
             running.end_by = time.monotonic() + GROUP_GRACE_S
 
-    def _settle(self, running: Running) -> None:
+    def _settle(self, running: RayLaunch) -> None:
         self._forget(running)
         step, attempt = running.launch.step, running.launch.attempt
         self._events.append(
@@ -275,7 +283,7 @@ class RayExecutor:
             )
         )
 
-    def _fail(self, running: Running, reason: str, *, again: bool) -> None:
+    def _fail(self, running: RayLaunch, reason: str, *, again: bool) -> None:
         self._forget(running)
         step, attempt = running.launch.step, running.launch.attempt
         self._events.append(
@@ -284,7 +292,7 @@ class RayExecutor:
             )
         )
 
-    def _kill_rest(self, running: Running) -> None:
+    def _kill_rest(self, running: RayLaunch) -> None:
         """Those that have not reported yet; each will, as killed."""
         running.end_by = None
         for name in running.launch.step.participants:
@@ -292,12 +300,14 @@ class RayExecutor:
             if running.asked and agent and not agent.lost and name not in running.outcomes:
                 self._kill_on(agent, running.key)
 
-    def _kill_on(self, agent: Agent, key: str, then: Callable[[], None] = lambda: None) -> None:
+    def _kill_on(
+        self, agent: AgentHandle, key: str, then: Callable[[], None] = lambda: None
+    ) -> None:
         agent.dying.add(key)
         self._ask(agent, partial(self._on_killed, agent, key, then), "kill", key)
 
     def _on_killed(
-        self, agent: Agent, key: str, then: Callable[[], None], _: None, trouble: str
+        self, agent: AgentHandle, key: str, then: Callable[[], None], _: None, trouble: str
     ) -> None:
         agent.dying.discard(key)
         if trouble:
@@ -305,11 +315,11 @@ class RayExecutor:
         else:
             then()
 
-    def _is_current(self, running: Running) -> bool:
+    def _is_current(self, running: RayLaunch) -> bool:
         launch = running.launch
         return self._running.get((launch.step.id, launch.attempt)) is running
 
-    def _forget(self, running: Running) -> None:
+    def _forget(self, running: RayLaunch) -> None:
         del self._running[running.launch.step.id, running.launch.attempt]
 
     # --- agents ----------------------------------------------------------------------------
@@ -333,14 +343,21 @@ class RayExecutor:
                 return
             self._take_in(0.5)
 
-    def _on_description(self, agent: Agent, described: tuple[Machine, str], trouble: str) -> None:
+    def _on_description(
+        self, agent: AgentHandle, described: tuple[Machine, str], trouble: str
+    ) -> None:
         if trouble:
             self._lose(agent, trouble)
         else:
             agent.machine, agent.folder = described[0], Path(described[1])
 
     def _ask(
-        self, agent: Agent, heard: Heard, method: str, *arguments: object, group: str = "control"
+        self,
+        agent: AgentHandle,
+        heard: Heard,
+        method: str,
+        *arguments: object,
+        group: str = "control",
     ) -> None:
         """The answer comes through the inbox as `heard(answer, trouble)`; never waited for."""
         agent.awaited += 1
@@ -350,7 +367,7 @@ class RayExecutor:
             lambda done: self._inbox.put(partial(self._hear, agent, heard, done))
         )
 
-    def _hear(self, agent: Agent, heard: Heard, done: Future[Any]) -> None:
+    def _hear(self, agent: AgentHandle, heard: Heard, done: Future[Any]) -> None:
         from ray.exceptions import ActorUnavailableError, RayTaskError
 
         agent.awaited -= 1
@@ -384,7 +401,7 @@ class RayExecutor:
             if not agent.lost:
                 self._listen_to(agent, now)
 
-    def _listen_to(self, agent: Agent, now: float) -> None:
+    def _listen_to(self, agent: AgentHandle, now: float) -> None:
         if not agent.busy:
             agent.silent_since = None
             return
@@ -396,12 +413,12 @@ class RayExecutor:
         if agent.silent_since is not None and now - agent.silent_since > SILENCE_S:
             self._lose(agent, f"its agent gives no sign of life for {SILENCE_S:g} s")
 
-    def _on_ping(self, agent: Agent, _: None, trouble: str) -> None:
+    def _on_ping(self, agent: AgentHandle, _: None, trouble: str) -> None:
         agent.pinging = False
         if not trouble:
             agent.silent_since = None
 
-    def _lose(self, agent: Agent, reason: str) -> None:
+    def _lose(self, agent: AgentHandle, reason: str) -> None:
         """The node is gone for us; what runs beside it in a group has lost its sense as well."""
         agent.lost = reason
         self._events.append(NodeLost(node=agent.name, at=self.now(), reason=reason))
@@ -473,31 +490,33 @@ def disconnect() -> None:
     leaving.join(timeout=CLOSE_PATIENCE_S)
 
 
-def members(wanted: tuple[str, ...]) -> list[Agent]:
+def members(wanted: tuple[str, ...]) -> list[AgentHandle]:
     """The nodes of the cluster, narrowed to the wanted; a wanted one that died is lost already."""
     import ray
 
     return agents_of(ray.nodes(), wanted)  # type: ignore[no-untyped-call]
 
 
-def agents_of(records: Iterable[Mapping[str, Any]], wanted: tuple[str, ...]) -> list[Agent]:
+def agents_of(records: Iterable[Mapping[str, Any]], wanted: tuple[str, ...]) -> list[AgentHandle]:
     alive = [record for record in records if record["Alive"]]
     hosts = Counter(record["NodeManagerHostname"] for record in alive)
     addresses = Counter(record["NodeManagerAddress"] for record in alive)
-    found: dict[str, Agent] = {}
+    found: dict[str, AgentHandle] = {}
     drivers: set[str] = set()
     for record in alive:
         host, address = record["NodeManagerHostname"], record["NodeManagerAddress"]
         alone = f"{address}:{record['NodeManagerPort']}"
         name = host if hosts[host] == 1 else address if addresses[address] == 1 else alone
-        found[name] = Agent(name=name, address=address, node_id=record["NodeID"])
+        found[name] = AgentHandle(name=name, address=address, node_id=record["NodeID"])
         if DRIVER_RESOURCE in record.get("Resources", {}):
             drivers.add(name)
     for record in records:
         for name in {record["NodeManagerHostname"], record["NodeManagerAddress"]} & set(wanted):
             if not record["Alive"] and name not in found:
                 lost = "the ray cluster lists it as dead"
-                found[name] = Agent(name=name, address=record["NodeManagerAddress"], lost=lost)
+                found[name] = AgentHandle(
+                    name=name, address=record["NodeManagerAddress"], lost=lost
+                )
     for name in wanted:
         if name not in found:
             hint = did_you_mean(name, found)
@@ -511,7 +530,7 @@ def by_number(name: str) -> list[str]:
     return [part.zfill(10) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
-def actor_on(agent: Agent, guardian_source: str) -> Any:
+def actor_on(agent: AgentHandle, guardian_source: str) -> Any:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -550,7 +569,7 @@ def in_short(error: object) -> str:
     return re.split(r"\s*(?:Node|Actor) Id:", sentence, flags=re.IGNORECASE)[0][:160]
 
 
-def ended_well(outcome: Outcome, spec: BenchmarkSpec) -> bool:
+def ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
     return exit_code(outcome, spec) == 0 and not why_not(outcome, spec, document=False)
 
 

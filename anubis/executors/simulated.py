@@ -7,15 +7,15 @@ import itertools
 from collections.abc import Callable, Mapping
 
 from anubis.core.campaign.machine import (
-    Event,
+    CampaignEvent,
     Failed,
     Kill,
     Launch,
     Measured,
     NodeLost,
     Started,
-    Tick,
     TimedOut,
+    TimePassed,
 )
 from anubis.core.fabric import Fabric
 from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
@@ -45,7 +45,7 @@ class SimulatedExecutor:
         self.network = faulty(fabric, names, fleet.faults, fleet.seed) if fabric else None
         self._clock = START
         self._count = itertools.count()
-        self._due: list[tuple[float, int, tuple[str, int], Event]] = []
+        self._due: list[tuple[float, int, tuple[str, int], CampaignEvent]] = []
         self._killed: set[tuple[str, int]] = set()
         self._lost: set[str] = set()
 
@@ -83,11 +83,11 @@ class SimulatedExecutor:
     def kill(self, kill: Kill) -> None:
         self._killed.add((kill.step_id, kill.attempt))
 
-    def wait(self, until: float) -> list[Event]:
+    def wait(self, until: float) -> list[CampaignEvent]:
         """All that happens within SLICE_S of the next thing, as a busy driver would find it."""
         if not self._due or self._due[0][0] > until:
             self._clock = max(self._clock, until)
-            return [Tick(at=self._clock)]
+            return [TimePassed(at=self._clock)]
         until = min(until, self._due[0][0] + SLICE_S)
         events = []
         while self._due and self._due[0][0] <= until:
@@ -110,7 +110,7 @@ class SimulatedExecutor:
         after_s: float,
         step: Step,
         attempt: int,
-        event: Callable[..., Event],
+        event: Callable[..., CampaignEvent],
         details: Mapping[str, object],
     ) -> None:
         at = self._clock + after_s

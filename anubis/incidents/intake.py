@@ -19,7 +19,7 @@ from anubis.incidents.mapping import (
     IntervalMapping,
     filled,
 )
-from anubis.incidents.records import Record, Records
+from anubis.incidents.records import SourceRecord, SourceRecords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Intake:
 class _Found:
     """An incident as a record tells it; the end may have to wait for another record."""
 
-    record: Record
+    record: SourceRecord
     node: str
     category: str
     start: Moment
@@ -57,15 +57,15 @@ class _Desk:
     left_out: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     remarks: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def leave_out(self, what: str, record: Record, cell: str = "") -> None:
+    def leave_out(self, what: str, record: SourceRecord, cell: str = "") -> None:
         self.left_out[what].append(record.where + (f' ("{cell[:40]}")' if cell else ""))
 
-    def remark(self, what: str, record: Record) -> None:
+    def remark(self, what: str, record: SourceRecord) -> None:
         self.remarks[what].append(record.where)
 
 
 def take_in(
-    records: Records,
+    records: SourceRecords,
     mapping: IncidentMapping,
     where: str,
     now: float,
@@ -100,7 +100,7 @@ def _notes(found: dict[str, list[str]]) -> tuple[Note, ...]:
     return tuple(Note(what=what, where=tuple(where)) for what, where in found.items())
 
 
-def _check_columns(records: Records, mapping: IncidentMapping, where: str) -> None:
+def _check_columns(records: SourceRecords, mapping: IncidentMapping, where: str) -> None:
     for name, key in mapping.columns():
         if name not in records.columns:
             raise UsageError(
@@ -113,7 +113,7 @@ def _check_columns(records: Records, mapping: IncidentMapping, where: str) -> No
 
 
 def _intervals(
-    records: Records, mapping: IntervalMapping, clock: Clock, desk: _Desk
+    records: SourceRecords, mapping: IntervalMapping, clock: Clock, desk: _Desk
 ) -> Iterator[_Found]:
     for record in records.rows:
         written = filled(mapping.end, record.cells)
@@ -123,7 +123,7 @@ def _intervals(
             yield _found(record, mapping, start, end)
 
 
-def _pair(records: Records, mapping: EventMapping, clock: Clock, desk: _Desk) -> list[_Found]:
+def _pair(records: SourceRecords, mapping: EventMapping, clock: Clock, desk: _Desk) -> list[_Found]:
     """An end belongs to the oldest incident of its node and category that is not over. What
     stays open is over with the last of these ends after it: two starts may share one."""
     open_: dict[tuple[str, str], list[_Found]] = defaultdict(list)
@@ -147,8 +147,8 @@ def _pair(records: Records, mapping: EventMapping, clock: Clock, desk: _Desk) ->
 
 
 def _events(
-    records: Records, mapping: EventMapping, clock: Clock, desk: _Desk
-) -> Iterator[tuple[Moment, bool, Record]]:
+    records: SourceRecords, mapping: EventMapping, clock: Clock, desk: _Desk
+) -> Iterator[tuple[Moment, bool, SourceRecord]]:
     for record in records.rows:
         event = filled(mapping.event, record.cells)
         if event not in (*mapping.starts, *mapping.ends):
@@ -157,7 +157,7 @@ def _events(
             yield moment, event in mapping.starts, record
 
 
-def _in_time(event: tuple[Moment, bool, Record]) -> tuple[float, bool]:
+def _in_time(event: tuple[Moment, bool, SourceRecord]) -> tuple[float, bool]:
     """What has no length begins before it ends."""
     moment, starts, _ = event
     return moment.at, not starts
@@ -167,7 +167,7 @@ def _over(one: _Found, end: Moment) -> _Found:
     return _Found(one.record, one.node, one.category, one.start, end)
 
 
-def _read(clock: Clock, record: Record, column: str, what: str, desk: _Desk) -> Moment | None:
+def _read(clock: Clock, record: SourceRecord, column: str, what: str, desk: _Desk) -> Moment | None:
     text = filled(column, record.cells)
     moment = clock.read(text)
     if moment is None:
@@ -175,7 +175,9 @@ def _read(clock: Clock, record: Record, column: str, what: str, desk: _Desk) -> 
     return moment
 
 
-def _found(record: Record, mapping: IncidentMapping, start: Moment, end: Moment | None) -> _Found:
+def _found(
+    record: SourceRecord, mapping: IncidentMapping, start: Moment, end: Moment | None
+) -> _Found:
     category = mapping.category_of(record.cells) or NOT_SAID
     return _Found(record, filled(mapping.node, record.cells), category, start, end)
 
@@ -268,7 +270,7 @@ class _Cluster:
 
 
 def _watches(
-    records: Records,
+    records: SourceRecords,
     mapping: IncidentMapping,
     clock: Clock,
     incidents: tuple[Incident, ...],

@@ -17,19 +17,19 @@ KEY = "key"  # the column for the key under which a list of records stands
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class SourceRecord:
     where: str  # "line 12"
     cells: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Records:
+class SourceRecords:
     columns: tuple[str, ...]
-    rows: tuple[Record, ...]
+    rows: tuple[SourceRecord, ...]
     unreadable: tuple[str, ...] = ()  # where
 
 
-def read(path: Path) -> Records:
+def read(path: Path) -> SourceRecords:
     try:
         data = path.read_bytes()
         text, _ = decode(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
@@ -41,13 +41,13 @@ def read(path: Path) -> Records:
     return parse(text, f'"{path}"')
 
 
-def parse(text: str, where: str) -> Records:
+def parse(text: str, where: str) -> SourceRecords:
     if not text.strip():
         raise UsageError(f"{where} is empty: expected CSV with a heading, JSON or JSON Lines")
     return _of_json(text, where) if text.lstrip()[0] in "[{" else _of_table(text, where)
 
 
-def _of_table(text: str, where: str) -> Records:
+def _of_table(text: str, where: str) -> SourceRecords:
     lines = text.split("\n")
     heading = next(line for line in lines if line.strip())
     reader = csv.reader(lines, delimiter=max(",;\t|", key=heading.count))
@@ -60,7 +60,7 @@ def _of_table(text: str, where: str) -> Records:
                 continue
             if columns:
                 named = dict(zip(columns, stripped, strict=False))
-                rows.append(Record(where=f"line {reader.line_num}", cells=named))
+                rows.append(SourceRecord(where=f"line {reader.line_num}", cells=named))
             else:
                 columns = tuple(stripped)
     except csv.Error as error:
@@ -68,13 +68,15 @@ def _of_table(text: str, where: str) -> Records:
     twice = next((name for name in columns if name and columns.count(name) > 1), None)
     if twice:
         raise UsageError(f'{where} has two columns "{twice}": rename one of them')
-    return Records(columns=columns, rows=tuple(rows))
+    return SourceRecords(columns=columns, rows=tuple(rows))
 
 
-def _of_json(text: str, where: str) -> Records:
+def _of_json(text: str, where: str) -> SourceRecords:
     try:
         found = list(_flat(json.loads(text), {}))
-        rows = [Record(where=f"record {n}", cells=each) for n, each in enumerate(found, start=1)]
+        rows = [
+            SourceRecord(where=f"record {n}", cells=each) for n, each in enumerate(found, start=1)
+        ]
         unreadable: list[str] = []
     except json.JSONDecodeError as error:
         rows, unreadable = _of_lines(text)
@@ -83,16 +85,16 @@ def _of_json(text: str, where: str) -> Records:
     except RecursionError:
         raise UsageError(f"{where}: lists or tables stand too deep") from None
     columns = dict.fromkeys(name for row in rows for name in row.cells)
-    return Records(columns=tuple(columns), rows=tuple(rows), unreadable=tuple(unreadable))
+    return SourceRecords(columns=tuple(columns), rows=tuple(rows), unreadable=tuple(unreadable))
 
 
-def _of_lines(text: str) -> tuple[list[Record], list[str]]:
+def _of_lines(text: str) -> tuple[list[SourceRecord], list[str]]:
     rows, unreadable = [], []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 for cells in _flat(json.loads(line), {}):
-                    rows.append(Record(where=f"line {number}", cells=cells))
+                    rows.append(SourceRecord(where=f"line {number}", cells=cells))
             except (ValueError, RecursionError):
                 unreadable.append(f"line {number}")
     return rows, unreadable

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from anubis.core.choosing.decision import Action, Decision, Driver, Gap, Test
+from anubis.core.choosing.decision import Action, ChosenTest, Decision, Driver, Gap
 from anubis.report.wording import lasting, names
 
-FEW = 3  # nodes, tests and gaps that a sentence names
+NAMED = 3  # nodes, tests and gaps that a sentence names
 NOT_WORTH = "test fits and is worth its time"
 NOTABLE = 0.005  # a share that is told in whole per cent
 
@@ -36,7 +36,7 @@ def _sentences(decision: Decision) -> Iterator[str]:
         yield _drivers(decision.drivers, len(decision.nodes))
     yield from _tests(decision)
     if decision.gaps and 1 - decision.coverage >= NOTABLE:
-        gaps = "; ".join(_gap(gap) for gap in decision.gaps[:FEW])
+        gaps = "; ".join(_gap(gap) for gap in decision.gaps[:NAMED])
         yield f"Uncovered stays {1 - decision.coverage:.0%} of the incidents to expect: {gaps}."
     if decision.missed > 1.2 * decision.remaining and decision.missed > decision.p0:
         yield (
@@ -49,7 +49,7 @@ def _sentences(decision: Decision) -> Iterator[str]:
 
 def _event(decision: Decision) -> str:
     count = len(decision.nodes)
-    who = names(decision.nodes, FEW) if count <= FEW else f"{count:,} nodes"
+    who = names(decision.nodes, NAMED) if count <= NAMED else f"{count:,} nodes"
     match decision.event:
         case "node-added":
             return f"{who} added"
@@ -75,7 +75,7 @@ def _drivers(drivers: tuple[Driver, ...], nodes: int) -> str:
     first = drivers[0]
     if first.share < 1.5 / nodes:
         return f"No node stands out: the riskiest, {first.node}, has p = {_chance(first.p)}."
-    told = ", ".join(f"{d.node} ({d.share:.0%}, p = {_chance(d.p)})" for d in drivers[:FEW])
+    told = ", ".join(f"{d.node} ({d.share:.0%}, p = {_chance(d.p)})" for d in drivers[:NAMED])
     return f"Of the incidents to expect, most are those of {told}."
 
 
@@ -88,8 +88,8 @@ def _tests(decision: Decision) -> Iterator[str]:
             else f"Nothing is run all the same: no {NOT_WORTH}."
         )
         return
-    told = "; ".join(_test(test, len(decision.nodes)) for test in decision.tests[:FEW])
-    more = len(decision.tests) - FEW
+    told = "; ".join(_test(test, len(decision.nodes)) for test in decision.tests[:NAMED])
+    more = len(decision.tests) - NAMED
     rest = f"; and {more} more" if more > 0 else ""
     what = "Accept again" if decision.action is Action.ACCEPT else "Run"
     yield f"{what}: {told}{rest}."
@@ -100,8 +100,8 @@ def _tests(decision: Decision) -> Iterator[str]:
     )
 
 
-def _test(test: Test, nodes: int) -> str:
-    where = "" if len(test.nodes) == nodes else f" on {names(test.nodes, FEW)}"
+def _test(test: ChosenTest, nodes: int) -> str:
+    where = "" if len(test.nodes) == nodes else f" on {names(test.nodes, NAMED)}"
     return (
         f"{test.benchmark}{where} ({lasting(test.duration_s)}, takes {_chance(test.drop)} off,"
         f" {test.drop_per_s:.1e} per node-second)"
@@ -116,8 +116,8 @@ def _gap(gap: Gap) -> str:
 
 
 def _either(finders: tuple[str, ...]) -> str:
-    listed = names(finders, FEW).split(", ")
-    return " or ".join(listed) if len(finders) <= FEW else ", ".join(listed)
+    listed = names(finders, NAMED).split(", ")
+    return " or ".join(listed) if len(finders) <= NAMED else ", ".join(listed)
 
 
 def _chance(p: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from anubis.core.judging.units import Ints
+from anubis.core.arrays import Ints
 from anubis.core.records import Judgement, Samples
 from anubis.report.metrics import MetricRow
 

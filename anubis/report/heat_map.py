@@ -49,7 +49,7 @@ LETTERS = 20  # of a name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class HeatRow:
     """A node, or neighbours that share a row and the column of the same number."""
 
     nodes: tuple[str, ...]
@@ -64,7 +64,7 @@ class Row:
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
     rail: str
-    rows: tuple[Row, ...]
+    rows: tuple[HeatRow, ...]
     worst: Shares  # rows x rows; NaN where nothing was measured
     flows: Numbers  # rows x rows: how many were
     short: int  # flows that are not as their like
@@ -110,7 +110,7 @@ def matrices(view: NetworkView) -> list[Matrix]:
 
 
 def _matrix(
-    rail: str, rows: tuple[Row, ...], sources: list[str], targets: list[str], values: Shares
+    rail: str, rows: tuple[HeatRow, ...], sources: list[str], targets: list[str], values: Shares
 ) -> Matrix:
     place = {node: at for at, row in enumerate(rows) for node in row.nodes}
     source = np.array([place[node] for node in sources], dtype=np.int64)
@@ -181,12 +181,12 @@ def _leaves_of(fabric: Fabric, part: Part) -> tuple[str, ...]:
     return tuple(end for end in (part.name, part.other) if end in fabric.leaf_number)
 
 
-def _rows(leaves: Sequence[_Leaf], alone: set[str], most: int) -> Iterator[Row]:
+def _rows(leaves: Sequence[_Leaf], alone: set[str], most: int) -> Iterator[HeatRow]:
     for part in _sharing(leaves, alone, most):
         nodes = [(node, leaf) for leaf in part for node in leaf.nodes]
         for _, group in groupby(nodes, key=lambda item: item[0] if item[0] in alone else ""):
             together = list(group)
-            yield Row(
+            yield HeatRow(
                 nodes=tuple(node for node, _ in together),
                 leaves=tuple(dict.fromkeys(leaf.switch for _, leaf in together if leaf.switch)),
                 pod=part[0].pod,
@@ -302,7 +302,7 @@ def _nodes(view: NetworkView, matrix: Matrix, named: bool) -> list[_Band]:
     return found
 
 
-def _mark_of(view: NetworkView, row: Row, rail: str) -> Mark | None:
+def _mark_of(view: NetworkView, row: HeatRow, rail: str) -> Mark | None:
     parts = [p for node in row.nodes for p in (Part("node", node), Part("nic", node, rail))]
     return next((view.marks[part] for part in parts if part in view.marks), None)
 

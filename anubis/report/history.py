@@ -15,7 +15,7 @@ from anubis.store.happenings import Import
 if TYPE_CHECKING:
     from rich.console import Console
 
-FEW = 3  # tests that a line names
+TESTS_NAMED = 3  # tests that a line names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def of_validation(one: Validation) -> Happening:
 
 
 def of_decision(one: Decision) -> Happening:
-    tests = names([test.benchmark for test in one.tests], FEW)
+    tests = names([test.benchmark for test in one.tests], TESTS_NAMED)
     said = f"{one.event}: {one.action.value}{f', {tests}' if tests else ''}"
     facts = {"nodes": one.nodes, "event": one.event, "action": one.action.value}
     return Happening(at=one.at, kind="decision", nodes=one.nodes, what=said, facts=facts)

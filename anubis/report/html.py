@@ -20,7 +20,7 @@ from anubis.report.page import environment
 from anubis.report.view import GLYPH, CampaignView
 
 LISTED = 20_000  # verdicts that travel in the page, the worst first; a browser copes with these
-FEW = 40  # fleets up to this size get tiles large enough for a name
+LARGE_TILES = 40  # fleets up to this size get tiles large enough for a name
 NODES_TOLD = 200  # nodes not healthy that are told one by one
 FACT_VALUES = 4  # a fact with more values than this is told as their number
 
@@ -39,7 +39,7 @@ def render(view: CampaignView) -> str:
             Judgement=Judgement,
             worst_first=WORST_FIRST,
             fleet=_fleet(view),
-            few=FEW,
+            few=LARGE_TILES,
             not_healthy=[
                 node for node in view.nodes_worst_first() if node.judgement is not Judgement.HEALTHY
             ],

@@ -29,7 +29,7 @@ from anubis.core.records import (
 from anubis.report.view import CampaignView
 from anubis.report.wording import share
 
-Place = tuple[str, str, str]  # benchmark, parameters, metric: what a verdict says it is about
+Subject = tuple[str, str, str]  # benchmark, parameters, metric: what a verdict says it is about
 UNSAID = WORST_FIRST.index(Judgement.UNKNOWN)
 
 
@@ -127,9 +127,9 @@ def metric_rows(view: CampaignView) -> list[MetricRow]:
 Statement = tuple[Judgement, tuple[tuple[str, ...], ...], tuple[str, ...], Samples]
 
 
-def _said(assessment: Assessment) -> defaultdict[Place, list[Statement]]:
+def _said(assessment: Assessment) -> defaultdict[Subject, list[Statement]]:
     """Every verdict and every ruling, by what it is about."""
-    said: defaultdict[Place, list[Statement]] = defaultdict(list)
+    said: defaultdict[Subject, list[Statement]] = defaultdict(list)
     for ruling in assessment.rulings:
         similarities = ruling.similarities
         if similarities is None:

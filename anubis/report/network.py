@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anubis import __version__
-from anubis.core.fabric import Finding
+from anubis.core.fabric import Remark
 from anubis.report import fabric_picture, heat_map
 from anubis.report.page import environment
 from anubis.report.topology import headline
@@ -20,13 +20,13 @@ def network_section(view: NetworkView) -> str:
     return environment().get_template("network_section.html.j2").render(**_facts(view, ()))
 
 
-def network_page(view: NetworkView, *, title: str, findings: Sequence[Finding] = ()) -> str:
+def network_page(view: NetworkView, *, title: str, findings: Sequence[Remark] = ()) -> str:
     """A page that needs nothing else; `findings` are what is odd in the fabric's source."""
     page = environment().get_template("network.html.j2")
     return page.render(title=title, version=__version__, **_facts(view, findings))
 
 
-def _facts(view: NetworkView, findings: Sequence[Finding]) -> dict[str, Any]:
+def _facts(view: NetworkView, findings: Sequence[Remark]) -> dict[str, Any]:
     asked = set(view.nodes or view.fabric.nodes)
     matrices = heat_map.matrices(view)
     budget = heat_map.TOLD

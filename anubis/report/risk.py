@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anubis.report.wording import figure
-from anubis.risk.evaluation import CALIBRATED_H, Choice, Evaluation, Score
+from anubis.risk.evaluation import CALIBRATED_H, Evaluation, ModelChoice, Score
 from anubis.risk.forecast import HORIZON_H, Forecast
 from anubis.risk.splits import SplitKind
 
@@ -86,7 +86,7 @@ COLUMNS = (
 )
 
 
-def show_evaluation(evaluation: Evaluation, choice: Choice, console: Console) -> None:
+def show_evaluation(evaluation: Evaluation, choice: ModelChoice, console: Console) -> None:
     from rich.text import Text
 
     for kind, scored in by_split(evaluation):
@@ -132,7 +132,7 @@ def mean(values: Iterable[float | None], shown: str, spread: bool = True) -> str
     )
 
 
-def evaluation_lines(evaluation: Evaluation, choice: Choice) -> Iterator[str]:
+def evaluation_lines(evaluation: Evaluation, choice: ModelChoice) -> Iterator[str]:
     """A line for each model, split and seed, with the data of its calibration plot."""
     for one in evaluation.scores:
         yield json.dumps({"type": "score", **dataclasses.asdict(one)})

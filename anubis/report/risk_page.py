@@ -22,10 +22,10 @@ from anubis.report.risk import (
     rows,
 )
 from anubis.report.svg import add, apart, cut, title, written
-from anubis.risk.evaluation import CALIBRATED_H, Choice, Evaluation, Score
+from anubis.risk.evaluation import CALIBRATED_H, Evaluation, ModelChoice, Score
 from anubis.risk.forecast import HORIZON_H, Forecast
 from anubis.risk.models import MODELS
-from anubis.simulation.study import Estimate, estimate
+from anubis.simulation.study import SeedMean, estimate
 
 LOOKING = {model.name for model in MODELS if model.looks}
 UNDRAWN = ("random",)  # splits that decide nothing have their table only
@@ -35,7 +35,7 @@ LETTERS = 16
 SMALLEST = 1e-3  # a share that is drawn; below, groups lie on the edge
 
 
-def evaluation_page(evaluation: Evaluation, choice: Choice) -> str:
+def evaluation_page(evaluation: Evaluation, choice: ModelChoice) -> str:
     return _page(
         "risk_evaluation",
         choice=choice,
@@ -77,7 +77,7 @@ def _page(template: str, **facts: Any) -> str:
 # --- calibration ---------------------------------------------------------------------------
 
 
-Groups = list[tuple[float, Estimate]]  # what was foretold of each, and what came
+Groups = list[tuple[float, SeedMean]]  # what was foretold of each, and what came
 
 
 def _calibration(scored: Sequence[Score]) -> list[tuple[str, str]]:

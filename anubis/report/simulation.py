@@ -17,7 +17,7 @@ from anubis.report.page import environment
 from anubis.report.wording import counted
 from anubis.simulation.scenario import PolicyName, Scenario
 from anubis.simulation.study import (
-    Estimate,
+    SeedMean,
     Study,
     Trial,
     estimate,
@@ -59,7 +59,7 @@ COLUMNS = (
 ONLY_ON_THE_PAGE = {"repair_h", "wait_h", "held_up_h"}  # a terminal is narrow
 
 
-def told(value: Estimate, scale: float = 1.0, digits: int = 1) -> str:
+def told(value: SeedMean, scale: float = 1.0, digits: int = 1) -> str:
     """`12.3 ± 0.4`; a dash where there was nothing to count."""
     if not math.isfinite(value.mean):
         return "-"
@@ -201,7 +201,7 @@ def _first_trials(study: Study) -> list[Trial]:
     return [trial for trial in study.trials() if trial.seed == 0]
 
 
-def _estimates(study: Study, trial: Trial) -> dict[str, Estimate]:
+def _estimates(study: Study, trial: Trial) -> dict[str, SeedMean]:
     names = study.result(trial).figures
     return {
         name: estimate(study.figures(trial.policy, trial.catch, trial.p0, name)) for name in names
@@ -230,7 +230,7 @@ def _rows(study: Study, columns: Sequence[_Column]) -> list[list[str]]:
     return rows
 
 
-def _short(found: dict[str, Estimate]) -> list[str]:
+def _short(found: dict[str, SeedMean]) -> list[str]:
     return [
         told(found["utilization"], 100),
         told(found["validation_h"], digits=2),
@@ -299,7 +299,7 @@ def _figures(study: Study) -> dict[str, Any]:
     }
 
 
-def _pair(value: Estimate) -> list[float | None]:
+def _pair(value: SeedMean) -> list[float | None]:
     return [_finite(value.mean), _finite(value.margin)]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-FEW = 16  # fleets up to this size are shown whole
+SHOWN_WHOLE = 16  # fleets up to this size are shown whole
 MOST = 40  # nodes not healthy that are shown of a larger one
 METRICS = 200  # metrics that are shown, those with most defects first
 
@@ -61,7 +61,7 @@ def _headline(view: CampaignView) -> Text:
 def _print_nodes(view: CampaignView, console: Console) -> None:
     nodes = view.nodes_worst_first()
     listed = nodes
-    if len(nodes) > FEW:
+    if len(nodes) > SHOWN_WHOLE:
         listed = [node for node in nodes if node.judgement is not Judgement.HEALTHY][:MOST]
     if listed:
         console.print(_node_table(listed))

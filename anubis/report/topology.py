@@ -7,19 +7,21 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 
-from anubis.core.fabric import Fabric, Finding, Placement, by_number, main_rails
+from anubis.core.fabric import Fabric, Placement, Remark, by_number, main_rails
 from anubis.core.network.counters import broken
 from anubis.core.network.inspection import Inspection
 from anubis.report.blocks import Block, by_name, nics_of, take_apart
 from anubis.report.wording import called, counted
 
-FEW = 12  # kinds of neighbours up to this many have a line each; more are told as ranges
+LINES_OF_NEIGHBOURS = (
+    12  # kinds of neighbours up to this many have a line each; more are told as ranges
+)
 SMALL = 24  # switches up to which nothing is told together
 OF_A_KIND = 3  # findings of one kind that are shown
 
 
 def text(
-    inspection: Inspection, findings: Sequence[Finding], placement: Placement | None = None
+    inspection: Inspection, findings: Sequence[Remark], placement: Placement | None = None
 ) -> Iterator[str]:
     """The whole answer, line by line; the findings are of the source."""
     fabric = inspection.fabric
@@ -39,7 +41,7 @@ def text(
 
 
 def json_lines(
-    inspection: Inspection, findings: Sequence[Finding], placement: Placement | None = None
+    inspection: Inspection, findings: Sequence[Remark], placement: Placement | None = None
 ) -> Iterator[str]:
     """A record per switch, link, NIC, shortage, counter and finding, and a summary at the end."""
     fabric = inspection.fabric
@@ -127,9 +129,9 @@ def _placed(placement: Placement) -> Iterator[str]:
         yield f"in the fabric and not asked for: {called(placement.others)}"
 
 
-def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+def _findings(findings: Sequence[Remark]) -> Iterator[str]:
     """The first few of each kind: one kind in thousands must not hide the others."""
-    kinds: dict[str, list[Finding]] = {}
+    kinds: dict[str, list[Remark]] = {}
     for finding in findings:
         kinds.setdefault(finding.kind, []).append(finding)
     for alike in kinds.values():
@@ -166,7 +168,7 @@ def _alike(fabric: Fabric, blocks: Sequence[Block]) -> list[list[Block]]:
         groups: dict[object, list[Block]] = {}
         for block in blocks:
             groups.setdefault(key(fabric, block), []).append(block)
-        if len(groups) <= FEW:
+        if len(groups) <= LINES_OF_NEIGHBOURS:
             break
     return list(groups.values())
 

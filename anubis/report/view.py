@@ -93,7 +93,7 @@ class CampaignView:
         return sorted(self.assessment.nodes, key=lambda node: WORST_FIRST.index(node.judgement))
 
 
-Pair = tuple[str, str, str]  # source node, target node, rail
+DirectedPair = tuple[str, str, str]  # source node, target node, rail
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,9 @@ class NetworkView:
     """What a scan found, or a fabric of which nothing is measured yet."""
 
     fabric: Fabric
-    shortfall: Mapping[Pair, float]  # the share by which a flow is below its like; 1: nothing came
+    shortfall: Mapping[
+        DirectedPair, float
+    ]  # the share by which a flow is below its like; 1: nothing came
     blamed: Sequence[Blamed] = ()
     unplaced: tuple[str, ...] = ()  # asked for, and not in the fabric
     nodes: tuple[str, ...] = ()  # that were asked for; none: all of the fabric

@@ -11,11 +11,12 @@ from typing import ClassVar, Self
 import numpy as np
 from scipy.optimize import brentq
 
+from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.errors import RiskError
-from anubis.core.past.status import Flags, Spells, Statuses, Table, Times
+from anubis.core.past.status import Spells, Statuses, Times
 from anubis.risk.forecast import keep_on
 from anubis.risk.model import learnable
-from anubis.risk.survival import Counts, kaplan_meier, life_table, steps
+from anubis.risk.survival import kaplan_meier, life_table, steps
 
 INCIDENTS = "incidents"  # the covariate that counts them
 CERTAIN = 1e6  # a cumulative hazard that nobody outlasts; steeper ones would overflow
@@ -33,7 +34,7 @@ class Constant:
     def fit(cls, spells: Spells, seed: int) -> Self:
         return cls(covariates=spells.statuses.covariates)
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         return np.zeros((len(statuses), hours.size))
 
 
@@ -51,7 +52,7 @@ class Exponential:
         spells = learnable(spells)
         return cls(covariates=spells.statuses.covariates, rate=np.array([_rate(spells)]))
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         return np.outer(np.repeat(self.rate, len(statuses)), hours)
 
 
@@ -77,7 +78,7 @@ class ExponentialPerCount:
         rates = (incidents + 1) / (watched_h + 1 / _rate(spells))
         return cls(covariates=spells.statuses.covariates, rates=rates)
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         counts = np.minimum(_counts(statuses), self.rates.size - 1)
         return np.outer(self.rates[counts], hours)
 
@@ -102,7 +103,7 @@ class ExponentialPerHour:
         rates = incidents / (outlasted + np.bincount(last, weights=spells.duration_h - last))
         return cls(covariates=spells.statuses.covariates, rates=rates)
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         cumulated = np.concatenate(([0.0], np.cumsum(self.rates)))
         edges = np.arange(cumulated.size)
         found = np.interp(hours, edges, cumulated)
@@ -134,7 +135,7 @@ class KaplanMeier:
             watched_h=np.array([spells.duration_h.max()]),
         )
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         found = keep_on(steps(self.hazard, self.hours, hours, 0.0), hours, self.watched_h[0])
         return np.tile(found, (len(statuses), 1))
 
@@ -154,7 +155,7 @@ class Weibull:
         shape, scale = _weibull(spells.duration_h, spells.observed)
         return cls(covariates=spells.statuses.covariates, scale_shape=np.array([scale, shape]))
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         scale, shape = self.scale_shape
         with np.errstate(over="ignore"):  # of a fleet whose incidents all came within minutes
             found = np.minimum((hours / scale) ** shape, CERTAIN)
@@ -165,7 +166,7 @@ def _rate(spells: Spells) -> float:
     return float(np.count_nonzero(spells.observed) / spells.duration_h.sum())
 
 
-def _counts(statuses: Statuses) -> Counts:
+def _counts(statuses: Statuses) -> Ints:
     if INCIDENTS not in statuses.covariates:
         raise RiskError(
             f'no covariate "{INCIDENTS}" to have a rate for each: '

@@ -14,7 +14,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from anubis.core.past.status import Spells, Statuses, Table, Times
+from anubis.core.arrays import Floats
+from anubis.core.past.status import Spells, Statuses, Times
 from anubis.risk.forecast import keep_on
 from anubis.risk.model import learnable
 from anubis.risk.network import LARGEST
@@ -53,14 +54,14 @@ class Cox:
             watched_h=np.array([spells.duration_h.max()]),
         )
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         x = self.scale.apply(statuses.values)
         baseline = steps(self.hazard, self.incident_h, hours, 0.0)
         risk = np.exp(np.clip(x @ self.beta, -LARGEST, LARGEST))
         return np.outer(risk, keep_on(baseline, hours, self.watched_h[0]))
 
 
-def _beta(x: Table, spells: Spells, table: LifeTable) -> Times:
+def _beta(x: Floats, spells: Spells, table: LifeTable) -> Times:
     """Where the penalised likelihood is largest; a step that overshoots is halved."""
     beta = np.zeros(x.shape[1])
     best, gradient, curvature = _likelihood(beta, x, spells, table)
@@ -79,8 +80,8 @@ def _beta(x: Table, spells: Spells, table: LifeTable) -> Times:
 
 
 def _likelihood(
-    beta: Times, x: Table, spells: Spells, table: LifeTable
-) -> tuple[float, Times, Table]:
+    beta: Times, x: Floats, spells: Spells, table: LifeTable
+) -> tuple[float, Times, Floats]:
     """Its logarithm, gradient and negative second derivative."""
     penalty = PENALTY * table.incidents.sum()
     score = x @ beta
@@ -96,7 +97,7 @@ def _likelihood(
     return float(value), gradient, curvature + penalty * np.eye(beta.size)
 
 
-def _at_risk(rows: Table, spells: Spells, table: LifeTable) -> Table:
+def _at_risk(rows: Floats, spells: Spells, table: LifeTable) -> Floats:
     """The rows of all who are at risk at each incident time, added up."""
     order = np.argsort(-spells.duration_h, kind="stable")
     return np.cumsum(rows[order], axis=0)[table.at_risk - 1]

@@ -18,12 +18,13 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from anubis.core.past.status import Spells, Statuses, Table, Times
+from anubis.core.arrays import Floats, Ints
+from anubis.core.past.status import Spells, Statuses, Times
 from anubis.risk.forecast import keep_on
 from anubis.risk.model import learnable
-from anubis.risk.network import Network
+from anubis.risk.network import HazardNetwork
 from anubis.risk.scale import Scale
-from anubis.risk.survival import Counts, life_table
+from anubis.risk.survival import life_table
 
 KNOTS = 128  # leave the chances within 2e-4 of what all incident times give
 INCIDENTS_NEEDED = 30  # fewer teach a network nothing
@@ -36,7 +37,7 @@ class CoxTime:
     covariates: tuple[str, ...]
     scale: Scale  # of the covariates
     clock: Scale  # of the time
-    network: Network
+    network: HazardNetwork
     knots: Times  # on the clock
     incident_h: Times  # ascending
     baseline: Times  # h0 at those
@@ -56,7 +57,7 @@ class CoxTime:
         return cls.around(network, spells, scale, clock)
 
     @classmethod
-    def around(cls, network: Network, spells: Spells, scale: Scale, clock: Scale) -> Self:
+    def around(cls, network: HazardNetwork, spells: Spells, scale: Scale, clock: Scale) -> Self:
         """A trained network with the baseline hazard that its spells give it."""
         table = life_table(spells.duration_h, spells.observed)
         at = knots(_scaled(clock, spells.duration_h[spells.observed]))
@@ -77,13 +78,13 @@ class CoxTime:
             watched_h=np.array([spells.duration_h.max()]),
         )
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         risks = self.network.relative_risk(self.scale.apply(statuses.values), self.knots)
         found = risks @ self._weights(hours).T.astype(np.float32)
         monotone = np.maximum.accumulate(found.astype(np.float64), axis=1)  # products are rounded
         return keep_on(monotone, hours, self.watched_h[0])
 
-    def _weights(self, hours: Times) -> Table:
+    def _weights(self, hours: Times) -> Floats:
         passed = np.searchsorted(self.incident_h, hours, side="right")
         to_the_left, to_the_right = self._gains
         return to_the_left.until(passed) + to_the_right.until(passed)
@@ -102,16 +103,16 @@ class _Gains:
     """What each knot has gained from the first so many incidents, which come knot by knot."""
 
     sums: Times  # of the gains from all incidents before
-    first: Counts  # incident of each knot, and how many incidents there are
+    first: Ints  # incident of each knot, and how many incidents there are
 
     @classmethod
-    def of(cls, knot: Counts, gains: Times, knots: int) -> Self:
+    def of(cls, knot: Ints, gains: Times, knots: int) -> Self:
         sums = np.concatenate(([0.0], np.cumsum(gains)))
         return cls(sums, np.searchsorted(knot, np.arange(knots + 1)))
 
-    def until(self, incidents: Counts) -> Table:
+    def until(self, incidents: Ints) -> Floats:
         begin, end = self.first[:-1], self.first[1:]
-        found: Table = self.sums[np.clip(incidents[:, None], begin, end)] - self.sums[begin]
+        found: Floats = self.sums[np.clip(incidents[:, None], begin, end)] - self.sums[begin]
         return found
 
 
@@ -125,7 +126,7 @@ def knots(incidents: Times) -> Times:
     return np.union1d(np.quantile(incidents, share), even)
 
 
-def hats(times: Times, at: Times) -> tuple[Counts, Counts, Times]:
+def hats(times: Times, at: Times) -> tuple[Ints, Ints, Times]:
     """The knots around each time, and how far it is on its way from one to the other."""
     left = np.maximum(np.searchsorted(at, times, side="left") - 1, 0)
     right = np.minimum(left + 1, at.size - 1)

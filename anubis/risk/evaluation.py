@@ -14,7 +14,7 @@ from anubis.risk.baselines import Constant, Exponential
 from anubis.risk.forecast import HOURS
 from anubis.risk.model import RiskModel, forecast, learnable
 from anubis.risk.models import MODELS
-from anubis.risk.splits import DECIDING, KINDS, Drawn, SplitKind, split
+from anubis.risk.splits import DECIDING, KINDS, DrawnSplit, SplitKind, split
 
 SEEDS = (0, 1, 2, 3, 4)
 ENDS = 256  # columns for the concordance
@@ -41,7 +41,7 @@ class Score:
     concordance: float | None
     brier: float
     slope: float | None
-    groups: tuple[scores.Group, ...]
+    groups: tuple[scores.RiskGroup, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class ModelChoice:
     """The model to use; where none beats the fleet's base rate, a model of that rate."""
 
     model: str
@@ -68,7 +68,7 @@ class Choice:
 def evaluate(
     spells: Spells,
     models: Sequence[type[RiskModel]] = MODELS,
-    kinds: Sequence[Drawn] = KINDS,
+    kinds: Sequence[DrawnSplit] = KINDS,
     seeds: Sequence[int] = SEEDS,
     tell: Tell = nobody,
 ) -> Evaluation:
@@ -128,7 +128,7 @@ def _unaskable(test: Spells) -> str:
     return ""
 
 
-def best(evaluation: Evaluation) -> Choice:
+def best(evaluation: Evaluation) -> ModelChoice:
     """The model with the best chances (Brier scores) on other nodes and on later times.
 
     A model that looks at the nodes' status has to beat the best of those that do not, in both
@@ -142,7 +142,7 @@ def best(evaluation: Evaluation) -> Choice:
     bases = [name for name in blind if name in complete]
     if not bases:
         reason = _first(evaluation.left_out) or "nothing was evaluated by node and by time"
-        return Choice(
+        return ModelChoice(
             model=Exponential.name,
             beats_base_rate=False,
             reason=f"the models cannot be compared, so all nodes get the base rate: {reason}",
@@ -152,7 +152,7 @@ def best(evaluation: Evaluation) -> Choice:
         name for name in looking if name in complete and _beats(complete[name], complete[base])
     ]
     chosen = min(winners, key=lambda name: _mean_brier(complete[name]), default=base)
-    return Choice(
+    return ModelChoice(
         model=chosen,
         beats_base_rate=bool(winners),
         reason=_reason(chosen, base, complete, _deciding(table, Constant.name)),

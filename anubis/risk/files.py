@@ -34,7 +34,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Provenance:
+class ModelProvenance:
     """What a model was learned from, by what, and how good it was on other data."""
 
     data: str  # digest of the spells
@@ -51,13 +51,13 @@ class _Head:
     schema: str
     model: str
     covariates: tuple[str, ...]
-    provenance: Provenance
+    provenance: ModelProvenance
 
 
 def provenance(
     spells: Spells, seed: int, choice: str = "", scores: tuple[Score, ...] = ()
-) -> Provenance:
-    return Provenance(
+) -> ModelProvenance:
+    return ModelProvenance(
         data=digest(spells),
         spells=len(spells),
         incidents=int(np.count_nonzero(spells.observed)),
@@ -78,7 +78,7 @@ def digest(spells: Spells) -> str:
     return found.hexdigest()
 
 
-def save(model: RiskModel, origin: Provenance, path: Path) -> None:
+def save(model: RiskModel, origin: ModelProvenance, path: Path) -> None:
     """The whole file or none of it."""
     head = {
         "schema": SCHEMA,
@@ -100,7 +100,7 @@ def save(model: RiskModel, origin: Provenance, path: Path) -> None:
         raise RiskError(f'cannot write the risk model "{path}": {error.strerror}') from None
 
 
-def load(path: Path) -> tuple[RiskModel, Provenance]:
+def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
     """A model that answers; whatever is not one is refused."""
     where = f'risk model "{path}"'
     try:

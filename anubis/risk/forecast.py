@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.past.status import Table, Times
+from anubis.core.arrays import Floats
+from anubis.core.past.status import Times
 
 HORIZON_H = 2400.0  # the paper caps all times here
 HOURS: Times = np.concatenate(([0.0], np.geomspace(0.25, HORIZON_H, 127)))
@@ -27,7 +28,7 @@ class Forecast:
     """A row for each node; times are infinite where no hazard was ever seen."""
 
     hours: Times
-    hazard: Table
+    hazard: Floats
 
     def __post_init__(self) -> None:
         if self.hours[0] != 0 or np.any(np.diff(self.hours) <= 0):
@@ -37,7 +38,7 @@ class Forecast:
         if np.any(np.diff(self.hazard, axis=1) < 0):
             raise ValueError("a cumulative hazard never falls")
 
-    def hazard_at(self, hours: Times) -> Table:
+    def hazard_at(self, hours: Times) -> Floats:
         """H at other hours than the grid's."""
         left, share = self._between(hours)
         found = self.hazard[:, left] * (1 - share) + self.hazard[:, left + 1] * share
@@ -56,7 +57,7 @@ class Forecast:
         left = np.maximum(np.searchsorted(self.hours, capped, side="left") - 1, 0)
         return left, (capped - self.hours[left]) / (self.hours[left + 1] - self.hours[left])
 
-    def within(self, hours: Times) -> Table:
+    def within(self, hours: Times) -> Floats:
         """How likely an incident is within each of the hours."""
         return -np.expm1(-self.hazard_at(hours))
 
@@ -83,6 +84,6 @@ class Forecast:
         return float(self.hours[right - 1] + share * (self.hours[right] - self.hours[right - 1]))
 
 
-def keep_on(hazard: Table, hours: Times, end: float) -> Table:
+def keep_on(hazard: Floats, hours: Times, end: float) -> Floats:
     """A hazard that was asked for no later than `end`, carried on at its mean rate beyond."""
     return hazard * np.maximum(1.0, hours / end)

@@ -31,7 +31,7 @@ def spells_of(logbook: Logbook, until: float) -> Spells:
 
 def train(
     spells: Spells, seed: int, name: str | None = None, tell: Tell = nobody
-) -> tuple[RiskModel, files.Provenance]:
+) -> tuple[RiskModel, files.ModelProvenance]:
     """The model of that name, or the one that wins by node and by time."""
     known = {model.name: model for model in MODELS}
     if name is not None and name not in known:

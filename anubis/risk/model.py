@@ -7,8 +7,9 @@ from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
+from anubis.core.arrays import Floats
 from anubis.core.errors import RiskError
-from anubis.core.past.status import Spells, Statuses, Table, Times
+from anubis.core.past.status import Spells, Statuses, Times
 from anubis.risk.forecast import HOURS, Forecast
 
 SHORTEST_H = 1 / 60  # what ended at once lasted a minute: H(0) = 0, and logarithms exist
@@ -24,7 +25,7 @@ class RiskModel(Protocol):
     @classmethod
     def fit(cls, spells: Spells, seed: int) -> Self: ...
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         """The one primitive: a row for each status, a column for each of the ascending hours."""
         ...
 

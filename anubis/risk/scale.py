@@ -7,7 +7,8 @@ from typing import Self
 
 import numpy as np
 
-from anubis.core.past.status import Flags, Table, Times
+from anubis.core.arrays import Flags, Floats
+from anubis.core.past.status import Times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,7 @@ class Scale:
     spread: Times
 
     @classmethod
-    def of(cls, table: Table) -> Self:
+    def of(cls, table: Floats) -> Self:
         low, high = table.min(axis=0), table.max(axis=0)
         logged = (low >= 0) & (_skew(np.log1p(np.maximum(table, 0))) < _skew(table))
         plain = np.where(logged, np.log1p(np.maximum(table, 0)), table)
@@ -34,7 +35,7 @@ class Scale:
             spread=np.where(spread > 1e-12 * np.maximum(1, np.abs(plain).max(axis=0)), spread, 1.0),
         )
 
-    def apply(self, table: Table) -> Table:
+    def apply(self, table: Floats) -> Floats:
         if table.shape[1:] != self.low.shape:
             raise ValueError(f"{table.shape[1:]} columns, expected {self.low.shape}")
         seen = np.clip(table, self.low, self.high)
@@ -42,7 +43,7 @@ class Scale:
         return (plain - self.mean) / self.spread
 
 
-def _skew(table: Table) -> Times:
+def _skew(table: Floats) -> Times:
     centred = table - table.mean(axis=0)
     spread = np.maximum(table.std(axis=0), 1e-300)
     skew: Times = np.abs(np.mean((centred / spread) ** 3, axis=0))

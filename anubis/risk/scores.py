@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from anubis.core.past.status import Flags, Table, Times
+from anubis.core.arrays import Flags, Floats, Ints
+from anubis.core.past.status import Times
 from anubis.risk.forecast import HORIZON_H, Forecast
-from anubis.risk.survival import Counts, kaplan_meier, life_table, steps
+from anubis.risk.survival import kaplan_meier, life_table, steps
 
 WATCHED = 0.05  # of the spells: later than that, too few are left to say who was right
 GROUPS = 10  # of a calibration plot
@@ -42,7 +43,7 @@ def accuracy(expected_h: Times, duration_h: Times, observed: Flags) -> Accuracy:
     )
 
 
-def concordance(hazard: Table, column: Counts, duration_h: Times, observed: Flags) -> float | None:
+def concordance(hazard: Floats, column: Ints, duration_h: Times, observed: Flags) -> float | None:
     """How often the node that had its incident first was the one more at risk just then.
 
     `hazard` has a row for each node; `column` says which of its columns is the node's own end.
@@ -74,7 +75,7 @@ def _concordant(hazard, column, duration_h, observed):  # type: ignore[no-untype
     return right, compared
 
 
-def brier(alive: Table, hours: Times, duration_h: Times, observed: Flags) -> Times:
+def brier(alive: Floats, hours: Times, duration_h: Times, observed: Flags) -> Times:
     """The mean squared error of the chance to be without incident, at each of the hours.
 
     Censored spells are made up for by the weights of those like them that were watched on
@@ -94,7 +95,7 @@ def brier(alive: Table, hours: Times, duration_h: Times, observed: Flags) -> Tim
     return np.average(errors, axis=0, weights=weights)
 
 
-def integrated_brier(alive: Table, hours: Times, duration_h: Times, observed: Flags) -> float:
+def integrated_brier(alive: Floats, hours: Times, duration_h: Times, observed: Flags) -> float:
     """The mean of the Brier score over the hours, by the trapezoid rule."""
     scores = brier(alive, hours, duration_h, observed)
     return float(np.trapezoid(scores, hours) / (hours[-1] - hours[0]))
@@ -145,7 +146,7 @@ def _slope(risk: Times, offset: Times, happened: Times) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class RiskGroup:
     """Spells of about the same risk: what was foretold, and the share that had an incident."""
 
     spells: int
@@ -155,12 +156,12 @@ class Group:
 
 def calibration_groups(
     forecast: Forecast, duration_h: Times, observed: Flags, hours: float
-) -> tuple[Group, ...]:
+) -> tuple[RiskGroup, ...]:
     """The data of a calibration plot: tenths by risk; censoring is made up for in each."""
     chance = forecast.within(np.array([hours]))[:, 0]
     parts = np.array_split(np.argsort(chance, kind="stable"), GROUPS)
     return tuple(
-        Group(
+        RiskGroup(
             spells=part.size,
             predicted=float(chance[part].mean()),
             found=_share_with_incident(duration_h[part], observed[part], hours),

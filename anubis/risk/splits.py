@@ -12,18 +12,21 @@ from typing import Literal
 
 import numpy as np
 
+from anubis.core.arrays import Flags
 from anubis.core.errors import RiskError
-from anubis.core.past.status import Flags, Spells, Statuses
+from anubis.core.past.status import Spells, Statuses
 
-Drawn = Literal["random", "node", "time"]
-SplitKind = Drawn | Literal["fleet"]  # learned from some nodes, asked about others, both named
-DECIDING: tuple[Drawn, ...] = ("node", "time")
-KINDS: tuple[Drawn, ...] = (*DECIDING, "random")
+DrawnSplit = Literal["random", "node", "time"]
+SplitKind = DrawnSplit | Literal["fleet"]  # learned from some nodes, asked about others, both named
+DECIDING: tuple[DrawnSplit, ...] = ("node", "time")
+KINDS: tuple[DrawnSplit, ...] = (*DECIDING, "random")
 TESTED = 0.2  # of the rows or of the nodes
 EARLIEST, LATEST = 0.5, 0.8  # a split by time comes after so many of the statuses
 
 
-def split(spells: Spells, kind: Drawn, seeds: Sequence[int]) -> Iterator[tuple[Spells, Spells]]:
+def split(
+    spells: Spells, kind: DrawnSplit, seeds: Sequence[int]
+) -> Iterator[tuple[Spells, Spells]]:
     """What to train on and what to ask about, for each seed."""
     nodes = np.asarray(spells.statuses.nodes)
     for position, seed in enumerate(seeds):

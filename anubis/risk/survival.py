@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from anubis.core.past.status import Flags, Times
-
-Counts = npt.NDArray[np.int64]
+from anubis.core.arrays import Flags, Ints
+from anubis.core.past.status import Times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +18,8 @@ class LifeTable:
     """
 
     hours: Times
-    incidents: Counts
-    at_risk: Counts
+    incidents: Ints
+    at_risk: Ints
 
 
 def life_table(duration_h: Times, observed: Flags) -> LifeTable:

@@ -21,8 +21,9 @@ import torchtuples
 from pycox.models import CoxTime
 from pycox.models.cox_time import MLPVanillaCoxTime
 
-from anubis.core.past.status import Flags, Table, Times
-from anubis.risk.network import Floats, Network
+from anubis.core.arrays import Flags, Floats
+from anubis.core.past.status import Times
+from anubis.risk.network import Floats32, HazardNetwork
 
 HIDDEN = (32, 32)
 DROPOUT = 0.1
@@ -35,7 +36,9 @@ SMALLEST_BATCH = 256
 VALIDATION_DRAWS = 10  # each incident is compared with so many nodes still at risk
 
 
-def train(x: Table, clock: Times, observed: Flags, nodes: Sequence[str], seed: int) -> Network:
+def train(
+    x: Floats, clock: Times, observed: Flags, nodes: Sequence[str], seed: int
+) -> HazardNetwork:
     """The network of the epoch that did best on nodes it was not trained on."""
     with alone(seed), TemporaryDirectory() as folder:
         net = MLPVanillaCoxTime(x.shape[1], HIDDEN, batch_norm=True, dropout=DROPOUT)
@@ -44,7 +47,9 @@ def train(x: Table, clock: Times, observed: Flags, nodes: Sequence[str], seed: i
         return network_of(net)
 
 
-def fit(model: CoxTime, x: Table, clock: Times, observed: Flags, held: Flags, folder: Path) -> None:
+def fit(
+    model: CoxTime, x: Floats, clock: Times, observed: Flags, held: Flags, folder: Path
+) -> None:
     batch = max(SMALLEST_BATCH, int(np.count_nonzero(observed & ~held) / STEPS_PER_EPOCH))
     validation = torchtuples.tuplefy(*as_pycox_wants(x, clock, observed, held))
     model.fit(
@@ -68,13 +73,13 @@ def held_out(nodes: Sequence[str], seed: int) -> Flags:
     return np.isin(np.asarray(nodes), drawn)
 
 
-def network_of(net: MLPVanillaCoxTime) -> Network:
+def network_of(net: MLPVanillaCoxTime) -> HazardNetwork:
     """The weights, each batch normalisation folded into the layer behind it."""
     net.eval()
     first, second, last = net.net.net
     second_weight, second_bias = _folded(first.batch_norm, second.linear)
     last_weight, last_bias = _folded(second.batch_norm, last)
-    return Network(
+    return HazardNetwork(
         first=_array(first.linear.weight.T),
         first_bias=_array(first.linear.bias),
         second=second_weight,
@@ -84,7 +89,7 @@ def network_of(net: MLPVanillaCoxTime) -> Network:
     )
 
 
-def _folded(norm: torch.nn.BatchNorm1d, linear: torch.nn.Linear) -> tuple[Floats, Floats]:
+def _folded(norm: torch.nn.BatchNorm1d, linear: torch.nn.Linear) -> tuple[Floats32, Floats32]:
     known = norm.state_dict()
     factor = known["weight"] / torch.sqrt(known["running_var"] + norm.eps)
     shift = known["bias"] - known["running_mean"] * factor
@@ -92,11 +97,11 @@ def _folded(norm: torch.nn.BatchNorm1d, linear: torch.nn.Linear) -> tuple[Floats
     return _array((linear.weight * factor).T), _array(bias)
 
 
-def _array(tensor: torch.Tensor) -> Floats:
+def _array(tensor: torch.Tensor) -> Floats32:
     return np.ascontiguousarray(tensor.detach().numpy())
 
 
-def as_pycox_wants(x: Table, clock: Times, observed: Flags, rows: Flags) -> tuple[object, object]:
+def as_pycox_wants(x: Floats, clock: Times, observed: Flags, rows: Flags) -> tuple[object, object]:
     """As pycox wants it, in an order that says all: by time, incidents first, then by status."""
     chosen = np.flatnonzero(rows)
     order = np.lexsort((*x[chosen].T, ~observed[chosen], clock[chosen]))

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from anubis.simulation.incidents import Defect, Histories, Hours, Incidents
-from anubis.simulation.traces import Job
+from anubis.simulation.incidents import Histories, Hours, Incidents, LatentDefect
+from anubis.simulation.traces import TracedJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Site:
     checkpoint_h: float  # an incident loses the work since the last one; 0: it loses none
 
 
-class Policy(Protocol):
+class StudiedPolicy(Protocol):
     """Says which benchmarks are worth their time on nodes that a job is about to get."""
 
     @property
@@ -52,7 +52,7 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class PolicyOutcome:
     """What came of one policy. Hours of nodes are sums over all nodes."""
 
     nodes: int
@@ -85,18 +85,22 @@ class _Running:
         self.missing = nodes
         self.nodes: list[int] = []
         self.unchecked: list[int] = []  # of its nodes, those about which no policy was asked yet
-        self.rejected: list[tuple[int, Defect]] = []  # what the validation that runs will find
+        self.rejected: list[
+            tuple[int, LatentDefect]
+        ] = []  # what the validation that runs will find
         self.worked_since_h: float | None = None
         self.alarm = 0  # the number of its next event; earlier ones are void
 
 
-def run(site: Site, jobs: Sequence[Job], incidents: Incidents, policy: Policy) -> Outcome:
+def run(
+    site: Site, jobs: Sequence[TracedJob], incidents: Incidents, policy: StudiedPolicy
+) -> PolicyOutcome:
     return _Cluster(site, jobs, incidents, policy).run()
 
 
 class _Cluster:
     def __init__(
-        self, site: Site, jobs: Sequence[Job], incidents: Incidents, policy: Policy
+        self, site: Site, jobs: Sequence[TracedJob], incidents: Incidents, policy: StudiedPolicy
     ) -> None:
         self._site, self._jobs, self._incidents, self._policy = site, jobs, incidents, policy
         self._now_h = 0.0
@@ -107,7 +111,7 @@ class _Cluster:
         self._free: OrderedDict[int, None] = OrderedDict()
         self._most = self._for_jobs = max(0, site.nodes - site.spares)  # nodes still for jobs
         self._job_of: list[_Running | None] = [None] * site.nodes
-        self._defects: list[Defect | None] = [None] * site.nodes
+        self._defects: list[LatentDefect | None] = [None] * site.nodes
         self._drawn = [0] * site.nodes
         self._histories = incidents.histories(len(site.durations_h))
         self._times = _Times(site.nodes)
@@ -121,7 +125,7 @@ class _Cluster:
         self._first_h = np.full(len(jobs), np.nan)
         self._finished_h = np.full(len(jobs), np.nan)
 
-    def run(self) -> Outcome:
+    def run(self) -> PolicyOutcome:
         for node in range(self._site.nodes):
             self._put_to_service(node)
         self._expect_arrival(0)
@@ -141,7 +145,7 @@ class _Cluster:
             self._give_nodes()
         self._expect_arrival(job + 1)
 
-    def _strike(self, struck: tuple[int, Defect], _: int) -> None:
+    def _strike(self, struck: tuple[int, LatentDefect], _: int) -> None:
         node, defect = struck
         if self._defects[node] is not defect:
             return  # found and repaired in time
@@ -260,7 +264,7 @@ class _Cluster:
         self._histories.validated_h[node, columns] = self._now_h + duration_h
         return duration_h
 
-    def _is_found(self, defect: Defect, benchmarks: int, until_done_h: float) -> bool:
+    def _is_found(self, defect: LatentDefect, benchmarks: int, until_done_h: float) -> bool:
         shows_h = until_done_h if self._site.shows_h is None else self._site.shows_h
         return (
             bool(defect.found_by & benchmarks)
@@ -300,7 +304,7 @@ class _Cluster:
         job.worked_since_h = None
         self._working.append((self._now_h, self._working[-1][1] - len(job.nodes)))
 
-    def _repair(self, node: int, defect: Defect, found: bool) -> None:
+    def _repair(self, node: int, defect: LatentDefect, found: bool) -> None:
         self._found += found
         hours = self._site.defect_repair_h if found else self._site.incident_repair_h
         self._histories.out_of_service_h[node] = self._now_h
@@ -335,7 +339,7 @@ class _Cluster:
         self._spare_h += spares * (self._now_h - self._spare_until_h)
         self._spare_until_h = self._now_h
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> PolicyOutcome:
         at_work = {job.number: job for job in self._job_of if job is not None}
         for job in at_work.values():
             if job.worked_since_h is not None:
@@ -343,7 +347,7 @@ class _Cluster:
         self._count_spares()
         spent_h = self._times.total(self._now_h)
         times, counts = zip(*self._working, strict=True)
-        return Outcome(
+        return PolicyOutcome(
             nodes=self._site.nodes,
             span_h=self._site.span_h,
             working_h=spent_h[WORKING],

@@ -17,16 +17,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.arrays import Ints
 from anubis.core.past.status import Incident
 
 Hours = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 HOUR_S = 3600.0
 FIRST = 1 << 32  # a seed for the first draws that belongs to no number of a defect
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cause:
+class DefectCause:
     """A part of a category's defects: which benchmarks can find them before they do harm."""
 
     share: float
@@ -45,7 +45,7 @@ class Category:
     mtbi_h: float  # of a node that had none of them yet
     worse_by: float = 1.0  # each of them multiplies the rate
     at_worst: float = 1.0  # the largest multiple of the first rate
-    causes: tuple[Cause, ...]
+    causes: tuple[DefectCause, ...]
 
     def __post_init__(self) -> None:
         if not self.mtbi_h > 0:
@@ -58,7 +58,7 @@ class Category:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Defect:
+class LatentDefect:
     """What becomes a node's next incident unless it is found before."""
 
     due_h: float
@@ -73,7 +73,7 @@ class Histories:
     """What has happened to every node so far: all that a policy may look at."""
 
     known_h: Hours  # since when each node is known: what came before the beginning is below 0
-    incidents: Counts  # a row for each node, a column for each category
+    incidents: Ints  # a row for each node, a column for each category
     last_incident_h: Hours  # of each category, as above; -inf: none yet
     in_service_h: Hours  # since when: its last return from repair, or the beginning
     out_of_service_h: Hours  # when it was last sent to repair; nan: never
@@ -91,7 +91,7 @@ class Histories:
         )
 
 
-class Risk(Protocol):
+class Foresight(Protocol):
     """How likely incidents are; what the Selector is told, and no more."""
 
     def within(
@@ -111,7 +111,9 @@ class Incidents(Protocol):
     def histories(self, benchmarks: int) -> Histories:
         """What had happened to the nodes before the beginning."""
 
-    def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
+    def next(
+        self, node: int, number: int, now_h: float, histories: Histories
+    ) -> LatentDefect | None:
         """The `number`-th defect of a node that goes to work now; None: there is no more."""
 
 
@@ -155,7 +157,9 @@ class Clocks(ABC):
     def pace(self, node: int, now_h: float, histories: Histories) -> tuple[Hours, Pace]:
         """The weight of each category on a node that goes to work now, and how its clocks run."""
 
-    def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
+    def next(
+        self, node: int, number: int, now_h: float, histories: Histories
+    ) -> LatentDefect | None:
         if not self._found_by:
             return None
         left, weights, cause = self._left[node], self._weights[node], self._next[node]
@@ -169,7 +173,7 @@ class Clocks(ABC):
         due_h = pace.hours(left / weights)
         self._next[node] = cause = int(due_h.argmin())
         self._since_h[node], self._paces[node] = now_h, pace
-        return Defect(
+        return LatentDefect(
             due_h=now_h + max(0.0, float(due_h[cause])),
             category=int(self._category[cause]),
             found_by=self._found_by[cause],
@@ -191,7 +195,7 @@ class Steady:
 STEADY = Steady()
 
 
-class Truth(Clocks):
+class KnownRates(Clocks):
     """Incidents at rates that are known: each category's own, by its count. Also a Risk."""
 
     def __init__(
@@ -202,7 +206,7 @@ class Truth(Clocks):
         self._growth = np.log([category.worse_by for category in categories])
         self._most = np.log([category.at_worst for category in categories])
 
-    def rates(self, incidents: Counts) -> Hours:
+    def rates(self, incidents: Ints) -> Hours:
         """Incidents an hour of each category, after so many of each."""
         # as a sum of logarithms: a power would overflow long before the cap is applied
         grown: Hours = np.exp(np.minimum(incidents * self._growth, self._most)) * self._first
@@ -241,7 +245,7 @@ class Replayed:
     ) -> None:
         names = tuple(known_since_s)
         self.categories = tuple(category.name for category in categories)
-        self._causes = [Causes(category.causes, benchmarks) for category in categories]
+        self._causes = [CauseMix(category.causes, benchmarks) for category in categories]
         self._draws = Draws(len(names), seed, 3)
         self._known_h = np.array([(since - begin_s) / HOUR_S for since in known_since_s.values()])
         self._back_h = np.minimum(self._known_h, 0.0)
@@ -270,7 +274,9 @@ class Replayed:
                     found.last_incident_h[node, category] = due_h
         return found
 
-    def next(self, node: int, number: int, now_h: float, histories: Histories) -> Defect | None:
+    def next(
+        self, node: int, number: int, now_h: float, histories: Histories
+    ) -> LatentDefect | None:
         due = self._due[node]
         place = bisect_right(due, (max(now_h, self._taken_h[node]), len(self.categories)))
         if place == len(due):
@@ -278,7 +284,7 @@ class Replayed:
         due_h, category = due[place]
         self._taken_h[node] = due_h  # found early and repaired, it does not happen again
         cause, luck, patience = self._draws.of(node, number)
-        return Defect(
+        return LatentDefect(
             due_h=due_h,
             category=category,
             found_by=self._causes[category].drawn(cause),
@@ -302,10 +308,10 @@ class Draws:
         return drawn
 
 
-class Causes:
+class CauseMix:
     """A category's causes, to draw one of them."""
 
-    def __init__(self, causes: Sequence[Cause], benchmarks: Sequence[str]) -> None:
+    def __init__(self, causes: Sequence[DefectCause], benchmarks: Sequence[str]) -> None:
         self._shares = list(accumulate(cause.share for cause in causes))
         self._found_by = [bits(cause.found_by, benchmarks) for cause in causes]
 

@@ -11,33 +11,26 @@ from typing import Protocol
 
 import numpy as np
 
-from anubis.core.past.status import Statuses, Table, Times
-from anubis.simulation.incidents import (
-    HOUR_S,
-    Category,
-    Clocks,
-    Counts,
-    Histories,
-    Hours,
-    Pace,
-)
+from anubis.core.arrays import Floats, Ints
+from anubis.core.past.status import Statuses, Times
+from anubis.simulation.incidents import HOUR_S, Category, Clocks, Histories, Hours, Pace
 
 GRID_H = np.concatenate(([0.0], np.geomspace(0.1, 2400.0, 128)))
 
 
-class Model(Protocol):
+class HazardModel(Protocol):
     @property
     def covariates(self) -> tuple[str, ...]: ...
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         """A row for each status, a column for each of the ascending hours."""
         ...
 
 
-class Forecast:
+class ModelRisk:
     """The risk that a model tells of nodes as they are now; what a Selector can know."""
 
-    def __init__(self, model: Model, categories: Sequence[Category]) -> None:
+    def __init__(self, model: HazardModel, categories: Sequence[Category]) -> None:
         self.categories = tuple(category.name for category in categories)
         self._model = model
         self._first = np.array([1 / category.mtbi_h for category in categories])
@@ -53,14 +46,14 @@ class Forecast:
         weights = self.weights(histories.incidents[np.asarray(nodes, dtype=np.intp)])
         return [dict(zip(self.categories, row, strict=True)) for row in weights.tolist()]
 
-    def weights(self, incidents: Counts) -> Hours:
+    def weights(self, incidents: Ints) -> Hours:
         """Of each category: one incident at the rates of a new node, and those there were."""
         found: Hours = incidents + self._first / self._first.sum()
         return found
 
     def hazard(
         self, nodes: Sequence[int], hours: Hours, now_h: float, histories: Histories
-    ) -> Table:
+    ) -> Floats:
         return self._model.cumulative_hazard(self.statuses(nodes, now_h, histories), hours)
 
     def statuses(self, nodes: Sequence[int], now_h: float, histories: Histories) -> Statuses:
@@ -74,7 +67,7 @@ class Forecast:
             values=np.column_stack(columns) if columns else np.empty((len(rows), 0)),
         )
 
-    def _column(self, name: str, rows: Counts, now_h: float, histories: Histories) -> Hours:
+    def _column(self, name: str, rows: Ints, now_h: float, histories: Histories) -> Hours:
         what, _, category = name.partition(":")
         kinds = self._kinds(category)
         count = histories.incidents[rows, kinds].sum(axis=1)
@@ -127,20 +120,20 @@ class Curve:
         return found
 
 
-class Modelled(Clocks):
+class ModelledIncidents(Clocks):
     """Incidents as a model has them, from the status at each return on. Also a Risk: the true one,
     which knows that status."""
 
     def __init__(
         self,
-        model: Model,
+        model: HazardModel,
         categories: Sequence[Category],
         benchmarks: Sequence[str],
         nodes: int,
         seed: int,
     ) -> None:
         super().__init__(categories, benchmarks, nodes, seed)
-        self._forecast = Forecast(model, categories)
+        self._forecast = ModelRisk(model, categories)
 
     def within(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories

@@ -18,7 +18,7 @@ from anubis.core.choosing.selection import (
     freshness,
     joint,
 )
-from anubis.simulation.incidents import HOUR_S, Histories, Risk
+from anubis.simulation.incidents import HOUR_S, Foresight, Histories
 
 STALE = 1e-6  # what was passed so long ago says nothing; most nodes are such, and cost less time
 
@@ -91,10 +91,10 @@ class RandomSubsets:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selector:
+class GreedySelection:
     """Algorithm 1 on what it knows: the risk of nodes, and what found the defects of the past."""
 
-    risk: Risk
+    risk: Foresight
     detection: Detection  # its benchmarks in the order of the site's
     durations_s: tuple[float, ...]
     p0: float | Literal["job"]  # "job": where an incident is expected to cost what the suite does

@@ -82,7 +82,7 @@ class Benchmark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repair:
+class RepairTimes:
     """Means, in hours."""
 
     incident_h: float = 24.0
@@ -94,7 +94,7 @@ class Repair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class Variations:
     """What is tried beside the scenario itself."""
 
     catch: tuple[float, ...] = (1.0, 0.5, 0.0)
@@ -120,7 +120,7 @@ class Scenario:
     incidents: IncidentSource = "rates"  # where they come from
     risk: str = "truth"  # which the Selector is told; or the name of a model, or "best" of them
     past_days: float = 90.0  # which such a model learns from, where the history has none
-    repair: Repair = field(default_factory=Repair)
+    repair: RepairTimes = field(default_factory=RepairTimes)
     shows_h: float | None = None  # how long before its incident a defect can be found
     catch: float = 1.0  # share of the defects that a benchmark can find which it does find
     checkpoint_h: float = 0.0  # an incident loses the work since the last; 0: it loses none
@@ -129,7 +129,7 @@ class Scenario:
     selection: SelectionPolicy = SelectionPolicy(p0=0.01, half_life_h=1.0)
     incident_costs_h: float | None = None  # node-hours; None: half of the job, on all its nodes
     known_defects: int = 500  # of the past, which tell the Selector what finds what
-    sweep: Sweep = field(default_factory=Sweep)
+    sweep: Variations = field(default_factory=Variations)
 
     def __post_init__(self) -> None:
         _at_least("nodes", self.nodes, 1)

@@ -14,16 +14,24 @@ from typing import Protocol, Self
 from anubis.core.errors import TraceError
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Incident, Watch
-from anubis.simulation.incidents import HOUR_S, Category, Cause, Incidents, Replayed, Risk, Truth
-from anubis.simulation.modelled import Model, Modelled
+from anubis.simulation.incidents import (
+    HOUR_S,
+    Category,
+    DefectCause,
+    Foresight,
+    Incidents,
+    KnownRates,
+    Replayed,
+)
+from anubis.simulation.modelled import HazardModel, ModelledIncidents
 from anubis.simulation.scenario import Scenario
 
 PAST_SEED = 1 << 20  # of a past that is made; no run has it
-NOBODY_FINDS = (Cause(share=1.0),)
+NOBODY_FINDS = (DefectCause(share=1.0),)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Past:
+class PastIncidents:
     logbook: Logbook
     until: float  # seconds: when the first run begins
 
@@ -34,10 +42,10 @@ class Source(Protocol):
     @property
     def scenario(self) -> Scenario: ...
 
-    def fates(self, seed: int) -> tuple[Incidents, Risk | None]:
+    def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
         """The risk is the true one; none where nobody knows it."""
 
-    def past(self) -> Past: ...
+    def past(self) -> PastIncidents: ...
 
 
 @dataclass(frozen=True)
@@ -46,29 +54,29 @@ class Rates:
 
     scenario: Scenario
 
-    def fates(self, seed: int) -> tuple[Incidents, Risk | None]:
+    def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
         scenario = self.scenario
-        truth = Truth(scenario.categories, scenario.benchmark_names, scenario.nodes, seed)
+        truth = KnownRates(scenario.categories, scenario.benchmark_names, scenario.nodes, seed)
         return truth, truth
 
-    def past(self) -> Past:
+    def past(self) -> PastIncidents:
         return _lived(self.scenario, self.fates(PAST_SEED)[0])
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnIncidents:
     """Incidents drawn from a model, which is then the truth; the causes are the scenario's."""
 
     scenario: Scenario
-    model: Model
+    model: HazardModel
 
-    def fates(self, seed: int) -> tuple[Incidents, Risk | None]:
+    def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
         scenario = self.scenario
         categories, benchmarks = scenario.categories, scenario.benchmark_names
-        drawn = Modelled(self.model, categories, benchmarks, scenario.nodes, seed)
+        drawn = ModelledIncidents(self.model, categories, benchmarks, scenario.nodes, seed)
         return drawn, drawn
 
-    def past(self) -> Past:
+    def past(self) -> PastIncidents:
         return _lived(self.scenario, self.fates(PAST_SEED)[0])
 
 
@@ -103,7 +111,7 @@ class Recorded:
         )
         return cls(found, incidents, watches)
 
-    def fates(self, seed: int) -> tuple[Incidents, Risk | None]:
+    def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
         begin = self._begin(seed)
         known = dict[str, float]()
         for node, since in self._since():
@@ -112,11 +120,11 @@ class Recorded:
         categories, benchmarks = scenario.categories, scenario.benchmark_names
         return Replayed(self.incidents, known, begin, categories, benchmarks, seed), None
 
-    def past(self) -> Past:
+    def past(self) -> PastIncidents:
         until = self._begin(self.scenario.seeds - 1)
         before = [incident for incident in self.incidents if incident.start < until]
         watches = [watch for watch in self.watches if watch.since < until]
-        return Past(logbook=Logbook.of(before, watches), until=until)
+        return PastIncidents(logbook=Logbook.of(before, watches), until=until)
 
     def _begin(self, seed: int) -> float:
         """When the run begins, in seconds."""
@@ -140,7 +148,7 @@ def _categories(
         yield Category(name=name, mtbi_h=watched_h / count, causes=causes.get(name, NOBODY_FINDS))
 
 
-def _lived(scenario: Scenario, incidents: Incidents) -> Past:
+def _lived(scenario: Scenario, incidents: Incidents) -> PastIncidents:
     """What becomes of nodes that nobody validates: each defect strikes, and is repaired."""
     until_h, found = scenario.past_days * 24, list[Incident]()
     histories = incidents.histories(len(scenario.benchmarks))
@@ -164,4 +172,4 @@ def _lived(scenario: Scenario, incidents: Incidents) -> Past:
             )
             number += 1
     watches = [Watch(node=str(node), since=0.0) for node in range(scenario.nodes)]
-    return Past(logbook=Logbook.of(found, watches), until=until_h * HOUR_S)
+    return PastIncidents(logbook=Logbook.of(found, watches), until=until_h * HOUR_S)

@@ -15,14 +15,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from anubis.core.past.status import Spells, Statuses, Table, Times
+from anubis.core.arrays import Floats
+from anubis.core.past.status import Spells, Statuses, Times
 
 FULL = 6  # more incidents of a category do not add to the risk: histories must not explode
 BEGIN = 1_700_000_000.0  # seconds since the epoch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Truth:
+class KnownHazard:
     """The stated hazard; it answers as a risk model does."""
 
     name: ClassVar[str] = "truth"
@@ -38,12 +39,12 @@ class Truth:
         counts = (f"incidents:{category}" for category in self.powers)
         return ("up_h", "since_incident_h", "incidents", *counts)
 
-    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Table:
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         since_h = statuses.values[:, 1:2]
         factor = self._factor(statuses.values[:, 3:])[:, None]
         return factor * ((since_h + hours) ** self.shape - since_h**self.shape)
 
-    def _factor(self, counts: Table) -> Times:
+    def _factor(self, counts: Floats) -> Times:
         powers = np.array(list(self.powers.values()))
         product: Times = np.prod((1 + np.minimum(counts, FULL)) ** powers, axis=-1)
         return self.base * product
@@ -53,11 +54,11 @@ class Truth:
         return float((hazard / self._factor(counts)) ** (1 / self.shape))
 
 
-NO_SIGNAL = Truth(powers={"gpu": 0.0, "memory": 0.0}, base=0.001, shape=1.0)
+NO_SIGNAL = KnownHazard(powers={"gpu": 0.0, "memory": 0.0}, base=0.001, shape=1.0)
 
 
 def spells(
-    truth: Truth, *, nodes: int, seed: int, watched_h: float = 8760.0, every_h: float = 730.0
+    truth: KnownHazard, *, nodes: int, seed: int, watched_h: float = 8760.0, every_h: float = 730.0
 ) -> Spells:
     """A status right after each incident, and one at a chance moment of every month."""
     rng = np.random.default_rng(seed)
@@ -80,7 +81,7 @@ def spells(
 
 
 def _lifetime(
-    truth: Truth, watched_h: float, every_h: float, rng: np.random.Generator
+    truth: KnownHazard, watched_h: float, every_h: float, rng: np.random.Generator
 ) -> list[tuple[float, list[float], float, bool]]:
     """When a node was looked at, its covariates then, how long it went on, and what ended that."""
     counts = np.zeros(len(truth.powers))

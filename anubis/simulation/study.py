@@ -15,13 +15,13 @@ from anubis.core.choosing.selection import Detection, learn_detection
 from anubis.core.errors import TraceError
 from anubis.core.past.defects import Defect
 from anubis.simulation import traces
-from anubis.simulation.cluster import Outcome, Policy, Site, run
-from anubis.simulation.incidents import Hours, Risk
-from anubis.simulation.modelled import Forecast, Model
-from anubis.simulation.policies import Absence, Cron, FullSet, Ideal, RandomSubsets, Selector
+from anubis.simulation.cluster import PolicyOutcome, Site, StudiedPolicy, run
+from anubis.simulation.incidents import Foresight, Hours
+from anubis.simulation.modelled import HazardModel, ModelRisk
+from anubis.simulation.policies import Absence, Cron, FullSet, GreedySelection, Ideal, RandomSubsets
 from anubis.simulation.scenario import Jobs, PolicyName, Scenario
 from anubis.simulation.sources import Rates, Source
-from anubis.simulation.traces import Job
+from anubis.simulation.traces import TracedJob
 
 CONFIDENCE = 0.95
 
@@ -37,14 +37,14 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class StudyResult:
     trial: Trial
-    outcome: Outcome
+    outcome: PolicyOutcome
     figures: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class SeedMean:
     """A mean over seeds, and how far the true mean may lie from it; infinite with one seed."""
 
     mean: float
@@ -65,9 +65,9 @@ class Study:
     def __init__(
         self,
         scenario: Scenario,
-        recorded: Sequence[Job] = (),
+        recorded: Sequence[TracedJob] = (),
         source: Source | None = None,
-        model: Model | None = None,
+        model: HazardModel | None = None,
     ) -> None:
         """`model`: what the Selector asks instead of being told the true risk."""
         self.scenario = scenario
@@ -112,7 +112,7 @@ class Study:
 
     # --- one run ---------------------------------------------------------------------------
 
-    def _result(self, trial: Trial) -> Result:
+    def _result(self, trial: Trial) -> StudyResult:
         scenario = self.scenario
         site = Site(
             nodes=scenario.nodes,
@@ -128,9 +128,9 @@ class Study:
         jobs = self._jobs(trial.seed)
         incidents, true_risk = self._source.fates(trial.seed)
         outcome = run(site, jobs, incidents, self._policy(trial, true_risk))
-        return Result(trial=trial, outcome=outcome, figures=figures(outcome, jobs))
+        return StudyResult(trial=trial, outcome=outcome, figures=figures(outcome, jobs))
 
-    def _policy(self, trial: Trial, true_risk: Risk | None) -> Policy:
+    def _policy(self, trial: Trial, true_risk: Foresight | None) -> StudiedPolicy:
         scenario, count = self.scenario, len(self.scenario.benchmarks)
         match trial.policy:
             case "absence":
@@ -143,7 +143,7 @@ class Study:
                 rng = np.random.default_rng([trial.seed, 1])
                 return RandomSubsets(benchmarks=count, share=self._share(trial), rng=rng)
             case "selector":
-                return Selector(
+                return GreedySelection(
                     risk=self._risk(true_risk),
                     detection=self._detection(trial.seed),
                     durations_s=tuple(each.minutes * 60 for each in scenario.benchmarks),
@@ -154,9 +154,9 @@ class Study:
             case "ideal":
                 return Ideal()
 
-    def _risk(self, true_risk: Risk | None) -> Risk:
+    def _risk(self, true_risk: Foresight | None) -> Foresight:
         if self._model is not None:
-            return Forecast(self._model, self.scenario.categories)
+            return ModelRisk(self._model, self.scenario.categories)
         if true_risk is None:
             raise TraceError(
                 'nobody knows the true risk of recorded incidents: "risk" has to name a model'
@@ -190,7 +190,7 @@ class Study:
         known = self.scenario.selection
         return learn_detection(past, names, prior=known.prior, category_prior=known.category_prior)
 
-    def _jobs_of(self, seed: int) -> tuple[Job, ...]:
+    def _jobs_of(self, seed: int) -> tuple[TracedJob, ...]:
         scenario, wanted = self.scenario, self.scenario.jobs
         rng = np.random.default_rng([seed, 0])
         if wanted.trace:
@@ -205,18 +205,18 @@ class Study:
 MADE = 2000  # jobs, which a stressed replay repeats
 
 
-def made(wanted: Jobs, rng: np.random.Generator) -> tuple[Job, ...]:
+def made(wanted: Jobs, rng: np.random.Generator) -> tuple[TracedJob, ...]:
     """Jobs of the wanted sizes with log-normal durations."""
     shares = np.array([size.share for size in wanted.sizes])
     sizes = rng.choice([size.nodes for size in wanted.sizes], MADE, p=shares / shares.sum())
     durations_h = rng.lognormal(math.log(wanted.median_h), wanted.spread, MADE)
     return tuple(
-        Job(arrival_h=0.0, nodes=nodes, duration_h=duration_h)
+        TracedJob(arrival_h=0.0, nodes=nodes, duration_h=duration_h)
         for nodes, duration_h in zip(sizes.tolist(), durations_h.tolist(), strict=True)
     )
 
 
-def figures(outcome: Outcome, jobs: Sequence[Job]) -> dict[str, float]:
+def figures(outcome: PolicyOutcome, jobs: Sequence[TracedJob]) -> dict[str, float]:
     """What is compared. Hours of nodes are per node; times between incidents may be infinite."""
     nodes, total_h = outcome.nodes, outcome.nodes * outcome.span_h
     arrival_h = np.array([job.arrival_h for job in jobs])
@@ -242,7 +242,7 @@ def figures(outcome: Outcome, jobs: Sequence[Job]) -> dict[str, float]:
     }
 
 
-def utilization_over_time(outcome: Outcome, bins: int) -> Hours:
+def utilization_over_time(outcome: PolicyOutcome, bins: int) -> Hours:
     """The share of the nodes that work, averaged over equal stretches of the span."""
     times, counts = outcome.working
     edges = np.linspace(0.0, outcome.span_h, bins + 1)
@@ -254,14 +254,14 @@ def utilization_over_time(outcome: Outcome, bins: int) -> Hours:
     return found
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float]) -> SeedMean:
     """Student's interval for the mean."""
     mean = sum(values) / len(values)
     if len(values) < 2 or not math.isfinite(mean):
-        return Estimate(mean=mean, margin=math.inf)
+        return SeedMean(mean=mean, margin=math.inf)
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
     quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
-    return Estimate(mean=mean, margin=quantile * spread / math.sqrt(len(values)))
+    return SeedMean(mean=mean, margin=quantile * spread / math.sqrt(len(values)))
 
 
 def _per(hours: float, events: int) -> float:

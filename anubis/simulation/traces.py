@@ -25,7 +25,7 @@ ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing within t
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class TracedJob:
     """So many nodes for so long, asked for some hours after the trace began."""
 
     arrival_h: float
@@ -34,7 +34,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Omission:
+class SkippedLines:
     """How many lines were left out for one reason, and the first of them."""
 
     lines: int
@@ -45,8 +45,8 @@ class Omission:
 class Trace:
     """The jobs in the order in which they arrived, and what was left out, by reason."""
 
-    jobs: tuple[Job, ...]
-    left_out: dict[str, Omission] = field(default_factory=dict)
+    jobs: tuple[TracedJob, ...]
+    left_out: dict[str, SkippedLines] = field(default_factory=dict)
 
     @property
     def node_hours(self) -> float:
@@ -140,20 +140,20 @@ def trace_of(
 ) -> Trace:
     """The requests as jobs on whole nodes; a part of a node counts as one, or is left out."""
     found: list[_Request] = []
-    left_out: dict[str, Omission] = {}
+    left_out: dict[str, SkippedLines] = {}
     least = devices_per_node if whole_nodes_only else 1
     for number, request in requests:
         reason = request if isinstance(request, str) else _trouble(request, least)
         if isinstance(request, _Request) and not reason:
             found.append(request)
         else:
-            known = left_out.get(reason, Omission(lines=0, first=number))
-            left_out[reason] = Omission(lines=known.lines + 1, first=known.first)
+            known = left_out.get(reason, SkippedLines(lines=0, first=number))
+            left_out[reason] = SkippedLines(lines=known.lines + 1, first=known.first)
     found.sort(key=lambda request: request.arrival_s)
     begin_s = found[0].arrival_s if found else 0.0
     return Trace(
         jobs=tuple(
-            Job(
+            TracedJob(
                 arrival_h=(request.arrival_s - begin_s) / HOUR_S,
                 nodes=math.ceil(request.devices / devices_per_node),
                 duration_h=request.duration_s / HOUR_S,
@@ -164,7 +164,9 @@ def trace_of(
     )
 
 
-def stressed(jobs: Sequence[Job], nodes: int, span_h: float, load: float) -> tuple[Job, ...]:
+def stressed(
+    jobs: Sequence[TracedJob], nodes: int, span_h: float, load: float
+) -> tuple[TracedJob, ...]:
     """The same jobs in the same order, over and over, so close that the nodes cannot keep up.
 
     `load` is what they ask for, as a multiple of what the nodes could do. A job comes when those
@@ -173,21 +175,21 @@ def stressed(jobs: Sequence[Job], nodes: int, span_h: float, load: float) -> tup
     if not any(job.nodes * job.duration_h > 0 for job in jobs):
         return ()
     asked_h, goal_h = 0.0, nodes * span_h * min(load, ENOUGH)
-    made: list[Job] = []
+    made: list[TracedJob] = []
     while asked_h < goal_h:
         job = jobs[len(made) % len(jobs)]
         arrival_h = asked_h / (nodes * load)
-        made.append(Job(arrival_h=arrival_h, nodes=job.nodes, duration_h=job.duration_h))
+        made.append(TracedJob(arrival_h=arrival_h, nodes=job.nodes, duration_h=job.duration_h))
         asked_h += job.nodes * job.duration_h
     return tuple(made)
 
 
-def cut(jobs: Sequence[Job], limit_h: float | None) -> tuple[Job, ...]:
+def cut(jobs: Sequence[TracedJob], limit_h: float | None) -> tuple[TracedJob, ...]:
     """Jobs longer than the limit as several, each with nodes of its own."""
     if limit_h is None:
         return tuple(jobs)
     return tuple(
-        Job(arrival_h=job.arrival_h, nodes=job.nodes, duration_h=duration_h)
+        TracedJob(arrival_h=job.arrival_h, nodes=job.nodes, duration_h=duration_h)
         for job in jobs
         for duration_h in _pieces(job.duration_h, limit_h)
     )
@@ -204,17 +206,17 @@ ENOUGH = (
 )
 
 
-def rotated(jobs: Sequence[Job], start: int) -> tuple[Job, ...]:
+def rotated(jobs: Sequence[TracedJob], start: int) -> tuple[TracedJob, ...]:
     """The trace from another of its jobs on: another sample of the same requests."""
     if not jobs:
         return ()
     start %= len(jobs)
     begin_h, end_h = jobs[start].arrival_h, jobs[-1].arrival_h - jobs[start].arrival_h
     return tuple(
-        Job(arrival_h=job.arrival_h - begin_h, nodes=job.nodes, duration_h=job.duration_h)
+        TracedJob(arrival_h=job.arrival_h - begin_h, nodes=job.nodes, duration_h=job.duration_h)
         for job in jobs[start:]
     ) + tuple(
-        Job(arrival_h=job.arrival_h + end_h, nodes=job.nodes, duration_h=job.duration_h)
+        TracedJob(arrival_h=job.arrival_h + end_h, nodes=job.nodes, duration_h=job.duration_h)
         for job in jobs[:start]
     )
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from anubis.core.choosing.decision import Decision
-from anubis.core.past.defects import BadGroup, Finding
+from anubis.core.past.defects import BadGroup, FailedTest
 from anubis.core.records import Ended, Judgement
 from anubis.store import codec
-from anubis.store.schema import campaigns, decisions, executions, participants, verdicts
+from anubis.store.schema import Row, campaigns, decisions, executions, participants, verdicts
 
-Row = dict[str, Any]
 Durations = dict[tuple[str, str], float]  # by benchmark and parameters
 
 
-def read_findings(connection: Connection) -> list[Finding]:
+def read_findings(connection: Connection) -> list[FailedTest]:
     """What single nodes were defective in; a bad group speaks for a node where that is blamed."""
     return [
-        Finding(campaign=campaign, node=nodes[0], benchmark=benchmark)
+        FailedTest(campaign=campaign, node=nodes[0], benchmark=benchmark)
         for campaign, nodes, benchmark in _defective(connection)
         if len(nodes) == 1
     ]

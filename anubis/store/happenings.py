@@ -23,6 +23,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from anubis.core.past.status import Incident, Repair, Validation, Watch
 from anubis.core.records import Ended, Judgement
 from anubis.store.schema import (
+    Row,
     campaigns,
     executions,
     imports,
@@ -32,8 +33,6 @@ from anubis.store.schema import (
     repairs,
     watches,
 )
-
-Row = dict[str, Any]
 
 PER_QUESTION = 1000  # values in one IN (…); SQLite bears 32,766
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import StoreError, did_you_mean
-from anubis.core.past.defects import BadGroup, Finding
+from anubis.core.past.defects import BadGroup, FailedTest
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Incident, Job, Repair, Validation, Watch, found_by
 from anubis.core.records import (
@@ -46,6 +46,7 @@ from anubis.store import claims, codec, experience, happenings
 from anubis.store.database import Database
 from anubis.store.happenings import PER_QUESTION, Forgotten, Import, Kept
 from anubis.store.schema import (
+    Row,
     campaigns,
     decisions,
     environments,
@@ -63,7 +64,6 @@ from anubis.store.schema import (
     watches,
 )
 
-Row = dict[str, Any]
 Roster = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]  # participants, devices
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be
@@ -475,7 +475,7 @@ class History:
         with self._database.reading() as connection:
             return happenings.read_validations(connection, since)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[FailedTest]:
         """Which node was defective in which benchmark of which campaign."""
         with self._database.reading() as connection:
             return experience.read_findings(connection)

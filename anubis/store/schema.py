@@ -31,6 +31,8 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 REVISIONS = tuple(sorted(file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*.py")))
 HEAD = REVISIONS[-1]
 
+Row = dict[str, Any]  # of a table, by the names of its columns
+
 
 class Prose(TypeDecorator[str]):
     """A sentence that may quote what a program printed: bytes that are no text are replaced."""

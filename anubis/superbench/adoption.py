@@ -28,22 +28,22 @@ from anubis.core.records import (
     Step,
 )
 from anubis.report.wording import names as few
-from anubis.superbench.names import RETURN_CODE, VERSION, Place, place, spec, workload
-from anubis.superbench.results import Row, comparable, cut, number, shown
+from anubis.superbench.names import RETURN_CODE, VERSION, MetricPlace, place, spec, workload
+from anubis.superbench.results import NodeResults, comparable, cut, number, shown
 
 DURATION_S = 1.0  # the file does not say; a specification must name one
-FEW = 3  # names in a sentence
+NAMED = 3  # names in a sentence
 
 Failures = Mapping[str, tuple[str, object]]  # benchmark -> its first bad return code, and the name
 
 
 @dataclass(frozen=True)
 class _Metric:
-    place: Place
+    place: MetricPlace
     spec: MetricSpec
 
 
-def adopt(rows: Sequence[Row], sku: str) -> tuple[Plan, list[Execution]]:
+def adopt(rows: Sequence[NodeResults], sku: str) -> tuple[Plan, list[Execution]]:
     """A plan of one workload per benchmark, and what each node did of it."""
     metrics, left_out = _metrics(rows)
     failures = [_failures(row) for row in rows]
@@ -64,7 +64,7 @@ def adopt(rows: Sequence[Row], sku: str) -> tuple[Plan, list[Execution]]:
     failed_somewhere = [benchmark for failed in failures for benchmark in failed]
     specs = _specs(measured, failed_somewhere)
     told = tuple(
-        f"{_count(found, 'metric')} {why}: {few(found, FEW)}"
+        f"{_count(found, 'metric')} {why}: {few(found, NAMED)}"
         for why, found in ((why, list(dict.fromkeys(found))) for why, found in left_out.items())
         if found
     )
@@ -89,7 +89,7 @@ def adopt(rows: Sequence[Row], sku: str) -> tuple[Plan, list[Execution]]:
 # --- what the names say --------------------------------------------------------------------
 
 
-def _metrics(rows: Iterable[Row]) -> tuple[dict[str, _Metric], dict[str, list[str]]]:
+def _metrics(rows: Iterable[NodeResults]) -> tuple[dict[str, _Metric], dict[str, list[str]]]:
     """Every name that can be compared, in the order of the file, and why the others cannot."""
     known: dict[str, _Metric] = {}
     nameless: list[str] = []
@@ -165,7 +165,7 @@ def _entry(benchmark: str) -> PlannedEntry:
 # --- what the nodes did --------------------------------------------------------------------
 
 
-def _failures(row: Row) -> Failures:
+def _failures(row: NodeResults) -> Failures:
     failed: dict[str, tuple[str, object]] = {}
     for name, code in row.values.items():
         where = place(name)
@@ -174,7 +174,7 @@ def _failures(row: Row) -> Failures:
     return failed
 
 
-def _usable(row: Row, metrics: Mapping[str, _Metric]) -> dict[str, float]:
+def _usable(row: NodeResults, metrics: Mapping[str, _Metric]) -> dict[str, float]:
     return {
         name: value
         for name, found in row.values.items()
@@ -183,7 +183,10 @@ def _usable(row: Row, metrics: Mapping[str, _Metric]) -> dict[str, float]:
 
 
 def _lacking(
-    row: Row, expected: Iterable[str], usable: Mapping[str, float], metrics: Mapping[str, _Metric]
+    row: NodeResults,
+    expected: Iterable[str],
+    usable: Mapping[str, float],
+    metrics: Mapping[str, _Metric],
 ) -> dict[str, list[str]]:
     """By benchmark, what most nodes have and this one has not: `H2D_Mem_BW:3 is missing`."""
     lacking: defaultdict[str, list[str]] = defaultdict(list)
@@ -219,7 +222,7 @@ def _executions(
             yield _execution(_step(position, 0, benchmark, node), "", Result(series=series))
         if benchmark in lacking:  # beside what was measured: the node must not pass for a whole one
             values = lacking[benchmark]
-            reason = f"{_count(values, 'value')} that most nodes have: {few(values, FEW)}"
+            reason = f"{_count(values, 'value')} that most nodes have: {few(values, NAMED)}"
             yield _execution(_step(position, 1, benchmark, node), reason, Result())
 
 

@@ -41,7 +41,7 @@ _WORD = re.compile(rf"(?<![a-z])({'|'.join(sorted(BY_WORD, key=len, reverse=True
 
 
 @dataclass(frozen=True)
-class Place:
+class MetricPlace:
     """Where a number of SuperBench stands in Anubis."""
 
     benchmark: str
@@ -60,7 +60,7 @@ class Place:
 
 
 @lru_cache(maxsize=1 << 16)
-def place(name: str) -> Place | None:
+def place(name: str) -> MetricPlace | None:
     """`mem-bw/H2D_Mem_BW:3`: benchmark, metric and rank. None for a name without a benchmark.
 
     The benchmark is all before the last slash, because each model of `bert_models/…` has a return
@@ -73,7 +73,7 @@ def place(name: str) -> Place | None:
     )  # its ranks are one kind of device, or each its own
     benchmark, _, metric = plain.rpartition("/")
     device = f"{RANK}{colon}{rank}" if rank else NODE
-    return Place(benchmark, metric, device) if benchmark and metric else None
+    return MetricPlace(benchmark, metric, device) if benchmark and metric else None
 
 
 def rank_of(device: str) -> str:
@@ -82,7 +82,7 @@ def rank_of(device: str) -> str:
     return index if colon else kind.removeprefix(RANK) if kind.startswith(RANK) else ""
 
 
-def spec(where: Place) -> MetricSpec | None:
+def spec(where: MetricPlace) -> MetricSpec | None:
     """The metric as Anubis declares one; None when nothing says which direction is better."""
     better = direction(where.name)
     unit = "ns" if _NS.search(where.metric) else "units"

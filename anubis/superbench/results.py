@@ -14,14 +14,14 @@ LONGEST = 60  # characters of a foreign value or name in a sentence
 
 
 @dataclass(frozen=True)
-class Row:
+class NodeResults:
     """One node's line: its metrics as they stand there, numbers or not."""
 
     node: str
     values: Mapping[str, object]
 
 
-def read_results(path: Path) -> tuple[Row, ...]:
+def read_results(path: Path) -> tuple[NodeResults, ...]:
     return parse_results(_text(path), f'"{path}"')
 
 
@@ -29,8 +29,8 @@ def read_baseline(path: Path) -> dict[str, object]:
     return parse_baseline(_text(path), f'"{path}"')
 
 
-def parse_results(text: str, where: str) -> tuple[Row, ...]:
-    rows: dict[str, Row] = {}
+def parse_results(text: str, where: str) -> tuple[NodeResults, ...]:
+    rows: dict[str, NodeResults] = {}
     seen: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):  # not at every Unicode line end
         if not line.strip():
@@ -129,9 +129,9 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _row(document: dict[str, object], here: str) -> Row:
+def _row(document: dict[str, object], here: str) -> NodeResults:
     node = document.pop("node", None)
     if not isinstance(node, str) or not node.strip():
         found = "it is missing" if node is None else f"found {shown(node)}"
         raise UsageError(f'{here}: "node" must be the name of a node, {found}')
-    return Row(node, document)
+    return NodeResults(node, document)

@@ -18,7 +18,7 @@ from anubis.core.errors import UsageError
 from anubis.core.records import WORST_FIRST, Assessment, Judgement, NodeVerdict, Verdict
 from anubis.reading import load_yaml
 from anubis.superbench.names import place
-from anubis.superbench.results import Row, number, shown
+from anubis.superbench.results import NodeResults, number, shown
 
 FUNCTIONS = ("variance", "value", "failure_check")
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -129,7 +129,7 @@ def _benchmark(name: str) -> str:
 
 
 def apply_rules(
-    rules: Iterable[Rule], rows: Sequence[Row], baseline: Mapping[str, object]
+    rules: Iterable[Rule], rows: Sequence[NodeResults], baseline: Mapping[str, object]
 ) -> tuple[Assessment, list[str]]:
     """The verdicts of all nodes, worst first, and the rules that found nothing to look at."""
     names = [name for name in dict.fromkeys(n for row in rows for n in row.values) if "/" in name]
@@ -163,7 +163,7 @@ def _mean(rule: Rule, name: str, baseline: Mapping[str, object]) -> float:
     return mean
 
 
-def _violations(rule: Rule, means: Mapping[str, float], row: Row) -> Iterator[Verdict]:
+def _violations(rule: Rule, means: Mapping[str, float], row: NodeResults) -> Iterator[Verdict]:
     for name, mean in means.items():
         value = number(row.values.get(name))
         if value is None:
@@ -176,7 +176,7 @@ def _violations(rule: Rule, means: Mapping[str, float], row: Row) -> Iterator[Ve
             yield _broken(rule, row, name, f"{name} is {value:.4g}")
 
 
-def _missing(rule: Rule, found: Iterable[str], row: Row) -> Iterator[Verdict]:
+def _missing(rule: Rule, found: Iterable[str], row: NodeResults) -> Iterator[Verdict]:
     """A failure check asks that each of its patterns is there at all."""
     if rule.function == "failure_check":
         for pattern in rule.patterns:
@@ -185,17 +185,17 @@ def _missing(rule: Rule, found: Iterable[str], row: Row) -> Iterator[Verdict]:
                 yield _verdict(rule, row, "", Judgement.UNKNOWN, "NOT-MEASURED", reason)
 
 
-def _broken(rule: Rule, row: Row, name: str, reason: str) -> Verdict:
+def _broken(rule: Rule, row: NodeResults, name: str, reason: str) -> Verdict:
     code = f"RULE.{rule.name}".upper()
     return _verdict(rule, row, name, Judgement.DEFECTIVE, code, f"{reason} ({rule.condition})")
 
 
-def _kept(rule: Rule, values: int, row: Row) -> Verdict:
+def _kept(rule: Rule, values: int, row: NodeResults) -> Verdict:
     return _verdict(rule, row, "", Judgement.HEALTHY, "OK", f"keeps the rule: {values} values")
 
 
 def _verdict(
-    rule: Rule, row: Row, name: str, judgement: Judgement, code: str, reason: str
+    rule: Rule, row: NodeResults, name: str, judgement: Judgement, code: str, reason: str
 ) -> Verdict:
     where = place(name)
     return Verdict(
@@ -209,7 +209,7 @@ def _verdict(
     )
 
 
-def _roll_up(verdicts: Iterable[Verdict], rows: Iterable[Row]) -> tuple[NodeVerdict, ...]:
+def _roll_up(verdicts: Iterable[Verdict], rows: Iterable[NodeResults]) -> tuple[NodeVerdict, ...]:
     said: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:  # worst first
         said[verdict.participants[0]].append(verdict)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anubis.core.errors import TopologyError
-from anubis.core.fabric import Finding
+from anubis.core.fabric import Remark
 from anubis.core.network.counters import risen
 from anubis.core.records import Count, Counters, Limit
 from anubis.topology import tool
@@ -37,17 +37,17 @@ ALL = "ALL"  # stands for the sum of a switch's ports
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class CounterReading:
     counts: tuple[Count, ...]  # a counter that is not among them showed 0 ...
     unread: frozenset[tuple[str, str]]  # ... but for these ports, by name and port
     is_whole: bool  # all of it is there, and who is unread is known
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Remark, ...] = ()
 
 
-NONE = Reading(counts=(), unread=frozenset(), is_whole=True)  # as if just cleared
+NONE = CounterReading(counts=(), unread=frozenset(), is_whole=True)  # as if just cleared
 
 
-def live(command: Sequence[str] = LIVE) -> Reading:
+def live(command: Sequence[str] = LIVE) -> CounterReading:
     """It ends with code 1 as well when a port counts errors; then its summary is there."""
     answer = tool.ask(command, "--counters")
     text, findings = decode(answer.out)
@@ -57,14 +57,14 @@ def live(command: Sequence[str] = LIVE) -> Reading:
     return replace(found, findings=(*findings, *found.findings))
 
 
-def load(path: Path) -> Reading:
+def load(path: Path) -> CounterReading:
     text, findings = decode(read_bytes(path))
     found = parse(text, f'"{path}"')
     return replace(found, findings=(*findings, *found.findings))
 
 
 def compared(
-    before: Reading, after: Reading, over_s: float, limits: tuple[Limit, ...] = ()
+    before: CounterReading, after: CounterReading, over_s: float, limits: tuple[Limit, ...] = ()
 ) -> Counters:
     """What rose between the two; of ports that did not answer the first time nobody knows."""
     if not before.is_whole:
@@ -79,9 +79,9 @@ def compared(
     return risen(before.counts, known, over_s, limits)
 
 
-def parse(text: str, where: str) -> Reading:
+def parse(text: str, where: str) -> CounterReading:
     counts: list[Count] = []
-    findings: list[Finding] = []
+    findings: list[Remark] = []
     unread: set[tuple[str, str]] = set()
     name = ""
     for line, row in enumerate(text.split("\n"), start=1):
@@ -94,12 +94,12 @@ def parse(text: str, where: str) -> Reading:
             unread.add((switch_name(failure.group(1)), failure.group(2)))
         elif not IGNORED.fullmatch(row):
             sentence = f'cannot be read, left out: "{row.strip()[:60]}"'
-            findings.append(Finding(kind="unreadable", sentence=sentence, line=line))
+            findings.append(Remark(kind="unreadable", sentence=sentence, line=line))
     is_cut_off, failures = not SUMMARY.search(text), FAILURES.search(text)
     if not counts and is_cut_off:
         raise _no_counters(text, where)
     findings += _unknown(unread, failures.group(1) if failures else "0", is_cut_off)
-    return Reading(
+    return CounterReading(
         counts=tuple(counts),
         unread=frozenset(unread),
         is_whole=not is_cut_off and bool(unread or not failures),
@@ -124,17 +124,17 @@ def kernels_name(told: str) -> str:
 
 def _unknown(
     unread: Collection[tuple[str, str]], failures: str, is_cut_off: bool
-) -> Iterator[Finding]:
+) -> Iterator[Remark]:
     """What did not answer is neither well nor bad."""
     for name, ports in Tally(name for name, _ in sorted(unread)).items():
         many = "a port" if ports == 1 else f"{ports} ports"
-        yield Finding(kind="unread", sentence=f"{many} of {name} did not answer: errors unknown")
+        yield Remark(kind="unread", sentence=f"{many} of {name} did not answer: errors unknown")
     if failures != "0" and not unread:
         sentence = f"{failures} queries failed, and it does not say of which ports: errors unknown"
-        yield Finding(kind="unread", sentence=sentence)
+        yield Remark(kind="unread", sentence=sentence)
     if is_cut_off:
         sentence = "no summary at its end, so it was cut off: errors of further ports unknown"
-        yield Finding(kind="cut-off", sentence=sentence)
+        yield Remark(kind="cut-off", sentence=sentence)
 
 
 def _no_counters(text: str, where: str) -> TopologyError:

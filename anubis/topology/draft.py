@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from anubis.core.fabric import Cable, Fabric, Finding, Link, Nic, Switch, rail_of
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Remark, Switch, rail_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,12 +13,12 @@ class Survey:
     """What a source says: the fabric, and everything about it that a person should know."""
 
     fabric: Fabric
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Remark, ...] = ()
 
 
 class Draft:
     def __init__(self) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[Remark] = []
         self._switches: dict[str, str] = {}
         self._guids: dict[str, str] = {}
         self._nics: list[Nic] = []
@@ -27,7 +27,7 @@ class Draft:
         self._above: dict[str, set[str]] = {}
 
     def find(self, kind: str, sentence: str, line: int = 0) -> None:
-        self.findings.append(Finding(kind=kind, sentence=sentence, line=line))
+        self.findings.append(Remark(kind=kind, sentence=sentence, line=line))
 
     def switch(self, id: str, name: str = "", guid: str = "") -> None:
         """Known from now on; a later name does not replace the first one."""

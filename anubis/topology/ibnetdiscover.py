@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anubis.core.fabric import Finding
+from anubis.core.fabric import Remark
 from anubis.topology.draft import Draft, Survey
 
 LANE_GBIT_S = {
@@ -304,7 +304,7 @@ def _report_unowned(
 GUID = re.compile(r"(0x)?[0-9a-fA-F]{12,16}|([0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}")
 
 
-def parse_mapping(text: str) -> tuple[dict[str, Owner], list[Finding]]:
+def parse_mapping(text: str) -> tuple[dict[str, Owner], list[Remark]]:
     """Lines `host guid [device]` in any order, or a line with a host above those of its GUIDs.
 
     So the gathered output of `ibstat -p`, host by host, is a mapping as well.
@@ -324,13 +324,13 @@ def parse_mapping(text: str) -> tuple[dict[str, Owner], list[Finding]]:
         host = names[-1] if names else host
         if not host:
             sentence = f'"{row.strip()[:60]}" names no host'
-            findings.append(Finding(kind="mapping", sentence=sentence, line=line))
+            findings.append(Remark(kind="mapping", sentence=sentence, line=line))
         for guid in guids if host else ():
             owner = Owner(host, devices[0] if len(devices) == 1 else "")
             before = found.setdefault(guid_of(guid), owner)
             if before.host != host:
                 sentence = f"{guid} is given to {before.host} and to {host}: the first is taken"
-                findings.append(Finding(kind="mapping", sentence=sentence, line=line))
+                findings.append(Remark(kind="mapping", sentence=sentence, line=line))
     if not found:
-        findings.append(Finding(kind="mapping", sentence="the mapping names no GUID"))
+        findings.append(Remark(kind="mapping", sentence="the mapping names no GUID"))
     return found, findings

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from anubis.core.errors import TopologyError
-from anubis.core.fabric import Finding
+from anubis.core.fabric import Remark
 from anubis.reading import parse_yaml
 from anubis.topology import ibnetdiscover, kubernetes, lldp, slurm, table, tool, written
 from anubis.topology.draft import Survey
@@ -38,7 +38,7 @@ def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
         raise answer.refusal(command, "--topology")
     text, findings = decode(answer.out)
     said = [line for line in answer.err.split("\n") if line.strip()]
-    findings += [Finding(kind="said", sentence=line) for line in said]
+    findings += [Remark(kind="said", sentence=line) for line in said]
     return _with(findings, text, f'what "{command[0]}" says', mapping)
 
 
@@ -65,7 +65,7 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
     return found
 
 
-def _with(findings: list[Finding], text: str, where: str, mapping: Path | None) -> Survey:
+def _with(findings: list[Remark], text: str, where: str, mapping: Path | None) -> Survey:
     owners = None
     if mapping:
         written_there, odd = decode(read_bytes(mapping))
@@ -123,6 +123,6 @@ def _of_folder(folder: Path) -> Survey:
             lines.append(json.dumps({"host": file.stem, **json.loads(text)}))
         except (ValueError, TypeError, RecursionError):
             sentence = f"{file.name} is no JSON document: left out"
-            findings.append(Finding(kind="unreadable", sentence=sentence))
+            findings.append(Remark(kind="unreadable", sentence=sentence))
     found = lldp.parse("\n".join(lines), f'"{folder}"')
     return replace(found, findings=(*findings, *found.findings))

@@ -6,7 +6,7 @@ import codecs
 from pathlib import Path
 
 from anubis.core.errors import TopologyError
-from anubis.core.fabric import Finding
+from anubis.core.fabric import Remark
 
 _MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -24,7 +24,7 @@ def read_bytes(path: Path) -> bytes:
         raise TopologyError(f'cannot read "{path}": {error.strerror}') from None
 
 
-def decode(data: bytes) -> tuple[str, list[Finding]]:
+def decode(data: bytes) -> tuple[str, list[Remark]]:
     """The text with plain line ends; what cannot be read in it becomes a replacement mark."""
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "")
     if not encoding:
@@ -34,7 +34,7 @@ def decode(data: bytes) -> tuple[str, list[Finding]]:
     if "\ufffd" in text:
         line = text[: text.index("\ufffd")].count("\n") + 1
         findings.append(
-            Finding(kind="encoding", sentence=f"not all of it is {encoding} text", line=line)
+            Remark(kind="encoding", sentence=f"not all of it is {encoding} text", line=line)
         )
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""), findings
 

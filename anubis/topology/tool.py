@@ -13,7 +13,7 @@ LIVE_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ToolOutput:
     code: int
     out: bytes
     err: str
@@ -26,7 +26,7 @@ class Answer:
         )
 
 
-def ask(command: Sequence[str], option: str) -> Answer:
+def ask(command: Sequence[str], option: str) -> ToolOutput:
     """`option` is the one by which its recorded answer may be given in its place."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=LIVE_S, check=False)
@@ -36,4 +36,4 @@ def ask(command: Sequence[str], option: str) -> Answer:
         ) from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TopologyError(f'"{command[0]}" did not answer: {error}') from None
-    return Answer(code=done.returncode, out=done.stdout, err=decode(done.stderr)[0])
+    return ToolOutput(code=done.returncode, out=done.stdout, err=decode(done.stderr)[0])

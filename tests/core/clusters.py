@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from anubis.simulation.cluster import Outcome, Policy, Site, run
-from anubis.simulation.incidents import Category, Cause, Truth
+from anubis.simulation.cluster import PolicyOutcome, Site, StudiedPolicy, run
+from anubis.simulation.incidents import Category, DefectCause, KnownRates
 from anubis.simulation.policies import Absence
-from anubis.simulation.traces import Job
+from anubis.simulation.traces import TracedJob
 
 BENCHMARKS = ("gemm", "loopback", "train")
-CAUSES = (Cause(share=3, found_by=("gemm", "train")), Cause(share=1, found_by=("loopback",)))
+CAUSES = (
+    DefectCause(share=3, found_by=("gemm", "train")),
+    DefectCause(share=1, found_by=("loopback",)),
+)
 
 
 def site(nodes: int = 50, **changes) -> Site:
@@ -35,13 +38,15 @@ def category(mtbi_h: float = 100.0, name: str = "gpu", causes=CAUSES, **changes)
     return Category(name=name, mtbi_h=mtbi_h, causes=causes, **changes)
 
 
-def truth(place: Site, *categories: Category, seed: int = 0) -> Truth:
-    return Truth(categories or (category(),), BENCHMARKS, place.nodes, seed)
+def truth(place: Site, *categories: Category, seed: int = 0) -> KnownRates:
+    return KnownRates(categories or (category(),), BENCHMARKS, place.nodes, seed)
 
 
-def endless(nodes: int, size: int = 1, duration_h: float = 24.0, count: int = 4000) -> list[Job]:
+def endless(
+    nodes: int, size: int = 1, duration_h: float = 24.0, count: int = 4000
+) -> list[TracedJob]:
     """More jobs than the cluster can ever do, all at once."""
-    return [Job(arrival_h=0.0, nodes=size, duration_h=duration_h)] * count
+    return [TracedJob(arrival_h=0.0, nodes=size, duration_h=duration_h)] * count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +60,13 @@ class Always:
         return [self.benchmarks] * len(nodes)
 
 
-def outcome(place: Site, jobs, policy: Policy | None = None, seed: int = 0, *categories) -> Outcome:
+def outcome(
+    place: Site, jobs, policy: StudiedPolicy | None = None, seed: int = 0, *categories
+) -> PolicyOutcome:
     return run(place, jobs, truth(place, *categories, seed=seed), policy or Absence())
 
 
-def assert_books_balance(found: Outcome, jobs) -> None:
+def assert_books_balance(found: PolicyOutcome, jobs) -> None:
     """Every hour of every node is spent once, and what was worked is in the jobs, once."""
     spent_h = found.working_h + found.validating_h + found.repair_h + found.idle_h + found.spare_h
     assert spent_h == pytest.approx(found.nodes * found.span_h)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.network.bisection import Budget, bisect
+from anubis.core.network.bisection import SearchBudget, bisect
 
-PLENTY = Budget(tests=10_000, minutes=10_000)
+PLENTY = SearchBudget(tests=10_000, minutes=10_000)
 
 
 def run(search, is_bad, watch=lambda tests: None):
@@ -100,7 +100,13 @@ def test_a_slow_node_and_a_slow_pair_elsewhere_are_told_apart():
 
 
 @pytest.mark.parametrize(
-    "budget", [Budget(tests=5), Budget(minutes=1.6), Budget(tests=0), Budget(minutes=0)]
+    "budget",
+    [
+        SearchBudget(tests=5),
+        SearchBudget(minutes=1.6),
+        SearchBudget(tests=0),
+        SearchBudget(minutes=0),
+    ],
 )
 def test_a_budget_is_kept_and_what_it_left_open_is_named(budget):
     found = run(bisect(fleet(64), budget=budget), lambda group: "n37" in group)

@@ -22,8 +22,8 @@ from anubis.core.campaign.machine import (
     NodeLost,
     Record,
     Started,
-    Tick,
     TimedOut,
+    TimePassed,
 )
 from anubis.core.campaign.planning import follow_ups, instead, leaves_crossed, steps
 from anubis.core.network.pairing import apart
@@ -212,9 +212,9 @@ def test_a_step_nobody_answers_for_is_given_up_with_its_node():
     silent = next(iter(world.running.values()))
     for _ in range(2):
         world.measure([*world.running.values()][1])
-    world.tell(Tick(at=10.0 + SILENCE_S - 0.1))
+    world.tell(TimePassed(at=10.0 + SILENCE_S - 0.1))
     assert not world.machine.excluded
-    world.tell(Tick(at=10.0 + SILENCE_S))
+    world.tell(TimePassed(at=10.0 + SILENCE_S))
     assert list(world.machine.excluded) == [silent.step.participants[0]]
     ended = Counter(record.ended for record in world.records)
     assert ended == {Ended.MEASURED: 2, Ended.LOST: 1, Ended.SKIPPED: 1}
@@ -381,7 +381,7 @@ def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retrie
             deadline = world.machine.next_deadline()
             assert deadline is not None, "nothing runs, nothing is judged, and it has not ended"
             world.now = max(world.now, deadline)
-            world.tell(Tick(at=world.now))
+            world.tell(TimePassed(at=world.now))
     assert world.finished
     assert not world.running
     counted = Counter(record.step.id for record in world.final())
@@ -431,6 +431,6 @@ def sabotage(data, world: World, told: list):
         case "nonsense":
             made = Measured(step_id="no/such/step", attempt=7, at=world.now, result=RESULT)
         case _:
-            made = Tick(at=world.now)
+            made = TimePassed(at=world.now)
     told.append(made)
     return made

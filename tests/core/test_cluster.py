@@ -22,9 +22,9 @@ from scipy.stats import binom
 
 from anubis.core.past.status import Incident
 from anubis.simulation.cluster import run
-from anubis.simulation.incidents import Cause, Histories, Replayed, Truth
+from anubis.simulation.incidents import DefectCause, Histories, KnownRates, Replayed
 from anubis.simulation.policies import Absence, Cron, FullSet, Ideal, RandomSubsets
-from anubis.simulation.traces import Job
+from anubis.simulation.traces import TracedJob
 
 NEVER = category(mtbi_h=1e12)
 
@@ -62,7 +62,7 @@ def test_a_single_server_queue_waits_as_the_textbook_says():
     """M/D/1: the mean wait is load * service / (2 (1 - load))."""
     rng = np.random.default_rng(0)
     arrivals = np.cumsum(rng.exponential(2.0, 20_000))
-    jobs = [Job(arrival_h=a, nodes=1, duration_h=1.0) for a in arrivals.tolist()]
+    jobs = [TracedJob(arrival_h=a, nodes=1, duration_h=1.0) for a in arrivals.tolist()]
     place = site(nodes=1, span_h=float(arrivals[-1]))
     found = outcome(place, jobs, None, 0, NEVER)
     waits = (found.first_h - arrivals)[np.isfinite(found.first_h)]
@@ -74,7 +74,7 @@ def test_many_servers_keep_the_mean_number_of_jobs_that_little_says():
     rng = np.random.default_rng(1)
     arrivals = np.cumsum(rng.exponential(0.1, 20_000))
     jobs = [
-        Job(arrival_h=a, nodes=2, duration_h=d)
+        TracedJob(arrival_h=a, nodes=2, duration_h=d)
         for a, d in zip(arrivals.tolist(), rng.exponential(3.0, 20_000).tolist(), strict=True)
     ]
     place = site(nodes=200, span_h=float(arrivals[-1]))
@@ -115,7 +115,7 @@ def test_incidents_get_more_frequent_with_each_of_their_category():
         category(name="a", mtbi_h=100, worse_by=2, at_worst=5),
         category(name="b", mtbi_h=50),
     )
-    known = Truth(kinds, BENCHMARKS, nodes=1, seed=0)
+    known = KnownRates(kinds, BENCHMARKS, nodes=1, seed=0)
     counts = np.array([[0, 0], [1, 9], [2, 0], [3, 0], [10_000, 0]])
     rates = known.rates(counts)
     assert rates[:, 0] == pytest.approx([0.01, 0.02, 0.04, 0.05, 0.05])
@@ -182,13 +182,13 @@ def recorded(*incidents: tuple[str, float], nodes: int = 2) -> Replayed:
         [Incident(node=node, category="gpu", start=1000 + 3600 * at) for node, at in incidents],
         {f"n{number}": 1000.0 for number in range(nodes)},
         begin_s=1000.0,
-        categories=[category(causes=(Cause(share=1, found_by=("gemm",)),))],
+        categories=[category(causes=(DefectCause(share=1, found_by=("gemm",)),))],
         benchmarks=BENCHMARKS,
         seed=3,
     )
 
 
-JOB = [Job(arrival_h=0.0, nodes=1, duration_h=20.0)]
+JOB = [TracedJob(arrival_h=0.0, nodes=1, duration_h=20.0)]
 
 
 def test_a_job_goes_on_where_it_stopped_on_another_node():
@@ -239,7 +239,7 @@ def test_an_incident_that_falls_into_a_repair_is_none():
 
 
 def test_spares_start_no_job_but_replace_nodes():
-    jobs = [Job(arrival_h=0.0, nodes=1, duration_h=10.0)] * 3
+    jobs = [TracedJob(arrival_h=0.0, nodes=1, duration_h=10.0)] * 3
     found = run(site(nodes=3, spares=1), jobs, recorded(("n0", 5.0), nodes=3), Absence())
     assert found.first_h.tolist() == [0.0, 0.0, 10.0]
     assert found.finished_h.tolist() == [10.0, 10.0, 20.0]
@@ -247,8 +247,8 @@ def test_spares_start_no_job_but_replace_nodes():
 
 def test_a_job_larger_than_the_cluster_is_told_and_holds_nobody_up():
     jobs = [
-        Job(arrival_h=0.0, nodes=3, duration_h=1.0),
-        Job(arrival_h=0.0, nodes=2, duration_h=1.0),
+        TracedJob(arrival_h=0.0, nodes=3, duration_h=1.0),
+        TracedJob(arrival_h=0.0, nodes=2, duration_h=1.0),
     ]
     found = run(site(nodes=3, spares=1), jobs, recorded(nodes=3), Absence())
     assert found.too_large == 1
@@ -259,9 +259,9 @@ def test_a_job_larger_than_the_cluster_is_told_and_holds_nobody_up():
 def test_first_come_first_served():
     """A large job at the head of the line is not overtaken by a small one."""
     jobs = [
-        Job(arrival_h=0.0, nodes=1, duration_h=10.0),
-        Job(arrival_h=1.0, nodes=2, duration_h=1.0),
-        Job(arrival_h=2.0, nodes=1, duration_h=1.0),
+        TracedJob(arrival_h=0.0, nodes=1, duration_h=10.0),
+        TracedJob(arrival_h=1.0, nodes=2, duration_h=1.0),
+        TracedJob(arrival_h=2.0, nodes=1, duration_h=1.0),
     ]
     found = run(site(nodes=2), jobs, recorded(), Absence())
     assert found.first_h.tolist() == [0.0, 10.0, 11.0]
@@ -283,7 +283,10 @@ SITES = st.builds(
 )
 JOBS = st.lists(
     st.builds(
-        Job, arrival_h=st.floats(0, 300), nodes=st.integers(1, 8), duration_h=st.floats(0.01, 200)
+        TracedJob,
+        arrival_h=st.floats(0, 300),
+        nodes=st.integers(1, 8),
+        duration_h=st.floats(0.01, 200),
     ),
     max_size=25,
 ).map(lambda jobs: sorted(jobs, key=lambda job: job.arrival_h))
@@ -303,6 +306,6 @@ def test_the_books_balance_whatever_is_asked_for(place, jobs, mtbi_h, name, seed
 
 def test_zero_jobs_and_no_kind_of_incident_leave_a_cluster_idle():
     place = site(nodes=4, spares=1)
-    found = run(place, [], Truth((), BENCHMARKS, 4, 0), FullSet(benchmarks=3))
+    found = run(place, [], KnownRates((), BENCHMARKS, 4, 0), FullSet(benchmarks=3))
     assert found.idle_h == pytest.approx(3 * 720)
     assert found.spare_h == pytest.approx(720)

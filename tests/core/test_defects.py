@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from anubis.core.past.defects import Defect, Finding, defects
+from anubis.core.past.defects import Defect, FailedTest, defects
 from anubis.core.past.status import Incident, Validation
 from anubis.core.records import Judgement
 
@@ -23,7 +23,7 @@ def validated(hour, judgement, node="n1"):
 
 
 def found(hour, benchmark, node="n1"):
-    return Finding(campaign=f"c{hour}", node=node, benchmark=benchmark)
+    return FailedTest(campaign=f"c{hour}", node=node, benchmark=benchmark)
 
 
 def incident(hour, category, end=None, node="n1"):

@@ -14,7 +14,7 @@ from anubis.core.network.counters import broken, on_ports, risen
 from anubis.core.network.coverage import coverage
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.pairing import quick_rounds
-from anubis.core.network.redundancy import Gap, shortages
+from anubis.core.network.redundancy import MissingCables, shortages
 from anubis.core.records import Count, Counters, Limit
 from anubis.simulation.fabric import FatTree
 
@@ -77,8 +77,12 @@ def test_what_was_unlinked_is_what_is_missing_and_below_half_is_degraded(data):
         assert (each.has, each.usual, each.sisters) == (8 - gone[leaf], 8, 12)
         assert each.alike == sum(n == 0 for n in gone.values())
         assert each.is_degraded == (8 - gone[leaf] < 4)
-        mine = {Gap(lower=a, upper=b, cables=n) for (a, b), n in lost.items() if a == leaf and n}
-        of_no_pod = {Gap(lower=leaf, upper="", cables=8)}
+        mine = {
+            MissingCables(lower=a, upper=b, cables=n)
+            for (a, b), n in lost.items()
+            if a == leaf and n
+        }
+        of_no_pod = {MissingCables(lower=leaf, upper="", cables=8)}
         assert set(each.gaps) == (mine if gone[leaf] < 8 else of_no_pod)
 
 
@@ -90,7 +94,7 @@ def test_rails_may_differ_in_what_is_usual():
     (short,) = shortages(without(fabric, {**slim, ("leaf-2-1", "spine-0-1"): 2}))
     assert (short.switch, short.has, short.usual, short.alike) == ("leaf-2-1", 1, 2, 2)
     assert short.kind == "switches of tier 1 on rail 2"
-    assert short.gaps == (Gap(lower="leaf-2-1", upper="spine-0-1", cables=1),)
+    assert short.gaps == (MissingCables(lower="leaf-2-1", upper="spine-0-1", cables=1),)
 
 
 def test_without_a_majority_nobody_can_say_what_is_usual():
@@ -118,8 +122,8 @@ def test_an_uplink_that_was_unlinked_is_named_as_one_that_no_schedule_can_cross(
     fabric = without(whole, {("leaf-0-1", "spine-0-0"): 2, ("leaf-0-1", "spine-0-1"): 1})
     found = coverage(fabric, quick_rounds(fabric, fabric.nodes))
     assert found.missing_uplinks == (
-        Gap(lower="leaf-0-1", upper="spine-0-0", cables=2),
-        Gap(lower="leaf-0-1", upper="spine-0-1", cables=1),
+        MissingCables(lower="leaf-0-1", upper="spine-0-0", cables=2),
+        MissingCables(lower="leaf-0-1", upper="spine-0-1", cables=1),
     )
     assert coverage(whole, quick_rounds(whole, whole.nodes)).missing_uplinks == ()
 

@@ -27,7 +27,7 @@ from anubis.core.network.localization import (
     usual_rate,
 )
 from anubis.core.network.pairing import quick_rounds, round_robin
-from anubis.core.network.posterior import PRIOR, Evidence, Model, Observation, odds, solved
+from anubis.core.network.posterior import PRIOR, Evidence, FaultPrior, Observation, odds, solved
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import FAULT_KINDS, Fault, SimulatedNetwork, plant
 
@@ -58,7 +58,7 @@ def fully_scanned(network, fabric):
 def located(fabric, measured, noise=None):
     observations = observe(fabric, measured)
     return locate(
-        fabric, observations, Model(noise=noise_of(observations) if noise is None else noise)
+        fabric, observations, FaultPrior(noise=noise_of(observations) if noise is None else noise)
     )
 
 
@@ -182,7 +182,7 @@ def test_every_flow_crosses_what_walks_along_all_its_paths_cross(fabric):
     found = [{} for _ in flows]
     for row, column, chance in columns:
         found[row][parts.part(column), WAYS[column % 3]] = chance
-    naive = Naive(fabric, [], Model())
+    naive = Naive(fabric, [], FaultPrior())
     for flow, mine in zip(flows, found, strict=True):
         assert mine == pytest.approx(dict(naive.crossed(flow)))
 
@@ -227,7 +227,7 @@ def small_scans(draw):
     shortfalls = st.sampled_from([0.0, 0.0, 0.02, 0.04, 0.06, 0.1, 0.3, 1.0])
     rows = [Observation(Flow(*flow), draw(shortfalls)) for flow in flows]
     assume(sum(row.shortfall > 0.05 for row in rows) <= 4)
-    return fabric, rows, Model(noise=draw(st.sampled_from([0.0, 0.01, 0.03])))
+    return fabric, rows, FaultPrior(noise=draw(st.sampled_from([0.0, 0.01, 0.03])))
 
 
 @settings(max_examples=60, deadline=None)
@@ -282,7 +282,7 @@ def test_the_search_lets_one_leaf_replace_its_nodes():
 def test_one_bad_flow_between_two_nodes_says_how_probable_each_is():
     """Two nodes and their leaf; 98 in 100 of those it hits are bad, and 1 in 1000 of others."""
     fabric = FatTree(nodes=2, nodes_per_leaf=2).fabric()
-    model = Model()
+    model = FaultPrior()
     found = locate(fabric, [Observation(Flow(*fabric.nodes, "0"), 0.3)], model)
     (cause,) = found.causes
     assert set(cause.parts) == {
@@ -302,7 +302,7 @@ def test_one_bad_flow_between_two_nodes_says_how_probable_each_is():
 
 
 def test_without_noise_bad_speaks_for_a_cause_by_the_false_alarms_and_good_excludes_it():
-    model = Model(false_alarm=0.01, detection=0.9)
+    model = FaultPrior(false_alarm=0.01, detection=0.9)
     assert odds(np.array([-0.1, 0.0, 0.05, 0.051, 1.0]), model).tolist() == pytest.approx(
         [0.1 / 0.99] * 3 + [90] * 2
     )
@@ -310,13 +310,13 @@ def test_without_noise_bad_speaks_for_a_cause_by_the_false_alarms_and_good_exclu
 
 @pytest.mark.parametrize("noise", [0.005, 0.01, 0.03])
 def test_the_worse_the_more_it_says_and_little_beyond_the_limit_it_says_nothing(noise):
-    values = odds(np.linspace(-0.5, 1, 301), Model(noise=noise))
+    values = odds(np.linspace(-0.5, 1, 301), FaultPrior(noise=noise))
     assert (np.diff(values[100:250]) >= -1e-9).all()
     assert values[0] == values[100] < 0.05
     assert values[-1] == pytest.approx(980, rel=1e-3)
     assert (values[:110] <= 1).all()  # up to 5 %
     if noise == 0.03:
-        assert odds(np.array([0.06]), Model(noise=noise))[0] < 1  # two deviations
+        assert odds(np.array([0.06]), FaultPrior(noise=noise))[0] < 1  # two deviations
 
 
 def test_the_usual_rate_is_that_of_the_fast_ones_when_most_are_slow():
@@ -361,7 +361,7 @@ def broken_networks(draw, noise=(0.01, 0.03)):
 @given(broken_networks())
 def test_nobody_whose_flows_are_all_good_is_ever_blamed(network):
     observations = observe(network.fabric, scanned(network, network.fabric))
-    model = Model(noise=noise_of(observations))
+    model = FaultPrior(noise=noise_of(observations))
     bad = {
         node
         for each in observations
@@ -405,7 +405,7 @@ def test_other_names_in_another_order_change_nothing(network, random):
         )
         for each in _shuffled(observations, random)
     ]
-    model = Model(noise=noise_of(observations))
+    model = FaultPrior(noise=noise_of(observations))
     one, other = locate(fabric, observations, model), locate(renamed, moved, model)
     assert _sure(one, new) == _sure(other, {})
 
@@ -511,7 +511,7 @@ def test_two_pairs_of_nodes_that_explain_the_same_are_not_named():
     circle = [(a, b), (b, c), (c, d), (d, a)]
     rows = [Observation(Flow(*pair, "0"), 0.3) for x, y in circle for pair in ((x, y), (y, x))]
     rows += [Observation(Flow(x, y, "0"), 0.0) for x, y in combinations(others, 2)]
-    found = locate(TREE, rows, Model(noise=0.01))
+    found = locate(TREE, rows, FaultPrior(noise=0.01))
     assert len(found.causes) == 2
     assert {part.name for cause in found.causes for part in cause.parts} == {a, b, c, d}
     assert named(found) == []
@@ -588,7 +588,7 @@ def confirmed(network, measured, route=None):
     """The pairs of the round, and what is located with it."""
     fabric = network.fabric
     observations = observe(fabric, measured)
-    model = Model(noise=max(noise_of(observations), 0.005))
+    model = FaultPrior(noise=max(noise_of(observations), 0.005))
     rounds = confirmation(fabric, observations, model, route=route)
     pairs = [(a, b, rail) for rail, some in rounds.items() for a, b in some]
     return rounds, locate(fabric, observe(fabric, measured + network.measure(pairs, 99)), model)
@@ -599,7 +599,7 @@ def confirmed(network, measured, route=None):
 def test_pairs_are_disjoint_on_each_rail_and_one_of_each_is_known_to_be_good(network):
     measured = scanned(network, network.fabric)
     observations = observe(network.fabric, measured)
-    model = Model(noise=noise_of(observations))
+    model = FaultPrior(noise=noise_of(observations))
     good = healthy(observations, model)
     route = network.route if network.routed else None
     for rail, pairs in confirmation(network.fabric, observations, model, route=route).items():
@@ -645,7 +645,7 @@ def test_a_neighbour_tells_a_node_from_its_leafs_uplinks():
     for part in (Part("node", a), Part("node", b), Part("uplinks", "leaf-0-0")):
         network = SimulatedNetwork(fabric=TREE, faults=(Fault(kind="", part=part),), noise=0)
         measured = network.measure(near + far + quiet)
-        before = locate(TREE, observe(TREE, measured), Model(noise=0.01))
+        before = locate(TREE, observe(TREE, measured), FaultPrior(noise=0.01))
         assert named(before) == []
         _, found = confirmed(network, measured)
         assert named(found) == [part]

@@ -11,7 +11,7 @@ from scipy.stats import kstest, weibull_min
 
 from anubis.simulation.cluster import run
 from anubis.simulation.incidents import Histories
-from anubis.simulation.modelled import Forecast, Modelled
+from anubis.simulation.modelled import ModelledIncidents, ModelRisk
 from anubis.simulation.policies import Absence
 
 KINDS = (category(name="gpu", mtbi_h=100.0), category(name="link", mtbi_h=300.0))
@@ -39,7 +39,7 @@ class PerCount:
 
 @pytest.mark.parametrize("shape", [0.6, 1.0, 2.5])
 def test_times_follow_the_hazard_of_the_model(shape):
-    fates = Modelled(Weibull(200.0, shape), KINDS, BENCHMARKS, nodes=500, seed=0)
+    fates = ModelledIncidents(Weibull(200.0, shape), KINDS, BENCHMARKS, nodes=500, seed=0)
     histories = Histories.blank(nodes=500, categories=2, benchmarks=3)
     times = [fates.next(node, 0, 50.0, histories).due_h - 50.0 for node in range(500)]
     assert kstest(times, weibull_min(shape, scale=200.0).cdf).pvalue > 0.001
@@ -47,7 +47,7 @@ def test_times_follow_the_hazard_of_the_model(shape):
 
 @pytest.mark.parametrize("shape", [0.6, 1.0, 2.5])
 def test_the_true_risk_is_that_of_a_node_which_has_lasted_so_long(shape):
-    fates = Modelled(Weibull(200.0, shape), KINDS, BENCHMARKS, nodes=1, seed=0)
+    fates = ModelledIncidents(Weibull(200.0, shape), KINDS, BENCHMARKS, nodes=1, seed=0)
     histories = Histories.blank(nodes=1, categories=2, benchmarks=3)
     fates.next(0, 0, 50.0, histories)
     alive = weibull_min(shape, scale=200.0).sf
@@ -60,7 +60,7 @@ def test_a_model_that_knows_the_truth_gives_as_many_incidents_as_the_truth():
     place = site(nodes=80)
     growing = category(mtbi_h=100.0, worse_by=2.0, at_worst=8.0)
     drawn = run(place, endless(80), truth(place, growing), Absence())
-    fates = Modelled(PerCount(), (growing,), BENCHMARKS, nodes=80, seed=5)
+    fates = ModelledIncidents(PerCount(), (growing,), BENCHMARKS, nodes=80, seed=5)
     fitted = run(place, endless(80), fates, Absence())
     assert fitted.incidents == pytest.approx(drawn.incidents, rel=0.1)
 
@@ -70,13 +70,13 @@ def test_where_the_model_sees_no_hazard_nothing_happens():
         def cumulative_hazard(self, statuses, hours):
             return np.zeros((len(statuses), hours.size))
 
-    fates = Modelled(Nothing(1.0, 1.0), KINDS, BENCHMARKS, nodes=20, seed=0)
+    fates = ModelledIncidents(Nothing(1.0, 1.0), KINDS, BENCHMARKS, nodes=20, seed=0)
     assert run(site(nodes=20), endless(20), fates, Absence()).incidents == 0
 
 
 def test_a_status_is_what_the_history_of_the_node_tells():
     names = ("up_h", "since_incident_h", "incidents", "mtbi_h", "incidents:link", "mtbi_h:gpu")
-    told = Forecast(Weibull(1.0, 1.0, (*names, "validated_h")), KINDS)
+    told = ModelRisk(Weibull(1.0, 1.0, (*names, "validated_h")), KINDS)
     histories = Histories.blank(nodes=2, categories=2, benchmarks=3)
     histories.incidents[1] = (2, 1)
     histories.last_incident_h[1] = (60.0, 80.0)
@@ -88,6 +88,6 @@ def test_a_status_is_what_the_history_of_the_node_tells():
 
 
 def test_a_covariate_nobody_simulates_is_named():
-    told = Forecast(Weibull(1.0, 1.0, ("temperature",)), KINDS)
+    told = ModelRisk(Weibull(1.0, 1.0, ("temperature",)), KINDS)
     with pytest.raises(ValueError, match='nothing of the covariate "temperature"'):
         told.statuses([0], 0.0, Histories.blank(nodes=1, categories=2, benchmarks=3))

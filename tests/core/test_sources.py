@@ -12,11 +12,11 @@ from anubis.core.errors import TraceError
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Incident, Instants, Watch
 from anubis.simulation.cluster import run
-from anubis.simulation.incidents import HOUR_S, Cause, Truth
-from anubis.simulation.modelled import Forecast
+from anubis.simulation.incidents import HOUR_S, DefectCause, KnownRates
+from anubis.simulation.modelled import ModelRisk
 from anubis.simulation.policies import Absence
-from anubis.simulation.scenario import Benchmark, Jobs, Scenario, Sweep
-from anubis.simulation.sources import PAST_SEED, Drawn, Rates, Recorded
+from anubis.simulation.scenario import Benchmark, Jobs, Scenario, Variations
+from anubis.simulation.sources import PAST_SEED, DrawnIncidents, Rates, Recorded
 from anubis.simulation.study import Study, Trial
 
 DAY_S = 24 * HOUR_S
@@ -30,11 +30,11 @@ SCENARIO = Scenario(
     jobs=Jobs(median_h=10.0, spread=1.0),
     benchmarks=(Benchmark(name="gemm", minutes=2), Benchmark(name="train", minutes=60)),
     categories=(
-        category(mtbi_h=200.0, causes=(Cause(share=1, found_by=("gemm", "train")),)),
-        category(name="link", mtbi_h=500.0, causes=(Cause(share=1, found_by=("train",)),)),
+        category(mtbi_h=200.0, causes=(DefectCause(share=1, found_by=("gemm", "train")),)),
+        category(name="link", mtbi_h=500.0, causes=(DefectCause(share=1, found_by=("train",)),)),
     ),
     incident_costs_h=60.0,
-    sweep=Sweep(catch=(), p0=()),
+    sweep=Variations(catch=(), p0=()),
 )
 
 
@@ -88,7 +88,7 @@ def test_histories_begin_with_what_the_logbook_says_of_that_instant(record):
     logbook = Logbook.of(incidents, watches)
     names = tuple(name for name in logbook.covariates() if not name.startswith("validated"))
     wanted = logbook.statuses(Instants.now(logbook.nodes, begin), names)
-    told = Forecast(Asked(names), source.scenario.categories)
+    told = ModelRisk(Asked(names), source.scenario.categories)
     found = told.statuses(range(12), 0.0, fates.histories(2))
     assert found.values == pytest.approx(wanted.values)
 
@@ -150,7 +150,7 @@ def test_a_past_is_what_a_cluster_goes_through_that_nobody_validates():
     scenario = replace(SCENARIO, categories=(first, replace(second, worse_by=1.5, at_worst=10.0)))
     past = Rates(scenario).past()
     spells = past.logbook.spells(past.logbook.returns(), past.until)
-    truth = Truth(scenario.categories, scenario.benchmark_names, 20, PAST_SEED)
+    truth = KnownRates(scenario.categories, scenario.benchmark_names, 20, PAST_SEED)
     place = site(nodes=20, span_h=60 * 24.0, incident_repair_h=scenario.repair.incident_h)
     assert np.count_nonzero(spells.observed) == run(place, [], truth, Absence()).incidents
     assert past.until == 60 * DAY_S
@@ -182,5 +182,5 @@ def test_incidents_drawn_from_a_model_that_knows_the_rates_are_those_of_the_rate
     absence = Trial(policy="absence", seed=0, catch=1.0, p0=0.01)
     longer = replace(SCENARIO, nodes=200, days=30.0)
     rates = Study(longer).result(absence).figures["incidents"]
-    drawn = Study(longer, (), Drawn(longer, Known())).result(absence).figures["incidents"]
+    drawn = Study(longer, (), DrawnIncidents(longer, Known())).result(absence).figures["incidents"]
     assert drawn == pytest.approx(rates, rel=0.1)

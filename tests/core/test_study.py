@@ -15,9 +15,9 @@ from anubis.core.choosing.selection import joint, learn_detection
 from anubis.core.past.defects import Defect
 from anubis.core.records import SelectionPolicy
 from anubis.simulation.cluster import run
-from anubis.simulation.incidents import Cause, Histories
-from anubis.simulation.policies import Selector
-from anubis.simulation.scenario import Benchmark, Jobs, Scenario, Sweep
+from anubis.simulation.incidents import DefectCause, Histories
+from anubis.simulation.policies import GreedySelection
+from anubis.simulation.scenario import Benchmark, Jobs, Scenario, Variations
 from anubis.simulation.study import Study, Trial, estimate, utilization_over_time
 
 SCENARIO = Scenario(
@@ -34,10 +34,10 @@ SCENARIO = Scenario(
     ),
     categories=(
         category(mtbi_h=60, worse_by=1.5, at_worst=8),
-        category(name="link", mtbi_h=90, causes=(Cause(share=1, found_by=("loopback",)),)),
+        category(name="link", mtbi_h=90, causes=(DefectCause(share=1, found_by=("loopback",)),)),
     ),
     incident_costs_h=60.0,
-    sweep=Sweep(catch=(0.0,), p0=(1.0,)),
+    sweep=Variations(catch=(0.0,), p0=(1.0,)),
 )
 
 
@@ -83,7 +83,7 @@ def test_where_nothing_is_caught_all_policies_share_their_mtbi(study):
 
 
 def test_the_order_of_policies_changes_nothing():
-    forwards = replace(SCENARIO, days=4.0, seeds=1, sweep=Sweep(catch=(), p0=()))
+    forwards = replace(SCENARIO, days=4.0, seeds=1, sweep=Variations(catch=(), p0=()))
     backwards = replace(forwards, policies=tuple(reversed(SCENARIO.policies)))
     results = []
     for scenario in (forwards, backwards):
@@ -125,7 +125,7 @@ def selector(p0, risk=None, **changes):
         "incident_costs_h": 1e6,
         "half_life_h": 1e-6,
     }
-    return Selector(**{**plain, **changes})
+    return GreedySelection(**{**plain, **changes})
 
 
 @pytest.mark.parametrize("p0", [0.001, 0.01, 0.03, 0.05, 0.2])
@@ -187,8 +187,8 @@ def test_utilization_over_time_adds_up_to_the_whole():
 
 def test_an_early_repair_takes_nothing_from_other_causes():
     """Incidents that no benchmark finds come at their rate, however much is found meanwhile."""
-    blind = Cause(share=1.0)
-    seen = Cause(share=9.0, found_by=("gemm",))
+    blind = DefectCause(share=1.0)
+    seen = DefectCause(share=9.0, found_by=("gemm",))
     place = site(nodes=200, defect_repair_h=0.0, incident_repair_h=0.0, durations_h=(0.01,) * 3)
     kinds = category(mtbi_h=20.0, causes=(seen, blind))
     found = run(place, endless(200, count=20_000), truth(place, kinds), Always(benchmarks=1))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from anubis.core.errors import TraceError
 from anubis.simulation.traces import (
-    Job,
+    TracedJob,
     cut,
     read,
     requests_of_swf,
@@ -51,8 +51,8 @@ SWF = """; Version: 2.2
 def test_a_table_becomes_jobs_in_the_order_of_their_arrival():
     trace = trace_of(requests_of_table(TABLE.splitlines()), devices_per_node=8)
     assert trace.jobs == (
-        Job(arrival_h=0, nodes=1, duration_h=1),
-        Job(arrival_h=1, nodes=2, duration_h=2),
+        TracedJob(arrival_h=0, nodes=1, duration_h=1),
+        TracedJob(arrival_h=1, nodes=2, duration_h=2),
     )
 
 
@@ -70,8 +70,8 @@ def test_every_line_that_is_no_job_is_counted_by_its_reason_and_the_first_is_nam
 def test_the_standard_workload_format_takes_what_was_asked_for_where_nothing_was_given():
     trace = trace_of(requests_of_swf(SWF.splitlines()), devices_per_node=4)
     assert trace.jobs == (
-        Job(arrival_h=0, nodes=4, duration_h=1),
-        Job(arrival_h=0.5, nodes=1, duration_h=2),
+        TracedJob(arrival_h=0, nodes=4, duration_h=1),
+        TracedJob(arrival_h=0.5, nodes=1, duration_h=2),
     )
     assert {reason: what.first for reason, what in trace.left_out.items()} == {
         "how long it ran is not known": 5,
@@ -134,7 +134,7 @@ def test_philly_is_read_whole():
 
 JOBS = st.lists(
     st.builds(
-        Job,
+        TracedJob,
         arrival_h=st.floats(0, 1000),
         nodes=st.integers(1, 64),
         duration_h=st.floats(0.01, 100),
@@ -157,7 +157,7 @@ def test_a_stressed_trace_asks_for_the_load_at_every_moment(jobs, nodes, load):
 
 
 def test_all_jobs_of_an_endless_load_come_at_once():
-    made = stressed([Job(arrival_h=5, nodes=1, duration_h=10)], 2, span_h=100, load=math.inf)
+    made = stressed([TracedJob(arrival_h=5, nodes=1, duration_h=10)], 2, span_h=100, load=math.inf)
     assert {job.arrival_h for job in made} == {0.0}
     assert len(made) == 40  # twice what two nodes do in 100 hours
 

@@ -17,14 +17,14 @@ import pytest
 
 from anubis.catalog import parse_result
 from anubis.core.campaign.machine import (
-    Event,
+    CampaignEvent,
     Failed,
     Kill,
     Launch,
     Measured,
     Started,
-    Tick,
     TimedOut,
+    TimePassed,
 )
 from anubis.core.records import BenchmarkSpec, MetricSpec, Node, Step, Workload
 from anubis.executors import local
@@ -107,18 +107,18 @@ def executor_of(*programs: Program) -> LocalExecutor:
     return LocalExecutor(NODE, {(p.spec.name, p.spec.version): p for p in programs}, parse_result)
 
 
-def outcome_of(executor: LocalExecutor, step: Step) -> Event:
+def outcome_of(executor: LocalExecutor, step: Step) -> CampaignEvent:
     """The event that ends the step, when nobody interferes."""
     executor.launch(Launch(step=step, attempt=1))
     deadline = executor.now() + 60
     while executor.now() < deadline:
         for event in executor.wait(deadline):
-            if not isinstance(event, Started | Tick):
+            if not isinstance(event, Started | TimePassed):
                 return event
     raise AssertionError("the step never ended")
 
 
-def run(file: str, timeout_s: float = 30) -> Event:
+def run(file: str, timeout_s: float = 30) -> CampaignEvent:
     hostile = program(HOSTILE / file)
     return outcome_of(executor_of(hostile), step_of(hostile.spec.name, timeout_s))
 
@@ -240,7 +240,7 @@ def test_a_killed_step_ends_at_once_with_all_of_its_processes(mark: str) -> None
 def test_waiting_without_news_ends_in_a_tick() -> None:
     executor = executor_of()
     (event,) = executor.wait(executor.now() + 0.01)
-    assert isinstance(event, Tick)
+    assert isinstance(event, TimePassed)
     executor.close()
     executor.close()
 

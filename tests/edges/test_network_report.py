@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.fabric import Cable, Fabric, Finding, Link, Nic, Part, Switch
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Remark, Switch
 from anubis.core.network.crossing import link_part
 from anubis.core.network.localization import locate, observe, sentence
 from anubis.core.records import Judgement, PartVerdict
@@ -359,7 +359,7 @@ def test_labels_that_have_room_stay_where_they_want_to_be(asked):
 
 
 def test_the_page_names_who_is_blamed_what_is_unplaced_and_what_is_odd():
-    odd = Finding(kind="no-host", sentence="nobody knows whose H-1 is", line=7)
+    odd = Remark(kind="no-host", sentence="nobody knows whose H-1 is", line=7)
     view = replace(scan(SMALL, slow("node00004")), unplaced=("n7", "n8"))
     page = Markup(network_page(view, title="scan", findings=[odd]))
     assert "node node00004 or its NIC mlx5_0: 37% short in 10 of 10 flows" in page.text

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 
 from anubis.core.campaign.machine import (
-    Event,
+    CampaignEvent,
     Failed,
     Kill,
     Launch,
     Measured,
     NodeLost,
     Started,
-    Tick,
+    TimePassed,
 )
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
@@ -106,13 +106,13 @@ def step_of(name: str, *participants: str, timeout_s: float = 100) -> Step:
     )
 
 
-def news(executor: RayExecutor, count: int = 1) -> list[Event]:
+def news(executor: RayExecutor, count: int = 1) -> list[CampaignEvent]:
     """The next events beside Started and Tick."""
-    events: list[Event] = []
+    events: list[CampaignEvent] = []
     deadline = time.monotonic() + 60
     while len(events) < count and time.monotonic() < deadline:
         for event in executor.wait(executor.now() + 1):
-            if not isinstance(event, Started | Tick):
+            if not isinstance(event, Started | TimePassed):
                 events.append(event)
     assert len(events) == count, events
     return events

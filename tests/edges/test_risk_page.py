@@ -13,12 +13,12 @@ from rich.console import Console
 from anubis.report.chart import Axis
 from anubis.report.risk import show_evaluation
 from anubis.report.risk_page import evaluation_page, nodes_page
-from anubis.risk.evaluation import Choice, Evaluation, Score
+from anubis.risk.evaluation import Evaluation, ModelChoice, Score
 from anubis.risk.forecast import HOURS, Forecast
-from anubis.risk.scores import Accuracy, Group
+from anubis.risk.scores import Accuracy, RiskGroup
 from anubis.risk.splits import SplitKind
 
-CHOICE = Choice(model="cox", beats_base_rate=True, reason="cox <b>wins</b>")
+CHOICE = ModelChoice(model="cox", beats_base_rate=True, reason="cox <b>wins</b>")
 
 
 def scored(model: str, kind: SplitKind, seed: int, groups: dict[float, float]) -> Score:
@@ -32,7 +32,7 @@ def scored(model: str, kind: SplitKind, seed: int, groups: dict[float, float]) -
         concordance=0.6,
         brier=0.1,
         slope=1.0,
-        groups=tuple(Group(spells=10, predicted=p, found=f) for p, f in groups.items()),
+        groups=tuple(RiskGroup(spells=10, predicted=p, found=f) for p, f in groups.items()),
     )
 
 

@@ -36,7 +36,7 @@ from anubis.core.choosing.decision import IncidentReported, JobAllocated, Outloo
 from anubis.core.choosing.selection import learn_detection
 from anubis.core.errors import StoreError
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch
-from anubis.core.past.defects import BadGroup, Defect, Finding
+from anubis.core.past.defects import BadGroup, Defect, FailedTest
 from anubis.core.past.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.core.records import (
     Assessment,
@@ -557,8 +557,8 @@ def test_findings_are_the_defects_of_single_nodes_once_each(history: History) ->
     )
     history.conclude("c1", Assessment(alone=said, nodes=()), (), finished_at=5.0)
     assert history.findings() == [
-        Finding(campaign="c1", node="n1", benchmark="copy"),
-        Finding(campaign="c1", node="n1", benchmark="gemm@1"),
+        FailedTest(campaign="c1", node="n1", benchmark="copy"),
+        FailedTest(campaign="c1", node="n1", benchmark="gemm@1"),
     ]
     history.begin(campaign("c2", verb="scan"))  # which has words of its own for a bad link
     history.conclude("c2", Assessment(alone=said[3:4], nodes=()), (), finished_at=6.0)

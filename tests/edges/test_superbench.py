@@ -36,7 +36,7 @@ from anubis.core.records import (
 from anubis.superbench.adoption import adopt
 from anubis.superbench.aliases import alias
 from anubis.superbench.names import direction, place
-from anubis.superbench.results import Row, parse_results
+from anubis.superbench.results import NodeResults, parse_results
 from anubis.superbench.rules import apply_rules, parse_rules
 from anubis.superbench.summary import summarize
 from anubis.validator import judge
@@ -595,7 +595,7 @@ def test_a_comparison_means_what_python_would_make_of_it(criteria, violating, ke
     assert variance(violating)
     assert not variance(keeping)
     found = parse_rules(rules(one=rule("variance", criteria, "b/x:0")), "it")
-    rows = [Row("bad", {"b/x:0": violating}), Row("good", {"b/x:0": keeping})]
+    rows = [NodeResults("bad", {"b/x:0": violating}), NodeResults("good", {"b/x:0": keeping})]
     assessment, idle = apply_rules(found, rows, {"b/x": 10.0})
     assert assessment.named(Judgement.DEFECTIVE) == ("bad",)
     assert assessment.named(Judgement.HEALTHY) == ("good",)
@@ -658,9 +658,9 @@ def test_a_failure_check_asks_for_every_test_and_missing_is_unknown():
     check = rule("failure_check", "lambda x:x!=0", "a/return_code", "b/return_code")
     found = parse_rules(rules(failed=check), "it")
     rows = [
-        Row("well", {"a/return_code": 0, "b/return_code": 0}),
-        Row("failed", {"a/return_code": -1, "b/return_code": 0}),
-        Row("partly", {"a/return_code": 0}),
+        NodeResults("well", {"a/return_code": 0, "b/return_code": 0}),
+        NodeResults("failed", {"a/return_code": -1, "b/return_code": 0}),
+        NodeResults("partly", {"a/return_code": 0}),
     ]
     assessment, _ = apply_rules(found, rows, {})
     assert {node.node: node.judgement.value for node in assessment.nodes} == {
@@ -674,11 +674,11 @@ def test_a_failure_check_asks_for_every_test_and_missing_is_unknown():
 
 def test_a_rule_looks_only_at_the_benchmark_it_names():
     found = parse_rules(rules(one=rule("value", "lambda x:x>0", "mem-bw:*.*/.*_count")), "it")
-    rows = [Row("n", {"mem-bw:nvlink/x_count": 0, "gpu-mem-bw/x_count": 9})]
+    rows = [NodeResults("n", {"mem-bw:nvlink/x_count": 0, "gpu-mem-bw/x_count": 9})]
     assessment, _ = apply_rules(found, rows, {})
     assert assessment.nodes[0].judgement is Judgement.HEALTHY
     with pytest.raises(UsageError, match="no rule finds a metric"):
-        apply_rules(found, [Row("n", {"gpu-mem-bw/x_count": 9})], {})
+        apply_rules(found, [NodeResults("n", {"gpu-mem-bw/x_count": 9})], {})
 
 
 def test_devices_of_one_node_that_differ_in_kind_are_told_apart_in_an_export():

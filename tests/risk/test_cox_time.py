@@ -20,7 +20,7 @@ from anubis.risk.evaluation import score
 from anubis.risk.model import learnable
 from anubis.risk.scale import Scale
 from anubis.risk.splits import apart, take
-from anubis.simulation.spells import NO_SIGNAL, Truth, spells
+from anubis.simulation.spells import NO_SIGNAL, KnownHazard, spells
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared/data/survival"
 
@@ -79,7 +79,7 @@ def test_concordance_on_published_data_is_what_is_published(name, known):
 
 
 def test_with_few_incidents_the_formula_written_out_gives_the_same():
-    data = spells(Truth(), nodes=30, seed=1)
+    data = spells(KnownHazard(), nodes=30, seed=1)
     x = Scale.of(data.statuses.values).apply(data.statuses.values)
     model = CoxTime.fit(data, seed=0)
     t, d = data.duration_h, data.observed
@@ -101,7 +101,7 @@ def test_training_leaves_the_global_generators_threads_and_folder_as_they_were(
     torch.manual_seed(7)
     np.random.seed(7)
     threads = torch.get_num_threads()
-    CoxTime.fit(spells(Truth(), nodes=20, seed=2), seed=0)
+    CoxTime.fit(spells(KnownHazard(), nodes=20, seed=2), seed=0)
     assert (torch.rand(1), np.random.random()) == expected
     assert torch.get_num_threads() == threads
     assert not list(tmp_path.iterdir())
@@ -128,7 +128,7 @@ def test_training_ends_before_the_network_has_learned_what_is_chance():
 
 
 def test_too_few_incidents_are_refused_with_their_number():
-    data = spells(Truth(), nodes=30, seed=1)
+    data = spells(KnownHazard(), nodes=30, seed=1)
     few = dataclasses.replace(data, observed=data.observed & (np.arange(len(data)) < 20))
     with pytest.raises(RiskError, match="spells ended in an incident, expected at least 30"):
         CoxTime.fit(few, seed=0)

@@ -12,14 +12,14 @@ from anubis.risk.cox import Cox
 from anubis.risk.evaluation import Evaluation, best, evaluate
 from anubis.risk.models import MODELS
 from anubis.risk.splits import at_time, split, take
-from anubis.simulation.spells import NO_SIGNAL, Truth, spells
+from anubis.simulation.spells import NO_SIGNAL, KnownHazard, spells
 
 QUICK = MODELS[:-1]  # all but the network
 
 
 @pytest.fixture(scope="module")
 def fleet():
-    return spells(Truth(), nodes=150, seed=4)
+    return spells(KnownHazard(), nodes=150, seed=4)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -128,7 +128,7 @@ class Crossing:
 
 
 def test_nodes_are_compared_at_the_time_of_the_incident():
-    asked = spells(Truth(), nodes=12, seed=3)
+    asked = spells(KnownHazard(), nodes=12, seed=3)
     model = Crossing(asked.statuses.covariates)
     found = evaluation.score(model, "fleet", 0, asked).concordance
     right = compared = 0.0
@@ -177,13 +177,16 @@ def test_a_fleet_without_an_incident_has_nothing_to_compare(fleet):
 
 
 def test_the_network_comes_close_to_the_truth_and_leaves_the_exponentials_behind():
-    learned, asked = spells(Truth(), nodes=300, seed=1), spells(Truth(), nodes=600, seed=2)
+    learned, asked = (
+        spells(KnownHazard(), nodes=300, seed=1),
+        spells(KnownHazard(), nodes=600, seed=2),
+    )
     found = {
         model.name: evaluation.score(model.fit(learned, 0), "node", 0, asked)
         for model in MODELS
         if model.name in {"cox-time", "exponential", "exponential-per-count"}
     }
-    truth = evaluation.score(Truth(), "node", 0, asked)
+    truth = evaluation.score(KnownHazard(), "node", 0, asked)
     network = found["cox-time"]
     assert truth.concordance - network.concordance < 0.02
     assert network.brier - truth.brier < 0.005
@@ -202,7 +205,7 @@ def test_the_same_split_and_seed_give_a_model_the_same_figures_whatever_is_compa
 
 
 def test_baselines_learn_the_same_from_the_same_nodes_whatever_the_seed(fleet):
-    other = spells(Truth(), nodes=80, seed=9)
+    other = spells(KnownHazard(), nodes=80, seed=9)
     found = evaluation.elsewhere(fleet, other, QUICK, seeds=(0, 1))
     by_seed = [[replace(one, seed=0) for one in found.scores if one.seed == n] for n in (0, 1)]
     assert by_seed[0] == by_seed[1]

@@ -12,9 +12,9 @@ from anubis.risk.forecast import HOURS
 from anubis.risk.model import forecast
 from anubis.risk.models import MODELS
 from anubis.risk.splits import take
-from anubis.simulation.spells import Truth, spells
+from anubis.simulation.spells import KnownHazard, spells
 
-SPELLS = spells(Truth(), nodes=60, seed=3, watched_h=4000)
+SPELLS = spells(KnownHazard(), nodes=60, seed=3, watched_h=4000)
 every_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 
 

@@ -14,9 +14,9 @@ from anubis.risk import files
 from anubis.risk.evaluation import evaluate
 from anubis.risk.forecast import HOURS
 from anubis.risk.models import MODELS
-from anubis.simulation.spells import Truth, spells
+from anubis.simulation.spells import KnownHazard, spells
 
-SPELLS = spells(Truth(), nodes=60, seed=3, watched_h=4000)
+SPELLS = spells(KnownHazard(), nodes=60, seed=3, watched_h=4000)
 ORIGIN = files.provenance(SPELLS, seed=5, choice="because")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from anubis.core.campaign.planning import follow_ups
 from anubis.core.network.attribution import observed
-from anubis.core.network.bisection import Budget, Group, bisect
+from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.records import Assessment, Judgement, Plan, Step, Workload
 
@@ -77,7 +77,7 @@ def _next_tests(
 
     A test that was tried and says nothing ends it.
     """
-    search = bisect(whole, budget=Budget(minutes_per_test=minutes))
+    search = bisect(whole, budget=SearchBudget(minutes_per_test=minutes))
     try:
         tests = next(search)
         while all(test in results for test in tests):

@@ -78,11 +78,11 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tick:
+class TimePassed:
     at: float
 
 
-Event = Started | Measured | Failed | TimedOut | NodeLost | Judged | Tick
+CampaignEvent = Started | Measured | Failed | TimedOut | NodeLost | Judged | TimePassed
 
 # --- commands: what the world is to do -----------------------------------------------------
 
@@ -201,7 +201,7 @@ class CampaignMachine:
             heapq.heappop(self._deadlines)
         return None
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: CampaignEvent) -> list[Command]:
         commands: list[Command] = []
         if self.finished:
             return commands
@@ -219,7 +219,7 @@ class CampaignMachine:
                 self._settle(event, Ended.TIMED_OUT, event.reason, commands)
             case NodeLost():
                 self._lose(event.node, event.reason, event.at, commands)
-            case Tick():
+            case TimePassed():
                 self.now = max(self.now, event.at)
         self._give_up_silent(commands)
         self._dispatch(commands)

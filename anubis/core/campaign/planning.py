@@ -39,7 +39,7 @@ SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to i
 
 
 BY_DISTANCE = ("quick", "covering")
-FEW, MOST_TURNS = 12, 32  # pairs at one distance; shuffles that look for more
+FEWEST_PAIRS, MOST_TURNS = 12, 32  # pairs at one distance; shuffles that look for more
 
 
 def plan(
@@ -162,11 +162,11 @@ def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
     yield from quick
     met = {each.hops: _pairs_of(each) for each in quick}
     for turn in range(1, MOST_TURNS):
-        if all(len(pairs) >= FEW for pairs in met.values()):
+        if all(len(pairs) >= FEWEST_PAIRS for pairs in met.values()):
             break
         for each in quick_rounds(fabric, nodes, seed=turn):
             new = _pairs_of(each) - met[each.hops]
-            if len(met[each.hops]) < FEW and new:
+            if len(met[each.hops]) < FEWEST_PAIRS and new:
                 met[each.hops] |= new
                 quick += (each,)
                 yield each

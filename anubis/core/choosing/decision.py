@@ -13,12 +13,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from anubis.core.arrays import Floats
 from anubis.core.choosing.selection import (
     Budget,
     Choice,
     Detection,
     Exposure,
-    Floats,
     Menu,
     Pick,
     break_even,
@@ -29,7 +29,7 @@ from anubis.core.choosing.selection import (
 from anubis.core.records import SelectionPolicy
 
 HOUR_S = 3600.0
-FEW = 5  # nodes and gaps that a decision names
+MOST_REASONS = 5  # nodes and gaps that a decision names
 LEAST_GAP = 0.001  # of the incidents to expect; smaller ones are smoothing
 
 
@@ -77,7 +77,7 @@ class Tick:
     nodes: tuple[str, ...]
 
 
-Event = NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | Tick
+FleetEvent = NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | Tick
 
 
 # --- the decision --------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Driver:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Test:
+class ChosenTest:
     __test__: ClassVar[bool] = False  # pytest is to look elsewhere
 
     benchmark: str
@@ -133,7 +133,7 @@ class Decision:
     remaining: float  # p (1 - C)
     missed: float  # the chance that some node has an incident that nothing foresees
     drivers: tuple[Driver, ...]  # the riskiest first
-    tests: tuple[Test, ...]  # worth most per second first
+    tests: tuple[ChosenTest, ...]  # worth most per second first
     gaps: tuple[Gap, ...]  # the largest first
     longest_s: float  # of tests on any one node
     node_seconds: float
@@ -156,12 +156,12 @@ class Outlook:
     assumed: tuple[str, ...] = ()
 
 
-def horizon_s(event: Event, policy: SelectionPolicy) -> float:
+def horizon_s(event: FleetEvent, policy: SelectionPolicy) -> float:
     return event.duration_s if isinstance(event, JobAllocated) else policy.horizon_h * HOUR_S
 
 
 def decide(
-    event: Event,
+    event: FleetEvent,
     outlook: Outlook,
     policy: SelectionPolicy,
     *,
@@ -214,7 +214,7 @@ def _searched(menu: Menu, p0: float, worth: float, policy: SelectionPolicy) -> C
     return optimum(menu, p0=p0, worth=worth)
 
 
-def _bearable(event: Event, outlook: Outlook, policy: SelectionPolicy) -> tuple[float, str]:
+def _bearable(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> tuple[float, str]:
     """p0, and where it comes from."""
     match event:
         case NodeAdded():
@@ -229,7 +229,7 @@ def _bearable(event: Event, outlook: Outlook, policy: SelectionPolicy) -> tuple[
     )
 
 
-def _worth(event: Event, exposure: Exposure, policy: SelectionPolicy) -> float:
+def _worth(event: FleetEvent, exposure: Exposure, policy: SelectionPolicy) -> float:
     """The drop per node-second below which a test takes more node time than it is expected to save.
 
     An incident costs a job half of its time on all of its nodes; of idle nodes each is one job's,
@@ -245,7 +245,7 @@ def _worth(event: Event, exposure: Exposure, policy: SelectionPolicy) -> float:
     return 0.0
 
 
-def _exposure(event: Event, outlook: Outlook) -> Exposure:
+def _exposure(event: FleetEvent, outlook: Outlook) -> Exposure:
     """A defect is presumed where something has happened, and where nothing was ever proven."""
     known, sure = outlook.detection, np.ones(len(event.nodes))
     match event:
@@ -258,7 +258,7 @@ def _exposure(event: Event, outlook: Outlook) -> Exposure:
     return expose(known, outlook.probabilities, mixes=outlook.mixes, fresh=outlook.fresh)
 
 
-def _tests(choice: Choice, nodes: Sequence[str]) -> Iterable[Test]:
+def _tests(choice: Choice, nodes: Sequence[str]) -> Iterable[ChosenTest]:
     """The picks, those of one benchmark as one, where the first of them stood."""
     of_each: dict[str, list[Pick]] = {}
     for pick in choice.picks:
@@ -267,7 +267,7 @@ def _tests(choice: Choice, nodes: Sequence[str]) -> Iterable[Test]:
         rows = sorted(row for pick in picks for row in pick.nodes)
         drop = sum(pick.drop for pick in picks)
         seconds = sum(pick.cost_s for pick in picks)
-        yield Test(
+        yield ChosenTest(
             benchmark=benchmark,
             nodes=tuple(nodes[row] for row in rows),
             drop=drop,
@@ -280,14 +280,14 @@ def _drivers(nodes: Sequence[str], probabilities: Floats) -> tuple[Driver, ...]:
     total = float(probabilities.sum())
     if not total > 0:
         return ()
-    order = np.argsort(-probabilities, kind="stable")[:FEW]
+    order = np.argsort(-probabilities, kind="stable")[:MOST_REASONS]
     riskiest = ((nodes[i], float(probabilities[i])) for i in order)
     return tuple(Driver(node=node, p=p, share=p / total) for node, p in riskiest if p > 0)
 
 
 def _gaps(choice: Choice, detection: Detection) -> tuple[Gap, ...]:
     shares = choice.left.sum(axis=0)
-    order = np.argsort(-shares, kind="stable")[:FEW]
+    order = np.argsort(-shares, kind="stable")[:MOST_REASONS]
     return tuple(
         Gap(
             finders=tuple(compress(detection.benchmarks, detection.found[kind])),
@@ -298,7 +298,7 @@ def _gaps(choice: Choice, detection: Detection) -> tuple[Gap, ...]:
     )
 
 
-def _thin(event: Event, detection: Detection, policy: SelectionPolicy) -> Iterable[str]:
+def _thin(event: FleetEvent, detection: Detection, policy: SelectionPolicy) -> Iterable[str]:
     """Where history knows too little of defects to go by it alone."""
     if detection.known == 0:
         yield "no defect is known yet, so each benchmark is taken to find as much as any other"

@@ -10,7 +10,8 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from anubis.core.choosing.selection import Choice, Floats, Menu, choose
+from anubis.core.arrays import Floats
+from anubis.core.choosing.selection import Choice, Menu, choose
 
 SLACK = 1e-9  # of shares that add up to 1 at most
 LONGEST_S = 20.0  # of one search; the best found by then is taken

@@ -16,11 +16,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.past.defects import UNKNOWN, Defect
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.intp]
 
 NEVER = math.inf  # the age of what was not measured
 TINY = np.finfo(np.float64).tiny  # seconds of what takes none, as a divisor

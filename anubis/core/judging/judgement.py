@@ -15,10 +15,11 @@ from itertools import chain
 
 import numpy as np
 
+from anubis.core.arrays import Ints
 from anubis.core.judging.criteria import learn, similarities
 from anubis.core.judging.groups import blame, slow_together, voices
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
-from anubis.core.judging.units import Ints, Unit, Units
+from anubis.core.judging.units import Unit, Units
 from anubis.core.network.attribution import observed, part_verdicts, said_of_nodes
 from anubis.core.records import (
     WORST_FIRST,

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from anubis.core.judging.units import Ints, Unit, Units
+from anubis.core.arrays import Ints
+from anubis.core.judging.units import Unit, Units
 from anubis.core.records import CriterionKey, Limit
 
 Known = Mapping[tuple[str, str], Limit]

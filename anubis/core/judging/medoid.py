@@ -23,7 +23,7 @@ import numpy as np
 
 from anubis.core.records import Samples
 
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 PAIRWISE = 12  # below this many samples a half is cheaper pair by pair
@@ -33,7 +33,7 @@ MOST_LEVELS = 512  # above it (many different lengths) levels cost more than pai
 class Bundle:
     """Many sorted samples end to end, as compiled code wants them."""
 
-    def __init__(self, values: Samples, lengths: Ints) -> None:
+    def __init__(self, values: Samples, lengths: Positions) -> None:
         self.values = values
         self.lengths = lengths
         self.starts = np.concatenate(([0], np.cumsum(lengths)))
@@ -53,7 +53,7 @@ class Bundle:
     def __getitem__(self, i: int) -> Samples:
         return self.values[self.starts[i] : self.starts[i + 1]]
 
-    def subset(self, chosen: Ints) -> Bundle:
+    def subset(self, chosen: Positions) -> Bundle:
         if chosen.size == len(self) and np.array_equal(chosen, np.arange(len(self))):
             return self
         if np.all(self.lengths == self.lengths[0]):
@@ -66,12 +66,12 @@ class Bundle:
         return maxima
 
     @cached_property
-    def breakpoints(self) -> Ints:
+    def breakpoints(self) -> Positions:
         """The positions of all values, in order of the values."""
         return np.argsort(self.values, kind="stable")
 
     @cached_property
-    def by_maximum(self) -> tuple[Ints, Bundle]:
+    def by_maximum(self) -> tuple[Positions, Bundle]:
         """The order of the samples by their largest value, and the samples in that order."""
         order = np.argsort(self.maxima, kind="stable")
         return order, self.subset(order)
@@ -108,7 +108,7 @@ def _single_value_sums(values: Samples, counted: Mask) -> Samples:
     return sums
 
 
-def _common_levels(lengths: Ints) -> tuple[Samples, Ints] | None:
+def _common_levels(lengths: Positions) -> tuple[Samples, Positions] | None:
     """All levels that occur, and for each value of each sample the level it lifts F to."""
     sizes = [int(size) for size in np.unique(lengths)]
     if sum(sizes) > 4 * MOST_LEVELS:
@@ -127,7 +127,7 @@ def _common_levels(lengths: Ints) -> tuple[Samples, Ints] | None:
 
 
 def _sums_by_levels(
-    bundle: Bundle, levels: Samples, lifts: Ints, tail: float, counted: Mask
+    bundle: Bundle, levels: Samples, lifts: Positions, tail: float, counted: Mask
 ) -> Samples:
     higher = np.maximum(levels[:, None], levels[None, :])
     gap = np.abs(levels[:, None] - levels[None, :])

@@ -14,6 +14,7 @@ from typing import Self, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.arrays import Ints
 from anubis.core.errors import CriteriaError
 from anubis.core.fabric import Fabric, rail_of, rail_of_unit
 from anubis.core.records import (
@@ -28,7 +29,6 @@ from anubis.core.records import (
     Workload,
 )
 
-Ints = npt.NDArray[np.int64]
 Names = tuple[str, ...]
 T = TypeVar("T", bound=np.generic)
 

@@ -16,7 +16,7 @@ from anubis.core.fabric import Fabric, Numbers, Shares, rail_of_unit
 from anubis.core.network.crossing import Flow
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import Cause, describe, hops_of, locate, sentence
-from anubis.core.network.posterior import Model, Observation
+from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.records import (
     Counters,
     Judgement,
@@ -26,7 +26,7 @@ from anubis.core.records import (
     Verdict,
 )
 
-LIMIT = Model().limit
+LIMIT = FaultPrior().limit
 NOTHING_COUNTED = Counters()
 SURE = 0.9  # of a cause, before it is called defective
 MOST_OR = 2  # switches of a path that are named
@@ -58,10 +58,10 @@ class Seen:
         return found
 
     @cached_property
-    def model(self) -> Model:
+    def model(self) -> FaultPrior:
         """What is believed of them, with their own noise: that of the healthy that are worse."""
         good = [each.shortfall for each in self.observations if 0 < each.shortfall <= LIMIT]
-        return Model(limit=LIMIT, noise=1.4826 * float(np.median(good)) if good else 0.0)
+        return FaultPrior(limit=LIMIT, noise=1.4826 * float(np.median(good)) if good else 0.0)
 
 
 def observed(fabric: Fabric, alone: Iterable[Verdict], rulings: Iterable[Ruling]) -> Seen:

@@ -13,7 +13,7 @@ Group = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class SearchBudget:
     tests: int = 200
     minutes: float = 60.0
     minutes_per_test: float = 0.5  # tests of one round run at the same time
@@ -77,7 +77,7 @@ _Item = _Suspects | _Cross
 
 
 def bisect(
-    group: Sequence[str], good: Sequence[str] = (), budget: Budget | None = None
+    group: Sequence[str], good: Sequence[str] = (), budget: SearchBudget | None = None
 ) -> Generator[tuple[Group, ...], Sequence[bool], Narrowed]:
     """Both halves of whatever is bad at once, each filled up with good nodes to the first size.
 
@@ -85,7 +85,7 @@ def bisect(
     Good nodes come from the caller, and from every group that turns out good. At the end each
     slow node is tested with other good ones, and all the rest together.
     """
-    search = _Search(tuple(group), dict.fromkeys(good), budget or Budget())
+    search = _Search(tuple(group), dict.fromkeys(good), budget or SearchBudget())
     while search.open or search.may_confirm():
         tests = search.next_round()
         if not tests:
@@ -95,7 +95,7 @@ def bisect(
 
 
 class _Search:
-    def __init__(self, group: Group, good: dict[str, None], budget: Budget) -> None:
+    def __init__(self, group: Group, good: dict[str, None], budget: SearchBudget) -> None:
         self.group, self.good, self.budget = group, good, budget
         self.open: list[_Item] = [_Suspects(group)] if len(group) > 1 else []
         self.running: list[tuple[_Item, int]] = []

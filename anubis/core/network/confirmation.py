@@ -7,11 +7,12 @@ from itertools import zip_longest
 
 import numpy as np
 
+from anubis.core.arrays import Flags
 from anubis.core.fabric import NO_PATH, Fabric, Nic
 from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.localization import healthy
 from anubis.core.network.pairing import Pair, Round
-from anubis.core.network.posterior import KEPT, Case, Model, Observation, Problem, Sets
+from anubis.core.network.posterior import KEPT, Case, FaultPrior, Observation, Problem
 
 Route = Callable[[Nic, Nic], tuple[str, ...]]
 
@@ -27,7 +28,7 @@ PARTNERS = 6  # of each node at each distance
 def confirmation(
     fabric: Fabric,
     observations: Sequence[Observation],
-    model: Model | None = None,
+    model: FaultPrior | None = None,
     *,
     route: Route | None = None,
     most: int = 48,
@@ -40,7 +41,7 @@ def confirmation(
     sqrt(P(outcome | i) P(outcome | j)). `most` bounds the pairs for one cause. Only with a route
     can pairs be chosen that cross one link rather than its like.
     """
-    model = model or Model()
+    model = model or FaultPrior()
     flows = [each.flow for each in observations]
     shortfall = np.array([each.shortfall for each in observations], dtype=np.float64)
     problem = Problem(Parts(fabric), flows, shortfall, model)
@@ -57,12 +58,12 @@ def confirmation(
 Hypotheses = dict[frozenset[int], float]  # sets of columns, each with its weight
 
 
-def _rows_of(case: Case, column: int | None) -> Sets:
+def _rows_of(case: Case, column: int | None) -> Flags:
     """The observations that this cause explains at least as well as any other does."""
     q = case.evidence.q
     if column is None:
         return np.ones(len(q), dtype=bool)
-    mine: Sets = (q[:, column] > 0) & (q[:, column] >= q[:, list(case.chosen)].max(axis=1))
+    mine: Flags = (q[:, column] > 0) & (q[:, column] >= q[:, list(case.chosen)].max(axis=1))
     return mine if mine.any() else q[:, column] > 0
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from anubis.core.fabric import Fabric, Link, Nic, Shares
 from anubis.core.network.pairing import HopRound, quick_rounds
-from anubis.core.network.redundancy import Gap, shortages
+from anubis.core.network.redundancy import MissingCables, shortages
 
 ASSURED = 0.95
 
@@ -45,7 +45,7 @@ class Coverage:
         return self.uplinks(np.nextafter(0, 1), ASSURED)
 
     @property
-    def missing_uplinks(self) -> tuple[Gap, ...]:
+    def missing_uplinks(self) -> tuple[MissingCables, ...]:
         """Not there at all, and yet sister switches have them: no schedule can cross them."""
         return tuple(gap for each in shortages(self.fabric) for gap in each.gaps)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from anubis.core.fabric import Cable, Fabric, Finding, Link, Part, cable_name
+from anubis.core.fabric import Cable, Fabric, Link, Part, Remark, cable_name
 from anubis.core.network import counters as counting
 from anubis.core.network import redundancy
 from anubis.core.network.counters import PortCount, broken, most_telling, on_ports
@@ -45,7 +45,7 @@ class Inspection:
         return self._on_ports[1]
 
     @cached_property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Remark, ...]:
         return (*self._short(), *_slow_cables(self.fabric), *self._errors())
 
     @property
@@ -61,27 +61,27 @@ class Inspection:
             *(counting.sentence(each, self.counters) for each in self._sorted(counted)),
         )
 
-    def _short(self) -> Iterator[Finding]:
+    def _short(self) -> Iterator[Remark]:
         for each in self.shortages:
             kind = "degraded" if each.is_degraded else "uplinks"
             said = redundancy.sentence(self.fabric, each)
-            yield Finding(kind=kind, sentence=said, switches=(each.switch,))
+            yield Remark(kind=kind, sentence=said, switches=(each.switch,))
 
-    def _errors(self) -> Iterator[Finding]:
+    def _errors(self) -> Iterator[Remark]:
         """A kind for each counter, so that thousands of one do not hide the others."""
         for each in self._sorted(self.counted):
             said = counting.sentence(each, self.counters)
             if broken(self.counters, each.count):
                 where = (each.link.a, each.link.b) if each.link else (each.switch,)
-                yield Finding(kind="fatal", sentence=said, switches=where)
+                yield Remark(kind="fatal", sentence=said, switches=where)
             else:
-                yield Finding(kind=f"counter {each.count.counter}", sentence=said)
+                yield Remark(kind=f"counter {each.count.counter}", sentence=said)
         for each in on_ports(self.counters.stuck, self.fabric)[0]:
             said = f"{each.count.counter} at {each.place} shows {each.count.value}, the most it can"
-            yield Finding(kind="stuck", sentence=f"{said}: whether it rises is unknown until reset")
+            yield Remark(kind="stuck", sentence=f"{said}: whether it rises is unknown until reset")
         for name in dict.fromkeys(count.name or count.guid for count in self.counted_elsewhere):
             said = f'"{name}" counts errors and is not in the fabric'
-            yield Finding(kind="elsewhere", sentence=said)
+            yield Remark(kind="elsewhere", sentence=said)
 
     def _sorted(self, counted: list[PortCount]) -> list[PortCount]:
         return most_telling(counted, self.counters)
@@ -113,7 +113,7 @@ def _is_of(part: Part, found: PortCount, fabric: Fabric) -> bool:
             return part.name in {found.switch, *ends}
 
 
-def _slow_cables(fabric: Fabric) -> Iterator[Finding]:
+def _slow_cables(fabric: Fabric) -> Iterator[Remark]:
     kinds: dict[tuple[int, int], list[tuple[Link, Cable]]] = {}
     for link in fabric.links:
         low, high = sorted((fabric.tier[link.a], fabric.tier[link.b]))
@@ -127,4 +127,4 @@ def _slow_cables(fabric: Fabric) -> Iterator[Finding]:
             if cable.gbit_s is not None and cable.gbit_s < usual and 2 * share > len(cables):
                 said = f"{cable_name(fabric, link, cable)} runs at {cable.gbit_s:g} Gbit/s, "
                 said += f"most do at {usual:g}"
-                yield Finding(kind="speed", sentence=said, switches=(link.a, link.b))
+                yield Remark(kind="speed", sentence=said, switches=(link.a, link.b))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Kind, Numbers, Part, Shares
+from anubis.core.fabric import Fabric, Numbers, Part, PartKind, Shares
 from anubis.core.network.crossing import WAYS, Flow, Parts, Way
-from anubis.core.network.posterior import Case, Model, Observation, Problem, odds
+from anubis.core.network.posterior import Case, FaultPrior, Observation, Problem, odds
 
-FEW = 12  # fewer flows say nothing of what is usual
+FEWEST_FLOWS = 12  # fewer flows say nothing of what is usual
 LAYERS = 3  # of causes behind causes
 SURELY, DEAD, UNSTEADY = 0.999, 0.9, 0.25  # shares: of ways, of the rate, of flows
 
@@ -48,7 +48,7 @@ def observe(fabric: Fabric, measured: Iterable[tuple[Flow, float]]) -> list[Obse
         on_rail.setdefault((hops, rail), []).append(rate)
         on_all.setdefault(hops, []).append(rate)
     usual = {
-        kind: usual_rate(np.array(found if len(found) >= FEW else on_all[kind[0]]))
+        kind: usual_rate(np.array(found if len(found) >= FEWEST_FLOWS else on_all[kind[0]]))
         for kind, found in on_rail.items()
     }
     return [
@@ -82,14 +82,14 @@ def hops_of(fabric: Fabric, flow: Flow) -> int | None:
 
 
 def locate(
-    fabric: Fabric, observations: Sequence[Observation], model: Model | None = None
+    fabric: Fabric, observations: Sequence[Observation], model: FaultPrior | None = None
 ) -> Located:
     """The most probable set of causes; the parts that nobody can tell apart count as one.
 
     A cause that takes the same share of all that crosses it is taken off, and what then still falls
     short has another one: a slow node on a slow leaf.
     """
-    model = model or Model()
+    model = model or FaultPrior()
     parts, flows = Parts(fabric), [each.flow for each in observations]
     given = np.array([each.shortfall for each in observations], dtype=np.float64)
     beyond, found = given, list[_Found]()
@@ -167,14 +167,14 @@ def _found(problem: Problem, case: Case) -> Iterator[_Found]:
         )
 
 
-def _beyond(shortfall: Shares, found: Sequence[_Found], model: Model) -> Shares:
+def _beyond(shortfall: Shares, found: Sequence[_Found], model: FaultPrior) -> Shares:
     """What each flow falls short by beyond these causes; unknown where they hide it (NaN)."""
     left = shortfall.copy()
     worst = np.zeros(len(shortfall))
     for each in found:
         surely = each.crossing[each.share > SURELY]
         off = np.abs(shortfall[each.bad] - each.loss) > model.limit
-        steady = len(each.bad) >= FEW and off.mean() < UNSTEADY
+        steady = len(each.bad) >= FEWEST_FLOWS and off.mean() < UNSTEADY
         if len(each.parts) == 1 and each.loss < DEAD and steady:
             worst[surely] = np.maximum(worst[surely], each.loss)
             left[np.setdiff1d(each.bad, surely)] = np.nan
@@ -192,9 +192,9 @@ def _best_other(case: Case, column: int, row: int) -> float:
     return float(case.evidence.q[place, others].max(initial=0.0))
 
 
-def healthy(observations: Sequence[Observation], model: Model | None = None) -> set[str]:
+def healthy(observations: Sequence[Observation], model: FaultPrior | None = None) -> set[str]:
     """The nodes that took part and none of whose flows speaks for a fault."""
-    against = odds(np.array([each.shortfall for each in observations]), model or Model()) <= 1
+    against = odds(np.array([each.shortfall for each in observations]), model or FaultPrior()) <= 1
     nodes, suspects = set(), set()
     for each, good in zip(observations, against.tolist(), strict=True):
         both = {each.flow.source, each.flow.target}
@@ -247,6 +247,6 @@ def _listed(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:
     return " and ".join(_many(kind, count) for kind, count in kinds.items()) + common
 
 
-def _many(kind: Kind, count: int) -> str:
+def _many(kind: PartKind, count: int) -> str:
     words = {"node": "nodes", "nic": "NICs", "link": "links", "switch": "switches"}
     return f"{count} {kind if count == 1 else words.get(kind, kind)}"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 Adjacency = npt.NDArray[np.bool_]
 Pairs = list[tuple[str, str]]
-Counts = Counter[tuple[int, int]]  # how many pairs the groups i < j form
+PairCounts = Counter[tuple[int, int]]  # how many pairs the groups i < j form
 
 
 def maximum_pairs(groups: Sequence[Sequence[str]], adjacent: Adjacency) -> Pairs:
@@ -63,7 +63,7 @@ def _components(adjacent: Adjacency) -> Iterator[list[list[int]]]:
             yield list(classes.values())
 
 
-def general_matching(sizes: Sequence[int], adjacent: Adjacency) -> Counts:
+def general_matching(sizes: Sequence[int], adjacent: Adjacency) -> PairCounts:
     """How many pairs which groups form in a maximum matching, for any graph of groups.
 
     The flow gives half-integral numbers of pairs; rounded down and filled up they lack at most
@@ -78,7 +78,7 @@ def general_matching(sizes: Sequence[int], adjacent: Adjacency) -> Counts:
     return augmented(sizes, adjacent, counts)
 
 
-def augmented(sizes: Sequence[int], adjacent: Adjacency, counts: Counts) -> Counts:
+def augmented(sizes: Sequence[int], adjacent: Adjacency, counts: PairCounts) -> PairCounts:
     """A maximum matching out of any matching, by one augmenting path after the other.
 
     A shortest one uses no kind of pair twice in one direction, for else it could be cut short
@@ -100,7 +100,7 @@ def augmented(sizes: Sequence[int], adjacent: Adjacency, counts: Counts) -> Coun
     return +counts
 
 
-def _left(sizes: Sequence[int], counts: Counts) -> list[int]:
+def _left(sizes: Sequence[int], counts: PairCounts) -> list[int]:
     """How many members of each group have no partner."""
     left = list(sizes)
     for (i, j), count in counts.items():
@@ -109,13 +109,13 @@ def _left(sizes: Sequence[int], counts: Counts) -> list[int]:
     return left
 
 
-def _change(counts: Counts, left: list[int], i: int, j: int, by: int) -> None:
+def _change(counts: PairCounts, left: list[int], i: int, j: int, by: int) -> None:
     counts[min(i, j), max(i, j)] += by
     left[i] -= by
     left[j] -= by
 
 
-def _rounded_flow(sizes: Sequence[int], adjacent: Adjacency) -> Counts:
+def _rounded_flow(sizes: Sequence[int], adjacent: Adjacency) -> PairCounts:
     """Half the maximum flow from all groups to a copy of them, rounded down."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow
@@ -147,7 +147,7 @@ def _rounded_flow(sizes: Sequence[int], adjacent: Adjacency) -> Counts:
 
 
 def _augmenting_path(
-    group: int, counts: Counts, left: Sequence[int], beside: Sequence[Sequence[int]]
+    group: int, counts: PairCounts, left: Sequence[int], beside: Sequence[Sequence[int]]
 ) -> list[int] | None:
     """The groups along an augmenting path from an unmatched member of `group`."""
     of: list[int] = []  # each member's group

@@ -19,15 +19,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from anubis.core.fabric import KINDS, Kind, Numbers, Shares
+from anubis.core.arrays import Flags, Floats
+from anubis.core.fabric import KINDS, Numbers, PartKind, Shares
 from anubis.core.network.crossing import Flow, Parts
 
-Table = npt.NDArray[np.float64]
-Sets = npt.NDArray[np.bool_]
-
-PRIOR: Mapping[Kind, float] = {
+PRIOR: Mapping[PartKind, float] = {
     "node": 3e-3,
     "nic": 1e-3,
     "link": 1e-3,
@@ -45,7 +42,7 @@ class Observation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class FaultPrior:
     """What is believed before anything is measured."""
 
     limit: float = 0.05  # a flow that falls short by more is bad
@@ -53,10 +50,10 @@ class Model:
     false_alarm: float = 1e-3  # a flow that nothing was wrong with, and yet far too slow
     detection: float = 0.98  # a flow that crosses a faulty part suffers
     odds: float = 20.0  # alternatives less probable than a cause by no more than this are named
-    prior: Mapping[Kind, float] = field(default_factory=lambda: PRIOR)
+    prior: Mapping[PartKind, float] = field(default_factory=lambda: PRIOR)
 
 
-def odds(shortfall: Shares, model: Model) -> Shares:
+def odds(shortfall: Shares, model: FaultPrior) -> Shares:
     """How much more likely each shortfall is of a flow that was hit than of one that was not.
 
     Not hit, it is noise, and with the chance of a false alarm anything between the limit and 1
@@ -95,7 +92,7 @@ NEGLIGIBLE = 14.0  # less probable than the best set by exp of this
 class Evidence:
     """What speaks for the columns, a row each, and the weight of all else that bears on each."""
 
-    q: Table  # rows x columns
+    q: Floats  # rows x columns
     odds: Shares  # of rows
     weight: Shares  # of columns: the prior, and all that speaks against it
 
@@ -117,7 +114,7 @@ class Evidence:
         after = self.odds[:, None] - left[:, None] * (1 - self.q)
         return np.asarray(self.weight + np.log(after / (self.odds - left)[:, None]).sum(axis=0))
 
-    def all_sets(self) -> tuple[Sets, Shares]:
+    def all_sets(self) -> tuple[Flags, Shares]:
         """Every set of columns, with its score."""
         missed, score = np.ones((1, len(self.odds))), np.zeros(1)
         for column in range(len(self.weight)):
@@ -127,7 +124,7 @@ class Evidence:
         numbers = np.arange(len(score))[:, None] >> np.arange(len(self.weight))
         return (numbers & 1).astype(bool), score
 
-    def probable_sets(self) -> tuple[Sets, Shares]:
+    def probable_sets(self) -> tuple[Flags, Shares]:
         """Many sets, with their scores: the best of each size grown by every column.
 
         As gains shrink, the way to the best set leads through sets that are better and better.
@@ -150,7 +147,7 @@ class Evidence:
             members, score = members[wide], score[wide]
         return np.concatenate([each for each, _ in found]), np.concatenate([s for _, s in found])
 
-    def neighbours(self, columns: Sequence[int]) -> tuple[Sets, Shares]:
+    def neighbours(self, columns: Sequence[int]) -> tuple[Flags, Shares]:
         """This set, and all with one of it left out, or with any other in its place."""
         base = np.isin(np.arange(len(self.weight)), list(columns))
         members, scores = [base[None]], [np.array([self.score(columns)])]
@@ -206,7 +203,7 @@ class Evidence:
         return kept
 
 
-def _distinct(members: Sets, scores: Shares) -> tuple[Sets, Shares]:
+def _distinct(members: Flags, scores: Shares) -> tuple[Flags, Shares]:
     """Each set once; scores differ in the last digits only, by the way the set was reached."""
     packed = np.packbits(members, axis=1)
     _, first = np.unique(packed, axis=0, return_index=True)
@@ -220,7 +217,7 @@ class Case:
     rows: Numbers  # numbers of observations
     classes: Numbers
     evidence: Evidence
-    sets: Sets  # all sets of columns, or where these are too many, the probable ones
+    sets: Flags  # all sets of columns, or where these are too many, the probable ones
     posterior: Shares  # of sets, among these
     chosen: tuple[int, ...]  # the columns of the most probable
 
@@ -279,7 +276,7 @@ class Problem:
     """Flows with their shortfalls, and the classes of columns that one of the bad ones crosses."""
 
     def __init__(
-        self, parts: Parts, flows: Sequence[Flow], shortfall: Shares, model: Model
+        self, parts: Parts, flows: Sequence[Flow], shortfall: Shares, model: FaultPrior
     ) -> None:
         self.parts, self.shortfall, self.model = parts, shortfall, model
         self.odds = odds(shortfall, model)
@@ -291,7 +288,7 @@ class Problem:
         self.weight = np.log(prior / (1 - prior)) + self._sums(alone, ~self._speaking)
         self.kept = self.weight + self._sums(alone, self._speaking) > np.log(KEPT)
 
-    def _sums(self, values: Shares, which: Sets) -> Shares:
+    def _sums(self, values: Shares, which: Flags) -> Shares:
         count = len(self.classes)
         sums = np.bincount(self.crossed.column[which], values[which], minlength=count)
         return sums.astype(np.float64)  # without any, they would be whole numbers

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from anubis.core.fabric import Cable, Fabric, Link, main_rails
 
-FEW = 3  # switches on the same rails; fewer are compared with their whole tier
+FEWEST_SISTERS = 3  # switches on the same rails; fewer are compared with their whole tier
 NAMED = 3  # upper switches that a sentence names
 
-End = tuple[Link, Cable]
+CableEnd = tuple[Link, Cable]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gap:
+class MissingCables:
     """Cables that are not there, and yet the switch's sisters have them to the same upper one."""
 
     lower: str
@@ -36,7 +36,7 @@ class Shortage:
     alike: int  # sisters that have as many as is usual
     sisters: int  # of so many, itself among them
     kind: str  # what makes them sisters, in words
-    gaps: tuple[Gap, ...]
+    gaps: tuple[MissingCables, ...]
     failing: int  # that it has, and that count fatal errors
 
     @property
@@ -48,7 +48,7 @@ class Shortage:
         return 2 * (self.has - self.failing) < self.usual
 
 
-def shortages(fabric: Fabric, failing: Collection[End] = ()) -> tuple[Shortage, ...]:
+def shortages(fabric: Fabric, failing: Collection[CableEnd] = ()) -> tuple[Shortage, ...]:
     """Of all switches that have fewer uplinks than is usual, or fewer than half in order.
 
     `failing` are the cables that count fatal errors.
@@ -63,7 +63,7 @@ class _Sisters:
     kind: str
 
 
-def _compared(fabric: Fabric, bad: frozenset[End]) -> Iterator[Shortage]:
+def _compared(fabric: Fabric, bad: frozenset[CableEnd]) -> Iterator[Shortage]:
     count = {
         switch.id: sum(len(link.cables) for link in fabric.uplinks(switch.id))
         for switch in fabric.switches
@@ -86,7 +86,7 @@ def _compared(fabric: Fabric, bad: frozenset[End]) -> Iterator[Shortage]:
                 break
 
 
-def _cables(fabric: Fabric, switch: str) -> Iterator[End]:
+def _cables(fabric: Fabric, switch: str) -> Iterator[CableEnd]:
     for link in fabric.uplinks(switch):
         yield from ((link, cable) for cable in link.cables)
 
@@ -103,7 +103,7 @@ def _sisters(fabric: Fabric) -> dict[str, list[_Sisters]]:
     for (tier, rails), switches in on_rails.items():
         tiers = f"switches of tier {tier}"
         groups = [_Sisters(switches=tuple(of_tier[tier]), kind=tiers)]
-        if FEW <= len(switches) < len(of_tier[tier]) and rails:
+        if FEWEST_SISTERS <= len(switches) < len(of_tier[tier]) and rails:
             several = "rails" if len(rails) > 1 else "rail"
             kind = f"{tiers} on {several} {', '.join(rails)}"
             groups.insert(0, _Sisters(switches=tuple(switches), kind=kind))
@@ -112,7 +112,7 @@ def _sisters(fabric: Fabric) -> dict[str, list[_Sisters]]:
     return found
 
 
-def _gaps(fabric: Fabric, switch: str, whole: Sequence[str]) -> Iterator[Gap]:
+def _gaps(fabric: Fabric, switch: str, whole: Sequence[str]) -> Iterator[MissingCables]:
     """What its sisters without a shortage have of those that share an upper switch with it: the
     leaves of its pod. One that has no uplink left is of no known pod, unless there is only one.
     """
@@ -121,11 +121,13 @@ def _gaps(fabric: Fabric, switch: str, whole: Sequence[str]) -> Iterator[Gap]:
     if not mine and set.intersection(*map(set, others)):
         pod = others
     if not pod:
-        yield Gap(lower=switch, upper="", cables=sum(others[0].values()) - sum(mine.values()))
+        yield MissingCables(
+            lower=switch, upper="", cables=sum(others[0].values()) - sum(mine.values())
+        )
     for upper in dict.fromkeys(name for cables in pod for name in cables):
         (usual, _), *_ = Counter(cables.get(upper, 0) for cables in pod).most_common(1)
         if mine.get(upper, 0) < usual:
-            yield Gap(lower=switch, upper=upper, cables=usual - mine.get(upper, 0))
+            yield MissingCables(lower=switch, upper=upper, cables=usual - mine.get(upper, 0))
 
 
 def _above(fabric: Fabric, switch: str) -> dict[str, int]:
@@ -145,14 +147,14 @@ def sentence(fabric: Fabric, found: Shortage) -> str:
     return told + (" (degraded: fewer than half are well)" if found.is_degraded else "")
 
 
-def gap_name(fabric: Fabric, gap: Gap) -> str:
+def gap_name(fabric: Fabric, gap: MissingCables) -> str:
     """leaf-1 - spine-1 (2 cables)"""
     upper = fabric.name(gap.upper) if gap.upper else "nobody knows where"
     cables = "cable" if gap.cables == 1 else "cables"
     return f"{fabric.name(gap.lower)} - {upper} ({gap.cables} {cables})"
 
 
-def _listed(fabric: Fabric, gaps: Sequence[Gap]) -> str:
+def _listed(fabric: Fabric, gaps: Sequence[MissingCables]) -> str:
     """2 to spine-1, 1 to spine-2"""
     told = [f"{gap.cables} to {fabric.name(gap.upper)}" for gap in gaps[:NAMED]]
     rest = sum(gap.cables for gap in gaps[NAMED:])

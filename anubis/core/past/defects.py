@@ -24,7 +24,7 @@ class Defect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class FailedTest:
     """A benchmark in which a node was defective."""
 
     campaign: str
@@ -53,7 +53,7 @@ class _Case:
 
 def defects(
     validations: Iterable[Validation],
-    findings: Iterable[Finding],
+    findings: Iterable[FailedTest],
     incidents: Iterable[Incident],
 ) -> list[Defect]:
     """What was found on a node until it was healthy again is one defect.
@@ -78,7 +78,7 @@ def defects(
     return known
 
 
-def _by_campaign(findings: Iterable[Finding]) -> Mapping[tuple[str, str], set[str]]:
+def _by_campaign(findings: Iterable[FailedTest]) -> Mapping[tuple[str, str], set[str]]:
     found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for one in findings:
         found[one.campaign, one.node].add(one.benchmark)

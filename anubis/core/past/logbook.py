@@ -15,8 +15,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.arrays import Flags
 from anubis.core.past.status import (
-    Flags,
     Incident,
     Instants,
     Repair,

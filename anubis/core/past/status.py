@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.arrays import Flags, Floats
 from anubis.core.records import Judgement
 
-Table = npt.NDArray[np.float64]
 Times = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 # --- what happens to a node ----------------------------------------------------------------
 
@@ -149,7 +148,7 @@ class Statuses:
     covariates: tuple[str, ...]
     nodes: tuple[str, ...]  # of the rows; a node may have several
     at: Times
-    values: Table
+    values: Floats
 
     def __post_init__(self) -> None:
         if self.values.shape != (len(self.nodes), len(self.covariates)):
