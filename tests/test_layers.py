@@ -29,6 +29,7 @@ LAYERS = (
     ),
     ("executors", "config", "catalog"),
     ("validator", "selector"),
+    ("operations",),
     ("cli", "__main__"),
 )
 # the rooms of core, and from which others each may import; all may from those at the door

@@ -1,0 +1,30 @@
+"""Who asked for an operation: hears remarks and progress, and may ask it to stop.
+
+An operation prints nothing and exits nothing. The command line, a service and a notebook each hand
+in a caller of their own; this one hears nothing and never stops anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from anubis.core.records import Campaign
+from anubis.validator import Observe
+
+
+class Caller:
+    def remark(self, sentence: str) -> None:
+        """Something worth knowing that is no part of the answer."""
+
+    def doing(self, sentence: str) -> None:
+        """What is being done now; the next one takes its place."""
+
+    @contextmanager
+    def following(self, campaign: Campaign, parallel_nodes: int | None) -> Iterator[Observe]:
+        """Around a campaign: what is yielded sees the machine and its events as they come."""
+        yield lambda machine, events: None
+
+    def wants_stop(self) -> bool:
+        """Asked between events: a campaign that is stopped keeps what was measured."""
+        return False
