@@ -27,6 +27,8 @@ class LocalCluster:
 
     executor: Literal["local"]
     sku: str = ""
+    """A name for the kind of hardware: only like is compared with like. Without it, the name of the
+    GPU, or else of the processor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +36,15 @@ class RayCluster:
     """Every node of a Ray cluster, or those named."""
 
     executor: Literal["ray"]
-    address: str = ""  # "" joins $RAY_ADDRESS, or starts Ray on this machine
+    address: str = ""
+    """`host:port` of the head. Without it, `$RAY_ADDRESS`; without that, Ray is started on this
+    machine."""
     nodes: str = ""
+    """Which nodes to use, as a node list. Without it, all of them."""
     sku: str = ""
+    """The kind of hardware, where all nodes are alike and their own names do not say enough."""
     parallel_nodes: int | None = None
+    """How many nodes may work at once. Without it, all of them."""
 
     def __post_init__(self) -> None:
         _at_least("parallel_nodes", self.parallel_nodes, 1)
@@ -51,7 +58,9 @@ class SimulatedCluster:
 
     executor: Literal["simulated"]
     fleet: SimulatedFleet = field(default_factory=SimulatedFleet)
+    """How large, how even and how troubled it is."""
     parallel_nodes: int | None = None
+    """How many nodes may work at once. Without it, all of them."""
 
     def __post_init__(self) -> None:
         _at_least("parallel_nodes", self.parallel_nodes, 1)
@@ -69,7 +78,9 @@ CLUSTERS: dict[str, type[Cluster]] = {
 @dataclass(frozen=True, kw_only=True)
 class _SuiteFile:
     summary: str
+    """What it is for, in one line."""
     benchmarks: tuple[SuiteEntry, ...]
+    """What is run, in this order."""
 
     def __post_init__(self) -> None:
         if not self.benchmarks:
@@ -102,8 +113,11 @@ class _Bound:
 @dataclass(frozen=True, kw_only=True)
 class _LimitsFile:
     version: int
+    """Raise it with any change: it is kept with each campaign."""
     benchmark: str
+    """The program that measures all of them."""
     limits: tuple[_Bound, ...]
+    """The limits."""
 
     def __post_init__(self) -> None:
         _each_once([bound.metric for bound in self.limits])
@@ -114,15 +128,21 @@ class _PolicyFile:
     """The policy as people group it; core keeps it flat."""
 
     summary: str = ""
+    """How strict it is, in one line."""
     alpha: float = Policy.alpha
     distance: _Distance = _Distance()
+    """How two samples are compared."""
     own_alpha: bool = Policy.own_alpha
     false_alarm_rate: float = Policy.false_alarm_rate
     min_units: int = Policy.min_units
     retries: int = Policy.retries
     limits: tuple[str, ...] = ("node_health",)
+    """Tables of limits, by their names under configs/policies/limits/. They are judged whatever the
+    fleet shows."""
     overrides: tuple[Limit, ...] = ()
+    """Single limits of these tables as the site wants them, each of them whole."""
     selection: SelectionPolicy = Policy.selection
+    """When a test is worth its time: `anubis select`, `gate` and `sweep`."""
 
     def __post_init__(self) -> None:
         self.record(())

@@ -131,12 +131,20 @@ class Workload:
 @dataclass(frozen=True, kw_only=True)
 class SuiteEntry:
     benchmark: str
+    """The program; `anubis bench list` shows all."""
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    """The program's own, by name. What is left out keeps its default."""
     repeats: int = 1
+    """How often it is run. A single machine has only its repeats to learn from: at least 3."""
     timeout_s: float | None = None
+    """When it is killed. Without it, six times `duration_s`, and at least a minute."""
     duration_s: float | None = None
+    """How long it takes as a rule, to plan with. Without it, what the program says."""
     groups: Arrangement = "all"
+    """Who meets: everybody at once (all), everybody in pairs (pairs), a pair for each hop distance
+    (quick), or pairs until every uplink is crossed (covering)."""
     rounds: int | None = None
+    """How many rounds of pairs. Without it, all of them."""
 
     def __post_init__(self) -> None:
         for name in ("repeats", "rounds"):
@@ -524,12 +532,19 @@ class Limit:
     """What a metric must keep to whatever the fleet does: eight broken GPUs are no normal."""
 
     benchmark: str
-    metric: str  # a family, or one of it: `xids:79`, which goes before `xids`
+    """The program that measures it."""
+    metric: str
+    """A metric, or one of its family: `xids:79` goes before `xids`."""
     at_most: float | None = None
+    """The largest sample that is well."""
     at_least: float | None = None
+    """The smallest sample that is well."""
     equals: float | None = None
-    source: str  # where the number comes from
-    action: str = ""  # what is known of a part that is outside, and what to do
+    """The only sample that is well. It stands alone."""
+    source: str
+    """Where the number comes from."""
+    action: str = ""
+    """What to do about a part that is outside."""
     table: str = ""  # the file it stands in and its version; "" for one of the policy's own
 
     def __post_init__(self) -> None:
@@ -573,12 +588,21 @@ class Limit:
 class SelectionPolicy:
     """When a test is worth its time."""
 
-    p0: float | Literal["job"] = 0.1  # "job": where an incident costs it what the suite does
-    horizon_h: float = 24.0  # how far ahead to look where no job says so
-    half_life_h: float = 168.0  # of what a passed test says
-    prior: float = 0.05  # of a defect that a benchmark may yet find, beside those of history
-    category_prior: float = 2.0  # defects of all categories that those of one are filled up with
-    search: Literal["greedy", "optimum"] = "greedy"  # Algorithm 1, or integer programming
+    p0: float | Literal["job"] = 0.1
+    """Test while the chance of an incident that no test foresees is above it. `job`: where the
+    incident is expected to cost the job as much time as the whole suite takes."""
+    horizon_h: float = 24.0
+    """How far ahead to look where no job says so, in hours."""
+    half_life_h: float = 168.0
+    """After so many hours a passed test covers half of what it covers when it is run now."""
+    prior: float = 0.05
+    """What a benchmark may yet find: this much of one defect if it was tried on all known ones in
+    vain, this share of all if it was never tried."""
+    category_prior: float = 2.0
+    """How many defects of all categories are added to the known ones of each category."""
+    search: Literal["greedy", "optimum"] = "greedy"
+    """`greedy` takes what lowers the risk most per second first; `optimum` finds the cheapest
+    choice that suffices, and may need a minute for hundreds of nodes."""
 
     def __post_init__(self) -> None:
         if isinstance(self.p0, str) and self.p0 != "job":
@@ -598,11 +622,19 @@ class Policy:
     """What a judgement and a campaign keep to; read from configs/policies/."""
 
     alpha: float = 0.95
+    """A sample is defective when its similarity to the fleet's reference is not above it. For a
+    single number, 0.95 means 5 % worse."""
     tail: float = 0.05
-    own_alpha: bool = False  # a criterion may be stricter than alpha where its metric bears it
-    false_alarm_rate: float = 1e-4  # of healthy units called defective, for a proposed alpha
+    """A slow tail lighter than this share of the samples counts in proportion, a heavier one in
+    full. 0 is the formula of the ANUBIS paper."""
+    own_alpha: bool = False
+    """Whether a criterion may be stricter than `alpha` where the spread of its metric bears it."""
+    false_alarm_rate: float = 1e-4
+    """How often a healthy unit may fall below the alpha that a criterion proposes."""
     min_units: int = 3
+    """With fewer comparable units (devices, groups, repeats of one machine) nothing is learned."""
     retries: int = 1
+    """How often a step is tried again when the infrastructure failed, never for a bad result."""
     limits: tuple[Limit, ...] = ()
     selection: SelectionPolicy = SelectionPolicy()
 

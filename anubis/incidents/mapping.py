@@ -21,14 +21,26 @@ class _Columns:
     headings in braces; in JSON a dot goes into a table: `fault.class`."""
 
     summary: str = ""
+    """What the file is, in one line."""
     node: str
+    """The node's name."""
     category: str | tuple[str, ...] = ""
+    """What went wrong; or several columns, of which the first that is not empty gives its
+    heading."""
     times: tuple[str, ...] = ("iso",)
+    """How times are written, tried in turn: `iso`, a pattern of strptime, or a number of
+    milliseconds, seconds, minutes, hours or days since `origin`."""
     zone: str = "UTC"
+    """The time zone of times that name none."""
     origin: str = "1970-01-01"
+    """When numbers of seconds or days begin."""
     since: str = ""
+    """From when a node was watched. Without it, from the first time in the file."""
     until: str = ""
+    """Until when a node was watched. Without it, to the last time in the file."""
     size: str | int = ""
+    """How many nodes there are: a number, or a column. Nodes without a record were well all the
+    time."""
 
     def __post_init__(self) -> None:
         self.clock()
@@ -71,7 +83,9 @@ class IntervalMapping(_Columns):
 
     records: Literal["intervals"]
     start: str
+    """When the incident began."""
     end: str
+    """When it was over; an empty cell means not yet."""
 
     def _keys(self) -> tuple[str, ...]:
         return *super()._keys(), "start", "end"
@@ -83,9 +97,13 @@ class EventMapping(_Columns):
 
     records: Literal["events"]
     event: str
+    """The column that says whether an incident begins or ends."""
     starts: tuple[str, ...]
+    """What it says where an incident begins."""
     ends: tuple[str, ...]
+    """What it says where an incident is over."""
     time: str
+    """When it happened."""
 
     def _keys(self) -> tuple[str, ...]:
         return *super()._keys(), "event", "time"

@@ -26,18 +26,32 @@ class SimulatedFleet:
     """How large, how even and how troubled a simulated fleet is. Shares are of all nodes."""
 
     nodes: str = "node[01-16]"
+    """The nodes, as a node list."""
     sku: str = "simulated"
+    """The kind of hardware."""
     seed: int = 0
+    """The same seed gives the same results, byte for byte."""
     devices: int = 1
+    """Devices of each node."""
     samples: int = 16
-    spread: float = 0.005  # between nodes, standard deviation
-    noise: float = 0.005  # between the samples of a node, standard deviation
+    """Samples of each metric and device."""
+    spread: float = 0.005
+    """Standard deviation between nodes."""
+    noise: float = 0.005
+    """Standard deviation between the samples of a node."""
     slow_share: float = 0.03
+    """Nodes that are slow in one benchmark."""
     slow_by: float = 0.2
+    """How much slower they are."""
     crash_share: float = 0.0
+    """Nodes on which one program crashes."""
     hang_share: float = 0.0
+    """Nodes on which one program hangs."""
     lost_share: float = 0.0
-    faults: tuple[str, ...] = ()  # of the network that a scan meets: "slow node", "bad cable", ...
+    """Nodes that vanish in the middle."""
+    faults: tuple[str, ...] = ()
+    """Faults of the network that a scan meets: slow node, slow NIC, bad cable, lossy uplink, slow
+    leaf, dead leaf."""
 
     def __post_init__(self) -> None:
         for name in ("slow_share", "crash_share", "hang_share", "lost_share", "slow_by"):

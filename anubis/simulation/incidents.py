@@ -30,7 +30,9 @@ class DefectCause:
     """A part of a category's defects: which benchmarks can find them before they do harm."""
 
     share: float
+    """Its weight beside the category's other causes."""
     found_by: tuple[str, ...] = ()
+    """The benchmarks that can find it. Without them, none can."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < math.inf:
@@ -42,10 +44,15 @@ class Category:
     """How often a node has incidents of one kind, and how much oftener after each of them."""
 
     name: str
-    mtbi_h: float  # of a node that had none of them yet
-    worse_by: float = 1.0  # each of them multiplies the rate
-    at_worst: float = 1.0  # the largest multiple of the first rate
+    """The category, as incidents name it."""
+    mtbi_h: float
+    """Mean hours to an incident, of a node that has had none of them."""
+    worse_by: float = 1.0
+    """Each incident multiplies the rate of the next one by it."""
+    at_worst: float = 1.0
+    """The rate rises to this multiple of the first at most."""
     causes: tuple[DefectCause, ...]
+    """What is behind these incidents."""
 
     def __post_init__(self) -> None:
         if not self.mtbi_h > 0:

@@ -39,7 +39,9 @@ class Size:
     """How many of the jobs ask for so many nodes."""
 
     nodes: int
+    """The nodes that a job asks for."""
     share: float
+    """The weight of such jobs beside the others."""
 
     def __post_init__(self) -> None:
         _at_least("nodes", self.nodes, 1)
@@ -50,14 +52,23 @@ class Size:
 class Jobs:
     """Recorded jobs, or made ones: durations are log-normal, sizes as they are shared out."""
 
-    trace: str = ""  # a file; "" makes jobs
-    devices_per_node: int = 8  # a trace asks for GPUs or processors
-    whole_nodes_only: bool = True  # leaves out jobs that ask for less than a node
-    limit_h: float | None = None  # longer jobs are cut into pieces, each with nodes of its own
-    load: float = 1.5  # what they ask for, as a multiple of what the nodes can do; 0: as recorded
+    trace: str = ""
+    """Recorded jobs: a file in the Standard Workload Format, or a table with the columns timestamp,
+    duration and num_gpus. Without it, jobs are made."""
+    devices_per_node: int = 8
+    """GPUs or processors of a node, by which a trace counts."""
+    whole_nodes_only: bool = True
+    """Whether to leave out recorded jobs that ask for less than a node."""
+    limit_h: float | None = None
+    """Longer jobs are cut into pieces of so many hours, each with nodes of its own."""
+    load: float = 1.5
+    """What jobs ask for, as a multiple of what the nodes can do. 0: as recorded."""
     median_h: float = 12.0
-    spread: float = 1.5  # of the logarithm
+    """Median duration of made jobs, in hours."""
+    spread: float = 1.5
+    """Standard deviation of the logarithm of the duration."""
     sizes: tuple[Size, ...] = (Size(nodes=1, share=1.0),)
+    """How many nodes made jobs ask for."""
 
     def __post_init__(self) -> None:
         _at_least("devices_per_node", self.devices_per_node, 1)
@@ -75,7 +86,9 @@ class Jobs:
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
     name: str
+    """The benchmark."""
     minutes: float
+    """How long it takes on a node."""
 
     def __post_init__(self) -> None:
         _above("minutes", self.minutes)
@@ -86,7 +99,9 @@ class RepairTimes:
     """Means, in hours."""
 
     incident_h: float = 24.0
-    defect_h: float = 6.0  # where a benchmark has said what is wrong
+    """Mean hours of repair after an incident."""
+    defect_h: float = 6.0
+    """Mean hours of repair where a benchmark has said what is wrong."""
 
     def __post_init__(self) -> None:
         _at_least("incident_h", self.incident_h, 0)
@@ -98,7 +113,9 @@ class Variations:
     """What is tried beside the scenario itself."""
 
     catch: tuple[float, ...] = (1.0, 0.5, 0.0)
+    """Values of `catch` to try."""
     p0: tuple[float, ...] = ()
+    """Values of `selection.p0` to try."""
 
     def __post_init__(self) -> None:
         for name in ("catch", "p0"):
@@ -110,26 +127,52 @@ class Variations:
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     summary: str
+    """What is simulated, in one line."""
     nodes: int = 100
-    spares: int = 5  # of the nodes: the hot buffer
+    """The nodes, spares included."""
+    spares: int = 5
+    """How many of them replace those in repair: the hot buffer."""
     days: float = 30.0
+    """How long each run lasts."""
     seeds: int = 5
+    """How often each policy runs; numbers come with the interval over these runs."""
     jobs: Jobs = field(default_factory=Jobs)
+    """What the nodes do."""
     benchmarks: tuple[Benchmark, ...]
+    """What there is to choose from."""
     categories: tuple[Category, ...]
-    incidents: IncidentSource = "rates"  # where they come from
-    risk: str = "truth"  # which the Selector is told; or the name of a model, or "best" of them
-    past_days: float = 90.0  # which such a model learns from, where the history has none
+    """What goes wrong."""
+    incidents: IncidentSource = "rates"
+    """Where incidents come from: the rates of the categories, a trained model of risk, or the
+    history, which then happens again."""
+    risk: str = "truth"
+    """What the Selector knows: the truth, or what a model learned from the past, named (cox-time,
+    exponential …) or the best of them."""
+    past_days: float = 90.0
+    """How long a past such a model learns from, where the history has none."""
     repair: RepairTimes = field(default_factory=RepairTimes)
-    shows_h: float | None = None  # how long before its incident a defect can be found
-    catch: float = 1.0  # share of the defects that a benchmark can find which it does find
-    checkpoint_h: float = 0.0  # an incident loses the work since the last; 0: it loses none
+    """How long nodes are away."""
+    shows_h: float | None = None
+    """How many hours before its incident a defect can be found. Without it, all that would strike
+    during a job can be found at its start."""
+    catch: float = 1.0
+    """Share of the defects within its reach that a benchmark does find."""
+    checkpoint_h: float = 0.0
+    """An incident loses the work since the last checkpoint. 0: it loses none."""
     policies: tuple[PolicyName, ...] = POLICIES
+    """Which policies of validation are compared."""
     cron_every_h: float = 168.0
+    """How often the policy `cron` validates a node."""
     selection: SelectionPolicy = SelectionPolicy(p0=0.01, half_life_h=1.0)
-    incident_costs_h: float | None = None  # node-hours; None: half of the job, on all its nodes
-    known_defects: int = 500  # of the past, which tell the Selector what finds what
+    """What the Selector decides by, with the keys that a policy has. Without it, `p0` is 0.01 and
+    `half_life_h` is 1."""
+    incident_costs_h: float | None = None
+    """What an incident costs, in node-hours: a benchmark that saves less is not run. Without it,
+    half of the job on all its nodes."""
+    known_defects: int = 500
+    """How many defects of the past tell the Selector which benchmark finds what."""
     sweep: Variations = field(default_factory=Variations)
+    """What is tried beside these settings."""
 
     def __post_init__(self) -> None:
         _at_least("nodes", self.nodes, 1)

@@ -22,8 +22,11 @@ MOST_CABLES = 1_000_000  # of one entry; more is a slip of the finger
 @dataclass(frozen=True, kw_only=True)
 class Rack:
     nodes: str
+    """Its nodes, as a node list."""
     leaves: str
+    """The switches that they hang on: as many as rails, in their order, or one for all."""
     name: str = ""
+    """For people only."""
 
     def __post_init__(self) -> None:
         _names(self.nodes)
@@ -33,10 +36,15 @@ class Rack:
 @dataclass(frozen=True, kw_only=True)
 class Links:
     below: str
+    """The lower switches, as a node list."""
     above: str
+    """The upper switches; each is linked with each of the lower ones."""
     cables: int = 1
+    """Cables between each two of them."""
     gbit_s: float | None = None
+    """The speed of a cable, where it is not that of the file."""
     name: str = ""
+    """For people only."""
 
     def __post_init__(self) -> None:
         pairs = len(_names(self.below)) * len(_names(self.above))
@@ -52,10 +60,15 @@ class Links:
 @dataclass(frozen=True, kw_only=True)
 class Written:
     racks: tuple[Rack, ...]
+    """Which nodes hang on which leaves."""
     links: tuple[Links, ...] = ()
+    """What is above the leaves."""
     rails: tuple[str, ...] = ("",)
+    """The NICs that every node has. Without it, a node has one."""
     gbit_s: float | None = None
+    """The speed of NICs and cables, unless a link says otherwise."""
     summary: str = ""
+    """What the fabric is, in one line."""
 
     def __post_init__(self) -> None:
         _refuse_speed(self.gbit_s)

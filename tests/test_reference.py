@@ -1,0 +1,92 @@
+"""docs/reference/ is what scripts/make-reference writes, and lacks nothing that there is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs/reference"
+PAGES = ("benchmarks.md", "commands.md", "configuration.md")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def read(page: str) -> str:
+    return (REFERENCE / page).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("reference")
+    subprocess.run(
+        [sys.executable, str(ROOT / "scripts/make-reference"), str(folder)], check=True, timeout=120
+    )
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_is_what_the_code_says_today(made, page):
+    current = (made / page).read_text(encoding="utf-8")
+    assert read(page) == current, "run: .venv/bin/python scripts/make-reference"
+
+
+def test_nobody_writes_a_page_by_hand(made):
+    assert {file.name for file in REFERENCE.iterdir()} == {file.name for file in made.iterdir()}
+
+
+def test_every_program_has_its_section():
+    programs = {file.stem for file in (ROOT / "benchmarks").glob("[!_]*.py")} - {"contract"}
+    assert programs <= set(HEADING.findall(read("benchmarks.md")))
+
+
+def test_every_verb_that_help_shows_has_its_section():
+    shown = subprocess.run(
+        [sys.executable, "-m", "anubis", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    verbs = re.findall(r"^│ ([a-z]+) ", shown.partition("Commands")[2], re.MULTILINE)
+    assert len(verbs) > 10
+    sections = {title.split()[1] for title in HEADING.findall(read("commands.md")) if " " in title}
+    assert set(verbs) == sections
+
+
+def keys(document: object) -> Iterator[str]:
+    """Every key of a file; the parameters of a program are the program's."""
+    if isinstance(document, list):
+        for entry in document:
+            yield from keys(entry)
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            yield key
+            yield from () if key == "parameters" else keys(value)
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted((ROOT / "configs").rglob("*.yaml")),
+    ids=lambda file: f"{file.parent.name}/{file.name}",
+)
+def test_every_key_of_a_shipped_file_is_explained(file):
+    kind = str(file.parent.relative_to(ROOT / "configs"))
+    section = read("configuration.md").partition(f"\n## configs/{kind}/\n")[2].partition("\n## ")[0]
+    chosen = {"executor", "records"} & set(re.findall(r"^### `([a-z]+):", section, re.MULTILINE))
+    explained = {*re.findall(r"^- `([a-z0-9_]+)`", section, re.MULTILINE), *chosen}
+    if kind == "simulations":  # it says there that these keys are a policy's
+        explained |= {"p0", "half_life_h"}
+    assert set(keys(yaml.safe_load(file.read_text()))) <= explained
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_can_be_read_as_text_and_its_links_lead_somewhere(page):
+    text = read(page)
+    assert max(map(len, text.splitlines())) <= 150
+    anchors = {
+        re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-")
+        for title in HEADING.findall(text)
+    }
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
