@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from anubis import catalog, config
-from anubis.cli import topology
 from anubis.core.campaign import planning
 from anubis.core.records import Limit, Node, Policy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
+from anubis.operations.surveying import survey
 from anubis.simulation.fleet import SimulatedFleet
 from anubis.simulation.incidents import Category
 from anubis.simulation.scenario import Jobs, RepairTimes, Scenario, Variations
@@ -27,7 +27,7 @@ LOADERS = {
     "policies": config.policy,
     "limits": config.limits,
     "simulations": config.simulation,
-    "topologies": lambda name: topology.survey(name, None),
+    "topologies": lambda name: survey(name, None),
 }
 FILES = sorted((ROOT / "configs").rglob("*.yaml"))
 EXAMPLES = {  # the commented one of each kind of file, and the records whose keys it shows

@@ -69,8 +69,8 @@ def diff(
 
     from anubis import criteria_files, places
     from anubis.cli import showing
-    from anubis.cli.past import finished
     from anubis.core.judging.comparison import criterion_changes, node_changes, verdict_changes
+    from anubis.operations.past import finished
     from anubis.report import criteria as tables
     from anubis.store.history import History
 

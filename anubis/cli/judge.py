@@ -31,7 +31,7 @@ def judge(
 
     from anubis import criteria_files, places
     from anubis.cli import showing
-    from anubis.cli.past import finished
+    from anubis.operations.past import finished
     from anubis.report.view import CampaignView
     from anubis.store.history import History
     from anubis.validator import judge as judge_again

@@ -68,9 +68,9 @@ def learn(
 ) -> None:
     from anubis import __version__, config, criteria_files, hostlist, places
     from anubis.cli import showing
-    from anubis.cli.past import finished
     from anubis.core.errors import CriteriaError
     from anubis.core.judging.judgement import learn_criteria
+    from anubis.operations.past import finished
     from anubis.store.history import History
 
     begun_since = None if since is None else _instant(since)

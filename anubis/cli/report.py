@@ -33,7 +33,7 @@ def report(
 
     from anubis import places
     from anubis.cli import showing
-    from anubis.cli.past import finished
+    from anubis.operations.past import finished
     from anubis.report.view import CampaignView
     from anubis.store.history import History
 

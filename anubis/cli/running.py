@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from anubis import catalog, config, criteria_files, hostlist, places
 from anubis.cli import showing
-from anubis.cli.past import how_to_go_on
 from anubis.cli.progress import Progress
 from anubis.core.campaign import planning
 from anubis.core.errors import (
@@ -42,6 +41,7 @@ from anubis.core.records import (
     canonical,
 )
 from anubis.executors.base import Executor
+from anubis.operations.past import how_to_go_on
 from anubis.reading import read
 from anubis.report.view import CampaignView
 from anubis.store.history import History
@@ -245,7 +245,7 @@ def _brief(order: Order) -> Brief:
 
 def _counters(network: Network) -> Counters:
     """What the ports of the fabric counted before the scan."""
-    from anubis.cli.topology import count_errors
+    from anubis.operations.surveying import count_errors
 
     counters, findings = count_errors(network.topology, network.counters, network.over_s)
     for finding in findings:
@@ -255,7 +255,7 @@ def _counters(network: Network) -> Counters:
 
 def _survey(network: Network) -> Survey | None:
     """What the topology says; None where none was given, and the fabric does not answer."""
-    from anubis.cli.topology import survey
+    from anubis.operations.surveying import survey
 
     try:
         found = survey(network.topology, network.hcas)

@@ -23,6 +23,12 @@ from anubis.report.wording import lasting
 
 MOST_LINKS = 8  # that are named
 MEETINGS = {"pairs": ", pairs", "quick": ", quick", "covering": ", quick and covering"}
+EXIT_CODES = {
+    Judgement.HEALTHY: 0,
+    Judgement.DEFECTIVE: 1,
+    Judgement.UNKNOWN: 2,
+    Judgement.NOT_APPLICABLE: 2,
+}
 
 
 def say(sentence: str) -> None:

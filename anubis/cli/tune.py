@@ -60,8 +60,8 @@ def tune(
 
     from anubis import places
     from anubis.cli import showing
-    from anubis.cli.past import finished
     from anubis.core.judging.units import latest, units
+    from anubis.operations.past import finished
     from anubis.store.history import History
 
     with History.open(places.history_url()) as history:

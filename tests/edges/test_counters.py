@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from anubis import config
-from anubis.cli.topology import count_errors
 from anubis.core.errors import AnubisError, TopologyError
 from anubis.core.fabric import Part
 from anubis.core.network.counters import broken
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Count
+from anubis.operations.surveying import count_errors
 from anubis.simulation.fabric import FatTree
 from anubis.topology import counters, sources
 from anubis.topology.counters import compared, parse

@@ -1,4 +1,4 @@
-"""Which campaign of the past a verb means: only one that ran to its end can be spoken of."""
+"""Which campaign of the past a request means: only one that ran to its end can be spoken of."""
 
 from __future__ import annotations
 

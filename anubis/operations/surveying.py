@@ -1,0 +1,116 @@
+"""A fabric before anything is scheduled on it: its topology, and what its ports count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis import config, hostlist
+from anubis.core.errors import TopologyError, UsageError
+from anubis.core.fabric import Placement, Remark, place
+from anubis.core.network.inspection import Inspection
+from anubis.core.records import Counters, Judgement
+from anubis.operations.caller import Caller
+from anubis.topology import counters, sources
+from anubis.topology.counters import CounterReading
+from anubis.topology.draft import Survey
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectedFabric:
+    """A fabric, what is odd in it, and where the nodes hang that were asked for."""
+
+    inspection: Inspection
+    remarks: tuple[Remark, ...]  # on the source
+    placement: Placement | None
+
+    @property
+    def judgement(self) -> Judgement:
+        if self.inspection.has_defects:
+            return Judgement.DEFECTIVE
+        unplaced = self.placement.unplaced if self.placement else ()
+        whole = self.inspection.fabric.nodes and not unplaced
+        return Judgement.HEALTHY if whole else Judgement.UNKNOWN
+
+
+def inspect_fabric(
+    topology: str | None = None,
+    *,
+    hcas: Path | None = None,
+    nodes: str | None = None,
+    counter_files: Sequence[Path] = (),
+    over_s: float | None = None,
+    caller: Caller | None = None,
+) -> InspectedFabric:
+    """Where `nodes` are named, the fabric bears their names, and who is not in it is told."""
+    surveyed = survey(topology, hcas)
+    counted, remarks = count_errors(topology, counter_files, over_s, caller)
+    placement = place(surveyed.fabric, hostlist.read(nodes)) if nodes else None
+    fabric = placement.fabric if placement else surveyed.fabric
+    return InspectedFabric(
+        inspection=Inspection(fabric=fabric, counters=counted),
+        remarks=(*surveyed.findings, *remarks),
+        placement=placement,
+    )
+
+
+def survey(topology: str | None, hcas: Path | None) -> Survey:
+    """The file, one of the shipped or the user's own examples, or else the fabric itself."""
+    if topology is None:
+        return sources.live(hcas)
+    path = Path(topology)
+    return sources.load(path if path.exists() else config.find("topologies", topology), hcas)
+
+
+def count_errors(
+    topology: str | None,
+    files: Sequence[Path],
+    over_s: float | None,
+    caller: Caller | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> tuple[Counters, tuple[Remark, ...]]:
+    """What the ports count, from files or from the fabric itself; and what is odd in the answer.
+
+    Where the fabric told its topology and will not tell its counters, that is a remark.
+    """
+    if len(files) > 2 or (len(files) == 2 and over_s is None):
+        raise UsageError(
+            f"{len(files)} files of counters: expected one reading, or an earlier and a later one "
+            "with --over SECONDS between them"
+        )
+    if not files and topology is not None:
+        if over_s is not None:
+            raise UsageError("--over without counters: give --counters FILE as well")
+        return Counters(counts=()), ()
+    try:
+        readings = [counters.load(file) for file in files]
+        readings = readings or _ask_for_counters(over_s, caller or Caller(), wait)
+        counted = _judged(readings, over_s)
+    except TopologyError as error:
+        if files:
+            raise
+        return Counters(counts=()), (Remark(kind="no-counters", sentence=str(error)),)
+    return counted, tuple(remark for reading in readings for remark in reading.findings)
+
+
+def _judged(readings: Sequence[CounterReading], over_s: float | None) -> Counters:
+    """Only what rose in a known time can be held against a limit."""
+    limits = config.limits("node_health") + config.limits("switch_ports")
+    if over_s is None:
+        return Counters(counts=readings[-1].counts, limits=limits)
+    before = readings[0] if len(readings) > 1 else counters.NONE
+    return counters.compared(before, readings[-1], over_s, limits)
+
+
+def _ask_for_counters(
+    over_s: float | None, caller: Caller, wait: Callable[[float], None]
+) -> list[CounterReading]:
+    """Once; or twice, so long apart."""
+    first = counters.live()
+    if over_s is None:
+        return [first]
+    caller.remark(f"reading the counters again in {over_s:g} s")
+    wait(over_s)
+    return [first, counters.live()]
