@@ -44,17 +44,7 @@ def passing(sentence: str) -> None:
 
 def exit_code(view: CampaignView) -> int:
     """0 only when every node is healthy, and what lies between them: never without data."""
-    assessment = view.assessment
-    parts = {part.judgement for part in view.parts}
-    if assessment.named(Judgement.DEFECTIVE) or Judgement.DEFECTIVE in parts:
-        return 1
-    if view.campaign.plan.fabric is None and any(
-        verdict.judgement is Judgement.DEFECTIVE for verdict in assessment.alone
-    ):
-        return 1  # two nodes that are well, and what lies between them is not
-    healthy = assessment.named(Judgement.HEALTHY)
-    whole = healthy and len(healthy) == len(assessment.nodes) and not parts
-    return 0 if whole else 2
+    return {Judgement.HEALTHY: 0, Judgement.DEFECTIVE: 1}.get(view.assessment.judgement, 2)
 
 
 def campaign(view: CampaignView, *, as_json: bool) -> None:

@@ -473,23 +473,45 @@ class NodeVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class PartVerdict:
-    """What pairs of nodes say of a part of the fabric, or of several that nobody can tell apart."""
+    """What groups of nodes say of a part between them, or of several that cannot be told apart."""
 
     parts: tuple[Part, ...]  # the most probable first
+    subject: str  # the same in words: `switch leaf3`
     judgement: Judgement
     code: str
     reason: str
-    confidence: float  # that it is one of them, rather than another part or chance
-    evidence: tuple[str, ...]  # the worst flows across it, a sentence each
+    # that it is one of them, rather than another part or chance; None where nothing was weighed
+    confidence: float | None = None
+    evidence: tuple[str, ...] = ()  # the worst of what crosses it, a sentence each
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The ends of a path: the nodes that did badly together."""
+        return tuple(
+            node
+            for part in self.parts
+            if part.kind == "path"
+            for node in (part.name, *part.other.split(","))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """All verdicts of a campaign, and what they say of each node."""
+    """All verdicts of a campaign, and what they say of each node and of the parts between them."""
 
     alone: tuple[Verdict, ...]  # those that have a sentence of their own, worst first
     rulings: tuple[Ruling, ...] = ()
     nodes: tuple[NodeVerdict, ...]
+    parts: tuple[PartVerdict, ...] = ()
+
+    @property
+    def judgement(self) -> Judgement:
+        """What the whole came to: healthy only where every node and all between them is."""
+        judgements = {node.judgement for node in self.nodes}
+        judgements |= {part.judgement for part in self.parts}
+        if Judgement.DEFECTIVE in judgements:
+            return Judgement.DEFECTIVE
+        return Judgement.HEALTHY if judgements == {Judgement.HEALTHY} else Judgement.UNKNOWN
 
     def verdicts(self) -> Iterator[Verdict]:
         """One by one, worst first. There may be millions: take what you need."""
@@ -505,6 +527,14 @@ class Assessment:
 
     def named(self, judgement: Judgement) -> tuple[str, ...]:
         return tuple(node.node for node in self.nodes if node.judgement is judgement)
+
+    def parts_named(self, judgement: Judgement) -> tuple[str, ...]:
+        """Parts between the nodes: a node that a scan found is named among the nodes."""
+        return tuple(
+            verdict.subject
+            for verdict in self.parts
+            if verdict.judgement is judgement and any(p.kind != "node" for p in verdict.parts)
+        )
 
     @property
     def lost(self) -> dict[str, str]:

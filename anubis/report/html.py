@@ -17,7 +17,7 @@ from anubis.report.figures import figure_of
 from anubis.report.metrics import benchmark_labels, metric_rows
 from anubis.report.network import network_section
 from anubis.report.page import environment
-from anubis.report.view import GLYPH, CampaignView
+from anubis.report.view import GLYPH, PARTS_NAMED, CampaignView
 
 LISTED = 20_000  # verdicts that travel in the page, the worst first; a browser copes with these
 LARGE_TILES = 40  # fleets up to this size get tiles large enough for a name
@@ -40,6 +40,7 @@ def render(view: CampaignView) -> str:
             worst_first=WORST_FIRST,
             fleet=_fleet(view),
             few=LARGE_TILES,
+            parts_named=PARTS_NAMED,
             not_healthy=[
                 node for node in view.nodes_worst_first() if node.judgement is not Judgement.HEALTHY
             ],

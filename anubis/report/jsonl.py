@@ -13,17 +13,20 @@ from anubis.report.view import CampaignView
 def lines(view: CampaignView) -> Iterator[str]:
     for verdict in view.assessment.verdicts():
         yield _line(_verdict(verdict))
-    for part in view.parts:
+    for part in view.assessment.parts:
         yield _line(_part(part))
-    named = view.assessment.named
+    named, parts_named = view.assessment.named, view.assessment.parts_named
     yield _line(
         {
             "type": "summary",
             "campaign": view.campaign.id,
+            "judgement": view.assessment.judgement.value,
             "healthy": named(Judgement.HEALTHY),
             "defective": named(Judgement.DEFECTIVE),
             "unknown": named(Judgement.UNKNOWN),
             "not_applicable": named(Judgement.NOT_APPLICABLE),
+            "defective_parts": parts_named(Judgement.DEFECTIVE),
+            "unknown_parts": parts_named(Judgement.UNKNOWN),
             "duration_s": round(view.duration_s, 3),
         }
     )
@@ -51,9 +54,10 @@ def _part(verdict: PartVerdict) -> dict[str, object]:
         "parts": [
             {"kind": p.kind, "name": p.name, "other": p.other or None} for p in verdict.parts
         ],
+        "subject": verdict.subject,
         "verdict": verdict.judgement.value,
         "code": verdict.code,
-        "confidence": round(verdict.confidence, 6),
+        "confidence": verdict.confidence and round(verdict.confidence, 6),
         "reason": verdict.reason,
         "evidence": verdict.evidence,
     }

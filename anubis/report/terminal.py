@@ -35,10 +35,10 @@ def render(view: CampaignView, console: Console) -> None:
     console.print()
     console.print(_headline(view))
     console.print()
-    if view.parts:
-        console.print(_part_table(view.parts[:MOST]))
-        if len(view.parts) > MOST:
-            console.print(f"  and {len(view.parts) - MOST:,} more causes", highlight=False)
+    if parts := view.assessment.parts:
+        console.print(_part_table(parts[:MOST]))
+        if len(parts) > MOST:
+            console.print(f"  and {len(parts) - MOST:,} more causes", highlight=False)
         console.print()
     _print_nodes(view, console)
     if rows:
@@ -54,6 +54,8 @@ def _headline(view: CampaignView) -> Text:
     for judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN):
         if view.assessment.named(judgement):
             text.highlight_regex(rf"[\d,]+ {judgement.value}", STYLE[judgement])
+        if view.assessment.parts_named(judgement):
+            text.highlight_regex(rf"{judgement.value}: [^·]+", STYLE[judgement])
     told = f"\n{campaign.verb} {campaign.plan.suite}, campaign {campaign.id}"
     return text.append(f"{told}, {lasting(view.duration_s)}", style="not bold dim")
 
@@ -74,7 +76,7 @@ def _print_nodes(view: CampaignView, console: Console) -> None:
 
 
 def _part_table(parts: Sequence[PartVerdict]) -> Table:
-    """What is at fault in the network, each with the worst flows across it."""
+    """What is at fault between the nodes, each with the worst of what crosses it."""
     from rich.text import Text
 
     table = _table()

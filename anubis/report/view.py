@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from anubis.core.fabric import Fabric, Part
-from anubis.core.network.attribution import Seen, observed, part_verdicts
+from anubis.core.network.attribution import observed
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import (
     WORST_FIRST,
@@ -23,7 +23,9 @@ from anubis.core.records import (
     NodeVerdict,
     PartVerdict,
 )
+from anubis.report.wording import names
 
+PARTS_NAMED = 2  # in a headline
 GLYPH = {
     Judgement.HEALTHY: "✓",
     Judgement.DEFECTIVE: "✗",
@@ -40,32 +42,18 @@ class CampaignView:
     criteria: tuple[CriteriaSet, ...]
 
     @cached_property
-    def _seen(self) -> Seen | None:
-        fabric = self.campaign.plan.fabric
-        if fabric is None:
-            return None
-        return observed(fabric, self.assessment.alone, self.assessment.rulings)
-
-    @cached_property
-    def parts(self) -> tuple[PartVerdict, ...]:
-        """What a scan says of the fabric."""
-        plan = self.campaign.plan
-        if plan.fabric is None or self._seen is None:
-            return ()
-        return part_verdicts(plan.fabric, self._seen, plan.counters)
-
-    @cached_property
     def network(self) -> NetworkView | None:
         """What a scan measured, for its pictures."""
         fabric, nodes = self.campaign.plan.fabric, self.campaign.plan.nodes
-        if fabric is None or self._seen is None:
+        if fabric is None:
             return None
+        seen = observed(fabric, self.assessment.alone, self.assessment.rulings)
         known = set(fabric.nodes)
         return NetworkView(
             fabric=fabric,
             counters=self.campaign.plan.counters,
-            shortfall=self._seen.shortfalls(),
-            blamed=tuple(map(blamed_by, self.parts)),
+            shortfall=seen.shortfalls(),
+            blamed=tuple(map(blamed_by, self.assessment.parts)),
             unplaced=tuple(node.name for node in nodes if node.name not in known),
             nodes=tuple(node.name for node in nodes),
         )
@@ -81,12 +69,25 @@ class CampaignView:
 
     @property
     def headline(self) -> str:
-        """`3 healthy · 1 defective · 0 unknown`; not applicable is named only when there is any."""
-        counts = {judgement: len(self.assessment.named(judgement)) for judgement in Judgement}
+        """`defective: switch leaf3 · nodes: 64 healthy, 0 defective, 0 unknown`.
+
+        Where no part is at fault, nodes alone: `3 healthy · 1 defective · 0 unknown`.
+        """
+        parts = [
+            f"{judgement.value}: {names(subjects, PARTS_NAMED)}"
+            for judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN)
+            if (subjects := self.assessment.parts_named(judgement))
+        ]
+        counts = self._counts()
+        return " · ".join([*parts, f"nodes: {', '.join(counts)}"] if parts else counts)
+
+    def _counts(self) -> list[str]:
+        """Not applicable is named only where there is any."""
+        numbers = {judgement: len(self.assessment.named(judgement)) for judgement in Judgement}
         shown = [Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN]
-        if counts[Judgement.NOT_APPLICABLE]:
+        if numbers[Judgement.NOT_APPLICABLE]:
             shown.append(Judgement.NOT_APPLICABLE)
-        return " · ".join(f"{counts[j]:,} {j.value.replace('-', ' ')}" for j in shown)
+        return [f"{numbers[j]:,} {j.value.replace('-', ' ')}" for j in shown]
 
     def nodes_worst_first(self) -> list[NodeVerdict]:
         """Within one judgement the order of the assessment is kept."""
@@ -111,9 +112,8 @@ class NetworkView:
     """What a scan found, or a fabric of which nothing is measured yet."""
 
     fabric: Fabric
-    shortfall: Mapping[
-        DirectedPair, float
-    ]  # the share by which a flow is below its like; 1: nothing came
+    # the share by which a flow is below what is normal for it; 1: nothing came
+    shortfall: Mapping[DirectedPair, float]
     blamed: Sequence[Blamed] = ()
     unplaced: tuple[str, ...] = ()  # asked for, and not in the fabric
     nodes: tuple[str, ...] = ()  # that were asked for; none: all of the fabric

@@ -20,6 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import StoreError, did_you_mean
+from anubis.core.judging.conclusion import complete
 from anubis.core.past.defects import BadGroup, FailedTest
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Incident, Job, Repair, Validation, Watch, found_by
@@ -409,7 +410,7 @@ class History:
                 .order_by(node_verdicts.c.position)
             ).all()
         nodes, roster = cache(_names), cache(_roster)
-        return Assessment(
+        kept = Assessment(
             alone=tuple(
                 Verdict(
                     participants=nodes(row.nodes),
@@ -436,6 +437,7 @@ class History:
                 for row in whole
             ),
         )
+        return complete(kept, self.campaign(campaign_id).plan)
 
     def incidents(self) -> list[Incident]:
         """Those that were told, by node and start."""

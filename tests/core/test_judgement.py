@@ -9,9 +9,22 @@ from fleets import entry, small_plan
 
 from anubis import criteria_files
 from anubis.core.campaign.planning import steps
+from anubis.core.fabric import Part
+from anubis.core.judging.conclusion import complete
 from anubis.core.judging.judgement import assess, learn_criteria
 from anubis.core.judging.units import latest, units
-from anubis.core.records import Ended, Execution, Judgement, Policy, Readings, Result, Series
+from anubis.core.records import (
+    Assessment,
+    Ended,
+    Execution,
+    Judgement,
+    NodeVerdict,
+    PartVerdict,
+    Policy,
+    Readings,
+    Result,
+    Series,
+)
 
 POLICY = Policy()
 H, D, U, N = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN, Judgement.NOT_APPLICABLE
@@ -212,3 +225,57 @@ def test_criteria_do_not_depend_on_the_order_in_which_results_arrived():
     (one,), (other,) = learn(plan, done), learn(plan, done[::-1])
     assert one.provenance.digest == other.provenance.digest
     assert criteria_files.dump(one) == criteria_files.dump(other)
+
+
+# --- what the whole came to ----------------------------------------------------------------
+
+
+def pairs_plan(nodes):
+    return small_plan(nodes, [entry("pair", groups="pairs")])
+
+
+def faults(assessment):
+    return [(part.parts, part.nodes, part.judgement) for part in assessment.parts]
+
+
+def test_a_bad_pair_of_good_nodes_is_one_faulty_path_and_the_whole_is_defective():
+    plan = pairs_plan(6)
+    slow = {"n1", "n4"}
+    done = list(executions(plan, lambda step, i: 50 if set(step.participants) == slow else 100))
+    assessment = judged(plan, done)
+    assert set(by_node(assessment).values()) == {H}
+    assert faults(assessment) == [((Part("path", "n1", "n4"),), ("n1", "n4"), D)]
+    assert assessment.parts_named(D) == ("path between n1 and n4",)
+    assert assessment.judgement is D
+
+
+def test_pairs_of_a_node_that_is_to_blame_are_no_parts_of_their_own():
+    plan = pairs_plan(6)
+    done = list(executions(plan, lambda step, i: 50 if "n2" in step.participants else 100))
+    assessment = judged(plan, done)
+    assert by_node(assessment)["n2"] is D
+    assert assessment.parts == ()
+    assert assessment.judgement is D
+
+
+def test_the_whole_is_healthy_only_where_every_node_and_every_part_is():
+    nodes = {j: NodeVerdict(node=j.value, judgement=j, code="", reason="") for j in (H, U, N, D)}
+    part = PartVerdict(parts=(Part("switch", "s"),), subject="s", judgement=U, code="", reason="")
+
+    def whole(*judgements, parts=()):
+        return Assessment(
+            alone=(), nodes=tuple(nodes[j] for j in judgements), parts=parts
+        ).judgement
+
+    assert whole(H, H) is H
+    assert whole() is U
+    assert whole(H, U) is whole(H, N) is whole(N) is whole(H, parts=(part,)) is U
+    assert whole(H, U, D) is whole(H, parts=(replace(part, judgement=D),)) is D
+
+
+def test_an_assessment_kept_before_parts_were_is_completed_to_the_same_value():
+    plan = pairs_plan(6)
+    slow = {"n1", "n4"}
+    done = list(executions(plan, lambda step, i: 50 if set(step.participants) == slow else 100))
+    assessment = judged(plan, done)
+    assert complete(replace(assessment, parts=()), plan) == assessment

@@ -105,7 +105,7 @@ def scanned(fabric, faults=(), groups="quick", criteria=(), history=(), counters
 
 
 def verdicts(view, judgement=Judgement.DEFECTIVE):
-    return {part.parts for part in view.parts if part.judgement is judgement}
+    return {part.parts for part in view.assessment.parts if part.judgement is judgement}
 
 
 def uplink(fabric, leaf):
@@ -139,7 +139,7 @@ def test_of_three_leaves_the_one_whose_uplink_is_slow_is_named_though_most_pairs
     view = scanned(BED, [fault], groups)
     assert verdicts(view) == {(fault.part,)}
     assert len(view.assessment.named(Judgement.HEALTHY)) == 6
-    (part,) = view.parts
+    (part,) = view.assessment.parts
     assert part.code == "NETWORK.LINK"
     assert any("4 hops: leaf-0-1, spine-0-0, leaf-0-" in line for line in part.evidence)
 
@@ -148,16 +148,16 @@ def test_uplinks_that_a_slow_leaf_lacks_are_part_of_its_evidence():
     lost = ("leaf-0-1", "spine-0-0")
     links = tuple(link for link in TWO_TIERS.links if (link.a, link.b) != lost)
     fault = Fault(kind="", part=Part("switch", "leaf-0-1"))
-    (part,) = scanned(replace(TWO_TIERS, links=links), [fault]).parts
+    (part,) = scanned(replace(TWO_TIERS, links=links), [fault]).assessment.parts
     assert any("leaf-0-1 has 1 of the 2 uplinks" in line for line in part.evidence)
-    (whole,) = scanned(TWO_TIERS, [fault]).parts
+    (whole,) = scanned(TWO_TIERS, [fault]).assessment.parts
     assert not any("uplinks" in line for line in whole.evidence)
 
 
 @pytest.mark.parametrize("fabric", [TWO_TIERS, RAILS, BED, one_switch([f"n{i}" for i in range(9)])])
 def test_a_healthy_network_has_no_causes(fabric):
     view = scanned(fabric)
-    assert not view.parts
+    assert not view.assessment.parts
     assert view.assessment.named(Judgement.HEALTHY) == fabric.nodes
 
 
@@ -186,7 +186,7 @@ def test_what_the_ports_counted_stands_beside_the_part_it_is_about():
         return Count(guid=leaf, name=leaf, port=port, counter="symbol_error", value=1523)
 
     told = Counters(counts=(count("leaf-0-1", "1"), count("leaf-0-2", "2")))  # n2's, and n5's
-    (part,) = scanned(BED, [FAULTS["node"](BED)], counters=told).parts
+    (part,) = scanned(BED, [FAULTS["node"](BED)], counters=told).assessment.parts
     (counted,) = [line for line in part.evidence if "symbol_error" in line]
     assert "1523" in counted
     assert "leaf-0-2" in counted
@@ -196,7 +196,7 @@ def test_a_node_that_is_lost_in_the_middle_is_unknown_and_its_partners_are_not_b
     view = scanned(TWO_TIERS, lost={TWO_TIERS.nodes[3]: 1_700_000_012.0})
     assert view.assessment.named(Judgement.UNKNOWN) == (TWO_TIERS.nodes[3],)
     assert len(view.assessment.named(Judgement.HEALTHY)) == 23
-    assert not view.parts
+    assert not view.assessment.parts
 
 
 def test_what_cannot_be_measured_stays_unknown_and_says_where_it_is():

@@ -459,6 +459,7 @@ def test_the_scale_can_be_read_by_the_colour_blind_by_day_and_by_night(eyes):
 def test_only_a_single_part_that_is_defective_is_blamed_for_sure(parts, judgement, surely):
     verdict = PartVerdict(
         parts=tuple(Part("switch", f"s{n}") for n in range(parts)),
+        subject="switch s0",
         judgement=judgement,
         code="NETWORK.SWITCH",
         reason="it is slow",

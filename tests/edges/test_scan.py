@@ -17,7 +17,7 @@ gbit_s: 100
 links:
   - {below: "leaf[1-3]", above: "spine[1-2]"}
 """
-PART_KEYS = {"type", "parts", "verdict", "code", "confidence", "reason", "evidence"}
+PART_KEYS = {"type", "parts", "subject", "verdict", "code", "confidence", "reason", "evidence"}
 
 
 def scan(desk: Desk, *words: str, racks: str = RACKS, nodes: str = "n[1-12]", **fleet) -> Done:
@@ -61,6 +61,21 @@ def test_the_answer_names_the_part_with_its_evidence_and_a_report_tells_the_same
     table = desk.run("report")
     assert f"node {named['name']} or its NIC" in table.out
     assert max(len(line) for line in table.out.splitlines()) <= 80
+
+
+def test_a_dead_leaf_is_the_first_thing_that_table_json_page_and_exit_code_say(desk):
+    page = desk.home / "scan.html"
+    done = scan(desk, "--full", "--json", "--html", str(page), faults=["dead leaf"])
+    (leaf,) = (line for line in done.lines if line["type"] == "part")
+    assert leaf["parts"][0]["kind"] == "switch"
+    assert done.code == 1
+    assert done.summary["judgement"] == "defective"
+    assert done.summary["defective_parts"] == [leaf["subject"]]
+    table = desk.run("report")
+    assert table.out.split("\n\n")[0].strip().startswith(f"defective: {leaf['subject']} · nodes: ")
+    told = page.read_text()
+    assert f"<title>defective: {leaf['subject']} · nodes: " in told
+    assert told.index(f"✗ {leaf['subject']}</b> defective") < told.index("<h1>")
 
 
 def test_a_second_scan_is_judged_by_what_the_first_one_learned(near):

@@ -16,6 +16,7 @@ from itertools import chain
 import numpy as np
 
 from anubis.core.arrays import Ints
+from anubis.core.judging.conclusion import faulty_paths
 from anubis.core.judging.criteria import learn, similarities
 from anubis.core.judging.groups import blame, slow_together, voices
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
@@ -217,11 +218,17 @@ def assess(
         parts = part_verdicts(plan.fabric, seen, plan.counters)
         attributed = list(said_of_nodes(plan, plan.fabric, seen, parts))
     else:
+        parts = ()
         attributed = list(_attributed([*alone, *_of_groups(rulings)]))
     nodes = _roll_up(plan, alone, rulings, attributed)
     alone += [v for v in attributed if v.judgement is Judgement.DEFECTIVE]
     alone.sort(key=lambda v: (WORST_FIRST.index(v.judgement), v.similarity or 0.0))
-    return Assessment(alone=tuple(alone), rulings=tuple(rulings), nodes=nodes)
+    return Assessment(
+        alone=tuple(alone),
+        rulings=tuple(rulings),
+        nodes=nodes,
+        parts=parts if plan.fabric else faulty_paths(alone, nodes),
+    )
 
 
 def _by_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:

@@ -15,7 +15,7 @@ import numpy as np
 from anubis.core.fabric import Fabric, Numbers, Shares, rail_of_unit
 from anubis.core.network.crossing import Flow
 from anubis.core.network.inspection import Inspection
-from anubis.core.network.localization import Cause, describe, hops_of, locate, sentence
+from anubis.core.network.localization import Cause, describe, hops_of, locate, sentence, subject
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.records import (
     Counters,
@@ -169,6 +169,7 @@ def _part_verdict(inspection: Inspection, cause: Cause, seen: Seen) -> PartVerdi
     judgement, code = _judged(fabric, cause, seen)
     return PartVerdict(
         parts=cause.parts,
+        subject=subject(fabric, cause),
         judgement=judgement,
         code=code,
         reason=_reason(fabric, cause, code),

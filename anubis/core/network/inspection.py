@@ -111,6 +111,8 @@ def _is_of(part: Part, found: PortCount, fabric: Fabric) -> bool:
             return found.link in fabric.uplinks(part.name)
         case "switch":
             return part.name in {found.switch, *ends}
+        case "path":
+            return False  # there is one only where no fabric is known
 
 
 def _slow_cables(fabric: Fabric) -> Iterator[Remark]:

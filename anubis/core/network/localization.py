@@ -219,6 +219,12 @@ def sentence(fabric: Fabric, cause: Cause) -> str:
     )
 
 
+def subject(fabric: Fabric, cause: Cause) -> str:
+    """`switch leaf3`, or `one of 4 links of leaf3`."""
+    named = [describe(fabric, part) for part in cause.parts]
+    return named[0] if len(named) == 1 else f"one of {_listed(fabric, cause, named)}"
+
+
 def describe(fabric: Fabric, part: Part) -> str:
     match part.kind:
         case "node":
@@ -236,6 +242,8 @@ def describe(fabric: Fabric, part: Part) -> str:
             return f"uplinks of {fabric.name(part.name)}"
         case "switch":
             return f"switch {fabric.name(part.name)}"
+        case "path":
+            return f"path between {part.name} and {part.other}"
 
 
 def _listed(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:

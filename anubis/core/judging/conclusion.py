@@ -1,0 +1,74 @@
+"""What a campaign says of the parts between nodes: of a fabric or, without one, of paths.
+
+Computed once, when a campaign is judged, and kept with its assessment; others only show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from anubis.core.fabric import Part, by_number
+from anubis.core.network.attribution import observed, part_verdicts
+from anubis.core.records import Assessment, Judgement, NodeVerdict, PartVerdict, Plan, Verdict
+
+MOST_NAMED = 4  # nodes of a group
+
+
+def complete(assessment: Assessment, plan: Plan) -> Assessment:
+    """An assessment that was kept before parts were: with its verdicts on them."""
+    if plan.fabric is None:
+        parts = faulty_paths(assessment.alone, assessment.nodes)
+    else:
+        seen = observed(plan.fabric, assessment.alone, assessment.rulings)
+        parts = part_verdicts(plan.fabric, seen, plan.counters)
+    return replace(assessment, parts=parts)
+
+
+def faulty_paths(
+    verdicts: Iterable[Verdict], nodes: Iterable[NodeVerdict]
+) -> tuple[PartVerdict, ...]:
+    """The groups that did badly although none of their nodes is to blame, the worst first.
+
+    A group around a faulty pair is slow because of the pair, and is not named beside it.
+    """
+    judged = {node.node: node.judgement for node in nodes}
+    blamed = {name for name, judgement in judged.items() if judgement is Judgement.DEFECTIVE}
+    well = {name for name, judgement in judged.items() if judgement is Judgement.HEALTHY}
+    bad: dict[frozenset[str], list[Verdict]] = {}
+    for verdict in verdicts:
+        together = frozenset(verdict.participants)
+        defective = verdict.judgement is Judgement.DEFECTIVE
+        if defective and len(together) > 1 and blamed.isdisjoint(together):
+            bad.setdefault(together, []).append(verdict)
+    return tuple(
+        _faulty_path(sorted(shortcomings, key=_similarity), cleared=together <= well)
+        for together, shortcomings in bad.items()
+        if not any(smaller < together for smaller in bad)
+    )
+
+
+def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdict:
+    """Where its nodes are not cleared elsewhere, it may be one of them that is at fault."""
+    worst, *others = shortcomings
+    first, *rest = ends = sorted(worst.participants, key=by_number)
+    names = _listed(ends)
+    subject = f"path between {names}" if cleared else f"{names} or the path between them"
+    return PartVerdict(
+        parts=(Part("path", first, ",".join(rest)),),
+        subject=subject,
+        judgement=Judgement.DEFECTIVE,
+        code="NETWORK.PATH",
+        reason=f"{subject}: {worst.benchmark}: {worst.reason}",
+        evidence=tuple(f"{verdict.benchmark}: {verdict.reason}" for verdict in others),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > MOST_NAMED:
+        return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED:,} more nodes"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _similarity(verdict: Verdict) -> float:
+    return verdict.similarity or 0.0
