@@ -1,10 +1,11 @@
-"""What a look at a machine finds: samples by metric and device, facts, and what was unreadable."""
+"""What node_health reports: samples by metric and device, facts, and what could not be read."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 # below it lie sys, proc and dev; a container that has the host's elsewhere says where
 ROOT = Path(os.environ.get("ANUBIS_HOST_ROOT", "/"))
@@ -13,7 +14,7 @@ ROOT = Path(os.environ.get("ANUBIS_HOST_ROOT", "/"))
 @dataclass
 class Findings:
     samples: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)  # what could not be read, and why
 
     def add(self, metric: str, device: str, *values: float) -> None:
@@ -22,10 +23,3 @@ class Findings:
     def miss(self, what: str, why: object) -> None:
         """The first reason is kept: eight GPUs that lack a sensor lack it for one."""
         self.unread.setdefault(what, str(why))
-
-
-def number(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="utf-8").split()[0], 0)
-    except (OSError, ValueError, IndexError):
-        return None

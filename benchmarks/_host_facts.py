@@ -6,14 +6,15 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import contract
-from _findings import Findings, number
-from _rdma import cpu_list, text
+from _background import begun
+from _findings import Findings
+from _sysfs import number, parse_list, text
 
 PLACES = ("/", "/tmp", "/var", "/dev/shm")  # where a job that finds no room fails
 NVIDIA, DISPLAYS = "0x10de", ("0x0300", "0x0302")
@@ -29,11 +30,11 @@ CLOCKS: dict[str, tuple[str, ...]] = {
 MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 
 
-def read(found: Findings, root: Path, mounts: list[str], gpu_addresses: dict[str, str]) -> None:
+def report_host(found: Findings, root: Path, mounts: list[str], gpus: dict[str, str]) -> None:
     memory(found, root)
     processors(found, root)
     edac(found, root)
-    pci_devices(found, root, gpu_addresses)
+    pci_devices(found, root, gpus)
     mounted(found, root, mounts)
     clock(found)
 
@@ -56,7 +57,7 @@ def memory(found: Findings, root: Path) -> None:
 
 def processors(found: Findings, root: Path) -> None:
     folder = root / "sys/devices/system/cpu"
-    online = cpu_list(text(folder / "online"))
+    online = parse_list(text(folder / "online"))
     if online:
         found.add("cpus", "node", len(online))
     else:
@@ -170,20 +171,14 @@ def unescaped(path: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
-def in_time(call: Callable[[], object]) -> object:
+def in_time(call: Callable[[], Any]) -> Any:
     """The answer or the error; a mount whose server is gone may never answer."""
-    answers: list[object] = []
-
-    def ask() -> None:
-        try:
-            answers.append(call())
-        except OSError as error:
-            answers.append(error)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(PATIENCE_S)
-    return answers[0] if answers else TimeoutError(f"no answer within {PATIENCE_S:g} s")
+    try:
+        return begun(call).result(PATIENCE_S)
+    except TimeoutError:
+        return TimeoutError(f"no answer within {PATIENCE_S:g} s")
+    except OSError as error:
+        return error
 
 
 # --- the clock -----------------------------------------------------------------------------

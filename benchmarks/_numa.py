@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from _sysfs import parse_list
+
 SYS = Path("/sys")
 STATUS = Path("/proc/self/status")
 THREADS = Path("/proc/self/task")
@@ -81,15 +83,6 @@ def summary() -> str:
         f"{node.memory_bytes / (1 << 30):.0f} GiB"
         for node in all_nodes()
     )
-
-
-def parse_list(text: str) -> frozenset[int]:
-    """The kernel's way to write sets: 0-3,8."""
-    numbers: set[int] = set()
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers.update(range(int(first), int(last or first) + 1))
-    return frozenset(numbers)
 
 
 def show_list(numbers: Iterable[int]) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import _tools
 import contract
-from _rdma import NO_HCA, Hca, active
+from _ports import NO_HCA, Hca, active
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import contract
 from _parsers import perftest
-from _rdma import Hca, gpu_places, nearest_gpu
+from _ports import Hca, gpu_places, nearest_gpu
 from _tools import found, run
 
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"

@@ -264,10 +264,10 @@ def _gpus_watched(report: Report) -> AbstractContextManager[None]:
     if os.environ.get("LOCAL_RANK", "0") != "0" or not any(cards):
         return nullcontext()
     try:
-        from _gpu_state import node_watched
+        from _gpu_watch import node_watched
     except ImportError:  # a program that travels with this file alone
         return nullcontext()
-    return node_watched(report)
+    return node_watched(report.notes)
 
 
 def die_with_parent() -> None:

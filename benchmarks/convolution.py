@@ -110,7 +110,7 @@ def measure(
     report: contract.Report, dtypes: str, layers: str, batch: int, samples: int, sample_s: float
 ) -> None:
     import torch
-    from _gpu_state import watched
+    from _gpu_watch import watched
     from _timing import devices, seconds_per_call
 
     names = list(LAYERS) if layers == "all" else contract.split(layers)
@@ -126,7 +126,7 @@ def measure(
                 convolution = Convolution(LAYERS[layer], images, name, device)
                 for what, one_pass in convolution.passes().items():
                     metric = f"{name}/{layer}/{what}"
-                    with watched(report, device, f"tflops:{metric}"):
+                    with watched(report.notes, device, f"tflops:{metric}"):
                         seconds = seconds_per_call(one_pass.call, device, samples, sample_s)
                     rates = [flop(LAYERS[layer], images) / s / 1e12 for s in seconds]
                     report.add(f"tflops:{metric}", str(device), rates)

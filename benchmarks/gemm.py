@@ -67,7 +67,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, dtypes: str, shapes: str, size: int, samples: int) -> None:
-    from _gpu_state import watched
+    from _gpu_watch import watched
     from _timing import devices, seconds_per_call
 
     for device in devices():
@@ -79,7 +79,7 @@ def measure(report: contract.Report, dtypes: str, shapes: str, size: int, sample
                     report.note(**{f"product:{metric}": "left out: needs multiples of 16"})
                     continue
                 product = Product(name, m, n, k, device)
-                with watched(report, device, f"tflops:{metric}"):
+                with watched(report.notes, device, f"tflops:{metric}"):
                     seconds = seconds_per_call(product.multiply, device, samples)
                 rates = [flop(m, n, k) / s / 1e12 for s in seconds]
                 report.add(f"tflops:{metric}", str(device), rates)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contract
 from _perftest import BANDWIDTH, LIMIT_S, answer, arguments, memory_arguments
-from _rdma import NO_HCA, Hca, active, ceiling_of
+from _ports import NO_HCA, Hca, active, ceiling_of
 from _tools import checked, found, run, served, sizes_of
 
 BENCHMARK = contract.Benchmark(

@@ -12,7 +12,7 @@ import contract
 from _collectives import METRICS, PARAMETERS
 from _collectives import measure as measure_group
 from _group import alone, processes
-from _rdma import NO_HCA, active, sent_bytes
+from _ports import NO_HCA, active, sent_bytes
 
 ONLY_BY_HCA = {
     "NCCL_P2P_DISABLE": "1",

@@ -8,13 +8,16 @@ in the environment under "unread", never reported as 0.
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING
 
 import contract
-
-if TYPE_CHECKING:
-    from _findings import Findings
+from _background import begun
+from _findings import ROOT, Findings
+from _host_facts import report_host, undriven_gpus
+from _log_report import report_log
+from _port_report import counted, report_rises, report_states
+from _ports import physical_ports
 
 
 def size(name: str, unit: str, summary: str) -> contract.Metric:
@@ -100,41 +103,40 @@ BENCHMARK = contract.Benchmark(
 def measure(
     report: contract.Report, mounts: str, ports: str, log_hours: float, seconds: float
 ) -> None:
-    import _gpu_facts
-    import _host_facts
-    import _kernel_log
-    import _port_facts
-    from _findings import ROOT, Findings
+    from _gpu_report import addresses, look, outcome  # it loads pynvml
 
-    gpus = _gpu_facts.Watch(ROOT, seconds)
-    found = Findings()
-    all_ports = _port_facts.ports(ROOT)
-    before = {port.name: port.counters() for port in all_ports}
-    started = time.monotonic()
-    _port_facts.read(found, all_ports, contract.split(ports))
+    over = threading.Event()
+    looking = begun(lambda: look(over))
+    findings = Findings()
+    look_at_ports(findings, contract.split(ports), seconds)
+    over.set()
+    gpus = outcome(looking, cards=len(list((ROOT / "dev").glob("nvidia[0-9]*"))))
+    places = addresses(gpus.findings)
+    report_host(findings, ROOT, contract.split(mounts), places)
+    report_log(findings, ROOT, log_hours, places)
+    lost = gpus.lost + undriven_gpus(ROOT)
+    if lost or ("gpus", "node") in gpus.findings.samples:
+        findings.add("gpus_lost", "node", lost)
+    hand_over(report, gpus.findings)
+    hand_over(report, findings)
+
+
+def look_at_ports(findings: Findings, expected: list[str], seconds: float) -> None:
+    ports = physical_ports(ROOT / "sys/class/infiniband")
+    before, started = counted(ports), time.monotonic()
+    report_states(findings, ports, expected)
     time.sleep(max(0.0, seconds - (time.monotonic() - started)))
-    _port_facts.rises(found, before, all_ports, time.monotonic() - started)
-    of_gpus = gpus.finish()
-    addresses = _gpu_facts.addresses(of_gpus)
-    _host_facts.read(found, ROOT, contract.split(mounts), addresses)
-    _kernel_log.read(found, ROOT, log_hours, addresses)
-    lost = gpus.lost + _host_facts.undriven_gpus(ROOT)
-    if lost or ("gpus", "node") in of_gpus.samples:
-        found.add("gpus_lost", "node", lost)
-    hand_over(report, [of_gpus, found])
+    report_rises(findings, before, counted(ports), time.monotonic() - started)
 
 
-def hand_over(report: contract.Report, all_found: list[Findings]) -> None:
-    unread: dict[str, str] = {}
-    for found in all_found:
-        for (metric, device), samples in found.samples.items():
-            if min(samples) > 0 or metric.partition(":")[0] in report.facts:
-                report.add(metric, device, samples)
-            else:
-                found.miss(f"{metric} of {device}", "it is said to be 0")
-        unread |= found.unread
-        report.notes |= {name: fact for name, fact in found.facts.items() if fact}
-    report.notes["unread"] = unread
+def hand_over(report: contract.Report, findings: Findings) -> None:
+    for (metric, device), samples in findings.samples.items():
+        if min(samples) > 0 or metric.partition(":")[0] in report.facts:
+            report.add(metric, device, samples)
+        else:
+            findings.miss(f"{metric} of {device}", "it is said to be 0")
+    report.notes |= {name: fact for name, fact in findings.facts.items() if fact}
+    report.notes.setdefault("unread", {}).update(findings.unread)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from functools import partial
 import contract
 from _pair import DIRECTIONS, Pair, everywhere, paired, rails, transfer
 from _perftest import BANDWIDTH, LATENCY, LIMIT_S, answer, arguments, memory_arguments
-from _rdma import NO_HCA, Hca, active, ceiling_of
+from _ports import NO_HCA, Hca, active, ceiling_of
 from _tools import found, sizes_of
 
 LATENCY_UP_TO = 1 << 16  # bytes

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,78 @@ def test_importing_loads_neither_torch_nor_ray(package):
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"torch", "ray"} & set(loaded)
+
+
+# --- benchmarks ----------------------------------------------------------------------------
+
+BENCHMARKS = {file.stem: file for file in (ROOT / "benchmarks").glob("*.py")}
+WITH_TORCH = {  # when they are imported; programs and what these need import it when they measure
+    "_copies",
+    "_densenet",
+    "_lstm",
+    "_moe",
+    "_operations",
+    "_resnet",
+    "_steps",
+    "_timing",
+    "_transformers",
+    "_vgg",
+}
+
+
+def needed_at_import(file: Path) -> set[str]:
+    """The modules without which a file cannot be imported: none of functions or of types."""
+    tree = ast.parse(file.read_text())
+    return {
+        alias.name if isinstance(node, ast.Import) else str(node.module)
+        for statement in tree.body
+        if not isinstance(statement, ast.FunctionDef | ast.ClassDef)
+        and not (isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING")
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def needed_by(name: str) -> set[str]:
+    """Whatever is imported with a benchmark's module, directly or not."""
+    needed: set[str] = set()
+    new = needed_at_import(BENCHMARKS[name])
+    while new:
+        needed |= new
+        files = [BENCHMARKS[module] for module in new & BENCHMARKS.keys()]
+        new = set().union(*map(needed_at_import, files)) - needed
+    return {module.split(".")[0] for module in needed}
+
+
+@pytest.mark.parametrize("name", sorted(BENCHMARKS))
+def test_a_program_loads_heavy_packages_only_to_measure(name):
+    heavy = needed_by(name) - sys.stdlib_module_names - BENCHMARKS.keys()
+    if name in WITH_TORCH:
+        assert heavy == {"torch"}
+    elif name in {"_gpus", "_gpu_watch", "_gpu_report"}:
+        assert heavy == {"pynvml"}  # or none: it may be absent
+    else:
+        assert heavy == set()
+
+
+def test_the_bindings_of_the_driver_are_imported_by_one_file():
+    assert [name for name, file in BENCHMARKS.items() if "pynvml" in imports(file)] == ["_gpus"]
+
+
+def test_the_contract_needs_the_standard_library_only():
+    assert needed_by("contract") <= sys.stdlib_module_names
+    late = {module.split(".")[0] for module in imports(BENCHMARKS["contract"])}
+    assert late & BENCHMARKS.keys() == {"_gpu_watch"}, "what a program that stands alone lacks"
+
+
+def test_no_two_modules_of_benchmarks_import_each_other():
+    """Late imports included."""
+    graph = {
+        name: {module.split(".")[0] for module in imports(file)} & BENCHMARKS.keys()
+        for name, file in BENCHMARKS.items()
+    }
+    tuple(TopologicalSorter(graph).static_order())
 
 
 def test_benchmarks_and_anubis_are_bound_by_a_document_only():

@@ -22,6 +22,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -574,10 +575,17 @@ def ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
 
 
 def stage(programs: Iterable[Program], into: Path) -> dict[Path, str]:
-    """One folder that holds all program folders: Ray ships one, by the hash of what is in it."""
+    """One folder that holds all program folders: Ray ships one, by the hash of what is in it.
+
+    Beside the programs lies the module by which they read GPUs; a node may have its own.
+    """
+    bindings = Path(str(distribution("nvidia-ml-py").locate_file("pynvml.py")))
     staged: dict[Path, str] = {}
     for folder in sorted({program.file.parent for program in programs}):
         staged[folder] = str(len(staged))
         unwanted = shutil.ignore_patterns("__pycache__", ".git*")
         shutil.copytree(folder, into / staged[folder], ignore=unwanted)
+        packages = into / staged[folder] / "packages"  # not beside them: that would come first
+        packages.mkdir(exist_ok=True)
+        shutil.copy(bindings, packages)
     return staged

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -80,6 +81,19 @@ def describe(run: Run) -> Callable[[Path], Ran]:
 def smoke(run: Run) -> Callable[[Path], Ran]:
     """A program's smoke run; each happens once, for all the tests that look at it."""
     return cache(lambda program: run(program, "--smoke"))
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A driver's library that answers as the environment says; see fake_nvml.c."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    source = Path(__file__).with_name("fake_nvml.c")
+    named = f"-Wl,-soname,{library.name}"  # so that one that is loaded is found by its name
+    subprocess.run([gcc, "-shared", "-fPIC", named, "-o", library, source], check=True)
+    return library
 
 
 @pytest.fixture

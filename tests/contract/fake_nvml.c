@@ -5,7 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, MISMATCH = 25 };
+enum {
+  UNINITIALIZED = 1, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, LOST = 15, MISMATCH = 25
+};
 struct gpu { int index; };
 static struct gpu gpus[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
 
@@ -19,9 +21,18 @@ static unsigned planted(const char *what, const struct gpu *gpu, unsigned normal
   return getenv(name) ? atoi(getenv(name)) : normal;
 }
 
+unsigned readings[8]; /* of each GPU's SM clock, since the driver was taken up */
+static unsigned initialized;
+
+/* A GPU is gone from the start, or once its clock was read so often. */
+static int lost(const struct gpu *gpu) {
+  unsigned after = planted("lost_after", gpu, 0);
+  return planted("lost", gpu, 0) || (after && readings[gpu->index] >= after);
+}
+
 #define NUMBER(function, what, normal)                     \
   int function(struct gpu *gpu, unsigned *answer) {        \
-    if (planted("lost", gpu, 0)) return 15;                \
+    if (lost(gpu)) return LOST;                              \
     *answer = planted(what, gpu, normal);                  \
     return 0;                                              \
   }
@@ -33,7 +44,12 @@ NUMBER(nvmlDeviceGetEnforcedPowerLimit, "power_cap", 700000)
 NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, "power_default", 700000)
 NUMBER(nvmlDeviceGetPersistenceMode, "persistence", 1)
 
-int nvmlInitWithFlags(unsigned flags) { sleep(planted("hang", 0, 0)); return planted("init", 0, 0); }
+int nvmlInitWithFlags(unsigned flags) {
+  sleep(planted("hang", 0, 0));
+  memset(readings, 0, sizeof readings);
+  initialized = 1;
+  return planted("init", 0, 0);
+}
 int nvmlSystemGetNVMLVersion(char *text, unsigned size) { strncpy(text, "12.570.86", size); return 0; }
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "570.86.15", size); return 0; }
 int nvmlSystemGetCudaDriverVersion(int *version) { *version = 12080; return 0; }
@@ -42,13 +58,25 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **gpu) {
   *gpu = gpus + index;
   return planted("handle", *gpu, 0);
 }
+int nvmlDeviceGetHandleByUUID(const char *uuid, struct gpu **gpu) {
+  const char *kind = planted("mig", 0, 0) ? "MIG-" : "GPU-";
+  unsigned index;
+  if (!initialized) return UNINITIALIZED;
+  if (strncmp(uuid, kind, 4) || sscanf(uuid + 4, "%u", &index) != 1) return NOT_FOUND;
+  *gpu = gpus + index;
+  return index < planted("count", 0, 4) ? 0 : NOT_FOUND;
+}
+int nvmlDeviceGetUUID(struct gpu *gpu, char *uuid, unsigned size) {
+  snprintf(uuid, size, "GPU-%d", gpu->index);
+  return lost(gpu) ? LOST : 0;
+}
 int nvmlDeviceGetName(struct gpu *gpu, char *text, unsigned size) {
   strncpy(text, "NVIDIA H200", size);
   return 0;
 }
 int nvmlDeviceGetVbiosVersion(struct gpu *gpu, char *text, unsigned size) {
   strncpy(text, "96.00.BC.00.01", size);
-  return 0;
+  return planted("no_vbios", gpu, 0) ? NOT_SUPPORTED : 0;
 }
 struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char address[32]; };
 int nvmlDeviceGetPciInfo_v3(struct gpu *gpu, struct pci *pci) {
@@ -66,7 +94,7 @@ int nvmlDeviceGetTotalEccErrors(struct gpu *gpu, int uncorrected, int ever, unsi
   char name[64];
   snprintf(name, sizeof name, "%s_%s", what, ever ? "ever" : "now");
   *count = planted(name, gpu, ever && !uncorrected ? 7 : 0);
-  return planted("lost", gpu, 0) ? 15 : 0;
+  return lost(gpu) ? LOST : 0;
 }
 int nvmlDeviceGetEccMode(struct gpu *gpu, unsigned *now, unsigned *pending) {
   *now = *pending = planted("ecc_mode", gpu, 1);
@@ -82,8 +110,9 @@ int nvmlDeviceGetRemappedRows(
 }
 int nvmlDeviceGetRetiredPages(struct gpu *gpu, int cause, unsigned *count, unsigned long long *pages) {
   if (!planted("retires_pages", gpu, 0)) return NOT_SUPPORTED;
+  unsigned room = *count;
   *count = cause ? 2 : 40;
-  return INSUFFICIENT_SIZE;
+  return pages && room >= *count ? 0 : INSUFFICIENT_SIZE;
 }
 int nvmlDeviceGetRetiredPagesPendingStatus(struct gpu *gpu, unsigned *pending) { return NOT_SUPPORTED; }
 struct sram { unsigned version; unsigned long long counts[11]; unsigned exceeded; };
@@ -99,9 +128,20 @@ int nvmlDeviceGetTemperatureThreshold(struct gpu *gpu, int which, unsigned *cels
 }
 int nvmlDeviceGetTemperature(struct gpu *gpu, int sensor, unsigned *celsius) {
   *celsius = planted("celsius", gpu, 31);
+  return lost(gpu) ? LOST : sensor ? INVALID_ARGUMENT : 0;
+}
+int nvmlDeviceGetPowerUsage(struct gpu *gpu, unsigned *mw) {
+  *mw = planted("power", gpu, 70000);
+  return lost(gpu) ? LOST : planted("no_power", gpu, 0) ? NOT_SUPPORTED : 0;
+}
+/* Every third reading of the SM clock shows a dip, where one is planted. */
+int nvmlDeviceGetClockInfo(struct gpu *gpu, int which, unsigned *mhz) {
+  if (lost(gpu)) return LOST;
+  if (which != 1 && which != 2) return INVALID_ARGUMENT;
+  *mhz = which == 2 ? 2619 : planted("sm_now", gpu, 345);
+  if (which == 1 && ++readings[gpu->index] % 3 == 0) *mhz = planted("sm_dip", gpu, *mhz);
   return 0;
 }
-int nvmlDeviceGetClockInfo(struct gpu *gpu, int which, unsigned *mhz) { *mhz = 345; return 0; }
 int nvmlDeviceGetMaxClockInfo(struct gpu *gpu, int which, unsigned *mhz) {
   if (which != 1 && which != 2) return INVALID_ARGUMENT;
   *mhz = which == 1 ? planted("sm_clock", gpu, 1980) : 3201;
@@ -109,7 +149,7 @@ int nvmlDeviceGetMaxClockInfo(struct gpu *gpu, int which, unsigned *mhz) {
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *gpu, unsigned long long *why) {
   *why = planted("throttle", gpu, 0x1);
-  return 0;
+  return lost(gpu) ? LOST : planted("no_throttle", gpu, 0) ? NOT_SUPPORTED : 0;
 }
 int nvmlDeviceGetNvLinkState(struct gpu *gpu, unsigned link, unsigned *up) {
   if (link >= 18) return INVALID_ARGUMENT;
@@ -118,6 +158,7 @@ int nvmlDeviceGetNvLinkState(struct gpu *gpu, unsigned link, unsigned *up) {
 }
 int nvmlDeviceGetNvLinkErrorCounter(struct gpu *gpu, unsigned link, int counter, unsigned long long *count) {
   static unsigned asked[8];
+  if (planted("no_nvlink_counter", gpu, 9) == counter) return NOT_SUPPORTED;
   *count = 1000;
   if (link == 17 && counter == 1 && asked[gpu->index]++) *count += planted("recoveries", gpu, 0);
   return 0;

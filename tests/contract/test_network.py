@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import _pair
-import _rdma
+import _ports
 import _tools
 import contract
 import ib_loopback
@@ -236,18 +236,18 @@ def sysfs(tmp_path):
 
 
 def test_only_hcas_with_a_port_that_is_up_take_part_in_their_order(sysfs):
-    hcas = _rdma.active(sysfs)
+    hcas = _ports.active(sysfs)
     assert [hca.name for hca in hcas] == ["mlx5_2", "mlx5_10"]
     assert hcas[0].gbps == 50  # 400 Gb/s
     assert hcas[0].cpus == {0, 1, 2, 3, 8}
-    assert _rdma.ceiling_of(hcas) == 50
-    assert _rdma.sent_bytes(sysfs) == 4 * (5 + 7)  # words of four bytes
+    assert _ports.ceiling_of(hcas) == 50
+    assert _ports.sent_bytes(sysfs) == 4 * (5 + 7)  # words of four bytes
 
 
 def test_an_hca_uses_the_gpu_behind_the_same_bridge():
     gpus = ["/sys/devices/pci0000:00/0000:01.0/g0", "/sys/devices/pci0000:80/0000:81.0/g1"]
-    assert _rdma.nearest_gpu("/sys/devices/pci0000:80/0000:81.0/nic", gpus) == 1
-    assert _rdma.nearest_gpu("/sys/devices/pci0000:00/0000:05.0/nic", gpus) == 0
+    assert _ports.nearest_gpu("/sys/devices/pci0000:80/0000:81.0/nic", gpus) == 1
+    assert _ports.nearest_gpu("/sys/devices/pci0000:00/0000:05.0/nic", gpus) == 0
 
 
 # --- servers and clients -------------------------------------------------------------------
@@ -279,12 +279,12 @@ def test_a_tool_that_hangs_is_ended_at_its_deadline():
         _tools.run(["sleep", "60"], limit_s=0.1)
 
 
-HCA = _rdma.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/sys/devices/x")
+HCA = _ports.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/sys/devices/x")
 
 
 @pytest.mark.skipif(PERFTEST is None, reason="perftest is not installed")
 def test_perftest_that_finds_no_hca_says_so_in_one_line():
-    if list(_rdma.SYSFS.glob("*")):
+    if list(_ports.SYSFS.glob("*")):
         pytest.skip("this machine has HCAs")
     with pytest.raises(contract.Unmeasured, match="Unable to find the Infiniband/RoCE device"):
         ib_loopback.to_itself(PERFTEST, HCA, 65536, [])
@@ -299,7 +299,7 @@ def stand_ins(tmp_path):
 
 
 PLANTED_HCAS = """
-from _rdma import Hca
+from _ports import Hca
 def active():
     names = ["mlx5_0", "mlx5_1"] if rank != LACKING else ["mlx5_0"]
     return [Hca(name=name, port=1, gbps=50.0, cpus=frozenset(), place="/x") for name in names]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +15,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import _gpu_facts
 import _host_facts
-import _kernel_log
-import _nvml
+import _log_report
 import pytest
 from _findings import Findings
 
@@ -39,9 +36,6 @@ from anubis.core.records import (
     Verdict,
 )
 from tests.contract.conftest import BENCHMARKS, Ran
-
-GCC = shutil.which("gcc")
-pytestmark = pytest.mark.skipif(GCC is None, reason="gcc is not installed")
 
 PROGRAM = BENCHMARKS / "node_health.py"
 ADDRESSES = [f"0000:{0x1B + 0x20 * gpu:02x}:00.0" for gpu in range(4)]  # as fake_nvml.c has them
@@ -120,21 +114,13 @@ class Machine:
 AER = [("fatal", "FATAL"), ("nonfatal", "NONFATAL"), ("correctable", "COR")]
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("nvml") / _nvml.LIBRARY
-    source = Path(__file__).with_name("fake_nvml.c")
-    subprocess.run([GCC, "-shared", "-fPIC", "-o", built, source], check=True)
-    return built
-
-
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "machine")
 
 
 @pytest.fixture
-def look(run, library):
+def look(run, nvml_library):
     """Runs the program on a planted machine; NVML's planted values are given as words."""
 
     def look(machine: Machine, *arguments: str, **nvml: int) -> Ran:
@@ -144,7 +130,7 @@ def look(run, library):
             *arguments,
             env={
                 "ANUBIS_HOST_ROOT": str(machine.root),
-                "LD_LIBRARY_PATH": str(library.parent),
+                "LD_LIBRARY_PATH": str(nvml_library.parent),
                 "PATH": "/nowhere",
                 **{f"NVML_{name}": str(value) for name, value in nvml.items()},
             },
@@ -183,14 +169,14 @@ def judged(spec, good: Ran, bad: Ran) -> Assessment:
 
 
 @pytest.fixture(scope="module")
-def good_run(tmp_path_factory, library, run):
+def good_run(tmp_path_factory, nvml_library, run):
     machine = Machine(tmp_path_factory.mktemp("good") / "machine")
     return run(
         PROGRAM,
         "--seconds=0.05",
         env={
             "ANUBIS_HOST_ROOT": str(machine.root),
-            "LD_LIBRARY_PATH": str(library.parent),
+            "LD_LIBRARY_PATH": str(nvml_library.parent),
             "PATH": "/nowhere",
         },
     )
@@ -339,9 +325,24 @@ def test_what_is_no_fault_is_none(machine, look, defects):
     machine.log("NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.", ago_s=25 * 3600)
     ran = look(machine, ecc_uncorrected_ever=3, pcie_generation=1, throttle=0x4, links_down=18)
     assert samples(ran)["ecc_uncorrectable:aggregate", "cuda:0"] == 3
-    assert ran.document["environment"]["unread"]["nvlinks"].startswith("no link is up")
+    assert ran.document["environment"]["unread"]["nvlinks"].startswith("cuda:0: no link")
     assert len(ran.document["environment"]["xid_log"]) == 1
     assert defects(ran) == {}
+
+
+def test_what_one_gpu_does_not_support_hides_nothing_else(machine, look):
+    ran = look(machine, no_nvlink_counter_0=3, no_vbios_0=1, no_throttle_1=1, lost_2=1)
+    found = samples(ran)
+    links = {name for name, _ in found if name.startswith("nvlink_errors")}
+    assert links == {
+        f"nvlink_errors:{kind}" for kind in ("replay", "recovery", "crc_flit", "crc_data")
+    }
+    assert ("nvlink_errors:crc_data", "cuda:0") not in found
+    assert ("throttled:hw_slowdown", "cuda:1") not in found
+    facts = ran.document["environment"]
+    assert facts["gpus"]["cuda:0"]["power_default_w"] == 700
+    assert facts["unread"]["vbios"] == "not supported by cuda:0"
+    assert facts["unread"]["throttled"] == "cuda:2: GPU is lost"
 
 
 def test_pages_that_older_gpus_retired_are_counted_over_both_causes(machine, look):
@@ -355,10 +356,10 @@ def test_a_gpu_on_the_bus_without_a_driver_is_lost(machine, look, defects):
     assert {("gpus", "node"), ("gpus_lost", "node")} <= defects(ran).keys()
 
 
-def test_a_driver_that_hangs_is_told_beside_all_the_rest(machine, library):
+def test_a_driver_that_hangs_is_told_beside_all_the_rest(machine, nvml_library):
     script = f"""
 import sys; sys.path.insert(0, {str(BENCHMARKS)!r})
-import _gpu_facts; _gpu_facts.PATIENCE_S = 0.3
+import _gpu_report; _gpu_report.PATIENCE_S = 0.3
 import runpy; sys.argv = ["node_health.py", "--seconds=0.05"]
 runpy.run_path({str(PROGRAM)!r}, run_name="__main__")
 """
@@ -366,7 +367,7 @@ runpy.run_path({str(PROGRAM)!r}, run_name="__main__")
         [sys.executable, "-c", script],
         env={
             "ANUBIS_HOST_ROOT": str(machine.root),
-            "LD_LIBRARY_PATH": str(library.parent),
+            "LD_LIBRARY_PATH": str(nvml_library.parent),
             "NVML_hang": "60",
         },
         capture_output=True,
@@ -508,7 +509,7 @@ def test_a_line_of_the_log_is_counted_as_what_it_is(machine, line, expected):
     machine.log(line)
     found = Findings()
     devices = {f"cuda:{gpu}": address for gpu, address in enumerate(ADDRESSES)}
-    _kernel_log.read(found, machine.root, 24, devices)
+    _log_report.report_log(found, machine.root, 24, devices)
     nothing = {("machine_checks:corrected", "node"): 0, ("machine_checks:uncorrected", "node"): 0}
     total = sum(count for (metric, _), count in expected.items() if metric.startswith("xids"))
     told = {key: values[0] for key, values in found.samples.items()}
@@ -521,7 +522,7 @@ def test_a_log_that_may_not_be_read_is_a_fact_and_never_zero(machine, monkeypatc
 
     monkeypatch.setattr(os, "open", refuse)
     found = Findings()
-    _kernel_log.read(found, machine.root, 24, {})
+    _log_report.report_log(found, machine.root, 24, {})
     assert found.samples == {}
     assert "Operation not permitted" in found.unread["kernel log"]
 
@@ -659,18 +660,6 @@ def test_an_empty_machine_has_nothing_to_say_and_says_why(tmp_path, run):
     assert {metric for metric, _ in samples(ran)} == {"disk_free_share", "inodes_free_share"}
     unread = ran.document["environment"]["unread"]
     assert {"NVML", "memory_gb", "cpus", "kernel log", "edac_errors"} <= unread.keys()
-
-
-def test_no_structure_has_another_size_than_nvidias_bindings_give_it():
-    pynvml = pytest.importorskip("pynvml")
-    import ctypes
-
-    for ours, theirs in (
-        (_gpu_facts.Pci, pynvml.nvmlPciInfo_t),
-        (_gpu_facts.Sram, pynvml.c_nvmlEccSramErrorStatus_v1_t),
-        (_gpu_facts.Fabric, pynvml.c_nvmlGpuFabricInfo_t),
-    ):
-        assert ctypes.sizeof(ours) == ctypes.sizeof(theirs)
 
 
 def test_it_is_done_in_ten_seconds_by_default(run):

@@ -1,0 +1,107 @@
+"""What node_health reports about GPUs: what their driver says, and how many it does not reach."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import _gpus
+from _findings import Findings
+from _gpu_watch import sample, shares
+from _gpus import Reading
+
+PERIOD_S = 0.25  # between two looks at the throttle reasons
+PATIENCE_S = 5.0  # a driver that takes longer hangs
+SLOWDOWNS = (
+    "hw_slowdown",
+    "hw_thermal_slowdown",
+    "hw_power_brake_slowdown",
+    "sw_thermal_slowdown",
+)
+ONCE = _gpus.CONDITION | _gpus.IDENTITY
+
+
+@dataclass
+class Look:
+    findings: Findings = field(default_factory=Findings)
+    lost: int = 0  # GPUs that the driver knows of and does not reach
+
+
+def look(over: threading.Event) -> Look:
+    """Everything about all GPUs, and what changes until it is over."""
+    _gpus.begin()
+    handles, refused = _gpus.by_index()
+    gpus = {f"cuda:{index}": gpu for index, gpu in handles.items()}
+    first = {device: _gpus.read(gpu, _gpus.NVLINK_ERRORS | ONCE) for device, gpu in gpus.items()}
+    looks: dict[str, list[Reading]] = {}
+    sample(gpus, {"throttled": _gpus.reasons}, PERIOD_S, over, looks)
+    last = {device: _gpus.read(gpu, _gpus.NVLINK_ERRORS) for device, gpu in gpus.items()}
+
+    readings = {device: [first[device], *looks[device], last[device]] for device in gpus}
+    findings = Findings(facts={"gpus": {}})
+    driver = _gpus.read(None, _gpus.DRIVER)
+    findings.facts |= driver.values
+    findings.unread |= {f"cuda:{index}": reason for index, reason in refused.items()}
+    report_unread(findings, {"the driver": [driver], **readings})
+    for device in gpus:
+        report_condition(findings, device, first[device])
+        report_throttling(findings, device, looks[device])
+        report_nvlink_errors(findings, device, first[device], last[device])
+    lost = [device for device in gpus if any(reading.gone for reading in readings[device])]
+    if reached := len(gpus) - len(lost):
+        findings.add("gpus", "node", reached)
+    return Look(findings, len(refused) + len(lost))
+
+
+def report_unread(findings: Findings, readings: Mapping[str, Sequence[Reading]]) -> None:
+    """What failed comes first: what another GPU does not support must not hide it."""
+    by_device = [(device, reading) for device, row in readings.items() for reading in row]
+    for device, reading in by_device:
+        for name, reason in reading.unread.items():
+            findings.miss(name, f"{device}: {reason}")
+    for device, reading in by_device:
+        for name in reading.unsupported:
+            findings.miss(name, f"not supported by {device}")
+
+
+def report_condition(findings: Findings, device: str, reading: Reading) -> None:
+    for name, value in reading.values.items():
+        if name in _gpus.CONDITION:
+            findings.add(name, device, value)
+    identity = {name: value for name, value in reading.values.items() if name in _gpus.IDENTITY}
+    findings.facts["gpus"][device] = identity
+
+
+def report_throttling(findings: Findings, device: str, looks: Sequence[Reading]) -> None:
+    shown = [look.values["throttled"] for look in looks if look.values]
+    for reason in SLOWDOWNS if shown else ():
+        findings.add(f"throttled:{reason}", device, shares(shown).get(reason, 0.0))
+
+
+def report_nvlink_errors(findings: Findings, device: str, first: Reading, last: Reading) -> None:
+    for name in first.values.keys() & last.values.keys():
+        rise = last.values[name] - first.values[name]
+        # counters that somebody cleared meanwhile began again at 0
+        findings.add(name, device, rise if rise >= 0 else last.values[name])
+
+
+def addresses(findings: Findings) -> dict[str, str]:
+    """The GPUs' places on the PCI bus, as far as they could be read."""
+    gpus = findings.facts.get("gpus", {})
+    return {device: facts["address"] for device, facts in gpus.items() if "address" in facts}
+
+
+def outcome(looking: Future[Look], cards: int) -> Look:
+    """What was seen; a driver that hangs or refuses has lost all cards, and hides nothing else."""
+    nothing = Look()
+    try:
+        return looking.result(PATIENCE_S)
+    except TimeoutError:
+        nothing.findings.miss("NVML", f"does not answer within {PATIENCE_S:g} s")
+        nothing.lost = cards
+    except _gpus.Unread as error:
+        nothing.findings.miss("NVML", error)
+        nothing.lost = 0 if isinstance(error, _gpus.NoDriver) else cards
+    return nothing

@@ -1,0 +1,150 @@
+"""The state of GPUs while something is measured: clocks, power, temperature, what holds them back.
+
+A thread reads it now and then, and the summary goes into the document beside the samples, under
+"gpu_state". Whatever fails here is noted there and disturbs no measurement.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import _gpus
+from _background import begun
+from _gpus import Handle, Reader, Reading
+
+if TYPE_CHECKING:
+    import torch
+
+PATIENCE_S = 5  # with a driver that may hang
+SILENCE = "NVML does not answer"
+
+
+@contextmanager
+def watched(
+    notes: dict[str, Any], device: torch.device, metric: str, period_s: float = 0.1
+) -> Iterator[None]:
+    """Watch the device while the body measures the metric. Only a GPU has such a state."""
+    if device.type != "cuda":
+        yield
+        return
+    import torch
+
+    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", "without a UUID"))
+    with watch(lambda: gpu_of(uuid), period_s) as states:
+        yield
+    state = {"readings": 0} | states.pop(uuid, {}) | states
+    notes.setdefault("gpu_state", {}).setdefault(str(device), {})[metric] = state
+
+
+@contextmanager
+def node_watched(notes: dict[str, Any], period_s: float = 0.5) -> Iterator[None]:
+    """Watch all GPUs of the node while the body runs, whoever measures on them."""
+    with watch(all_gpus, period_s) as states:
+        yield
+    notes.setdefault("gpu_state", {})["node"] = states
+
+
+Choice = tuple[dict[str, Handle], dict[str, str]]  # by name: GPUs, and why others are not reached
+
+
+def gpu_of(uuid: str) -> Choice:
+    """NVML numbers GPUs in another order than CUDA does: only the UUID names one."""
+    _gpus.begin()
+    return {uuid: _gpus.by_uuid(uuid)}, {}
+
+
+def all_gpus() -> Choice:
+    """By UUID, as `GPU-…`, in NVML's order; those that do not give theirs by their number."""
+    _gpus.begin()
+    handles, refused = _gpus.by_index()
+    if not handles and not refused:
+        raise _gpus.Unread("NVML knows of no GPU")
+    named = {
+        _gpus.read(gpu, _gpus.UUID).values.get("uuid", f"gpu {index}"): gpu
+        for index, gpu in handles.items()
+    }
+    return named, {f"gpu {index}": reason for index, reason in refused.items()}
+
+
+@contextmanager
+def watch(choose: Callable[[], Choice], period_s: float) -> Iterator[dict[str, Any]]:
+    """Yields what is filled in at the end: a summary for each GPU, and what went wrong."""
+    states: dict[str, Any] = {}
+    series: dict[str, list[Reading]] = {}
+    over = threading.Event()
+
+    def look() -> None:
+        gpus, refused = choose()
+        series.update({name: [Reading(unread={"gpu": why})] for name, why in refused.items()})
+        sample(gpus, _gpus.STATE, period_s, over, series)
+
+    looking = begun(look)
+    try:
+        yield states
+    finally:
+        over.set()
+        try:
+            looking.result(PATIENCE_S)
+        except TimeoutError:
+            states["unread"] = SILENCE
+        except Exception as error:
+            states["unread"] = str(error) or type(error).__name__
+        states |= {name: summary(list(readings)) for name, readings in tuple(series.items())}
+
+
+def sample(
+    gpus: Mapping[str, Handle],
+    readers: Mapping[str, Reader],
+    period_s: float,
+    over: threading.Event,
+    series: dict[str, list[Reading]],
+) -> None:
+    """Read all GPUs until it is over, at least once; not again those that answer nothing.
+
+    `series` is filled as it goes on: should the driver hang, what was read before is there.
+    """
+    series |= {name: [] for name in gpus}
+    answering = dict(gpus)
+    over.wait(period_s)  # clocks need a moment to rise
+    while True:
+        for name, gpu in tuple(answering.items()):
+            series[name].append(_gpus.read(gpu, readers))
+            if not series[name][-1].values:
+                del answering[name]
+        if not answering or over.wait(period_s):
+            return
+
+
+def summary(readings: Sequence[Reading]) -> dict[str, Any]:
+    """Extremes and medians of what could be read; of each reason the share of the readings."""
+
+    def values(name: str) -> list[Any]:
+        return [reading.values[name] for reading in readings if name in reading.values]
+
+    facts: dict[str, Any] = {"readings": sum(bool(reading.values) for reading in readings)}
+    for clock in ("sm_mhz", "memory_mhz"):
+        if numbers := values(clock):
+            facts |= {f"{clock}_median": median(numbers), f"{clock}_min": min(numbers)}
+    if numbers := values("power_w"):
+        facts |= {"power_w_median": median(numbers), "power_w_max": max(numbers)}
+    if numbers := values("temperature_c"):
+        facts["temperature_c_max"] = max(numbers)
+    if reasons := values("reasons"):
+        facts["reasons"] = shares(reasons)
+    if not readings:
+        facts["unread"] = SILENCE
+    elif not readings[-1].values:
+        facts["unread"] = next(iter(readings[-1].unread.values()), "no sensor is supported")
+    return facts
+
+
+def shares(reasons: Sequence[set[str]]) -> dict[str, float]:
+    """Of each reason the share of the readings that showed it."""
+    return {
+        name: sum(name in shown for shown in reasons) / len(reasons)
+        for name in sorted(set().union(*reasons))
+    }

@@ -1,0 +1,46 @@
+"""What node_health reports about ports: down or not, how fast, and which counters rise."""
+
+from __future__ import annotations
+
+from _findings import Findings
+from _ports import Port
+
+Counts = dict[str, dict[str, int]]  # by port and counter
+
+
+def counted(ports: list[Port]) -> Counts:
+    return {port.name: port.counters() for port in ports}
+
+
+def report_states(findings: Findings, ports: list[Port], expected: list[str]) -> None:
+    """`expected` are the ports that must be up; none named: all that nobody switched off."""
+    active = {port.name: port for port in ports if port.is_active}
+    for name in expected or [port.name for port in ports if not port.is_switched_off]:
+        findings.add("port_down", name, name not in active)
+    if active:
+        findings.add("ports_active", "node", len(active))
+    for name, port in active.items():
+        if gbps := port.gbps:
+            findings.add("port_gbps", name, gbps)
+        else:
+            findings.miss(f"port_gbps of {name}", f'the kernel says "{port.says("rate")}"')
+    findings.facts["ports"] = {port.name: in_words(port) for port in ports}
+
+
+def in_words(port: Port) -> str:
+    words = [port.says(file) for file in ("link_layer", "state", "phys_state", "rate")]
+    return ", ".join([*words, f"firmware {port.firmware}"])
+
+
+def report_rises(findings: Findings, before: Counts, after: Counts, seconds: float) -> None:
+    """How fast each counter went up; what stood in it before is a fact."""
+    for name, counts in after.items():
+        for counter in counts.keys() & before.get(name, {}).keys():
+            rise = counts[counter] - before[name][counter]
+            if rise < 0:  # cleared meanwhile
+                rise = counts[counter]
+            findings.add(f"port_errors_per_s:{counter}", name, rise / seconds)
+    findings.facts["port_errors_since_start"] = {
+        name: {counter: count for counter, count in counts.items() if count}
+        for name, counts in after.items()
+    }

@@ -1,0 +1,28 @@
+"""Values in the kernel's files. What is not there is "" or None, never 0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def number(path: Path) -> int | None:
+    try:
+        return int(text(path).split()[0], 0)
+    except (ValueError, IndexError):
+        return None
+
+
+def parse_list(text: str) -> frozenset[int]:
+    """The kernel's way to write sets: 0-3,8."""
+    numbers: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)

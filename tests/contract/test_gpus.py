@@ -1,0 +1,296 @@
+"""What is read of GPUs, and watched while something is measured: NVIDIA's own bindings on a library
+that answers like NVML with planted values."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import _gpu_watch
+import _gpus
+import contract
+import pynvml
+import pytest
+from _gpus import Reading
+
+from anubis.catalog import parse_description
+from anubis.executors.programs import Program
+from anubis.executors.ray_cluster import stage
+from tests.contract.conftest import BENCHMARKS
+
+
+class Fake:
+    """The library in this process, where pynvml finds it by its name."""
+
+    def __init__(self, library: Path, plant: Callable[[str, str], None]) -> None:
+        self.library = ctypes.CDLL(str(library))
+        self.plant_in = plant
+
+    def plant(self, **values: int) -> None:
+        for name, value in values.items():
+            self.plant_in(f"NVML_{name}", str(value))
+
+    def wait_for_readings(self, count: int, gpu: int = 0) -> None:
+        """It counts what it is asked, so that a busy machine makes this slow, not wrong."""
+        readings = (ctypes.c_uint * 8).in_dll(self.library, "readings")
+        deadline = time.monotonic() + 30
+        while readings[gpu] < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def nvml(nvml_library, monkeypatch):
+    fake = Fake(nvml_library, monkeypatch.setenv)
+    yield fake
+    monkeypatch.undo()
+    _gpus.begin()  # forgets what was counted
+
+
+@pytest.fixture
+def gpu(nvml):
+    _gpus.begin()
+    return _gpus.by_index()[0][0]
+
+
+# --- readers -------------------------------------------------------------------------------
+
+
+def test_what_is_0_what_is_not_supported_and_what_could_not_be_read_stay_three_things(nvml, gpu):
+    nvml.plant(ecc_uncorrected_now=0, power_cap=0)
+    nvml.plant(no_vbios=1)
+    readers = {
+        "zero": _gpus.CONDITION["power_cap_w"],
+        "unsupported": _gpus.IDENTITY["vbios"],
+        "unread": _gpus.ecc_errors("NO_SUCH_KIND", "VOLATILE"),
+        "bridge": _gpus.CONDITION["nvlinks"],
+        "temperature": _gpus.temperature_c,
+    }
+    nvml.plant(links_down=18)
+    reading = _gpus.read(gpu, readers)
+    assert reading.values == {"zero": 0, "temperature": 31}
+    assert reading.unsupported == ["unsupported"]
+    assert reading.unread.keys() == {"unread", "bridge"}
+    assert "NO_SUCH_KIND" in reading.unread["unread"]
+    assert reading.gone is False
+
+
+def test_a_gpu_that_fell_off_the_bus_is_gone(nvml, gpu):
+    nvml.plant(lost_0=1)
+    reading = _gpus.read(gpu, _gpus.STATE)
+    assert reading.gone is True
+    assert reading.values == {}
+    assert reading.unread == dict.fromkeys(_gpus.STATE, "GPU is lost")
+
+
+def test_every_reader_has_an_answer_or_says_that_it_is_not_supported(gpu):
+    """The bindings' own names and arguments; a misspelt one would be unread."""
+    tables = (_gpus.STATE, _gpus.CONDITION, _gpus.NVLINK_ERRORS, _gpus.IDENTITY, _gpus.UUID)
+    for table in tables:
+        reading = _gpus.read(gpu, table)
+        assert reading.unread == {}
+        assert {*reading.values, *reading.unsupported} == table.keys()
+    assert _gpus.read(None, _gpus.DRIVER).values.keys() == _gpus.DRIVER.keys()
+
+
+def test_one_link_counter_that_is_not_supported_takes_no_other_with_it(nvml, gpu):
+    nvml.plant(no_nvlink_counter=3)
+    reading = _gpus.read(gpu, _gpus.NVLINK_ERRORS)
+    assert reading.values == {
+        f"nvlink_errors:{of}": 18000 for of in ("replay", "recovery", "crc_flit")
+    }
+    assert reading.unsupported == ["nvlink_errors:crc_data"]
+
+
+def test_text_of_older_bindings_is_text():
+    assert _gpus.read(None, {"model": lambda _: b"NVIDIA H200"}).values == {"model": "NVIDIA H200"}
+
+
+def test_the_reasons_have_the_bits_that_nvidias_bindings_give_them():
+    for name in _gpus.REASONS:
+        camel = "".join(word.capitalize() for word in name.split("_"))
+        assert _gpus.reason_names(getattr(pynvml, f"nvmlClocksEventReason{camel}")) == {name}
+    assert _gpus.reason_names(0x4 | 1 << 40) == {"sw_power_cap", "unknown_0x10000000000"}
+
+
+# --- where the bindings come from ----------------------------------------------------------
+
+
+WHERE = "import sys; sys.path.insert(0, {!r}); import _gpus; {}"
+
+
+def test_a_node_without_the_bindings_uses_those_that_travel_and_prefers_its_own(tmp_path, describe):
+    gemm = BENCHMARKS / "gemm.py"
+    spec = parse_description(describe(gemm).stdout, gemm)
+    staged = tmp_path / stage([Program(file=gemm, spec=spec)], tmp_path)[BENCHMARKS]
+    script = WHERE.format(str(staged), "print(_gpus.pynvml.__file__)")
+    bare = subprocess.check_output([sys.executable, "-S", "-c", script], text=True)
+    assert Path(bare.strip()) == staged / "packages" / "pynvml.py"
+    installed = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert installed.strip() == pynvml.__file__
+
+
+def test_without_any_bindings_it_says_so_and_how_to_get_them():
+    script = WHERE.format(str(BENCHMARKS), "_gpus.begin()")
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (
+        'NoDriver: module "pynvml" is neither installed (pip install nvidia-ml-py)' in done.stderr
+    )
+
+
+# --- watching ------------------------------------------------------------------------------
+
+
+def watch(uuid: str, period_s: float = 0.01):
+    return _gpu_watch.watch(lambda: _gpu_watch.gpu_of(uuid), period_s)
+
+
+BUSY = {"sm_now_1": 1980, "sm_dip_1": 1200, "power_1": 700000, "celsius_1": 88, "throttle_1": 0x44}
+
+
+def test_the_summary_tells_clocks_power_temperature_and_reasons_of_the_gpu_asked_for(nvml):
+    nvml.plant(**BUSY)
+    with watch("1") as states:
+        nvml.wait_for_readings(4, gpu=1)
+    state = states["1"]
+    assert state.pop("readings") >= 3
+    assert state == {
+        "sm_mhz_median": 1980,
+        "sm_mhz_min": 1200,
+        "memory_mhz_median": 2619,
+        "memory_mhz_min": 2619,
+        "power_w_median": 700,
+        "power_w_max": 700,
+        "temperature_c_max": 88,
+        "reasons": {"hw_thermal_slowdown": 1, "sw_power_cap": 1},
+    }
+
+
+def test_a_slice_of_a_gpu_is_found_as_well(nvml):
+    nvml.plant(mig=1)
+    with watch("2") as states:
+        pass
+    assert states["2"]["readings"] == 1
+
+
+def test_a_measurement_shorter_than_the_period_gets_one_reading(nvml):
+    with watch("0", 3600) as states:
+        pass
+    assert (states["0"]["readings"], states["0"]["temperature_c_max"]) == (1, 31)
+    assert states["0"]["reasons"] == {"gpu_idle": 1}
+
+
+def test_a_reason_is_given_with_the_share_of_readings_that_showed_it():
+    shown = [{"sw_power_cap"}, set(), {"sw_power_cap", "hw_slowdown"}, {"gpu_idle"}]
+    readings = [Reading(values={"reasons": reasons}) for reasons in shown]
+    assert _gpu_watch.summary(readings)["reasons"] == {
+        "gpu_idle": 0.25,
+        "hw_slowdown": 0.25,
+        "sw_power_cap": 0.5,
+    }
+
+
+def test_a_sensor_that_does_not_answer_is_left_out(nvml):
+    nvml.plant(no_power=1)
+    with watch("0") as states:
+        pass
+    assert states["0"]["temperature_c_max"] == 31
+    assert not any(name.startswith("power") for name in states["0"])
+
+
+@pytest.mark.parametrize(
+    ("uuid", "code", "complaint"),
+    [("cccc", 0, "NVML knows no GPU cccc: Not Found"), ("1", 9, "nvmlInit: Driver Not Loaded")],
+)
+def test_what_cannot_be_read_is_said_and_disturbs_nobody(nvml, uuid, code, complaint):
+    nvml.plant(init=code)
+    with watch(uuid) as states:
+        pass
+    assert states == {"unread": complaint}
+
+
+def test_a_gpu_that_falls_off_the_bus_leaves_what_was_read_before_and_the_reason(nvml):
+    nvml.plant(lost_after_1=2)
+    with watch("1") as states:
+        nvml.wait_for_readings(2, gpu=1)
+        time.sleep(0.05)
+    assert (states["1"]["readings"], states["1"]["sm_mhz_median"]) == (2, 345)
+    assert states["1"]["unread"] == "GPU is lost"
+
+
+def test_a_driver_that_hangs_holds_up_nothing(nvml, monkeypatch):
+    monkeypatch.setattr(_gpu_watch, "PATIENCE_S", 0.1)
+    nvml.plant(hang=30)
+    with watch("0") as states:
+        pass
+    assert states == {"unread": "NVML does not answer"}
+
+
+def test_an_error_of_the_measurement_passes_through(nvml):
+    with pytest.raises(contract.Unmeasured), watch("0"):
+        raise contract.Unmeasured("out of memory")
+
+
+# CUDA's first GPU is NVML's second one
+IN_A_PROGRAM = """
+import sys
+sys.path.insert(0, {benchmarks!r})
+import torch, types
+import _gpu_watch
+torch.cuda.get_device_properties = lambda gpu: types.SimpleNamespace(uuid=["1", "0"][gpu.index])
+notes = {{}}
+for device in (torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")):
+    with _gpu_watch.watched(notes, device, "tflops:bf16"):
+        pass
+print({{gpu: of["tflops:bf16"]["temperature_c_max"] for gpu, of in notes["gpu_state"].items()}})
+"""
+
+
+def test_the_loader_finds_the_library_and_the_uuid_the_gpu(nvml_library):
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_PROGRAM.format(benchmarks=str(BENCHMARKS))],
+        env={"LD_LIBRARY_PATH": str(nvml_library.parent), "NVML_celsius_1": "88"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "{'cuda:0': 88, 'cuda:1': 31}\n"
+
+
+def test_all_gpus_of_a_node_are_watched_and_one_that_is_lost_hides_no_other(nvml):
+    nvml.plant(**BUSY, count=4, lost_2=1, handle_3=15)
+    notes = {}
+    with _gpu_watch.node_watched(notes, 0.01):
+        nvml.wait_for_readings(4, gpu=1)
+    states = notes["gpu_state"]["node"]
+    assert states.keys() == {"GPU-0", "GPU-1", "gpu 2", "gpu 3"}
+    assert states["GPU-1"]["temperature_c_max"] == 88
+    assert states["GPU-0"]["power_w_max"] == 70
+    lost = {"readings": 0, "unread": "GPU is lost"}
+    assert states["gpu 2"] == states["gpu 3"] == lost
+
+
+def test_a_program_on_a_node_with_gpus_tells_their_state_or_why_not(run, benchmark_file, tmp_path):
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidia0").touch()
+    program = benchmark_file("cpu_memory_latency")
+    ran = run(program, "--smoke", env={**os.environ, "ANUBIS_HOST_ROOT": str(tmp_path)})
+    unread = {"unread": "libnvidia-ml.so.1 cannot be loaded"}
+    assert ran.document["environment"]["gpu_state"]["node"] == unread
+    assert "gpu_state" not in run(program, "--smoke").document["environment"]
+
+
+def test_a_driver_that_hangs_does_not_hold_up_what_is_measured(nvml, monkeypatch):
+    monkeypatch.setattr(_gpu_watch, "PATIENCE_S", 0.1)
+    nvml.plant(hang=60)
+    notes = {}
+    with _gpu_watch.node_watched(notes, 0.01):
+        pass
+    assert notes["gpu_state"]["node"] == {"unread": "NVML does not answer"}
