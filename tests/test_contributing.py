@@ -1,0 +1,68 @@
+"""CONTRIBUTING.md names what there is, and its example is a benchmark."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+(EXAMPLE,) = re.findall(r"^```python\n(.+?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+PATH = re.compile(r"`((?:\.venv/bin/python )?(?:\./)?(?:[a-z_]+/)+[\w.-]*)(?: [^`]*)?`")
+
+
+@pytest.fixture(scope="module")
+def hashing(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("checkout") / "benchmarks"
+    copytree(ROOT / "benchmarks", folder)
+    program = folder / "hashing.py"
+    program.write_text(EXAMPLE)
+    return program
+
+
+def run(program: Path, *options: str) -> dict:
+    command = [sys.executable, str(program), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return json.loads(done.stdout)
+
+
+def test_the_example_describes_itself_and_measures(hashing):
+    assert run(hashing, "--describe")["name"] == "hashing"
+    (series,) = run(hashing, "--smoke")["series"]
+    assert series["metric"] == "rate_mbs"
+    assert len(series["samples"]) == 3
+
+
+def test_every_path_it_names_is_there():
+    paths = set(PATH.findall(TEXT)) | set(re.findall(r"\]\(([^)]+)\)", TEXT))
+    assert len(paths) > 30
+    assert not {path for path in paths if not (ROOT / path.split()[-1]).exists()}
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("class ExecutorError", "anubis/core/errors.py"),
+        ("CLUSTERS", "anubis/config.py"),
+        ("class Draft", "anubis/topology/draft.py"),
+        ("class Survey", "anubis/topology/draft.py"),
+        ("class Policy", "anubis/core/records.py"),
+        ("def near", "tests/edges/conftest.py"),
+        ("def desk", "tests/edges/conftest.py"),
+    ],
+)
+def test_every_name_it_uses_is_there(name, file):
+    assert name.split()[-1] in TEXT
+    assert name in (ROOT / file).read_text()
+
+
+def test_every_option_it_gives_a_script_is_one():
+    options = re.findall(r"\./(scripts/[a-z]+) (--[a-z]+)", TEXT)
+    assert options
+    assert all(option in (ROOT / script).read_text() for script, option in options)
