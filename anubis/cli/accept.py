@@ -20,9 +20,10 @@ def accept(
     campaign: options.Unfinished = None,
 ) -> None:
     from anubis.cli import running
+    from anubis.core.records import CampaignKind
 
     order = running.Order(
-        verb="accept",
+        kind=CampaignKind.ACCEPT,
         nodes=nodes,
         cluster=cluster,
         suite=suite,

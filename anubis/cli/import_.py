@@ -126,14 +126,14 @@ def _keep(plan: Plan, executions: list[Execution], policy: Policy) -> Campaign:
     from datetime import UTC, datetime
 
     from anubis import places
-    from anubis.core.records import Campaign
+    from anubis.core.records import Campaign, CampaignKind
     from anubis.store.history import History
     from anubis.validator import judge
 
     now = datetime.now(UTC)
     campaign = Campaign(
         id=f"import-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
-        verb="import",
+        kind=CampaignKind.IMPORT,
         plan=plan,
         policy=policy,
         executor="superbench",

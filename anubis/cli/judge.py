@@ -42,7 +42,7 @@ def judge(
         before = history.assessment(found.id)
     if criteria:
         found = dataclasses.replace(found, criteria=criteria_files.load(criteria.expanduser()))
-    elif found.verb == "accept":  # it teaches itself, again
+    elif found.kind.learns:  # it teaches itself, again
         found = dataclasses.replace(found, criteria=())
     lost = before.lost if before else {}
     assessment, used = judge_again(found, executions, lost, found.created_at)

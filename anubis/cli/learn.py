@@ -177,6 +177,6 @@ def _measured(
 
 def _learned_at(campaign: Campaign) -> float:
     """What accept has learned already is dated as it was, so that the files are the same bytes."""
-    if campaign.verb == "accept" and campaign.criteria:
+    if campaign.kind.learns and campaign.criteria:
         return datetime.fromisoformat(campaign.criteria[0].provenance.created_at).timestamp()
     return campaign.finished_at or campaign.created_at

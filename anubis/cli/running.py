@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from anubis import catalog, config, criteria_files, hostlist, places
 from anubis.cli import showing
@@ -32,6 +32,7 @@ from anubis.core.fabric import Fabric, one_switch, place
 from anubis.core.records import (
     Arrangement,
     Campaign,
+    CampaignKind,
     Counters,
     CriteriaSet,
     Node,
@@ -57,7 +58,7 @@ MOST_NAMES = 120  # characters
 class Order:
     """What the command line asks for."""
 
-    verb: Literal["accept", "validate", "scan"]
+    kind: CampaignKind
     nodes: str | None
     cluster: str
     suite: str | None  # None: the one that suits the network
@@ -124,11 +125,11 @@ def run(order: Order, *, resume: bool, campaign: str | None) -> NoReturn:
     if campaign and not resume:
         raise UsageError("--campaign names the campaign to go on with: give --resume as well")
     showing.check_page(order.html)
-    view = _go_on(order.verb, campaign) if resume else carry_out_new(order)
+    view = _go_on(order.kind, campaign) if resume else carry_out_new(order)
     try:
         showing.campaign(view, as_json=order.json)
     finally:  # whoever stopped reading, or a disk that is full, must not cost the other files
-        if order.verb != "validate" and order.criteria is None:
+        if not order.kind.needs_criteria and order.criteria is None:
             _write_criteria(view)
         _write_report(view, order.html)
     sys.exit(showing.exit_code(view))
@@ -150,9 +151,9 @@ def carry_out_new(order: Order) -> CampaignView:
         return _carry_out(campaign, executor, history, _parallel(cluster))
 
 
-def _go_on(verb: str, name: str | None) -> CampaignView:
+def _go_on(kind: CampaignKind, name: str | None) -> CampaignView:
     with History.open(places.history_url()) as history:
-        campaign = _unfinished(history, verb, name)
+        campaign = _unfinished(history, kind, name)
         setting = _read_setting(campaign.setting)
         programs = _catalog(setting)
         _refuse_changed(campaign.plan, programs)
@@ -351,8 +352,8 @@ def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
 def _new_campaign(order: Order, brief: Brief, plan: Plan, now: float) -> Campaign:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return Campaign(
-        id=f"{order.verb}-{stamp}-{secrets.token_hex(2)}",
-        verb=order.verb,
+        id=f"{order.kind}-{stamp}-{secrets.token_hex(2)}",
+        kind=order.kind,
         plan=plan,
         policy=brief.policy,
         executor=brief.setting.cluster.executor,
@@ -362,10 +363,10 @@ def _new_campaign(order: Order, brief: Brief, plan: Plan, now: float) -> Campaig
     )
 
 
-def _unfinished(history: History, verb: str, campaign: str | None) -> Campaign:
+def _unfinished(history: History, kind: CampaignKind, campaign: str | None) -> Campaign:
     if campaign:
         row = history.campaign(campaign)
-        if row.verb != verb:
+        if row.kind is not kind:
             raise UsageError(f'campaign "{campaign}" is another verb\'s; {how_to_go_on(row)}')
         if row.finished_at is not None:
             raise UsageError(
@@ -373,9 +374,9 @@ def _unfinished(history: History, verb: str, campaign: str | None) -> Campaign:
             )
         return row
     for latest in history.campaigns(limit=100):
-        if latest.verb == verb and latest.finished_at is None:
+        if latest.kind is kind and latest.finished_at is None:
             return history.campaign(latest.id)
-    raise UsageError(f"there is nothing to resume: no {verb} was cut short")
+    raise UsageError(f"there is nothing to resume: no {kind} was cut short")
 
 
 def _refuse_changed(plan: Plan, programs: catalog.Catalog) -> None:
@@ -399,7 +400,7 @@ def _criteria(order: Order) -> tuple[CriteriaSet, ...]:
     """What the campaign is to judge by; none for one that learns its own."""
     if order.criteria:
         return criteria_files.load(order.criteria.expanduser())
-    if order.verb != "validate" or order.suite is None:
+    if not order.kind.needs_criteria or order.suite is None:
         return ()
     folder = _criteria_folder() / config.find("suites", order.suite).stem
     if not folder.is_dir():

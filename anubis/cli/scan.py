@@ -62,12 +62,13 @@ def scan(
 ) -> None:
     from anubis.cli import running
     from anubis.core.errors import UsageError
+    from anubis.core.records import CampaignKind
 
     asked = [name for name, given in _ways(full, quick, cover).items() if given]
     if len(asked) > 1:
         raise UsageError(f"--{' and --'.join(asked)} exclude each other: give one of them")
     order = running.Order(
-        verb="scan",
+        kind=CampaignKind.SCAN,
         nodes=nodes,
         cluster=cluster,
         suite=suite,

@@ -17,7 +17,7 @@ from anubis.core.campaign import planning
 from anubis.core.choosing.decision import Decision, FleetEvent
 from anubis.core.choosing.selection import Budget
 from anubis.core.errors import UsageError
-from anubis.core.records import Judgement, Node
+from anubis.core.records import CampaignKind, Judgement, Node
 from anubis.report import decision as told
 from anubis.report.view import CampaignView
 from anubis.selector import Offer, Past, Risk, Selector, offers, read_past
@@ -40,7 +40,7 @@ class Request:
     def order(self, nodes: str | None, cluster: str, criteria: Path | None) -> running.Order:
         """The campaign that is to carry the decision out."""
         return running.Order(
-            verb="validate",
+            kind=CampaignKind.VALIDATE,
             nodes=nodes,
             cluster=cluster,
             suite=self.suite,

@@ -202,7 +202,7 @@ def _chosen(planned: Plan, entry: PlannedEntry) -> str:
 def _notes(view: CampaignView) -> list[str]:
     """What a reader must know to read the table rightly."""
     notes = [f"left out: {sentence}" for sentence in view.campaign.plan.left_out]
-    if view.campaign.verb == "accept" and len(view.campaign.plan.nodes) == 1:
+    if view.campaign.kind.learns and len(view.campaign.plan.nodes) == 1:
         notes.append(
             "these criteria were learned from repeats on this machine and describe it alone: "
             "they can show that it changes, not that it is as good as others."

@@ -21,9 +21,10 @@ def validate(
     campaign: options.Unfinished = None,
 ) -> None:
     from anubis.cli import running
+    from anubis.core.records import CampaignKind
 
     order = running.Order(
-        verb="validate",
+        kind=CampaignKind.VALIDATE,
         nodes=nodes,
         cluster=cluster,
         suite=suite,

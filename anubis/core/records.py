@@ -542,12 +542,45 @@ class Assessment:
         return {v.participants[0]: v.reason for v in self.alone if v.code == "NODE-LOST"}
 
 
+class CampaignKind(StrEnum):
+    """What a campaign is for. Ask it these facts, never for its name."""
+
+    ACCEPT = "accept"
+    VALIDATE = "validate"
+    SCAN = "scan"
+    IMPORT = "import"  # another tool measured
+
+    @property
+    def learns(self) -> bool:
+        """It is judged by what it measured itself, and so it is when it is judged again."""
+        return self is CampaignKind.ACCEPT
+
+    @property
+    def needs_criteria(self) -> bool:
+        """Without criteria that were learned before, it is not begun."""
+        return self is CampaignKind.VALIDATE
+
+    @property
+    def can_resume(self) -> bool:
+        return self is not CampaignKind.IMPORT
+
+    @property
+    def validates(self) -> bool:
+        """Its nodes are known from then on as what they were found to be."""
+        return self is not CampaignKind.IMPORT
+
+    @property
+    def names_parts(self) -> bool:
+        """It says what of the fabric is behind its bad pairs; else a bad pair is a bad link."""
+        return self is CampaignKind.SCAN
+
+
 @dataclass(frozen=True, kw_only=True)
 class Campaign:
     """One plan being carried out, as the history knows it."""
 
     id: str
-    verb: str  # "accept" learns its criteria from itself, "validate" is given them
+    kind: CampaignKind
     plan: Plan
     policy: Policy
     executor: str

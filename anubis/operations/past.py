@@ -19,6 +19,6 @@ def finished(history: History, campaign: str | None) -> Campaign:
 
 
 def how_to_go_on(campaign: Campaign) -> str:
-    if campaign.verb == "import":
+    if not campaign.kind.can_resume:
         return "import the file again"
-    return f"go on with: anubis {campaign.verb} --resume --campaign {campaign.id}"
+    return f"go on with: anubis {campaign.kind} --resume --campaign {campaign.id}"

@@ -56,7 +56,7 @@ def _headline(view: CampaignView) -> Text:
             text.highlight_regex(rf"[\d,]+ {judgement.value}", STYLE[judgement])
         if view.assessment.parts_named(judgement):
             text.highlight_regex(rf"{judgement.value}: [^·]+", STYLE[judgement])
-    told = f"\n{campaign.verb} {campaign.plan.suite}, campaign {campaign.id}"
+    told = f"\n{campaign.kind} {campaign.plan.suite}, campaign {campaign.id}"
     return text.append(f"{told}, {lasting(view.duration_s)}", style="not bold dim")
 
 

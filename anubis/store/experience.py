@@ -10,9 +10,11 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.past.defects import BadGroup, FailedTest
-from anubis.core.records import Ended, Judgement
+from anubis.core.records import CampaignKind, Ended, Judgement
 from anubis.store import codec
 from anubis.store.schema import Row, campaigns, decisions, executions, participants, verdicts
+
+LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
 
 Durations = dict[tuple[str, str], float]  # by benchmark and parameters
 
@@ -30,7 +32,7 @@ def read_bad_groups(connection: Connection) -> list[BadGroup]:
     """Without those of scans, which say themselves what of the fabric is behind their pairs."""
     return [
         BadGroup(campaign=campaign, nodes=nodes, benchmark=benchmark)
-        for campaign, nodes, benchmark in _defective(connection, campaigns.c.verb != "scan")
+        for campaign, nodes, benchmark in _defective(connection, campaigns.c.verb.not_in(LOCATING))
         if len(nodes) > 1
     ]
 

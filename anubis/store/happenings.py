@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from anubis.core.past.status import Incident, Repair, Validation, Watch
-from anubis.core.records import Ended, Judgement
+from anubis.core.records import CampaignKind, Ended, Judgement
 from anubis.store.schema import (
     Row,
     campaigns,
@@ -34,6 +34,7 @@ from anubis.store.schema import (
     watches,
 )
 
+VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
 PER_QUESTION = 1000  # values in one IN (…); SQLite bears 32,766
 
 
@@ -281,7 +282,7 @@ def _conclusions(since: float, *more: ColumnElement[Any]) -> Select[Any]:
 
 def _validating(since: float) -> tuple[ColumnElement[bool], ...]:
     """What another tool measured, nobody knows when, validates nothing."""
-    return campaigns.c.finished_at >= since, campaigns.c.verb != "import"
+    return campaigns.c.finished_at >= since, campaigns.c.verb.in_(VALIDATING)
 
 
 def _conclusion(row: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from anubis.core.past.status import Incident, Job, Repair, Validation, Watch, fo
 from anubis.core.records import (
     Assessment,
     Campaign,
+    CampaignKind,
     CriteriaSet,
     Ended,
     Execution,
@@ -76,11 +77,14 @@ class CampaignRow:
     """A campaign at a glance: what a list of thousands can afford to read."""
 
     id: str
-    verb: str
+    kind: CampaignKind
     suite: str
     created_at: float
     finished_at: float | None
     nodes: int
+
+
+GLANCED = ("id", "suite", "created_at", "finished_at", "nodes")  # columns, beside the kind
 
 
 class History:
@@ -107,7 +111,7 @@ class History:
     def begin(self, campaign: Campaign) -> None:
         row = {
             "id": campaign.id,
-            "verb": campaign.verb,
+            "verb": campaign.kind.value,
             "suite": campaign.plan.suite,
             "nodes": len(campaign.plan.nodes),
             "executor": campaign.executor,
@@ -173,7 +177,7 @@ class History:
             key = _key(connection, campaign_id)
             verb = connection.execute(
                 select(campaigns.c.verb).where(campaigns.c.key == key)
-            ).scalar()
+            ).scalar_one()
             for table in (verdicts, rulings, node_verdicts):
                 connection.execute(delete(table).where(table.c.campaign == key))
             shared = self._share_participants(
@@ -192,7 +196,7 @@ class History:
                 .where(campaigns.c.key == key)
                 .values(criteria=codec.dump(tuple(criteria)), **dates)
             )
-            if verb != "import":
+            if CampaignKind(verb).validates:
                 nodes = [verdict.node for verdict in assessment.nodes]
                 happenings.begin_watches(connection, nodes, finished_at)
         self._shared |= shared
@@ -308,10 +312,11 @@ class History:
 
     def campaigns(self, limit: int) -> list[CampaignRow]:
         """The latest campaigns, newest first."""
-        columns = (campaigns.c[name] for name in CampaignRow.__dataclass_fields__)
-        query = _newest_first(select(*columns)).limit(limit)
+        columns = {name: campaigns.c[name] for name in GLANCED} | {"kind": campaigns.c.verb}
+        query = _newest_first(select(*columns.values())).limit(limit)
         with self._database.reading() as connection:
-            return [CampaignRow(**row) for row in connection.execute(query).mappings()]
+            rows = [dict(zip(columns, row, strict=True)) for row in connection.execute(query)]
+        return [CampaignRow(**row | {"kind": CampaignKind(row["kind"])}) for row in rows]
 
     def campaign(self, campaign_id: str) -> Campaign:
         with self._database.reading() as connection:
@@ -320,7 +325,7 @@ class History:
         try:
             return Campaign(
                 id=row.id,
-                verb=row.verb,
+                kind=CampaignKind(row.verb),
                 plan=codec.load(Plan, row.plan),
                 policy=codec.load(Policy, row.policy),
                 executor=row.executor,

@@ -9,6 +9,7 @@ from fleets import spec
 from anubis.core.campaign.planning import plan
 from anubis.core.records import (
     Campaign,
+    CampaignKind,
     Judgement,
     Needs,
     Policy,
@@ -45,7 +46,7 @@ def outcome(criteria=(), repeats=1, history=(), **trouble):
     suite = Suite(name="s", summary="", benchmarks=(entry,))
     campaign = Campaign(
         id="c",
-        verb="validate",
+        kind=CampaignKind.VALIDATE,
         plan=plan(suite, executor.nodes(), {"together": TOGETHER}),
         policy=Policy(),
         executor="simulated",

@@ -18,6 +18,7 @@ from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
 from anubis.core.records import (
     Campaign,
+    CampaignKind,
     Count,
     Counters,
     Judgement,
@@ -80,7 +81,7 @@ def scanned(fabric, faults=(), groups="quick", criteria=(), history=(), counters
     suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="pair", groups=groups),))
     campaign = Campaign(
         id="c",
-        verb="scan",
+        kind=CampaignKind.SCAN,
         plan=replace(
             plan(suite, executor.nodes(), {"pair": PAIR}, fabric), counters=counters or Counters()
         ),

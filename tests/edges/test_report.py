@@ -22,6 +22,7 @@ from anubis.core.records import (
     Assessment,
     BenchmarkSpec,
     Campaign,
+    CampaignKind,
     CriteriaSet,
     Criterion,
     CriterionKey,
@@ -104,7 +105,7 @@ def fleet_view(
     return CampaignView(
         campaign=Campaign(
             id="c-20261118-0930",
-            verb="accept",
+            kind=CampaignKind.ACCEPT,
             plan=plan,
             policy=Policy(),
             executor="simulated",

@@ -17,6 +17,7 @@ from anubis.core.records import (
     Assessment,
     BenchmarkSpec,
     Campaign,
+    CampaignKind,
     Ended,
     Execution,
     Judgement,
@@ -89,7 +90,12 @@ def carry_out(
     """A campaign that ended on that day; `bad` are pairs of node and benchmark."""
     history.begin(
         Campaign(
-            id=name, verb="validate", plan=run, policy=Policy(), executor="local", created_at=0.0
+            id=name,
+            kind=CampaignKind.VALIDATE,
+            plan=run,
+            policy=Policy(),
+            executor="local",
+            created_at=0.0,
         )
     )
     every = [step for phase in range(len(run.phases)) for step in planning.steps(run, phase, NODES)]

@@ -41,6 +41,7 @@ from anubis.core.past.status import Incident, Instants, Job, Repair, Validation,
 from anubis.core.records import (
     Assessment,
     Campaign,
+    CampaignKind,
     CriteriaSet,
     Ended,
     Execution,
@@ -163,7 +164,7 @@ GEMM = Workload.of("gemm", "1", {"size": 512})
 
 def campaign(name: str = "c1", **changes: Any) -> Campaign:
     plan = Plan(suite="quick", nodes=(Node(name="n1", sku="x"),), phases=(), specs=())
-    given = {"verb": "accept", "plan": plan, "policy": Policy(), "executor": "local"}
+    given = {"kind": CampaignKind.ACCEPT, "plan": plan, "policy": Policy(), "executor": "local"}
     return Campaign(**{"id": name, "created_at": 1.0, **given, **changes})
 
 
@@ -460,8 +461,8 @@ def test_an_absent_campaign_is_named_with_the_closest_known_one(history: History
 def test_the_same_campaign_cannot_begin_twice(history: History) -> None:
     history.begin(campaign("c1"))
     with pytest.raises(StoreError, match='campaign "c1" exists already; resume it'):
-        history.begin(campaign("c1", verb="validate"))
-    assert history.campaign("c1").verb == "accept"
+        history.begin(campaign("c1", kind=CampaignKind.VALIDATE))
+    assert history.campaign("c1").kind is CampaignKind.ACCEPT
 
 
 def test_campaigns_are_listed_newest_first_and_the_latest_is_found(history: History) -> None:
@@ -470,7 +471,7 @@ def test_campaigns_are_listed_newest_first_and_the_latest_is_found(history: Hist
     for name, created_at, finished_at in (("a", 8.0, None), ("b", 9.0, None), ("c", 2.0, 3.0)):
         history.begin(campaign(name, created_at=created_at, finished_at=finished_at))
     row = CampaignRow(
-        id="c", verb="accept", suite="quick", created_at=2.0, finished_at=3.0, nodes=1
+        id="c", kind=CampaignKind.ACCEPT, suite="quick", created_at=2.0, finished_at=3.0, nodes=1
     )
     assert history.campaigns(2) == [row, replace(row, id="b", created_at=9.0, finished_at=None)]
     assert [history.latest(), history.latest(True), history.latest(False)] == ["c", "c", "b"]
@@ -560,7 +561,8 @@ def test_findings_are_the_defects_of_single_nodes_once_each(history: History) ->
         FailedTest(campaign="c1", node="n1", benchmark="copy"),
         FailedTest(campaign="c1", node="n1", benchmark="gemm@1"),
     ]
-    history.begin(campaign("c2", verb="scan"))  # which has words of its own for a bad link
+    # a scan has words of its own for a bad link
+    history.begin(campaign("c2", kind=CampaignKind.SCAN))
     history.conclude("c2", Assessment(alone=said[3:4], nodes=()), (), finished_at=6.0)
     assert history.bad_groups() == [BadGroup(campaign="c1", nodes=("n1", "n2"), benchmark="gemm@1")]
 
@@ -725,7 +727,7 @@ def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured
     crash = replace(crash, step=replace(crash.step, workload=Workload.of("disk", "1", {})))
     concluded(history, "second", 9.0, Judgement.HEALTHY)
     concluded(history, "first", 5.0, Judgement.DEFECTIVE)
-    concluded(history, "imported", 7.0, Judgement.DEFECTIVE, verb="import")
+    concluded(history, "imported", 7.0, Judgement.DEFECTIVE, kind=CampaignKind.IMPORT)
     history.begin(campaign("unfinished"))
     for name in ("second", "imported", "unfinished"):
         history.record(name, [pair, execution("a", 1.0), execution("b", 1.0), crash])
@@ -747,7 +749,7 @@ def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured
 def test_a_node_is_watched_from_its_first_validation_on_until_it_is_removed(
     history: History,
 ) -> None:
-    concluded(history, "imported", 3.0, Judgement.HEALTHY, verb="import")
+    concluded(history, "imported", 3.0, Judgement.HEALTHY, kind=CampaignKind.IMPORT)
     concluded(history, "first", 5.0, Judgement.HEALTHY)
     concluded(history, "second", 7.0, Judgement.DEFECTIVE)
     told = Watch(node="n1", since=1.0, until=6.0)  # as a file tells that ends then

@@ -17,6 +17,7 @@ import pytest
 from anubis.core.errors import StoreError
 from anubis.core.records import (
     Campaign,
+    CampaignKind,
     Ended,
     Execution,
     Node,
@@ -38,7 +39,12 @@ def begun(history: History) -> History:
     plan = Plan(suite="quick", nodes=(Node(name="n1", sku="x"),), phases=(), specs=())
     history.begin(
         Campaign(
-            id="c1", verb="accept", plan=plan, policy=Policy(), executor="local", created_at=1.0
+            id="c1",
+            kind=CampaignKind.ACCEPT,
+            plan=plan,
+            policy=Policy(),
+            executor="local",
+            created_at=1.0,
         )
     )
     return history

@@ -19,6 +19,7 @@ from anubis.core.records import (
     Assessment,
     BenchmarkSpec,
     Campaign,
+    CampaignKind,
     Ended,
     Execution,
     Judgement,
@@ -87,7 +88,7 @@ def assessed(text: str) -> Assessment:
     """By the criteria that the results teach themselves, as an import is judged."""
     plan, executions = adopt(parse_results(text, "it"), "a100")
     campaign = Campaign(
-        id="c", verb="import", plan=plan, policy=Policy(), executor="", created_at=0.0
+        id="c", kind=CampaignKind.IMPORT, plan=plan, policy=Policy(), executor="", created_at=0.0
     )
     return judge(campaign, executions, {}, 0.0)[0]
 
