@@ -107,6 +107,16 @@ def test_what_cannot_be_installed_is_not_worth_a_word(checkout, user):
     assert tools(checkout, user=user) == ""
 
 
+def test_a_package_that_apt_refuses_stops_neither_the_others_nor_the_tests(checkout):
+    log = checkout / "apt.log"
+    program(
+        checkout / "bin/apt-get", f'echo "$*" >>{log}\ncase "$*" in *chromium*) exit 100 ;; esac'
+    )
+    assert "installing" in tools(checkout, user=0)
+    alone = [line.split()[-1] for line in log.read_text().splitlines() if line.count(" ") == 4]
+    assert {"chromium", "iperf3", "perftest"} <= set(alone)
+
+
 def test_what_tests_had_to_do_without_is_said_in_the_end(checkout):
     packages, root = tools(checkout, "--missing", user=1000).splitlines()
     assert "chromium" in packages
