@@ -18,7 +18,7 @@ from anubis.core.records import Limit, Policy, SelectionPolicy, Suite, SuiteEntr
 from anubis.incidents.mapping import KINDS, IncidentMapping
 from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
-from anubis.simulation.scenario import Scenario
+from anubis.study.scenario import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)

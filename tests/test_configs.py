@@ -15,8 +15,8 @@ from anubis.core.records import Limit, Node, Policy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.operations.surveying import survey
 from anubis.simulation.fleet import SimulatedFleet
-from anubis.simulation.incidents import Category
-from anubis.simulation.scenario import Jobs, RepairTimes, Scenario, Variations
+from anubis.study.incidents import Category
+from anubis.study.scenario import Jobs, RepairTimes, Scenario, Variations
 from anubis.topology.written import Links, Rack, Written
 
 ROOT = Path(__file__).parents[1]

@@ -20,6 +20,7 @@ LAYERS = (
     ("hostlist", "reading"),
     (
         "simulation",
+        "study",
         "criteria_files",
         "store",
         "report",
@@ -93,6 +94,14 @@ def test_imports_point_inwards(file):
         if module.split(".")[0] == "anubis":
             assert rank(part(module)) <= mine, f"{file.name} must not import {module}"
         assert module.split(".")[0] not in {"benchmarks", "tests"}
+
+
+def test_simulated_fleets_and_the_study_of_policies_know_nothing_of_each_other():
+    apart = {"simulation", "study"}
+    for file in FILES:
+        if part_of(file) in apart:
+            parts = {part(module) for module in imports(file) if module.startswith("anubis.")}
+            assert not parts & apart - {part_of(file)}, file.name
 
 
 def room(module: str) -> str:

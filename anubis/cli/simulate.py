@@ -12,10 +12,10 @@ from anubis.cli import options
 
 if TYPE_CHECKING:
     from anubis.risk.model import RiskModel
-    from anubis.simulation.scenario import Jobs, Scenario
-    from anubis.simulation.sources import Source
-    from anubis.simulation.study import Study
-    from anubis.simulation.traces import TracedJob
+    from anubis.study.scenario import Jobs, Scenario
+    from anubis.study.sources import Source
+    from anubis.study.traces import TracedJob
+    from anubis.study.trials import Study
 
 HELP = "Let policies of validation compete on a simulated cluster: work, incidents, hours spent."
 
@@ -73,8 +73,8 @@ def simulate(
     from anubis.cli.showing import check_page, write_page
     from anubis.core.errors import UsageError
     from anubis.report import simulation
-    from anubis.simulation.scenario import SOURCES
-    from anubis.simulation.study import Study
+    from anubis.study.scenario import SOURCES
+    from anubis.study.trials import Study
 
     check_page(html)
     wanted = config.simulation(scenario)
@@ -103,7 +103,7 @@ def simulate(
 def _recorded(wanted: Jobs) -> tuple[TracedJob, ...]:
     """The jobs of the scenario's trace; what of it is no job is told on stderr."""
     from anubis.cli.showing import say
-    from anubis.simulation import traces
+    from anubis.study import traces
 
     if not wanted.trace:
         return ()
@@ -119,7 +119,7 @@ def _source(wanted: Scenario, model: Path | None) -> Source:
     from anubis import places
     from anubis.cli.showing import say
     from anubis.report.wording import names
-    from anubis.simulation.sources import DrawnIncidents, Rates, Recorded
+    from anubis.study.sources import DrawnIncidents, Rates, Recorded
 
     if wanted.incidents == "rates":
         return Rates(wanted)

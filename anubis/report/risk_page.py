@@ -25,7 +25,7 @@ from anubis.report.svg import add, apart, cut, title, written
 from anubis.risk.evaluation import CALIBRATED_H, Evaluation, ModelChoice, Score
 from anubis.risk.forecast import HORIZON_H, Forecast
 from anubis.risk.models import MODELS
-from anubis.simulation.study import SeedMean, estimate
+from anubis.study.trials import SeedMean, estimate
 
 LOOKING = {model.name for model in MODELS if model.looks}
 UNDRAWN = ("random",)  # splits that decide nothing have their table only

@@ -15,8 +15,8 @@ from anubis import __version__
 from anubis.report.html import plotly
 from anubis.report.page import environment
 from anubis.report.wording import counted
-from anubis.simulation.scenario import PolicyName, Scenario
-from anubis.simulation.study import (
+from anubis.study.scenario import PolicyName, Scenario
+from anubis.study.trials import (
     SeedMean,
     Study,
     Trial,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from anubis.simulation.cluster import PolicyOutcome, Site, StudiedPolicy, run
-from anubis.simulation.incidents import Category, DefectCause, KnownRates
-from anubis.simulation.policies import Absence
-from anubis.simulation.traces import TracedJob
+from anubis.study.cluster import PolicyOutcome, Site, StudiedPolicy, run
+from anubis.study.incidents import Category, DefectCause, KnownRates
+from anubis.study.policies import Absence
+from anubis.study.traces import TracedJob
 
 BENCHMARKS = ("gemm", "loopback", "train")
 CAUSES = (

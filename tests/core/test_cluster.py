@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from anubis.core.past.status import Incident
-from anubis.simulation.cluster import run
-from anubis.simulation.incidents import DefectCause, Histories, KnownRates, Replayed
-from anubis.simulation.policies import Absence, Cron, FullSet, Ideal, RandomSubsets
-from anubis.simulation.traces import TracedJob
+from anubis.study.cluster import run
+from anubis.study.incidents import DefectCause, Histories, KnownRates, Replayed
+from anubis.study.policies import Absence, Cron, FullSet, Ideal, RandomSubsets
+from anubis.study.traces import TracedJob
 
 NEVER = category(mtbi_h=1e12)
 

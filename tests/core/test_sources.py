@@ -11,13 +11,13 @@ from clusters import category, endless, site
 from anubis.core.errors import TraceError
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Incident, Instants, Watch
-from anubis.simulation.cluster import run
-from anubis.simulation.incidents import HOUR_S, DefectCause, KnownRates
-from anubis.simulation.modelled import ModelRisk
-from anubis.simulation.policies import Absence
-from anubis.simulation.scenario import Benchmark, Jobs, Scenario, Variations
-from anubis.simulation.sources import PAST_SEED, DrawnIncidents, Rates, Recorded
-from anubis.simulation.study import Study, Trial
+from anubis.study.cluster import run
+from anubis.study.incidents import HOUR_S, DefectCause, KnownRates
+from anubis.study.modelled import ModelRisk
+from anubis.study.policies import Absence
+from anubis.study.scenario import Benchmark, Jobs, Scenario, Variations
+from anubis.study.sources import PAST_SEED, DrawnIncidents, Rates, Recorded
+from anubis.study.trials import Study, Trial
 
 DAY_S = 24 * HOUR_S
 SCENARIO = Scenario(

@@ -14,11 +14,11 @@ from scipy.stats import ttest_1samp
 from anubis.core.choosing.selection import joint, learn_detection
 from anubis.core.past.defects import Defect
 from anubis.core.records import SelectionPolicy
-from anubis.simulation.cluster import run
-from anubis.simulation.incidents import DefectCause, Histories
-from anubis.simulation.policies import GreedySelection
-from anubis.simulation.scenario import Benchmark, Jobs, Scenario, Variations
-from anubis.simulation.study import Study, Trial, estimate, utilization_over_time
+from anubis.study.cluster import run
+from anubis.study.incidents import DefectCause, Histories
+from anubis.study.policies import GreedySelection
+from anubis.study.scenario import Benchmark, Jobs, Scenario, Variations
+from anubis.study.trials import Study, Trial, estimate, utilization_over_time
 
 SCENARIO = Scenario(
     summary="thirty nodes for a test",

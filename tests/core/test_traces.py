@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.errors import TraceError
-from anubis.simulation.traces import (
+from anubis.study.traces import (
     TracedJob,
     cut,
     read,

@@ -20,7 +20,7 @@ from anubis.risk.evaluation import score
 from anubis.risk.model import learnable
 from anubis.risk.scale import Scale
 from anubis.risk.splits import apart, take
-from anubis.simulation.spells import NO_SIGNAL, KnownHazard, spells
+from anubis.study.spells import NO_SIGNAL, KnownHazard, spells
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared/data/survival"
 

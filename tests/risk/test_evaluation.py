@@ -12,7 +12,7 @@ from anubis.risk.cox import Cox
 from anubis.risk.evaluation import Evaluation, best, evaluate
 from anubis.risk.models import MODELS
 from anubis.risk.splits import at_time, split, take
-from anubis.simulation.spells import NO_SIGNAL, KnownHazard, spells
+from anubis.study.spells import NO_SIGNAL, KnownHazard, spells
 
 QUICK = MODELS[:-1]  # all but the network
 

@@ -12,7 +12,7 @@ from anubis.risk.forecast import HOURS
 from anubis.risk.model import forecast
 from anubis.risk.models import MODELS
 from anubis.risk.splits import take
-from anubis.simulation.spells import KnownHazard, spells
+from anubis.study.spells import KnownHazard, spells
 
 SPELLS = spells(KnownHazard(), nodes=60, seed=3, watched_h=4000)
 every_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

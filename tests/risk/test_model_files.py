@@ -14,7 +14,7 @@ from anubis.risk import files
 from anubis.risk.evaluation import evaluate
 from anubis.risk.forecast import HOURS
 from anubis.risk.models import MODELS
-from anubis.simulation.spells import KnownHazard, spells
+from anubis.study.spells import KnownHazard, spells
 
 SPELLS = spells(KnownHazard(), nodes=60, seed=3, watched_h=4000)
 ORIGIN = files.provenance(SPELLS, seed=5, choice="because")

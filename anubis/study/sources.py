@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from anubis.core.errors import TraceError
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Incident, Watch
-from anubis.simulation.incidents import (
+from anubis.study.incidents import (
     HOUR_S,
     Category,
     DefectCause,
@@ -23,8 +23,8 @@ from anubis.simulation.incidents import (
     KnownRates,
     Replayed,
 )
-from anubis.simulation.modelled import HazardModel, ModelledIncidents
-from anubis.simulation.scenario import Scenario
+from anubis.study.modelled import HazardModel, ModelledIncidents
+from anubis.study.scenario import Scenario
 
 PAST_SEED = 1 << 20  # of a past that is made; no run has it
 NOBODY_FINDS = (DefectCause(share=1.0),)

@@ -18,7 +18,7 @@ from anubis.core.choosing.selection import (
     freshness,
     joint,
 )
-from anubis.simulation.incidents import HOUR_S, Foresight, Histories
+from anubis.study.incidents import HOUR_S, Foresight, Histories
 
 STALE = 1e-6  # what was passed so long ago says nothing; most nodes are such, and cost less time
 

@@ -14,14 +14,14 @@ from scipy.special import stdtrit
 from anubis.core.choosing.selection import Detection, learn_detection
 from anubis.core.errors import TraceError
 from anubis.core.past.defects import Defect
-from anubis.simulation import traces
-from anubis.simulation.cluster import PolicyOutcome, Site, StudiedPolicy, run
-from anubis.simulation.incidents import Foresight, Hours
-from anubis.simulation.modelled import HazardModel, ModelRisk
-from anubis.simulation.policies import Absence, Cron, FullSet, GreedySelection, Ideal, RandomSubsets
-from anubis.simulation.scenario import Jobs, PolicyName, Scenario
-from anubis.simulation.sources import Rates, Source
-from anubis.simulation.traces import TracedJob
+from anubis.study import traces
+from anubis.study.cluster import PolicyOutcome, Site, StudiedPolicy, run
+from anubis.study.incidents import Foresight, Hours
+from anubis.study.modelled import HazardModel, ModelRisk
+from anubis.study.policies import Absence, Cron, FullSet, GreedySelection, Ideal, RandomSubsets
+from anubis.study.scenario import Jobs, PolicyName, Scenario
+from anubis.study.sources import Rates, Source
+from anubis.study.traces import TracedJob
 
 CONFIDENCE = 0.95
 

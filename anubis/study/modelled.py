@@ -13,7 +13,7 @@ import numpy as np
 
 from anubis.core.arrays import Floats, Ints
 from anubis.core.past.status import Statuses, Times
-from anubis.simulation.incidents import HOUR_S, Category, Clocks, Histories, Hours, Pace
+from anubis.study.incidents import HOUR_S, Category, Clocks, Histories, Hours, Pace
 
 GRID_H = np.concatenate(([0.0], np.geomspace(0.1, 2400.0, 128)))
 

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from anubis.simulation.incidents import Histories, Hours, Incidents, LatentDefect
-from anubis.simulation.traces import TracedJob
+from anubis.study.incidents import Histories, Hours, Incidents, LatentDefect
+from anubis.study.traces import TracedJob
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from anubis.core.errors import did_you_mean
 from anubis.core.records import SelectionPolicy
-from anubis.simulation.incidents import Category
+from anubis.study.incidents import Category
 
 PolicyName = Literal["absence", "full set", "cron", "random", "selector", "ideal"]
 IncidentSource = Literal["rates", "model", "history"]
