@@ -13,9 +13,16 @@ from typing import Protocol
 import numpy as np
 
 from anubis import hostlist
-from anubis.core.choosing.decision import Decision, FleetEvent, Outlook, decide, horizon_s
-from anubis.core.choosing.selection import NEVER, Budget, freshness, learn_detection
-from anubis.core.past.defects import UNKNOWN, BadGroup, Defect, defects
+from anubis.core.choosing.decision import (
+    Decision,
+    FleetEvent,
+    Outlook,
+    decide,
+    horizon_s,
+    mix_of,
+)
+from anubis.core.choosing.selection import NEVER, Budget, learn_detection
+from anubis.core.past.defects import BadGroup, Defect, defects
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Incident, Instants, Statuses, Times, Validation
 from anubis.core.records import Judgement, Plan, PlannedEntry, SelectionPolicy
@@ -23,7 +30,6 @@ from anubis.store.history import History
 
 HOUR_S = 3600.0
 MOST_NAMED = 8  # nodes, in a sentence
-OF_THE_FLEET = 1.0  # incidents of any category that a node's own are filled up with
 EXPECTED_H = 90 * 24.0  # between incidents of a node: where nothing is known, and weighed in as one
 LOOKED_BACK_S = 365 * 24 * HOUR_S  # what benchmarks found before says little of those of today
 
@@ -231,29 +237,32 @@ class Selector:
         names = [one.benchmark for one in offered]
         statuses = past.logbook.statuses(Instants.now(event.nodes, at), past.risk.covariates)
         ahead_h = horizon_s(event, policy) / HOUR_S
-        probabilities = past.risk.within(statuses, ahead_h)
-        unproven = [row for row, node in enumerate(event.nodes) if not past.passed.get(node)]
-        probabilities[unproven] = 1.0
-        assumed = [past.risk.assumed] if past.risk.assumed else []
-        if unproven:
-            some = hostlist.compress([event.nodes[row] for row in unproven[:MOST_NAMED]])
-            more = f" and {len(unproven) - MOST_NAMED:,} more" if len(unproven) > MOST_NAMED else ""
-            assumed.append(
-                f"a defect is presumed on {some}{more}: nothing was passed there since the last"
-                " incident or defect, or ever"
-            )
-        if left_out:
-            assumed.append(f"{', '.join(left_out)} left out, as several nodes have to run it")
         return Outlook(
-            probabilities=probabilities,
-            mixes=[{UNKNOWN: OF_THE_FLEET, **past.categories.get(n, {})} for n in event.nodes],
-            fresh=freshness(self._ages_s(event.nodes, names, at), policy.half_life_h * HOUR_S),
+            probabilities=past.risk.within(statuses, ahead_h),
+            proven=np.array([bool(past.passed.get(node)) for node in event.nodes], dtype=bool),
+            mixes=[mix_of(past.categories.get(node, {})) for node in event.nodes],
+            ages_s=self._ages_s(event.nodes, names, at),
             detection=learn_detection(
                 past.defects, names, prior=policy.prior, category_prior=policy.category_prior
             ),
             durations_s=[one.duration_s for one in offered],
-            assumed=tuple(assumed),
+            assumed=tuple(self._assumed(event, left_out)),
         )
+
+    def _assumed(self, event: FleetEvent, left_out: Sequence[str]) -> Iterable[str]:
+        """What the decision has to say of what it goes by."""
+        if self.past.risk.assumed:
+            yield self.past.risk.assumed
+        unproven = [node for node in event.nodes if not self.past.passed.get(node)]
+        if unproven:
+            some = hostlist.compress(unproven[:MOST_NAMED])
+            more = f" and {len(unproven) - MOST_NAMED:,} more" if len(unproven) > MOST_NAMED else ""
+            yield (
+                f"a defect is presumed on {some}{more}: nothing was passed there since the last"
+                " incident or defect, or ever"
+            )
+        if left_out:
+            yield f"{', '.join(left_out)} left out, as several nodes have to run it"
 
     def _ages_s(self, nodes: Sequence[str], benchmarks: Sequence[str], at: float) -> Times:
         passed = [self.past.passed.get(node, {}) for node in nodes]

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from anubis.core.arrays import Floats, Ints
+from anubis.core.choosing.decision import mix_of
 from anubis.core.past.status import Statuses, Times
 from anubis.study.incidents import HOUR_S, Category, Clocks, Histories, Hours, Pace
 
@@ -43,8 +44,8 @@ class ModelRisk:
         return found
 
     def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
-        weights = self.weights(histories.incidents[np.asarray(nodes, dtype=np.intp)])
-        return [dict(zip(self.categories, row, strict=True)) for row in weights.tolist()]
+        counts = histories.incidents[np.asarray(nodes, dtype=np.intp)]
+        return [mix_of(dict(zip(self.categories, row, strict=True))) for row in counts.tolist()]
 
     def weights(self, incidents: Ints) -> Hours:
         """Of each category: one incident at the rates of a new node, and those there were."""
@@ -144,7 +145,8 @@ class ModelledIncidents(Clocks):
         return found
 
     def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
-        return self._forecast.mixes(nodes, histories)
+        weights = self._forecast.weights(histories.incidents[np.asarray(nodes, dtype=np.intp)])
+        return [dict(zip(self.categories, row, strict=True)) for row in weights.tolist()]
 
     def pace(self, node: int, now_h: float, histories: Histories) -> tuple[Hours, Pace]:
         weights = self._forecast.weights(histories.incidents[node])

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from anubis.core.choosing.selection import (
-    Detection,
-    Menu,
-    break_even,
-    choose,
-    expected_loss_s,
-    expose,
-    freshness,
-    joint,
-)
+from anubis.core.choosing.decision import JobAllocated, Outlook, choose_tests
+from anubis.core.choosing.selection import Detection
+from anubis.core.records import SelectionPolicy
 from anubis.study.incidents import HOUR_S, Foresight, Histories
-
-STALE = 1e-6  # what was passed so long ago says nothing; most nodes are such, and cost less time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,45 +82,33 @@ class RandomSubsets:
 
 @dataclass(frozen=True, kw_only=True)
 class GreedySelection:
-    """Algorithm 1 on what it knows: the risk of nodes, and what found the defects of the past."""
+    """What production decides when a job is given nodes, on what it would know of them."""
 
     risk: Foresight
     detection: Detection  # its benchmarks in the order of the site's
     durations_s: tuple[float, ...]
-    p0: float | Literal["job"]  # "job": where an incident is expected to cost what the suite does
+    policy: SelectionPolicy
     incident_costs_h: float | None  # node-hours; None: half of the job, on all its nodes
-    half_life_h: float  # of what a passed benchmark says
     knows_all: bool = False
 
     def choose(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Sequence[int]:
-        p = self.risk.within(nodes, hours, now_h, histories)
-        chosen = [0] * len(nodes)
-        loss_s = expected_loss_s(hours * HOUR_S)
-        p0 = break_even(sum(self.durations_s), loss_s) if self.p0 == "job" else self.p0
-        if joint(p) <= p0:
-            return chosen  # as Algorithm 1 would find, only sooner
-        age_h = now_h - histories.validated_h[np.asarray(nodes, dtype=np.intp)]
-        fresh = freshness(age_h * HOUR_S, self.half_life_h * HOUR_S)
-        exposure = expose(
-            self.detection,
-            p,
+        passed_h = histories.validated_h[np.asarray(nodes, dtype=np.intp)]
+        outlook = Outlook(
+            probabilities=self.risk.within(nodes, hours, now_h, histories),
+            proven=np.asarray(np.isfinite(passed_h).any(axis=1)),
             mixes=self.risk.mixes(nodes, histories),
-            fresh=fresh if (fresh > STALE).any() else None,
-        )
-        menu = Menu(
-            exposure=exposure,
+            ages_s=(now_h - passed_h) * HOUR_S,
             detection=self.detection,
             durations_s=self.durations_s,
-            together=False,
         )
-        cost_s = len(nodes) * loss_s
-        if self.incident_costs_h is not None:
-            cost_s = self.incident_costs_h * HOUR_S
-        choice = choose(menu, p0=p0, worth=1 / cost_s)
-        place = {name: i for i, name in enumerate(self.detection.benchmarks)}
+        job = JobAllocated(nodes=tuple(map(str, nodes)), duration_s=hours * HOUR_S)
+        cost_s = None if self.incident_costs_h is None else self.incident_costs_h * HOUR_S
+        choice = choose_tests(job, outlook, self.policy, incident_costs_s=cost_s)
+        chosen = [0] * len(nodes)
+        bit = {name: 1 << place for place, name in enumerate(self.detection.benchmarks)}
         for pick in choice.picks:
             for row in pick.nodes:
-                chosen[row] |= 1 << place[pick.benchmark]
+                chosen[row] |= bit[pick.benchmark]
         return chosen

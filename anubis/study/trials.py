@@ -147,9 +147,8 @@ class Study:
                     risk=self._risk(true_risk),
                     detection=self._detection(trial.seed),
                     durations_s=tuple(each.minutes * 60 for each in scenario.benchmarks),
-                    p0=trial.p0,
+                    policy=replace(scenario.selection, p0=trial.p0),
                     incident_costs_h=scenario.incident_costs_h,
-                    half_life_h=scenario.selection.half_life_h,
                 )
             case "ideal":
                 return Ideal()

@@ -16,6 +16,7 @@ from anubis.core.choosing.decision import (
     NodeAdded,
     Outlook,
     Tick,
+    choose_tests,
     decide,
 )
 from anubis.core.choosing.selection import Budget, learn_detection
@@ -41,12 +42,17 @@ HISTORY = [
 ]
 
 
-def outlook(probabilities, fresh=None, mixes=None, history=HISTORY, **more):
+def outlook(probabilities, fresh=None, mixes=None, proven=None, history=HISTORY, **more):
+    """`fresh`: what each benchmark that was passed still covers of what it finds."""
     nodes = len(probabilities)
+    left = np.zeros((nodes, 3)) if fresh is None else np.array(fresh, dtype=float)
+    with np.errstate(divide="ignore"):
+        ages_s = -np.log2(left) * EXACT.half_life_h * HOUR_S
     return Outlook(
         probabilities=np.array(probabilities, dtype=float),
+        proven=np.ones(nodes, dtype=bool) if proven is None else np.array(proven),
         mixes=mixes or [{}] * nodes,
-        fresh=np.zeros((nodes, 3)) if fresh is None else np.array(fresh, dtype=float),
+        ages_s=ages_s,
         detection=learn_detection(history, BENCHMARKS, prior=1e-12, category_prior=1e-12),
         durations_s=SECONDS,
         **more,
@@ -203,6 +209,20 @@ def test_a_sweep_spends_its_budget_on_the_riskiest_idle_nodes():
     assert run(decision) == [("gemm", ("n2", "n4"))]
     assert decision.node_seconds == 20
     assert [driver.node for driver in decision.drivers] == ["n2", "n4", "n1", "n3"]
+
+
+def test_a_node_that_passed_nothing_is_presumed_defective_however_low_its_risk():
+    decision = decide(job(2), outlook([0.01, 0.01], proven=[True, False]), EXACT, at=0)
+    assert decision.p == 1
+    assert [(driver.node, driver.p) for driver in decision.drivers] == [("n2", 1), ("n1", 0.01)]
+    assert run(decision)[:2] == [("gemm", ("n2",)), ("ring", ("n2",))]
+
+
+def test_an_incident_that_costs_more_makes_more_tests_worth_their_time():
+    """gemm, the best, takes 0.6 of 0.5 off in 10 s: worth it from 33.3 node-seconds on."""
+    seen = outlook([0.5])
+    cheap, dear = (choose_tests(job(1), seen, EXACT, incident_costs_s=s) for s in (33, 34))
+    assert (cheap.picks, [pick.benchmark for pick in dear.picks]) == ((), ["gemm"])
 
 
 # --- edges ---------------------------------------------------------------------------------

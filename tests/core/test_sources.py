@@ -162,20 +162,26 @@ def test_a_past_is_what_a_cluster_goes_through_that_nobody_validates():
 SELECTOR = Trial(policy="selector", seed=0, catch=1.0, p0=0.01)
 
 
-def test_a_model_that_knows_the_rates_makes_the_same_selector_as_the_truth():
+def test_a_model_that_knows_the_rates_makes_much_the_same_selector_as_the_truth():
+    """It lacks the rates of categories: of these it knows what has happened, as a fleet does."""
+    nothing = Study(SCENARIO).result(replace(SELECTOR, policy="absence")).figures
     told = Study(SCENARIO).result(SELECTOR).figures
     asked = Study(SCENARIO, (), Rates(SCENARIO), Known()).result(SELECTOR).figures
-    assert asked["validation_h"] == pytest.approx(told["validation_h"], rel=0.05)
-    assert asked["incidents"] == pytest.approx(told["incidents"], rel=0.2)
+    assert asked["validation_h"] == pytest.approx(told["validation_h"], rel=0.15)
+    assert max(asked["incidents"], told["incidents"]) < 0.2 * nothing["incidents"]
 
 
-def test_a_model_that_sees_no_risk_makes_a_selector_that_does_nothing():
+def test_a_selector_that_sees_no_risk_tests_what_was_never_proven_and_nothing_else():
+    """Once at most each time that a node goes into service."""
+
     class Blind(Known):
         def cumulative_hazard(self, statuses, hours):
             return np.zeros((len(statuses), hours.size))
 
-    blind = Study(SCENARIO, (), Rates(SCENARIO), Blind())
-    assert blind.result(SELECTOR).figures["validation_h"] == 0
+    blind = Study(SCENARIO, (), Rates(SCENARIO), Blind()).result(SELECTOR).outcome
+    told = Study(SCENARIO).result(SELECTOR).outcome
+    assert 0 < blind.validations <= SCENARIO.nodes + blind.incidents + blind.found
+    assert told.validations > SCENARIO.nodes + told.incidents + told.found
 
 
 def test_incidents_drawn_from_a_model_that_knows_the_rates_are_those_of_the_rates():

@@ -114,25 +114,31 @@ class Sure:
         return [{"gpu": 1.0}] * len(nodes)
 
 
-def selector(p0, risk=None, **changes):
+def selector(p0, half_life_h=1e-6, **changes):
     past = [Defect(category="gpu", found_by=frozenset({"gemm", "train"}))] * 75
     past += [Defect(category="gpu", found_by=frozenset({"loopback"}))] * 25
     plain = {
-        "risk": risk or Sure(),
+        "risk": Sure(),
         "detection": learn_detection(past, BENCHMARKS, prior=1e-9, category_prior=1e-9),
         "durations_s": (120.0, 60.0, 3600.0),
-        "p0": p0,
         "incident_costs_h": 1e6,
-        "half_life_h": 1e-6,
+        "policy": SelectionPolicy(p0=p0, half_life_h=half_life_h),
     }
     return GreedySelection(**{**plain, **changes})
+
+
+def proven_long_ago():
+    """A hundred nodes that passed everything once, so long ago that it says nothing any more."""
+    histories = Histories.blank(nodes=100, categories=1, benchmarks=3)
+    histories.validated_h[:] = -1e6
+    return histories
 
 
 @pytest.mark.parametrize("p0", [0.001, 0.01, 0.03, 0.05, 0.2])
 def test_the_selector_adds_the_best_per_second_until_the_risk_is_accepted(p0):
     """Against the definition, by hand, for one node of each risk: gemm saves 75 % in two minutes,
     loopback 25 % in one, and the training nothing that gemm does not."""
-    histories = Histories.blank(nodes=100, categories=1, benchmarks=3)
+    histories = proven_long_ago()
     for node in (0, 1, 4, 10, 60):
         p, wanted, left = node / 100, 0, 1.0
         for bit, drop in ((0b001, 0.75), (0b010, 0.25)):
@@ -143,7 +149,7 @@ def test_the_selector_adds_the_best_per_second_until_the_risk_is_accepted(p0):
 
 
 def test_each_node_of_a_job_gets_what_it_deserves():
-    histories = Histories.blank(nodes=100, categories=1, benchmarks=3)
+    histories = proven_long_ago()
     chosen = selector(0.02).choose([0, 50], 10.0, 0.0, histories)
     assert chosen == [0b000, 0b011]
     assert joint([0.0, 0.5]) > 0.02
@@ -151,18 +157,26 @@ def test_each_node_of_a_job_gets_what_it_deserves():
 
 def test_a_benchmark_that_takes_longer_than_it_saves_is_not_run():
     """At 4 % risk gemm takes 3 % off it: worth 2 minutes only where an incident costs over 67."""
-    histories = Histories.blank(nodes=100, categories=1, benchmarks=3)
+    histories = proven_long_ago()
     cheap, dear = (selector(0.0, incident_costs_h=minutes / 60) for minutes in (66, 68))
     assert cheap.choose([4], 10.0, 0.0, histories) == [0]
     assert dear.choose([4], 10.0, 0.0, histories)[0] & 0b001
 
 
 def test_what_was_passed_an_hour_ago_is_not_run_again():
-    histories = Histories.blank(nodes=100, categories=1, benchmarks=3)
+    histories = proven_long_ago()
     histories.validated_h[10, 0] = 4.0
     trusting = selector(0.02, half_life_h=100.0)
     assert trusting.choose([10], 10.0, 5.0, histories) == [0b010]
     assert trusting.choose([10], 10.0, 500.0, histories) == [0b001 | 0b010]
+
+
+def test_a_node_that_passed_nothing_since_its_repair_is_tested_whatever_its_risk():
+    """As in production: a defect is presumed there, and node 0 has no other risk."""
+    histories = proven_long_ago()
+    assert selector(0.02).choose([0], 10.0, 0.0, histories) == [0b000]
+    histories.validated_h[0] = -np.inf
+    assert selector(0.02).choose([0], 10.0, 0.0, histories) == [0b011]
 
 
 # --- numbers -------------------------------------------------------------------------------

@@ -573,8 +573,9 @@ def test_decisions_come_back_as_they_were_taken_the_latest_first(history: Histor
     )
     outlook = Outlook(
         probabilities=np.array([0.2, 1e-9]),
+        proven=np.array([True, True]),
         mixes=[{}, {}],
-        fresh=np.zeros((2, 2)),
+        ages_s=np.full((2, 2), np.inf),
         detection=known,
         durations_s=[1.0, 2.5],
         assumed=("ÿ: no model",),

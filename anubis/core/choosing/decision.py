@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from anubis.core.arrays import Floats
+from anubis.core.arrays import Flags, Floats
 from anubis.core.choosing.selection import (
     Budget,
     Choice,
@@ -25,12 +25,15 @@ from anubis.core.choosing.selection import (
     choose,
     expected_loss_s,
     expose,
+    freshness,
 )
+from anubis.core.past.defects import UNKNOWN
 from anubis.core.records import SelectionPolicy
 
 HOUR_S = 3600.0
 MOST_REASONS = 5  # nodes and gaps that a decision names
 LEAST_GAP = 0.001  # of the incidents to expect; smaller ones are smoothing
+OF_THE_FLEET = 1.0  # incidents of any category that a node's own are filled up with
 
 
 # --- events --------------------------------------------------------------------------------
@@ -148,16 +151,55 @@ class Decision:
 class Outlook:
     """What is known of the nodes of an event, a row for each, when it is decided."""
 
-    probabilities: Floats  # of an incident within the horizon
+    probabilities: Floats  # of an incident within the horizon, going by the risk model alone
+    proven: Flags  # whether a node passed anything since its last incident or defect
     mixes: Sequence[Mapping[str, float]]  # how often which category
-    fresh: Floats  # nodes x benchmarks: what each that was passed still covers, from 0 to 1
+    ages_s: Floats  # nodes x benchmarks: since each was passed; infinite where it was not
     detection: Detection
     durations_s: Sequence[float]  # of the benchmarks, on one node
     assumed: tuple[str, ...] = ()
 
 
+def mix_of(incidents: Mapping[str, int]) -> Mapping[str, float]:
+    """How often each category is to be expected on a node that had these incidents."""
+    return {UNKNOWN: OF_THE_FLEET, **incidents}
+
+
 def horizon_s(event: FleetEvent, policy: SelectionPolicy) -> float:
     return event.duration_s if isinstance(event, JobAllocated) else policy.horizon_h * HOUR_S
+
+
+def choose_tests(
+    event: FleetEvent,
+    outlook: Outlook,
+    policy: SelectionPolicy,
+    *,
+    together: bool = False,
+    budget: Budget | None = None,
+    incident_costs_s: float | None = None,
+) -> Choice:
+    """What is to run, without a word of explanation; the study takes thousands of such choices.
+
+    `together`: one subset for all nodes of the event; otherwise each gets its own.
+    `incident_costs_s`: in node-seconds; by default what the event says.
+    """
+    menu = Menu(
+        exposure=_exposure(event, outlook, policy),
+        detection=outlook.detection,
+        durations_s=outlook.durations_s,
+        together=together,
+        budget=budget or Budget(),
+    )
+    p0, _ = _bearable(event, outlook, policy)
+    if incident_costs_s is None:
+        worth = _worth(event, menu.exposure, policy)
+    else:
+        worth = 1 / incident_costs_s
+    if policy.search == "greedy":
+        return choose(menu, p0=p0, worth=worth)
+    from anubis.core.choosing.optimum import optimum  # scipy's solver loads where it is used
+
+    return optimum(menu, p0=p0, worth=worth)
 
 
 def decide(
@@ -169,16 +211,9 @@ def decide(
     together: bool = False,
     budget: Budget | None = None,
 ) -> Decision:
-    """`together`: one subset for all nodes of the event; otherwise each gets its own."""
+    """The choice of tests, and every reason for it."""
+    choice = choose_tests(event, outlook, policy, together=together, budget=budget)
     p0, because = _bearable(event, outlook, policy)
-    menu = Menu(
-        exposure=_exposure(event, outlook),
-        detection=outlook.detection,
-        durations_s=outlook.durations_s,
-        together=together,
-        budget=budget or Budget(),
-    )
-    choice = _searched(menu, p0, _worth(event, menu.exposure, policy), policy)
     tests = tuple(_tests(choice, event.nodes))
     action = Action.VALIDATE if tests else Action.SKIP
     if tests and isinstance(event, FleetUpgraded) and event.criteria == "refused":
@@ -197,21 +232,13 @@ def decide(
         coverage=choice.coverage,
         remaining=choice.remaining,
         missed=choice.missed,
-        drivers=_drivers(event.nodes, menu.exposure.probabilities),
+        drivers=_drivers(event.nodes, _presumed(event, outlook)),
         tests=tests,
         gaps=_gaps(choice, outlook.detection),
         longest_s=choice.longest_s,
         node_seconds=choice.node_seconds,
         assumed=(*outlook.assumed, *_thin(event, outlook.detection, policy)),
     )
-
-
-def _searched(menu: Menu, p0: float, worth: float, policy: SelectionPolicy) -> Choice:
-    if policy.search == "greedy":
-        return choose(menu, p0=p0, worth=worth)
-    from anubis.core.choosing.optimum import optimum  # scipy's solver loads where it is used
-
-    return optimum(menu, p0=p0, worth=worth)
 
 
 def _bearable(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> tuple[float, str]:
@@ -245,17 +272,26 @@ def _worth(event: FleetEvent, exposure: Exposure, policy: SelectionPolicy) -> fl
     return 0.0
 
 
-def _exposure(event: FleetEvent, outlook: Outlook) -> Exposure:
-    """A defect is presumed where something has happened, and where nothing was ever proven."""
-    known, sure = outlook.detection, np.ones(len(event.nodes))
+def _presumed(event: FleetEvent, outlook: Outlook) -> Floats:
+    """The chance of an incident on each node: a defect is presumed where something has happened,
+    and where nothing was ever proven."""
+    match event:
+        case IncidentReported() | NodeAdded() | FleetUpgraded(criteria="refused"):
+            return np.ones(len(event.nodes))
+    return np.where(outlook.proven, outlook.probabilities, 1.0)
+
+
+def _exposure(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Exposure:
+    known, p = outlook.detection, _presumed(event, outlook)
     match event:
         case IncidentReported(category=category):
-            return expose(known, sure, mixes=[{category: 1.0}] * len(sure))
+            return expose(known, p, mixes=[{category: 1.0}] * len(p))
         case NodeAdded() | FleetUpgraded(criteria="refused"):
-            return expose(known, sure)
+            return expose(known, p)
         case FleetUpgraded():
-            return expose(known, outlook.probabilities, mixes=outlook.mixes)
-    return expose(known, outlook.probabilities, mixes=outlook.mixes, fresh=outlook.fresh)
+            return expose(known, p, mixes=outlook.mixes)
+    fresh = freshness(outlook.ages_s, policy.half_life_h * HOUR_S)
+    return expose(known, p, mixes=outlook.mixes, fresh=fresh)
 
 
 def _tests(choice: Choice, nodes: Sequence[str]) -> Iterable[ChosenTest]:

@@ -20,6 +20,7 @@ from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.past.defects import UNKNOWN, Defect
 
 NEVER = math.inf  # the age of what was not measured
+FORGOTTEN = 20  # half-lives, after which what was passed says nothing: a millionth of it is left
 TINY = np.finfo(np.float64).tiny  # seconds of what takes none, as a divisor
 
 
@@ -147,7 +148,8 @@ def freshness(age_s: npt.ArrayLike, half_life_s: float) -> Floats:
     age = np.maximum(np.asarray(age_s, dtype=np.float64), 0.0)
     if not half_life_s > 0:
         return np.zeros_like(age)
-    return np.exp2(-age / half_life_s)
+    half_lives = age / half_life_s
+    return np.where(half_lives < FORGOTTEN, np.exp2(-half_lives), 0.0)
 
 
 # --- what is at stake ----------------------------------------------------------------------
@@ -310,7 +312,8 @@ def choose(
     left, total_s = _share(float(open_.sum())), 0.0
     busy_s = [0.0] * len(menu.groups)
     taken: list[tuple[int, int, float]] = []
-    heap = [best(int(group)) for group in np.flatnonzero(offered.any(axis=1))]
+    groups = np.flatnonzero(offered.any(axis=1)) if p * left > p0 else ()
+    heap = [best(int(group)) for group in groups]
     heapq.heapify(heap)
     while heap and p * left > p0:
         minus_rate, minus_gain, group, benchmark = heap[0]
