@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.matching import augmented, general_matching, maximum_pairs, pairs_across
-from anubis.core.network.pairing import Fan, batches, fans, quick_rounds, round_robin
+from anubis.core.network.pairing import quick_rounds, round_robin
 from anubis.simulation.fabric import FatTree
 
 ROOT = Path(__file__).parents[2]
@@ -65,42 +65,6 @@ def test_a_round_of_a_large_fleet_needs_no_memory_for_the_others():
     assert peak < 4e6  # all 9,999 rounds are 5 GB
 
 
-# --- groups and fans -------------------------------------------------------------------------
-
-
-@given(st.integers(0, 40), st.integers(1, 45))
-def test_everybody_is_in_a_full_group_and_groups_are_disjoint(n, size):
-    nodes = list(range(n))
-    rounds = list(batches(nodes, size))
-    assert len(rounds) <= 2
-    for groups in rounds:
-        assert len(set(flat(groups))) == len(flat(groups)) == size * len(groups)
-    met = {node for groups in rounds for node in flat(groups)}
-    assert met == (set(nodes) if 1 < size <= n else set())
-
-
-@given(st.integers(0, 24), st.one_of(st.none(), st.integers(1, 26)))
-def test_every_node_is_the_hub_of_a_fan(n, width):
-    nodes = list(range(n))
-    wide = n - 1 if width is None else width
-    rounds = list(fans(nodes, width))
-    for round_ in rounds:
-        busy = [name for fan in round_ for name in (fan.hub, *fan.others)]
-        assert len(busy) == len(set(busy))
-        assert all(len(fan.others) == wide for fan in round_)
-    hubs = Counter(fan.hub for round_ in rounds for fan in round_)
-    assert set(hubs) == (set(nodes) if n and 0 < wide < n else set())
-    assert set(hubs.values()) <= {1, 2}
-
-
-def test_one_against_all_others_in_turn():
-    assert list(fans("abc")) == [
-        (Fan(hub="a", others=("b", "c")),),
-        (Fan(hub="b", others=("c", "a")),),
-        (Fan(hub="c", others=("a", "b")),),
-    ]
-
-
 # --- the patterns of another tool ------------------------------------------------------------
 
 PAIR_WISE = """\
@@ -139,14 +103,6 @@ def test_the_pairs_of_each_round_are_those_that_were_recorded():
     assert [[frozenset(pair) for pair in matches] for matches in round_robin(nodes)] == recorded
     assert sum(a == "node0" for matches in rounds_of(PAIR_WISE) for a, _ in matches) == 7
     assert sum(a == "node0" for matches in round_robin(nodes) for a, _ in matches) in (3, 4)
-
-
-def test_the_first_round_of_groups_is_the_recorded_one_and_a_second_takes_the_rest():
-    """Bettered: there node6 and node7 never take part."""
-    nodes = [f"node{i}" for i in range(8)]
-    first, second = batches(nodes, 3)
-    assert [list(first)] == pattern("k-batch")
-    assert second == (("node6", "node7", "node0"),)
 
 
 # --- the quick scan --------------------------------------------------------------------------

@@ -40,42 +40,6 @@ def round_robin(nodes: Sequence[str]) -> Iterator[Round]:
         )
 
 
-def batches(nodes: Sequence[str], size: int) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """Rounds of disjoint groups of exactly `size` (k-batch) in which every node takes part.
-
-    Two rounds at most: who is left over in the first meets the first nodes again, because a
-    smaller group would measure something else.
-    """
-    if not 1 < size <= len(nodes):
-        return
-    whole = len(nodes) // size * size
-    yield tuple(tuple(nodes[i : i + size]) for i in range(0, whole, size))
-    if whole < len(nodes):
-        left = nodes[whole:]
-        yield ((*left, *nodes[: size - len(left)]),)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fan:
-    """One node against several: one-to-many, or the other way round many-to-one (incast)."""
-
-    hub: str
-    others: tuple[str, ...]
-
-
-def fans(nodes: Sequence[str], width: int | None = None) -> Iterator[tuple[Fan, ...]]:
-    """Rounds of disjoint fans in which every node is the hub once, or once more if left over.
-
-    The hub meets `width` others; None means all. The benchmark says which way the bytes go.
-    """
-    size = len(nodes) if width is None else width + 1
-    for groups in batches(nodes, size):
-        for turn in range(size):
-            yield tuple(
-                Fan(hub=group[turn], others=(*group[turn + 1 :], *group[:turn])) for group in groups
-            )
-
-
 # --- the quick scan --------------------------------------------------------------------------
 
 
