@@ -10,6 +10,7 @@ from pathlib import Path
 
 from anubis.core.errors import HostlistError
 
+MOST_CHARACTERS = 120  # of a list within a sentence
 MOST_NODES = 1_000_000  # a slip like node[1-99999999] must not eat the memory
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -54,6 +55,12 @@ def read(argument: str) -> list[str]:
 def compress(names: Sequence[str]) -> str:
     """The short form, for scontrol and for people; ranges where numbers run on."""
     return ",".join(_written(run) for run in _runs(names))
+
+
+def shortened(names: Sequence[str]) -> str:
+    """A node list that fits into a sentence, however many there are."""
+    text = compress(names)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 
 @dataclass

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from anubis.cli import options
-
-if TYPE_CHECKING:
-    from anubis.core.records import Assessment, Campaign, CriteriaSet
-    from anubis.store.history import History
 
 app = typer.Typer(
     help="What was learned: how far each metric can be trusted, and what moved.",
@@ -38,9 +34,10 @@ def show(
     json: options.Json = False,
 ) -> None:
     from anubis import criteria_files
+    from anubis.operations.learning import learned_here
     from anubis.report import criteria as tables
 
-    sets = criteria_files.load(path.expanduser()) if path else _learned_here()
+    sets = criteria_files.load(path.expanduser()) if path else learned_here()
     if json:
         for each in sets:
             for line in tables.show_lines(each):
@@ -67,68 +64,22 @@ def diff(
 ) -> None:
     import sys
 
-    from anubis import criteria_files, places
     from anubis.cli import showing
-    from anubis.core.judging.comparison import criterion_changes, node_changes, verdict_changes
-    from anubis.operations.past import finished
+    from anubis.operations.comparing import compare_criteria
     from anubis.report import criteria as tables
-    from anubis.store.history import History
 
-    old = criteria_files.load(before.expanduser())
-    new = criteria_files.load(after.expanduser())
-    changes = criterion_changes(old, new)
-    judged = None
-    with History.open(places.history_url()) as history:
-        if campaign or history.latest(finished=True):
-            judged = finished(history, campaign)
-        else:
-            showing.say("no campaign was carried out yet: there is no verdict to compare")
-        assessments = _judge_by_both(history, judged, old, new) if judged and changes else None
-    nodes = node_changes(*assessments) if assessments else ()
-    verdicts = verdict_changes(*assessments) if assessments else ()
+    moved = compare_criteria(before, after, campaign=campaign)
+    judged = moved.campaign.id if moved.campaign else None
+    if judged is None:
+        showing.say("no campaign was carried out yet: there is no verdict to compare")
     if json:
-        for line in tables.change_lines(changes, nodes, verdicts, judged.id if judged else None):
+        for line in tables.change_lines(moved.criteria, moved.nodes, moved.verdicts, judged):
             print(line)
     else:
         from rich.console import Console
 
         console = Console(highlight=False)
-        tables.show_changes(changes, console)
-        if judged and changes:
-            tables.show_verdict_changes(judged.id, nodes, verdicts, console)
-    sys.exit(1 if changes else 0)
-
-
-def _learned_here() -> tuple[CriteriaSet, ...]:
-    """Of every suite that was accepted: one folder each."""
-    from anubis import criteria_files, places
-    from anubis.core.errors import CriteriaError
-
-    home = places.home() / "criteria"
-    folders = sorted(folder for folder in home.glob("*") if folder.is_dir())
-    found = tuple(each for folder in folders for each in criteria_files.load(folder))
-    if not found:
-        raise CriteriaError(
-            f'no criteria in "{home}" yet: learn them with anubis accept, or name a file'
-        )
-    return found
-
-
-def _judge_by_both(
-    history: History,
-    campaign: Campaign,
-    old: tuple[CriteriaSet, ...],
-    new: tuple[CriteriaSet, ...],
-) -> tuple[Assessment, Assessment]:
-    from anubis.core.judging.judgement import assess
-    from anubis.core.judging.units import latest, units
-
-    settled = latest(history.executions(campaign.id))
-    known = history.assessment(campaign.id)
-    lost = known.lost if known else {}
-    measured = units(settled, campaign.plan)
-    limits = campaign.policy.limits
-    before, after = (
-        assess(measured, settled, campaign.plan, c, lost, limits=limits) for c in (old, new)
-    )
-    return before, after
+        tables.show_changes(moved.criteria, console)
+        if judged and moved.criteria:
+            tables.show_verdict_changes(judged, moved.nodes, moved.verdicts, console)
+    sys.exit(1 if moved.criteria else 0)

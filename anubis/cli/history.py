@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from anubis.cli import options
-
-if TYPE_CHECKING:
-    from anubis.report.history import Happening
 
 app = typer.Typer(
     help="What happened to nodes and what was decided; and taking a wrong import back.",
@@ -17,7 +14,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-MOST_DECISIONS = 10_000  # that a time line looks at: the latest
 Last = Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")]
 
 
@@ -34,78 +30,59 @@ def show(
     last: Last = 50,
     json: options.Json = False,
 ) -> None:
-    from anubis import hostlist
     from anubis.core.errors import UsageError
+    from anubis.operations.past import timeline
     from anubis.report import history as told
 
-    asked = None if nodes is None else hostlist.read(nodes)
-    found = told.timeline(_happenings(), asked, last)
-    if not found:
+    happened = timeline(nodes, last)
+    if not happened:
         raise UsageError(f"the history knows nothing{f' of {nodes}' if nodes else ' yet'}")
     if json:
-        for one in found:
-            print(told.line(one))
+        for happening in happened:
+            print(told.line(happening))
         return
     from rich.console import Console
 
-    told.show(found, Console(highlight=False))
-
-
-def _happenings() -> list[Happening]:
-    from anubis import places
-    from anubis.report import history as told
-    from anubis.store.history import History
-
-    with History.open(places.history_url()) as history:
-        return [
-            *map(told.of_incident, history.incidents()),
-            *map(told.of_repair, history.repairs()),
-            *map(told.of_validation, history.validations()),
-            *map(told.of_decision, history.decisions(MOST_DECISIONS)),
-        ]
+    told.show(happened, Console(highlight=False))
 
 
 @app.command(help="The last decisions of gate, sweep and select with their reasons, newest first.")
 def decisions(last: Last = 5, json: options.Json = False) -> None:
-    from anubis import places
     from anubis.cli import showing
     from anubis.core.errors import UsageError
+    from anubis.operations import past
     from anubis.report import decision as told
     from anubis.report.wording import moment
-    from anubis.store.history import History
 
-    with History.open(places.history_url()) as history:
-        found = history.decisions(last)
-    if not found:
+    decided = past.decisions(last)
+    if not decided:
         raise UsageError("nothing was decided yet: anubis gate, sweep and select decide")
-    for one in found:
+    for decision in decided:
         if json:
-            print(told.line(one))
+            print(told.line(decision))
         else:
-            showing.paragraph(f"{moment(one.at)}  {told.paragraph(one)}")
+            showing.paragraph(f"{moment(decision.at)}  {told.paragraph(decision)}")
             print()
 
 
 @app.command(help="Files of incidents that were imported, newest first.")
 def imports(json: options.Json = False) -> None:
-    from anubis import places
     from anubis.core.errors import UsageError
+    from anubis.operations import past
     from anubis.report import history as told
-    from anubis.store.history import History
 
-    with History.open(places.history_url()) as history:
-        found = history.imports()
-    if not found:
+    imported = past.imports()
+    if not imported:
         raise UsageError(
             "no incidents were imported yet: anubis import incidents FILE imports them"
         )
     if json:
-        for one in found:
-            print(told.import_line(one))
+        for import_ in imported:
+            print(told.import_line(import_))
         return
     from rich.console import Console
 
-    told.show_imports(found, Console(highlight=False))
+    told.show_imports(imported, Console(highlight=False))
 
 
 @app.command(
@@ -124,12 +101,10 @@ def forget(
     import dataclasses
     from json import dumps
 
-    from anubis import places
+    from anubis.operations.past import forget_import
     from anubis.report.wording import counted
-    from anubis.store.history import History
 
-    with History.open(places.history_url()) as history:
-        gone = history.forget_import(import_)
+    gone = forget_import(import_)
     if json:
         print(dumps({"type": "forgotten", "import": import_, **dataclasses.asdict(gone)}))
         return

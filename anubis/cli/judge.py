@@ -26,29 +26,12 @@ def judge(
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    import dataclasses
     import sys
 
-    from anubis import criteria_files, places
     from anubis.cli import showing
-    from anubis.operations.past import finished
-    from anubis.report.view import CampaignView
-    from anubis.store.history import History
-    from anubis.validator import judge as judge_again
+    from anubis.operations import judging
 
-    with History.open(places.history_url()) as history:
-        found = finished(history, campaign)
-        executions = history.executions(found.id)
-        before = history.assessment(found.id)
-    if criteria:
-        found = dataclasses.replace(found, criteria=criteria_files.load(criteria.expanduser()))
-    elif found.kind.learns:  # it teaches itself, again
-        found = dataclasses.replace(found, criteria=())
-    lost = before.lost if before else {}
-    assessment, used = judge_again(found, executions, lost, found.created_at)
-    view = CampaignView(
-        campaign=found, executions=tuple(executions), assessment=assessment, criteria=used
-    )
+    view = judging.judge(campaign, criteria=criteria)
     showing.campaign(view, as_json=json)
     if html:
         showing.write_html(view, html)

@@ -31,22 +31,10 @@ def report(
 ) -> None:
     import sys
 
-    from anubis import places
     from anubis.cli import showing
-    from anubis.operations.past import finished
-    from anubis.report.view import CampaignView
-    from anubis.store.history import History
+    from anubis.operations.past import recall
 
-    with History.open(places.history_url()) as history:
-        found = finished(history, campaign)
-        assessment = history.assessment(found.id)
-        assert assessment is not None, "a finished campaign has one"
-        view = CampaignView(
-            campaign=found,
-            executions=tuple(history.executions(found.id)),
-            assessment=assessment,
-            criteria=found.criteria,
-        )
+    view = recall(campaign)
     if superbench:
         _write_summary(view, superbench)
     showing.campaign(view, as_json=json)

@@ -42,6 +42,7 @@ from anubis.core.records import (
     canonical,
 )
 from anubis.executors.base import Executor
+from anubis.hostlist import shortened
 from anubis.operations.past import how_to_go_on
 from anubis.reading import read
 from anubis.report.view import CampaignView
@@ -50,8 +51,6 @@ from anubis.validator import carry_out
 
 if TYPE_CHECKING:
     from anubis.topology.draft import Survey
-
-MOST_NAMES = 120  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -464,12 +463,6 @@ def _write_report(view: CampaignView, asked_for: Path | None) -> None:
 
 
 # --- executors -----------------------------------------------------------------------------
-
-
-def shortened(names: Sequence[str]) -> str:
-    """A node list that fits into a sentence, however many there are."""
-    text = hostlist.compress(names)
-    return text if len(text) <= MOST_NAMES else f"{text[:MOST_NAMES]}..."
 
 
 def _parallel(cluster: config.Cluster) -> int | None:

@@ -44,7 +44,7 @@ def passing(sentence: str) -> None:
 
 def exit_code(view: CampaignView) -> int:
     """0 only when every node is healthy, and what lies between them: never without data."""
-    return {Judgement.HEALTHY: 0, Judgement.DEFECTIVE: 1}.get(view.assessment.judgement, 2)
+    return EXIT_CODES[view.assessment.judgement]
 
 
 def campaign(view: CampaignView, *, as_json: bool) -> None:

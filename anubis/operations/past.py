@@ -1,10 +1,21 @@
-"""Which campaign of the past a request means: only one that ran to its end can be spoken of."""
+"""What the history knows: campaigns as they were judged, decisions, what happened to nodes.
+
+Only a campaign that ran to its end can be spoken of.
+"""
 
 from __future__ import annotations
 
+from anubis import hostlist, places
+from anubis.core.choosing.decision import Decision
 from anubis.core.errors import UsageError
 from anubis.core.records import Campaign
-from anubis.store.history import History
+from anubis.report import history as told
+from anubis.report.history import Happening
+from anubis.report.view import CampaignView
+from anubis.store.happenings import Forgotten, Import
+from anubis.store.history import CampaignRow, History
+
+MOST_DECISIONS = 10_000  # that a time line looks at: the latest
 
 
 def finished(history: History, campaign: str | None) -> Campaign:
@@ -22,3 +33,55 @@ def how_to_go_on(campaign: Campaign) -> str:
     if not campaign.kind.can_resume:
         return "import the file again"
     return f"go on with: anubis {campaign.kind} --resume --campaign {campaign.id}"
+
+
+def recall(campaign: str | None = None) -> CampaignView:
+    """A campaign as it was judged when it ended."""
+    with History.open(places.history_url()) as history:
+        chosen = finished(history, campaign)
+        assessment = history.assessment(chosen.id)
+        assert assessment is not None, "a finished campaign has one"
+        return CampaignView(
+            campaign=chosen,
+            executions=tuple(history.executions(chosen.id)),
+            assessment=assessment,
+            criteria=chosen.criteria,
+        )
+
+
+def campaigns(last: int = 50) -> list[CampaignRow]:
+    """The latest, the newest first."""
+    with History.open(places.history_url()) as history:
+        return history.campaigns(limit=last)
+
+
+def decisions(last: int = 5) -> list[Decision]:
+    """Of gate, sweep and select, the newest first."""
+    with History.open(places.history_url()) as history:
+        return history.decisions(last)
+
+
+def timeline(nodes: str | None = None, last: int = 50) -> list[Happening]:
+    """Incidents, repairs, validations and decisions of these nodes, or of all, in the order of
+    time."""
+    chosen = None if nodes is None else hostlist.read(nodes)
+    with History.open(places.history_url()) as history:
+        happenings = [
+            *map(told.of_incident, history.incidents()),
+            *map(told.of_repair, history.repairs()),
+            *map(told.of_validation, history.validations()),
+            *map(told.of_decision, history.decisions(MOST_DECISIONS)),
+        ]
+    return told.timeline(happenings, chosen, last)
+
+
+def imports() -> list[Import]:
+    """Files of incidents that were imported, the newest first."""
+    with History.open(places.history_url()) as history:
+        return history.imports()
+
+
+def forget_import(number: int) -> Forgotten:
+    """What this import was the first to tell goes."""
+    with History.open(places.history_url()) as history:
+        return history.forget_import(number)

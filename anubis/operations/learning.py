@@ -1,0 +1,110 @@
+"""Learning criteria from what campaigns measured before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from anubis import __version__, config, criteria_files, hostlist, places
+from anubis.core.errors import CriteriaError, UsageError
+from anubis.core.judging.judgement import learn_criteria
+from anubis.core.judging.units import Units, latest, pool, relevant, units
+from anubis.core.records import Campaign, CriteriaSet
+from anubis.operations.caller import Caller
+from anubis.operations.past import finished
+from anubis.report.wording import moment
+from anubis.store.history import History
+
+MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
+
+
+def learn(
+    campaign: str | None = None,
+    *,
+    since: datetime | None = None,
+    exclude: str | None = None,
+    start: Path | None = None,
+    policy: str | None = None,
+    caller: Caller | None = None,
+) -> tuple[CriteriaSet, ...]:
+    """A set for each sku. With `since`, all finished campaigns of the same suite that began from
+    then on until this one are pooled."""
+    excluded = frozenset() if exclude is None else frozenset(hostlist.read(exclude))
+    with History.open(places.history_url()) as history:
+        last = finished(history, campaign)
+        pooled = [last] if since is None else _pooled(history, last, since.timestamp())
+        _refuse_strangers(excluded, pooled)
+        measured = _measured(history, pooled, last, excluded)
+    suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
+    if len(pooled) > 1:
+        (caller or Caller()).remark(
+            f"learning from {len(pooled)} campaigns of suite {suite}: {names}"
+        )
+    if not measured:
+        rest = " without the excluded nodes" if excluded else ""
+        raise CriteriaError(f"campaign {names} measured nothing to learn from{rest}")
+    return learn_criteria(
+        measured,
+        config.policy(policy) if policy else last.policy,
+        suite=suite,
+        anubis=__version__,
+        created_at=datetime.fromtimestamp(_learned_at(last), UTC).isoformat(timespec="seconds"),
+        start=criteria_files.load(start.expanduser()) if start else (),
+    )
+
+
+def learned_here() -> tuple[CriteriaSet, ...]:
+    """Of every suite that was accepted: one folder each."""
+    home = places.home() / "criteria"
+    folders = sorted(folder for folder in home.glob("*") if folder.is_dir())
+    learned = tuple(criteria for folder in folders for criteria in criteria_files.load(folder))
+    if not learned:
+        raise CriteriaError(
+            f'no criteria in "{home}" yet: learn them with anubis accept, or name a file'
+        )
+    return learned
+
+
+def _pooled(history: History, last: Campaign, since: float) -> list[Campaign]:
+    """The campaigns to learn from, the oldest first; `last` is always the last of them."""
+    if last.created_at < since:
+        raise UsageError(
+            f"no campaign to pool: {last.id} began {moment(last.created_at)}, "
+            f"which is before --since {moment(since)}"
+        )
+    newest_first = history.campaigns(limit=MOST_CAMPAIGNS)
+    begun_no_later = newest_first[[row.id for row in newest_first].index(last.id) :]
+    return [
+        history.campaign(row.id)
+        for row in reversed(begun_no_later)
+        if row.suite == last.plan.suite and row.finished_at is not None and row.created_at >= since
+    ]
+
+
+def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> None:
+    """A slip in a name would let the very node into the criteria that is to stay out."""
+    known = {node.name: None for campaign in pooled for node in campaign.plan.nodes}
+    strangers = sorted(excluded - known.keys())
+    if strangers:
+        raise UsageError(
+            f'--exclude: node "{hostlist.shortened(strangers)}" is in no campaign that is learned '
+            f"from; their nodes are {hostlist.shortened(list(known))}"
+        )
+
+
+def _measured(
+    history: History, pooled: Sequence[Campaign], last: Campaign, excluded: frozenset[str]
+) -> list[Units]:
+    workloads = {entry.workload for phase in last.plan.phases for entry in phase.entries}
+    return pool(
+        relevant(units(latest(history.executions(campaign.id)), campaign.plan), workloads, excluded)
+        for campaign in pooled
+    )
+
+
+def _learned_at(campaign: Campaign) -> float:
+    """What accept has learned already is dated as it was, so that the files are the same bytes."""
+    if campaign.kind.learns and campaign.criteria:
+        return datetime.fromisoformat(campaign.criteria[0].provenance.created_at).timestamp()
+    return campaign.finished_at or campaign.created_at
