@@ -1,0 +1,83 @@
+"""What README.md and docs/ say can be done: their links, their commands, their examples."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from anubis import config
+from anubis.cli.main import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted(
+    (ROOT / "docs").rglob("*.md")
+)
+BLOCK = re.compile(r"^```(\w+)(?: \w+)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for name, body in BLOCK.findall(page.read_text()) if name == language]
+
+
+def commands() -> list[str]:
+    lines = {line for page in PAGES for body in blocks(page, "sh") for line in body.splitlines()}
+    return sorted(line for line in lines if re.search(r"(?<![/\w])anubis ", line))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_readme_leads_to_every_page():
+    readme = (ROOT / "README.md").read_text()
+    figures = {"localization.md", "rates.md", "repeatability.md", "risk.md", "simulation.md"}
+    for page in (ROOT / "docs").glob("*.md"):
+        told = "\n".join(p.read_text() for p in (ROOT / "docs").glob("*.md"))
+        assert page.name in (told if page.name in figures else readme), page.name
+
+
+@pytest.mark.parametrize("line", commands())
+def test_every_command_of_a_page_has_words_that_anubis_knows(line):
+    words = shlex.split(re.sub(r"[<>|].*", "", line[line.index("anubis ") :]))[1:]
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    known = {name for parameter in command.params for name in parameter.opts}
+    if "--" not in words:
+        given = {word.partition("=")[0] for word in words if re.match(r"-[-a-z]", word)}
+        assert given <= known | {"--help"}
+
+
+def test_the_small_benchmark_of_the_page_measures(tmp_path):
+    (code,) = blocks(ROOT / "docs" / "write-a-benchmark.md", "python")
+    program = tmp_path / "sums.py"
+    program.write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "benchmarks")}
+
+    def ask(word: str) -> dict:
+        done = subprocess.run(
+            [sys.executable, str(program), word], env=environment, capture_output=True, check=True
+        )
+        return json.loads(done.stdout)
+
+    assert ask("--describe")["name"] == "sums"
+    (series,) = ask("--smoke")["series"]
+    assert len(series["samples"]) == 3
+
+
+def test_the_suite_of_the_page_is_one(tmp_path):
+    (text,) = blocks(ROOT / "docs" / "configuration.md", "yaml")
+    (tmp_path / "mine.yaml").write_text(text)
+    suite = config.suite(str(tmp_path / "mine.yaml"))
+    assert [entry.benchmark for entry in suite.benchmarks] == ["gemm", "memory_bandwidth"]
