@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/reference"
-PAGES = ("benchmarks.md", "commands.md", "configuration.md")
+PAGES = ("benchmarks.md", "commands.md", "configuration.md", "output.md")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -73,7 +73,11 @@ def keys(document: object) -> Iterator[str]:
 )
 def test_every_key_of_a_shipped_file_is_explained(file):
     kind = str(file.parent.relative_to(ROOT / "configs"))
-    section = read("configuration.md").partition(f"\n## configs/{kind}/\n")[2].partition("\n## ")[0]
+    section = (
+        read("configuration.md", "output.md")
+        .partition(f"\n## configs/{kind}/\n")[2]
+        .partition("\n## ")[0]
+    )
     chosen = {"executor", "records"} & set(re.findall(r"^### `([a-z]+):", section, re.MULTILINE))
     explained = {*re.findall(r"^- `([a-z0-9_]+)`", section, re.MULTILINE), *chosen}
     if kind == "simulations":  # it says there that these keys are a policy's
@@ -90,3 +94,8 @@ def test_a_page_can_be_read_as_text_and_its_links_lead_somewhere(page):
         for title in HEADING.findall(text)
     }
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("healthy", 0), ("defective", 1), ("unknown", 2)])
+def test_verdicts_stand_beside_the_exit_codes_that_schedulers_see(verdict, code):
+    assert re.search(rf"^\| `{verdict}` \| {code} \|", read("output.md"), re.MULTILINE)
