@@ -1,4 +1,4 @@
-"""The layers of DESIGN section 3, read from the imports of every file."""
+"""The drawings of DESIGN section 3, held against the imports of every file."""
 
 from __future__ import annotations
 
@@ -14,35 +14,31 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "anubis").rglob("*.py"))
 
+DESIGN = (ROOT / "DESIGN.md").read_text()
+
+
+def drawing(after: str) -> list[str]:
+    """The lines of the drawing that follows a sentence of DESIGN.md, without the strokes."""
+    block = DESIGN.split(after)[1].lstrip("\n").split("\n\n")[0]
+    return [line.strip() for line in block.splitlines() if line.strip(" │")]
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
 # from the centre outwards; a part may import from its own line's parts and from those before it
-LAYERS = (
-    ("core", "places", "__init__"),
-    ("hostlist", "reading"),
-    (
-        "simulation",
-        "study",
-        "criteria_files",
-        "store",
-        "report",
-        "risk",
-        "superbench",
-        "topology",
-        "incidents",
-    ),
-    ("executors", "config", "catalog"),
-    ("validator", "selector"),
-    ("operations",),
-    ("cli", "__main__"),
+LAYERS = tuple(
+    names(line.partition(":")[0])
+    for line in reversed(drawing("An import goes down or stays on its line, never up:"))
 )
-# the rooms of core, and from which others each may import; all may from those at the door
-DOOR = {"arrays", "errors", "records", "fabric"}
-ROOMS: dict[str, set[str]] = {
-    "past": set(),
-    "network": set(),
-    "judging": {"network"},
-    "choosing": {"past"},
-    "campaign": {"network"},
+# the rooms of core, and which others each may enter; all may import from the door
+*ROOM_LINES, DOOR_LINE = drawing("all stand on the door:")
+ROOMS = {
+    room.strip(): set(names(entered)) - {""}
+    for room, _, entered in (line.partition("→") for line in ROOM_LINES)
 }
+DOOR = set(names(DOOR_LINE.removeprefix("door:")))
 PURE = {"numpy", "scipy", "statsmodels", "numba"}
 IMPURE = {"os", "pathlib", "time", "random", "socket", "subprocess", "threading", "sqlite3"}
 ONLY_IN = {
