@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 
 from anubis.core.campaign.planning import instead, leaves_crossed, narrow_leaves, steps
@@ -187,12 +188,10 @@ class CampaignMachine:
 
     def start(self, at: float) -> list[Command]:
         self.now = at
-        commands: list[Command] = []
-        self._begin_next_phase(commands)
-        return commands
+        return self._begin_next_phase()
 
     def next_deadline(self) -> float | None:
-        """When a Tick is due at the latest."""
+        """When `TimePassed` is due at the latest."""
         while self._deadlines:
             deadline, step_id, attempt = self._deadlines[0]
             run = self._running.get(step_id)
@@ -202,112 +201,117 @@ class CampaignMachine:
         return None
 
     def handle(self, event: CampaignEvent) -> list[Command]:
-        commands: list[Command] = []
         if self.finished:
-            return commands
+            return []
+        if isinstance(event, Judged):
+            return self._judged(event)
+        commands = self._heard(event)
+        return [*commands, *self._give_up_silent(), *self._go_on()]
+
+    def _heard(
+        self, event: Started | Measured | Failed | TimedOut | NodeLost | TimePassed
+    ) -> list[Command]:
+        self.now = max(self.now, event.at)
         match event:
-            case Judged():
-                self._judged(event, commands)
-                return commands
             case Started():
                 self._started(event)
             case Measured():
-                self._measured(event, commands)
+                return self._measured(event)
             case Failed():
-                self._failed(event, commands)
+                return self._failed(event)
             case TimedOut():
-                self._settle(event, Ended.TIMED_OUT, event.reason, commands)
+                return self._settle(event, Ended.TIMED_OUT, event.reason)
             case NodeLost():
-                self._lose(event.node, event.reason, event.at, commands)
+                return self._lose(event.node, event.reason)
             case TimePassed():
-                self.now = max(self.now, event.at)
-        self._give_up_silent(commands)
-        self._dispatch(commands)
-        self._close_phase(commands)
-        return commands
+                pass
+        return []
 
     # --- events ----------------------------------------------------------------------------
 
     def _started(self, event: Started) -> None:
-        self.now = max(self.now, event.at)
         run = self._run_of(event.step_id, event.attempt)
         if run:
             run.started_at = event.at
             self._set_deadline(run, event.at)
 
-    def _measured(self, event: Measured, commands: list[Command]) -> None:
+    def _measured(self, event: Measured) -> list[Command]:
         absent = event.result.not_applicable
         ended = Ended.NOT_APPLICABLE if absent else Ended.MEASURED
-        self._settle(event, ended, absent, commands, result=event.result)
+        return self._settle(event, ended, absent, result=event.result)
 
-    def _failed(self, event: Failed, commands: list[Command]) -> None:
+    def _failed(self, event: Failed) -> list[Command]:
         run = self._run_of(event.step_id, event.attempt)
         if run is None:
-            return
+            return []
         first = self._first_attempt.get(event.step_id, 1)
         again = event.infrastructure and event.attempt - first < self._retries
-        self._settle(event, Ended.FAILED, event.reason, commands, final=not again)
+        record = self._end(run, Ended.FAILED, event.reason, at=event.at, final=not again)
         if again:
             self._attempts[run.step.id] = event.attempt + 1
             self._pending[run.step.id] = run.step
             for name in run.step.participants:
                 self._queues[name].appendleft(run.step)
+        return [record]
 
-    def _judged(self, event: Judged, commands: list[Command]) -> None:
+    def _judged(self, event: Judged) -> list[Command]:
         if not self._judging or event.phase != self.phase:
-            return
+            return []
+        self._judging = False
         if event.more:
             self.turn += 1
             self._take_up(step for step in event.more if self._may_meet(step))
-            self._judging = False
-            self._dispatch(commands)
-            self._close_phase(commands)
-            return
+            return self._go_on()
         for node in sorted(event.defective):
             self.excluded.setdefault(node, f"found defective in {self._phase_name()}")
-        self._judging = False
-        self._begin_next_phase(commands)
+        return self._begin_next_phase()
 
-    def _lose(self, node: str, reason: str, at: float, commands: list[Command]) -> None:
+    def _lose(self, node: str, reason: str) -> list[Command]:
         """End or drop every step of a node; larger groups go on without it."""
-        self.now = max(self.now, at)
         if node in self.excluded or node not in self._nodes:
-            return
+            return []
         self.excluded[node] = reason
-        ended = []
-        for step in list(self._on_node.get(node, ())):
-            run = self._running[step.id]
-            if len(step.participants) > 1:
-                commands.append(Kill(step_id=step.id, attempt=run.attempt, reason=reason))
-            self._end(run, Ended.LOST, reason, commands, lost=(node,))
-            ended.append(step)
-        for step in list(self._queues.get(node, ())):
-            for name in step.participants:
-                self._queues[name].remove(step)
-                self._ready[name] = None
-            del self._pending[step.id]
-            self.done += 1
-            commands.append(
-                Record(
-                    execution=Execution(
-                        step=step,
-                        attempt=self._attempts[step.id],
-                        ended=Ended.SKIPPED,
-                        final=True,
-                        reason=reason,
-                        lost=(node,),
-                    )
-                )
-            )
-            ended.append(step)
-        for step in ended:
+        running = list(self._on_node.get(node, ()))
+        waiting = list(self._queues.get(node, ()))
+        commands = [
+            *chain.from_iterable(self._cut_short(step, node, reason) for step in running),
+            *(self._drop(step, node, reason) for step in waiting),
+        ]
+        for step in (*running, *waiting):
             others = instead(self._plan, step, self.excluded)
-            new = (each for each in others if not self._knows(each))
+            new = (other for other in others if not self._knows(other))
             if (first := next(new, None)) is not None:
                 self._enqueue(first)
+        return commands
 
-    def _give_up_silent(self, commands: list[Command]) -> None:
+    def _cut_short(self, step: Step, lost: str, reason: str) -> Iterator[Command]:
+        """Its node is gone; where others take part, their programs are ended."""
+        run = self._running[step.id]
+        if len(step.participants) > 1:
+            yield Kill(step_id=step.id, attempt=run.attempt, reason=reason)
+        yield self._end(run, Ended.LOST, reason, lost=(lost,))
+
+    def _drop(self, step: Step, lost: str, reason: str) -> Record:
+        """A step that waits for a node that is gone."""
+        for name in step.participants:
+            self._queues[name].remove(step)
+            self._ready[name] = None
+        del self._pending[step.id]
+        self.done += 1
+        return Record(
+            execution=Execution(
+                step=step,
+                attempt=self._attempts[step.id],
+                ended=Ended.SKIPPED,
+                final=True,
+                reason=reason,
+                lost=(lost,),
+            )
+        )
+
+    def _give_up_silent(self) -> list[Command]:
         """Nobody answered for a step long after its limit: a lone node is lost with it."""
+        commands: list[Command] = []
         while (deadline := self.next_deadline()) is not None and deadline <= self.now:
             _, step_id, attempt = heapq.heappop(self._deadlines)
             run = self._running[step_id]
@@ -316,9 +320,10 @@ class CampaignMachine:
             )
             commands.append(Kill(step_id=step_id, attempt=attempt, reason=reason))
             if len(run.step.participants) == 1:
-                self._lose(run.step.participants[0], reason, self.now, commands)
+                commands += self._lose(run.step.participants[0], reason)
             else:
-                self._end(run, Ended.TIMED_OUT, reason, commands)
+                commands.append(self._end(run, Ended.TIMED_OUT, reason))
+        return commands
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -335,31 +340,26 @@ class CampaignMachine:
 
     def _settle(
         self,
-        event: Measured | Failed | TimedOut,
+        event: Measured | TimedOut,
         ended: Ended,
         reason: str,
-        commands: list[Command],
         *,
         result: Result | None = None,
-        final: bool = True,
-    ) -> None:
-        self.now = max(self.now, event.at)
+    ) -> list[Command]:
         run = self._run_of(event.step_id, event.attempt)
-        if run:
-            self._end(run, ended, reason, commands, at=event.at, result=result, final=final)
+        return [self._end(run, ended, reason, at=event.at, result=result)] if run else []
 
     def _end(
         self,
         run: _Run,
         ended: Ended,
         reason: str,
-        commands: list[Command],
         *,
         at: float | None = None,
         lost: tuple[str, ...] = (),
         result: Result | None = None,
         final: bool = True,
-    ) -> None:
+    ) -> Record:
         step = run.step
         del self._running[step.id]
         for name in step.participants:
@@ -374,19 +374,17 @@ class CampaignMachine:
         if final:
             self._settled.add(step.id)
             self.done += 1
-        commands.append(
-            Record(
-                execution=Execution(
-                    step=step,
-                    attempt=run.attempt,
-                    ended=ended,
-                    final=final,
-                    reason=reason,
-                    lost=lost,
-                    started_at=run.started_at,
-                    duration_s=max(0.0, (self.now if at is None else at) - run.started_at),
-                    result=result or Result(),
-                )
+        return Record(
+            execution=Execution(
+                step=step,
+                attempt=run.attempt,
+                ended=ended,
+                final=final,
+                reason=reason,
+                lost=lost,
+                started_at=run.started_at,
+                duration_s=max(0.0, (self.now if at is None else at) - run.started_at),
+                result=result or Result(),
             )
         )
 
@@ -398,8 +396,13 @@ class CampaignMachine:
             self._queues.setdefault(name, deque()).append(step)
             self._ready[name] = None
 
-    def _dispatch(self, commands: list[Command]) -> None:
+    def _go_on(self) -> list[Command]:
+        launches = self._dispatch()
+        return [*launches, *self._close_phase()]
+
+    def _dispatch(self) -> list[Command]:
         """Launch what can be: its turn on every participant, all of them free, within the bound."""
+        launches: list[Command] = []
         held: list[str] = []
         while self._ready:
             room = self._room()
@@ -417,9 +420,10 @@ class CampaignMachine:
             if room is not None and newly_used > room and self._on_node:
                 held.append(name)
                 continue
-            self._launch(step, commands)
+            launches.append(self._launch(step))
         for name in held:
             self._ready[name] = None
+        return launches
 
     def _room(self) -> int | None:
         if not self._parallel_nodes:
@@ -446,7 +450,7 @@ class CampaignMachine:
         crossed = leaves_crossed(self._plan.fabric, step)
         return tuple(leaf for leaf in crossed if leaf in self._narrow)
 
-    def _launch(self, step: Step, commands: list[Command]) -> None:
+    def _launch(self, step: Step) -> Launch:
         del self._pending[step.id]
         attempt = self._attempts[step.id]
         run = _Run(step=step, attempt=attempt, started_at=self.now, deadline=0.0)
@@ -457,7 +461,7 @@ class CampaignMachine:
             self._on_node.setdefault(name, []).append(step)
             self._ready[name] = None
         self._crossing.update(self._leaves(step))
-        commands.append(Launch(step=step, attempt=attempt))
+        return Launch(step=step, attempt=attempt)
 
     def _set_deadline(self, run: _Run, started_at: float) -> None:
         run.deadline = started_at + run.step.timeout_s + self._silence_s
@@ -468,21 +472,19 @@ class CampaignMachine:
     def _phase_name(self) -> str:
         return self._plan.phases[self.phase].name
 
-    def _begin_next_phase(self, commands: list[Command]) -> None:
-        while True:
+    def _begin_next_phase(self) -> list[Command]:
+        """The next one with anything to do; after the last, the campaign is finished."""
+        while self.phase + 1 < len(self._plan.phases):
             self.phase += 1
-            if self.phase == len(self._plan.phases):
-                self.finished = True
-                commands.append(Finish())
-                return
             self.turn = self.planned = self.done = 0
             self._queues.clear()
             self._ready.clear()
             fit = self._nodes - self.excluded.keys()
             if self._take_up(steps(self._plan, self.phase, fit)):
-                self._dispatch(commands)
-                self._close_phase(commands)
-                return
+                return self._go_on()
+        self.phase = len(self._plan.phases)
+        self.finished = True
+        return [Finish()]
 
     def _take_up(self, planned: Iterable[Step]) -> bool:
         """Queue what an earlier run did not settle; False if there is nothing at all."""
@@ -496,7 +498,8 @@ class CampaignMachine:
         self.done += resumed
         return bool(self._pending or resumed)
 
-    def _close_phase(self, commands: list[Command]) -> None:
-        if not self._pending and not self._running and not self._judging:
-            self._judging = True
-            commands.append(Judge(phase=self.phase, turn=self.turn))
+    def _close_phase(self) -> list[Command]:
+        if self._pending or self._running or self._judging:
+            return []
+        self._judging = True
+        return [Judge(phase=self.phase, turn=self.turn)]
