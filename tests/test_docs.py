@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -81,3 +82,27 @@ def test_the_suite_of_the_page_is_one(tmp_path):
     (tmp_path / "mine.yaml").write_text(text)
     suite = config.suite(str(tmp_path / "mine.yaml"))
     assert [entry.benchmark for entry in suite.benchmarks] == ["gemm", "memory_bandwidth"]
+
+
+def syntax(*folders: str) -> list[ast.AST]:
+    files = [file for folder in folders for file in (ROOT / "anubis" / folder).rglob("*.py")]
+    return [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+
+
+def test_every_code_of_a_verdict_is_explained():
+    texts = {str(node.value) for node in syntax("core") if isinstance(node, ast.Constant)}
+    codes = {text for text in texts if re.fullmatch(r"[A-Z]{2,}-[A-Z-]+|OK|UNSTABLE", text)}
+    assert {"NODE-LOST", "NO-CRITERION"} <= codes
+    assert codes <= set(re.findall(r"`([A-Z-]+)`", (ROOT / "docs/output.md").read_text()))
+
+
+def test_every_type_of_a_json_line_is_listed():
+    types = {
+        value.value
+        for node in syntax("report", "cli", "operations")
+        if isinstance(node, ast.Dict)
+        for key, value in zip(node.keys, node.values, strict=True)
+        if isinstance(key, ast.Constant) and key.value == "type" and isinstance(value, ast.Constant)
+    }
+    assert {"verdict", "summary"} <= types
+    assert types <= set(re.findall(r"`([a-z-]+)`", (ROOT / "docs/output.md").read_text()))

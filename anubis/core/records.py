@@ -392,13 +392,9 @@ class CriteriaSet:
 
 class Judgement(StrEnum):
     HEALTHY = "healthy"
-    """What was measured is normal, and within its limits."""
     DEFECTIVE = "defective"
-    """Something that was measured is worse than normal, or outside a limit."""
     UNKNOWN = "unknown"
-    """It could not be measured, or nothing says what is normal. This is never called healthy."""
     NOT_APPLICABLE = "not-applicable"
-    """There is nothing to measure: a test of GPUs on a node without any."""
 
 
 WORST_FIRST = (
