@@ -38,12 +38,10 @@ def flop(m: int, n: int, k: int) -> int:
 
 
 def choose(
-    report: contract.Report, dtypes: str, auto: str, known: Collection[str], device: torch.device
+    report: contract.Report, dtypes: str, auto: str, formats: Collection[str], device: torch.device
 ) -> list[str]:
     """The formats to measure: those asked for that this device has. What it lacks is noted."""
-    names = contract.split(auto if dtypes == "auto" else dtypes)
-    if not names or not set(names) <= set(known):
-        raise contract.BadParameter(f'dtypes cannot be "{dtypes}": use {", ".join(known)}')
+    names = contract.chosen("dtypes", auto if dtypes == "auto" else dtypes, formats)
     lacking = {name: why for name in names if (why := lacks(name, device))}
     if len(lacking) == len(names):
         raise contract.NotApplicable("; ".join(lacking.values()))
@@ -121,15 +119,16 @@ def kernel(
         return lambda: torch._int_mm(left, right, out=out)
     if name != "fp8":
         return lambda: torch.mm(left, right, out=out)
-    one = torch.ones((), device=out.device)
+    scale = torch.ones((), device=out.device)
     return lambda: torch._scaled_mm(
-        left, right, one, one, out_dtype=out.dtype, use_fast_accum=True, out=out
+        left, right, scale, scale, out_dtype=out.dtype, use_fast_accum=True, out=out
     )
 
 
 def wrong_elements(
     left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, tolerance: float
 ) -> int:
+    # every 61st row: a prime, so that all places in a tile get their turn
     truth = left[::61].double() @ right.double()  # whole numbers below 2^53 are exact
     close = (out[::61].double() - truth).abs() <= tolerance  # False for NaN
     return int((~close).sum())

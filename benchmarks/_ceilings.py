@@ -66,7 +66,7 @@ def _gpus() -> dict[str, Gpu]:
     _, *rows = ([cell.strip() for cell in row.split("|")] for row in _TABLE.strip().splitlines())
     return {
         name: Gpu(
-            tflops={what: float(x) for what, x in zip(FORMATS, rates, strict=True) if x != "-"},
+            tflops={kind: float(x) for kind, x in zip(FORMATS, rates, strict=True) if x != "-"},
             hbm_gbps=float(hbm),
             source=f"NVIDIA {source}, dense",
         )

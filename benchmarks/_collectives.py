@@ -52,7 +52,7 @@ METRICS = (
 )
 
 PARAMETERS = (
-    contract.Parameter("operations", USUAL, f"which ones, out of {', '.join(BUS_FACTORS)}"),
+    contract.Parameter("operations", USUAL, f"any of {', '.join(BUS_FACTORS)}"),
     contract.Parameter(
         "bytes",
         "auto",
@@ -75,7 +75,7 @@ def busbw_gbps(operation: str, size_bytes: int, ranks: int, seconds: float) -> f
 def measure(report: contract.Report, operations: str, bytes: str, samples: int) -> None:
     from _group import joined
 
-    names = chosen(operations)
+    names = contract.chosen("operations", operations, BUS_FACTORS)
     with joined() as group:
         sizes = message_sizes(bytes, group.device.type)
         report.note(ranks=group.ranks, hosts=group.hosts, backend=group.backend)
@@ -84,14 +84,14 @@ def measure(report: contract.Report, operations: str, bytes: str, samples: int) 
         for name in names:
             for size in sizes:
                 if elements(name, size, group.ranks):
-                    one(report, group, name, size, samples)
+                    measure_size(report, group, name, size, samples)
                 else:
                     too_small.append(f"{name}/{size}")
         if too_small:
             report.note(too_small_for_the_ranks=",".join(too_small))
 
 
-def one(report: contract.Report, group: Group, name: str, size: int, samples: int) -> None:
+def measure_size(report: contract.Report, group: Group, name: str, size: int, samples: int) -> None:
     from _group import slowest_times
 
     kind, count = group.device.type, elements(name, size, group.ranks)
@@ -109,23 +109,11 @@ def one(report: contract.Report, group: Group, name: str, size: int, samples: in
     report.add(f"agreement:{name}/{size}", kind, contract.agreement(group.total(wrong())))
 
 
-def chosen(operations: str) -> list[str]:
-    names = contract.split(operations)
-    if not names or not set(names) <= set(BUS_FACTORS):
-        raise contract.BadParameter(
-            f'operations cannot be "{operations}": use {", ".join(BUS_FACTORS)}'
-        )
-    return names
-
-
 def message_sizes(text: str, kind: str) -> list[int]:
     if text == "auto":
         large = (1 << 20, 1 << 25, 1 << 29) if kind == "cuda" else (1 << 16, 1 << 20, 1 << 23)
         return [1 << 10, *large]
-    sizes = contract.split(text)
-    if not sizes or not all(size.isdecimal() and int(size) >= ELEMENT for size in sizes):
-        raise contract.BadParameter(f'bytes cannot be "{text}": whole numbers from 4, by commas')
-    return [int(size) for size in sizes]
+    return contract.sizes("bytes", text, at_least=ELEMENT)
 
 
 def elements(operation: str, size_bytes: int, ranks: int) -> int:
@@ -195,14 +183,14 @@ def all_gather(group: Group, count: int) -> Operation:
 
     block = count // group.ranks
     gather = either("all_gather_single", "all_gather_into_tensor")
-    mine = torch.zeros(block, device=group.device)
+    own_block = torch.zeros(block, device=group.device)
     everyones = torch.zeros(count, device=group.device)
 
     def call() -> None:
-        gather(everyones, mine, group=group.links)
+        gather(everyones, own_block, group=group.links)
 
     def wrong() -> int:
-        fill(mine, group.rank)
+        fill(own_block, group.rank)
         call()
         parts = everyones.view(group.ranks, block)
         return sum(differing(part, plus=rank) for rank, part in enumerate(parts))
@@ -216,15 +204,15 @@ def reduce_scatter(group: Group, count: int) -> Operation:
     n, block = group.ranks, count // group.ranks
     scatter = either("reduce_scatter_single", "reduce_scatter_tensor")
     everyones = torch.zeros(count, device=group.device)
-    mine = torch.zeros(block, device=group.device)
+    own_block = torch.zeros(block, device=group.device)
 
     def call() -> None:
-        scatter(mine, everyones, group=group.links)
+        scatter(own_block, everyones, group=group.links)
 
     def wrong() -> int:
         fill(everyones, group.rank)
         call()
-        return differing(mine, times=n, plus=n * (n - 1) // 2, begin=group.rank * block)
+        return differing(own_block, times=n, plus=n * (n - 1) // 2, begin=group.rank * block)
 
     return call, wrong
 
@@ -263,8 +251,8 @@ def either(name: str, before: str) -> Callable[..., Any]:
     """torch renamed two collectives and warns about the old names; older ones know only those."""
     import torch.distributed as dist
 
-    found: Callable[..., Any] = getattr(dist, name, None) or getattr(dist, before)
-    return found
+    operation: Callable[..., Any] = getattr(dist, name, None) or getattr(dist, before)
+    return operation
 
 
 def fill(flat: torch.Tensor, plus: int) -> None:

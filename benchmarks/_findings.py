@@ -20,6 +20,6 @@ class Findings:
     def add(self, metric: str, device: str, *values: float) -> None:
         self.samples.setdefault((metric, device), []).extend(values)
 
-    def miss(self, what: str, why: object) -> None:
-        """The first reason is kept: eight GPUs that lack a sensor lack it for one."""
-        self.unread.setdefault(what, str(why))
+    def miss(self, name: str, why: object) -> None:
+        """The first reason is kept: eight GPUs lack a sensor for the same reason."""
+        self.unread.setdefault(name, str(why))

@@ -129,9 +129,9 @@ def reasons(gpu: Handle) -> set[str]:
 
 
 def reason_names(bits: int) -> set[str]:
-    known = {name for place, name in enumerate(REASONS) if bits & 1 << place}
+    names = {name for place, name in enumerate(REASONS) if bits & 1 << place}
     unknown = bits >> len(REASONS) << len(REASONS)
-    return known | ({f"unknown_{unknown:#x}"} if unknown else set())
+    return names | ({f"unknown_{unknown:#x}"} if unknown else set())
 
 
 def address(gpu: Handle) -> str:
@@ -165,8 +165,8 @@ def fabric_unready(gpu: Handle) -> bool:
 
 def pcie_lanes_missing(gpu: Handle) -> int:
     """Of those that card and slot could have; unlike the generation, it is kept when idle."""
-    most = pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
-    return max(0, most - pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu))
+    possible = pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
+    return max(0, possible - pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu))
 
 
 def temperature_c(gpu: Handle) -> int:

@@ -44,7 +44,7 @@ def joined() -> Iterator[Group]:
     import torch.distributed as dist
     from _timing import gpus
 
-    local_rank, local_ranks = (int(os.environ[f"LOCAL_{what}"]) for what in ("RANK", "WORLD_SIZE"))
+    local_rank, local_ranks = (int(os.environ[f"LOCAL_{name}"]) for name in ("RANK", "WORLD_SIZE"))
     cuda = gpus() >= local_ranks
     device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
     if cuda:
@@ -54,7 +54,7 @@ def joined() -> Iterator[Group]:
         if len({kind for _, kind in seen}) > 1:
             lacking = sorted({host for host, kind in seen if kind == "cpu"})
             raise contract.Unmeasured(
-                f"too few GPUs in sight on {', '.join(lacking)}, while others have one per rank"
+                f"too few visible GPUs on {', '.join(lacking)}, while others have one per rank"
             )
         backend = "nccl" if cuda else "gloo"
         yield Group(
@@ -89,7 +89,7 @@ def processes() -> int:
 
     count = gpus()
     if count == 1:
-        raise contract.NotApplicable("one GPU alone has nobody to talk to: launch it on more nodes")
+        raise contract.NotApplicable("one GPU alone has no peer: launch it on more nodes")
     return count or 2
 
 

@@ -30,65 +30,65 @@ CLOCKS: dict[str, tuple[str, ...]] = {
 MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 
 
-def report_host(found: Findings, root: Path, mounts: list[str], gpus: dict[str, str]) -> None:
-    memory(found, root)
-    processors(found, root)
-    edac(found, root)
-    pci_devices(found, root, gpus)
-    mounted(found, root, mounts)
-    clock(found)
+def report_host(findings: Findings, root: Path, mounts: list[str], gpus: dict[str, str]) -> None:
+    memory(findings, root)
+    processors(findings, root)
+    edac(findings, root)
+    pci_devices(findings, root, gpus)
+    mounted(findings, root, mounts)
+    clock(findings)
 
 
-def memory(found: Findings, root: Path) -> None:
+def memory(findings: Findings, root: Path) -> None:
     lines = text(root / "proc/meminfo").splitlines()
     facts = {
         name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)
     }
     if "MemTotal" in facts:
-        found.add("memory_gb", "node", facts["MemTotal"] * 1024 / 1e9)
+        findings.add("memory_gb", "node", facts["MemTotal"] * 1024 / 1e9)
     else:
-        found.miss("memory_gb", f"{root / 'proc/meminfo'} does not say")
+        findings.miss("memory_gb", f"{root / 'proc/meminfo'} does not say")
     if "HugePages_Total" in facts:
-        found.facts["huge_pages"] = facts["HugePages_Total"]
+        findings.facts["huge_pages"] = facts["HugePages_Total"]
     huge = re.search(r"\[(\w+)\]", text(root / "sys/kernel/mm/transparent_hugepage/enabled"))
     if huge:
-        found.facts["transparent_huge_pages"] = huge[1]
+        findings.facts["transparent_huge_pages"] = huge[1]
 
 
-def processors(found: Findings, root: Path) -> None:
+def processors(findings: Findings, root: Path) -> None:
     folder = root / "sys/devices/system/cpu"
     online = parse_list(text(folder / "online"))
     if online:
-        found.add("cpus", "node", len(online))
+        findings.add("cpus", "node", len(online))
     else:
-        found.miss("cpus", f"{folder / 'online'} does not say")
+        findings.miss("cpus", f"{folder / 'online'} does not say")
     governors = Counter(
         text(policy) for policy in folder.glob("cpu[0-9]*/cpufreq/scaling_governor")
     )
     if governors:
         slow = governors.total() - governors["performance"]
-        found.add("cpus_not_performance", "node", slow)
-        found.facts["governors"] = dict(governors)
+        findings.add("cpus_not_performance", "node", slow)
+        findings.facts["governors"] = dict(governors)
     else:
-        found.miss("cpus_not_performance", "the kernel shows no frequency governor")
+        findings.miss("cpus_not_performance", "the kernel shows no frequency governor")
 
 
-def edac(found: Findings, root: Path) -> None:
+def edac(findings: Findings, root: Path) -> None:
     """Memory errors that the memory controllers counted since the node was started."""
     controllers = sorted((root / "sys/devices/system/edac/mc").glob("mc[0-9]*"))
     for kind, name in (("correctable", "ce_count"), ("uncorrectable", "ue_count")):
         counts = [number(controller / name) for controller in controllers]
         known = [count for count in counts if count is not None]
         if known:
-            found.add(f"edac_errors:{kind}", "node", sum(known))
+            findings.add(f"edac_errors:{kind}", "node", sum(known))
         else:
-            found.miss("edac_errors", "no memory controller is watched (EDAC driver)")
+            findings.miss("edac_errors", "no memory controller is watched (EDAC driver)")
 
 
 # --- PCI Express ---------------------------------------------------------------------------
 
 
-def pci_devices(found: Findings, root: Path, gpus: dict[str, str]) -> None:
+def pci_devices(findings: Findings, root: Path, gpus: dict[str, str]) -> None:
     """Lost lanes and errors of adapters and drives; of GPUs, whose lanes NVML tells, the errors."""
     cards = {device: root / "sys/bus/pci/devices" / place for device, place in gpus.items()}
     others = {
@@ -98,26 +98,26 @@ def pci_devices(found: Findings, root: Path, gpus: dict[str, str]) -> None:
         if (path / "device/current_link_width").exists()
     }
     for device, place in others.items():
-        lanes(found, device, place)
+        lanes(findings, device, place)
     for device, place in (cards | others).items():
         for kind, word in AER.items():
             total = re.search(rf"^TOTAL_ERR_{word} (\d+)", text(place / f"aer_dev_{kind}"), re.M)
             if total:
-                found.add(f"pcie_errors:{kind}", device, int(total[1]))
+                findings.add(f"pcie_errors:{kind}", device, int(total[1]))
             else:
-                found.miss("pcie_errors", "the kernel counts none (AER) for some devices")
+                findings.miss("pcie_errors", "the kernel counts none (AER) for some devices")
 
 
-def lanes(found: Findings, device: str, place: Path) -> None:
+def lanes(findings: Findings, device: str, place: Path) -> None:
     """A wide card in a narrower slot is as it should be, so the slot above counts too."""
     now = number(place / "current_link_width")
     most = [number(place / "max_link_width"), number(place.parent / "max_link_width")]
     possible = [width for width in most if width]
     if not now or not possible:
-        found.miss(f"pcie_width of {device}", "the kernel does not say")
+        findings.miss(f"pcie_width of {device}", "the kernel does not say")
         return
-    found.add("pcie_width", device, now)
-    found.add("pcie_lanes_missing", device, max(0, min(possible) - now))
+    findings.add("pcie_width", device, now)
+    findings.add("pcie_lanes_missing", device, max(0, min(possible) - now))
 
 
 def undriven_gpus(root: Path) -> int:
@@ -136,34 +136,34 @@ def undriven_gpus(root: Path) -> int:
 # --- mounts --------------------------------------------------------------------------------
 
 
-def mounted(found: Findings, root: Path, mounts: list[str]) -> None:
+def mounted(findings: Findings, root: Path, mounts: list[str]) -> None:
     table = text(root / "proc/self/mountinfo").splitlines()
     places = {unescaped(line.split()[4]) for line in table}
     if not places and mounts:
-        found.miss("mount_missing", f"{root / 'proc/self/mountinfo'} cannot be read")
+        findings.miss("mount_missing", f"{root / 'proc/self/mountinfo'} cannot be read")
     for mount in mounts if places else ():
-        found.add("mount_missing", mount, mount not in places)
+        findings.add("mount_missing", mount, mount not in places)
     seen = set()
     for place in dict.fromkeys((*PLACES, *(mount for mount in mounts if mount in places))):
         path = root / place.lstrip("/")
         answer = in_time(lambda path=path: (path.stat().st_dev, os.statvfs(path)))
         if isinstance(answer, Exception):
             if not isinstance(answer, FileNotFoundError):
-                found.miss(f"free space of {place}", answer)
+                findings.miss(f"free space of {place}", answer)
             continue
         device, space = answer
         if device not in seen or place in mounts:
-            free_space(found, place, space)
+            free_space(findings, place, space)
         seen.add(device)
 
 
-def free_space(found: Findings, place: str, space: os.statvfs_result) -> None:
+def free_space(findings: Findings, place: str, space: os.statvfs_result) -> None:
     """What is free to anybody, of what is there for anybody."""
     usable = space.f_blocks - space.f_bfree + space.f_bavail
     if usable:
-        found.add("disk_free_share", place, space.f_bavail / usable)
+        findings.add("disk_free_share", place, space.f_bavail / usable)
     if space.f_files:  # some file systems have no fixed number of files
-        found.add("inodes_free_share", place, min(1.0, space.f_favail / space.f_files))
+        findings.add("inodes_free_share", place, min(1.0, space.f_favail / space.f_files))
 
 
 def unescaped(path: str) -> str:
@@ -184,19 +184,19 @@ def in_time(call: Callable[[], Any]) -> Any:
 # --- the clock -----------------------------------------------------------------------------
 
 
-def clock(found: Findings, tools: Iterable[str] = CLOCKS) -> None:
+def clock(findings: Findings, tools: Iterable[str] = CLOCKS) -> None:
     """How far it is off, by the first time service that knows."""
     for tool in tools:
-        answer = said(tool, *CLOCKS[tool])
+        answer = answer_of(tool, *CLOCKS[tool])
         offset_ms = READERS[tool](answer) if answer else None
         if offset_ms is not None:
-            found.add("clock_offset_ms", "node", abs(offset_ms))
-            found.facts["clock_checked_by"] = tool
+            findings.add("clock_offset_ms", "node", abs(offset_ms))
+            findings.facts["clock_checked_by"] = tool
             return
-    found.miss("clock_offset_ms", f"no time service answers ({', '.join(tools)})")
+    findings.miss("clock_offset_ms", f"no time service answers ({', '.join(tools)})")
 
 
-def said(tool: str, *arguments: str) -> str:
+def answer_of(tool: str, *arguments: str) -> str:
     path = shutil.which(tool)
     if path is None:
         return ""

@@ -36,10 +36,10 @@ def records(root: Path) -> list[Record]:
     up_s = float(text(root / "proc/uptime").partition(" ")[0])
     handle = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        whole = b"".join(_chunks(handle)).decode(errors="replace")
+        log_text = b"".join(_chunks(handle)).decode(errors="replace")
     finally:
         os.close(handle)
-    return [Record(up_s - int(us) / 1e6, message) for us, message in RECORD.findall(whole)]
+    return [Record(up_s - int(us) / 1e6, message) for us, message in RECORD.findall(log_text)]
 
 
 def _chunks(handle: int) -> Iterator[bytes]:

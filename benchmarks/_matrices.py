@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import contract
-    import torch
+from _arithmetic import wrong_elements
 
-STRIDE = 61  # every 61st row is checked: a prime, so that all places in a tile get their turn
+if TYPE_CHECKING:
+    import torch
 
 
 def normal(rows: int, columns: int, seed: int, device: torch.device) -> torch.Tensor:
@@ -20,23 +19,9 @@ def normal(rows: int, columns: int, seed: int, device: torch.device) -> torch.Te
     return numbers.to(torch.bfloat16 if device.type == "cuda" else torch.float32)
 
 
-def wrong_elements(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> int:
+def wrong_in_product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> int:
     """Elements of the checked rows that are further off than rounding explains, NaN included."""
     import torch
 
-    tolerance = (8e-2 if out.dtype == torch.bfloat16 else 1e-4) * left.shape[1] ** 0.5
-    truth = left[::STRIDE].double() @ right.double()
-    close = (out[::STRIDE].double() - truth).abs() <= tolerance  # False for NaN
-    return int((~close).sum())
-
-
-def state_ceiling(report: contract.Report, metric: str, device: torch.device) -> None:
-    """The vendor's rate of the format that `normal` draws, where the table knows the GPU."""
-    import torch
-
-    if device.type == "cuda":
-        from _ceilings import gpu
-
-        found = gpu(torch.cuda.get_device_name(device))
-        if found and "bf16" in found.tflops:
-            report.ceiling(metric, found.tflops["bf16"], source=found.source)
+    tolerance = 8e-2 if out.dtype == torch.bfloat16 else 1e-4
+    return wrong_elements(left, right, out, tolerance * left.shape[1] ** 0.5)

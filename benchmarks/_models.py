@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import contract
-
 if TYPE_CHECKING:
     from torch import nn
     from torch.distributed import ProcessGroup
@@ -81,18 +79,18 @@ def _transformer(code: str, context: int, vocabulary: int, batch: int, **shape: 
         "reduced": {"width": 256, "heads": 4, "groups": 2, "hidden": 512, "experts": 8},
         "tiny": {"width": 32, "heads": 2, "groups": 1, "hidden": 64, "experts": 4},
     }
-    known = {name: {k: v for k, v in new.items() if k in shape} for name, new in small.items()}
+    smaller = {name: {k: v for k, v in new.items() if k in shape} for name, new in small.items()}
     return _sizes(
         Model(
             code=code, shape=shape, data="tokens", length=context, classes=vocabulary, batch=batch
         ),
         {
-            "shape": {**known["reduced"], "layers": shape["layers"] // 6},
+            "shape": {**smaller["reduced"], "layers": shape["layers"] // 6},
             "length": 64,
             "classes": 4096,
             "batch": 4,
         },
-        {"shape": {**known["tiny"], "layers": 1}, "length": 16, "classes": 256, "batch": 2},
+        {"shape": {**smaller["tiny"], "layers": 1}, "length": 16, "classes": 256, "batch": 2},
     )
 
 
@@ -165,10 +163,3 @@ EVERY = CNNS | LSTMS | TRANSFORMERS
 
 def model(name: str, size: str) -> Model:
     return EVERY[name][SIZES.index(size)]
-
-
-def chosen(models: str, known: Mapping[str, object]) -> list[str]:
-    names = contract.split(models)
-    if not names or not set(names) <= set(known):
-        raise contract.BadParameter(f'models cannot be "{models}": use {", ".join(known)}')
-    return names

@@ -56,12 +56,12 @@ class Mixture(nn.Module):
         rank, ranks = (dist.get_rank(group), dist.get_world_size(group)) if group else (0, 1)
         edges = [experts * edge // ranks for edge in range(ranks + 1)]
         self.shares = [end - start for start, end in pairwise(edges)]
-        mine = slice(edges[rank], edges[rank + 1])
+        own = slice(edges[rank], edges[rank + 1])
         self.router = nn.Linear(width, experts, bias=False)
 
         def matrices(inside: int, outside: int) -> nn.Parameter:
             """All are drawn and the others' dropped: every expert is the same on any rank."""
-            drawn = torch.randn(experts, inside, outside)[mine] * 0.02
+            drawn = torch.randn(experts, inside, outside)[own] * 0.02
             parameter = nn.Parameter(drawn.clone())
             parameter.register_hook(lambda gradient: gradient / ranks)  # the loss is a mean
             return parameter

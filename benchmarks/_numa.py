@@ -59,12 +59,12 @@ def all_nodes() -> list[Node]:
         cpus = frozenset(allowed)
         return [Node(index=0, cpus=cpus, all_cpus=cpus, memory_bytes=memory, distances={0: 10})]
     with_memory = parse_list(_after(STATUS, "Mems_allowed_list:"))
-    found = []
+    nodes = []
     for index, folder in sorted(folders.items()):
         cpus = parse_list((folder / "cpulist").read_text())
         kib = int(_after(folder / "meminfo", f"Node {index} MemTotal:").split()[0])
         distances = map(int, (folder / "distance").read_text().split())
-        found.append(
+        nodes.append(
             Node(
                 index=index,
                 cpus=cpus & allowed,
@@ -73,7 +73,7 @@ def all_nodes() -> list[Node]:
                 distances=dict(zip(sorted(folders), distances, strict=True)),
             )
         )
-    return found
+    return nodes
 
 
 def summary() -> str:
@@ -146,7 +146,7 @@ def bound_to(node: Node | None) -> Iterator[None]:
     if node is None:
         yield
         return
-    mine = os.sched_getaffinity(0)
+    own_cpus = os.sched_getaffinity(0)
     before = {thread: os.sched_getaffinity(thread) for thread in _threads()}
     policy = _policy()
     _set_affinity(dict.fromkeys(before, node.cpus))
@@ -158,7 +158,7 @@ def bound_to(node: Node | None) -> Iterator[None]:
         if policy:
             mode, mask = policy
             _call("set_mempolicy", mode, mask if any(mask) else None, _NODES + 1)
-        _set_affinity({thread: before.get(thread, mine) for thread in _threads()})
+        _set_affinity({thread: before.get(thread, own_cpus) for thread in _threads()})
 
 
 def pages(size_bytes: int, node: Node) -> mmap.mmap:
@@ -184,16 +184,16 @@ def _threads() -> list[int]:
     return [int(thread.name) for thread in THREADS.iterdir()]
 
 
-def _set_affinity(wanted: dict[int, Iterable[int]]) -> None:
-    for thread, cpus in wanted.items():
+def _set_affinity(affinities: dict[int, Iterable[int]]) -> None:
+    for thread, cpus in affinities.items():
         with suppress(ProcessLookupError):  # it has ended meanwhile
             os.sched_setaffinity(thread, cpus)
 
 
 def _policy() -> tuple[int, ctypes.Array[ctypes.c_ulong]] | None:
     mode, mask = ctypes.c_int(), _Mask()
-    done = _call("get_mempolicy", ctypes.byref(mode), mask, _NODES, None, 0)
-    return (mode.value, mask) if done else None
+    was_done = _call("get_mempolicy", ctypes.byref(mode), mask, _NODES, None, 0)
+    return (mode.value, mask) if was_done else None
 
 
 def _mask(index: int) -> ctypes.Array[ctypes.c_ulong]:

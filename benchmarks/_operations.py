@@ -14,8 +14,8 @@ def operations(model: Model, batch: int) -> float:
     scores that torch counts, causal attention needs the lower half.
     """
     if model.data == "sequences":
-        one, two = (_counted(model, batch, length) for length in (1, 2))
-        return (one + (model.length - 1) * (two - one)) / batch
+        one_step, two_steps = (_counted(model, batch, length) for length in (1, 2))
+        return (one_step + (model.length - 1) * (two_steps - one_step)) / batch
     total = _counted(model, batch, model.length) / batch
     if model.causal:
         scores = model.length * (model.length - 1) / 2  # those that look ahead

@@ -51,7 +51,7 @@ def ends(env: Mapping[str, str] = os.environ) -> tuple[int, int]:
     if nodes == 1 and ranks > 1:
         return 0, 1
     raise contract.Unmeasured(
-        f"a pair is two nodes with equally many ranks: here are {ranks} ranks on {nodes} nodes"
+        f"a pair needs two nodes with equally many ranks, found {ranks} ranks on {nodes} nodes"
     )
 
 
@@ -82,10 +82,10 @@ def transfer(
 ) -> str:
     """What the client at the sending end printed, told to both ends."""
     if pair.end == sender:
-        theirs = pair.tell(None)[1 - sender]
-        if isinstance(theirs, contract.Unmeasured):
-            raise theirs
-        return agreed(pair.tell(outcome_of(client(*theirs), limit_s, env, cpus))[sender])
+        where = pair.tell(None)[1 - sender]
+        if isinstance(where, contract.Unmeasured):
+            raise where
+        return agreed(pair.tell(outcome_of(client(*where), limit_s, env, cpus))[sender])
     with ExitStack() as stack:
         try:
             port, _ = stack.enter_context(_tools.served(server, limit_s, env, cpus))
@@ -118,37 +118,36 @@ def everywhere(look: Callable[[], T]) -> T:
     """What a look at this node found, if no other rank's look found it not applicable."""
     from _group import everyones
 
-    found: list[T] = []
+    answers: list[T] = []
     lack = ""
     try:
-        found.append(look())
+        answers.append(look())
     except contract.NotApplicable as refusal:
         lack = f"{platform.node()}: {refusal}"
     if lacks := list(filter(None, everyones(lack))):
         raise contract.NotApplicable(lacks[0])
-    return found[0]
+    return answers[0]
 
 
-def rails(wanted: str) -> tuple[list[Hca], int]:
-    """The HCAs here that are up on both nodes, of the wanted ones, and how many are up on one only.
+def rails(names: str) -> tuple[list[Hca], int]:
+    """The HCAs here that are up on both nodes, of those named, and how many are up on one only.
 
     A rail joins HCAs of one name. No HCA at all is another kind of machine; one too few is not.
     """
     from _group import everyones
 
-    mine = {hca.name: hca for hca in active()}
-    everybody = everyones(sorted(mine))
-    one, other = (set(everybody[end]) for end in ends())
-    if wanted:
-        names = set(contract.split(wanted))
-        if unknown := names - one - other:
+    own = {hca.name: hca for hca in active()}
+    everybody = everyones(sorted(own))
+    first, second = (set(everybody[end]) for end in ends())
+    if chosen := set(contract.split(names)):
+        if unknown := chosen - first - second:
             raise contract.BadParameter(f"no active HCA is called {', '.join(sorted(unknown))}")
-        one, other = one & names, other & names
-    if not one | other:
+        first, second = first & chosen, second & chosen
+    if not first | second:
         raise contract.NotApplicable(NO_HCA)
-    if not one & other:
+    if not first & second:
         raise contract.Unmeasured(
-            f"the nodes share no HCA: {', '.join(sorted(one)) or 'none'} is up on the first, "
-            f"{', '.join(sorted(other)) or 'none'} on the second"
+            f"the nodes share no HCA: {', '.join(sorted(first)) or 'none'} is up on the first, "
+            f"{', '.join(sorted(second)) or 'none'} on the second"
         )
-    return [hca for name, hca in mine.items() if name in one & other], len(one ^ other)
+    return [hca for name, hca in own.items() if name in first & second], len(first ^ second)

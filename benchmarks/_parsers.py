@@ -1,7 +1,7 @@
-"""From what the tools of others print to numbers. Pure: text in, numbers out, nothing is run.
+"""What other people's tools print, as numbers. Pure: text in, numbers out, nothing is run.
 
 Foreign lines between the rows (NCCL's, a second process's) are skipped, and a row that is not
-complete is no row. Units are turned into ours here and nowhere else: perftest and UCX write MB for
+complete is no row. Units are converted here and nowhere else: perftest and UCX write MB for
 2^20 bytes, which the message rates beside them prove.
 """
 
@@ -55,18 +55,18 @@ def perftest_headings(line: str) -> list[str]:
 
 def in_our_units(numbers: dict[str, float]) -> dict[str, float]:
     factors = {"MB/sec": MIB_PER_GB, "MiB/sec": MIB_PER_GB, "Gb/sec": 1 / 8}
-    ours: dict[str, float] = {}
+    values: dict[str, float] = {}
     for heading, number in numbers.items():
         name, _, unit = heading.rstrip("]").partition("[")
         if name.strip() == "BW average":
-            ours["gbps"] = number * factors[unit]
+            values["gbps"] = number * factors[unit]
         elif name.strip() == "BW peak":
-            ours["peak_gbps"] = number * factors[unit]
+            values["peak_gbps"] = number * factors[unit]
         elif name.strip() == "MsgRate":
-            ours["mpps"] = number
+            values["mpps"] = number
         elif name.strip() == "t_avg":
-            ours["us"] = number
-    return ours
+            values["us"] = number
+    return values
 
 
 # --- UCX -----------------------------------------------------------------------------------
@@ -166,27 +166,27 @@ def nvbandwidth(text: str) -> Nvbandwidth:
 
 
 def nvbandwidth_json(document: dict[str, Any]) -> Nvbandwidth:
-    found = Nvbandwidth()
+    result = Nvbandwidth()
     if error := document.get("error"):
-        found.errors.append(str(error))
+        result.errors.append(str(error))
     for case in document.get("testcases", []):
         name, status = case["name"], case.get("status", "")
         if status == "Waived":
-            found.waived.append(name)
+            result.waived.append(name)
         elif status.startswith("Error") or "error" in case:
-            found.errors.append(f"{name}: {case.get('error', status)}")
+            result.errors.append(f"{name}: {case.get('error', status)}")
         else:
             rows = [[str(value) for value in row] for row in case.get("bandwidth_matrix", [])]
             columns = range(len(rows[0]) if rows else 0)
             labelled = [(str(index), row) for index, row in enumerate(rows)]
             description = case.get("bandwidth_description", "")
-            found.cells += cells(name, description, [str(c) for c in columns], labelled)
-    return found
+            result.cells += cells(name, description, [str(c) for c in columns], labelled)
+    return result
 
 
 def nvbandwidth_text(text: str) -> Nvbandwidth:
     """`Running <test>.`, a description, the columns, rows, `SUM`. Waived tests go unnamed."""
-    found = Nvbandwidth(errors=re.findall(r"^(?:ERROR|\[CUDA_ERROR).*$", text, re.M))
+    result = Nvbandwidth(errors=re.findall(r"^(?:ERROR|\[CUDA_ERROR).*$", text, re.M))
     for block in re.split(r"^Running\s+", text, flags=re.M)[1:]:
         name, *lines = block.splitlines()
         table: list[list[str]] = []
@@ -201,13 +201,13 @@ def nvbandwidth_text(text: str) -> Nvbandwidth:
                 table.append(words)
         if len(table) > 1:
             columns, *rows = table
-            found.cells += cells(
+            result.cells += cells(
                 name.strip().rstrip("."),
                 description,
                 columns,
                 [(row[0], row[1:]) for row in rows if len(row) == len(columns) + 1],
             )
-    return found
+    return result
 
 
 def cells(
@@ -290,7 +290,7 @@ def results_of(test: dict[str, Any]) -> Iterator[Tested]:
 def status_of(word: str) -> str:
     """PASS, Pass and Passed are one; so are the others."""
     word = word.strip().lower()
-    return next((known for known in ("pass", "warn", "fail", "skip") if known in word), word)
+    return next((outcome for outcome in ("pass", "warn", "fail", "skip") if outcome in word), word)
 
 
 def warnings_of(result: dict[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import contract
 from _parsers import perftest
 from _ports import Hca, gpu_places, nearest_gpu
-from _tools import found, run
+from _tools import find, run
 
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
 LIMIT_S = 60.0
@@ -18,8 +18,8 @@ SAMPLE_BYTES = 1 << 32  # in one test of bandwidth, as far as the number of mess
 def arguments(tool: str, hca: Hca, port: int, size: int, memory: Sequence[str]) -> list[str]:
     """Of the server; those of the client end with the server's address."""
     where = ["-d", hca.name, "-i", str(hca.port), "-p", str(port)]
-    what = ["-s", str(size), "-n", str(messages(tool, size)), "-F"]
-    return [tool, *where, *what, *memory]
+    options = ["-s", str(size), "-n", str(messages(tool, size)), "-F"]
+    return [tool, *where, *options, *memory]
 
 
 def messages(tool: str, size: int) -> int:
@@ -29,10 +29,10 @@ def messages(tool: str, size: int) -> int:
 
 def answer(text: str, size: int, unit: str) -> float:
     """The one number that a test of one size came to: `gbps`, or `us`."""
-    found = [row.values[unit] for row in perftest(text) if row.size_bytes == size]
-    if len(found) != 1:
+    values = [row.values[unit] for row in perftest(text) if row.size_bytes == size]
+    if len(values) != 1:
         raise contract.Unmeasured(f'perftest wrote no result but "{text[-160:].strip()}"')
-    return found[0]
+    return values[0]
 
 
 def memory_arguments(memory: str, hca: Hca) -> list[str]:
@@ -44,7 +44,7 @@ def memory_arguments(memory: str, hca: Hca) -> list[str]:
     gpus = gpu_places()
     if not gpus:
         raise contract.NotApplicable("no GPU whose memory the HCAs could reach")
-    if "use_cuda" not in run([found(BANDWIDTH), "--help"], limit_s=10).stdout:
+    if "use_cuda" not in run([find(BANDWIDTH), "--help"], limit_s=10).stdout:
         raise contract.NotApplicable("perftest here is built without CUDA (--use_cuda)")
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return [f"--use_cuda={nearest_gpu(hca.place, gpus)}"]

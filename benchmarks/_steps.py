@@ -60,7 +60,7 @@ def average(averaging, bucket):  # type: ignore[no-untyped-def] # DDP takes no t
         averaging.begun = mark(averaging.device)
     mean = bucket.buffer().div_(averaging.group.size())
     work = dist.all_reduce(mean, group=averaging.group, async_op=True)
-    return work.get_future().then(lambda done: done.value()[0])
+    return work.get_future().then(lambda work: work.value()[0])
 
 
 class Training:

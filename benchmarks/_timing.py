@@ -35,7 +35,7 @@ def gpus(dev: Path = Path("/dev")) -> int:
     if cards and not count and not hidden:
         raise contract.Unmeasured(
             f"{dev} has {', '.join(cards)}, but torch {torch.__version__} sees no GPU: has the "
-            "driver failed (nvidia-smi tells), or is this torch a CPU build?"
+            "driver failed (see nvidia-smi), or is this torch a CPU build?"
         )
     return count
 

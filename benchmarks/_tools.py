@@ -1,6 +1,6 @@
-"""Running the programs of others: where they are, ends with us, what they said when they failed.
+"""Running other people's programs: where they are, what they printed, why they failed.
 
-A child dies with the rank that started it, whatever kills that one, and it has a deadline.
+A child dies with the rank that started it, whatever kills the rank, and it has a deadline.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAKEN = re.compile(r"in use|couldn't listen|bind\(\) failed", re.I)
 TRIES = 5  # ports, when others take them between our finding one free and the server's binding it
 
 
-def found(tool: str, directory: str = "") -> str:
+def find(tool: str, directory: str = "") -> str:
     """The path of a tool, in a directory or on PATH."""
     path = shutil.which(tool, path=directory or None)
     if path is None:
@@ -35,7 +35,7 @@ def found(tool: str, directory: str = "") -> str:
 
 
 @dataclass(frozen=True)
-class Said:
+class Output:
     exit_code: int
     stdout: str
     stderr: str
@@ -51,7 +51,7 @@ def run(
     limit_s: float,
     env: Mapping[str, str] | None = None,
     cpus: frozenset[int] = frozenset(),
-) -> Said:
+) -> Output:
     """Run to the end or to the deadline; its exit code is the caller's to read."""
     with child(argv, env, cpus) as process:
         try:
@@ -60,7 +60,7 @@ def run(
             raise contract.Unmeasured(
                 f"{Path(argv[0]).name} gave no answer within {limit_s:g} s"
             ) from None
-        return Said(process.returncode, stdout, stderr)
+        return Output(process.returncode, stdout, stderr)
 
 
 @contextmanager
@@ -103,11 +103,11 @@ def served(
                 yield port, server
                 return
             server.kill()
-            said = Said(server.wait(), *server.communicate())
-        words = f"{said.stdout}\n{said.stderr}"
+            output = Output(server.wait(), *server.communicate())
+        words = f"{output.stdout}\n{output.stderr}"
         if attempt == TRIES or not TAKEN.search(words):
             name = Path(argv(port)[0]).name
-            raise contract.Unmeasured(f'{name} as server said "{said.last_words()}"')
+            raise contract.Unmeasured(f'{name} as server said "{output.last_words()}"')
 
 
 def free_port() -> int:
@@ -163,15 +163,8 @@ def own_address(towards: str) -> str:
         return address
 
 
-def sizes_of(text: str) -> list[int]:
-    words = contract.split(text)
-    if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise contract.BadParameter(f'sizes cannot be "{text}": bytes, whole numbers, by commas')
-    return [int(word) for word in words]
-
-
-def checked(said: Said, tool: str) -> str:
+def checked(output: Output, tool: str) -> str:
     """What a tool printed, if it ended well."""
-    if said.exit_code != 0:
-        raise contract.Unmeasured(f'{tool} ended with {said.exit_code}: "{said.last_words()}"')
-    return said.stdout
+    if output.exit_code != 0:
+        raise contract.Unmeasured(f'{tool} ended with {output.exit_code}: "{output.last_words()}"')
+    return output.stdout

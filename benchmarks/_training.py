@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import _ceilings
 import contract
-from _models import SIZES, Model, chosen, model
+from _models import SIZES, Model, model
 
 if TYPE_CHECKING:
     from _group import Group
@@ -45,39 +45,39 @@ METRICS = (
         "compute_s",
         "s",
         "lower",
-        summary="forward and backward of a step, before the other ranks are waited for",
+        summary="forward and backward pass of a step, before waiting for other ranks",
     ),
     contract.Metric(
         "loss",
         "1",
         "either",
-        summary="after a few steps alone, from fixed weights and data: one that differs from "
-        "other nodes' was computed wrongly",
+        summary="after a few steps on each device alone, from fixed weights and data; a loss that "
+        "differs from other nodes' was computed wrongly",
     ),
     contract.AGREEMENT,
 )
 
 
-def parameters(models: str, known: Iterable[str], smoke: str) -> tuple[contract.Parameter, ...]:
+def parameters(models: str, catalog: Iterable[str], smoke: str) -> tuple[contract.Parameter, ...]:
     return (
-        contract.Parameter("models", models, f"out of {', '.join(known)}", smoke=smoke),
+        contract.Parameter("models", models, f"any of {', '.join(catalog)}", smoke=smoke),
         contract.Parameter(
-            "precisions", "auto", f'out of {", ".join(PRECISIONS)}; "auto": bf16, on a CPU fp32'
+            "precisions", "auto", f'any of {", ".join(PRECISIONS)}; "auto": bf16, on a CPU fp32'
         ),
         contract.Parameter(
             "size",
             "auto",
-            f'of the models: {", ".join(SIZES)}; "auto": published, on a CPU reduced',
+            f'size of the models: {", ".join(SIZES)}; "auto": published, on a CPU reduced',
             smoke="tiny",
         ),
         contract.Parameter("batch", 0, "samples per step and rank; 0: the model's own", at_least=0),
         contract.Parameter("steps", 30, "timed steps", smoke=3, at_least=1),
         contract.Parameter("warmup", 0, "steps to drop after the first few", at_least=0),
-        contract.Parameter("loss_steps", 10, "steps alone, to the loss", smoke=2, at_least=1),
+        contract.Parameter("loss_steps", 10, "steps on each device alone", smoke=2, at_least=1),
         contract.Parameter(
             "seconds",
             0.0,
-            "to go on with each model; a sample is then the mean of `steps` steps",
+            "how long to train each model; a sample is then the mean of `steps` steps",
             at_least=0,
         ),
     )
@@ -100,7 +100,7 @@ class Schedule:
 
 def measure(
     report: contract.Report,
-    known: Mapping[str, object],
+    catalog: Mapping[str, object],
     *,
     models: str,
     precisions: str,
@@ -112,7 +112,7 @@ def measure(
     """On one node each device has a rate; among hosts the group has one, by its slowest rank."""
     from _group import joined
 
-    names = chosen(models, known)
+    names = contract.chosen("models", models, catalog)
     if size not in ("auto", *SIZES):
         raise contract.BadParameter(f'size cannot be "{size}": use auto, {", ".join(SIZES)}')
     # Every optimizer loads this. Loaded after a group was made, it holds on to the group's threads,
@@ -132,31 +132,31 @@ def measure(
             shape = model(name, size)
             samples = batch or shape.batch
             report.note(**{f"batch:{name}": samples})
-            what = f"{name}/{precision}"
-            with room_for(f"{what} with {samples} samples per step"):
+            series = f"{name}/{precision}"
+            with room_for(f"{series} with {samples} samples per step"):
                 own = train(shape, precision, samples, group, Schedule(**schedule))
             devices = by_device(everybody(own, group, among_hosts))
             together = group.ranks if among_hosts else 1
             rated = {group.device.type: slowest(devices.values())} if among_hosts else devices
             for device, trained in rated.items():
                 rates = [together * samples / s for s in trained.times.step_s]
-                report.add(f"samples_per_s:{what}", device, rates)
+                report.add(f"samples_per_s:{series}", device, rates)
             for device, trained in devices.items():
-                add(report, what, device, trained)
+                add(report, series, device, trained)
             if cuda:
-                state_ceiling(report, f"samples_per_s:{what}", shape, precision, samples, together)
+                state_ceiling(
+                    report, f"samples_per_s:{series}", shape, precision, samples, together
+                )
 
 
 def choose_precisions(text: str, cuda: bool) -> list[str]:
     if text == "auto":
         return ["bf16"] if cuda else ["fp32"]
-    names = contract.split(text)
-    if not names or not set(names) <= set(PRECISIONS):
-        raise contract.BadParameter(f'precisions cannot be "{text}": use {", ".join(PRECISIONS)}')
+    names = contract.chosen("precisions", text, PRECISIONS)
     lacking = [name for name in names if name not in ON_A_CPU]
     if lacking and not cuda:
         raise contract.NotApplicable(
-            f"{' and '.join(lacking)}: formats to train in on GPUs, and there is none here"
+            f"{' and '.join(lacking)} can be trained on GPUs only, and there is none here"
         )
     return names
 
@@ -170,24 +170,24 @@ def share_cores() -> None:
 
 
 @contextmanager
-def room_for(what: str) -> Iterator[None]:
+def room_for(load: str) -> Iterator[None]:
     import torch
 
     try:
         yield
     except torch.OutOfMemoryError as error:
-        said = str(error).splitlines()[0]
-        raise contract.Unmeasured(f"{what} does not fit (try --batch=N): {said}") from error
+        reason = str(error).splitlines()[0]
+        raise contract.Unmeasured(f"{load} does not fit (try --batch=N): {reason}") from error
     finally:
         gc.collect()  # one model must go, cycles and all, before the next takes its place
         torch.cuda.empty_cache()  # does nothing without a GPU
 
 
-def add(report: contract.Report, what: str, device: str, trained: Trained) -> None:
-    report.add(f"compute_s:{what}", device, trained.times.compute_s)
-    report.add(f"agreement:{what}", device, contract.agreement(trained.wrong))
+def add(report: contract.Report, series: str, device: str, trained: Trained) -> None:
+    report.add(f"compute_s:{series}", device, trained.times.compute_s)
+    report.add(f"agreement:{series}", device, contract.agreement(trained.wrong))
     if 0 < trained.loss < inf:  # one that is no number is a wrong answer instead
-        report.add(f"loss:{what}", device, [trained.loss])
+        report.add(f"loss:{series}", device, [trained.loss])
 
 
 def state_ceiling(
@@ -276,24 +276,24 @@ def by_device(results: Iterable[tuple[str, Trained]]) -> dict[str, Trained]:
     """Ranks that share a device, as on a CPU, count as one. Weights that dissent are an error."""
     from _steps import dissenters
 
-    devices, each = zip(*results, strict=True)
-    dissent = dissenters([trained.weights for trained in each])
-    found: dict[str, list[Trained]] = {}
-    for device, trained, wrong in zip(devices, each, dissent, strict=True):
-        one = replace(trained, wrong=trained.wrong + wrong)
-        found.setdefault(device, []).append(one)
-    return {device: slowest(ranks) for device, ranks in found.items()}
+    devices, ranks = zip(*results, strict=True)
+    dissent = dissenters([trained.weights for trained in ranks])
+    by_name: dict[str, list[Trained]] = {}
+    for device, trained, wrong in zip(devices, ranks, dissent, strict=True):
+        checked = replace(trained, wrong=trained.wrong + wrong)
+        by_name.setdefault(device, []).append(checked)
+    return {device: slowest(ranks) for device, ranks in by_name.items()}
 
 
 def slowest(ranks: Iterable[Trained]) -> Trained:
     """As slow as the slowest of them at each step, and as wrong as all together."""
     from _steps import Times
 
-    each = list(ranks)
-    steps = zip(*(trained.times.step_s for trained in each), strict=True)
-    computes = zip(*(trained.times.compute_s for trained in each), strict=True)
+    all_ranks = list(ranks)
+    steps = zip(*(trained.times.step_s for trained in all_ranks), strict=True)
+    computes = zip(*(trained.times.compute_s for trained in all_ranks), strict=True)
     return Trained(
         times=Times([max(s) for s in steps], [max(s) for s in computes]),
-        loss=max(trained.loss for trained in each),
-        wrong=sum(trained.wrong for trained in each),
+        loss=max(trained.loss for trained in all_ranks),
+        wrong=sum(trained.wrong for trained in all_ranks),
     )

@@ -156,7 +156,9 @@ class Report:
         family = metric.partition(":")[0]
         if family not in self.metrics:
             raise Unmeasured(f'metric "{metric}" is not declared: {sorted(self.metrics)}')
-        if any((known["metric"], known["device"]) == (metric, device) for known in self.series):
+        if any(
+            (earlier["metric"], earlier["device"]) == (metric, device) for earlier in self.series
+        ):
             raise Unmeasured(f'metric "{metric}" of {device} was reported twice')
         if not numbers:
             raise Unmeasured(f'metric "{metric}" of {device} has no samples')
@@ -302,6 +304,23 @@ def split(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+def chosen(parameter: str, text: str, known: Iterable[str]) -> list[str]:
+    """What a list names, each once and all of it known."""
+    names = list(dict.fromkeys(split(text)))
+    if not names or not set(names) <= set(known):
+        raise BadParameter(f'{parameter} cannot be "{text}": use {", ".join(known)}')
+    return names
+
+
+def sizes(parameter: str, text: str, at_least: int = 1) -> list[int]:
+    words = split(text)
+    if not words or not all(word.isdecimal() and int(word) >= at_least for word in words):
+        raise BadParameter(
+            f'{parameter} cannot be "{text}": whole numbers from {at_least}, separated by commas'
+        )
+    return [int(word) for word in words]
+
+
 def _keep_stdout() -> int:
     """Set the real stdout aside for the document: C libraries print to 1, which is now stderr."""
     sys.stdout.flush()
@@ -329,7 +348,7 @@ def _lead(processes: int, document_fd: int) -> NoReturn:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message} (--help tells what there is)", file=sys.stderr)
+        print(f"{self.prog}: {message} (--help lists what there is)", file=sys.stderr)
         sys.exit(BadParameter.exit_code)
 
 
@@ -349,17 +368,17 @@ def _parse(benchmark: Benchmark, arguments: list[str]) -> tuple[dict[str, Value]
             default=argparse.SUPPRESS,
             help=f"{parameter.summary} (default: {parameter.default})".replace("%", "%%"),
         )
-    given = vars(parser.parse_args(arguments))
+    options = vars(parser.parse_args(arguments))
     values: dict[str, Value] = {}
     for parameter in benchmark.parameters:
-        name, smoke = parameter.name, given["smoke"] and parameter.smoke is not None
+        name, smoke = parameter.name, options["smoke"] and parameter.smoke is not None
         values[name] = parameter.smoke if smoke else parameter.default  # type: ignore[assignment]
-        if name in given:
+        if name in options:
             try:
-                values[name] = parameter.parse(given[name])
+                values[name] = parameter.parse(options[name])
             except ValueError as error:
-                parser.error(f'parameter "{name}" cannot be "{given[name]}": {error}')
-    return values, given["describe"]
+                parser.error(f'parameter "{name}" cannot be "{options[name]}": {error}')
+    return values, options["describe"]
 
 
 def _read_bool(text: str) -> bool:
@@ -382,5 +401,5 @@ def _after(path: str, label: str) -> str:
         lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    found = (line.partition(":")[2].strip() for line in lines if line.startswith(label))
-    return next(found, "")
+    values = (line.partition(":")[2].strip() for line in lines if line.startswith(label))
+    return next(values, "")

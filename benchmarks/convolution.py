@@ -66,7 +66,7 @@ BENCHMARK = contract.Benchmark(
     name="convolution",
     version="1",
     summary="Convolutions of ResNet and VGG, forward and backward.",
-    stresses="matrix units by way of cuDNN, caches, memory",
+    stresses="matrix units through cuDNN, caches, memory",
     reveals="throttled clocks, slow memory under mixed load, a broken library, wrong results",
     level="micro",
     scope="node",
@@ -76,7 +76,7 @@ BENCHMARK = contract.Benchmark(
             "tflops",
             "TFLOP/s",
             "higher",
-            summary="per number format, layer and pass; taps on the padding count like all others",
+            summary="per number format, layer and pass; taps on the padding count too",
             ceiling="the vendor's dense rate of the format; fp32 may pass it, by Winograd kernels",
         ),
         contract.AGREEMENT,
@@ -85,12 +85,12 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "dtypes",
             "auto",
-            f'formats out of {", ".join(FORMATS)}; "auto": all on a GPU, {AUTO["cpu"]} on a CPU',
+            f'any of {", ".join(FORMATS)}; "auto": all on a GPU, {AUTO["cpu"]} on a CPU',
         ),
         contract.Parameter(
-            "layers", FEW, f'"all", or out of {", ".join(LAYERS)}', smoke="resnet50.conv4_1x1"
+            "layers", FEW, f'"all", or any of {", ".join(LAYERS)}', smoke="resnet50.conv4_1x1"
         ),
-        contract.Parameter("batch", 0, "images; 0: 64 on a GPU, 1 on a CPU", at_least=0),
+        contract.Parameter("batch", 0, "images per batch; 0: 64 on a GPU, 1 on a CPU", at_least=0),
         contract.Parameter("samples", 15, "timed batches per pass", smoke=2, at_least=1),
         contract.Parameter("sample_s", 0.01, "seconds per batch", at_least=0),
     ),
@@ -124,8 +124,8 @@ def measure(
             torch.backends.cudnn.allow_tf32 = name == "tf32"
             for layer in names:
                 convolution = Convolution(LAYERS[layer], images, name, device)
-                for what, one_pass in convolution.passes().items():
-                    metric = f"{name}/{layer}/{what}"
+                for kind, one_pass in convolution.passes().items():
+                    metric = f"{name}/{layer}/{kind}"
                     with watched(report.notes, device, f"tflops:{metric}"):
                         seconds = seconds_per_call(one_pass.call, device, samples, sample_s)
                     rates = [flop(LAYERS[layer], images) / s / 1e12 for s in seconds]
@@ -205,13 +205,13 @@ class Convolution:
         return self.backward(gradient, data, weights, [False, True, False])[1]
 
     def backward(
-        self, gradient: Tensor, data: Tensor, weights: Tensor, wanted: list[bool]
+        self, gradient: Tensor, data: Tensor, weights: Tensor, outputs: list[bool]
     ) -> list[Tensor]:
         import torch
 
         stride, padding = [self.layer.stride] * 2, [self.layer.padding] * 2
         gradients: list[Tensor] = torch.ops.aten.convolution_backward(
-            gradient, data, weights, None, stride, padding, [1, 1], False, [0, 0], 1, wanted
+            gradient, data, weights, None, stride, padding, [1, 1], False, [0, 0], 1, outputs
         )
         return gradients
 

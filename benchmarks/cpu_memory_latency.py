@@ -65,10 +65,10 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "bytes",
             "16384,262144,4194304,33554432,268435456",
-            "sizes of the array",
+            "array sizes in bytes",
             smoke="16384,4194304",
         ),
-        contract.Parameter("samples", 20, "per size and pair of nodes", smoke=3, at_least=1),
+        contract.Parameter("samples", 20, "loops per size and pair of nodes", smoke=3, at_least=1),
         contract.Parameter("sample_s", 0.01, "seconds per sample", smoke=0.002, at_least=1e-4),
     ),
 )
@@ -77,7 +77,7 @@ BENCHMARK = contract.Benchmark(
 def measure(report: contract.Report, bytes: str, samples: int, sample_s: float) -> None:
     import _numa
 
-    sizes = array_sizes(bytes)
+    sizes = sorted(set(contract.sizes("bytes", bytes, at_least=mmap.PAGESIZE)))
     chase = loaded(CODE.get(platform.machine()))
     nodes = _numa.nodes()
     report.note(numa=_numa.summary(), page_bytes=mmap.PAGESIZE)
@@ -95,15 +95,6 @@ def measure(report: contract.Report, bytes: str, samples: int, sample_s: float) 
                 with _numa.bound_to(cpus):
                     numbers = latencies_ns(chase, start, samples, sample_s)
                 report.add(f"latency_ns:{size}", device, numbers)
-
-
-def array_sizes(text: str) -> list[int]:
-    sizes = contract.split(text)
-    if not sizes or not all(size.isdecimal() and int(size) >= mmap.PAGESIZE for size in sizes):
-        raise contract.BadParameter(
-            f'bytes cannot be "{text}": whole numbers from {mmap.PAGESIZE}, by commas'
-        )
-    return sorted({int(size) for size in sizes})
 
 
 # --- the chase -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contract
 from _parsers import Diagnosed, Tested, dcgm
-from _tools import Said, found, run
+from _tools import Output, find, run
 
 TOOL = "dcgmi"
 LIMIT_S = {1: 120.0, 2: 600.0, 3: 3600.0, 4: 3 * 3600.0}  # per level; 4 takes one to two hours
@@ -28,7 +28,7 @@ BENCHMARK = contract.Benchmark(
     metrics=(contract.AGREEMENT,),
     parameters=(
         contract.Parameter(
-            "level", 1, "1 seconds, 2 minutes, 3 half an hour, 4 hours", smoke=1, at_least=1
+            "level", 1, "1: seconds, 2: minutes, 3: half an hour, 4: hours", smoke=1, at_least=1
         ),
     ),
 )
@@ -37,7 +37,7 @@ BENCHMARK = contract.Benchmark(
 def measure(report: contract.Report, level: int) -> None:
     if level not in LIMIT_S:
         raise contract.BadParameter(f'level cannot be "{level}": use 1, 2, 3 or 4')
-    tool = found(TOOL)
+    tool = find(TOOL)
     result = result_of(run([tool, "diag", "-r", str(level), "-j"], LIMIT_S[level]))
     report.note(dcgm=result.version)
     if words := findings(result):
@@ -46,12 +46,12 @@ def measure(report: contract.Report, level: int) -> None:
         report.add(f"agreement:{test}", device, numbers)
 
 
-def result_of(said: Said) -> Diagnosed:
+def result_of(output: Output) -> Diagnosed:
     try:
-        result = dcgm(said.stdout)
+        result = dcgm(output.stdout)
     except contract.Unmeasured as nothing:
         raise contract.Unmeasured(
-            f'{nothing}; it ended with {said.exit_code} and said "{said.last_words()}": is '
+            f'{nothing}; it ended with {output.exit_code} and said "{output.last_words()}": is '
             "nv-hostengine running, and is nobody else diagnosing?"
         ) from None
     if result.runtime_error:

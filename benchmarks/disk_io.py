@@ -69,7 +69,7 @@ BENCHMARK = contract.Benchmark(
     ),
     parameters=(
         contract.Parameter("path", "", 'directory for the file; "": the temporary directory'),
-        contract.Parameter("size_mib", 1024, "of the file", smoke=8, at_least=2),
+        contract.Parameter("size_mib", 1024, "size of the file", smoke=8, at_least=2),
         contract.Parameter("reserve_mib", 1024, "free space to leave", smoke=16, at_least=0),
         contract.Parameter("samples", 5, "runs per pattern", smoke=2, at_least=1),
         contract.Parameter("sample_s", 0.5, "seconds per run", smoke=0.05, at_least=0.01),
@@ -135,15 +135,15 @@ def mounted(place: Path) -> tuple[str, str, str]:
     """Type, source and place of the innermost mount that has the directory's device number."""
     device, path = place.stat().st_dev, place.resolve()
     number = f"{os.major(device)}:{os.minor(device)}"
-    found = [("", "", str(path))]  # some file systems have numbers that no mount shows
+    mounts = [("", "", str(path))]  # some file systems have numbers that no mount shows
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         mount, _, kind = line.partition(" - ")
         _, _, its_number, _, point, *_ = mount.split()
         point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), point)
         if its_number == number and path.is_relative_to(point):
             filesystem, source, *_ = kind.split()
-            found.append((filesystem, source, point))
-    return max(found[1:] or found, key=lambda entry: len(entry[2]))
+            mounts.append((filesystem, source, point))
+    return max(mounts[1:] or mounts, key=lambda entry: len(entry[2]))
 
 
 @contextmanager
@@ -217,16 +217,16 @@ def job_file(path: str, size_mib: int, samples: int, sample_s: float, direct: bo
 
 
 def run_fio(fio: str, jobs: str) -> dict[str, Any]:
-    done = subprocess.run(
+    fio = subprocess.run(
         contract.bonded([fio, "--output-format=json", "-"]),
         input=jobs,
         capture_output=True,
         text=True,
     )
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]
-        raise contract.Unmeasured(f'fio ended with {done.returncode} and said "{said[0]}"')
-    document: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])  # after notes
+    if fio.returncode != 0:
+        lines = (fio.stderr or fio.stdout).strip().splitlines() or ["nothing"]
+        raise contract.Unmeasured(f'fio ended with {fio.returncode} and said "{lines[0]}"')
+    document: dict[str, Any] = json.loads(fio.stdout[fio.stdout.index("{") :])  # after notes
     return document
 
 

@@ -46,12 +46,12 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "dtypes",
             "auto",
-            f'formats out of {", ".join(FORMATS)}; "auto": all on a GPU, {AUTO["cpu"]} on a CPU',
+            f'any of {", ".join(FORMATS)}; "auto": all on a GPU, {AUTO["cpu"]} on a CPU',
         ),
         contract.Parameter(
             "shapes",
             "square",
-            f'"square", MxNxK, a model out of {", ".join(MODELS)}, or one of its products '
+            f'"square", MxNxK, a model ({", ".join(MODELS)}), or one of its products '
             '("llama_7b.down")',
         ),
         contract.Parameter(
@@ -100,24 +100,24 @@ def default_size(name: str, device: torch.device) -> int:
 
 def products(shapes: str, square: int, tokens: int) -> dict[str, tuple[int, int, int]]:
     """The products asked for, as (m, n, k) under the name that their metric carries."""
-    known = {"square": {"": (square, square, square)}}
+    by_name = {"square": {"": (square, square, square)}}
     for model, layers in MODELS.items():
-        known[model] = {f"{model}.{layer}": (tokens, n, k) for layer, (n, k) in layers.items()}
-        known |= {shape: {shape: sizes} for shape, sizes in known[model].items()}
-    found: dict[str, tuple[int, int, int]] = {}
+        by_name[model] = {f"{model}.{layer}": (tokens, n, k) for layer, (n, k) in layers.items()}
+        by_name |= {shape: {shape: sizes} for shape, sizes in by_name[model].items()}
+    chosen: dict[str, tuple[int, int, int]] = {}
     for name in contract.split(shapes):
         sizes = [int(word) if word.isdecimal() else 0 for word in name.split("x")]
-        if name in known:
-            found |= known[name]
+        if name in by_name:
+            chosen |= by_name[name]
         elif len(sizes) == 3 and all(sizes):
-            found[name] = (sizes[0], sizes[1], sizes[2])
+            chosen[name] = (sizes[0], sizes[1], sizes[2])
         else:
             raise contract.BadParameter(
-                f'shapes cannot have "{name}": use MxNxK, {", ".join(known)}'
+                f'shapes cannot have "{name}": use MxNxK, {", ".join(by_name)}'
             )
-    if not found:
+    if not chosen:
         raise contract.BadParameter(f'shapes cannot be "{shapes}": name at least one')
-    return found
+    return chosen
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ BENCHMARK = contract.Benchmark(
             "tflops",
             "TFLOP/s",
             "higher",
-            summary="per number format, second by second, comparing included",
-            ceiling="the vendor's dense rate of the format, less about a tenth for the comparing",
+            summary="per number format, one sample per second, checking included",
+            ceiling="the vendor's dense rate of the format, less about a tenth for checking",
         ),
         contract.AGREEMENT,
     ),
@@ -44,7 +44,7 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "dtypes",
             "auto",
-            f"formats out of {', '.join(FORMATS)}, one after the other; "
+            f"any of {', '.join(FORMATS)}, one after the other; "
             f'"auto": {AUTO["cuda"]} on GPUs, {AUTO["cpu"]} on a CPU',
         ),
         contract.Parameter(
@@ -58,7 +58,7 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "cool_down",
             30,
-            "seconds of rest at the end, so that what follows begins cool",
+            "seconds of rest at the end, so that the next test starts cool",
             smoke=0,
             at_least=0,
         ),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from _numa import Node
 
-PCIE = "PCIe 5.0 x16: 63 GB/s, 4.0 x16: 31.5 GB/s, less protocol"
+PCIE = "PCIe 5.0 x16: 63 GB/s, 4.0 x16: 31.5 GB/s, less protocol overhead"
 # bits of data in those sent, by transfers per second (1e9); newer rates are coded otherwise
 PCIE_CODES = {2.5: 8 / 10, 5.0: 8 / 10, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130}
 
@@ -62,7 +62,10 @@ BENCHMARK = contract.Benchmark(
     ),
     parameters=(
         contract.Parameter(
-            "bytes", "auto", 'of a copy; "auto": 256 MiB, 128 MiB without GPU', smoke="1048576"
+            "bytes",
+            "auto",
+            'bytes per copy; "auto": 256 MiB, 128 MiB without GPU',
+            smoke="1048576",
         ),
         contract.Parameter("samples", 20, "timed batches per direction", smoke=3, at_least=1),
     ),
@@ -76,7 +79,8 @@ def measure(report: contract.Report, bytes: str, samples: int) -> None:
     near = {}
     for device in devices():
         cuda = device.type == "cuda"
-        sizes = copy_sizes(bytes, 1 << 28 if cuda else 1 << 27)
+        auto = [1 << 28 if cuda else 1 << 27]
+        sizes = auto if bytes == "auto" else sorted(set(contract.sizes("bytes", bytes, 4)))
         report.note(bytes=",".join(map(str, sizes)))
         if cuda:
             near[device] = _numa.nearest_to_gpu(device.index)
@@ -89,15 +93,6 @@ def measure(report: contract.Report, bytes: str, samples: int) -> None:
     if near:
         places = {str(gpu): node.name if node else "unknown" for gpu, node in near.items()}
         report.note(numa=_numa.summary(), nearest=", ".join(map(" ".join, places.items())))
-
-
-def copy_sizes(text: str, default: int) -> list[int]:
-    if text == "auto":
-        return [default]
-    sizes = contract.split(text)
-    if not sizes or not all(size.isdecimal() and int(size) >= 4 for size in sizes):
-        raise contract.BadParameter(f'bytes cannot be "{text}": whole numbers from 4, by commas')
-    return sorted({int(size) for size in sizes})
 
 
 def state_ceilings(report: contract.Report, bus_id: str | None, sizes: list[int]) -> None:
@@ -139,14 +134,14 @@ def across_the_link(
     import _numa
     from _copies import words
 
-    there, other = words(size, device), words(size, device)
+    there, outgoing = words(size, device), words(size, device)
     wrong = 0
     with _numa.bound_to(near):
         for kind in ("pageable", "pinned"):
             host = host_words(size, near, kind == "pinned")
             names = f"{kind}/{size}", str(device)
             wrong += there_and_back(report, *names, *host, there, samples)
-        wrong += both_ways(report, *names, *host, there, other, samples)
+        wrong += both_ways(report, *names, *host, there, outgoing, samples)
     for node in nodes if near else []:
         if node != near:
             with _numa.bound_to(node):
@@ -198,14 +193,14 @@ def both_ways(
     sent: torch.Tensor,
     received: torch.Tensor,
     there: torch.Tensor,
-    other: torch.Tensor,
+    outgoing: torch.Tensor,
     samples: int,
 ) -> int:
     from _copies import at_once, write_pattern, wrong_words
     from _timing import seconds_per_call
 
-    write_pattern(sent, salt=2), write_pattern(other, salt=3), received.zero_(), there.zero_()
-    call = at_once([(there, sent), (received, other)], there.device)
+    write_pattern(sent, salt=2), write_pattern(outgoing, salt=3), received.zero_(), there.zero_()
+    call = at_once([(there, sent), (received, outgoing)], there.device)
     seconds = seconds_per_call(call, there.device, samples)
     report.add(f"both_ways_gbps:{kind}", where, [2 * sent.nbytes / s / 1e9 for s in seconds])
     return wrong_words(there, salt=2) + wrong_words(received, salt=3)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contract
 from _perftest import BANDWIDTH, LIMIT_S, answer, arguments, memory_arguments
 from _ports import NO_HCA, Hca, active, ceiling_of
-from _tools import checked, found, run, served, sizes_of
+from _tools import checked, find, run, served
 
 BENCHMARK = contract.Benchmark(
     name="ib_loopback",
     version="1",
     summary="RDMA writes of every HCA to itself (perftest).",
     stresses="HCAs and their PCIe slots, host or GPU memory",
-    reveals="a PCIe slot trained low, a wrong NUMA or ACS setting, a weak HCA, without a partner",
+    reveals="a PCIe slot trained low, a wrong NUMA or ACS setting, a weak HCA; needs no partner",
     level="micro",
     scope="node",
     duration_s=40.0,
@@ -32,16 +32,16 @@ BENCHMARK = contract.Benchmark(
         ),
     ),
     parameters=(
-        contract.Parameter("hcas", "", 'which, by commas; "": all that are up'),
+        contract.Parameter("hcas", "", 'HCAs to test, separated by commas; "": all that are up'),
         contract.Parameter("memory", "host", '"host", or "cuda": the GPU nearest to each HCA'),
-        contract.Parameter("sizes", "1024,65536,8388608", "of messages", smoke="65536"),
+        contract.Parameter("sizes", "1024,65536,8388608", "bytes per message", smoke="65536"),
         contract.Parameter("samples", 3, "tests per size", smoke=1, at_least=1),
     ),
 )
 
 
 def measure(report: contract.Report, hcas: str, memory: str, sizes: str, samples: int) -> None:
-    tool, chosen = found(BANDWIDTH), sizes_of(sizes)
+    tool, chosen = find(BANDWIDTH), contract.sizes("sizes", sizes)
     present = {hca.name: hca for hca in active()}
     if not present:
         raise contract.NotApplicable(NO_HCA)
@@ -62,8 +62,8 @@ def to_itself(tool: str, hca: Hca, size: int, memory: list[str]) -> float:
         return arguments(tool, hca, port, size, memory)
 
     with served(server, LIMIT_S, cpus=hca.cpus) as (port, _):
-        said = run([*server(port), "127.0.0.1"], LIMIT_S, cpus=hca.cpus)
-    return answer(checked(said, BANDWIDTH), size, "gbps")
+        output = run([*server(port), "127.0.0.1"], LIMIT_S, cpus=hca.cpus)
+    return answer(checked(output, BANDWIDTH), size, "gbps")
 
 
 if __name__ == "__main__":

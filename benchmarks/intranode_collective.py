@@ -35,7 +35,7 @@ BENCHMARK = contract.Benchmark(
     launcher="torchrun",
     metrics=METRICS,
     parameters=(
-        contract.Parameter("through", "auto", '"auto": as NCCL likes; "hca": by the HCAs only'),
+        contract.Parameter("through", "auto", '"auto": NCCL chooses; "hca": through HCAs only'),
         *PARAMETERS,
     ),
 )
@@ -60,7 +60,7 @@ def by_hca() -> dict[str, str]:
     from _timing import gpus
 
     if not gpus():
-        raise contract.NotApplicable("only NCCL between GPUs can be led through the HCAs")
+        raise contract.NotApplicable("only NCCL between GPUs can be sent through the HCAs")
     if not active():
         raise contract.NotApplicable(NO_HCA)
     return ONLY_BY_HCA

@@ -18,7 +18,7 @@ BENCHMARK = contract.Benchmark(
     name="kernel_launch",
     version="1",
     summary="Launches of the smallest kernel, one after the other and one at a time.",
-    stresses="one core of the host, the driver, the way from host to GPU",
+    stresses="one core of the host, the driver, the path from host to GPU",
     reveals="a slow or throttled host core, one far from the GPU, a driver that gets in the way",
     level="micro",
     scope="node",
@@ -41,7 +41,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter("launches", 5000, "per sample", smoke=100, at_least=1),
+        contract.Parameter("launches", 5000, "launches per sample", smoke=100, at_least=1),
         contract.Parameter("samples", 30, "timed batches", smoke=3, at_least=1),
     ),
 )

@@ -53,12 +53,12 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter("parts", "gpu,cpu", "whose memory; what is not there is left out"),
+        contract.Parameter("parts", "gpu,cpu", "whose memory: gpu, cpu; a missing one is left out"),
         contract.Parameter("kernels", "auto", f'"auto": {ON_GPU} on a GPU, {ON_CPU} on a CPU'),
         contract.Parameter(
             "size_bytes",
             0,
-            "of each of three arrays; 0: 4 GiB on a GPU, four times the last caches on a CPU",
+            "bytes of each of three arrays; 0: 4 GiB on a GPU, four times the last caches on a CPU",
             smoke=1 << 20,
             at_least=0,
         ),
@@ -70,24 +70,17 @@ BENCHMARK = contract.Benchmark(
 def measure(
     report: contract.Report, parts: str, kernels: str, size_bytes: int, samples: int
 ) -> None:
-    wanted = chosen("parts", parts, ["gpu", "cpu"])
-    names = None if kernels == "auto" else chosen("kernels", kernels, list(ARRAYS))
+    places = contract.chosen("parts", parts, ["gpu", "cpu"])
+    names = None if kernels == "auto" else contract.chosen("kernels", kernels, ARRAYS)
     from _timing import gpus
 
-    count = gpus() if "gpu" in wanted else 0
-    if wanted == ["gpu"] and not count:
+    count = gpus() if "gpu" in places else 0
+    if places == ["gpu"] and not count:
         raise contract.NotApplicable("only GPUs were asked for, and there is none here")
     for index in range(count):
         on_gpu(report, index, names or contract.split(ON_GPU), size_bytes, samples)
-    if "cpu" in wanted:
+    if "cpu" in places:
         on_cpus(report, names or contract.split(ON_CPU), size_bytes, samples)
-
-
-def chosen(parameter: str, text: str, known: list[str]) -> list[str]:
-    words = contract.split(text)
-    if not words or not set(words) <= set(known):
-        raise contract.BadParameter(f'{parameter} cannot be "{text}": use {", ".join(known)}')
-    return list(dict.fromkeys(words))
 
 
 def on_gpu(
@@ -107,9 +100,9 @@ def on_gpu(
 def state_ceilings(report: contract.Report, gpu_name: str, kernels: list[str]) -> None:
     import _ceilings
 
-    if known := _ceilings.gpu(gpu_name):
+    if card := _ceilings.gpu(gpu_name):
         for kernel in kernels:
-            report.ceiling(f"hbm_gbps:{kernel}", known.hbm_gbps, source=known.source)
+            report.ceiling(f"hbm_gbps:{kernel}", card.hbm_gbps, source=card.source)
 
 
 def on_cpus(report: contract.Report, kernels: list[str], size_bytes: int, samples: int) -> None:
@@ -134,11 +127,11 @@ def cpu_size(caches_bytes: int, available_bytes: int) -> int:
 
 def last_caches_bytes(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
     """All caches of the last level together; each is shown by every CPU that shares it."""
-    found = {}
+    caches = {}
     for folder in cpus.glob("cpu[0-9]*/cache"):
         for last in sorted(folder.glob("index[0-9]*"))[-1:]:
-            found[(last / "shared_cpu_list").read_text()] = (last / "size").read_text()
-    return sum(int(size.strip().removesuffix("K")) << 10 for size in found.values())
+            caches[(last / "shared_cpu_list").read_text()] = (last / "size").read_text()
+    return sum(int(size.strip().removesuffix("K")) << 10 for size in caches.values())
 
 
 def memory_bytes() -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import contract
 from _collectives import algbw_gbps, busbw_gbps
 from _parsers import nccl_out_of_bounds, nccl_tests
-from _tools import checked, found, run, sizes_of
+from _tools import checked, find, run
 
 PROGRAMS = {
     "all_reduce": "all_reduce_perf",
@@ -49,8 +49,10 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter("operations", "all_reduce,all_gather", f"of {', '.join(PROGRAMS)}"),
-        contract.Parameter("sizes", "1024,1048576,33554432,1073741824", "bytes", smoke="1048576"),
+        contract.Parameter("operations", "all_reduce,all_gather", f"any of {', '.join(PROGRAMS)}"),
+        contract.Parameter(
+            "sizes", "1024,1048576,33554432,1073741824", "per message", smoke="1048576"
+        ),
         contract.Parameter("directory", "", 'where the programs are; "": on PATH'),
         contract.Parameter("samples", 5, "runs per size", smoke=1, at_least=1),
     ),
@@ -60,10 +62,9 @@ BENCHMARK = contract.Benchmark(
 def measure(
     report: contract.Report, operations: str, sizes: str, directory: str, samples: int
 ) -> None:
-    names, chosen = contract.split(operations), sizes_of(sizes)
-    if not names or not set(names) <= set(PROGRAMS):
-        raise contract.BadParameter(f'operations cannot be "{operations}": {", ".join(PROGRAMS)}')
-    programs = {name: found(PROGRAMS[name], directory) for name in names}
+    names = contract.chosen("operations", operations, PROGRAMS)
+    chosen = contract.sizes("sizes", sizes)
+    programs = {name: find(PROGRAMS[name], directory) for name in names}
     count = gpus()
     report.note(gpus=count)
     for name in names:
@@ -84,21 +85,21 @@ def gpus() -> int:
 
 def add(report: contract.Report, name: str, ranks: int, texts: list[str]) -> None:
     """The numbers of one operation and size, one of each from every text."""
-    found = [row for text in texts for row in nccl_tests(text)]
-    if not found:
+    rows = [row for text in texts for row in nccl_tests(text)]
+    if not rows:
         raise contract.Unmeasured(f'{PROGRAMS[name]} wrote no result but "{texts[-1][-160:]}"')
     rates: tuple[tuple[str, Callable[[int, float], float]], ...] = (
         ("busbw_gbps", lambda size, s: busbw_gbps(name, size, ranks, s)),
         ("algbw_gbps", algbw_gbps),
     )
-    for size, place in sorted({(row.size_bytes, row.place) for row in found}):
-        seconds = [row.us / 1e6 for row in found if (row.size_bytes, row.place) == (size, place)]
+    for size, place in sorted({(row.size_bytes, row.place) for row in rows}):
+        seconds = [row.us / 1e6 for row in rows if (row.size_bytes, row.place) == (size, place)]
         for metric, rate in rates:
             report.add(f"{metric}:{name}/{size}/{place}", "cuda", [rate(size, s) for s in seconds])
         if size <= SMALL_BYTES:
             report.add(f"latency_us:{name}/{size}/{place}", "cuda", [s * 1e6 for s in seconds])
-    size = max(row.size_bytes for row in found)
-    wrong = sum(row.wrong or 0 for row in found) or sum(map(nccl_out_of_bounds, texts))
+    size = max(row.size_bytes for row in rows)
+    wrong = sum(row.wrong or 0 for row in rows) or sum(map(nccl_out_of_bounds, texts))
     report.add(f"agreement:{name}/{size}", "cuda", contract.agreement(wrong))
 
 

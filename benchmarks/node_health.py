@@ -1,9 +1,9 @@
-"""The state of a node: what its drivers, its kernel and its time service say is there and is well.
+"""The state of a node, as its drivers, its kernel and its time service report it.
 
 Nothing is loaded and nothing is timed. Sizes, such as the number of GPUs, are compared with the
-fleet; errors and states have limits (configs/policies/limits/node_health.yaml). Counters of links
-are told as what they rose by while the program looked. What cannot be read is left out and named
-in the environment under "unread", never reported as 0.
+fleet; errors and states have limits (configs/policies/limits/node_health.yaml). Of link counters
+only the rise during the look is reported. What cannot be read is left out and named in the
+environment under "unread", never reported as 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def need(name: str, unit: str, summary: str) -> contract.Metric:
 BENCHMARK = contract.Benchmark(
     name="node_health",
     version="1",
-    summary="Counts, states and errors that drivers and kernel report of a node.",
+    summary="Counts, states and errors that drivers and kernel report about a node.",
     stresses="nothing: it reads",
     reveals="missing GPUs, worn GPU memory, narrowed or broken links, ports that are down, XIDs, "
     "full disks, absent mounts, a clock that is off",
@@ -56,33 +56,33 @@ BENCHMARK = contract.Benchmark(
         fault("row_remap_failure", "1 when a row could not be replaced"),
         fault("pages_retired", "pages of GPU memory that are no longer used"),
         fault("page_retirement_pending", "1 when a page waits for a reset to be retired"),
-        size("pcie_max_generation", "1", "that card and slot could run; idle GPUs run a lower one"),
+        size("pcie_max_generation", "1", "of card and slot; idle GPUs run a lower one"),
         size("pcie_width", "1", "PCI Express lanes in use"),
         fault("pcie_lanes_missing", "lanes that card and slot have and the link does not use"),
-        fault("pcie_errors", "counted by the kernel (AER) since boot, by severity"),
+        fault("pcie_errors", "PCIe errors that the kernel counted (AER) since boot, by severity"),
         size("nvlinks", "1", "NVLinks that are up"),
-        fault("nvlinks_inactive", "NVLinks that are down beside others that are up"),
-        fault("nvlink_errors", "by which NVLink's error counters rose meanwhile"),
+        fault("nvlinks_inactive", "NVLinks that are down while others are up"),
+        fault("nvlink_errors", "how far NVLink's error counters rose during the look"),
         fault("fabric_unready", "1 when the GPU is not registered with the NVSwitch fabric"),
-        size("clock_max_mhz", "MHz", "that the GPU may clock"),
-        fault("throttled", "share of the looks at which the hardware held the GPU back"),
-        size("power_cap_w", "W", "that the GPU may draw"),
-        need("thermal_margin_c", "C", "between the GPU's temperature and where it slows down"),
+        size("clock_max_mhz", "MHz", "highest clock that the GPU allows"),
+        fault("throttled", "share of looks at which the hardware slowed the GPU down"),
+        size("power_cap_w", "W", "power that the GPU may draw"),
+        need("thermal_margin_c", "C", "degrees left before the GPU slows itself down"),
         size("ports_active", "1", "RDMA ports that are up"),
         fault("port_down", "1 when an expected RDMA port is not up"),
         size("port_gbps", "GB/s", "rate of the port's link, one way"),
-        fault("port_errors_per_s", "by which the port's error counters rose meanwhile", "1/s"),
+        fault("port_errors_per_s", "how fast its error counters rose during the look", "1/s"),
         fault("xids", "errors of NVIDIA's driver in the kernel log: all, and by number"),
         fault("sxids", "errors of NVSwitches in the kernel log, by severity"),
-        fault("machine_checks", "in the kernel log, by what became of the error"),
-        fault("edac_errors", "of main memory since boot, by kind"),
+        fault("machine_checks", "machine checks in the kernel log, corrected or uncorrected"),
+        fault("edac_errors", "errors of main memory since boot, by kind"),
         size("memory_gb", "GB", "main memory"),
         size("cpus", "1", "processors that are online"),
         fault("cpus_not_performance", "processors whose governor is not `performance`"),
         fault("mount_missing", "1 when an expected mount is not there"),
-        need("disk_free_share", "1", "of a file system's blocks"),
-        need("inodes_free_share", "1", "of a file system's files"),
-        fault("clock_offset_ms", "of the system clock from its time service", "ms"),
+        need("disk_free_share", "1", "free share of a file system's blocks"),
+        need("inodes_free_share", "1", "free share of a file system's files"),
+        fault("clock_offset_ms", "how far the system clock is off, by its time service", "ms"),
     ),
     parameters=(
         contract.Parameter("mounts", "", "mount points that must be there, separated by commas"),
@@ -92,9 +92,9 @@ BENCHMARK = contract.Benchmark(
             "RDMA ports that must be up, such as mlx5_0,mlx5_1/2; "
             '"": all that are not switched off',
         ),
-        contract.Parameter("log_hours", 24.0, "how far back the kernel log counts", at_least=0),
+        contract.Parameter("log_hours", 24.0, "hours of the kernel log that count", at_least=0),
         contract.Parameter(
-            "seconds", 3.0, "between two looks at a counter", smoke=0.25, at_least=0.05
+            "seconds", 3.0, "seconds between two looks at a counter", smoke=0.25, at_least=0.05
         ),
     ),
 )

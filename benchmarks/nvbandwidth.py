@@ -9,7 +9,7 @@ from __future__ import annotations
 import contract
 from _parsers import Nvbandwidth
 from _parsers import nvbandwidth as parse
-from _tools import Said, found, run
+from _tools import Output, find, run
 
 TOOL = "nvbandwidth"
 LIMIT_S = 600.0
@@ -40,7 +40,7 @@ BENCHMARK = contract.Benchmark(
             "tests",
             "host_to_device_memcpy_ce,device_to_host_memcpy_ce,device_to_device_memcpy_read_ce,"
             "device_to_device_memcpy_write_ce",
-            'which, by commas; "": all',
+            'tests to run, separated by commas; "": all',
             smoke="host_to_device_memcpy_ce",
         ),
         contract.Parameter("samples", 3, "runs of the tool", smoke=1, at_least=1),
@@ -49,7 +49,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, tests: str, samples: int) -> None:
-    tool = found(TOOL)
+    tool = find(TOOL)
     names = contract.split(tests)
     chosen = ["-t", *names] if names else []
     results = [result_of(run([tool, "-j", *chosen], LIMIT_S)) for _ in range(samples)]
@@ -59,13 +59,15 @@ def measure(report: contract.Report, tests: str, samples: int) -> None:
         report.add(metric, device, numbers)
 
 
-def result_of(said: Said) -> Nvbandwidth:
+def result_of(output: Output) -> Nvbandwidth:
     """It may exit with 1 for one test and still have measured the others, but says so."""
-    result = parse(said.stdout)
+    result = parse(output.stdout)
     if result.errors:
         raise contract.Unmeasured(f'nvbandwidth said "{"; ".join(result.errors)[:300]}"')
     if not result.cells and not result.waived:
-        raise contract.Unmeasured(f'nvbandwidth ended with {said.exit_code}: "{said.last_words()}"')
+        raise contract.Unmeasured(
+            f'nvbandwidth ended with {output.exit_code}: "{output.last_words()}"'
+        )
     return result
 
 

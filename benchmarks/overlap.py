@@ -56,9 +56,9 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter("size", 0, "of the matrices; 0: 8192, 512 on a CPU", 128, at_least=0),
+        contract.Parameter("size", 0, "rows and columns; 0: 8192, 512 on a CPU", 128, at_least=0),
         contract.Parameter(
-            "bytes", 0, "of a message; 0: 256 MiB, 4 MiB on a CPU", smoke=1 << 18, at_least=0
+            "bytes", 0, "bytes per message; 0: 256 MiB, 4 MiB on a CPU", smoke=1 << 18, at_least=0
         ),
         contract.Parameter("sample_s", 0.03, "seconds per sample", smoke=0.005, at_least=0.001),
         contract.Parameter("samples", 20, "pairs of timings", smoke=3, at_least=1),
@@ -68,9 +68,10 @@ BENCHMARK = contract.Benchmark(
 
 def measure(report: contract.Report, size: int, bytes: int, sample_s: float, samples: int) -> None:
     import torch
+    from _arithmetic import state_ceiling
     from _collectives import ELEMENT, all_reduce, busbw_gbps
     from _group import joined
-    from _matrices import normal, state_ceiling, wrong_elements
+    from _matrices import normal, wrong_in_product
 
     if alone():
         raise contract.NotApplicable("one rank has no communication to overlap with")
@@ -79,7 +80,7 @@ def measure(report: contract.Report, size: int, bytes: int, sample_s: float, sam
         n = size or (8192 if kind == "cuda" else 512)
         elements = max(1, (bytes or (1 << 28 if kind == "cuda" else 1 << 22)) // ELEMENT)
         report.note(size=n, bytes=elements * ELEMENT, ranks=group.ranks, backend=group.backend)
-        state_ceiling(report, "tflops:alone", group.device)
+        state_ceiling(report, "tflops:alone", "bf16", group.device)
         left, right = (normal(n, n, seed, group.device) for seed in (1, 2))
         out = torch.empty_like(left)
         reduce, wrong_sums = all_reduce(group, elements)
@@ -94,7 +95,7 @@ def measure(report: contract.Report, size: int, bytes: int, sample_s: float, sam
         moved = elements * ELEMENT
         rates = [busbw_gbps("all_reduce", moved, group.ranks, s) for s in alone_s["communication"]]
         report.add("busbw_gbps:alone", kind, rates)
-        wrong = wrong_elements(left, right, out)
+        wrong = wrong_in_product(left, right, out)
         report.add("agreement:compute", kind, contract.agreement(group.total(wrong)))
         report.add("agreement:communication", kind, contract.agreement(group.total(wrong_sums())))
 
@@ -113,10 +114,10 @@ def timed(group: Group, loads: Loads, sample_s: float, samples: int) -> tuple[Nu
     alone_s: Numbers = {name: [] for name in loads}
     beside_s: Numbers = {name: [] for name in loads}
     for _ in range(WARM_UP_SAMPLES + samples):
-        for name, other in (("compute", "communication"), ("communication", "compute")):
-            for beside, seconds in ((0, alone_s), (LONGER * calls[other], beside_s)):
+        for name, rival in (("compute", "communication"), ("communication", "compute")):
+            for beside, seconds in ((0, alone_s), (LONGER * calls[rival], beside_s)):
                 dist.barrier()
-                spent = together(group.device, loads[name], calls[name], loads[other], beside)
+                spent = together(group.device, loads[name], calls[name], loads[rival], beside)
                 seconds[name].append(spent / calls[name])
     alone_s, beside_s = (
         {name: group.slowest(seconds[name][WARM_UP_SAMPLES:]) for name in loads}
@@ -133,13 +134,13 @@ def together(
     device: torch.device,
     call: Callable[[], object],
     calls: int,
-    other: Callable[[], object],
-    others: int,
+    rival: Callable[[], object],
+    rival_calls: int,
 ) -> float:
-    """Seconds that `calls` took while `others` of the other went on; both are over at the end."""
+    """Seconds that the calls took while the rival ran beside them; both are over at the end."""
     if device.type == "cuda":
-        return on_streams(device, call, calls, other, others)
-    aside = threading.Thread(target=lambda: [other() for _ in range(others)])
+        return on_streams(device, call, calls, rival, rival_calls)
+    aside = threading.Thread(target=lambda: [rival() for _ in range(rival_calls)])
     aside.start()
     start = perf_counter()
     for _ in range(calls):
@@ -153,18 +154,18 @@ def on_streams(
     device: torch.device,
     call: Callable[[], object],
     calls: int,
-    other: Callable[[], object],
-    others: int,
+    rival: Callable[[], object],
+    rival_calls: int,
 ) -> float:
-    """The other is queued first, so that it is there when the measured one begins."""
+    """The rival is queued first, so that it is there when the measured calls begin."""
     import torch
 
     aside = torch.cuda.Stream(device)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize(device)
     with torch.cuda.stream(aside):
-        for _ in range(others):
-            other()
+        for _ in range(rival_calls):
+            rival()
     begin.record()
     for _ in range(calls):
         call()

@@ -14,7 +14,7 @@ import contract
 from _pair import DIRECTIONS, Pair, everywhere, paired, rails, transfer
 from _perftest import BANDWIDTH, LATENCY, LIMIT_S, answer, arguments, memory_arguments
 from _ports import NO_HCA, Hca, active, ceiling_of
-from _tools import found, sizes_of
+from _tools import find
 
 LATENCY_UP_TO = 1 << 16  # bytes
 
@@ -43,9 +43,9 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter("hcas", "", 'which, by commas; "": all that are up'),
+        contract.Parameter("hcas", "", 'HCAs to test, separated by commas; "": all that are up'),
         contract.Parameter("memory", "host", '"host", or "cuda": the GPU nearest to each HCA'),
-        contract.Parameter("sizes", "64,1024,65536,8388608", "of messages", smoke="64,65536"),
+        contract.Parameter("sizes", "64,1024,65536,8388608", "bytes per message", smoke="64,65536"),
         contract.Parameter("samples", 3, "tests per size and direction", smoke=1, at_least=1),
     ),
 )
@@ -54,9 +54,9 @@ BENCHMARK = contract.Benchmark(
 def measure(report: contract.Report, hcas: str, memory: str, sizes: str, samples: int) -> None:
     from _group import met
 
-    chosen = sizes_of(sizes)
+    chosen = contract.sizes("sizes", sizes)
     with met():
-        tools = everywhere(lambda: {tool: found(tool) for tool in (BANDWIDTH, LATENCY)})
+        tools = everywhere(lambda: {tool: find(tool) for tool in (BANDWIDTH, LATENCY)})
         common, missing = rails(hcas)
         buffers = everywhere(lambda: {hca: memory_arguments(memory, hca) for hca in common})
         report.add("agreement:rails", "hcas", contract.agreement(missing))
@@ -102,7 +102,7 @@ def one_size(
 
 
 def processes() -> int:
-    found(BANDWIDTH)
+    find(BANDWIDTH)
     if not active():
         raise contract.NotApplicable(NO_HCA)
     return 2

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import contract
 from _pair import DIRECTIONS, ends
-from _tools import sizes_of
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +43,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter("sizes", "64,1024,65536,8388608", "of messages", smoke="64,65536"),
+        contract.Parameter("sizes", "64,1024,65536,8388608", "bytes per message", smoke="64,65536"),
         contract.Parameter("samples", 10, "timed batches per size", smoke=3, at_least=1),
     ),
 )
@@ -65,7 +64,7 @@ def measure(report: contract.Report, sizes: str, samples: int) -> None:
     import torch.distributed as dist
     from _group import everyones, joined
 
-    chosen = sizes_of(sizes)
+    chosen = contract.sizes("sizes", sizes)
     if os.environ["WORLD_SIZE"] == "1":
         raise contract.NotApplicable("one rank has nobody to send to")
     with joined() as group:

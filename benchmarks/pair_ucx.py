@@ -14,7 +14,7 @@ from functools import partial
 import contract
 from _pair import DIRECTIONS, Pair, everywhere, paired, rails, transfer
 from _parsers import ucx_perftest
-from _tools import found, sizes_of
+from _tools import find
 
 LATENCY_UP_TO = 1 << 16  # bytes
 FEW = 4  # messages of the first test, and of the shortest
@@ -47,7 +47,7 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "transport", "tcp", '"tcp": anywhere; "rdma": each HCA that both nodes have'
         ),
-        contract.Parameter("sizes", "64,1024,65536,4194304", "of messages", smoke="64,65536"),
+        contract.Parameter("sizes", "64,1024,65536,4194304", "bytes per message", smoke="64,65536"),
         contract.Parameter("sample_s", 0.3, "seconds per sample", smoke=0.02, at_least=0.001),
         contract.Parameter("samples", 3, "tests per size and direction", smoke=2, at_least=1),
     ),
@@ -61,9 +61,9 @@ def measure(
 
     if transport not in ("tcp", "rdma"):
         raise contract.BadParameter(f'transport cannot be "{transport}": use tcp or rdma')
-    chosen = sizes_of(sizes)
+    chosen = contract.sizes("sizes", sizes)
     with met():
-        tool = everywhere(lambda: found("ucx_perftest"))
+        tool = everywhere(lambda: find("ucx_perftest"))
         lanes = by_tcp() if transport == "tcp" else by_rdma()
         with paired(report) as pair:
             for device, env in lanes.items() if pair.end is not None else ():
@@ -103,24 +103,26 @@ def repeated(
 ) -> list[dict[str, float]]:
     """The values of as many tests as samples; shorter ones tell how long they must be."""
 
-    def one(messages: int) -> dict[str, float]:
+    def run_test(messages: int) -> dict[str, float]:
         def client(address: str, port: int) -> Sequence[str]:
-            what = ["-t", test, "-s", str(size), "-n", str(messages), "-w", str(FEW)]
-            return [tool, address, "-p", str(port), *what, "-f", "-v"]
+            options = ["-t", test, "-s", str(size), "-n", str(messages), "-w", str(FEW)]
+            return [tool, address, "-p", str(port), *options, "-f", "-v"]
 
-        said = transfer(
+        printed = transfer(
             pair, sender, lambda port: [tool, "-p", str(port)], client, LIMIT_S + sample_s, env
         )
-        if not (values := ucx_perftest(said)):
-            raise contract.Unmeasured(f'ucx_perftest wrote no result but "{said[-160:].strip()}"')
+        if not (values := ucx_perftest(printed)):
+            raise contract.Unmeasured(
+                f'ucx_perftest wrote no result but "{printed[-160:].strip()}"'
+            )
         return values
 
     def message_s(messages: int) -> float:
-        values = one(messages)
+        values = run_test(messages)
         return values["us"] / 1e6 if test == "tag_lat" else size / values["gbps"] / 1e9
 
     messages = lasting(sample_s, message_s)
-    return [one(messages) for _ in range(samples)]
+    return [run_test(messages) for _ in range(samples)]
 
 
 def lasting(sample_s: float, message_s: Callable[[int], float]) -> int:
@@ -133,7 +135,7 @@ def lasting(sample_s: float, message_s: Callable[[int], float]) -> int:
 
 
 def processes() -> int:
-    found("ucx_perftest")  # before any rank is started for nothing
+    find("ucx_perftest")  # before any rank is started for nothing
     return 2
 
 

@@ -38,7 +38,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter("size_bytes", 1 << 28, "of a copy", smoke=1 << 20, at_least=4),
+        contract.Parameter("size_bytes", 1 << 28, "bytes per copy", smoke=1 << 20, at_least=4),
         contract.Parameter("samples", 15, "timed batches per pair", smoke=3, at_least=1),
     ),
 )
@@ -50,8 +50,10 @@ def measure(report: contract.Report, size_bytes: int, samples: int) -> None:
 
     count = gpus()
     if count < 2:
-        found = "only one" if count else "none"
-        raise contract.NotApplicable(f"copies between GPUs need two of them, and here is {found}")
+        gpus_here = "only one" if count else "none"
+        raise contract.NotApplicable(
+            f"copies between GPUs need two of them, and here is {gpus_here}"
+        )
     devices = [torch.device("cuda", index) for index in range(count)]
     staged = [
         f"{a}-{b}"

@@ -56,8 +56,9 @@ def flop_per_rank(size: int, ranks: int) -> float:
 
 
 def measure(report: contract.Report, size: int, samples: int) -> None:
+    from _arithmetic import state_ceiling
     from _group import joined, slowest_times
-    from _matrices import normal, state_ceiling, wrong_elements
+    from _matrices import normal, wrong_in_product
 
     if alone():
         raise contract.NotApplicable("one rank has nobody to share a product with")
@@ -71,9 +72,9 @@ def measure(report: contract.Report, size: int, samples: int) -> None:
             multiply, product = way(group, left, right)
             seconds = slowest_times(multiply, group.device, samples, sample_s=0.02)
             rates = [flop_per_rank(n, group.ranks) / s / 1e12 for s in seconds]
-            wrong = group.total(wrong_elements(left, right, product()))
+            wrong = group.total(wrong_in_product(left, right, product()))
             report.add(f"tflops:{name}", kind, rates)
-            state_ceiling(report, f"tflops:{name}", group.device)
+            state_ceiling(report, f"tflops:{name}", "bf16", group.device)
             report.add(f"agreement:{name}", kind, contract.agreement(wrong))
 
 
@@ -88,12 +89,12 @@ def by_column(group: Group, left: torch.Tensor, right: torch.Tensor) -> Way:
 
     gather = either("all_gather_single", "all_gather_into_tensor")
     n, ranks = len(left), group.ranks
-    mine = right.chunk(ranks, dim=1)[group.rank].contiguous()
+    own_columns = right.chunk(ranks, dim=1)[group.rank].contiguous()
     part = torch.empty(n, n // ranks, dtype=left.dtype, device=left.device)
     parts = torch.empty(ranks * n, n // ranks, dtype=left.dtype, device=left.device)
 
     def multiply() -> None:
-        torch.mm(left, mine, out=part)
+        torch.mm(left, own_columns, out=part)
         gather(parts, part, group=group.links)
 
     return multiply, lambda: torch.cat(parts.chunk(ranks), dim=1)
@@ -103,12 +104,12 @@ def by_row(group: Group, left: torch.Tensor, right: torch.Tensor) -> Way:
     import torch
     import torch.distributed as dist
 
-    mine_left = left.chunk(group.ranks, dim=1)[group.rank].contiguous()
-    mine_right = right.chunk(group.ranks, dim=0)[group.rank].contiguous()
+    own_left = left.chunk(group.ranks, dim=1)[group.rank].contiguous()
+    own_right = right.chunk(group.ranks, dim=0)[group.rank].contiguous()
     out = torch.empty_like(left)
 
     def multiply() -> None:
-        torch.mm(mine_left, mine_right, out=out)
+        torch.mm(own_left, own_right, out=out)
         dist.all_reduce(out, group=group.links)
 
     return multiply, lambda: out

@@ -27,8 +27,8 @@ BENCHMARK = contract.Benchmark(
 )
 
 
-def measure(report: contract.Report, **asked: Any) -> None:
-    _training.measure(report, CNNS, **asked)
+def measure(report: contract.Report, **arguments: Any) -> None:
+    _training.measure(report, CNNS, **arguments)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ BENCHMARK = contract.Benchmark(
     version="1",
     summary="Trains a model on several nodes together.",
     stresses="GPUs, NICs and switches at once, as a training job does",
-    reveals="a node, NIC or link that holds up a job though alone it looks well",
+    reveals="a node, NIC or link that slows a job down although it looks fine alone",
     level="end-to-end",
     scope="group",
     duration_s=40.0,
@@ -30,8 +30,8 @@ BENCHMARK = contract.Benchmark(
 )
 
 
-def measure(report: contract.Report, **asked: Any) -> None:
-    _training.measure(report, EVERY, among_hosts=True, **asked)
+def measure(report: contract.Report, **arguments: Any) -> None:
+    _training.measure(report, EVERY, among_hosts=True, **arguments)
 
 
 if __name__ == "__main__":

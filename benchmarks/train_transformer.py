@@ -28,8 +28,8 @@ BENCHMARK = contract.Benchmark(
 )
 
 
-def measure(report: contract.Report, **asked: Any) -> None:
-    _training.measure(report, TRANSFORMERS, **asked)
+def measure(report: contract.Report, **arguments: Any) -> None:
+    _training.measure(report, TRANSFORMERS, **arguments)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from _densenet import DenseLayer
-from _models import CNNS, EVERY, SIZES, chosen, model
+from _models import CNNS, EVERY, SIZES, model
 from _moe import Mixture, places
 from _operations import operations
 from _resnet import Bottleneck
@@ -85,10 +85,10 @@ def test_smaller_sizes_are_smaller_in_every_way(name):
 
 
 def test_an_unknown_model_is_refused_with_those_there_are():
-    assert chosen("vgg11, resnet50", CNNS) == ["vgg11", "resnet50"]
+    assert contract.chosen("models", "vgg11, resnet50", CNNS) == ["vgg11", "resnet50"]
     for text in ("", "vgg12", "gpt2_small"):
         with pytest.raises(contract.BadParameter, match="use resnet50, resnet101"):
-            chosen(text, CNNS)
+            contract.chosen("models", text, CNNS)
 
 
 # --- how much arithmetic a step needs ------------------------------------------------------

@@ -350,7 +350,7 @@ def test_the_first_rank_of_each_node_works():
     assert ends(2, 2, 1) == (0, 1)
     assert ends(1, 2, 2) == (0, 1)
     for wrong in ((3, 3, 1), (1, 1, 1), (2, 9, 8)):
-        with pytest.raises(contract.Unmeasured, match="a pair is two nodes"):
+        with pytest.raises(contract.Unmeasured, match="a pair needs two nodes"):
             ends(*wrong)
 
 

@@ -298,7 +298,7 @@ def test_every_table_of_the_recorded_nvbandwidth_adds_up_to_its_sum():
 )
 def test_nvbandwidth_that_measured_nothing_is_no_result(text):
     with pytest.raises(contract.Unmeasured, match="nvbandwidth"):
-        nvbandwidth.result_of(nvbandwidth.Said(1, text, ""))
+        nvbandwidth.result_of(nvbandwidth.Output(1, text, ""))
 
 
 # --- dcgmi diag: shaped like version 3 (gpu_ids, null between tests) and version 4 (entities) --
@@ -366,9 +366,9 @@ def test_dcgm_findings_are_told_in_its_own_words():
 
 
 def test_dcgm_whose_daemon_is_away_could_not_be_measured_whatever_it_exits_with():
-    said = dcgm_diag.Said(226, "", "Error: unable to establish a connection to the host engine")
+    output = dcgm_diag.Output(226, "", "Error: unable to establish a connection to the host engine")
     with pytest.raises(contract.Unmeasured, match=r"ended with 226 .* connection to the host"):
-        dcgm_diag.result_of(said)
+        dcgm_diag.result_of(output)
 
 
 def test_dcgm_that_skipped_everything_or_broke_off_is_no_result():
@@ -376,4 +376,4 @@ def test_dcgm_that_skipped_everything_or_broke_off_is_no_result():
     broken = DCGM_4.replace('"test_categories"', '"runtime_error": "out of memory", "was"')
     for text, words in ((skipped, "tested nothing"), (broken, "out of memory")):
         with pytest.raises(contract.Unmeasured, match=words):
-            dcgm_diag.result_of(dcgm_diag.Said(0, text, ""))
+            dcgm_diag.result_of(dcgm_diag.Output(0, text, ""))

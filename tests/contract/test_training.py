@@ -163,7 +163,7 @@ def test_precisions_are_chosen_refused_or_not_for_this_machine():
     assert choose_precisions("auto", cuda=True) == ["bf16"]
     assert choose_precisions("auto", cuda=False) == ["fp32"]
     assert choose_precisions("fp32,tf32", cuda=True) == ["fp32", "tf32"]
-    with pytest.raises(contract.NotApplicable, match="tf32 and fp16: formats to train in on GPUs"):
+    with pytest.raises(contract.NotApplicable, match="tf32 and fp16 can be trained on GPUs only"):
         choose_precisions("bf16,tf32,fp16", cuda=False)
     for text in ("", "fp8"):
         with pytest.raises(contract.BadParameter, match="use fp32, tf32, fp16, bf16"):
@@ -386,7 +386,7 @@ def test_ranks_that_end_with_different_weights_disagree(planted):
 def test_a_format_of_gpus_is_not_applicable_without_one(benchmark_file, run):
     ran = run(benchmark_file("train_lstm"), "--smoke", "--precisions=tf32")
     assert ran.exit_code == 3
-    assert ran.document["not_applicable"].startswith("tf32: formats to train in on GPUs")
+    assert ran.document["not_applicable"].startswith("tf32 can be trained on GPUs only")
     assert ran.document["series"] == []
 
 
