@@ -28,5 +28,5 @@ class Trained:
 
 def load(path: Path) -> Trained:
     model, origin = files.load(path)
-    alike = "" if model.covariates else origin.choice
-    return Trained(model=model, assumed=alike)
+    alike = f"{model.name}, the trained model of risk, takes all nodes alike: {origin.choice}"
+    return Trained(model=model, assumed="" if model.looks else alike)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import RiskError
-from anubis.risk import files
+from anubis.risk import files, trained
 from anubis.risk.evaluation import evaluate
 from anubis.risk.forecast import HOURS
 from anubis.risk.models import MODELS
@@ -37,6 +37,16 @@ def test_a_saved_model_answers_to_the_last_bit_as_it_did(tmp_path, model):
     assert (after.name, after.covariates) == (model.name, SPELLS.statuses.covariates)
     assert (origin.incidents, origin.seed) == (int(SPELLS.observed.sum()), 5)
     assert origin.choice == "because"
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_a_decision_says_when_its_model_takes_all_nodes_alike(tmp_path, model):
+    """Alike is what two nodes get that could not be more different."""
+    files.save(model.fit(SPELLS, seed=5), ORIGIN, tmp_path / "risk.npz")
+    asked = trained.load(tmp_path / "risk.npz")
+    alike = np.ptp(asked.within(SPELLS.statuses, 720.0)) == 0
+    assert (model.name in asked.assumed and "because" in asked.assumed) == alike
+    assert bool(asked.assumed) == alike
 
 
 def test_the_same_model_gives_the_same_bytes_and_other_data_another_digest(tmp_path):
