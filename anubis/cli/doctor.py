@@ -12,13 +12,12 @@ def doctor(benchmarks: options.Benchmarks = None, json: options.Json = False) ->
     from dataclasses import asdict
     from json import dumps
 
-    from anubis import catalog
-    from anubis.cli.checkup import examine
+    from anubis.operations.examining import examine
 
-    findings = list(examine(catalog.load(catalog.folders(benchmarks or ()))))
+    checks = examine(benchmarks or ())
     if json:
-        for finding in findings:
-            print(dumps(asdict(finding)))
+        for check in checks:
+            print(dumps(asdict(check)))
     else:
         from rich.console import Console
         from rich.table import Table
@@ -27,9 +26,9 @@ def doctor(benchmarks: options.Benchmarks = None, json: options.Json = False) ->
         table.add_column(width=1)
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
-        for finding in findings:
-            mark = {"good": "[green]✓", "missing": "[yellow]-", "bad": "[bold red]✗"}[finding.state]
-            advice = f"\n[dim]{finding.advice}[/dim]" if finding.advice else ""
-            table.add_row(mark, finding.what, f"{finding.found}{advice}")
+        for check in checks:
+            mark = {"good": "[green]✓", "missing": "[yellow]-", "bad": "[bold red]✗"}[check.state]
+            advice = f"\n[dim]{check.advice}[/dim]" if check.advice else ""
+            table.add_row(mark, check.what, f"{check.found}{advice}")
         Console(highlight=False).print(table)
-    sys.exit(2 if any(finding.state == "bad" for finding in findings) else 0)
+    sys.exit(2 if any(check.state == "bad" for check in checks) else 0)

@@ -11,10 +11,9 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from anubis.core.records import Assessment, Campaign, Execution, Plan, Policy
-    from anubis.incidents.intake import Intake, Note
+    from anubis.core.records import Campaign
+    from anubis.incidents.intake import Intake
     from anubis.store.happenings import Import
-    from anubis.superbench.results import NodeResults
 
 app = typer.Typer(
     help="Take over what another tool measured, or what happened to nodes.",
@@ -56,36 +55,27 @@ def superbench(
     import dataclasses
     import sys
 
-    from anubis import config
     from anubis.cli import showing
-    from anubis.core.errors import UsageError
-    from anubis.superbench.adoption import adopt
-    from anubis.superbench.results import read_results
+    from anubis.cli.terminal import Terminal
+    from anubis.operations.importing import import_superbench
+    from anubis.report.view import CampaignView
 
-    if not sku.strip():
-        raise UsageError("--sku is empty: name the kind of these nodes, as a100-sxm-8x")
-    if baseline and not rules:
-        raise UsageError("--baseline is what --rules compare with: give --rules as well")
-    chosen = config.policy(policy)
-    rows = read_results(file)
-    judged = _by_rules(rows, rules, baseline) if rules else None
-    plan, executions = adopt(rows, sku.strip())
-    campaign = _keep(plan, executions, chosen)
-    values = sum(len(execution.result.series) for execution in executions)
+    imported = import_superbench(
+        file, sku=sku, policy=policy, rules=rules, baseline=baseline, caller=Terminal()
+    )
+    campaign, plan = imported.campaign, imported.campaign.plan
     showing.say(
         f"campaign {campaign.id}: nodes {len(plan.nodes):,}, benchmarks {len(plan.specs):,}, "
-        f"values {values:,}"
+        f"values {imported.values:,}"
     )
     for sentence in plan.left_out:
         showing.say(f"left out: {sentence}")
-    if judged:
-        from anubis.report.view import CampaignView
-
+    if imported.by_rules:
         unplanned = dataclasses.replace(plan, left_out=())  # it has just been said
         view = CampaignView(
             campaign=dataclasses.replace(campaign, plan=unplanned),
             executions=(),
-            assessment=judged,
+            assessment=imported.by_rules,
             criteria=(),
         )
         showing.campaign(view, as_json=json)
@@ -107,46 +97,6 @@ def _name(campaign: Campaign, *, as_json: bool) -> None:
     )
 
 
-def _by_rules(rows: tuple[NodeResults, ...], rules: Path, baseline: Path | None) -> Assessment:
-    from anubis.cli import showing
-    from anubis.superbench.results import read_baseline
-    from anubis.superbench.rules import apply_rules, read_rules
-
-    means = read_baseline(baseline) if baseline else {}
-    assessment, idle = apply_rules(read_rules(rules), rows, means)
-    for name in idle:
-        showing.say(f'rule "{name}" finds no metric in the results: nothing was judged by it')
-    return assessment
-
-
-def _keep(plan: Plan, executions: list[Execution], policy: Policy) -> Campaign:
-    """Finished as it comes in, and judged by what it teaches itself, as an acceptance is."""
-    import dataclasses
-    import secrets
-    from datetime import UTC, datetime
-
-    from anubis import places
-    from anubis.core.records import Campaign, CampaignKind
-    from anubis.store.history import History
-    from anubis.validator import judge
-
-    now = datetime.now(UTC)
-    campaign = Campaign(
-        id=f"import-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
-        kind=CampaignKind.IMPORT,
-        plan=plan,
-        policy=policy,
-        executor="superbench",
-        created_at=now.timestamp(),
-    )
-    assessment, criteria = judge(campaign, executions, {}, campaign.created_at)
-    with History.open(places.history_url()) as history:
-        history.begin(campaign)
-        history.record(campaign.id, executions)
-        history.conclude(campaign.id, assessment, criteria, finished_at=campaign.created_at)
-    return dataclasses.replace(campaign, criteria=criteria, finished_at=campaign.created_at)
-
-
 @app.command(
     "superbench-baseline", help="Make criteria of a baseline.json of SuperBench: means, no spread."
 )
@@ -164,30 +114,18 @@ def superbench_baseline(
         Path, typer.Option("--out", metavar="DIR", help="The folder to write <sku>.json into.")
     ] = Path("criteria"),
 ) -> None:
-    from datetime import UTC, datetime
-
-    from anubis import __version__, config, criteria_files
+    from anubis import criteria_files
     from anubis.cli import showing
-    from anubis.core.errors import UsageError
+    from anubis.operations.importing import import_superbench_baseline
     from anubis.report.wording import names
-    from anubis.superbench import baseline
-    from anubis.superbench.results import read_baseline
 
-    if not sku.strip():
-        raise UsageError("--sku is empty: name the kind of the nodes it is the mean of")
-    found, left_out = baseline.criteria(
-        read_baseline(file),
-        sku=sku.strip(),
-        units=units,
-        policy=config.policy(policy),
-        anubis=__version__,
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    path = out / criteria_files.file_name(found)
-    criteria_files.write(found, path)
-    showing.say(f"{path}: {len(found.criteria)} criteria")
-    if left_out:
-        showing.say(f"left out, no positive mean or no known direction: {names(left_out)}")
+    imported = import_superbench_baseline(file, sku=sku, units=units, policy=policy)
+    path = out / criteria_files.file_name(imported.criteria)
+    criteria_files.write(imported.criteria, path)
+    showing.say(f"{path}: {len(imported.criteria.criteria)} criteria")
+    if imported.left_out:
+        left_out = names(imported.left_out)
+        showing.say(f"left out, no positive mean or no known direction: {left_out}")
     showing.say(
         "means have no spread, so nobody knows how far healthy nodes stray from them: a metric "
         "that varies more than the policy allows gives false alarms; results teach better criteria"
@@ -218,41 +156,16 @@ def incidents(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    import time
-
-    from anubis import config, hostlist, places
     from anubis.cli import showing
-    from anubis.core.errors import UsageError
-    from anubis.incidents import intake, records
-    from anubis.report.wording import names
-    from anubis.store.history import History
-
-    chosen = config.incident_mapping(mapping)
-    listed = hostlist.read(nodes) if nodes else None
-    found = intake.take_in(records.read(file), chosen, f'"{file}"', time.time(), listed)
-    for note in found.left_out:
-        showing.say(f"left out: {_told(note)}")
-    for note in found.remarks:
-        showing.say(f"taken: {_told(note)}")
-    if not found.incidents:
-        raise UsageError(f'"{file}" has no incident that can be taken: nothing was kept')
-    with History.open(places.history_url()) as history:
-        before = {watch.node for watch in history.watches()}
-        added = history.add_import(
-            str(file.absolute()), time.time(), found.incidents, found.watches
-        )
-    _show_intake(file, found, added, as_json=json)
-    strangers = sorted({one.node for one in found.incidents} - before)
-    if before and strangers:
-        showing.say(f"nodes that nothing was known of before: {names(strangers)}")
-    showing.say(f"to take this back: anubis history forget --import {added.key}")
-
-
-def _told(note: Note) -> str:
+    from anubis.cli.terminal import Terminal
+    from anubis.operations.importing import import_incidents
     from anubis.report.wording import names
 
-    many = "1 record" if len(note.where) == 1 else f"{len(note.where):,} records"
-    return f"{many} ({names(note.where, limit=3)}): {note.what}"
+    imported = import_incidents(file, mapping=mapping, nodes=nodes, caller=Terminal())
+    _show_intake(file, imported.intake, imported.kept, as_json=json)
+    if imported.strangers:
+        showing.say(f"nodes that nothing was known of before: {names(imported.strangers)}")
+    showing.say(f"to take this back: anubis history forget --import {imported.kept.key}")
 
 
 def _show_intake(file: Path, found: Intake, added: Import, *, as_json: bool) -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from anubis.cli import options
-
-if TYPE_CHECKING:
-    from anubis.core.past.logbook import Logbook
-    from anubis.core.past.status import Spells
 
 app = typer.Typer(
     help="How likely each node's next incident is, learned from the history.",
@@ -46,18 +42,17 @@ def train(
     seed: Annotated[int, typer.Option("--seed", help="Of all that is drawn in training.")] = 0,
 ) -> None:
     from anubis.cli import showing
-    from anubis.risk import files, learning
+    from anubis.cli.terminal import Terminal
+    from anubis.operations.foreseeing import train_risk
 
-    spells = _spells()
-    learned, origin = learning.train(spells, seed, model, showing.passing)
+    learned = train_risk(model, file=file, seed=seed, caller=Terminal())
     showing.passing("")
-    path = _model_file(file)
-    files.save(learned, origin, path)
+    origin = learned.provenance
     showing.say(
         f"learned from {origin.spells:,} spells of which {origin.incidents:,} ended in an incident"
     )
     showing.say(origin.choice)
-    print(f"{learned.name} {path}")
+    print(f"{learned.model.name} {learned.file}")
 
 
 @app.command(help="Compare the risk models on nodes and times that they were not trained on.")
@@ -75,32 +70,24 @@ def evaluate(
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    from anubis import hostlist
     from anubis.cli.showing import check_page, passing, write_page
+    from anubis.cli.terminal import Terminal
+    from anubis.operations.foreseeing import evaluate_risk
     from anubis.report import risk as tables
     from anubis.report import risk_page
-    from anubis.risk import evaluation
-    from anubis.risk.splits import named
 
     check_page(html)
-    spells = _spells()
-    if ask is None:
-        found = evaluation.evaluate(spells, seeds=range(seeds), tell=passing)
-    else:
-        learned, asked = named(spells, hostlist.read(ask))
-        found = evaluation.evaluate(learned, seeds=range(seeds), tell=passing)
-        found += evaluation.elsewhere(learned, asked, seeds=range(seeds), tell=passing)
+    compared, choice = evaluate_risk(seeds=seeds, ask=ask, caller=Terminal())
     passing("")
-    choice = evaluation.best(found)
     if html:
-        write_page(risk_page.evaluation_page(found, choice), html)
+        write_page(risk_page.evaluation_page(compared, choice), html)
     if json:
-        for line in tables.evaluation_lines(found, choice):
+        for line in tables.evaluation_lines(compared, choice):
             print(line)
         return
     from rich.console import Console
 
-    tables.show_evaluation(found, choice, Console(highlight=False))
+    tables.show_evaluation(compared, choice, Console(highlight=False))
 
 
 @app.command(help="How likely an incident is on each node within a day, a week and a month.")
@@ -113,57 +100,21 @@ def show(
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    import time
-
-    from anubis import hostlist
     from anubis.cli import showing
-    from anubis.core.past.status import Instants
+    from anubis.cli.terminal import Terminal
+    from anubis.operations.foreseeing import foresee
     from anubis.report import risk as tables
     from anubis.report import risk_page
-    from anubis.report.wording import names
-    from anubis.risk import files
-    from anubis.risk.model import forecast
 
-    model, origin = files.load(_model_file(file))
-    asked = hostlist.read(nodes)
-    logbook = _logbook()
-    strangers = sorted(set(asked) - set(logbook.nodes))
-    if strangers:
-        showing.say(f"nothing is known of {names(strangers)}: taken for just added")
-    if unforeseen := logbook.unforeseen(model.covariates):
-        showing.say(f"not known when it was trained, counted in the totals: {names(unforeseen)}")
-    statuses = logbook.statuses(Instants.now(asked, time.time()), model.covariates)
-    found = forecast(model, statuses)
+    seen = foresee(nodes, file=file, caller=Terminal())
     if html:
-        page = risk_page.nodes_page(asked, found, HOURS, model.name, origin.choice)
+        page = risk_page.nodes_page(seen.nodes, seen.forecast, HOURS, seen.model, seen.choice)
         showing.write_page(page, html)
     if json:
-        for line in tables.node_lines(asked, found, HOURS, model.name):
+        for line in tables.node_lines(seen.nodes, seen.forecast, HOURS, seen.model):
             print(line)
         return
     from rich.console import Console
 
-    tables.show_nodes(asked, found, HOURS, Console(highlight=False))
-    showing.say(f"{model.name}: {origin.choice}")
-
-
-def _spells() -> Spells:
-    import time
-
-    from anubis.risk.learning import spells_of
-
-    return spells_of(_logbook(), time.time())
-
-
-def _logbook() -> Logbook:
-    from anubis import places
-    from anubis.store.history import History
-
-    with History.open(places.history_url()) as history:
-        return history.logbook()
-
-
-def _model_file(chosen: Path | None) -> Path:
-    from anubis import places
-
-    return chosen.expanduser() if chosen else places.risk_file()
+    tables.show_nodes(seen.nodes, seen.forecast, HOURS, Console(highlight=False))
+    showing.say(f"{seen.model}: {seen.choice}")

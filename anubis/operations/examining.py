@@ -1,4 +1,4 @@
-"""What `doctor` looks at. Each check says what it found and, where it matters, what to do."""
+"""What this node can run. Each check says what it found and, where it matters, what to do."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 from typing import Literal
 
-from anubis import places
+from anubis import catalog, places
 from anubis.catalog import Catalog
 from anubis.core.errors import StoreError
 from anubis.core.records import BenchmarkSpec
 from anubis.executors.machine import cpu_model, gpu_models
 from anubis.report.wording import counted
+from anubis.store.history import History
 
 PACKAGES = {"torch": "all benchmarks", "ray": "more than one node", "pycox": "the risk model"}
 TOOLS = {"fio": "apt install fio", "ip": "apt install iproute2"}
@@ -31,7 +33,12 @@ class Check:
     advice: str = ""
 
 
-def examine(programs: Catalog) -> Iterator[Check]:
+def examine(benchmarks: Sequence[Path] = ()) -> tuple[Check, ...]:
+    """This node, for the shipped programs and those in more folders."""
+    return tuple(_checks(catalog.load(catalog.folders(benchmarks))))
+
+
+def _checks(programs: Catalog) -> Iterator[Check]:
     cores = len(os.sched_getaffinity(0))
     yield Check("processor", "good", f"{cores} cores, {cpu_model()}")
     gpus, count = _gpus()
@@ -81,8 +88,6 @@ def _package(package: str, purpose: str) -> Check:
 
 
 def _history() -> Check:
-    from anubis.store.history import History
-
     url = places.history_url()
     try:
         with History.open(url) as history:

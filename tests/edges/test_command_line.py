@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from anubis.cli import checkup
 from anubis.core.records import CriteriaSet, Provenance
 from anubis.criteria_files import file_name
+from anubis.operations import examining
 from tests.edges.desk import FLOW, Desk, Done
 
 VERDICT_KEYS = {
@@ -298,8 +298,8 @@ def test_doctor_says_what_is_broken_and_ends_with_two(near):
 
 
 def test_doctor_counts_the_gpus_that_a_benchmark_needs(near, monkeypatch):
-    monkeypatch.setattr(checkup, "gpu_models", lambda: ["NVIDIA H200"])
-    monkeypatch.setattr(checkup, "_cuda", lambda: checkup.Check("torch and cuda", "good", ""))
+    monkeypatch.setattr(examining, "gpu_models", lambda: ["NVIDIA H200"])
+    monkeypatch.setattr(examining, "_cuda", lambda: examining.Check("torch and cuda", "good", ""))
     found = {line["what"]: line for line in near.run("doctor", "--json").lines}
     alone, group = found["benchmark overlap"], found["benchmark collective"]
     assert (alone["state"], alone["found"]) == ("missing", "needs 2 GPUs")

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from anubis import config
-from anubis.cli.suite_text import retuned
+from anubis.operations.suite_text import retuned
 from tests.edges.desk import Desk
 
 TRAIN = '''

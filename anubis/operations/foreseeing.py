@@ -1,0 +1,103 @@
+"""How likely incidents are: learning a model from the history, comparing models, asking one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis import hostlist, places
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Instants
+from anubis.operations.caller import Caller
+from anubis.report.wording import names
+from anubis.risk import evaluation, files, learning
+from anubis.risk.evaluation import Evaluation, ModelChoice
+from anubis.risk.files import ModelProvenance
+from anubis.risk.forecast import Forecast
+from anubis.risk.model import RiskModel, forecast
+from anubis.risk.splits import named
+from anubis.store.history import History
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedRisk:
+    model: RiskModel
+    provenance: ModelProvenance
+    file: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRisks:
+    nodes: tuple[str, ...]
+    forecast: Forecast  # a row for each of them
+    model: str
+    choice: str  # why this model
+
+
+def train_risk(
+    model: str | None = None,
+    *,
+    file: Path | None = None,
+    seed: int = 0,
+    caller: Caller | None = None,
+    clock: Callable[[], float] = time.time,
+) -> LearnedRisk:
+    """The model of that name, or the one that wins by node and by time; kept in the file."""
+    spells = learning.spells_of(_logbook(), clock())
+    learned, provenance = learning.train(spells, seed, model, (caller or Caller()).doing)
+    path = _model_file(file)
+    files.save(learned, provenance, path)
+    return LearnedRisk(model=learned, provenance=provenance, file=path)
+
+
+def evaluate_risk(
+    *,
+    seeds: int = 5,
+    ask: str | None = None,
+    caller: Caller | None = None,
+    clock: Callable[[], float] = time.time,
+) -> tuple[Evaluation, ModelChoice]:
+    """The models compared; nodes to `ask` about are kept out of all else."""
+    spells, tell = learning.spells_of(_logbook(), clock()), (caller or Caller()).doing
+    if ask is None:
+        compared = evaluation.evaluate(spells, seeds=range(seeds), tell=tell)
+    else:
+        learned, asked = named(spells, hostlist.read(ask))
+        compared = evaluation.evaluate(learned, seeds=range(seeds), tell=tell)
+        compared += evaluation.elsewhere(learned, asked, seeds=range(seeds), tell=tell)
+    return compared, evaluation.best(compared)
+
+
+def foresee(
+    nodes: str,
+    *,
+    file: Path | None = None,
+    caller: Caller | None = None,
+    clock: Callable[[], float] = time.time,
+) -> NodeRisks:
+    """What the trained model says of these nodes as they are now."""
+    caller = caller or Caller()
+    model, provenance = files.load(_model_file(file))
+    asked, logbook = hostlist.read(nodes), _logbook()
+    if strangers := sorted(set(asked) - set(logbook.nodes)):
+        caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
+    if unforeseen := logbook.unforeseen(model.covariates):
+        caller.remark(f"not known when it was trained, counted in the totals: {names(unforeseen)}")
+    statuses = logbook.statuses(Instants.now(asked, clock()), model.covariates)
+    return NodeRisks(
+        nodes=tuple(asked),
+        forecast=forecast(model, statuses),
+        model=model.name,
+        choice=provenance.choice,
+    )
+
+
+def _logbook() -> Logbook:
+    with History.open(places.history_url()) as history:
+        return history.logbook()
+
+
+def _model_file(chosen: Path | None) -> Path:
+    return chosen.expanduser() if chosen else places.risk_file()

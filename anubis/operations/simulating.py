@@ -1,0 +1,113 @@
+"""Policies of validation that compete on a simulated cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from anubis import config, places
+from anubis.core.errors import UsageError
+from anubis.operations.caller import Caller
+from anubis.report.wording import names
+from anubis.risk import files, learning
+from anubis.risk.model import RiskModel
+from anubis.store.history import History
+from anubis.study import traces
+from anubis.study.scenario import SOURCES, IncidentSource, Jobs, Scenario
+from anubis.study.sources import DrawnIncidents, Rates, Recorded, Source
+from anubis.study.traces import TracedJob
+from anubis.study.trials import Study
+
+
+def simulate(
+    scenario: str = "example",
+    *,
+    trace: Path | None = None,
+    seeds: int | None = None,
+    incidents: str | None = None,
+    risk: str | None = None,
+    model: Path | None = None,
+    caller: Caller | None = None,
+) -> Study:
+    """Every policy under every seed, carried out; what is given replaces what the scenario says."""
+    caller = caller or Caller()
+    wanted = config.simulation(scenario)
+    if trace is not None:
+        wanted = replace(wanted, jobs=replace(wanted.jobs, trace=str(trace)))
+    if seeds is not None:
+        wanted = replace(wanted, seeds=seeds)
+    if incidents is not None or model is not None:
+        wanted = replace(wanted, incidents=_incident_source(incidents or "model", model))
+    if risk is not None:
+        wanted = replace(wanted, risk=risk)
+    jobs = _recorded(wanted.jobs, caller)
+    source = _source(wanted, model, caller)
+    study = Study(source.scenario, jobs, source, _learned(source, caller))
+    _run(study, caller)
+    return study
+
+
+def _incident_source(name: str, model: Path | None) -> IncidentSource:
+    for source in SOURCES:
+        if source == name:
+            if model is not None and source != "model":
+                raise UsageError(f"--model draws incidents, and --incidents {source} has others")
+            return source
+    raise UsageError(f'--incidents is "{name}", expected {" or ".join(SOURCES)}')
+
+
+def _recorded(wanted: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
+    """The jobs of the scenario's trace; what of it is no job is told."""
+    if not wanted.trace:
+        return ()
+    trace = traces.read(Path(wanted.trace), wanted.devices_per_node, wanted.whole_nodes_only)
+    caller.remark(f"{wanted.trace}: {len(trace.jobs):,} jobs, {trace.node_hours:,.0f} node-hours")
+    for sentence in traces.told(trace):
+        caller.remark(f"  {sentence}")
+    return trace.jobs
+
+
+def _source(wanted: Scenario, model: Path | None, caller: Caller) -> Source:
+    """Where the incidents come from; its scenario has the nodes that they happen to."""
+    match wanted.incidents:
+        case "rates":
+            return Rates(wanted)
+        case "model":
+            fitted, origin = files.load(model or places.risk_file())
+            caller.remark(f"incidents are drawn from {fitted.name}: {origin.choice}")
+            return DrawnIncidents(wanted, fitted)
+        case "history":
+            return _replayed(wanted, caller)
+
+
+def _replayed(wanted: Scenario, caller: Caller) -> Recorded:
+    with History.open(places.history_url()) as history:
+        incidents, watches = history.incidents(), history.watches()
+    source = Recorded.of(wanted, incidents, watches)
+    caller.remark(f"replayed: {len(incidents):,} incidents on {source.scenario.nodes:,} nodes")
+    caused = {category.name for category in wanted.categories}
+    if strangers := sorted({incident.category for incident in incidents} - caused):
+        caller.remark(f"the scenario has no causes for {names(strangers)}: no benchmark finds them")
+    return source
+
+
+def _learned(source: Source, caller: Caller) -> RiskModel | None:
+    """What the Selector asks; none where it is told the truth."""
+    name = source.scenario.risk
+    if name == "truth":
+        return None
+    past = source.past()
+    spells = learning.spells_of(past.logbook, past.until)
+    model, origin = learning.train(spells, 0, None if name == "best" else name, caller.doing)
+    caller.remark(
+        f"the Selector asks {model.name}, learned from {origin.spells:,} spells of the past"
+    )
+    return model
+
+
+def _run(study: Study, caller: Caller) -> None:
+    """Every run once: the study keeps what it computed."""
+    trials = study.trials()
+    for done, trial in enumerate(trials):
+        caller.doing(f"run {done + 1} of {len(trials)}: {trial.policy}, seed {trial.seed}")
+        study.result(trial)
