@@ -32,6 +32,12 @@ def history_url() -> str:
     return os.environ.get("ANUBIS_HISTORY") or f"sqlite:///{home() / 'history.sqlite'}"
 
 
+def events() -> Path | None:
+    """$ANUBIS_EVENTS: the folder in which campaigns record what happens; none by default."""
+    chosen = os.environ.get("ANUBIS_EVENTS")
+    return Path(chosen) if chosen else None
+
+
 def risk_file() -> Path:
     """The risk model that was trained last, unless somebody names another."""
     return home() / "risk.npz"

@@ -23,6 +23,7 @@ from anubis.core.campaign.machine import (
     NodeLost,
     Record,
 )
+from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.judging.judgement import assess, learn_criteria
 from anubis.core.judging.units import latest, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
@@ -50,22 +51,31 @@ def carry_out(
     observe: Observe,
     history: Sequence[Execution] = (),
     parallel_nodes: int | None = None,
+    witness: Witness = lambda told: None,
 ) -> CampaignOutcome:
     """Run a campaign to its end, or on from its history.
 
-    `keep` returns when its executions are safe; only then is anything else done.
+    `keep` returns when its executions are safe; only then is anything else done. `witness` hears
+    all that the machine is told, before the machine does.
     """
     executions = list(history)
     present = {node.name for node in executor.nodes()}
     lost = {n.name: "cannot be reached" for n in campaign.plan.nodes if n.name not in present}
-    machine = CampaignMachine(
-        campaign.plan,
+    opening = Opening(
+        campaign=campaign.id,
+        at=executor.now(),
+        plan=campaign.plan,
         retries=campaign.policy.retries,
         parallel_nodes=parallel_nodes,
-        history=executions,
-        absent=lost,
+        absent=dict(lost),
+        history=tuple(history),
     )
+    machine = opening.machine()
     verdict: tuple[Assessment, tuple[CriteriaSet, ...]] | None = None
+
+    def tell(event: CampaignEvent) -> list[Command]:
+        witness(event)
+        return machine.handle(event)
 
     def obey(commands: list[Command]) -> None:
         nonlocal verdict
@@ -89,21 +99,20 @@ def carry_out(
                         verdict = judge(campaign, heard, lost, executor.now(), learned)
                         defective = frozenset(verdict[0].named(Judgement.DEFECTIVE))
                         more = following(campaign.plan, phase, turn, verdict[0])
-                        answers += machine.handle(
-                            Judged(phase=phase, defective=defective, more=more)
-                        )
+                        answers += tell(Judged(phase=phase, defective=defective, more=more))
                     case Record() | Finish():
                         pass
             commands = answers
 
-    obey(machine.start(executor.now()))
+    witness(opening)
+    obey(machine.start(opening.at))
     observe(machine, ())
     while not machine.finished:
         longest = executor.now() + LONGEST_WAIT_S
         deadline = machine.next_deadline()
         events = executor.wait(longest if deadline is None else min(deadline, longest))
         lost.update((event.node, event.reason) for event in events if isinstance(event, NodeLost))
-        obey([command for event in events for command in machine.handle(event)])
+        obey([command for event in events for command in tell(event)])
         observe(machine, events)
     assessment, criteria = verdict or judge(campaign, executions, lost, executor.now())
     return CampaignOutcome(tuple(executions), assessment, criteria, executor.now())

@@ -46,6 +46,7 @@ from anubis.hostlist import shortened
 from anubis.operations.past import how_to_go_on
 from anubis.reading import read
 from anubis.report.view import CampaignView
+from anubis.store import event_log
 from anubis.store.history import History
 from anubis.validator import carry_out
 
@@ -172,7 +173,11 @@ def _go_on(kind: CampaignKind, name: str | None) -> CampaignView:
 def _carry_out(
     campaign: Campaign, executor: Executor, history: History, parallel_nodes: int | None
 ) -> CampaignView:
-    with _saying_how_to_go_on(campaign), history.claim(campaign.id):
+    with (
+        _saying_how_to_go_on(campaign),
+        history.claim(campaign.id),
+        event_log.recording(places.events(), campaign.id) as witness,
+    ):
         past = history.executions(campaign.id)
         with Progress(campaign, parallel_nodes) as progress:
             outcome = carry_out(
@@ -182,6 +187,7 @@ def _carry_out(
                 observe=progress.observe,
                 history=past,
                 parallel_nodes=parallel_nodes,
+                witness=witness,
             )
         began_at, ended_at = _dates(campaign, outcome.finished_at, executor)
         history.conclude(

@@ -33,8 +33,13 @@ def dump(value: object) -> str:
 
 def load(kind: type[T], text: str) -> T:
     """The inverse of `dump`; anything that does not fit `kind` is a ValueError or TypeError."""
-    found: T = _reader(cast(Any, kind))(json.loads(text))
-    return found
+    return restore(kind, json.loads(text))
+
+
+def restore(kind: type[T], document: object) -> T:
+    """The inverse of `document`."""
+    restored: T = _reader(cast(Any, kind))(document)
+    return restored
 
 
 def document(value: object) -> object:
@@ -47,6 +52,8 @@ def document(value: object) -> object:
         return [document(number) for number in value.tolist()]
     if isinstance(value, tuple | list):
         return [document(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
     if isinstance(value, Mapping):
         return {key: document(item) for key, item in value.items()}
     if is_dataclass(value):
@@ -70,6 +77,8 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return kind
     if origin is np.ndarray:
         return lambda numbers: np.array([float(number) for number in numbers], dtype=np.float64)
+    if origin is frozenset:
+        return frozenset
     if origin is tuple:
         read = _reader(arguments[0])
         return lambda items: tuple(read(item) for item in items)

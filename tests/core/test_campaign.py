@@ -26,8 +26,11 @@ from anubis.core.campaign.machine import (
     TimePassed,
 )
 from anubis.core.campaign.planning import follow_ups, instead, leaves_crossed, steps
+from anubis.core.campaign.replay import Opening, replay
 from anubis.core.network.pairing import apart
 from anubis.core.records import Ended, Readings, Result, Series
+from anubis.store import event_log
+from anubis.store.codec import document
 
 RESULT = Result(series=Readings.of([Series(metric="rate", device="cpu", samples=np.ones(1))]))
 SILENCE_S = 30.0
@@ -46,7 +49,9 @@ class World:
         self.gone: set[str] = set()  # told to be lost or defective
         self.judging = None
         self.finished = False
-        self.obey(self.machine.start(self.now))
+        self.heard = []  # events, and the commands that answered each of them
+        self.opened = self.machine.start(self.now)
+        self.obey(self.opened)
 
     def obey(self, commands):
         for command in commands:
@@ -75,7 +80,9 @@ class World:
     def tell(self, event):
         if isinstance(event, NodeLost):
             self.gone.add(event.node)
-        self.obey(self.machine.handle(event))
+        commands = self.machine.handle(event)
+        self.heard.append((event, commands))
+        self.obey(commands)
 
     def judge(self, defective=(), more=()):
         phase, self.judging = self.judging, None
@@ -358,19 +365,7 @@ suites = st.lists(
 def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retries, parallel_nodes):
     plan = small_plan(count, suite, small_fabric(count))
     world = World(plan, retries=retries, parallel_nodes=parallel_nodes)
-    told = []  # events of the past, to be repeated at the worst moment
-    for _ in range(data.draw(st.integers(0, 60))):
-        if world.finished:
-            break
-        world.now += data.draw(st.sampled_from([0.0, 0.1, 5.0]))
-        world.tell(sabotage(data, world, told))
-        if world.judging is not None and data.draw(st.booleans()):
-            names = st.sampled_from([node.name for node in plan.nodes])
-            pair = tuple(data.draw(st.lists(names, min_size=2, max_size=2, unique=True)))
-            machine = world.machine
-            after = follow_ups(plan, machine.phase, 0, machine.turn + 1, [pair])
-            more = after if data.draw(st.booleans()) else ()
-            world.judge(data.draw(st.sets(names, max_size=2)), more)
+    let_much_go_wrong(data, world)
     # from here on the world is silent but for the clock and the judge: it must end by itself
     for _ in range(1000):
         if world.finished:
@@ -390,6 +385,43 @@ def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retrie
     tried = Counter(launch.step.id for launch in world.launched)
     assert all(tries <= retries + 1 for tries in tried.values())
     assert all(record.ended is Ended.MEASURED or record.reason for record in world.records)
+
+
+@given(data=st.data(), count=st.integers(2, 5), suite=suites, retries=st.integers(0, 2))
+@settings(max_examples=100)
+def test_told_again_from_its_record_a_machine_commands_the_same(data, count, suite, retries):
+    plan = small_plan(count, suite, small_fabric(count))
+    world = World(plan, retries=retries, parallel_nodes=3, absent={"n1": "cannot be reached"})
+    let_much_go_wrong(data, world)
+    opening = Opening(
+        campaign="c",
+        at=0.0,
+        plan=plan,
+        retries=retries,
+        parallel_nodes=3,
+        absent={"n1": "cannot be reached"},
+        history=(),
+    )
+    lines = [event_log.line(told) for told in (opening, *(event for event, _ in world.heard))]
+    first, *events = [event_log.parse(text, "here") for text in lines]
+    again = [document(commands) for _, commands in replay(first, events)]
+    assert again == [document(world.opened), *(document(answer) for _, answer in world.heard)]
+
+
+def let_much_go_wrong(data, world: World) -> None:
+    told = []  # events of the past, to be repeated at the worst moment
+    for _ in range(data.draw(st.integers(0, 60))):
+        if world.finished:
+            break
+        world.now += data.draw(st.sampled_from([0.0, 0.1, 5.0]))
+        world.tell(sabotage(data, world, told))
+        if world.judging is not None and data.draw(st.booleans()):
+            names = st.sampled_from([node.name for node in world.plan.nodes])
+            pair = tuple(data.draw(st.lists(names, min_size=2, max_size=2, unique=True)))
+            machine = world.machine
+            after = follow_ups(world.plan, machine.phase, 0, machine.turn + 1, [pair])
+            more = after if data.draw(st.booleans()) else ()
+            world.judge(data.draw(st.sets(names, max_size=2)), more)
 
 
 def sabotage(data, world: World, told: list):

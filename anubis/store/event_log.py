@@ -1,0 +1,86 @@
+"""What a campaign's machine was told, as JSON lines: whoever asks why can replay it.
+
+A file for each run of a campaign. Its first line says how the machine was built, each further one
+is an event, written before the machine hears it; a driver that was killed may leave half a line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from anubis.core.campaign.machine import CampaignEvent
+from anubis.core.campaign.replay import Opening, Witness
+from anubis.core.errors import StoreError
+from anubis.core.records import Result, canonical
+from anubis.store import codec
+
+KINDS = {kind.__name__: kind for kind in (Opening, *get_args(CampaignEvent))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    opening: Opening
+    events: tuple[CampaignEvent, ...]
+
+
+@contextmanager
+def recording(folder: Path | None, campaign: str) -> Iterator[Witness]:
+    """A new file in the folder; without a folder nothing is kept."""
+    if folder is None:
+        yield lambda told: None
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        runs = len(list(folder.glob(f"{campaign}.*.jsonl")))
+        file = (folder / f"{campaign}.{runs}.jsonl").open("x", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise StoreError(
+            f'cannot record events in "{folder}": {error.strerror}; '
+            "let $ANUBIS_EVENTS name a folder that can be written, or unset it"
+        ) from None
+    with file:
+        yield lambda told: print(line(told), file=file)
+
+
+def line(told: Opening | CampaignEvent) -> str:
+    return canonical({type(told).__name__: codec.document(_without_samples(told))})
+
+
+def _without_samples(told: Opening | CampaignEvent) -> Opening | CampaignEvent:
+    """What earlier runs measured stands in the history, and the machine asks how they ended."""
+    if not isinstance(told, Opening):
+        return told
+    bare = (dataclasses.replace(execution, result=Result()) for execution in told.history)
+    return dataclasses.replace(told, history=tuple(bare))
+
+
+def read(path: Path) -> Recording:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f'cannot read events from "{path}": {error}') from None
+    whole = [text for text in lines if text.endswith("\n")]
+    told = [parse(text, f'"{path}", line {number}') for number, text in enumerate(whole, 1)]
+    if not told or not isinstance(told[0], Opening):
+        raise StoreError(
+            f'"{path}" does not begin with how a campaign opened; expected a file '
+            "that a campaign wrote under $ANUBIS_EVENTS"
+        )
+    events = tuple(event for event in told[1:] if not isinstance(event, Opening))
+    return Recording(opening=told[0], events=events)
+
+
+def parse(text: str, where: str) -> Opening | CampaignEvent:
+    """The inverse of `line`."""
+    try:
+        ((name, document),) = json.loads(text).items()
+        told: Opening | CampaignEvent = codec.restore(KINDS[name], document)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StoreError(f"{where} is no event of a campaign: {error}") from None
+    return told
