@@ -24,6 +24,7 @@ from anubis.core.campaign.machine import (
     Record,
 )
 from anubis.core.campaign.replay import Opening, Witness
+from anubis.core.errors import Stopped
 from anubis.core.judging.judgement import assess, learn_criteria
 from anubis.core.judging.units import latest, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
@@ -49,6 +50,7 @@ def carry_out(
     *,
     keep: Keep,
     observe: Observe,
+    wants_stop: Callable[[], bool] = lambda: False,
     history: Sequence[Execution] = (),
     parallel_nodes: int | None = None,
     witness: Witness = lambda told: None,
@@ -56,7 +58,8 @@ def carry_out(
     """Run a campaign to its end, or on from its history.
 
     `keep` returns when its executions are safe; only then is anything else done. `witness` hears
-    all that the machine is told, before the machine does.
+    all that the machine is told, before the machine does. `wants_stop` is asked at least every
+    second: what still runs is then left to the executor's end.
     """
     executions = list(history)
     present = {node.name for node in executor.nodes()}
@@ -108,6 +111,8 @@ def carry_out(
     obey(machine.start(opening.at))
     observe(machine, ())
     while not machine.finished:
+        if wants_stop():
+            raise Stopped("stopped on request")
         longest = executor.now() + LONGEST_WAIT_S
         deadline = machine.next_deadline()
         events = executor.wait(longest if deadline is None else min(deadline, longest))

@@ -143,6 +143,40 @@ def test_heavy_packages_are_imported_where_they_belong_and_nowhere_else():
             assert home is None or where.startswith(home), f"{where} imports {module}"
 
 
+# what belongs to whoever has a terminal and owns the process: the command line
+OF_THE_PROCESS = {"print", "input", "SystemExit", "exit", "sys.exit", "os._exit"}
+OF_THE_PROCESS |= {"sys.argv", "sys.stdin", "sys.stdout", "sys.stderr", "signal.signal"}
+ON_NODES = {  # processes of their own, or of Ray's, on a node
+    "anubis/executors/guardian.py": {"sys.exit", "os._exit", "signal.signal"},
+    "anubis/executors/agent.py": {"os._exit"},
+}
+
+
+def names_used(file: Path) -> set[str]:
+    """`print` and `sys.exit`, wherever they stand; not the names of attributes of other things."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    plain = {node.id for node in nodes if isinstance(node, ast.Name)}
+    dotted = {
+        f"{node.value.id}.{node.attr}"
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    return plain | dotted
+
+
+def test_only_the_command_line_prints_exits_or_handles_signals():
+    for file in FILES:
+        where = str(file.relative_to(ROOT))
+        if part_of(file) not in {"cli", "__main__"}:
+            assert names_used(file) & OF_THE_PROCESS == ON_NODES.get(where, set()), where
+
+
+def test_only_the_command_line_and_reports_know_rich():
+    for file in FILES:
+        if part_of(file) not in {"cli", "report"}:
+            assert "rich" not in {module.split(".")[0] for module in imports(file)}, file.name
+
+
 def test_no_two_modules_import_each_other():
     graph = {
         ".".join(file.relative_to(ROOT).with_suffix("").parts): imports(file) for file in FILES

@@ -1,15 +1,36 @@
-"""Durations and budgets as people write them: 90m, 24h, 2d; 30m on each node, 8nh of all."""
+"""What people write for an option, read: 90m, 24h, 2d; 30m on each node, 8nh of all; node lists."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import TypeVar
 
+from anubis import hostlist
 from anubis.core.choosing.selection import Budget
 from anubis.core.errors import UsageError
+
+Word = TypeVar("Word", bound=str)
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LONGEST_S = 3650 * SECONDS["d"]  # of a job: what is longer is a slip
 AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(nh|[smhd])")
+
+
+def named(nodes: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(hostlist.read(nodes)))
+
+
+def nodes(text: str | None) -> tuple[str, ...] | None:
+    """None where none were named."""
+    return None if text is None else named(text)
+
+
+def one_of(option: str, value: str, words: Sequence[Word]) -> Word:
+    for word in words:
+        if word == value:
+            return word
+    raise UsageError(f'{option} is "{value}", expected {" or ".join(words)}')
 
 
 def duration_s(text: str, option: str) -> float:

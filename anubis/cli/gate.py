@@ -10,10 +10,9 @@ import typer
 from anubis.cli import options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
-    from anubis.cli.selecting import Found
-    from anubis.selector import Past
+    from anubis.operations.gating import GateResult
 
 HELP = "Say whether nodes are good for a job: by history, or by the tests worth their time."
 LINKS_NAMED = 3  # bad links that a sentence names
@@ -41,94 +40,78 @@ def gate(
     together: options.Together = False,
     json: options.Json = False,
 ) -> None:
-    from anubis.cli import amounts, selecting
-    from anubis.core.choosing.decision import JobAllocated
+    import sys
 
-    lenient = selecting.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
-    request = selecting.Request(
-        suite=suite,
-        policy=policy,
-        benchmarks=tuple(benchmarks or ()),
-        budget=amounts.budget(budget),
-        together=together,
-        json=json,
+    from anubis.cli import amounts
+    from anubis.cli.showing import EXIT_CODES, campaign
+    from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+    from anubis.operations.deciding import Terms
+    from anubis.operations.gating import GateRequest
+    from anubis.operations.gating import gate as answer
+
+    request = GateRequest(
+        nodes=amounts.named(nodes),
+        duration_s=amounts.duration_s(duration, "--duration"),
+        unknown_passes=amounts.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass",
+        terms=Terms(
+            suite=suite,
+            policy=policy,
+            benchmarks=tuple(benchmarks or ()),
+            budget=amounts.budget(budget),
+            together=together,
+        ),
+        cluster=cluster,
+        criteria=criteria,
     )
-    order = request.order(nodes, cluster, criteria)
-    job = JobAllocated(
-        nodes=selecting.named(nodes), duration_s=amounts.duration_s(duration, "--duration")
-    )
-    answer = selecting.decide(request, lambda past, history: job)
-    unfit = {node: why for node in job.nodes if (why := answer.past.unfit.get(node))}
-    found = _known(answer.past, job.nodes, unfit)
-    may_run = not unfit and not found.links
-    if may_run:
-        tested = selecting.carry_out(answer.decision, order)
-        found = selecting.Found(judged={**found.judged, **tested.judged}, links=tested.links)
-    short = budget is not None and answer.decision.remaining > answer.decision.p0
-    if short:
-        found = selecting.doubted(found)
-    _tell(found, unfit, ran=may_run, short=short, as_json=json, lenient=lenient)
-    selecting.leave(found, unknown_passes=lenient)
+    turn_termination_into_interrupt()
+    result = answer(request, Terminal(as_json=json))
+    for tested in result.campaigns:
+        campaign(tested.view, as_json=json)
+    print(_document(result) if json else _sentence(result))
+    sys.exit(EXIT_CODES[result.judgement])
 
 
-def _known(past: Past, nodes: tuple[str, ...], unfit: Mapping[str, str]) -> Found:
-    """By the history alone."""
-    from anubis.cli.selecting import Found
-    from anubis.core.records import Judgement
-
-    passed = {
-        node: Judgement.HEALTHY if past.passed.get(node) else Judgement.UNKNOWN for node in nodes
-    }
-    links = {
-        each.nodes: f"{each.benchmark} was defective in campaign {each.campaign}"
-        for each in past.links_among(nodes)
-    }
-    return Found(judged=passed | dict.fromkeys(unfit, Judgement.DEFECTIVE), links=links)
-
-
-def _tell(
-    found: Found,
-    unfit: Mapping[str, str],
-    *,
-    ran: bool,
-    short: bool,
-    as_json: bool,
-    lenient: bool,
-) -> None:
+def _document(result: GateResult) -> str:
     import json
 
     from anubis.core.records import Judgement
 
-    defective = found.those(Judgement.DEFECTIVE)
-    known = {*defective, *found.those(Judgement.HEALTHY)}
-    unknown = [node for node in found.judged if node not in known]
-    bad = bool(defective or found.links)
-    answer = "no-go" if bad else "unknown" if unknown and not lenient else "go"
-    if as_json:
-        document = {
-            "type": "gate",
-            "answer": answer,
-            "defective": defective,
-            "links": [{"nodes": nodes, "reason": why} for nodes, why in found.links.items()],
-            "unknown": unknown,
-            "unfit": unfit,
-            "budget_short": short,
-        }
-        print(json.dumps(document, ensure_ascii=False))
-        return
+    document = {
+        "type": "gate",
+        "answer": result.answer,
+        "defective": result.named(Judgement.DEFECTIVE),
+        "links": [{"nodes": nodes, "reason": why} for nodes, why in result.links.items()],
+        "unknown": result.unknown,
+        "unfit": result.unfit,
+        "budget_short": result.budget_short,
+    }
+    return json.dumps(document, ensure_ascii=False)
+
+
+def _sentence(result: GateResult) -> str:
+    from anubis.hostlist import compress
+
+    answer: str = result.answer
+    if answer == "no-go" and not result.is_tested:
+        answer = "no-go, and nothing was run"
+    return f"{answer}: {'; '.join(_reasons(result)) or compress(list(result.judged))}"
+
+
+def _reasons(result: GateResult) -> Iterator[str]:
+    from anubis.core.records import Judgement
     from anubis.hostlist import compress
     from anubis.report.wording import names
 
-    if answer == "no-go" and not ran:
-        answer = "no-go, and nothing was run"
-    told = [f"{node}: {why}" for node, why in unfit.items()]
-    if here := [node for node in defective if node not in unfit]:
-        told.append(f"defective: {compress(here)}")
-    for nodes, why in islice(found.links.items(), LINKS_NAMED):
-        told.append(f"bad between {names(sorted(nodes))}: {why}")
-    if len(found.links) > LINKS_NAMED:
-        told.append(f"bad between {len(found.links) - LINKS_NAMED:,} more groups")
-    if unknown:
-        why = "the budget leaves too much untested" if short else "not known to be healthy"
-        told.append(f"{why}: {compress(unknown)}")
-    print(f"{answer}: {'; '.join(told) or compress(list(found.judged))}")
+    yield from (f"{node}: {why}" for node, why in result.unfit.items())
+    defective = [node for node in result.named(Judgement.DEFECTIVE) if node not in result.unfit]
+    if defective:
+        yield f"defective: {compress(defective)}"
+    for nodes, why in islice(result.links.items(), LINKS_NAMED):
+        yield f"bad between {names(sorted(nodes))}: {why}"
+    if len(result.links) > LINKS_NAMED:
+        yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
+    if result.unknown:
+        short = "the budget leaves too much untested"
+        yield f"{short if result.budget_short else 'not known to be healthy'}: " + compress(
+            result.unknown
+        )

@@ -60,24 +60,23 @@ def scan(
     resume: options.Resume = False,
     campaign: options.Unfinished = None,
 ) -> None:
-    from anubis.cli import running
+    from anubis.cli import amounts, campaigns
     from anubis.core.errors import UsageError
     from anubis.core.records import CampaignKind
+    from anubis.operations.preparing import CampaignRequest, NetworkRequest
 
     asked = [name for name, given in _ways(full, quick, cover).items() if given]
     if len(asked) > 1:
         raise UsageError(f"--{' and --'.join(asked)} exclude each other: give one of them")
-    order = running.Order(
+    request = CampaignRequest(
         kind=CampaignKind.SCAN,
-        nodes=nodes,
+        nodes=amounts.nodes(nodes),
         cluster=cluster,
         suite=suite,
         policy=policy,
         criteria=criteria,
         benchmarks=tuple(benchmarks or ()),
-        html=html,
-        json=json,
-        network=running.Network(
+        network=NetworkRequest(
             topology=topology,
             hcas=hcas,
             counters=tuple(counters or ()),
@@ -85,10 +84,9 @@ def scan(
             groups="pairs" if full else "covering" if cover else "quick",
         ),
     )
-    if dry_run:
-        running.show_plan(order, resume=resume)
-    else:
-        running.run(order, resume=resume, campaign=campaign)
+    campaigns.answer(
+        request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json
+    )
 
 
 def _ways(full: bool, quick: bool, cover: bool) -> dict[str, bool]:

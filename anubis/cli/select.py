@@ -52,18 +52,20 @@ def select(
     together: options.Together = False,
     json: options.Json = False,
 ) -> None:
-    from anubis.cli import amounts, selecting
+    from anubis.cli import amounts
+    from anubis.cli.showing import decision
+    from anubis.operations.deciding import Terms
+    from anubis.operations.deciding import select as answer
 
-    told = _event(event, selecting.named(nodes), duration, category, criteria)
-    request = selecting.Request(
+    terms = Terms(
         suite=suite,
         policy=policy,
         benchmarks=tuple(benchmarks or ()),
         budget=amounts.budget(budget),
         together=together,
-        json=json,
     )
-    selecting.decide(request, lambda past, history: told)
+    told = _event(event, amounts.named(nodes), duration, category, criteria)
+    decision(answer(told, terms), as_json=json)
 
 
 def _event(

@@ -10,12 +10,14 @@ import textwrap
 from pathlib import Path
 
 from anubis.core.campaign import planning
+from anubis.core.choosing.decision import Decision
 from anubis.core.errors import UsageError
 from anubis.core.fabric import Fabric, link_name
-from anubis.core.network.coverage import coverage
+from anubis.core.network.coverage import Coverage
 from anubis.core.network.redundancy import gap_name
 from anubis.core.records import Judgement, Plan, PlannedEntry
 from anubis.executors.programs import spelled
+from anubis.report import decision as decision_report
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
@@ -58,6 +60,14 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
         terminal.render(view, console)
         for note in _notes(view):
             console.print(f"\n{note}", markup=False, highlight=False)
+
+
+def decision(made: Decision, *, as_json: bool) -> None:
+    if as_json:
+        print(decision_report.line(made))
+    else:
+        paragraph(decision_report.paragraph(made))
+    sys.stdout.flush()  # its tests may take minutes
 
 
 def paragraph(text: str) -> None:
@@ -156,9 +166,8 @@ SAID = {
 }
 
 
-def crossed(planned: Plan, fabric: Fabric, *, as_json: bool) -> None:
+def crossed(found: Coverage, fabric: Fabric, *, as_json: bool) -> None:
     """Which parts of the fabric the planned pairs cross, and which stay untested."""
-    found = coverage(fabric, planning.planned_rounds(planned, fabric))
     uplinks = found.uplinks(0)
     sure = len(uplinks) - len(found.untested_uplinks) - len(found.unsure_uplinks)
     untested = {

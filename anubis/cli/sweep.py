@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from anubis.cli import options
-
-if TYPE_CHECKING:
-    from anubis.core.choosing.decision import Tick
-    from anubis.selector import Past
-    from anubis.store.history import History
 
 HELP = "Test the idle nodes that are most at risk, within a budget."
 
@@ -33,29 +28,28 @@ def sweep(
     benchmarks: options.Benchmarks = None,
     json: options.Json = False,
 ) -> None:
-    from anubis.cli import amounts, selecting
+    import sys
 
-    request = selecting.Request(
-        suite=suite,
-        policy=policy,
-        benchmarks=tuple(benchmarks or ()),
-        budget=amounts.budget(budget),
-        together=False,
-        json=json,
+    from anubis.cli import amounts
+    from anubis.cli.showing import EXIT_CODES, campaign
+    from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+    from anubis.operations.deciding import Terms
+    from anubis.operations.sweeping import SweepRequest
+    from anubis.operations.sweeping import sweep as answer
+
+    request = SweepRequest(
+        nodes=amounts.nodes(nodes),
+        terms=Terms(
+            suite=suite,
+            policy=policy,
+            benchmarks=tuple(benchmarks or ()),
+            budget=amounts.budget(budget),
+        ),
+        cluster=cluster,
+        criteria=criteria,
     )
-    order = request.order(nodes, cluster, criteria)
-    answer = selecting.decide(request, lambda past, history: _idle(nodes, past, history))
-    selecting.leave(selecting.carry_out(answer.decision, order), unknown_passes=False)
-
-
-def _idle(nodes: str | None, past: Past, history: History) -> Tick:
-    """Those named, else all that the history knows; without those at work or out of service."""
-    from anubis.cli import selecting
-    from anubis.core.choosing.decision import Tick
-    from anubis.core.errors import UsageError
-
-    asked = past.logbook.nodes if nodes is None else selecting.named(nodes)
-    if not asked:
-        raise UsageError("the history knows no node yet: name them, or begin with anubis accept")
-    busy = {node for job in history.jobs() if job.end is None for node in job.nodes}
-    return Tick(nodes=tuple(node for node in asked if node not in busy | past.unfit.keys()))
+    turn_termination_into_interrupt()
+    result = answer(request, Terminal(as_json=json))
+    for tested in result.campaigns:
+        campaign(tested.view, as_json=json)
+    sys.exit(EXIT_CODES[result.judgement])

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
 from anubis.cli import showing
+from anubis.core.choosing.decision import Decision
+from anubis.core.records import Campaign
 from anubis.operations.caller import Caller
+from anubis.validator import Observe
 
 
 class Terminal(Caller):
-    """Remarks and progress go to stderr; Ctrl-C is how a person stops anything."""
+    """Remarks and progress go to stderr, a decision to stdout as soon as it is there; Ctrl-C is how
+    a person stops anything."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self._as_json = as_json
 
     def remark(self, sentence: str) -> None:
         showing.passing("")
@@ -15,3 +27,22 @@ class Terminal(Caller):
 
     def doing(self, sentence: str) -> None:
         showing.passing(sentence)
+
+    def decided(self, decision: Decision) -> None:
+        showing.decision(decision, as_json=self._as_json)
+
+    @contextmanager
+    def following(self, campaign: Campaign, parallel_nodes: int | None) -> Iterator[Observe]:
+        from anubis.cli.progress import Progress
+
+        with Progress(campaign, parallel_nodes) as progress:
+            yield progress.observe
+
+
+def turn_termination_into_interrupt() -> None:
+    """SIGTERM from a scheduler ends a campaign as Ctrl-C does: nothing is left running."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)

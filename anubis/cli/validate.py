@@ -20,21 +20,19 @@ def validate(
     resume: options.Resume = False,
     campaign: options.Unfinished = None,
 ) -> None:
-    from anubis.cli import running
+    from anubis.cli import amounts, campaigns
     from anubis.core.records import CampaignKind
+    from anubis.operations.preparing import CampaignRequest
 
-    order = running.Order(
+    request = CampaignRequest(
         kind=CampaignKind.VALIDATE,
-        nodes=nodes,
+        nodes=amounts.nodes(nodes),
         cluster=cluster,
         suite=suite,
         policy=policy,
         criteria=criteria,
         benchmarks=tuple(benchmarks or ()),
-        html=html,
-        json=json,
     )
-    if dry_run:
-        running.show_plan(order, resume=resume)
-    else:
-        running.run(order, resume=resume, campaign=campaign)
+    campaigns.answer(
+        request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json
+    )

@@ -10,6 +10,7 @@ AnubisError                exit code 2
 ├── RiskError              a risk model cannot be learned, read or asked
 ├── TopologyError          a fabric's description that cannot be read at all
 ├── TraceError             a trace of jobs that cannot be read, or has none
+├── Stopped                somebody ended an operation early, and it said how to go on
 ├── ExecutorError          the way to the nodes is broken (not one node: all of it)
 └── StoreError             the history cannot be read or written
 
@@ -62,6 +63,10 @@ class TopologyError(AnubisError):
 
 
 class TraceError(AnubisError):
+    pass
+
+
+class Stopped(AnubisError):
     pass
 
 

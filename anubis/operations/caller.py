@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from anubis.core.choosing.decision import Decision
 from anubis.core.records import Campaign
 from anubis.validator import Observe
 
@@ -19,6 +20,9 @@ class Caller:
 
     def doing(self, sentence: str) -> None:
         """What is being done now; the next one takes its place."""
+
+    def decided(self, decision: Decision) -> None:
+        """What was decided, before it is carried out."""
 
     @contextmanager
     def following(self, campaign: Campaign, parallel_nodes: int | None) -> Iterator[Observe]:

@@ -1,0 +1,269 @@
+"""Campaigns: planned, carried out, and carried on after they were cut short."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from anubis import catalog, criteria_files, places
+from anubis.core.campaign import planning
+from anubis.core.errors import AnubisError, Stopped, UsageError
+from anubis.core.network.coverage import Coverage, coverage
+from anubis.core.records import Campaign, CampaignKind, Judgement, Plan, canonical
+from anubis.executors.base import Executor
+from anubis.operations.caller import Caller
+from anubis.operations.executing import executor_of
+from anubis.operations.past import how_to_go_on
+from anubis.operations.preparing import (
+    Brief,
+    CampaignRequest,
+    Setting,
+    criteria_folder,
+    make_plan,
+    read_request,
+    read_setting,
+)
+from anubis.report.view import CampaignView
+from anubis.store import event_log
+from anubis.store.history import History
+from anubis.validator import CampaignOutcome, carry_out
+
+LOOKED_AT = 100  # campaigns, for the latest that was cut short
+
+WallClock = Callable[[], float]  # seconds since the epoch
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignResult:
+    """A campaign at its end."""
+
+    view: CampaignView
+    criteria_files: tuple[Path, ...] = ()  # what it learned, one for each sku
+
+    @property
+    def judgement(self) -> Judgement:
+        return self.view.assessment.judgement
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCampaign:
+    """What would run, and on how many nodes at once."""
+
+    plan: Plan
+    parallel_nodes: int | None
+
+    @cached_property
+    def coverage(self) -> Coverage | None:
+        """Which parts of the fabric its pairs cross."""
+        fabric = self.plan.fabric
+        if fabric is None:
+            return None
+        return coverage(fabric, planning.planned_rounds(self.plan, fabric))
+
+
+def plan_campaign(request: CampaignRequest, caller: Caller | None = None) -> PlannedCampaign:
+    """Nodes are looked up, nothing runs on them."""
+    caller = caller or Caller()
+    brief = read_request(request, caller)
+    programs = brief.setting.programs()
+    with executor_of(
+        brief.setting.cluster, programs, caller, used=brief.benchmarks, nodes=request.nodes
+    ) as executor:
+        plan = make_plan(brief, executor.nodes(), programs)
+    return PlannedCampaign(plan=plan, parallel_nodes=brief.setting.parallel_nodes)
+
+
+def run_campaign(
+    request: CampaignRequest,
+    caller: Caller | None = None,
+    *,
+    history_url: str | None = None,
+    clock: WallClock = time.time,
+) -> CampaignResult:
+    """Accept, validate or scan. Every result is kept as it comes; what was learned is written."""
+    caller = caller or Caller()
+    brief = read_request(request, caller)
+    programs = brief.setting.programs()
+    with (
+        History.open(history_url or places.history_url()) as history,
+        executor_of(
+            brief.setting.cluster,
+            programs,
+            caller,
+            used=brief.benchmarks,
+            nodes=request.nodes,
+            fabric=brief.simulated_fabric(),
+        ) as executor,
+    ):
+        plan = make_plan(brief, executor.nodes(), programs)
+        campaign = _new_campaign(brief, plan, clock(), executor)
+        history.begin(campaign)
+        return _drive(campaign, brief.setting, executor, history, caller, clock)
+
+
+def resume_campaign(
+    kind: CampaignKind,
+    name: str | None = None,
+    caller: Caller | None = None,
+    *,
+    history_url: str | None = None,
+    clock: WallClock = time.time,
+) -> CampaignResult:
+    """The one named, else the latest of this kind that was cut short: the rest, and only that."""
+    caller = caller or Caller()
+    with History.open(history_url or places.history_url()) as history:
+        campaign = _unfinished(history, kind, name)
+        setting = read_setting(campaign.setting)
+        programs = setting.programs()
+        _refuse_changed(campaign.plan, programs)
+        with executor_of(
+            setting.cluster,
+            programs,
+            caller,
+            used={spec.name for spec in campaign.plan.specs},
+            nodes=[node.name for node in campaign.plan.nodes],
+            missing_is_fine=True,
+            fabric=campaign.plan.fabric,
+        ) as executor:
+            return _drive(campaign, setting, executor, history, caller, clock)
+
+
+def _new_campaign(brief: Brief, plan: Plan, now: float, executor: Executor) -> Campaign:
+    kind = brief.request.kind
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
+    return Campaign(
+        id=f"{kind}-{stamp}-{secrets.token_hex(2)}",
+        kind=kind,
+        plan=plan,
+        policy=brief.policy,
+        executor=brief.setting.cluster.executor,
+        setting=canonical(dataclasses.asdict(brief.setting)),
+        criteria=brief.criteria,
+        created_at=executor.now(),
+    )
+
+
+def _unfinished(history: History, kind: CampaignKind, name: str | None) -> Campaign:
+    if name:
+        return _resumable(history.campaign(name), kind)
+    for latest in history.campaigns(limit=LOOKED_AT):
+        if latest.kind is kind and latest.finished_at is None:
+            return history.campaign(latest.id)
+    raise UsageError(f"there is nothing to resume: no {kind} was cut short")
+
+
+def _resumable(campaign: Campaign, kind: CampaignKind) -> Campaign:
+    if campaign.kind is not kind:
+        raise UsageError(f'campaign "{campaign.id}" is another verb\'s; {how_to_go_on(campaign)}')
+    if campaign.finished_at is not None:
+        raise UsageError(
+            f'campaign "{campaign.id}" is finished: anubis report --campaign {campaign.id} shows it'
+        )
+    return campaign
+
+
+def _refuse_changed(plan: Plan, programs: catalog.Catalog) -> None:
+    """A campaign is finished with the programs it was begun with, or not at all."""
+    for spec in plan.specs:
+        if programs.specs.get(spec.name) != spec:
+            raise UsageError(
+                f'benchmark "{spec.name}" is no longer the one this campaign began with; '
+                "begin a new campaign"
+            )
+
+
+def _drive(
+    campaign: Campaign,
+    setting: Setting,
+    executor: Executor,
+    history: History,
+    caller: Caller,
+    clock: WallClock,
+) -> CampaignResult:
+    with (
+        _saying_how_to_go_on(campaign),
+        history.claim(campaign.id),
+        event_log.recording(places.events(), campaign.id) as witness,
+    ):
+        with caller.following(campaign, setting.parallel_nodes) as observe:
+            outcome = carry_out(
+                campaign,
+                executor,
+                keep=lambda batch: history.record(campaign.id, batch),
+                observe=observe,
+                wants_stop=caller.wants_stop,
+                history=history.executions(campaign.id),
+                parallel_nodes=setting.parallel_nodes,
+                witness=witness,
+            )
+        view = _view(campaign, outcome, _behind_s(campaign, executor, clock))
+        _conclude(view, history)
+    learned = not campaign.criteria
+    return CampaignResult(view=view, criteria_files=_write_criteria(view) if learned else ())
+
+
+def _view(campaign: Campaign, outcome: CampaignOutcome, behind_s: float) -> CampaignView:
+    return CampaignView(
+        campaign=dataclasses.replace(
+            campaign,
+            created_at=campaign.created_at + behind_s,
+            finished_at=outcome.finished_at + behind_s,
+            criteria=outcome.criteria,
+        ),
+        executions=outcome.executions,
+        assessment=outcome.assessment,
+        criteria=outcome.criteria,
+    )
+
+
+def _conclude(view: CampaignView, history: History) -> None:
+    ended = view.campaign
+    assert ended.finished_at is not None, "it came to its end"
+    history.conclude(
+        ended.id,
+        view.assessment,
+        view.criteria,
+        finished_at=ended.finished_at,
+        created_at=ended.created_at,
+    )
+
+
+def _behind_s(campaign: Campaign, executor: Executor, clock: WallClock) -> float:
+    """How far the executor's clock is behind. One in memory, on a clock of its own, is over now:
+    a gate finds it recent, and what happens to a node next comes after it."""
+    return clock() - executor.now() if campaign.executor == "simulated" else 0.0
+
+
+@contextmanager
+def _saying_how_to_go_on(campaign: Campaign) -> Iterator[None]:
+    """Whatever ends the driver early, what was measured is kept."""
+    try:
+        yield
+    except (KeyboardInterrupt, Stopped):
+        raise Stopped(f"interrupted; what was measured is kept; {how_to_go_on(campaign)}") from None
+    except AnubisError as error:
+        raise type(error)(f"{error}; {how_to_go_on(campaign)}") from error
+
+
+def _write_criteria(view: CampaignView) -> tuple[Path, ...]:
+    """The campaign is over and kept, whatever becomes of the files."""
+    folder = criteria_folder(view.campaign.plan.suite)
+    written = []
+    for learned in view.criteria:
+        path = folder / criteria_files.file_name(learned)
+        try:
+            criteria_files.write(learned, path)
+        except AnubisError as error:
+            name = view.campaign.id
+            raise type(error)(
+                f"{error}; the verdicts are kept: anubis report --campaign {name} shows them"
+            ) from error
+        written.append(path)
+    return tuple(written)

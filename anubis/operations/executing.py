@@ -1,0 +1,83 @@
+"""The way to the nodes of a cluster, open for as long as a block runs; nothing runs on after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from anubis import catalog, config, hostlist
+from anubis.core.errors import UsageError
+from anubis.core.fabric import Fabric
+from anubis.executors.base import Executor
+from anubis.hostlist import shortened
+from anubis.operations.caller import Caller
+
+
+@contextmanager
+def executor_of(
+    cluster: config.Cluster,
+    programs: catalog.Catalog,
+    caller: Caller,
+    *,
+    used: Collection[str],
+    nodes: Sequence[str] | None = None,
+    missing_is_fine: bool = False,
+    fabric: Fabric | None = None,
+) -> Iterator[Executor]:
+    """`used`: the benchmarks that will run. `fabric`: what a fleet in memory is wired with."""
+    wanted = nodes or ()
+    executor = _open(cluster, programs, caller, used, wanted, fabric)
+    try:
+        if not missing_is_fine:
+            _refuse_absent(wanted, [node.name for node in executor.nodes()])
+        yield executor
+    finally:
+        executor.close()
+
+
+def _refuse_absent(wanted: Sequence[str], present: Sequence[str]) -> None:
+    known = set(present)
+    absent = [name for name in wanted if name not in known]
+    if absent:
+        raise UsageError(
+            f'node "{shortened(absent)}" is not in the cluster, which has {shortened(present)}'
+        )
+
+
+def _open(
+    cluster: config.Cluster,
+    programs: catalog.Catalog,
+    caller: Caller,
+    used: Collection[str],
+    wanted: Sequence[str],
+    fabric: Fabric | None,
+) -> Executor:
+    match cluster:
+        case config.LocalCluster():
+            from anubis.executors.local import LocalExecutor, this_machine
+
+            return LocalExecutor(this_machine(cluster.sku), programs.programs, catalog.parse_result)
+        case config.RayCluster():
+            from anubis.executors.ray_cluster import RayExecutor
+
+            return RayExecutor(
+                _address(cluster, caller),
+                programs.programs,
+                catalog.parse_result,
+                names=wanted or (hostlist.read(cluster.nodes) if cluster.nodes else ()),
+                sku=cluster.sku,
+            )
+        case config.SimulatedCluster():
+            from anubis.executors.simulated import SimulatedExecutor
+
+            # trouble is planted where the campaign looks
+            specs = {name: spec for name, spec in programs.specs.items() if name in used}
+            return SimulatedExecutor(cluster.fleet, specs, fabric)
+
+
+def _address(cluster: config.RayCluster, caller: Caller) -> str | None:
+    address = cluster.address or os.environ.get("RAY_ADDRESS") or None
+    if address is None:
+        caller.remark("no address is given, nor RAY_ADDRESS: Ray is started on this machine alone")
+    return address

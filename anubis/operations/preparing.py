@@ -1,0 +1,276 @@
+"""The files that a request for a campaign names: read, and refused, before anything is started.
+
+From a request to what a campaign is made of. Nothing runs here, and no node is asked anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from anubis import catalog, config, criteria_files, places
+from anubis.core.campaign import planning
+from anubis.core.errors import (
+    CriteriaError,
+    TopologyError,
+    UsageError,
+    did_you_mean,
+)
+from anubis.core.fabric import Fabric, one_switch, place
+from anubis.core.records import (
+    Arrangement,
+    CampaignKind,
+    Counters,
+    CriteriaSet,
+    Node,
+    Plan,
+    Policy,
+    Suite,
+)
+from anubis.hostlist import shortened
+from anubis.operations.caller import Caller
+from anubis.operations.surveying import count_errors, survey
+from anubis.reading import read
+from anubis.topology.draft import Survey
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignRequest:
+    """What is to be measured, where, and by what it is judged."""
+
+    kind: CampaignKind
+    nodes: tuple[str, ...] | None = None  # None: all that the cluster has
+    cluster: str = "local"
+    suite: str | None = None  # None: the one that suits the network, else "quick"
+    policy: str = "default"
+    benchmarks: tuple[Path, ...] = ()  # folders with programs beside the shipped ones
+    criteria: Path | None = None
+    chosen: frozenset[str] | None = None  # of the suite's benchmarks; None: all of them
+    network: NetworkRequest | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkRequest:
+    """What a scan is told of the fabric, and which pairs it is to measure."""
+
+    topology: str | None = None
+    hcas: Path | None = None
+    counters: tuple[Path, ...] = ()
+    over_s: float | None = None
+    groups: Arrangement = "quick"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where a campaign runs; kept with it, so that it can be resumed without being told again."""
+
+    cluster: config.Cluster
+    folders: tuple[str, ...]
+
+    @property
+    def parallel_nodes(self) -> int | None:
+        cluster = self.cluster
+        return None if isinstance(cluster, config.LocalCluster) else cluster.parallel_nodes
+
+    def programs(self) -> catalog.Catalog:
+        return catalog.load(Path(folder) for folder in self.folders)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brief:
+    """A request, with everything that it names."""
+
+    request: CampaignRequest
+    setting: Setting
+    suite: Suite
+    policy: Policy
+    criteria: tuple[CriteriaSet, ...]
+    survey: Survey | None = None
+    counters: Counters = Counters()
+
+    @property
+    def benchmarks(self) -> set[str]:
+        return {entry.benchmark for entry in self.suite.benchmarks}
+
+    def fabric(self, nodes: Sequence[Node]) -> Fabric | None:
+        """What a scan of these nodes crosses, with the nodes under the names they have here."""
+        if self.request.network is None:
+            return None
+        names = [node.name for node in nodes]
+        if self.survey is None:
+            return one_switch(names)
+        placement = place(self.survey.fabric, names)
+        if not placement.nodes:
+            raise UsageError(
+                f"the topology knows none of {shortened(names)}: it has "
+                f"{shortened(self.survey.fabric.nodes) or 'no nodes'}"
+            )
+        return placement.fabric
+
+    def simulated_fabric(self) -> Fabric | None:
+        """The network that a fleet in memory is to have; real ones have their own."""
+        cluster = self.setting.cluster
+        if self.request.network is None or not isinstance(cluster, config.SimulatedCluster):
+            return None
+        from anubis.simulation.fleet import members
+
+        return self.fabric(members(cluster.fleet))
+
+
+def read_request(request: CampaignRequest, caller: Caller) -> Brief:
+    folders = (places.shipped("benchmarks"), *request.benchmarks)
+    setting = Setting(
+        cluster=config.cluster(request.cluster),
+        folders=tuple(str(folder.expanduser().resolve()) for folder in folders),
+    )
+    network = request.network
+    surveyed = _survey(network, caller) if network else None
+    return Brief(
+        request=request,
+        setting=setting,
+        suite=_suite(request, surveyed),
+        policy=config.policy(request.policy),
+        criteria=_criteria(request),
+        survey=surveyed,
+        counters=_counters(network, caller) if network and surveyed else Counters(),
+    )
+
+
+def read_setting(text: str) -> Setting:
+    return read(json.loads(text), Setting, "the campaign's setting", UsageError)
+
+
+def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) -> Plan:
+    """For those of the nodes that were asked for."""
+    named = brief.request.nodes
+    wanted = [node for node in nodes if named is None or node.name in named]
+    fabric = brief.fabric(wanted)
+    plan = planning.plan(brief.suite, wanted, programs.specs, fabric)
+    plan = replace(plan, counters=brief.counters)
+    if fabric:
+        _refuse_no_pairs(plan, fabric)
+    _refuse_unknown_limits(brief.policy, programs)
+    _refuse_useless(brief.criteria, plan)
+    return plan
+
+
+# --- the network ---------------------------------------------------------------------------
+
+
+def _survey(network: NetworkRequest, caller: Caller) -> Survey | None:
+    """What the topology says; None where none was given, and the fabric does not answer."""
+    try:
+        surveyed = survey(network.topology, network.hcas)
+    except TopologyError as error:
+        if network.topology is not None:
+            raise
+        caller.remark(f"{error}; until then all nodes count as being on one switch")
+        return None
+    if surveyed.findings:
+        caller.remark(
+            f"{len(surveyed.findings):,} remarks on the topology: anubis topology show tells them"
+        )
+    return surveyed
+
+
+def _counters(network: NetworkRequest, caller: Caller) -> Counters:
+    """What the ports of the fabric counted before the scan."""
+    counted, remarks = count_errors(network.topology, network.counters, network.over_s, caller)
+    for remark in remarks:
+        caller.remark(str(remark))
+    return counted
+
+
+def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
+    strangers = [e.workload for p in plan.phases for e in p.entries if e.scope == "node"]
+    if strangers:
+        raise UsageError(
+            f'suite "{plan.suite}" has {strangers[0].benchmark}, which measures single nodes: '
+            "a scan takes programs for pairs and groups"
+        )
+    if len(planning.placed(plan, fabric)) < 2:
+        raise UsageError("a scan takes two nodes of the topology at least")
+
+
+# --- the suite -----------------------------------------------------------------------------
+
+
+def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
+    """The one that was named; for a scan with the arrangement that was asked for."""
+    if request.network is None:
+        return _restricted(config.suite(request.suite or "quick"), request.chosen)
+    rdma = surveyed is not None and any(_is_hca(nic.device) for nic in surveyed.fabric.nics)
+    suite = config.suite(request.suite or ("scan-rdma" if rdma else "scan"))
+    entries = (replace(entry, groups=request.network.groups) for entry in suite.benchmarks)
+    return replace(suite, benchmarks=tuple(entries))
+
+
+def _is_hca(device: str) -> bool:
+    return device.startswith(("mlx", "HCA"))
+
+
+def _restricted(suite: Suite, chosen: frozenset[str] | None) -> Suite:
+    if chosen is None:
+        return suite
+    kept = tuple(entry for entry in suite.benchmarks if entry.benchmark in chosen)
+    return replace(suite, benchmarks=kept)
+
+
+# --- criteria and limits -------------------------------------------------------------------
+
+
+def criteria_folder(suite: str) -> Path:
+    """Where what was learned for a suite is kept."""
+    return places.home() / "criteria" / suite
+
+
+def _criteria(request: CampaignRequest) -> tuple[CriteriaSet, ...]:
+    """What the campaign is to judge by; none for one that learns its own."""
+    if request.criteria:
+        return criteria_files.load(request.criteria.expanduser())
+    if not request.kind.needs_criteria:
+        return ()
+    suite = request.suite or "quick"
+    folder = criteria_folder(config.find("suites", suite).stem)
+    if not folder.is_dir():
+        raise CriteriaError(
+            f'no criteria for suite "{suite}" yet: learn them with '
+            f"anubis accept --suite {suite}, or give --criteria PATH"
+        )
+    return criteria_files.load(folder)
+
+
+def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
+    """Better no run than one whose every verdict is unknown."""
+    if not criteria:
+        return
+    known = {criterion.key.workload for each in criteria for criterion in each.criteria}
+    planned = {entry.workload for phase in plan.phases for entry in phase.entries}
+    if known & planned:
+        return
+    versions = {str(workload) for workload in known}
+    wanted = {str(workload) for workload in planned}
+    hint = (
+        "the same benchmarks with other parameters"
+        if versions & wanted
+        else f"they are for {', '.join(sorted(versions)) or 'nothing'}"
+    )
+    raise CriteriaError(
+        f"the criteria cover nothing of suite {plan.suite} ({', '.join(sorted(wanted))}): {hint}; "
+        f"learn them again with anubis accept --suite {plan.suite}"
+    )
+
+
+def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:
+    """A limit for a metric that nobody measures would hold nobody to anything, without a word."""
+    for limit in policy.limits:
+        spec = programs.specs.get(limit.benchmark)
+        if spec and spec.metric(limit.metric) is None:
+            hint = did_you_mean(limit.metric, [metric.name for metric in spec.metrics])
+            where = f" (limits {limit.table})" if limit.table else ""
+            raise UsageError(
+                f'the policy has a limit for "{limit.metric}"{where}, which {limit.benchmark} '
+                f"does not measure; {hint}"
+            )

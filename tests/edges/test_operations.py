@@ -1,0 +1,217 @@
+"""The use cases without a command line: a request in, a value out; nothing is printed or exited."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from anubis import catalog, config
+from anubis.core.choosing.decision import Action, NodeAdded
+from anubis.core.choosing.selection import Budget
+from anubis.core.errors import CriteriaError, Stopped, UsageError
+from anubis.core.past.status import Incident, Job
+from anubis.core.records import CampaignKind, Judgement
+from anubis.operations.caller import Caller
+from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
+from anubis.operations.deciding import Terms, select
+from anubis.operations.gating import GateRequest, gate
+from anubis.operations.preparing import CampaignRequest
+from anubis.operations.sweeping import SweepRequest, sweep
+from anubis.simulation.fleet import plants
+from anubis.store.history import History
+from tests.edges.desk import Desk
+
+
+@pytest.fixture(autouse=True)
+def silence(capfd):
+    """Operations say nothing on their own, and leave signals to whoever runs the process."""
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    yield
+    assert capfd.readouterr() == ("", "")
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch, told) -> Desk:
+    monkeypatch.setattr(catalog, "describe_all", told)
+    desk = Desk(tmp_path)
+    monkeypatch.setenv("ANUBIS_HOME", str(desk.home))
+    return desk
+
+
+@pytest.fixture
+def url(desk) -> str:
+    """A history elsewhere than under $ANUBIS_HOME."""
+    return f"sqlite:///{desk.folder / 'elsewhere.sqlite'}"
+
+
+class Listener(Caller):
+    """Keeps what it is told, and wants to stop after so many executions."""
+
+    def __init__(self, enough: int | None = None) -> None:
+        self.enough, self.done = enough, 0
+        self.heard: list[object] = []
+
+    def decided(self, decision) -> None:
+        self.heard.append(decision)
+
+    @contextmanager
+    def following(self, campaign, parallel_nodes):
+        self.heard.append(campaign)
+
+        def observe(machine, events) -> None:
+            self.done = machine.done
+
+        yield observe
+
+    def wants_stop(self) -> bool:
+        return self.enough is not None and self.done >= self.enough
+
+
+def flow_on(desk, kind, *, repeats=1, **fleet) -> CampaignRequest:
+    return CampaignRequest(
+        kind=kind,
+        cluster=desk.fleet(**fleet),
+        suite=desk.suite(desk.flow(repeats=repeats)),
+        benchmarks=(desk.programs,),
+    )
+
+
+# --- campaigns -----------------------------------------------------------------------------
+
+
+def test_accept_names_the_planted_node_and_writes_what_it_learned(desk, url):
+    request = flow_on(desk, CampaignKind.ACCEPT, slow_share=0.125)
+    (planted,) = plants(config.cluster(request.cluster).fleet, ["flow"])
+    result = run_campaign(request, history_url=url)
+    assert result.judgement is Judgement.DEFECTIVE
+    assert result.view.assessment.named(Judgement.DEFECTIVE) == (planted,)
+    assert [file.parent.name for file in result.criteria_files] == ["tiny"]
+    assert all(file.is_file() for file in result.criteria_files)
+    assert not desk.history.exists()
+    with History.open(url) as history:
+        assert history.latest(finished=True) == result.view.campaign.id
+
+
+def test_validate_judges_by_what_accept_wrote_and_writes_nothing(desk, url):
+    with pytest.raises(CriteriaError, match="no criteria for suite"):
+        run_campaign(flow_on(desk, CampaignKind.VALIDATE), history_url=url)
+    accepted = run_campaign(flow_on(desk, CampaignKind.ACCEPT), history_url=url)
+    validated = run_campaign(flow_on(desk, CampaignKind.VALIDATE), history_url=url)
+    assert validated.judgement is Judgement.HEALTHY
+    assert validated.criteria_files == ()
+    (learned,), (used,) = accepted.view.criteria, validated.view.campaign.criteria
+    assert used.provenance == learned.provenance
+
+
+def test_a_plan_runs_nothing(desk):
+    request = flow_on(desk, CampaignKind.ACCEPT, repeats=3)
+    planned = plan_campaign(request)
+    assert [node.name for node in planned.plan.nodes] == [f"n{i}" for i in range(1, 9)]
+    assert planned.coverage is None
+    assert not desk.home.exists()
+
+
+def test_a_campaign_that_is_stopped_keeps_what_was_measured_and_resume_does_the_rest(desk, url):
+    request = CampaignRequest(
+        kind=CampaignKind.ACCEPT,
+        suite=desk.suite(desk.spin(waits_at=0)),  # six times, on this machine
+        benchmarks=(desk.programs,),
+    )
+    with pytest.raises(Stopped, match="go on with: anubis accept --resume --campaign accept-"):
+        run_campaign(request, Listener(enough=2), history_url=url)
+    begun = desk.began()
+    assert not desk.alive()
+    with History.open(url) as history:
+        name = history.latest(finished=False)
+        kept = history.executions(name)
+    assert 2 <= len(kept) < 6
+
+    result = resume_campaign(CampaignKind.ACCEPT, history_url=url)
+    steps = [execution.step.id for execution in result.view.executions]
+    assert result.view.campaign.id == name
+    assert steps[: len(kept)] == [execution.step.id for execution in kept]
+    assert len(steps) == len(set(steps)) == 6
+    assert desk.began() == begun + 6 - len(kept)
+    with pytest.raises(UsageError, match="there is nothing to resume: no accept was cut short"):
+        resume_campaign(CampaignKind.ACCEPT, history_url=url)
+
+
+# --- what is decided -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def fleet(desk, url):
+    """Eight simulated nodes that were accepted just now."""
+    run_campaign(flow_on(desk, CampaignKind.ACCEPT), history_url=url)
+    desk.terms = Terms(suite=str(desk.folder / "tiny.yaml"), benchmarks=(desk.programs,))
+    desk.cluster = str(desk.folder / "fleet.yaml")
+    return desk
+
+
+def gate_of(desk, *nodes) -> GateRequest:
+    return GateRequest(nodes=nodes, duration_s=86400.0, terms=desk.terms, cluster=desk.cluster)
+
+
+def executions(desk) -> int:
+    with sqlite3.connect(desk.folder / "elsewhere.sqlite") as raw:
+        return raw.execute("SELECT count(*) FROM executions").fetchone()[0]
+
+
+def test_select_dates_a_decision_by_the_clock_it_is_given_and_keeps_it(fleet, url):
+    decision = select(NodeAdded(nodes=("new",)), fleet.terms, history_url=url, clock=lambda: 2e9)
+    assert (decision.at, decision.action) == (2e9, Action.VALIDATE)
+    with History.open(url) as history:
+        assert history.decisions() == [decision]
+
+
+def test_a_gate_tells_its_decision_before_it_tests_by_it(fleet, url):
+    now = time.time()
+    with History.open(url) as history:
+        history.add_incidents(
+            Incident(node="n3", category="psu", start=now - 0.01 * i, end=now - 0.01 * i + 0.001)
+            for i in (1, 2, 3)
+        )
+    before, listener = executions(fleet), Listener()
+    result = gate(gate_of(fleet, "n3", "n4"), listener, history_url=url)
+    decision, campaign = listener.heard
+    assert decision == result.decision
+    assert [node.name for node in campaign.plan.nodes] == ["n3"]
+    assert executions(fleet) == before + 1
+    assert (result.answer, result.is_tested, result.unknown) == ("go", True, [])
+
+
+def test_a_gate_runs_nothing_for_a_node_that_is_out_of_service(fleet, url):
+    soon = time.time() + 3600
+    with History.open(url) as history:
+        history.add_incidents([Incident(node="n3", category="psu", start=1e9, end=soon)])
+    before = executions(fleet)
+    result = gate(gate_of(fleet, "n3", "n4"), history_url=url)
+    assert (result.answer, result.judgement) == ("no-go", Judgement.DEFECTIVE)
+    assert (result.is_tested, result.campaigns, executions(fleet)) == (False, (), before)
+    assert (list(result.unfit), result.named(Judgement.HEALTHY)) == (["n3"], ["n4"])
+
+
+def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
+    now = time.time()
+    with History.open(url) as history:
+        history.add_jobs([Job(id="1", nodes=("n1",), start=1e9)])
+        history.add_incidents(
+            Incident(node=f"n{i}", category="psu", start=now - 0.002, end=now - 0.001)
+            for i in (1, 2, 3)
+        )
+    terms = Terms(
+        suite=fleet.terms.suite, benchmarks=(fleet.programs,), budget=Budget(node_seconds=36)
+    )
+    request = SweepRequest(terms=terms, cluster=fleet.cluster)
+    result = sweep(request, history_url=url)
+    assert "n1" not in result.decision.nodes
+    assert 0 < result.decision.node_seconds <= 36
+    (test,) = result.decision.tests
+    (campaign,) = result.campaigns
+    assert {node.name for node in campaign.view.campaign.plan.nodes} == set(test.nodes)
+    assert result.judgement is Judgement.HEALTHY
