@@ -127,21 +127,21 @@ class Past:
 
 def read_past(history: History, now: float, risk: Risk | None = None) -> Past:
     """`risk`: a trained model; without one every node has the fleet's base rate."""
-    validations = history.validations(now - LOOKED_BACK_S)
-    incidents = [one for one in history.incidents() if one.start <= now]
-    logbook = history.logbook()
+    validations = history.experience.validations(now - LOOKED_BACK_S)
+    incidents = [one for one in history.incidents.all() if one.start <= now]
+    logbook = history.experience.logbook()
     categories: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for one in incidents:
         categories[one.node][one.category] += 1
     return Past(
         logbook=logbook,
         risk=risk or base_rate(logbook, now),
-        defects=defects(validations, history.findings(), incidents),
+        defects=defects(validations, history.experience.failed_tests(), incidents),
         categories=categories,
         passed=_passed(validations, incidents),
         unfit=_unfit(validations, incidents, now),
-        links=_bad_links(history.bad_groups(), validations),
-        measured_s=history.durations_s(),
+        links=_bad_links(history.experience.bad_groups(), validations),
+        measured_s=history.experience.durations_s(),
     )
 
 
@@ -227,7 +227,7 @@ class Selector:
             together=together,
             budget=budget,
         )
-        self.history.keep_decision(decision)
+        self.history.decisions.add(decision)
         return decision
 
     def _outlook(

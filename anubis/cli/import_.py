@@ -13,7 +13,7 @@ from anubis.cli import options
 if TYPE_CHECKING:
     from anubis.core.records import Campaign
     from anubis.incidents.intake import Intake
-    from anubis.store.happenings import Import
+    from anubis.store.imports import Import
 
 app = typer.Typer(
     help="Take over what another tool measured, or what happened to nodes.",

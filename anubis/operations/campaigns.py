@@ -104,7 +104,7 @@ def run_campaign(
     ):
         plan = make_plan(brief, executor.nodes(), programs)
         campaign = _new_campaign(brief, plan, clock(), executor)
-        history.begin(campaign)
+        history.campaigns.begin(campaign)
         return _drive(campaign, brief.setting, executor, history, caller, clock)
 
 
@@ -152,10 +152,10 @@ def _new_campaign(brief: Brief, plan: Plan, now: float, executor: Executor) -> C
 
 def _unfinished(history: History, kind: CampaignKind, name: str | None) -> Campaign:
     if name:
-        return _resumable(history.campaign(name), kind)
-    for latest in history.campaigns(limit=LOOKED_AT):
+        return _resumable(history.campaigns.get(name), kind)
+    for latest in history.campaigns.newest(limit=LOOKED_AT):
         if latest.kind is kind and latest.finished_at is None:
-            return history.campaign(latest.id)
+            return history.campaigns.get(latest.id)
     raise UsageError(f"there is nothing to resume: no {kind} was cut short")
 
 
@@ -189,17 +189,17 @@ def _drive(
 ) -> CampaignResult:
     with (
         _saying_how_to_go_on(campaign),
-        history.claim(campaign.id),
+        history.campaigns.claim(campaign.id),
         event_log.recording(places.events(), campaign.id) as witness,
     ):
         with caller.following(campaign, setting.parallel_nodes) as observe:
             outcome = carry_out(
                 campaign,
                 executor,
-                keep=lambda batch: history.record(campaign.id, batch),
+                keep=lambda batch: history.executions.record(campaign.id, batch),
                 observe=observe,
                 wants_stop=caller.wants_stop,
-                history=history.executions(campaign.id),
+                history=history.executions.of(campaign.id),
                 parallel_nodes=setting.parallel_nodes,
                 witness=witness,
             )
@@ -226,7 +226,7 @@ def _view(campaign: Campaign, outcome: CampaignOutcome, behind_s: float) -> Camp
 def _conclude(view: CampaignView, history: History) -> None:
     ended = view.campaign
     assert ended.finished_at is not None, "it came to its end"
-    history.conclude(
+    history.assessments.conclude(
         ended.id,
         view.assessment,
         view.criteria,

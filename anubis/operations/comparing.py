@@ -36,7 +36,7 @@ def compare_criteria(
     old, new = (criteria_files.load(path.expanduser()) for path in (before, after))
     changes = criterion_changes(old, new)
     with History.open(places.history_url()) as history:
-        if not campaign and not history.latest(finished=True):
+        if not campaign and not history.campaigns.latest(finished=True):
             return CriteriaComparison(criteria=changes)
         judged = finished(history, campaign)
         if not changes:
@@ -56,8 +56,8 @@ def _judge_by_both(
     old: tuple[CriteriaSet, ...],
     new: tuple[CriteriaSet, ...],
 ) -> tuple[Assessment, Assessment]:
-    settled = latest(history.executions(campaign.id))
-    known = history.assessment(campaign.id)
+    settled = latest(history.executions.of(campaign.id))
+    known = history.assessments.of(campaign.id)
     lost = known.lost if known else {}
     measured = units(settled, campaign.plan)
     limits = campaign.policy.limits

@@ -91,7 +91,7 @@ def _history() -> Check:
     url = places.history_url()
     try:
         with History.open(url) as history:
-            count = len(history.campaigns(limit=1000))
+            count = len(history.campaigns.newest(limit=1000))
     except StoreError as error:
         return Check("history", "bad", str(error))
     return Check("history", "good", f"{counted(count, 'campaign')} in {url}")

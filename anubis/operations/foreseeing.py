@@ -96,7 +96,7 @@ def foresee(
 
 def _logbook() -> Logbook:
     with History.open(places.history_url()) as history:
-        return history.logbook()
+        return history.experience.logbook()
 
 
 def _model_file(chosen: Path | None) -> Path:

@@ -25,8 +25,8 @@ from anubis.incidents import intake, records
 from anubis.incidents.intake import Intake, Note
 from anubis.operations.caller import Caller
 from anubis.report.wording import names
-from anubis.store.happenings import Import
 from anubis.store.history import History
+from anubis.store.imports import Import
 from anubis.superbench import baseline as means
 from anubis.superbench.adoption import adopt
 from anubis.superbench.results import NodeResults, read_baseline, read_results
@@ -117,8 +117,8 @@ def import_incidents(
     if not taken.incidents:
         raise UsageError(f'"{file}" has no incident that can be taken: nothing was kept')
     with History.open(places.history_url()) as history:
-        before = {watch.node for watch in history.watches()}
-        kept = history.add_import(str(file.absolute()), now, taken.incidents, taken.watches)
+        before = {watch.node for watch in history.watches.all()}
+        kept = history.imports.add(str(file.absolute()), now, taken.incidents, taken.watches)
     hit = {incident.node for incident in taken.incidents}
     strangers = tuple(sorted(hit - before)) if before else ()
     return ImportedIncidents(intake=taken, kept=kept, strangers=strangers)
@@ -146,9 +146,11 @@ def _keep(plan: Plan, executions: Sequence[Execution], policy: Policy, now: floa
     )
     assessment, criteria = judge(campaign, executions, {}, campaign.created_at)
     with History.open(places.history_url()) as history:
-        history.begin(campaign)
-        history.record(campaign.id, executions)
-        history.conclude(campaign.id, assessment, criteria, finished_at=campaign.created_at)
+        history.campaigns.begin(campaign)
+        history.executions.record(campaign.id, executions)
+        history.assessments.conclude(
+            campaign.id, assessment, criteria, finished_at=campaign.created_at
+        )
     return dataclasses.replace(campaign, criteria=criteria, finished_at=campaign.created_at)
 
 

@@ -16,8 +16,8 @@ def judge(campaign: str | None = None, *, criteria: Path | None = None) -> Campa
     """By a file or a folder of criteria; else by those that it was judged by before."""
     with History.open(places.history_url()) as history:
         chosen = finished(history, campaign)
-        executions = history.executions(chosen.id)
-        before = history.assessment(chosen.id)
+        executions = history.executions.of(chosen.id)
+        before = history.assessments.of(chosen.id)
     if criteria:
         chosen = dataclasses.replace(chosen, criteria=criteria_files.load(criteria.expanduser()))
     elif chosen.kind.learns:  # it teaches itself, again

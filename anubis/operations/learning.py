@@ -73,10 +73,10 @@ def _pooled(history: History, last: Campaign, since: float) -> list[Campaign]:
             f"no campaign to pool: {last.id} began {moment(last.created_at)}, "
             f"which is before --since {moment(since)}"
         )
-    newest_first = history.campaigns(limit=MOST_CAMPAIGNS)
+    newest_first = history.campaigns.newest(limit=MOST_CAMPAIGNS)
     begun_no_later = newest_first[[row.id for row in newest_first].index(last.id) :]
     return [
-        history.campaign(row.id)
+        history.campaigns.get(row.id)
         for row in reversed(begun_no_later)
         if row.suite == last.plan.suite and row.finished_at is not None and row.created_at >= since
     ]
@@ -98,7 +98,9 @@ def _measured(
 ) -> list[Units]:
     workloads = {entry.workload for phase in last.plan.phases for entry in phase.entries}
     return pool(
-        relevant(units(latest(history.executions(campaign.id)), campaign.plan), workloads, excluded)
+        relevant(
+            units(latest(history.executions.of(campaign.id)), campaign.plan), workloads, excluded
+        )
         for campaign in pooled
     )
 

@@ -12,18 +12,19 @@ from anubis.core.records import Campaign
 from anubis.report import history as told
 from anubis.report.history import Happening
 from anubis.report.view import CampaignView
-from anubis.store.happenings import Forgotten, Import
-from anubis.store.history import CampaignRow, History
+from anubis.store.campaigns import CampaignRow
+from anubis.store.history import History
+from anubis.store.imports import Forgotten, Import
 
 MOST_DECISIONS = 10_000  # that a time line looks at: the latest
 
 
 def finished(history: History, campaign: str | None) -> Campaign:
     """The one named, else the latest."""
-    name = campaign or history.latest(finished=True)
+    name = campaign or history.campaigns.latest(finished=True)
     if name is None:
         raise UsageError("no campaign was carried out yet: begin with anubis accept")
-    found = history.campaign(name)
+    found = history.campaigns.get(name)
     if found.finished_at is None:
         raise UsageError(f'campaign "{name}" is not finished; {how_to_go_on(found)}')
     return found
@@ -39,11 +40,11 @@ def recall(campaign: str | None = None) -> CampaignView:
     """A campaign as it was judged when it ended."""
     with History.open(places.history_url()) as history:
         chosen = finished(history, campaign)
-        assessment = history.assessment(chosen.id)
+        assessment = history.assessments.of(chosen.id)
         assert assessment is not None, "a finished campaign has one"
         return CampaignView(
             campaign=chosen,
-            executions=tuple(history.executions(chosen.id)),
+            executions=tuple(history.executions.of(chosen.id)),
             assessment=assessment,
             criteria=chosen.criteria,
         )
@@ -52,13 +53,13 @@ def recall(campaign: str | None = None) -> CampaignView:
 def campaigns(last: int = 50) -> list[CampaignRow]:
     """The latest, the newest first."""
     with History.open(places.history_url()) as history:
-        return history.campaigns(limit=last)
+        return history.campaigns.newest(limit=last)
 
 
 def decisions(last: int = 5) -> list[Decision]:
     """Of gate, sweep and select, the newest first."""
     with History.open(places.history_url()) as history:
-        return history.decisions(last)
+        return history.decisions.newest(last)
 
 
 def timeline(nodes: str | None = None, last: int = 50) -> list[Happening]:
@@ -67,10 +68,10 @@ def timeline(nodes: str | None = None, last: int = 50) -> list[Happening]:
     chosen = None if nodes is None else hostlist.read(nodes)
     with History.open(places.history_url()) as history:
         happenings = [
-            *map(told.of_incident, history.incidents()),
-            *map(told.of_repair, history.repairs()),
-            *map(told.of_validation, history.validations()),
-            *map(told.of_decision, history.decisions(MOST_DECISIONS)),
+            *map(told.of_incident, history.incidents.all()),
+            *map(told.of_repair, history.repairs.all()),
+            *map(told.of_validation, history.experience.validations()),
+            *map(told.of_decision, history.decisions.newest(MOST_DECISIONS)),
         ]
     return told.timeline(happenings, chosen, last)
 
@@ -78,10 +79,10 @@ def timeline(nodes: str | None = None, last: int = 50) -> list[Happening]:
 def imports() -> list[Import]:
     """Files of incidents that were imported, the newest first."""
     with History.open(places.history_url()) as history:
-        return history.imports()
+        return history.imports.newest()
 
 
 def forget_import(number: int) -> Forgotten:
     """What this import was the first to tell goes."""
     with History.open(places.history_url()) as history:
-        return history.forget_import(number)
+        return history.imports.forget(number)

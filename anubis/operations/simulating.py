@@ -82,7 +82,7 @@ def _source(wanted: Scenario, model: Path | None, caller: Caller) -> Source:
 
 def _replayed(wanted: Scenario, caller: Caller) -> Recorded:
     with History.open(places.history_url()) as history:
-        incidents, watches = history.incidents(), history.watches()
+        incidents, watches = history.incidents.all(), history.watches.all()
     source = Recorded.of(wanted, incidents, watches)
     caller.remark(f"replayed: {len(incidents):,} incidents on {source.scenario.nodes:,} nodes")
     caused = {category.name for category in wanted.categories}

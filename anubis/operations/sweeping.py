@@ -61,5 +61,5 @@ def _idle(nodes: tuple[str, ...] | None, past: Past, history: History) -> Tick:
     named = past.logbook.nodes if nodes is None else nodes
     if not named:
         raise UsageError("the history knows no node yet: name them, or begin with anubis accept")
-    busy = {node for job in history.jobs() if job.end is None for node in job.nodes}
+    busy = {node for job in history.jobs.all() if job.end is None for node in job.nodes}
     return Tick(nodes=tuple(node for node in named if node not in busy | past.unfit.keys()))

@@ -42,7 +42,7 @@ def tune(benchmark: str, campaign: str | None = None) -> Tuning:
     """From what the campaign, or the latest, measured with many steps."""
     with History.open(places.history_url()) as history:
         source = finished(history, campaign)
-        measured = units(latest(history.executions(source.id)), source.plan)
+        measured = units(latest(history.executions.of(source.id)), source.plan)
     rows = [_row(alike, source) for alike in _step_series(measured, benchmark, source)]
     return Tuning(campaign=source, rows=tuple(rows))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from anubis.core.choosing.decision import Decision
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.report.wording import counted, moment, names
-from anubis.store.happenings import Import
+from anubis.store.imports import Import
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,7 +13,6 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, m
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from anubis.core.errors import StoreError
-from anubis.store import schema
 from anubis.store.trouble import explain
 
 PRAGMAS = (
@@ -22,6 +21,10 @@ PRAGMAS = (
     "synchronous = FULL",  # in WAL mode, less than FULL may lose commits with the power
     "foreign_keys = ON",
 )
+MIGRATIONS = Path(__file__).parent / "migrations"
+REVISIONS = tuple(sorted(file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*.py")))
+HEAD = REVISIONS[-1]
+PER_QUESTION = 1000  # values in one IN (…); SQLite bears 32,766
 UPGRADE_LOCK = 0x616E756269730000  # any number that nobody else takes in the same database
 
 
@@ -30,6 +33,8 @@ class Database:
         self.engine = engine
         self.dialect = engine.dialect.name
         self.place = _place(engine.url)
+        # Values that many rows share and that are known to be on disk: table, digest.
+        self.shared: set[tuple[str, str]] = set()
 
     @classmethod
     def open(cls, url: str) -> Database:
@@ -70,13 +75,13 @@ class Database:
 
     def _bring_up_to_date(self) -> None:
         with self.reading() as connection:
-            if self._revision(connection) == schema.HEAD:
+            if self._revision(connection) == HEAD:
                 return
         with self.writing() as connection:
             # Two may open a new database at once: the second finds the work done.
             if self.dialect == "postgresql":
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({UPGRADE_LOCK})"))
-            if self._revision(connection) != schema.HEAD:
+            if self._revision(connection) != HEAD:
                 _upgrade(connection)
 
     def _revision(self, connection: Connection) -> str | None:
@@ -89,14 +94,14 @@ class Database:
                 f'history "{self.place}": expected an empty database or one of Anubis, found the'
                 f' table "{min(tables)}"; nothing was changed: name another database'
             )
-        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-        if found is not None and found not in schema.REVISIONS:
+        revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        if revision is not None and revision not in REVISIONS:
             raise StoreError(
-                f'history "{self.place}": its schema has revision "{found}", this Anubis knows'
-                f' up to "{schema.HEAD}"; nothing was changed: upgrade Anubis, or name another'
+                f'history "{self.place}": its schema has revision "{revision}", this Anubis knows'
+                f' revisions up to "{HEAD}"; nothing was changed: upgrade Anubis, or name another'
                 " database"
             )
-        return found
+        return revision
 
 
 def _upgrade(connection: Connection) -> None:

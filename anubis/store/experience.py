@@ -1,40 +1,86 @@
-"""What was learned by running benchmarks: who was defective in which, how long each takes, and what
-was decided. Behind the verbs of `History`; it reads no samples."""
+"""What campaigns taught: what they concluded about nodes, who failed which test, how long each
+benchmark takes. It reads no samples and writes nothing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from anubis.core.choosing.decision import Decision
 from anubis.core.past.defects import BadGroup, FailedTest
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Validation, found_by
 from anubis.core.records import CampaignKind, Ended, Judgement
-from anubis.store import codec
-from anubis.store.schema import Row, campaigns, decisions, executions, participants, verdicts
+from anubis.store.assessments import NODE_VERDICTS, VERDICTS
+from anubis.store.campaigns import CAMPAIGNS
+from anubis.store.database import Database
+from anubis.store.executions import EXECUTIONS
+from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES, read_all
+from anubis.store.sharing import PARTICIPANTS, participant_nodes
 
 LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
+VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
 
 Durations = dict[tuple[str, str], float]  # by benchmark and parameters
 
-
-def read_findings(connection: Connection) -> list[FailedTest]:
-    """What single nodes were defective in; a bad group speaks for a node where that is blamed."""
-    return [
-        FailedTest(campaign=campaign, node=nodes[0], benchmark=benchmark)
-        for campaign, nodes, benchmark in _defective(connection)
-        if len(nodes) == 1
-    ]
+campaigns, executions = CAMPAIGNS.table, EXECUTIONS.table
+verdicts, node_verdicts = VERDICTS.table, NODE_VERDICTS.table
+participants = PARTICIPANTS.table
 
 
-def read_bad_groups(connection: Connection) -> list[BadGroup]:
-    """Without those of scans, which say themselves what of the fabric is behind their pairs."""
-    return [
-        BadGroup(campaign=campaign, nodes=nodes, benchmark=benchmark)
-        for campaign, nodes, benchmark in _defective(connection, campaigns.c.verb.not_in(LOCATING))
-        if len(nodes) > 1
-    ]
+class Experience:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def validations(self, since: float = 0.0) -> list[Validation]:
+        """What campaigns that ended since then concluded about each node, by time and node, with
+        the benchmarks that measured it."""
+        with self._database.reading() as connection:
+            return _validations(connection, since)
+
+    def failed_tests(self) -> list[FailedTest]:
+        """What single nodes were defective in; a bad group counts for a node that is blamed."""
+        with self._database.reading() as connection:
+            return [
+                FailedTest(campaign=campaign, node=nodes[0], benchmark=benchmark)
+                for campaign, nodes, benchmark in _defective(connection)
+                if len(nodes) == 1
+            ]
+
+    def bad_groups(self) -> list[BadGroup]:
+        """Groups that were defective together, except in scans: those blame parts of the fabric."""
+        with self._database.reading() as connection:
+            return [
+                BadGroup(campaign=campaign, nodes=nodes, benchmark=benchmark)
+                for campaign, nodes, benchmark in _defective(
+                    connection, campaigns.c.verb.not_in(LOCATING)
+                )
+                if len(nodes) > 1
+            ]
+
+    def durations_s(self) -> Durations:
+        """The mean time that each benchmark took with its parameters when it could measure."""
+        workload = (executions.c.benchmark, executions.c.parameters)
+        query = (
+            select(*workload, func.avg(executions.c.duration_s))
+            .where(executions.c.ended == Ended.MEASURED.value)
+            .group_by(*workload)
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(query)
+            return {(benchmark, parameters): mean for benchmark, parameters, mean in rows}
+
+    def logbook(self) -> Logbook:
+        """All that happened to nodes; what validations found defective are incidents as well."""
+        with self._database.reading() as connection:
+            incidents = read_all(connection, INCIDENTS)
+            repairs = read_all(connection, REPAIRS)
+            watches = read_all(connection, WATCHES)
+            validations = _conclusions(connection)
+        defects = found_by(validations, repairs)
+        return Logbook.of([*incidents, *defects], watches, validations, repairs)
 
 
 def _defective(
@@ -53,26 +99,62 @@ def _defective(
         yield row.id, tuple(json.loads(row.nodes)), row.benchmark
 
 
-def read_durations(connection: Connection) -> Durations:
-    """The mean time in seconds that each workload took when it could measure."""
-    which = (executions.c.benchmark, executions.c.parameters)
-    query = (
-        select(*which, func.avg(executions.c.duration_s))
-        .where(executions.c.ended == Ended.MEASURED.value)
-        .group_by(*which)
+def _validations(connection: Connection, since: float) -> list[Validation]:
+    measured = (
+        select(executions.c.campaign, participant_nodes.c.node, executions.c.benchmark)
+        .join(participant_nodes, executions.c.participants == participant_nodes.c.participants)
+        .where(
+            executions.c.campaign.in_(select(campaigns.c.key).where(*_validating(since))),
+            executions.c.ended == Ended.MEASURED.value,
+        )
+        .distinct()
+        .subquery()
     )
-    return {(name, parameters): mean for name, parameters, mean in connection.execute(query)}
+    names = func.aggregate_strings(measured.c.benchmark, ",").label("names")
+    by_node = (
+        select(measured.c.campaign, measured.c.node, names)
+        .group_by(measured.c.campaign, measured.c.node)
+        .subquery()
+    )
+    query = _concluded(since, by_node.c.names).outerjoin(
+        by_node,
+        (by_node.c.campaign == node_verdicts.c.campaign) & (by_node.c.node == node_verdicts.c.node),
+    )
+    return [
+        Validation(
+            **_conclusion(row),
+            benchmarks=tuple(sorted(row.names.split(","))) if row.names else (),
+        )
+        for row in connection.execute(query)
+    ]
 
 
-def decision_row(decision: Decision) -> Row:
+def _conclusions(connection: Connection) -> list[Validation]:
+    """The same without the benchmarks, which cost most of the time."""
+    rows = connection.execute(_concluded(0.0))
+    return [Validation(**_conclusion(row)) for row in rows]
+
+
+def _concluded(since: float, *more: ColumnElement[Any]) -> Select[Any]:
+    verdict = (node_verdicts.c.node, node_verdicts.c.judgement, node_verdicts.c.code)
+    return (
+        select(*verdict, campaigns.c.finished_at, campaigns.c.id, *more)
+        .join(campaigns, campaigns.c.key == node_verdicts.c.campaign)
+        .where(*_validating(since))
+        .order_by(campaigns.c.finished_at, node_verdicts.c.node)
+    )
+
+
+def _validating(since: float) -> tuple[ColumnElement[bool], ...]:
+    """What another tool measured, nobody knows when, validates nothing."""
+    return campaigns.c.finished_at >= since, campaigns.c.verb.in_(VALIDATING)
+
+
+def _conclusion(row: Any) -> dict[str, Any]:
     return {
-        "at": decision.at,
-        "event": decision.event,
-        "action": decision.action.value,
-        "document": codec.dump(decision),
+        "node": row.node,
+        "at": row.finished_at,
+        "judgement": Judgement(row.judgement),
+        "code": row.code,
+        "campaign": row.id,
     }
-
-
-def read_decisions(connection: Connection, limit: int) -> list[Decision]:
-    query = select(decisions.c.document).order_by(decisions.c.key.desc()).limit(limit)
-    return [codec.load(Decision, document) for document in connection.scalars(query)]

@@ -148,7 +148,7 @@ def test_a_host_that_goes_away_is_lost_within_30_s_and_the_others_complete(site,
     (lost,) = [v for v in verdicts if v["code"] == "NODE-LOST"]
     assert (lost["node"], lost["verdict"]) == ("node2", "unknown")
     with History.open(str(site.home / "history.sqlite")) as history:
-        executions = history.executions(summary["campaign"])
+        executions = history.executions.of(summary["campaign"])
     measured = {e.step.id for e in executions if e.ended == "measured"}
     assert sum("node1" in step_id for step_id in measured) == 8
     assert sum("node3" in step_id for step_id in measured) == 8

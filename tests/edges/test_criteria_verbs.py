@@ -149,9 +149,9 @@ def test_a_node_that_was_lost_after_its_last_step_is_no_healthy_one_before(near)
         reason="it no longer answers",
     )
     with History.open(f"sqlite:///{near.history}") as history:
-        found, said = history.campaign(campaign), history.assessment(campaign)
+        found, said = history.campaigns.get(campaign), history.assessments.of(campaign)
         told = replace(said, alone=(lost, *said.alone))
-        history.conclude(campaign, told, found.criteria, finished_at=found.finished_at)
+        history.assessments.conclude(campaign, told, found.criteria, finished_at=found.finished_at)
     higher = changed(near, "higher.json", scale=1.1)
     done = near.run("criteria", "diff", str(learned(near)), higher, "--json")
     before = {n["node"]: n["before"] for n in done.lines if n["type"] == "node-change"}
@@ -249,7 +249,9 @@ def test_a_named_campaign_is_the_last_of_those_that_are_pooled(near):
 def test_a_campaign_that_was_cut_short_teaches_nothing(near):
     first = accept(near, seed=1).summary["campaign"]
     with History.open(f"sqlite:///{near.history}") as history:
-        history.begin(replace(history.campaign(first), id="cut-short", finished_at=None))
+        history.campaigns.begin(
+            replace(history.campaigns.get(first), id="cut-short", finished_at=None)
+        )
     accept(near, seed=2)
     said = near.run("learn", "--since", "2023-01-01", "--out", "some").err
     assert "from 2 campaigns" in said

@@ -40,7 +40,7 @@ def fit(near):
     done = near.ask("accept", "--suite", near.two)
     assert done.code == 0, done.err
     with History.open(str(near.history)) as history:
-        near.node = history.validations()[0].node
+        near.node = history.experience.validations()[0].node
     return near
 
 
@@ -76,7 +76,7 @@ def import_incidents(desk, told):
 def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(fit):
     # once, the network was at fault, and pulse found it
     with History.open(str(fit.history)) as history:
-        history.add_incidents(just_now(fit.node, "network"))
+        history.incidents.add(just_now(fit.node, "network"))
     fit.beat.write_text(ILL)
     assert fit.ask("validate", "--suite", fit.two).code == 1
     refused = gate(fit)
@@ -100,8 +100,12 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
     assert (again.code, again.summary["answer"]) == (0, "go")
 
     with History.open(str(fit.history)) as history:
-        history.add_incidents(just_now(fit.node, "network"))
-        assert [d.action.value for d in history.decisions()] == ["validate", "skip", "validate"]
+        history.incidents.add(just_now(fit.node, "network"))
+        assert [d.action.value for d in history.decisions.newest()] == [
+            "validate",
+            "skip",
+            "validate",
+        ]
     fit.beat.write_text(ILL)
     failed = gate(fit)
     assert (failed.code, failed.summary["defective"]) == (1, [fit.node])
@@ -110,7 +114,7 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
 def test_a_no_go_names_each_node_once_with_what_is_known_of_it(fit):
     words = ("--duration", "24h", "--suite", fit.two)
     with History.open(str(fit.history)) as history:
-        history.add_incidents(just_now(fit.node, "network"))
+        history.incidents.add(just_now(fit.node, "network"))
     fit.beat.write_text(ILL)
     tested = fit.ask("gate", fit.node, *words)
     assert tested.out.splitlines()[-1] == f"no-go: defective: {fit.node}"
@@ -136,7 +140,7 @@ def fleet(near):
     (near.finder,) = {v["benchmark"] for v in before.verdicts if v["verdict"] == "defective"}
     (near.other,) = {"flow", "pulse"} - {near.finder}
     with History.open(str(near.history)) as history:
-        history.add_incidents(just_now(near.ill, "network"))
+        history.incidents.add(just_now(near.ill, "network"))
     near.well = near.fleet()
     assert near.ask("validate", "--cluster", near.well, "--suite", near.two).code == 0
     return near
@@ -175,7 +179,7 @@ def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_catego
     assert said.splitlines()[-1] == "go: n[1-8]"
     assert ran(fleet) == before + 1
     with History.open(str(fleet.history)) as history:
-        (execution,) = history.executions(history.latest())
+        (execution,) = history.executions.of(history.campaigns.latest())
     assert (execution.step.workload.benchmark, execution.step.participants) == (
         fleet.finder,
         (node,),
@@ -230,7 +234,7 @@ def pair_gate(desk, nodes, *words):
 def test_a_bad_link_is_no_go_for_a_job_across_it_until_both_ends_pass_again(paired):
     paired.broken = {"n1", "n2"}
     with History.open(str(paired.history)) as history:
-        history.add_incidents(just_now("n1", "network"))
+        history.incidents.add(just_now("n1", "network"))
     first = pair_gate(paired, "n[1-4]", "--json")
     assert (first.code, first.summary["answer"], first.summary["defective"]) == (1, "no-go", [])
     (link,) = first.summary["links"]
@@ -256,7 +260,7 @@ def test_a_bad_link_is_no_go_for_a_job_across_it_until_both_ends_pass_again(pair
 def test_a_node_that_is_slow_with_every_other_is_blamed_and_not_its_links(paired):
     paired.ill = "n1"
     with History.open(str(paired.history)) as history:
-        history.add_incidents(just_now("n1", "network"))
+        history.incidents.add(just_now("n1", "network"))
     done = pair_gate(paired, "n[1-4]", "--json").summary
     assert (done["answer"], done["defective"], done["links"]) == ("no-go", ["n1"], [])
 
@@ -265,7 +269,7 @@ def test_a_sweep_that_could_not_measure_is_no_success(near):
     suite = near.suite(near.flow(repeats=1))
     assert near.ask("accept", "--cluster", near.fleet(), "--suite", suite).code == 0
     with History.open(str(near.history)) as history:
-        history.add_incidents(one for i in range(1, 9) for one in just_now(f"n{i}", "psu"))
+        history.incidents.add(one for i in range(1, 9) for one in just_now(f"n{i}", "psu"))
     dying = near.fleet(crash_share=0.125)
     done = near.ask("sweep", "--budget", "1nh", "--cluster", dying, "--suite", suite, "--json")
     assert (done.code, len(done.summary["unknown"])) == (2, 1)
@@ -342,9 +346,9 @@ def test_a_sweep_keeps_within_its_budget_and_leaves_who_is_at_work_or_out_of_ser
     assert near.ask("accept", "--cluster", fleet, "--suite", suite).code == 0
     with History.open(str(near.history)) as history:
         soon = time.time() + 3600
-        history.add_incidents([Incident(node="n8", category="psu", start=1e9, end=soon)])
-        history.add_incidents(one for i in range(1, 8) for one in just_now(f"n{i}", "psu"))
-        history.add_jobs(
+        history.incidents.add([Incident(node="n8", category="psu", start=1e9, end=soon)])
+        history.incidents.add(one for i in range(1, 8) for one in just_now(f"n{i}", "psu"))
+        history.jobs.add(
             [
                 Job(id="1", nodes=("n7",), start=1e9),
                 Job(id="2", nodes=("n6",), start=1e9, end=1.1e9),
@@ -382,9 +386,9 @@ def test_select_only_decides_and_every_event_is_answered(near):
         assert (decision["event"], decision["nodes"]) == (event, ["n1", "n2", "n3"])
         assert decision["tests"][0]["benchmark"] == "flow"
     with History.open(str(near.history)) as history:
-        kept = {each.event: each for each in history.decisions()}
+        kept = {each.event: each for each in history.decisions.newest()}
         assert [*kept] == [*events][::-1]
         assert kept["fleet-upgraded"].action == "accept"
         assert kept["incident-reported"].category == "psu"
         assert kept["job-allocated"].horizon_s == 24 * 3600
-        assert history.campaigns(limit=9) == []
+        assert history.campaigns.newest(limit=9) == []

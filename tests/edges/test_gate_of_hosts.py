@@ -63,7 +63,7 @@ class Site:
 
     def campaigns(self) -> list[str]:
         with self.history() as history:
-            return [row.id for row in history.campaigns(limit=99)]
+            return [row.id for row in history.campaigns.newest(limit=99)]
 
     def history(self) -> History:
         return History.open(str(self.home / "history.sqlite"))
@@ -78,7 +78,7 @@ def test_incidents_on_one_host_have_it_alone_tested_by_what_found_their_category
         assert (code, told[-1]["defective"]) == (1, ["node2"])
         with site.history() as history:
             now = time.time()
-            history.add_incidents([Incident(node="node2", category="network", start=now, end=now)])
+            history.incidents.add([Incident(node="node2", category="network", start=now, end=now)])
         slow.unlink()
         assert site.ask("validate")[0] == 0
 
@@ -104,7 +104,7 @@ def test_incidents_on_one_host_have_it_alone_tested_by_what_found_their_category
         assert (code, gate["answer"]) == (0, "go")
         (campaign,) = set(site.campaigns()) - set(before)
         with site.history() as history:
-            measured = history.executions(campaign)
+            measured = history.executions.of(campaign)
         assert {(e.step.workload.benchmark, e.step.participants) for e in measured} == {
             ("pulse", ("node3",))
         }

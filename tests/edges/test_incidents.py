@@ -159,7 +159,7 @@ def test_plain_columns_need_no_mapping(near) -> None:
     done = near.run("import", "incidents", "incidents.csv")
     assert done.code == 0, done.err
     with History.open(f"sqlite:///{near.home / 'history.sqlite'}") as history:
-        assert history.incidents() == [
+        assert history.incidents.all() == [
             Incident(
                 node="n1",
                 category="gpu",
@@ -405,16 +405,16 @@ def test_importing_the_same_file_twice_adds_nothing_and_a_later_one_completes(ne
         "to take this back: anubis history forget --import 1",
     ]
     with imported(near) as history:
-        before = (history.incidents(), history.watches())
+        before = (history.incidents.all(), history.watches.all())
     again = near.run("import", "incidents", str(first), "-m", mapping, "--json").lines[0]
     assert (again["new"], again["completed"], again["known"]) == (0, 0, 2)
     with imported(near) as history:
-        assert (history.incidents(), history.watches()) == before
+        assert (history.incidents.all(), history.watches.all()) == before
     later = near.write("later.csv", table("n2,gpu,2026-03-02,2026-03-04", "n3,gpu,2026-03-03,"))
     next_day = near.run("import", "incidents", str(later), "-m", mapping, "--json").lines[0]
     assert (next_day["new"], next_day["completed"], next_day["known"]) == (1, 1, 0)
     with imported(near) as history:
-        assert [one.end for one in history.incidents()][1] == utc("2026-03-04")
+        assert [one.end for one in history.incidents.all()][1] == utc("2026-03-04")
 
 
 def test_one_incident_is_enough_and_none_is_no_success(near) -> None:

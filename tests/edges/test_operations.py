@@ -94,7 +94,7 @@ def test_accept_names_the_planted_node_and_writes_what_it_learned(desk, url):
     assert all(file.is_file() for file in result.criteria_files)
     assert not desk.history.exists()
     with History.open(url) as history:
-        assert history.latest(finished=True) == result.view.campaign.id
+        assert history.campaigns.latest(finished=True) == result.view.campaign.id
 
 
 def test_validate_judges_by_what_accept_wrote_and_writes_nothing(desk, url):
@@ -127,8 +127,8 @@ def test_a_campaign_that_is_stopped_keeps_what_was_measured_and_resume_does_the_
     begun = desk.began()
     assert not desk.alive()
     with History.open(url) as history:
-        name = history.latest(finished=False)
-        kept = history.executions(name)
+        name = history.campaigns.latest(finished=False)
+        kept = history.executions.of(name)
     assert 2 <= len(kept) < 6
 
     result = resume_campaign(CampaignKind.ACCEPT, history_url=url)
@@ -166,13 +166,13 @@ def test_select_dates_a_decision_by_the_clock_it_is_given_and_keeps_it(fleet, ur
     decision = select(NodeAdded(nodes=("new",)), fleet.terms, history_url=url, clock=lambda: 2e9)
     assert (decision.at, decision.action) == (2e9, Action.VALIDATE)
     with History.open(url) as history:
-        assert history.decisions() == [decision]
+        assert history.decisions.newest() == [decision]
 
 
 def test_a_gate_tells_its_decision_before_it_tests_by_it(fleet, url):
     now = time.time()
     with History.open(url) as history:
-        history.add_incidents(
+        history.incidents.add(
             Incident(node="n3", category="psu", start=now - 0.01 * i, end=now - 0.01 * i + 0.001)
             for i in (1, 2, 3)
         )
@@ -188,7 +188,7 @@ def test_a_gate_tells_its_decision_before_it_tests_by_it(fleet, url):
 def test_a_gate_runs_nothing_for_a_node_that_is_out_of_service(fleet, url):
     soon = time.time() + 3600
     with History.open(url) as history:
-        history.add_incidents([Incident(node="n3", category="psu", start=1e9, end=soon)])
+        history.incidents.add([Incident(node="n3", category="psu", start=1e9, end=soon)])
     before = executions(fleet)
     result = gate(gate_of(fleet, "n3", "n4"), history_url=url)
     assert (result.answer, result.judgement) == ("no-go", Judgement.DEFECTIVE)
@@ -199,8 +199,8 @@ def test_a_gate_runs_nothing_for_a_node_that_is_out_of_service(fleet, url):
 def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
     now = time.time()
     with History.open(url) as history:
-        history.add_jobs([Job(id="1", nodes=("n1",), start=1e9)])
-        history.add_incidents(
+        history.jobs.add([Job(id="1", nodes=("n1",), start=1e9)])
+        history.incidents.add(
             Incident(node=f"n{i}", category="psu", start=now - 0.002, end=now - 0.001)
             for i in (1, 2, 3)
         )

@@ -34,8 +34,8 @@ def home(tmp_path_factory):
         if node != BAD and (at := begun + rng.uniform(0, 199) * DAY_S)
     ]
     with History.open(f"sqlite:///{folder / 'history.sqlite'}") as history:
-        history.add_incidents([*bad, *rest])
-        history.add_watches([Watch(node=node, since=begun) for node in NODES])
+        history.incidents.add([*bad, *rest])
+        history.watches.add([Watch(node=node, since=begun) for node in NODES])
     return folder
 
 
@@ -94,7 +94,7 @@ def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_els
     asked = {line["model"]: line for line in lines if line.get("split") == "fleet"}
     assert asked["cox"]["incidents"] > asked["cox"]["spells"] / 2  # the bad node's
     with History.open(f"sqlite:///{home / 'history.sqlite'}") as history:
-        nodes = spells_of(history.logbook(), time.time()).statuses.nodes
+        nodes = spells_of(history.experience.logbook(), time.time()).statuses.nodes
     others = sum(node not in {BAD, "node04"} for node in nodes)
     assert asked["cox"]["spells"] == len(nodes) - others
     rest = {line["model"]: line for line in lines if line.get("split") == "random"}
@@ -130,7 +130,7 @@ def test_what_cannot_be_done_is_said_in_one_line(home, words, complaint):
 @pytest.mark.parametrize("verb", ["train", "evaluate"])
 def test_a_fleet_without_an_incident_teaches_nothing_and_is_told_so_in_one_line(tmp_path, verb):
     with History.open(f"sqlite:///{tmp_path / 'history.sqlite'}") as history:
-        history.add_watches([Watch(node=node, since=time.time() - 200 * DAY_S) for node in NODES])
+        history.watches.add([Watch(node=node, since=time.time() - 200 * DAY_S) for node in NODES])
     found = anubis(tmp_path, verb)
     assert found.returncode == 2
     assert "spells ended in an incident, expected at least 1" in found.stderr
@@ -141,8 +141,8 @@ def test_a_fleet_without_an_incident_teaches_nothing_and_is_told_so_in_one_line(
 def test_a_single_incident_leaves_the_base_rate_and_a_reason_that_can_be_read(tmp_path):
     at = time.time() - 150 * DAY_S
     with History.open(f"sqlite:///{tmp_path / 'history.sqlite'}") as history:
-        history.add_incidents([Incident(node=BAD, category="gpu", start=at, end=at + DAY_S)])
-        history.add_watches([Watch(node=node, since=at - 50 * DAY_S) for node in NODES])
+        history.incidents.add([Incident(node=BAD, category="gpu", start=at, end=at + DAY_S)])
+        history.watches.add([Watch(node=node, since=at - 50 * DAY_S) for node in NODES])
     found = anubis(tmp_path, "train")
     assert found.returncode == 0
     assert found.stdout.startswith("exponential ")

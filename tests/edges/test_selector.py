@@ -88,7 +88,7 @@ def carry_out(
     slow_together=(),
 ):
     """A campaign that ended on that day; `bad` are pairs of node and benchmark."""
-    history.begin(
+    history.campaigns.begin(
         Campaign(
             id=name,
             kind=CampaignKind.VALIDATE,
@@ -99,7 +99,7 @@ def carry_out(
         )
     )
     every = [step for phase in range(len(run.phases)) for step in planning.steps(run, phase, NODES)]
-    history.record(
+    history.executions.record(
         name,
         [
             Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, duration_s=took_s)
@@ -113,7 +113,7 @@ def carry_out(
     pairs = [replace(verdict, participants=pair, benchmark="gemm") for pair in slow_together]
     found = [*single, *pairs]
     worst = dict(bad)
-    history.conclude(
+    history.assessments.conclude(
         name,
         Assessment(
             alone=tuple(found),
@@ -142,7 +142,7 @@ def taught(history: History) -> None:
     for day in range(100, 160, 10):
         carry_out(history, f"c{day}", day, bad=[("n1", "gemm"), ("n2", "disk")])
         carry_out(history, f"mended{day}", day + 5)
-        history.add_incidents([incident("n1", day, "gpu"), incident("n2", day, "storage")])
+        history.incidents.add([incident("n1", day, "gpu"), incident("n2", day, "storage")])
 
 
 def selector(history: History, **policy) -> Selector:
@@ -163,14 +163,14 @@ def test_a_fleet_that_was_validated_an_hour_ago_may_start_at_once_and_the_decisi
     decision = selector(history).decide(job(), MENU, at=NOW)
     assert decision.action is Action.SKIP
     assert decision.covered_before == pytest.approx(2 ** (-1 / 168), abs=1e-3)
-    assert history.decisions() == [decision]
+    assert history.decisions.newest() == [decision]
 
 
 def test_after_incidents_of_a_category_its_node_is_tested_by_what_found_that_category(history):
     taught(history)
     carry_out(history, "lately", (NOW - 3600) / DAY_S)
     day = NOW / DAY_S
-    history.add_incidents(incident("n3", day - hours / 24, "gpu", 0.1) for hours in (0.5, 0.4, 0.3))
+    history.incidents.add(incident("n3", day - hours / 24, "gpu", 0.1) for hours in (0.5, 0.4, 0.3))
     decision = selector(history, p0=0.3).decide(job(), MENU, at=NOW)
     assert run(decision) == {"gemm": ("n3",)}
     assert "a defect is presumed on n3: nothing was passed there since" in decision.assumed[-1]
@@ -181,7 +181,7 @@ def test_after_incidents_of_a_category_its_node_is_tested_by_what_found_that_cat
 def test_a_sweep_goes_to_the_node_that_was_not_measured_since_its_incident(history):
     taught(history)
     carry_out(history, "lately", NOW / DAY_S - 1)
-    history.add_incidents([incident("n2", NOW / DAY_S - 0.5, "power")])
+    history.incidents.add([incident("n2", NOW / DAY_S - 0.5, "power")])
     idle, budget = Tick(nodes=NODES), Budget(node_seconds=50)
     sweep = selector(history, p0=0.01).decide(idle, MENU, at=NOW, budget=budget)
     assert run(sweep) == {"gemm": ("n2",), "disk": ("n2",)}
@@ -190,7 +190,7 @@ def test_a_sweep_goes_to_the_node_that_was_not_measured_since_its_incident(histo
 def test_what_was_measured_before_an_incident_or_a_defect_counts_no_more(history):
     carry_out(history, "c1", 390)
     carry_out(history, "c2", 391, bad=[("n2", "gemm")])
-    history.add_incidents([incident("n3", 392, "gpu")])
+    history.incidents.add([incident("n3", 392, "gpu")])
     past = read_past(history, NOW)
     assert past.passed == {"n1": dict.fromkeys(["gemm", "disk"], 391 * DAY_S)}
     assert list(past.unfit) == ["n2"]
@@ -229,17 +229,19 @@ def test_what_was_found_more_than_a_year_ago_teaches_nothing(history):
 
 def test_what_is_yet_to_come_is_not_known(history):
     carry_out(history, "c1", 390)
-    history.add_incidents([incident("n1", 395, "gpu"), incident("n1", 401, "gpu")])
+    history.incidents.add([incident("n1", 395, "gpu"), incident("n1", 401, "gpu")])
     assert read_past(history, NOW).categories == {"n1": {"gpu": 1}}
     assert read_past(history, 394 * DAY_S).categories == {}
 
 
 def test_the_base_rate_is_incidents_per_hour_in_service_beside_one_in_90_days(history):
-    assert base_rate(history.logbook(), NOW).per_h == pytest.approx(1 / (90 * 24))
-    history.add_watches(Watch(node=node, since=0.0) for node in NODES)
-    assert base_rate(history.logbook(), NOW).per_h == pytest.approx(1 / ((3 * 400 + 90) * 24))
-    history.add_incidents(incident("n1", day, "gpu", 24) for day in (100, 200))
-    rate = base_rate(history.logbook(), NOW)
+    assert base_rate(history.experience.logbook(), NOW).per_h == pytest.approx(1 / (90 * 24))
+    history.watches.add(Watch(node=node, since=0.0) for node in NODES)
+    assert base_rate(history.experience.logbook(), NOW).per_h == pytest.approx(
+        1 / ((3 * 400 + 90) * 24)
+    )
+    history.incidents.add(incident("n1", day, "gpu", 24) for day in (100, 200))
+    rate = base_rate(history.experience.logbook(), NOW)
     assert rate.per_h == pytest.approx((2 + 1) / ((3 * 400 - 2 + 90) * 24))
     assert "an incident in 429 days" in rate.assumed
     carry_out(history, "c1", 300)
@@ -281,7 +283,7 @@ def test_a_trained_model_is_asked_instead_of_the_base_rate(history):
             return statuses.values[:, 0] * hours / 1000
 
     carry_out(history, "c1", 390)
-    history.add_incidents([incident("n1", 300, "gpu"), incident("n1", 310, "gpu")])
+    history.incidents.add([incident("n1", 300, "gpu"), incident("n1", 310, "gpu")])
     past = read_past(history, NOW, Even())
     decision = Selector(past, SelectionPolicy(), history).decide(job("n1"), MENU, at=NOW)
     assert decision.p == pytest.approx(2 * 24 / 1000)

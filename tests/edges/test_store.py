@@ -35,7 +35,7 @@ from hypothesis import strategies as st
 from anubis.core.choosing.decision import IncidentReported, JobAllocated, Outlook, decide
 from anubis.core.choosing.selection import learn_detection
 from anubis.core.errors import StoreError
-from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
 from anubis.core.past.defects import BadGroup, Defect, FailedTest
 from anubis.core.past.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.core.records import (
@@ -50,6 +50,7 @@ from anubis.core.records import (
     Limit,
     Node,
     NodeVerdict,
+    PartVerdict,
     Plan,
     Policy,
     Readings,
@@ -61,9 +62,12 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
-from anubis.store import codec, schema
-from anubis.store.happenings import Forgotten, Kept
-from anubis.store.history import CampaignRow, History
+from anubis.store import codec, mapping
+from anubis.store.campaigns import CampaignRow
+from anubis.store.database import HEAD
+from anubis.store.happenings import Kept
+from anubis.store.history import History
+from anubis.store.imports import Forgotten
 
 # --- the databases -------------------------------------------------------------------------
 
@@ -155,6 +159,29 @@ def ask(url: str, question: str) -> Any:
         value = cursor.fetchone()[0] if cursor.description else None
         connection.commit()
     return value
+
+
+def migrated(connection: sa.Connection, revision: str) -> sa.MetaData:
+    """The tables as they were at that revision, in an empty database."""
+    config = Config()
+    config.set_main_option("script_location", "anubis.store:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+    tables = sa.MetaData()
+    tables.reflect(connection)
+    return tables
+
+
+def old_campaign(**changes: Any) -> dict[str, Any]:
+    """A row of any revision."""
+    kept = campaign()
+    row = {
+        "key": 1, "id": "c1", "verb": "accept", "suite": "quick", "nodes": 1, "executor": "local",
+        "setting": "", "created_at": 1.0, "finished_at": None, "plan": codec.dump(kept.plan),
+        "policy": codec.dump(kept.policy), "criteria": "[]",
+    }  # fmt: skip
+    return row | changes
 
 
 # --- what is kept --------------------------------------------------------------------------
@@ -329,21 +356,21 @@ def test_executions_come_back_bit_for_bit_in_the_order_of_their_arrival(
     lasting_history: History, batches: list[list[Execution]]
 ) -> None:
     name = next(ids)
-    lasting_history.begin(campaign(name))
+    lasting_history.campaigns.begin(campaign(name))
     arrived: dict[tuple[str, int], Execution] = {}
     for batch in batches:
-        lasting_history.record(name, batch)
+        lasting_history.executions.record(name, batch)
         for one in batch:
             arrived.setdefault((one.step.id, one.attempt), one)
-    assert spelled(lasting_history.executions(name)) == spelled(list(arrived.values()))
+    assert spelled(lasting_history.executions.of(name)) == spelled(list(arrived.values()))
 
 
 @thorough
 @given(drawn=anything(Campaign))
 def test_a_campaign_comes_back_as_it_was_begun(lasting_history: History, drawn: Campaign) -> None:
     begun = replace(drawn, id=next(ids))
-    lasting_history.begin(begun)
-    assert spelled(lasting_history.campaign(begun.id)) == spelled(begun)
+    lasting_history.campaigns.begin(begun)
+    assert spelled(lasting_history.campaigns.get(begun.id)) == spelled(begun)
 
 
 @thorough
@@ -359,10 +386,10 @@ def test_verdicts_come_back_with_the_criteria_they_were_judged_by(
     finished_at: float,
 ) -> None:
     name = next(ids)
-    lasting_history.begin(campaign(name))
-    lasting_history.conclude(name, assessment, criteria, finished_at)
-    assert spelled(lasting_history.assessment(name)) == spelled(assessment)
-    concluded = lasting_history.campaign(name)
+    lasting_history.campaigns.begin(campaign(name))
+    lasting_history.assessments.conclude(name, assessment, criteria, finished_at)
+    assert spelled(lasting_history.assessments.of(name)) == spelled(assessment)
+    concluded = lasting_history.campaigns.get(name)
     assert spelled(concluded.criteria) == spelled(criteria)
     assert concluded.finished_at == finished_at
 
@@ -371,9 +398,9 @@ def test_the_numbers_that_formats_lose_are_kept_bit_for_bit(history: History) ->
     awkward = [5e-324, -5e-324, 2.2250738585072009e-308, -0.0, math.inf, -math.inf, math.nan, 0.1]
     paying = np.repeat(awkward, 300)
     batch = [execution("raw", *awkward), execution("packed", *paying)]
-    history.begin(campaign())
-    history.record("c1", batch)
-    kept = [one.result.series[0].samples for one in history.executions("c1")]
+    history.campaigns.begin(campaign())
+    history.executions.record("c1", batch)
+    kept = [one.result.series[0].samples for one in history.executions.of("c1")]
     assert [array.tobytes() for array in kept] == [np.array(awkward).tobytes(), paying.tobytes()]
 
 
@@ -396,19 +423,19 @@ def test_an_execution_that_is_recorded_twice_counts_once_and_the_first_stays(
     history: History,
 ) -> None:
     first, second, again = execution("a", 1.0), execution("b", 2.0), execution("a", 9.0)
-    history.begin(campaign())
-    history.record("c1", [first, first])
-    history.record("c1", [again, second])
-    assert spelled(history.executions("c1")) == spelled([first, second])
+    history.campaigns.begin(campaign())
+    history.executions.record("c1", [first, first])
+    history.executions.record("c1", [again, second])
+    assert spelled(history.executions.of("c1")) == spelled([first, second])
 
 
 def test_another_attempt_and_another_campaign_are_no_repetition(history: History) -> None:
-    history.begin(campaign("c1"))
-    history.begin(campaign("c2"))
-    history.record("c1", [execution("a", attempt=1), execution("a", attempt=2)])
-    history.record("c2", [execution("a", attempt=1)])
-    assert [one.attempt for one in history.executions("c1")] == [1, 2]
-    assert [one.attempt for one in history.executions("c2")] == [1]
+    history.campaigns.begin(campaign("c1"))
+    history.campaigns.begin(campaign("c2"))
+    history.executions.record("c1", [execution("a", attempt=1), execution("a", attempt=2)])
+    history.executions.record("c2", [execution("a", attempt=1)])
+    assert [one.attempt for one in history.executions.of("c1")] == [1, 2]
+    assert [one.attempt for one in history.executions.of("c2")] == [1]
 
 
 def test_a_batch_that_fails_leaves_nothing_behind_and_harms_no_later_one(
@@ -418,82 +445,89 @@ def test_a_batch_that_fails_leaves_nothing_behind_and_harms_no_later_one(
         execution("b"),
         result=Result(series=Readings(Layout((("m", "d", 1),)), "no numbers")),  # type: ignore[arg-type]
     )
-    history.begin(campaign())
+    history.campaigns.begin(campaign())
     with pytest.raises(ValueError, match="no numbers"):
-        history.record("c1", [execution("a", 1.0), broken])
-    assert history.executions("c1") == []
-    history.record("c1", [execution("a", 1.0)])
-    assert spelled(history.executions("c1")) == spelled([execution("a", 1.0)])
+        history.executions.record("c1", [execution("a", 1.0), broken])
+    assert history.executions.of("c1") == []
+    history.executions.record("c1", [execution("a", 1.0)])
+    assert spelled(history.executions.of("c1")) == spelled([execution("a", 1.0)])
 
 
 def test_later_verdicts_replace_the_earlier_ones(history: History) -> None:
-    history.begin(campaign())
+    history.campaigns.begin(campaign())
     before = Assessment(
         alone=(slow(Judgement.DEFECTIVE, "n1"), slow(Judgement.HEALTHY, "n1", "n2")),
         nodes=(NodeVerdict(node="n1", judgement=Judgement.DEFECTIVE, code="c", reason="r"),),
     )
     after = Assessment(alone=(slow(Judgement.HEALTHY, "n1"),), nodes=())
-    history.conclude("c1", before, (), 5.0)
-    history.conclude("c1", after, (), 6.0)
-    assert history.assessment("c1") == after
-    assert history.campaign("c1").finished_at == 6.0
+    history.assessments.conclude("c1", before, (), 5.0)
+    history.assessments.conclude("c1", after, (), 6.0)
+    assert history.assessments.of("c1") == after
+    assert history.campaigns.get("c1").finished_at == 6.0
 
 
 def test_a_campaign_without_verdicts_has_no_assessment(history: History) -> None:
-    history.begin(campaign())
-    assert history.assessment("c1") is None
+    history.campaigns.begin(campaign())
+    assert history.assessments.of("c1") is None
 
 
 def test_an_absent_campaign_is_named_with_the_closest_known_one(history: History) -> None:
-    history.begin(campaign("accept-2026"))
+    history.campaigns.begin(campaign("accept-2026"))
     for question in (
-        history.campaign,
-        history.executions,
-        history.assessment,
-        lambda name: history.record(name, []),
-        lambda name: history.conclude(name, Assessment(alone=(), nodes=()), (), 1.0),
-        lambda name: history.claim(name).__enter__(),
+        history.campaigns.get,
+        history.executions.of,
+        history.assessments.of,
+        lambda name: history.executions.record(name, []),
+        lambda name: history.assessments.conclude(name, Assessment(alone=(), nodes=()), (), 1.0),
+        lambda name: history.campaigns.claim(name).__enter__(),
     ):
         with pytest.raises(StoreError, match=r'"accept-2025".*did you mean "accept-2026"'):
             question("accept-2025")
 
 
 def test_the_same_campaign_cannot_begin_twice(history: History) -> None:
-    history.begin(campaign("c1"))
+    history.campaigns.begin(campaign("c1"))
     with pytest.raises(StoreError, match='campaign "c1" exists already; resume it'):
-        history.begin(campaign("c1", kind=CampaignKind.VALIDATE))
-    assert history.campaign("c1").kind is CampaignKind.ACCEPT
+        history.campaigns.begin(campaign("c1", kind=CampaignKind.VALIDATE))
+    assert history.campaigns.get("c1").kind is CampaignKind.ACCEPT
 
 
 def test_campaigns_are_listed_newest_first_and_the_latest_is_found(history: History) -> None:
-    assert history.latest() is None
+    assert history.campaigns.latest() is None
     # the clock was behind when the last was begun
     for name, created_at, finished_at in (("a", 8.0, None), ("b", 9.0, None), ("c", 2.0, 3.0)):
-        history.begin(campaign(name, created_at=created_at, finished_at=finished_at))
+        history.campaigns.begin(campaign(name, created_at=created_at, finished_at=finished_at))
     row = CampaignRow(
         id="c", kind=CampaignKind.ACCEPT, suite="quick", created_at=2.0, finished_at=3.0, nodes=1
     )
-    assert history.campaigns(2) == [row, replace(row, id="b", created_at=9.0, finished_at=None)]
-    assert [history.latest(), history.latest(True), history.latest(False)] == ["c", "c", "b"]
+    assert history.campaigns.newest(2) == [
+        row,
+        replace(row, id="b", created_at=9.0, finished_at=None),
+    ]
+    assert [
+        history.campaigns.latest(),
+        history.campaigns.latest(True),
+        history.campaigns.latest(False),
+    ] == ["c", "c", "b"]
 
 
 def test_what_a_fleet_shares_is_stored_once(history: History, url: str) -> None:
-    history.begin(campaign())
-    history.record("c1", [execution(f"step-{number}", 1.0) for number in range(20)])
-    history.record("c1", [execution("another", 1.0)])
+    history.campaigns.begin(campaign())
+    history.executions.record("c1", [execution(f"step-{number}", 1.0) for number in range(20)])
+    history.executions.record("c1", [execution("another", 1.0)])
     with History.open(url) as later:
-        later.record("c1", [execution("after a restart", 1.0)])
+        later.executions.record("c1", [execution("after a restart", 1.0)])
     assert ask(url, "SELECT count(*) FROM environments") == 1
     assert ask(url, "SELECT count(*) FROM participants") == 1
-    assert len(history.executions("c1")) == 22
+    assert len(history.executions.of("c1")) == 22
 
 
 def test_from_a_node_one_finds_its_verdicts_also_those_of_its_groups(
     history: History, url: str
 ) -> None:
-    history.begin(campaign())
+    history.campaigns.begin(campaign())
     parts = (slow(Judgement.DEFECTIVE, "n1", "n2"), slow(Judgement.HEALTHY, "n2"))
-    history.conclude("c1", Assessment(alone=parts, nodes=()), (), 1.0)
+    history.assessments.conclude("c1", Assessment(alone=parts, nodes=()), (), 1.0)
     for node, expected in (("n1", 1), ("n2", 2), ("n3", 0)):
         found = ask(
             url,
@@ -504,18 +538,18 @@ def test_from_a_node_one_finds_its_verdicts_also_those_of_its_groups(
 
 
 def test_a_reason_with_bytes_that_are_no_text_is_kept_readable(history: History) -> None:
-    history.begin(campaign())
-    history.record("c1", [replace(execution("a"), reason="core\0dumped \udcff there")])
-    assert history.executions("c1")[0].reason == "core\ufffddumped ? there"
+    history.campaigns.begin(campaign())
+    history.executions.record("c1", [replace(execution("a"), reason="core\0dumped \udcff there")])
+    assert history.executions.of("c1")[0].reason == "core\ufffddumped ? there"
 
 
 def test_a_document_of_another_anubis_is_refused_by_campaign_and_field(
     history: History, url: str
 ) -> None:
-    history.begin(campaign())
+    history.campaigns.begin(campaign())
     ask(url, """UPDATE campaigns SET policy = '{"alpha":0.95,"mood":"good"}'""")
     with pytest.raises(StoreError, match=r'campaign "c1" cannot be read: Policy has no .*"mood"'):
-        history.campaign("c1")
+        history.campaigns.get("c1")
 
 
 # --- experience ----------------------------------------------------------------------------
@@ -529,9 +563,9 @@ def test_a_benchmark_takes_as_long_as_it_took_on_average_where_it_could_measure(
     history: History,
 ) -> None:
     for name, shift in (("c1", 0.0), ("c2", 2.0)):
-        history.begin(campaign(name))
+        history.campaigns.begin(campaign(name))
         small = replace(took("b", 7.0).step, workload=Workload.of("gemm", "1", {"size": 1}))
-        history.record(
+        history.executions.record(
             name,
             [
                 took("a", 1.0 + shift),
@@ -540,14 +574,14 @@ def test_a_benchmark_takes_as_long_as_it_took_on_average_where_it_could_measure(
                 took("d", 0.0, ended=Ended.NOT_APPLICABLE),
             ],
         )
-    assert history.durations_s() == {
+    assert history.experience.durations_s() == {
         ("gemm", GEMM.parameters): 2.0,
         ("gemm", '{"size":1}'): 7.0,
     }
 
 
 def test_findings_are_the_defects_of_single_nodes_once_each(history: History) -> None:
-    history.begin(campaign("c1"))
+    history.campaigns.begin(campaign("c1"))
     bad = Judgement.DEFECTIVE
     said = (
         slow(bad, "n1"),
@@ -556,15 +590,17 @@ def test_findings_are_the_defects_of_single_nodes_once_each(history: History) ->
         slow(bad, "n1", "n2"),  # a pair: whom to blame stands in a verdict of its own
         slow(Judgement.UNKNOWN, "n3"),
     )
-    history.conclude("c1", Assessment(alone=said, nodes=()), (), finished_at=5.0)
-    assert history.findings() == [
+    history.assessments.conclude("c1", Assessment(alone=said, nodes=()), (), finished_at=5.0)
+    assert history.experience.failed_tests() == [
         FailedTest(campaign="c1", node="n1", benchmark="copy"),
         FailedTest(campaign="c1", node="n1", benchmark="gemm@1"),
     ]
     # a scan has words of its own for a bad link
-    history.begin(campaign("c2", kind=CampaignKind.SCAN))
-    history.conclude("c2", Assessment(alone=said[3:4], nodes=()), (), finished_at=6.0)
-    assert history.bad_groups() == [BadGroup(campaign="c1", nodes=("n1", "n2"), benchmark="gemm@1")]
+    history.campaigns.begin(campaign("c2", kind=CampaignKind.SCAN))
+    history.assessments.conclude("c2", Assessment(alone=said[3:4], nodes=()), (), finished_at=6.0)
+    assert history.experience.bad_groups() == [
+        BadGroup(campaign="c1", nodes=("n1", "n2"), benchmark="gemm@1")
+    ]
 
 
 def test_decisions_come_back_as_they_were_taken_the_latest_first(history: History) -> None:
@@ -590,9 +626,80 @@ def test_decisions_come_back_as_they_were_taken_the_latest_first(history: Histor
         )
     ]
     for decision in taken:
-        history.keep_decision(decision)
-    assert history.decisions() == taken[::-1]
-    assert history.decisions(limit=1) == taken[1:]
+        history.decisions.add(decision)
+    assert history.decisions.newest() == taken[::-1]
+    assert history.decisions.newest(limit=1) == taken[1:]
+
+
+# --- parts, and the whole ------------------------------------------------------------------
+
+
+LEAF, SPINE = Part("switch", "leaf3"), Part("switch", "spine1")
+
+
+def dead(*parts: Part) -> PartVerdict:
+    return PartVerdict(
+        parts=parts,
+        subject=" or ".join(f"switch {part.name}" for part in parts),
+        judgement=Judgement.DEFECTIVE,
+        code="NETWORK.SWITCH",
+        reason="40 of 48 flows across it are slow",
+        confidence=0.97,
+        evidence=("n1 to n9: 2 GB/s",),
+    )
+
+
+def test_all_verdicts_on_a_part_are_found_across_campaigns(history: History, url: str) -> None:
+    for name, verdict in (("c1", dead(LEAF)), ("c2", dead(SPINE, LEAF)), ("c3", dead(SPINE))):
+        history.campaigns.begin(campaign(name, kind=CampaignKind.SCAN))
+        history.assessments.conclude(
+            name, Assessment(alone=(), nodes=(), parts=(verdict,)), (), finished_at=1.0
+        )
+    found = ask(url, f"SELECT count(*) FROM part_verdicts WHERE parts LIKE '%{codec.dump(LEAF)}%'")
+    assert found == 2
+
+
+def test_what_the_whole_came_to_stands_at_the_campaign(history: History, url: str) -> None:
+    well = NodeVerdict(node="n1", judgement=Judgement.HEALTHY, code="OK", reason="")
+    history.campaigns.begin(campaign())
+    assert ask(url, "SELECT judgement FROM campaigns") is None
+    history.assessments.conclude("c1", Assessment(alone=(), nodes=(well,)), (), finished_at=1.0)
+    assert ask(url, "SELECT judgement FROM campaigns") == "healthy"
+    with_a_part = Assessment(alone=(), nodes=(well,), parts=(dead(LEAF),))
+    history.assessments.conclude("c1", with_a_part, (), finished_at=2.0)
+    assert ask(url, "SELECT judgement FROM campaigns") == "defective"
+    assert history.assessments.of("c1") == with_a_part
+
+
+def test_in_an_older_history_the_path_of_a_bad_pair_is_named(url: str) -> None:
+    """Kept before verdicts on parts were: two nodes that are well alone and slow together."""
+    database = engine_for(url)
+    with database.begin() as connection:
+        old = migrated(connection, "0005")
+        connection.execute(old.tables["campaigns"].insert().values(old_campaign(finished_at=2.0)))
+        connection.execute(
+            old.tables["participants"].insert().values(digest="p", nodes='["n1","n2"]')
+        )
+        connection.execute(
+            old.tables["verdicts"].insert().values(
+                campaign=1, position=0, participants="p", benchmark="pair", parameters="{}",
+                metric="busbw", device="", judgement="defective", code="PAIR.BUSBW",
+                reason="50 % below normal", similarity=0.5, alpha=0.95,
+            )
+        )  # fmt: skip
+        for position, node in enumerate(("n1", "n2")):
+            connection.execute(
+                old.tables["node_verdicts"].insert().values(
+                    campaign=1, position=position, node=node, judgement="healthy", code="OK",
+                    reason="",
+                )
+            )  # fmt: skip
+    database.dispose()
+    with History.open(url) as history:
+        assessment = history.assessments.of("c1")
+    assert assessment is not None
+    assert [part.subject for part in assessment.parts] == ["path between n1 and n2"]
+    assert assessment.judgement is Judgement.DEFECTIVE
 
 
 # --- what happened to nodes ----------------------------------------------------------------
@@ -616,102 +723,108 @@ def test_incidents_come_back_as_they_were_told(
         first, last = (start, None) if end is None else sorted((start, end))
         one = incident(f"{name}/{node}", first, last, category)
         expected.setdefault((one.node, one.start, one.category), one)
-    lasting_history.add_incidents(expected.values())
-    mine = [one for one in lasting_history.incidents() if one.node.startswith(f"{name}/")]
+    lasting_history.incidents.add(expected.values())
+    mine = [one for one in lasting_history.incidents.all() if one.node.startswith(f"{name}/")]
     assert {(one.node, one.start, one.category): one for one in mine} == expected
 
 
 def test_what_is_told_twice_is_kept_once(history: History) -> None:
     batch = [incident("n1", 1.0, 2.0), incident("n1", 1.0, 2.0, "y"), incident("n2", 1.0)]
-    assert history.add_incidents([*batch, batch[0]]) == Kept(new=3, completed=0, known=0)
-    assert history.add_incidents(batch) == Kept(new=0, completed=0, known=3)
-    assert history.incidents() == batch
+    assert history.incidents.add([*batch, batch[0]]) == Kept(new=3, completed=0, known=0)
+    assert history.incidents.add(batch) == Kept(new=0, completed=0, known=3)
+    assert history.incidents.all() == batch
 
 
 def test_an_incident_is_completed_by_its_end_and_does_not_begin_again(history: History) -> None:
-    history.add_incidents([incident("n1", 1.0)])
-    assert history.add_incidents([incident("n1", 1.0, 5.0)]) == Kept(new=0, completed=1, known=0)
-    assert history.add_incidents([incident("n1", 1.0)]) == Kept(new=0, completed=0, known=1)
-    assert history.incidents() == [incident("n1", 1.0, 5.0)]
-    history.add_incidents([incident("n1", 1.0, 4.0), incident("n1", 1.0)])
-    assert history.incidents() == [incident("n1", 1.0, 4.0)]
+    history.incidents.add([incident("n1", 1.0)])
+    assert history.incidents.add([incident("n1", 1.0, 5.0)]) == Kept(new=0, completed=1, known=0)
+    assert history.incidents.add([incident("n1", 1.0)]) == Kept(new=0, completed=0, known=1)
+    assert history.incidents.all() == [incident("n1", 1.0, 5.0)]
+    history.incidents.add([incident("n1", 1.0, 4.0), incident("n1", 1.0)])
+    assert history.incidents.all() == [incident("n1", 1.0, 4.0)]
 
 
 def test_an_import_is_taken_back_with_all_that_it_alone_has_told(history: History) -> None:
     known, told = incident("n1", 1.0), incident("n2", 2.0, 3.0)
     watch = Watch(node="n1", since=0.0, until=9.0)
-    history.add_incidents([known])
-    history.add_watches([watch])
-    first = history.add_import("a.csv", 10.0, [told], [watch, Watch(node="n2", since=1.0)])
-    before = (history.incidents(), history.watches())
-    second = history.add_import(
+    history.incidents.add([known])
+    history.watches.add([watch])
+    first = history.imports.add("a.csv", 10.0, [told], [watch, Watch(node="n2", since=1.0)])
+    before = (history.incidents.all(), history.watches.all())
+    second = history.imports.add(
         "b.csv",
         11.0,
         [replace(known, end=5.0), told, incident("n3", 4.0)],
         [replace(watch, until=8.0), Watch(node="n3", since=4.0)],
     )
-    assert history.imports() == [second, first]
+    assert history.imports.newest() == [second, first]
     assert second.kept == Kept(new=1, completed=1, known=1)
-    assert history.incidents()[0] == replace(known, end=5.0)
-    assert history.forget_import(second.key) == Forgotten(incidents=1, reopened=1, watches=1)
-    assert (history.incidents(), history.watches()) == before
-    assert history.forget_import(first.key) == Forgotten(incidents=1, reopened=0, watches=1)
-    assert (history.incidents(), history.watches(), history.imports()) == ([known], [watch], [])
+    assert history.incidents.all()[0] == replace(known, end=5.0)
+    assert history.imports.forget(second.key) == Forgotten(incidents=1, reopened=1, watches=1)
+    assert (history.incidents.all(), history.watches.all()) == before
+    assert history.imports.forget(first.key) == Forgotten(incidents=1, reopened=0, watches=1)
+    assert (history.incidents.all(), history.watches.all(), history.imports.newest()) == (
+        [known],
+        [watch],
+        [],
+    )
     with pytest.raises(StoreError, match="import 7 is not in the history; known: there is none"):
-        history.forget_import(7)
+        history.imports.forget(7)
 
 
 def test_parameters_of_any_length_are_kept(history: History) -> None:
     letters = "".join(Random(0).choices(string.ascii_letters, k=9000))  # hard to compress
     long = Workload.of("gemm", "1", {"shapes": letters})
-    history.begin(campaign())
-    history.record(
+    history.campaigns.begin(campaign())
+    history.executions.record(
         "c1", [replace(took("a", 7.0), step=replace(took("a", 7.0).step, workload=long))]
     )
-    assert history.durations_s() == {("gemm", long.parameters): 7.0}
+    assert history.experience.durations_s() == {("gemm", long.parameters): 7.0}
 
 
 def test_a_decision_of_another_anubis_is_one_clear_error(history: History, url: str) -> None:
     row = """VALUES (1, 1.0, 'tick', 'skip', '{"mood": "good"}')"""
     ask(url, f"INSERT INTO decisions {row}")
-    with pytest.raises(StoreError, match=r'a decision cannot be read: .*"mood".*another Anubis'):
-        history.decisions()
+    with pytest.raises(
+        StoreError, match=r'a decision cannot be read: .*"mood".*another version of Anubis'
+    ):
+        history.decisions.newest()
 
 
 def test_of_two_ends_of_a_watch_the_later_counts_until_the_node_is_removed(
     history: History,
 ) -> None:
     watch = Watch(node="n1", since=1.0, until=5.0)
-    history.add_watches([watch, replace(watch, until=3.0)])
-    history.add_watches([replace(watch, until=4.0)])
-    assert history.watches() == [watch]
-    history.add_watches([replace(watch, until=None)])
-    history.add_watches([watch])
-    assert history.watches() == [replace(watch, until=None)]
-    history.end_watches(["n1", "nobody"], at=9.0)
-    assert history.watches() == [replace(watch, until=9.0)]
-    history.end_watches(["n1"], at=12.0)
-    assert history.watches()[0].until == 9.0
+    history.watches.add([watch, replace(watch, until=3.0)])
+    history.watches.add([replace(watch, until=4.0)])
+    assert history.watches.all() == [watch]
+    history.watches.add([replace(watch, until=None)])
+    history.watches.add([watch])
+    assert history.watches.all() == [replace(watch, until=None)]
+    history.watches.end(["n1", "nobody"], at=9.0)
+    assert history.watches.all() == [replace(watch, until=9.0)]
+    history.watches.end(["n1"], at=12.0)
+    assert history.watches.all()[0].until == 9.0
 
 
 def test_repairs_and_jobs_come_back_and_are_completed_too(history: History) -> None:
     mended = Repair(node="n1", start=1.0, end=2.0, action="a new fan\0")
-    history.add_repairs([replace(mended, end=None), replace(mended, start=1.5)])
-    history.add_repairs([mended])
+    history.repairs.add([replace(mended, end=None), replace(mended, start=1.5)])
+    history.repairs.add([mended])
     readable = replace(mended, action="a new fan\ufffd")
-    assert history.repairs() == [readable, replace(readable, start=1.5)]
+    assert history.repairs.all() == [readable, replace(readable, start=1.5)]
     later = Job(id="7", nodes=("n2", "n1"), start=5.0, planned_s=60.0)
     sooner = Job(id="8", nodes=("n1",), start=4.0)
-    assert history.add_jobs([later, sooner]) == Kept(new=2, completed=0, known=0)
+    assert history.jobs.add([later, sooner]) == Kept(new=2, completed=0, known=0)
     ended = replace(later, end=6.0)
-    assert history.add_jobs([ended, sooner]) == Kept(new=0, completed=1, known=1)
-    assert history.jobs() == [sooner, ended]
+    assert history.jobs.add([ended, sooner]) == Kept(new=0, completed=1, known=1)
+    assert history.jobs.all() == [sooner, ended]
 
 
 def concluded(history: History, name: str, at: float, judgement: Judgement, **more: Any) -> None:
-    history.begin(campaign(name, **more))
+    history.campaigns.begin(campaign(name, **more))
     verdict = NodeVerdict(node="n1", judgement=judgement, code="GEMM.TFLOPS", reason="r")
-    history.conclude(name, Assessment(alone=(), nodes=(verdict,)), (), finished_at=at)
+    history.assessments.conclude(name, Assessment(alone=(), nodes=(verdict,)), (), finished_at=at)
 
 
 def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured(
@@ -729,9 +842,9 @@ def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured
     concluded(history, "second", 9.0, Judgement.HEALTHY)
     concluded(history, "first", 5.0, Judgement.DEFECTIVE)
     concluded(history, "imported", 7.0, Judgement.DEFECTIVE, kind=CampaignKind.IMPORT)
-    history.begin(campaign("unfinished"))
+    history.campaigns.begin(campaign("unfinished"))
     for name in ("second", "imported", "unfinished"):
-        history.record(name, [pair, execution("a", 1.0), execution("b", 1.0), crash])
+        history.executions.record(name, [pair, execution("a", 1.0), execution("b", 1.0), crash])
     first = Validation(
         node="n1", at=5.0, judgement=Judgement.DEFECTIVE, code="GEMM.TFLOPS", campaign="first"
     )
@@ -742,9 +855,9 @@ def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured
         benchmarks=("gemm", "pair"),
         campaign="second",
     )
-    assert history.validations() == [first, second]
-    assert history.validations(since=9.0) == [second]
-    assert history.validations(since=9.5) == []
+    assert history.experience.validations() == [first, second]
+    assert history.experience.validations(since=9.0) == [second]
+    assert history.experience.validations(since=9.5) == []
 
 
 def test_a_node_is_watched_from_its_first_validation_on_until_it_is_removed(
@@ -754,11 +867,11 @@ def test_a_node_is_watched_from_its_first_validation_on_until_it_is_removed(
     concluded(history, "first", 5.0, Judgement.HEALTHY)
     concluded(history, "second", 7.0, Judgement.DEFECTIVE)
     told = Watch(node="n1", since=1.0, until=6.0)  # as a file tells that ends then
-    history.add_watches([told])
-    assert history.watches() == [told, Watch(node="n1", since=5.0)]
-    history.end_watches(["n1"], at=9.0)
+    history.watches.add([told])
+    assert history.watches.all() == [told, Watch(node="n1", since=5.0)]
+    history.watches.end(["n1"], at=9.0)
     concluded(history, "third", 11.0, Judgement.HEALTHY)
-    assert history.watches() == [
+    assert history.watches.all() == [
         told,
         Watch(node="n1", since=5.0, until=9.0),
         Watch(node="n1", since=11.0),
@@ -767,24 +880,16 @@ def test_a_node_is_watched_from_its_first_validation_on_until_it_is_removed(
 
 def test_in_an_older_history_nodes_are_watched_from_their_first_validation_on(url: str) -> None:
     database = engine_for(url)
-    config = Config()
-    config.set_main_option("script_location", "anubis.store:migrations")
-    config.set_main_option("path_separator", "os")
     with database.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0002")
-        old = sa.MetaData()
-        old.reflect(connection)
+        old = migrated(connection, "0002")
         for key, (verb, finished_at) in enumerate(
             [("import", 1.0), ("validate", 7.0), ("accept", 5.0), ("accept", None)], start=1
         ):
             connection.execute(
-                old.tables["campaigns"].insert().values(
-                    key=key, id=f"c{key}", verb=verb, suite="quick", nodes=1, executor="local",
-                    setting="", created_at=1.0, finished_at=finished_at, plan="{}", policy="{}",
-                    criteria="[]",
-                )
-            )  # fmt: skip
+                old.tables["campaigns"]
+                .insert()
+                .values(old_campaign(key=key, id=f"c{key}", verb=verb, finished_at=finished_at))
+            )
             connection.execute(
                 old.tables["node_verdicts"].insert().values(
                     campaign=key, position=0, node="n1", judgement="healthy", code="", reason=""
@@ -792,20 +897,64 @@ def test_in_an_older_history_nodes_are_watched_from_their_first_validation_on(ur
             )  # fmt: skip
     database.dispose()
     with History.open(url) as history:
-        assert history.watches() == [Watch(node="n1", since=5.0)]
+        assert history.watches.all() == [Watch(node="n1", since=5.0)]
 
 
 def test_a_logbook_holds_incidents_told_and_found(history: History) -> None:
     concluded(history, "c1", 5 * 3600.0, Judgement.DEFECTIVE)
     concluded(history, "c2", 7 * 3600.0, Judgement.HEALTHY)
-    history.add_incidents([incident("n1", 8 * 3600.0, 9 * 3600.0, "network")])
-    history.add_repairs([Repair(node="n1", start=10 * 3600.0, end=11 * 3600.0)])
-    history.add_watches([Watch(node="n1", since=0.0)])
-    found = history.logbook().statuses(
+    history.incidents.add([incident("n1", 8 * 3600.0, 9 * 3600.0, "network")])
+    history.repairs.add([Repair(node="n1", start=10 * 3600.0, end=11 * 3600.0)])
+    history.watches.add([Watch(node="n1", since=0.0)])
+    found = history.experience.logbook().statuses(
         Instants.now(["n1"], 12 * 3600.0),
         ["incidents", "incidents:gemm", "incidents:network", "up_h", "validated_h"],
     )
     assert found.values.tolist() == [[2, 1, 1, 1, 5]]
+
+
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    """What was sent to any database."""
+    sent: list[str] = []
+
+    def keep(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        sent.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", keep)
+    yield sent
+    sa.event.remove(sa.Engine, "before_cursor_execute", keep)
+
+
+def statements_for(many: int, url: str, statements: list[str]) -> int:
+    """How many it takes to keep and read a campaign of so many nodes in a history just opened."""
+    name = f"campaign of {many}"
+    nodes = [f"n{number} of {many}" for number in range(many)]
+    executions = [
+        replace(one, result=replace(one.result, environment={"host": f"{name} {one.step.id}"}))
+        for one in (execution(node, 1.0) for node in nodes)
+    ]
+    bad = Judgement.DEFECTIVE
+    assessment = Assessment(
+        alone=tuple(slow(bad, name, node) for node in nodes),
+        nodes=tuple(NodeVerdict(node=node, judgement=bad, code="c", reason="") for node in nodes),
+        parts=tuple(dead(Part("switch", node)) for node in nodes),
+    )
+    with History.open(url) as history:
+        history.campaigns.begin(campaign(name))
+        statements.clear()
+        history.executions.record(name, executions)
+        history.assessments.conclude(name, assessment, (), 1.0)
+        assert len(history.executions.of(name)) == many
+        assert history.assessments.of(name) == assessment
+    return len(statements)
+
+
+def test_a_large_campaign_takes_no_more_statements_than_a_small_one(
+    url: str, statements: list[str]
+) -> None:
+    History.open(url).close()
+    assert statements_for(50, url, statements) == statements_for(1, url, statements)
 
 
 # --- one driver, and its sudden end --------------------------------------------------------
@@ -828,11 +977,12 @@ def child(program: str, *arguments: str) -> subprocess.Popen[str]:
 
 def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str) -> None:
     with History.open(url) as history:
-        history.begin(campaign())
+        history.campaigns.begin(campaign())
     writer = child(
         "history = History.open(sys.argv[1])\n"
         "for number in range(10_000):\n"
-        "    history.record('c1', [execution(f'{number}/{half}', number) for half in (0, 1)])\n"
+        "    batch = [execution(f'{number}/{half}', number) for half in (0, 1)]\n"
+        "    history.executions.record('c1', batch)\n"
         "    print(number, flush=True)\n",
         url,
     )
@@ -843,7 +993,9 @@ def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str) -> Non
     writer.wait(timeout=30)
     writer.stdout.close()
     with History.open(url) as history:
-        kept = [(one.step.id, one.result.series[0].samples[0]) for one in history.executions("c1")]
+        kept = [
+            (one.step.id, one.result.series[0].samples[0]) for one in history.executions.of("c1")
+        ]
     everything = [(f"{number}/{half}", number) for number in range(10_000) for half in (0, 1)]
     assert kept == everything[: len(kept)]
     assert len(kept) % 2 == 0, "half a batch was kept"
@@ -853,10 +1005,10 @@ def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str) -> Non
 def test_a_campaign_has_one_driver_and_a_killed_one_gives_it_back(
     history: History, url: str
 ) -> None:
-    history.begin(campaign("c1"))
-    history.begin(campaign("c2"))
+    history.campaigns.begin(campaign("c1"))
+    history.campaigns.begin(campaign("c2"))
     driver = child(
-        "with History.open(sys.argv[1]) as history, history.claim('c1'):\n"
+        "with History.open(sys.argv[1]) as history, history.campaigns.claim('c1'):\n"
         "    print('claimed', flush=True)\n"
         "    time.sleep(600)\n",
         url,
@@ -864,8 +1016,8 @@ def test_a_campaign_has_one_driver_and_a_killed_one_gives_it_back(
     assert driver.stdout is not None
     assert driver.stdout.readline() == "claimed\n"
     with pytest.raises(StoreError, match=f'"c1" is being driven by .*process {driver.pid} on .*; '):
-        history.claim("c1").__enter__()
-    with history.claim("c2"):
+        history.campaigns.claim("c1").__enter__()
+    with history.campaigns.claim("c2"):
         pass
     driver.send_signal(signal.SIGKILL)
     driver.wait(timeout=30)
@@ -873,7 +1025,7 @@ def test_a_campaign_has_one_driver_and_a_killed_one_gives_it_back(
     deadline = time.monotonic() + 30
     while True:  # a server needs a moment to notice that its client is gone
         try:
-            with history.claim("c1"):
+            with history.campaigns.claim("c1"):
                 break
         except StoreError:
             assert time.monotonic() < deadline, "the claim outlived its process"
@@ -881,38 +1033,38 @@ def test_a_campaign_has_one_driver_and_a_killed_one_gives_it_back(
 
 
 def test_a_claim_that_was_given_back_can_be_taken_again(history: History, url: str) -> None:
-    history.begin(campaign())
+    history.campaigns.begin(campaign())
     with History.open(url) as other:
         for one in (history, other, history):
-            with one.claim("c1"):
-                one.record("c1", [execution("a")])
-        with history.claim("c1"), pytest.raises(StoreError, match="is being driven by"):
-            other.claim("c1").__enter__()
+            with one.campaigns.claim("c1"):
+                one.executions.record("c1", [execution("a")])
+        with history.campaigns.claim("c1"), pytest.raises(StoreError, match="is being driven by"):
+            other.campaigns.claim("c1").__enter__()
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_connections_that_the_server_dropped_between_two_batches_do_no_harm(
     history: History, url: str
 ) -> None:
-    history.begin(campaign())
+    history.campaigns.begin(campaign())
     ask(
         url,
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()",
     )
-    history.record("c1", [execution("a", 1.0)])
-    assert len(history.executions("c1")) == 1
+    history.executions.record("c1", [execution("a", 1.0)])
+    assert len(history.executions.of("c1")) == 1
 
 
 def test_two_drivers_of_two_campaigns_write_at_the_same_time(history: History, url: str) -> None:
-    history.begin(campaign("c1"))
-    history.begin(campaign("c2"))
+    history.campaigns.begin(campaign("c1"))
+    history.campaigns.begin(campaign("c2"))
     program = (
         "with History.open(sys.argv[1]) as history:\n"
         "    for number in range(100):\n"
         "        one = execution(str(number), number)\n"
         "        shared = replace(one.result, environment={'number': number})\n"
-        "        history.record(sys.argv[2], [replace(one, result=shared)])\n"
+        "        history.executions.record(sys.argv[2], [replace(one, result=shared)])\n"
     )
     drivers = [child(program, url, name) for name in ("c1", "c2")]
     for driver in drivers:
@@ -920,7 +1072,7 @@ def test_two_drivers_of_two_campaigns_write_at_the_same_time(history: History, u
         assert driver.stdout is not None
         driver.stdout.close()
     for name in ("c1", "c2"):
-        assert [one.step.id for one in history.executions(name)] == [*map(str, range(100))]
+        assert [one.step.id for one in history.executions.of(name)] == [*map(str, range(100))]
 
 
 # --- the schema ----------------------------------------------------------------------------
@@ -934,15 +1086,15 @@ def test_the_migrations_lead_to_the_tables_that_the_code_uses(history: History, 
             "include_object": lambda _, name, *__: ours or name != "executions_how_long",
         }
         context = MigrationContext.configure(connection, opts=options)
-        assert compare_metadata(context, schema.metadata) == []
-        assert context.get_current_revision() == schema.HEAD
+        assert compare_metadata(context, mapping.metadata) == []
+        assert context.get_current_revision() == HEAD
 
 
 def test_a_newer_schema_is_refused_and_left_as_it_is(url: str) -> None:
     with History.open(url) as history:
-        history.begin(campaign())
+        history.campaigns.begin(campaign())
     ask(url, "UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(StoreError, match=rf'"9999".*up to "{schema.HEAD}".*upgrade') as error:
+    with pytest.raises(StoreError, match=rf'"9999".*revisions up to "{HEAD}".*upgrade') as error:
         History.open(url)
     assert url.partition("?")[0].rpartition("/")[2] in str(error.value)
     assert ask(url, "SELECT version_num FROM alembic_version") == "9999"
@@ -951,24 +1103,11 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(url: str) -> None:
 
 def test_an_older_history_keeps_every_sample(url: str) -> None:
     """Written by the first tables, a row for each series; read by today's."""
-    database = sa.create_engine(url if "://" in url else f"sqlite:///{url}")
-    config = Config()
-    config.set_main_option("script_location", "anubis.store:migrations")
-    config.set_main_option("path_separator", "os")
+    database = engine_for(url)
     row = {"packing": "raw", "campaign": 1}
     with database.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        old = sa.MetaData()
-        old.reflect(connection)
-        kept = campaign()
-        connection.execute(
-            old.tables["campaigns"].insert().values(
-                key=1, id="c1", verb="accept", suite="quick", nodes=1, executor="local",
-                setting="", created_at=1.0, plan=codec.dump(kept.plan),
-                policy=codec.dump(kept.policy), criteria="[]",
-            )
-        )  # fmt: skip
+        old = migrated(connection, "0001")
+        connection.execute(old.tables["campaigns"].insert().values(old_campaign()))
         connection.execute(old.tables["environments"].insert().values(digest="e", document="{}"))
         connection.execute(old.tables["participants"].insert().values(digest="p", nodes='["n1"]'))
         for number, step in enumerate(("a", "b", "nothing measured"), start=1):
@@ -994,7 +1133,7 @@ def test_an_older_history_keeps_every_sample(url: str) -> None:
         assert packing == "zlib"  # so both ways of packing were there
     database.dispose()
     with History.open(url) as history:
-        found = {one.step.id: tuple(one.result.series) for one in history.executions("c1")}
+        found = {one.step.id: tuple(one.result.series) for one in history.executions.of("c1")}
     assert spelled(found) == spelled(
         {
             "a": (
@@ -1035,4 +1174,4 @@ def test_several_that_open_a_new_database_at_once_all_succeed(url: str) -> None:
     openers = [subprocess.Popen([sys.executable, "-c", program, url]) for _ in range(4)]
     assert [opener.wait(timeout=60) for opener in openers] == [0, 0, 0, 0]
     with History.open(url) as history:
-        assert history.campaigns(1) == []
+        assert history.campaigns.newest(1) == []

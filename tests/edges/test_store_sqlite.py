@@ -37,7 +37,7 @@ NOISE = np.random.default_rng(1).random(2000)
 
 def begun(history: History) -> History:
     plan = Plan(suite="quick", nodes=(Node(name="n1", sku="x"),), phases=(), specs=())
-    history.begin(
+    history.campaigns.begin(
         Campaign(
             id="c1",
             kind=CampaignKind.ACCEPT,
@@ -84,7 +84,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def record_until_refused(history: History) -> tuple[int, str]:
     for number in range(1000):
         try:
-            history.record("c1", [execution(number)])
+            history.executions.record("c1", [execution(number)])
         except StoreError as error:
             return number, str(error)
     raise AssertionError("the disk took 16 MB into 2 MB")
@@ -97,11 +97,11 @@ def test_a_full_disk_is_one_clear_error_and_harms_nothing(small_disk: Path) -> N
         assert kept > 10
         assert str(file) in error
         assert "free some space" in error
-        assert len(history.executions("c1")) == kept
+        assert len(history.executions.of("c1")) == kept
     with closing(sqlite3.connect(file)) as raw:
         assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     with History.open(str(file)) as history:
-        again = history.executions("c1")
+        again = history.executions.of("c1")
         assert [one.step.id for one in again] == [f"step-{number}" for number in range(kept)]
         assert all(one.result.series[0].samples.tobytes() == NOISE.tobytes() for one in again)
 
@@ -110,14 +110,14 @@ def test_a_disk_that_has_space_again_takes_the_refused_batch(small_disk: Path) -
     with begun(History.open(str(small_disk / "history.db"))) as history:
         kept, _ = record_until_refused(history)
         subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
-        history.record("c1", [execution(kept)])
-        assert len(history.executions("c1")) == kept + 1
+        history.executions.record("c1", [execution(kept)])
+        assert len(history.executions.of("c1")) == kept + 1
 
 
 def test_a_claim_needs_no_space_on_the_disk(small_disk: Path) -> None:
     with begun(History.open(str(small_disk / "history.db"))) as history:
         record_until_refused(history)
-        with history.claim("c1"):
+        with history.campaigns.claim("c1"):
             pass
 
 
@@ -158,7 +158,7 @@ def test_absent_folders_are_made_and_odd_names_are_no_url(tmp_path: Path) -> Non
     begun(History.open(str(file))).close()
     assert file.read_bytes().startswith(b"SQLite format 3\0")
     with History.open(str(file)) as history:
-        assert history.latest() == "c1"
+        assert history.campaigns.latest() == "c1"
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_a_writer_waits_for_another_and_then_sees_what_that_one_wrote(tmp_path: 
     ):
         other.execute("BEGIN IMMEDIATE")
         other.execute("UPDATE campaigns SET suite = 'renamed'")
-        recorded = thread.submit(history.record, "c1", [execution(0)])
+        recorded = thread.submit(history.executions.record, "c1", [execution(0)])
         time.sleep(0.3)  # enough to meet the lock; too little would only make the test weaker
         other.execute("COMMIT")
         recorded.result(timeout=60)
-        assert len(history.executions("c1")) == 1
-        assert history.campaigns(1)[0].suite == "renamed"
+        assert len(history.executions.of("c1")) == 1
+        assert history.campaigns.newest(1)[0].suite == "renamed"
 
 
 def test_a_commit_survives_the_loss_of_power(tmp_path: Path) -> None:

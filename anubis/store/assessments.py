@@ -1,0 +1,139 @@
+"""What campaigns came to: verdicts on units, nodes and parts of the fabric, and on the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Column, Connection, Index, Integer, delete, select, update
+
+from anubis.core.judging.conclusion import complete
+from anubis.core.records import (
+    Assessment,
+    CampaignKind,
+    CriteriaSet,
+    NodeVerdict,
+    PartVerdict,
+    Plan,
+    Ruling,
+    Verdict,
+)
+from anubis.store import codec
+from anubis.store.campaigns import CAMPAIGNS, campaign_column, key_of
+from anubis.store.database import Database
+from anubis.store.happenings import begin_watches
+from anubis.store.mapping import Prose, R, RecordTable, Row, packed
+from anubis.store.sharing import PARTICIPANTS, ROSTERS, reference, sharing
+
+
+def _place() -> tuple[Column[Any], Column[Any]]:
+    """Which of the campaign's: the worst first."""
+    return campaign_column(), Column("position", Integer, primary_key=True, autoincrement=False)
+
+
+VERDICTS = RecordTable(
+    "verdicts",
+    Verdict,
+    *_place(),
+    Index("verdicts_by_participants", "participants"),
+    participants=reference("participants", PARTICIPANTS),
+    reason=Prose,
+)
+
+# One verdict on many units of one metric, and the similarity of each.
+RULINGS = RecordTable(
+    "rulings",
+    Ruling,
+    *_place(),
+    together={("participants", "devices"): reference("roster", ROSTERS)},
+    reason=Prose,
+    similarities=packed("similarities"),
+)
+
+NODE_VERDICTS = RecordTable(
+    "node_verdicts",
+    NodeVerdict,
+    *_place(),
+    Index("node_verdicts_by_node", "node"),
+    reason=Prose,
+)
+
+PART_VERDICTS = RecordTable("part_verdicts", PartVerdict, *_place(), reason=Prose)
+
+TABLES: tuple[RecordTable[Any], ...] = (VERDICTS, RULINGS, NODE_VERDICTS, PART_VERDICTS)
+
+
+class Assessments:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def conclude(
+        self,
+        campaign_id: str,
+        assessment: Assessment,
+        criteria: Sequence[CriteriaSet],
+        finished_at: float,
+        created_at: float | None = None,
+    ) -> None:
+        """Keep the verdicts and what they were judged by, in place of any earlier ones.
+
+        Nodes that were validated here belong to the fleet from then on. `created_at` corrects the
+        time at which the campaign began.
+        """
+        with sharing(self._database) as transaction:
+            connection = transaction.connection
+            key = key_of(connection, campaign_id)
+            for table in (kind.table for kind in TABLES):
+                connection.execute(delete(table).where(table.c.campaign == key))
+            transaction.insert(VERDICTS, _placed(key, assessment.alone))
+            transaction.insert(RULINGS, _placed(key, assessment.rulings))
+            transaction.insert(NODE_VERDICTS, _placed(key, assessment.nodes))
+            transaction.insert(PART_VERDICTS, _placed(key, assessment.parts))
+            kind = _finish(
+                connection,
+                key,
+                judgement=assessment.judgement.value,
+                criteria=codec.dump(tuple(criteria)),
+                finished_at=finished_at,
+                **({} if created_at is None else {"created_at": created_at}),
+            )
+            if kind.validates:
+                nodes = [verdict.node for verdict in assessment.nodes]
+                begin_watches(connection, nodes, finished_at)
+
+    def of(self, campaign_id: str) -> Assessment | None:
+        """The verdicts of the campaign, or None while it has not come to any."""
+        with self._database.reading() as connection:
+            key = key_of(connection, campaign_id)
+            campaign = connection.execute(
+                select(CAMPAIGNS.c.finished_at, CAMPAIGNS.c.judgement, CAMPAIGNS.c.plan).where(
+                    CAMPAIGNS.c.key == key
+                )
+            ).one()
+            if campaign.finished_at is None:
+                return None
+            assessment = Assessment(
+                alone=_of_campaign(connection, VERDICTS, key),
+                rulings=_of_campaign(connection, RULINGS, key),
+                nodes=_of_campaign(connection, NODE_VERDICTS, key),
+                parts=_of_campaign(connection, PART_VERDICTS, key),
+            )
+        if campaign.judgement is None:  # concluded before verdicts on parts were kept
+            return complete(assessment, codec.load(Plan, campaign.plan))
+        return assessment
+
+
+def _placed(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
+    for position, record in enumerate(records):
+        yield record, {"campaign": key, "position": position}
+
+
+def _finish(connection: Connection, key: int, **changes: Any) -> CampaignKind:
+    """Answers with the kind of campaign that it was."""
+    changed = update(CAMPAIGNS.table).where(CAMPAIGNS.c.key == key).values(**changes)
+    return CampaignKind(connection.execute(changed.returning(CAMPAIGNS.c.verb)).scalar_one())
+
+
+def _of_campaign(connection: Connection, kind: RecordTable[R], key: int) -> tuple[R, ...]:
+    query = kind.select().where(kind.c.campaign == key).order_by(kind.c.position)
+    return tuple(kind.records(connection, query))

@@ -1,0 +1,119 @@
+"""Campaigns: what was planned, and by what it is judged. A campaign is known by its id outside
+and by its key in other tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, Connection, ForeignKey, Integer, Select, Text, insert, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.schema import UniqueConstraint
+
+from anubis.core.errors import StoreError, did_you_mean
+from anubis.core.records import Campaign, CampaignKind
+from anubis.store import claims
+from anubis.store.database import Database
+from anubis.store.mapping import RecordTable, side_by_side
+
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be
+SUGGESTED = 10  # campaigns that a hint looks at: the latest
+
+CAMPAIGNS = RecordTable(
+    "campaigns",
+    Campaign,
+    Column("key", Integer, primary_key=True),
+    Column("suite", Text, nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("judgement", Text),  # what the whole came to; NULL: not concluded, or before 0006
+    UniqueConstraint("id"),
+    kind="verb",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignRow:
+    """A campaign at a glance: what a list of thousands can afford to read."""
+
+    id: str
+    kind: CampaignKind
+    suite: str
+    created_at: float
+    finished_at: float | None
+    nodes: int
+
+
+AT_A_GLANCE = side_by_side(CampaignRow, kind="verb")
+
+
+class Campaigns:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, campaign: Campaign) -> None:
+        suite, nodes = campaign.plan.suite, len(campaign.plan.nodes)
+        row = CAMPAIGNS.row(campaign, suite=suite, nodes=nodes)
+        with self._database.writing() as connection:
+            try:
+                connection.execute(insert(CAMPAIGNS.table), row)
+            except IntegrityError:
+                raise StoreError(
+                    f'campaign "{campaign.id}" exists already; resume it, or begin another'
+                ) from None
+
+    @contextmanager
+    def claim(self, campaign_id: str) -> Iterator[None]:
+        """Be the one driver of the campaign while the block runs."""
+        with self._database.reading() as connection:
+            key = key_of(connection, campaign_id)
+        with claims.claim(self._database, campaign_id, key):
+            yield
+
+    def get(self, campaign_id: str) -> Campaign:
+        with self._database.reading() as connection:
+            query = CAMPAIGNS.select().where(CAMPAIGNS.c.key == key_of(connection, campaign_id))
+            try:
+                return next(CAMPAIGNS.records(connection, query))
+            except UNREADABLE as error:
+                raise StoreError(
+                    f'history "{self._database.place}": campaign "{campaign_id}" cannot be read:'
+                    f" {error}; it was written by another version of Anubis: use that version, or"
+                    " begin another campaign"
+                ) from error
+
+    def newest(self, limit: int) -> list[CampaignRow]:
+        columns = (CAMPAIGNS.c[column.name] for column in AT_A_GLANCE.columns)
+        query = _newest_first(select(*columns)).limit(limit)
+        with self._database.reading() as connection:
+            return list(map(AT_A_GLANCE.reader(0), connection.execute(query)))
+
+    def latest(self, finished: bool | None = None) -> str | None:
+        """The id of the campaign begun last; of finished or of unfinished ones if that is given."""
+        query = _newest_first(select(CAMPAIGNS.c.id)).limit(1)
+        if finished is not None:
+            done = CAMPAIGNS.c.finished_at.is_not(None)
+            query = query.where(done if finished else ~done)
+        with self._database.reading() as connection:
+            return connection.execute(query).scalar()
+
+
+def key_of(connection: Connection, campaign_id: str) -> int:
+    query = select(CAMPAIGNS.c.key).where(CAMPAIGNS.c.id == campaign_id)
+    key = connection.execute(query).scalar()
+    if key is None:
+        newest = connection.execute(_newest_first(select(CAMPAIGNS.c.id)).limit(SUGGESTED))
+        hint = did_you_mean(campaign_id, newest.scalars())
+        raise StoreError(f'campaign "{campaign_id}" is not in the history; {hint}')
+    return int(key)
+
+
+def campaign_column() -> Column[Any]:
+    """The first half of the primary key of what belongs to a campaign."""
+    return Column("campaign", Integer, ForeignKey(CAMPAIGNS.c.key), primary_key=True)
+
+
+def _newest_first(query: Select[Any]) -> Select[Any]:
+    """In the order in which they were begun here: clocks are not always right."""
+    return query.order_by(CAMPAIGNS.c.key.desc())

@@ -1,0 +1,126 @@
+"""Executions of steps with all their samples, a row for each, and how long they took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Column, Connection, Index, Integer, UniqueConstraint, func, select
+
+from anubis.core.records import Execution, Readings, Result, Step, Workload
+from anubis.store.campaigns import campaign_column, key_of
+from anubis.store.database import PER_QUESTION, Database
+from anubis.store.mapping import (
+    Form,
+    Prose,
+    RecordTable,
+    RowValues,
+    Share,
+    packed,
+    repeated,
+    side_by_side,
+)
+from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, reference, sharing
+
+
+def _readings() -> Form:
+    """The layout of the samples, and the samples; NULL where nothing was measured."""
+    layout, samples = reference("layout", LAYOUTS, nullable=True), packed("samples")
+
+    def write(readings: Readings, share: Share) -> RowValues:
+        parts = (readings.layout, readings.values) if readings else (None, None)
+        return *layout.write(parts[0], share), *samples.write(parts[1], share)
+
+    def reader(place: int) -> Callable[[RowValues], Readings]:
+        read_layout, read_samples = layout.reader(place), samples.reader(place + 1)
+
+        def read(row: RowValues) -> Readings:
+            measured = read_layout(row)
+            return Readings.of() if measured is None else Readings(measured, read_samples(row))
+
+        return read
+
+    return Form(
+        columns=layout.columns + samples.columns,
+        write=write,
+        reader=reader,
+        sources=layout.sources + samples.sources,
+        joins=layout.joins,
+    )
+
+
+EXECUTIONS = RecordTable(
+    "executions",
+    Execution,
+    campaign_column(),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # in order of arrival
+    UniqueConstraint("campaign", "step", "attempt", name="executions_once"),
+    Index("executions_by_benchmark", "benchmark", "version", "started_at"),
+    Index("executions_by_participants", "participants"),
+    # The samples stand in the same rows, and nobody wants to read them to learn who was measured.
+    Index("executions_who_and_what", "campaign", "ended", "participants", "benchmark"),
+    # PostgreSQL keeps long samples elsewhere, and refuses long parameters in an index.
+    Index("executions_how_long", "ended", "benchmark", "parameters", "duration_s").ddl_if(
+        dialect="sqlite"
+    ),
+    step=side_by_side(
+        Step,
+        id="step",
+        workload=repeated(side_by_side(Workload)),
+        participants=reference("participants", PARTICIPANTS),
+    ),
+    reason=Prose,
+    result=side_by_side(
+        Result,
+        series=_readings(),
+        environment=reference("environment", ENVIRONMENTS),
+        not_applicable=Prose,
+    ),
+)
+
+
+class Executions:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, campaign_id: str, batch: Sequence[Execution]) -> None:
+        """Keep all of them or none; one that is known already is left as it is."""
+        with sharing(self._database) as transaction:
+            connection = transaction.connection
+            key = key_of(connection, campaign_id)
+            known = _attempts(connection, key, {execution.step.id for execution in batch})
+            arrived: dict[tuple[str, int], Execution] = {}
+            for execution in batch:
+                attempt = (execution.step.id, execution.attempt)
+                if attempt not in known:
+                    arrived.setdefault(attempt, execution)
+            numbered = enumerate(arrived.values(), start=_next_number(connection, key))
+            transaction.insert(
+                EXECUTIONS,
+                ((execution, {"campaign": key, "number": n}) for n, execution in numbered),
+            )
+
+    def of(self, campaign_id: str) -> list[Execution]:
+        """Everything that arrived, in the order of arrival."""
+        with self._database.reading() as connection:
+            key = key_of(connection, campaign_id)
+            query = EXECUTIONS.select().where(EXECUTIONS.c.campaign == key)
+            return list(EXECUTIONS.records(connection, query.order_by(EXECUTIONS.c.number)))
+
+
+def _attempts(connection: Connection, key: int, steps: set[str]) -> set[tuple[str, int]]:
+    asked = sorted(steps)
+    return {
+        (row.step, row.attempt)
+        for start in range(0, len(asked), PER_QUESTION)
+        for row in connection.execute(
+            select(EXECUTIONS.c.step, EXECUTIONS.c.attempt).where(
+                EXECUTIONS.c.campaign == key,
+                EXECUTIONS.c.step.in_(asked[start : start + PER_QUESTION]),
+            )
+        )
+    }
+
+
+def _next_number(connection: Connection, key: int) -> int:
+    last = select(func.max(EXECUTIONS.c.number)).where(EXECUTIONS.c.campaign == key)
+    return int(connection.execute(last).scalar() or 0) + 1

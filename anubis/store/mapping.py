@@ -1,0 +1,280 @@
+"""A record and its row: the columns, the way into them and the way back, said once.
+
+All three follow from the fields of the record. Where a field stands in its row otherwise, the table
+says how: by another name, another SQL type, or a `Form`. Nothing here knows a record of Anubis.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import cache
+from itertools import accumulate
+from operator import attrgetter, itemgetter
+from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Double,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Select,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    select,
+)
+from sqlalchemy.schema import SchemaItem
+from sqlalchemy.types import TypeEngine
+
+from anubis.store import codec
+
+R = TypeVar("R")
+Row = dict[str, Any]  # of a table, by the names of its columns
+RowValues = Sequence[Any]  # of a row, in the order of its columns
+SqlType = TypeEngine[Any] | type[TypeEngine[Any]]
+
+PLAIN: Mapping[Any, SqlType] = {str: Text, float: Double, int: Integer, bool: Boolean}
+metadata = MetaData()
+
+
+class Prose(TypeDecorator[str]):
+    """A sentence that may quote what a program printed: bytes that are no text are replaced."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        if value is None:
+            return None
+        return value.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharedTable:
+    """Values that many rows have in common, kept once and named by the digest of their text."""
+
+    table: Table
+    key: Callable[[Any], Hashable]  # what tells two values apart
+    text: Callable[[Any], str]  # of a key
+    store: Callable[[str], Any]  # the cell for a text
+    load: Callable[[Any], Any]  # from the cell back to the value
+
+    @property
+    def cell(self) -> Column[Any]:
+        return self.table.columns[1]  # beside the digest
+
+
+Share = Callable[[SharedTable, Any], str]  # the digest of a value that will be on disk by then
+
+
+# --- forms ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How one value stands in a row."""
+
+    columns: tuple[Column[Any], ...]
+    write: Callable[[Any, Share], RowValues]  # a cell for each column
+    # Given the place of its first cell: the way from a row to the value. One is made for each
+    # query, so that the rows of one answer may share values.
+    reader: Callable[[int], Callable[[RowValues], Any]]
+    sources: tuple[ColumnElement[Any], ...]  # what is selected
+    joins: tuple[tuple[Column[Any], Table], ...] = ()
+
+
+def plain(column: Column[Any]) -> Form:
+    """A value as it is."""
+    return Form(
+        columns=(column,),
+        write=lambda value, _: (value,),
+        reader=itemgetter,
+        sources=(column,),
+    )
+
+
+def converted(column: Column[Any], write: Callable[[Any], Any], read: Callable[[Any], Any]) -> Form:
+    def reader(place: int) -> Callable[[RowValues], Any]:
+        return lambda row: read(row[place])
+
+    return Form(
+        columns=(column,),
+        write=lambda value, _: (write(value),),
+        reader=reader,
+        sources=(column,),
+    )
+
+
+def packed(name: str) -> Form:
+    """Samples as bytes; NULL where there are none."""
+    columns = (Column("packing", String(4)), Column(name, LargeBinary))
+
+    def reader(place: int) -> Callable[[RowValues], Any]:
+        return lambda row: row[place] and codec.unpack(row[place], row[place + 1])
+
+    return Form(
+        columns=columns,
+        write=lambda samples, _: (None, None) if samples is None else codec.pack(samples),
+        reader=reader,
+        sources=columns,
+    )
+
+
+def shared(column: Column[Any], what: SharedTable) -> Form:
+    """A value that stands in a table of its own; NULL where it is None."""
+
+    def reader(place: int) -> Callable[[RowValues], Any]:
+        load = cache(what.load)
+        return lambda row: None if row[place] is None else load(row[place])
+
+    return Form(
+        columns=(column,),
+        write=lambda value, share: (None if value is None else share(what, value),),
+        reader=reader,
+        sources=(what.cell,),
+        joins=((column, what.table),),
+    )
+
+
+def repeated(form: Form) -> Form:
+    """A value that many rows of one answer repeat: it is made once."""
+
+    def reader(place: int) -> Callable[[RowValues], Any]:
+        read, end = cache(form.reader(0)), place + len(form.sources)
+        return lambda row: read(row[place:end])
+
+    return Form(
+        columns=form.columns,
+        write=form.write,
+        reader=reader,
+        sources=form.sources,
+        joins=form.joins,
+    )
+
+
+Exceptional = str | SqlType | Form  # another name, another SQL type, or a form
+
+
+def side_by_side(
+    record: type[Any],
+    *,
+    keys: Sequence[str] = (),
+    together: Mapping[tuple[str, ...], Form] | None = None,
+    **exceptions: Exceptional,
+) -> Form:
+    """A record with its fields in columns of one row.
+
+    `keys` are the fields of the primary key; a form may hold several fields `together`.
+    """
+    hints = get_type_hints(record)
+    parts = dict(together or {})
+    alone = [
+        field.name for field in fields(record) if not any(field.name in many for many in parts)
+    ]
+    for name in alone:
+        exception = exceptions.pop(name, name)
+        parts[name,] = (
+            exception
+            if isinstance(exception, Form)
+            else _derived(name, hints[name], exception, name in keys)
+        )
+    if exceptions:
+        raise TypeError(f'{record.__name__} has no field "{min(exceptions)}"')
+    return _composed(record, parts)
+
+
+def _derived(name: str, hint: Any, exception: str | SqlType, primary_key: bool) -> Form:
+    kinds = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kind = next(kind for kind in kinds if kind is not types.NoneType)
+    renamed = isinstance(exception, str)
+    column: Column[Any] = Column(
+        exception if renamed else name,
+        cast(SqlType, PLAIN.get(kind, Text) if renamed else exception),
+        primary_key=primary_key,
+        nullable=types.NoneType in kinds,
+    )
+    if kind in PLAIN:
+        return plain(column)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return converted(column, attrgetter("value"), kind)
+    return converted(column, codec.dump, lambda text: codec.load(hint, text))
+
+
+def _composed(record: type[Any], parts: Mapping[tuple[str, ...], Form]) -> Form:
+    forms = tuple(parts.values())
+    getters = [(attrgetter(*names), form.write) for names, form in parts.items()]
+
+    def write(value: Any, share: Share) -> RowValues:
+        return [cell for get, cells in getters for cell in cells(get(value), share)]
+
+    def reader(place: int) -> Callable[[RowValues], Any]:
+        places = accumulate((len(form.sources) for form in forms), initial=place)
+        readers = [
+            (names, form.reader(first))
+            for (names, form), first in zip(parts.items(), places, strict=False)
+        ]
+        single = [(names[0], read) for names, read in readers if len(names) == 1]
+        several = [(names, read) for names, read in readers if len(names) > 1]
+
+        def read_record(row: RowValues) -> Any:
+            values = {name: read(row) for name, read in single}
+            for names, read in several:
+                values.update(zip(names, read(row), strict=True))
+            return record(**values)
+
+        return read_record
+
+    return Form(
+        columns=tuple(column for form in forms for column in form.columns),
+        write=write,
+        reader=reader,
+        sources=tuple(source for form in forms for source in form.sources),
+        joins=tuple(join for form in forms for join in form.joins),
+    )
+
+
+# --- tables --------------------------------------------------------------------------------
+
+
+def _nothing_shared(shared: SharedTable, value: Any) -> str:
+    raise TypeError(f'the table "{shared.table.name}" needs rows that are written with `Sharing`')
+
+
+class RecordTable(Generic[R]):
+    """A table whose rows are records of one kind, with columns beside them that are not theirs."""
+
+    def __init__(
+        self,
+        name: str,
+        record: type[R],
+        *beside: SchemaItem,
+        form: Form | None = None,
+        **fields: Any,  # as `side_by_side` takes them
+    ) -> None:
+        self._form = form or side_by_side(record, **fields)
+        self._names = tuple(column.name for column in self._form.columns)
+        self.table = Table(name, metadata, *self._form.columns, *beside)
+        self.c = self.table.c
+
+    def row(self, record: R, share: Share = _nothing_shared, **beside: Any) -> Row:
+        return dict(zip(self._names, self._form.write(record, share), strict=True)) | beside
+
+    def select(self) -> Select[Any]:
+        tables = self.table
+        joined: Any = tables
+        for column, other in self._form.joins:
+            joined = joined.join(other, column == other.c.digest, isouter=bool(column.nullable))
+        return select(*self._form.sources).select_from(joined)
+
+    def records(self, connection: Connection, query: Select[Any]) -> Iterator[R]:
+        """Of a query that began with `select`."""
+        read = self._form.reader(0)
+        return map(read, connection.execute(query))
