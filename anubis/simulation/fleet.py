@@ -104,7 +104,9 @@ def measure(
     pace = min(_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
     devices = fleet.devices if spec.scope == "node" else 1
     series = []
-    for metric in (each for each in spec.metrics if each.judged_by == "fleet"):
+    for metric in spec.metrics:
+        if metric.judged_by != "fleet":
+            continue
         for device in range(devices):
             noise = _noise(fleet.seed, f"{step.id}/{metric.name}/{device}", fleet.samples)
             typical = 1.0 if metric.unit == "1" else _typical(metric.name)

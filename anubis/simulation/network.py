@@ -142,14 +142,14 @@ class SimulatedNetwork:
     @cached_property
     def _turns(self) -> dict[str, list[int]]:
         """What every NIC's routes choose by: at the first fork in turn, at later ones at random."""
-        found: dict[str, list[int]] = {}
+        turns: dict[str, list[int]] = {}
         draws = np.random.default_rng(0).integers(1 << 30, size=(len(self.fabric.nics), DEPTH))
         for rail in self.fabric.rails:
             on = [place for place, nic in enumerate(self.fabric.nics) if nic.rail == rail]
             draws[on, 0] = np.arange(len(on))
         for nic, row in zip(self.fabric.nics, draws.tolist(), strict=True):
-            found[nic.id] = row
-        return found
+            turns[nic.id] = row
+        return turns
 
     @cached_property
     def _switch(self) -> dict[str, int]:
@@ -169,16 +169,18 @@ def _way_over(part: Part, via: Sequence[str], cables: Sequence[int]) -> Way | No
 
 def readings(network: SimulatedNetwork, step: Step, spec: BenchmarkSpec, samples: int) -> Readings:
     """What a pair program would measure: each direction on each rail; paths are drawn by step."""
-    one, other = step.participants
+    first, second = step.participants
     draw = int.from_bytes(hashlib.blake2b(step.id.encode(), digest_size=4).digest(), "little")
     scatter = np.random.default_rng([network.seed, draw]).normal(1, 0.002, samples)
     series = []
     for rail in network.fabric.rails:
-        a, b = network.fabric.nic(one, rail), network.fabric.nic(other, rail)
+        a, b = network.fabric.nic(first, rail), network.fabric.nic(second, rail)
         if a is None or b is None:
             continue
-        rates = [max(rate, 0.01) for _, rate in network.measure([(one, other, rail)], draw)]
-        for metric in (each for each in spec.metrics if each.judged_by == "fleet"):
+        rates = [max(rate, 0.01) for _, rate in network.measure([(first, second, rail)], draw)]
+        for metric in spec.metrics:
+            if metric.judged_by != "fleet":
+                continue
             for name, value in _values(metric, rates):
                 device = f"{a.device}-{b.device}"
                 series.append(Series(metric=name, device=device, samples=value * scatter))
@@ -201,7 +203,7 @@ def faulty(
     """A network with a fault of each of these kinds somewhere about these nodes."""
     rng = np.random.default_rng(seed)
     here = replace(fabric, nics=tuple(nic for nic in fabric.nics if nic.node in nodes))
-    planted = [plant(here, kind, rng) for kind in FAULT_KINDS for each in faults if each == kind]
+    planted = [plant(here, kind, rng) for kind in FAULT_KINDS for _ in range(faults.count(kind))]
     return SimulatedNetwork(fabric=fabric, faults=tuple(planted), seed=seed)
 
 

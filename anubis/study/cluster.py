@@ -39,7 +39,7 @@ class Site:
 
 
 class StudiedPolicy(Protocol):
-    """Says which benchmarks are worth their time on nodes that a job is about to get."""
+    """Chooses the benchmarks to run on nodes that a job is about to get."""
 
     @property
     def knows_all(self) -> bool:
@@ -234,12 +234,14 @@ class _Cluster:
         job.missing -= wanted
 
     def _check(self, job: _Running) -> None:
-        """Asks the policy about nodes nobody asked about, and begins what it answers."""
+        """Ask the policy about the nodes it was not asked about yet, and begin its tests."""
         asked, job.unchecked = job.unchecked, []
         hours = self._jobs[job.number].duration_h - float(self._done_h[job.number])
         self._asked += len(asked)
         chosen = self._policy.choose(asked, hours, self._now_h, self._histories)
-        checks = [self._validate(node, each) for node, each in zip(asked, chosen, strict=True)]
+        checks = [
+            self._validate(node, benchmarks) for node, benchmarks in zip(asked, chosen, strict=True)
+        ]
         longest_h = max(checks, default=0.0)
         for node, benchmarks in zip(asked, chosen, strict=True):
             defect = self._defects[node]
@@ -313,7 +315,7 @@ class _Cluster:
         self._expect(self._now_h + hours * defect.patience, self._return, node)
 
     def _put_to_service(self, node: int) -> None:
-        """As good as its history lets it be: its next defect is drawn, nothing is measured yet."""
+        """Its next defect is drawn; nothing has been measured on it yet."""
         defect = self._incidents.next(node, self._drawn[node], self._now_h, self._histories)
         self._histories.validated_h[node] = -np.inf
         self._drawn[node] += 1

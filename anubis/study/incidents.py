@@ -203,7 +203,7 @@ STEADY = Steady()
 
 
 class KnownRates(Clocks):
-    """Incidents at rates that are known: each category's own, by its count. Also a Risk."""
+    """Incidents at known rates: each category has its own, by its count. It also knows the risk."""
 
     def __init__(
         self, categories: Sequence[Category], benchmarks: Sequence[str], nodes: int, seed: int
@@ -223,8 +223,8 @@ class KnownRates(Clocks):
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Hours:
         total = self.rates(histories.incidents[np.asarray(nodes, dtype=np.intp)]).sum(axis=1)
-        found: Hours = -np.expm1(-total * hours)
-        return found
+        chances: Hours = -np.expm1(-total * hours)
+        return chances
 
     def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
         rates = self.rates(histories.incidents[np.asarray(nodes, dtype=np.intp)])
@@ -237,8 +237,8 @@ class KnownRates(Clocks):
 class Replayed:
     """Recorded incidents, each at its time; what nodes do meanwhile changes nothing about them.
 
-    An incident that falls into a repair is none. The cause is not recorded: it is drawn. What was
-    recorded before the beginning has happened, and the histories begin with it.
+    An incident during a repair is ignored. Causes are not recorded, so they are drawn. What was
+    recorded before the run begins is part of the nodes' histories.
     """
 
     def __init__(
@@ -271,15 +271,15 @@ class Replayed:
         self._taken_h = list(repeat(-math.inf, len(names)))
 
     def histories(self, benchmarks: int) -> Histories:
-        found = Histories.blank(len(self._due), len(self.categories), benchmarks)
-        found.known_h[:] = self._known_h
-        found.in_service_h[:] = self._back_h
+        past = Histories.blank(len(self._due), len(self.categories), benchmarks)
+        past.known_h[:] = self._known_h
+        past.in_service_h[:] = self._back_h
         for node, due in enumerate(self._due):
             for due_h, category in due:
                 if due_h <= 0:
-                    found.incidents[node, category] += 1
-                    found.last_incident_h[node, category] = due_h
-        return found
+                    past.incidents[node, category] += 1
+                    past.last_incident_h[node, category] = due_h
+        return past
 
     def next(
         self, node: int, number: int, now_h: float, histories: Histories

@@ -1,7 +1,8 @@
 """A fitted model of risk in a simulation: asked by the Selector, or drawn incidents from.
 
-A model is whatever gives cumulative hazards for statuses (anubis/risk has some). It knows no
-categories: these are shared out by how often each happens to a new node and happened to this one.
+A model is anything that gives cumulative hazards for statuses (anubis/risk has some). It knows no
+categories. Incidents drawn from it get one by how often each happens to a new node, and by how
+often it has happened to this one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class HazardModel(Protocol):
 
 
 class ModelRisk:
-    """The risk that a model tells of nodes as they are now; what a Selector can know."""
+    """A model's risk for nodes as they are now: what a Selector can know in production."""
 
     def __init__(self, model: HazardModel, categories: Sequence[Category]) -> None:
         self.categories = tuple(category.name for category in categories)
@@ -40,8 +41,8 @@ class ModelRisk:
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Hours:
         hazard = self.hazard(nodes, np.array([hours]), now_h, histories)
-        found: Hours = -np.expm1(-hazard[:, 0])
-        return found
+        chances: Hours = -np.expm1(-hazard[:, 0])
+        return chances
 
     def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
         counts = histories.incidents[np.asarray(nodes, dtype=np.intp)]
@@ -49,8 +50,8 @@ class ModelRisk:
 
     def weights(self, incidents: Ints) -> Hours:
         """Of each category: one incident at the rates of a new node, and those there were."""
-        found: Hours = incidents + self._first / self._first.sum()
-        return found
+        weights: Hours = incidents + self._first / self._first.sum()
+        return weights
 
     def hazard(
         self, nodes: Sequence[int], hours: Hours, now_h: float, histories: Histories
@@ -58,7 +59,7 @@ class ModelRisk:
         return self._model.cumulative_hazard(self.statuses(nodes, now_h, histories), hours)
 
     def statuses(self, nodes: Sequence[int], now_h: float, histories: Histories) -> Statuses:
-        """The covariates that the model asks for, as the history of a fleet would tell them."""
+        """The covariates that the model asks for, as a fleet's history would give them."""
         rows = np.asarray(nodes, dtype=np.intp)
         columns = [self._column(name, rows, now_h, histories) for name in self._model.covariates]
         return Statuses(
@@ -74,24 +75,24 @@ class ModelRisk:
         count = histories.incidents[rows, kinds].sum(axis=1)
         last_h = histories.last_incident_h[rows, kinds].max(axis=1, initial=-np.inf)
         known_h = histories.known_h[rows]
-        found: Hours
+        column: Hours
         match what:
             case "up_h":
-                found = np.maximum(now_h - histories.in_service_h[rows], 0.0)
+                column = np.maximum(now_h - histories.in_service_h[rows], 0.0)
             case "incidents":
-                found = count.astype(np.float64)
+                column = count.astype(np.float64)
             case "since_incident_h":
-                found = now_h - np.where(count > 0, last_h, known_h)
+                column = now_h - np.where(count > 0, last_h, known_h)
             case "mtbi_h":
-                found = (np.where(count > 0, last_h, now_h) - known_h) / np.maximum(count, 1)
+                column = (np.where(count > 0, last_h, now_h) - known_h) / np.maximum(count, 1)
             case "validated_h":
                 passed_h = histories.validated_h[rows].max(axis=1, initial=-np.inf)
-                found = now_h - np.where(np.isfinite(passed_h), passed_h, known_h)
+                column = now_h - np.where(np.isfinite(passed_h), passed_h, known_h)
             case _:
                 raise ValueError(
                     f'the simulation knows nothing of the covariate "{name}" of the model'
                 )
-        return found
+        return column
 
     def _kinds(self, category: str) -> slice:
         """The columns of a category, or of all; of one that nobody here has, none."""
@@ -117,13 +118,13 @@ class Curve:
         within = np.interp(left, self._hazard, GRID_H)
         with np.errstate(divide="ignore"):  # no hazard at all: never
             beyond = left / self._rate
-        found: Hours = np.where(left <= self._hazard[-1], within, beyond)
-        return found
+        hours: Hours = np.where(left <= self._hazard[-1], within, beyond)
+        return hours
 
 
 class ModelledIncidents(Clocks):
-    """Incidents as a model has them, from the status at each return on. Also a Risk: the true one,
-    which knows that status."""
+    """Incidents drawn from a model, by the node's status at its last return. Also tells the true
+    risk, which depends on that status."""
 
     def __init__(
         self,
@@ -141,8 +142,8 @@ class ModelledIncidents(Clocks):
     ) -> Hours:
         ages = [(self._paces[node], now_h - self._since_h[node]) for node in nodes]
         rise = [pace.reached(up_h + hours) - pace.reached(up_h) for pace, up_h in ages]
-        found: Hours = -np.expm1(-np.array(rise))
-        return found
+        chances: Hours = -np.expm1(-np.array(rise))
+        return chances
 
     def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
         weights = self._forecast.weights(histories.incidents[np.asarray(nodes, dtype=np.intp)])

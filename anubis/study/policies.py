@@ -27,7 +27,7 @@ class Absence:
 
 @dataclass(frozen=True, kw_only=True)
 class Ideal(Absence):
-    """Nobody has to look: every defect is known, and repaired when it would have struck."""
+    """Every defect is known without a test, and repaired when it would have struck."""
 
     knows_all: bool = True
 
@@ -47,10 +47,7 @@ class FullSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Cron:
-    """Everything, on nodes that were not validated for so long, or not since a repair.
-
-    It waits until they are between two jobs.
-    """
+    """Everything, on nodes not validated for that long or since a repair, between two jobs."""
 
     benchmarks: int
     every_h: float

@@ -37,13 +37,13 @@ class PastIncidents:
 
 
 class Source(Protocol):
-    """Incidents anew for each run, and what had happened before all of them."""
+    """The incidents of each run, and what happened before the first of them."""
 
     @property
     def scenario(self) -> Scenario: ...
 
     def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
-        """The risk is the true one; none where nobody knows it."""
+        """The incidents of a run and their true risk, or None where nobody knows it."""
 
     def past(self) -> PastIncidents: ...
 
@@ -65,7 +65,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class DrawnIncidents:
-    """Incidents drawn from a model, which is then the truth; the causes are the scenario's."""
+    """Incidents drawn from a model, whose risk is then true; the scenario has the causes."""
 
     scenario: Scenario
     model: HazardModel
@@ -102,14 +102,14 @@ class Recorded:
                 f"the record spans {days:.0f} days, and {scenario.seeds} runs of {scenario.days:g} "
                 "days leave no past before them: ask for fewer seeds or days"
             )
-        nodes = len({one.node for one in incidents} | {one.node for one in watches})
-        found = replace(
+        nodes = len({incident.node for incident in incidents} | {watch.node for watch in watches})
+        shaped = replace(
             scenario,
             nodes=nodes,
             spares=scenario.spares * nodes // scenario.nodes,
             categories=tuple(_categories(scenario, incidents, nodes * days * 24)),
         )
-        return cls(found, incidents, watches)
+        return cls(shaped, incidents, watches)
 
     def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
         begin = self._begin(seed)
@@ -142,15 +142,15 @@ class Recorded:
 def _categories(
     scenario: Scenario, incidents: Sequence[Incident], watched_h: float
 ) -> Iterator[Category]:
-    """As often as they were recorded; what the scenario says nothing of, no benchmark finds."""
+    """At the recorded rates; what the scenario has no causes for, no benchmark finds."""
     causes = {category.name: category.causes for category in scenario.categories}
     for name, count in sorted(Counter(incident.category for incident in incidents).items()):
         yield Category(name=name, mtbi_h=watched_h / count, causes=causes.get(name, NOBODY_FINDS))
 
 
 def _lived(scenario: Scenario, incidents: Incidents) -> PastIncidents:
-    """What becomes of nodes that nobody validates: each defect strikes, and is repaired."""
-    until_h, found = scenario.past_days * 24, list[Incident]()
+    """The life of nodes that nobody validates: every defect strikes and is repaired."""
+    until_h, struck = scenario.past_days * 24, list[Incident]()
     histories = incidents.histories(len(scenario.benchmarks))
     for node in range(scenario.nodes):
         now_h, number = 0.0, 0
@@ -162,7 +162,7 @@ def _lived(scenario: Scenario, incidents: Incidents) -> PastIncidents:
             histories.last_incident_h[node, defect.category] = defect.due_h
             histories.out_of_service_h[node] = defect.due_h
             histories.in_service_h[node] = now_h
-            found.append(
+            struck.append(
                 Incident(
                     node=str(node),
                     category=incidents.categories[defect.category],
@@ -172,4 +172,4 @@ def _lived(scenario: Scenario, incidents: Incidents) -> PastIncidents:
             )
             number += 1
     watches = [Watch(node=str(node), since=0.0) for node in range(scenario.nodes)]
-    return PastIncidents(logbook=Logbook.of(found, watches), until=until_h * HOUR_S)
+    return PastIncidents(logbook=Logbook.of(struck, watches), until=until_h * HOUR_S)

@@ -62,12 +62,12 @@ def spells(
 ) -> Spells:
     """A status right after each incident, and one at a chance moment of every month."""
     rng = np.random.default_rng(seed)
-    found = [
+    rows = [
         (f"node{number:04}", *row)
         for number in range(nodes)
         for row in _lifetime(truth, watched_h, every_h, rng)
     ]
-    names, at_h, values, duration_h, observed = zip(*found, strict=True)
+    names, at_h, values, duration_h, observed = zip(*rows, strict=True)
     return Spells(
         statuses=Statuses(
             covariates=truth.covariates,

@@ -139,18 +139,18 @@ def trace_of(
     whole_nodes_only: bool = False,
 ) -> Trace:
     """The requests as jobs on whole nodes; a part of a node counts as one, or is left out."""
-    found: list[_Request] = []
+    kept: list[_Request] = []
     left_out: dict[str, SkippedLines] = {}
     least = devices_per_node if whole_nodes_only else 1
     for number, request in requests:
         reason = request if isinstance(request, str) else _trouble(request, least)
         if isinstance(request, _Request) and not reason:
-            found.append(request)
+            kept.append(request)
         else:
             known = left_out.get(reason, SkippedLines(lines=0, first=number))
             left_out[reason] = SkippedLines(lines=known.lines + 1, first=known.first)
-    found.sort(key=lambda request: request.arrival_s)
-    begin_s = found[0].arrival_s if found else 0.0
+    kept.sort(key=lambda request: request.arrival_s)
+    begin_s = kept[0].arrival_s if kept else 0.0
     return Trace(
         jobs=tuple(
             TracedJob(
@@ -158,7 +158,7 @@ def trace_of(
                 nodes=math.ceil(request.devices / devices_per_node),
                 duration_h=request.duration_s / HOUR_S,
             )
-            for request in found
+            for request in kept
         ),
         left_out=left_out,
     )

@@ -146,7 +146,7 @@ class Study:
                 return GreedySelection(
                     risk=self._risk(true_risk),
                     detection=self._detection(trial.seed),
-                    durations_s=tuple(each.minutes * 60 for each in scenario.benchmarks),
+                    durations_s=tuple(benchmark.minutes * 60 for benchmark in scenario.benchmarks),
                     policy=replace(scenario.selection, p0=trial.p0),
                     incident_costs_h=scenario.incident_costs_h,
                 )
@@ -249,8 +249,8 @@ def utilization_over_time(outcome: PolicyOutcome, bins: int) -> Hours:
     done_h = np.concatenate(([0.0], np.cumsum(counts * (ends - times))))
     grid = np.concatenate((times, [outcome.span_h]))
     at_edges = np.interp(edges, grid, done_h)
-    found: Hours = np.diff(at_edges) / np.diff(edges) / outcome.nodes
-    return found
+    shares: Hours = np.diff(at_edges) / np.diff(edges) / outcome.nodes
+    return shares
 
 
 def estimate(values: Sequence[float]) -> SeedMean:

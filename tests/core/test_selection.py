@@ -38,7 +38,7 @@ def detection(*found, shares=None, benchmarks=None):
     each = np.full(len(found), 1 / len(found)) if shares is None else np.array(shares)
     return Detection(
         benchmarks=tuple(names),
-        found=table.reshape(len(found), len(names)),
+        finders=table.reshape(len(found), len(names)),
         categories=(),
         shares=each[None, :],
         defects={},
@@ -131,7 +131,7 @@ def test_a_category_is_filled_up_with_defects_of_all_categories():
     ]
     known = learn_detection(defects, ["gemm", "ring"], prior=0.0, category_prior=4)
     assert known.defects == {"net": 2, "gpu": 6}
-    ring = known.found[:, 1]
+    ring = known.finders[:, 1]
     assert known.of_mix({"net": 1})[ring].sum() == pytest.approx((2 + 4 * 2 / 8) / (2 + 4))
     assert known.of_mix({"gpu": 3})[ring].sum() == pytest.approx((0 + 4 * 2 / 8) / (6 + 4))
     half = (3 / 6 + 1 / 10) / 2
@@ -184,7 +184,7 @@ def of_kinds(found, benchmarks):
     """`detection` for any number of kinds, none of them more common than another."""
     return Detection(
         benchmarks=tuple(benchmarks),
-        found=np.array([[b in kind for b in benchmarks] for kind in found], dtype=bool).reshape(
+        finders=np.array([[b in kind for b in benchmarks] for kind in found], dtype=bool).reshape(
             len(found), len(benchmarks)
         ),
         categories=(),
@@ -223,7 +223,7 @@ def found_by(menu, group, subset):
     names, share = menu.detection.benchmarks, Fraction(1, max(1, len(menu.exposure.uncovered)))
     found = Fraction(0)
     for node in group:
-        for kind, finders in enumerate(menu.detection.found):
+        for kind, finders in enumerate(menu.detection.finders):
             if any(names[i] in subset for i in np.flatnonzero(finders)):
                 found += share * Fraction(menu.exposure.uncovered[node, kind])
     return found

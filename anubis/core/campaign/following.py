@@ -56,18 +56,18 @@ def _as_planned(plan: Plan, group: Group) -> bool:
 
 def _results(assessment: Assessment, workload: Workload) -> dict[Group, bool | None]:
     """Which groups were tried, and whether any metric fell short; None: nobody can say."""
-    found: dict[Group, bool | None] = {}
+    fell_short: dict[Group, bool | None] = {}
     for verdict in assessment.verdicts():
         ours = (verdict.benchmark, verdict.parameters) == (workload.benchmark, workload.parameters)
         if ours and len(verdict.participants) > 1:
-            known = found.get(verdict.participants)
+            known = fell_short.get(verdict.participants)
             if verdict.judgement is Judgement.DEFECTIVE:
-                found[verdict.participants] = True
+                fell_short[verdict.participants] = True
             elif verdict.judgement is Judgement.HEALTHY:
-                found[verdict.participants] = known or False
+                fell_short[verdict.participants] = known or False
             else:
-                found.setdefault(verdict.participants, None)
-    return found
+                fell_short.setdefault(verdict.participants, None)
+    return fell_short
 
 
 def _next_tests(

@@ -144,8 +144,8 @@ def _by_distance(
 ) -> Iterator[Pair]:
     """The rounds of all nodes, mended where some are not fit: so the others meet as planned."""
     met: set[frozenset[str]] = set()
-    for each in islice(rounds(plan, fabric, entry.groups == "covering"), entry.rounds):
-        for pair in mended(fabric, each, fit):
+    for hop_round in islice(rounds(plan, fabric, entry.groups == "covering"), entry.rounds):
+        for pair in mended(fabric, hop_round, fit):
             if frozenset(pair) not in met:  # as far apart on one rail as on another
                 met.add(frozenset(pair))
                 yield pair
@@ -160,22 +160,22 @@ def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
     nodes = placed(plan, fabric)
     quick = quick_rounds(fabric, nodes)
     yield from quick
-    met = {each.hops: _pairs_of(each) for each in quick}
+    met = {hop_round.hops: _pairs_of(hop_round) for hop_round in quick}
     for turn in range(1, MOST_TURNS):
         if all(len(pairs) >= FEWEST_PAIRS for pairs in met.values()):
             break
-        for each in quick_rounds(fabric, nodes, seed=turn):
-            new = _pairs_of(each) - met[each.hops]
-            if len(met[each.hops]) < FEWEST_PAIRS and new:
-                met[each.hops] |= new
-                quick += (each,)
-                yield each
+        for hop_round in quick_rounds(fabric, nodes, seed=turn):
+            new = _pairs_of(hop_round) - met[hop_round.hops]
+            if len(met[hop_round.hops]) < FEWEST_PAIRS and new:
+                met[hop_round.hops] |= new
+                quick += (hop_round,)
+                yield hop_round
     if covering:
         yield from covering_rounds(fabric, nodes, quick)
 
 
-def _pairs_of(each: HopRound) -> set[frozenset[str]]:
-    return {frozenset(pair) for pair in each.pairs}
+def _pairs_of(hop_round: HopRound) -> set[frozenset[str]]:
+    return {frozenset(pair) for pair in hop_round.pairs}
 
 
 def planned_rounds(plan: Plan, fabric: Fabric) -> Iterator[HopRound]:
@@ -244,10 +244,11 @@ def complete(
     for name, value in given.items():
         if name not in types:
             raise ConfigError(f'{where}: unknown parameter "{name}"; {did_you_mean(name, types)}')
-        found = type(value).__name__
-        if found != types[name] and not (found == "int" and types[name] == "float"):
+        given_type = type(value).__name__
+        if given_type != types[name] and not (given_type == "int" and types[name] == "float"):
             raise ConfigError(
-                f'{where}: parameter "{name}" is of type {types[name]}, found {found} "{value}"'
+                f'{where}: parameter "{name}" is of type {types[name]}, '
+                f'found {given_type} "{value}"'
             )
         parameters[name] = float(value) if types[name] == "float" else value
     return parameters
@@ -299,7 +300,7 @@ def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
 
 
 def _from(names: Sequence[str], first: str) -> Iterator[str]:
-    """All others, beginning after this one, so that not everybody turns to the same."""
+    """All others, starting after this one, so that not everyone gets the same partner."""
     place = names.index(first)
     return chain(names[place + 1 :], names[:place])
 
@@ -312,23 +313,23 @@ def narrow_leaves(fabric: Fabric) -> dict[str, int]:
 
     More at once would measure each other. Where nobody knows the speeds, nothing is bounded.
     """
-    found = {}
+    bearable = {}
     for leaf in fabric.leaves:
         if (fabric.oversubscription(leaf) or 0) > 1:
             above = [cable.gbit_s or 0.0 for link in fabric.uplinks(leaf) for cable in link.cables]
             fastest = max(nic.gbit_s or 0.0 for nic in fabric.nics_on[leaf])
-            found[leaf] = max(1, int(sum(above) / fastest))
-    return found
+            bearable[leaf] = max(1, int(sum(above) / fastest))
+    return bearable
 
 
 def leaves_crossed(fabric: Fabric, step: Step) -> tuple[str, ...]:
     """The leaves whose uplinks a pair uses, on any of its rails."""
     if len(step.participants) != 2:
         return ()
-    one, other = step.participants
-    found: dict[str, None] = {}
+    first, second = step.participants
+    crossed: dict[str, None] = {}
     for rail in fabric.rails:
-        a, b = fabric.nic(one, rail), fabric.nic(other, rail)
+        a, b = fabric.nic(first, rail), fabric.nic(second, rail)
         if a and b and a.switch != b.switch:
-            found |= {a.switch: None, b.switch: None}
-    return tuple(found)
+            crossed |= {a.switch: None, b.switch: None}
+    return tuple(crossed)

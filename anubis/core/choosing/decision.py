@@ -326,7 +326,7 @@ def _gaps(choice: Choice, detection: Detection) -> tuple[Gap, ...]:
     order = np.argsort(-shares, kind="stable")[:MOST_REASONS]
     return tuple(
         Gap(
-            finders=tuple(compress(detection.benchmarks, detection.found[kind])),
+            finders=tuple(compress(detection.benchmarks, detection.finders[kind])),
             share=float(shares[kind]),
         )
         for kind in order

@@ -38,20 +38,20 @@ class _Programme:
     """Columns: x of each (group, benchmark), then z of each (group, kind)."""
 
     def __init__(self, menu: Menu) -> None:
-        groups, (kinds, benchmarks) = len(menu.groups), menu.detection.found.shape
+        groups, (kinds, benchmarks) = len(menu.groups), menu.detection.finders.shape
         sizes = np.array([len(group) for group in menu.groups], dtype=np.float64)
         durations_s = np.asarray(menu.durations_s, dtype=np.float64)
         self.runs, self.gaps = groups * benchmarks, groups * kinds
         self.costs_s = np.outer(sizes, durations_s).ravel()
         self.open = menu.open.ravel()
-        each = sparse.eye_array(groups)
-        found = sparse.csr_array(menu.detection.found.astype(np.float64))
-        covers = sparse.hstack([sparse.kron(each, found), sparse.eye_array(self.gaps)])
+        identity = sparse.eye_array(groups)
+        finders = sparse.csr_array(menu.detection.finders.astype(np.float64))
+        covers = sparse.hstack([sparse.kron(identity, finders), sparse.eye_array(self.gaps)])
         self.rules = [LinearConstraint(covers, lb=1.0)]
         if np.isfinite(menu.budget.node_seconds):
             self._at_most(self.costs_s[None, :], menu.budget.node_seconds)
         if np.isfinite(menu.budget.seconds):
-            self._at_most(sparse.kron(each, durations_s[None, :]), menu.budget.seconds)
+            self._at_most(sparse.kron(identity, durations_s[None, :]), menu.budget.seconds)
 
     def _at_most(self, rows: sparse.sparray | Floats, most: float) -> None:
         none = sparse.csr_array((rows.shape[0], self.gaps))

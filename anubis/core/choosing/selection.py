@@ -57,7 +57,7 @@ class Detection:
     """Which benchmarks find which kinds of defects; a kind is what the same benchmarks found."""
 
     benchmarks: tuple[str, ...]
-    found: Flags  # kinds x benchmarks
+    finders: Flags  # kinds x benchmarks
     categories: tuple[str, ...]  # those that history knows
     shares: Floats  # categories, and then all of them together, x kinds; each row adds up to 1
     defects: Mapping[str, int]  # how many of each category history knows
@@ -72,7 +72,7 @@ class Detection:
     def coverage(self, subset: Collection[str]) -> float:
         """The share of all defects to expect that the subset finds."""
         chosen = np.isin(self.benchmarks, list(subset))
-        return float(self.overall[self.found[:, chosen].any(axis=1)].sum())
+        return float(self.overall[self.finders[:, chosen].any(axis=1)].sum())
 
     def of_mix(self, mix: Mapping[str, float]) -> Floats:
         """The share of each kind for a node whose incidents are of these categories, thus often."""
@@ -88,7 +88,7 @@ class Detection:
     @cached_property
     def kinds_of(self) -> tuple[Ints, ...]:
         """The kinds that each benchmark finds."""
-        return tuple(np.flatnonzero(column) for column in self.found.T)
+        return tuple(np.flatnonzero(column) for column in self.finders.T)
 
 
 def learn_detection(
@@ -109,9 +109,9 @@ def learn_detection(
         kind = frozenset(position[name] for name in defect.found_by if name in position)
         counts[defect.category, rows.setdefault(kind, len(rows))] += 1
         tried.update(defect.found_by | defect.tried)
-    found = np.zeros((len(rows), len(benchmarks)), dtype=bool)
+    finders = np.zeros((len(rows), len(benchmarks)), dtype=bool)
     for members, row in rows.items():
-        found[row, list(members)] = True
+        finders[row, list(members)] = True
 
     overall = np.zeros(len(rows))
     for i, name in enumerate(benchmarks):
@@ -132,7 +132,7 @@ def learn_detection(
         shares[i] /= sizes[category] + category_prior
     return Detection(
         benchmarks=tuple(benchmarks),
-        found=found,
+        finders=finders,
         categories=categories,
         shares=shares,
         defects=dict(sizes),
@@ -191,9 +191,9 @@ def expose(
         uncovered = np.tile(detection.overall, (len(p), 1))
     else:
         rows = [detection.of_mix(mix) for mix in mixes]
-        uncovered = np.array(rows).reshape(len(p), len(detection.found))
+        uncovered = np.array(rows).reshape(len(p), len(detection.finders))
     if fresh is not None and fresh.any():
-        for kind, finders in enumerate(detection.found):
+        for kind, finders in enumerate(detection.finders):
             if finders.any():
                 uncovered[:, kind] *= 1 - fresh[:, finders].max(axis=1)
     return Exposure(probabilities=p, uncovered=uncovered)
@@ -300,7 +300,7 @@ def choose(
     """
     p, kinds_of, open_ = menu.exposure.p, menu.detection.kinds_of, menu.open.copy()
     order = np.argsort(-menu.costs_s, kind="stable")  # of equals per second, the larger drop first
-    finds, costs_s = 1.0 * menu.detection.found[:, order], np.maximum(menu.costs_s[order], TINY)
+    finds, costs_s = 1.0 * menu.detection.finders[:, order], np.maximum(menu.costs_s[order], TINY)
     offered = _offered(menu, among)[:, order]
 
     def best(group: int) -> tuple[float, float, int, int]:
