@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from anubis.core.fabric import Fabric, Part
-from anubis.core.network.attribution import observed
+from anubis.core.network.attribution import observe_traffic
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import (
     WORST_FIRST,
@@ -47,7 +47,7 @@ class CampaignView:
         fabric, nodes = self.campaign.plan.fabric, self.campaign.plan.nodes
         if fabric is None:
             return None
-        seen = observed(fabric, self.assessment.alone, self.assessment.rulings)
+        seen = observe_traffic(fabric, self.assessment.alone, self.assessment.rulings)
         known = set(fabric.nodes)
         return NetworkView(
             fabric=fabric,

@@ -113,7 +113,7 @@ def test_the_sentence_says_what_was_expected_and_from_how_many():
     assert str(found) == (
         "leaf-0-5 has 1 of the 8 uplinks that 11 of 12 switches of tier 1 have, missing: "
         "2 to spine-0-0, 2 to spine-0-1, 2 to spine-0-2 and 1 more "
-        "(degraded: fewer than half are well)"
+        "(degraded: fewer than half are in order)"
     )
 
 
@@ -239,7 +239,7 @@ def test_an_uplink_that_counts_fatal_errors_is_as_good_as_none(failing, is_degra
     found = findings_of(FABRIC, Counters(counts=counts, over_s=60, limits=LIMITS))
     assert Counter(each.kind for each in found)["degraded"] == is_degraded
     if is_degraded:
-        assert "3 of those it has count fatal errors" in found[0].sentence
+        assert "3 of its uplinks count fatal errors" in found[0].sentence
     unjudged = Counters(counts=counts, limits=LIMITS)
     assert {each.kind for each in findings_of(FABRIC, unjudged)} == {"counter link_downed"}
 

@@ -13,7 +13,7 @@ from anubis.core.campaign.machine import Failed, NodeLost
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.fabric import Part, one_switch
 from anubis.core.judging.units import units
-from anubis.core.network.attribution import observed
+from anubis.core.network.attribution import observe_traffic
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
 from anubis.core.records import (
@@ -288,7 +288,7 @@ def test_a_flow_is_as_bad_as_its_worst_metric():
         }[way]
         short = 1 - verdict.similarity
         worst[flow] = max(worst.get(flow, 0.0), short)
-    seen = observed(TWO_TIERS, view.assessment.alone, view.assessment.rulings)
+    seen = observe_traffic(TWO_TIERS, view.assessment.alone, view.assessment.rulings)
     assert {each.flow: each.shortfall for each in seen.observations} == pytest.approx(worst)
     assert not seen.unmeasured
 

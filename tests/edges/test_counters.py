@@ -224,7 +224,7 @@ def test_counters_that_rise_between_two_live_readings_are_judged(fabric, monkeyp
         str(each) for each in Inspection(fabric=sources.live().fabric, counters=rises).findings
     ]
     assert found[0].startswith("leaf-0-9 has 16 of the 16 uplinks that 32 of 32")
-    assert "9 of those it has count fatal errors (degraded" in found[0]
+    assert "9 of its uplinks count fatal errors (degraded" in found[0]
     assert found[1].startswith(
         "symbol_error rose by 1523 in 60 s at leaf-0-6 port 7 to node00103 mlx5_0: fatal, limit "
     )

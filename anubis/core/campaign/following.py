@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from anubis.core.campaign.planning import follow_ups
-from anubis.core.network.attribution import observed
+from anubis.core.network.attribution import observe_traffic
 from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.records import Assessment, Judgement, Plan, Step, Workload
@@ -29,7 +29,7 @@ def following(plan: Plan, phase: int, turn: int, assessment: Assessment) -> tupl
 def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
     """One more round of pairs, in which suspects meet nodes that are known to be good."""
     if plan.fabric and turn < CONFIRMING_TURNS:
-        seen = observed(plan.fabric, assessment.alone, assessment.rulings)
+        seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
         chosen = confirmation(plan.fabric, seen.observations, seen.model)
         pairs = dict.fromkeys(pair for pairs in chosen.values() for pair in pairs)
         for position, entry in enumerate(plan.phases[phase].entries):

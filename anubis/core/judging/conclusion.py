@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from anubis.core.fabric import Part, by_number
-from anubis.core.network.attribution import observed, part_verdicts
+from anubis.core.network.attribution import observe_traffic, part_verdicts
 from anubis.core.records import Assessment, Judgement, NodeVerdict, PartVerdict, Plan, Verdict
 
 MOST_NAMED = 4  # nodes of a group
@@ -20,7 +20,7 @@ def complete(assessment: Assessment, plan: Plan) -> Assessment:
     if plan.fabric is None:
         parts = faulty_paths(assessment.alone, assessment.nodes)
     else:
-        seen = observed(plan.fabric, assessment.alone, assessment.rulings)
+        seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
         parts = part_verdicts(plan.fabric, seen, plan.counters)
     return replace(assessment, parts=parts)
 

@@ -21,7 +21,7 @@ from anubis.core.judging.criteria import learn, similarities
 from anubis.core.judging.groups import blame, slow_together, voices
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
 from anubis.core.judging.units import Unit, Units
-from anubis.core.network.attribution import observed, part_verdicts, said_of_nodes
+from anubis.core.network.attribution import node_verdicts, observe_traffic, part_verdicts
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -214,9 +214,9 @@ def assess(
             alone += others
     alone += _unmeasured(executions, dict(lost))
     if plan.fabric:
-        seen = observed(plan.fabric, alone, rulings)
+        seen = observe_traffic(plan.fabric, alone, rulings)
         parts = part_verdicts(plan.fabric, seen, plan.counters)
-        attributed = list(said_of_nodes(plan, plan.fabric, seen, parts))
+        attributed = list(node_verdicts(plan, plan.fabric, seen, parts))
     else:
         parts = ()
         attributed = list(_attributed([*alone, *_of_groups(rulings)]))

@@ -1,6 +1,6 @@
-"""What the verdicts on pairs of nodes say of the fabric between them.
+"""From the verdicts on pairs of nodes to verdicts on the fabric between them.
 
-A pair that falls short blames nobody by itself: `localization` weighs all of them together, and its
+One slow pair proves nothing against either node: `localization` weighs all pairs together, and its
 causes become verdicts here.
 """
 
@@ -39,32 +39,36 @@ ONE_WAY = ("forth", "back")  # of a metric: first node to second, or back; other
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What all pairs say of each flow: the worst of its metrics."""
+class Traffic:
+    """The shortfall of each flow: the worst of its metrics."""
 
     observations: tuple[Observation, ...]
-    unmeasured: frozenset[Flow]  # that were tried: nothing got through, or the program failed
+    unmeasured: frozenset[Flow]  # tried in vain: nothing got through, or the program failed
 
     def shortfalls(self) -> dict[tuple[str, str, str], float]:
-        """Of each node to another on a rail; what went both ways at once counts for both."""
-        found: dict[tuple[str, str, str], float] = {}
-        for each in self.observations:
-            flow = each.flow
+        """By source, target and rail; a flow that went both ways at once counts for both."""
+        shortfalls: dict[tuple[str, str, str], float] = {}
+        for observation in self.observations:
+            flow = observation.flow
             ways = [(flow.source, flow.target, flow.rail)]
             if flow.mutual:
                 ways.append((flow.target, flow.source, flow.rail))
             for way in ways:
-                found[way] = max(found.get(way, 0.0), each.shortfall)
-        return found
+                shortfalls[way] = max(shortfalls.get(way, 0.0), observation.shortfall)
+        return shortfalls
 
     @cached_property
     def model(self) -> FaultPrior:
-        """What is believed of them, with their own noise: that of the healthy that are worse."""
-        good = [each.shortfall for each in self.observations if 0 < each.shortfall <= LIMIT]
+        """The prior, with the noise of those healthy flows that were slower than usual."""
+        good = [
+            observation.shortfall
+            for observation in self.observations
+            if 0 < observation.shortfall <= LIMIT
+        ]
         return FaultPrior(limit=LIMIT, noise=1.4826 * float(np.median(good)) if good else 0.0)
 
 
-def observed(fabric: Fabric, alone: Iterable[Verdict], rulings: Iterable[Ruling]) -> Seen:
+def observe_traffic(fabric: Fabric, alone: Iterable[Verdict], rulings: Iterable[Ruling]) -> Traffic:
     """A flow falls short by 1 - similarity; it is bad exactly if one of its verdicts says so."""
     flows = _Flows(fabric)
     for ruling in rulings:
@@ -81,7 +85,7 @@ def observed(fabric: Fabric, alone: Iterable[Verdict], rulings: Iterable[Ruling]
         elif verdict.code in UNMEASURED:
             for rail in fabric.rails:
                 flows.miss(flows.row(verdict.participants, rail))
-    return flows.seen()
+    return flows.traffic()
 
 
 @dataclass
@@ -92,10 +96,10 @@ class _Flows:
     numbers: dict[tuple[tuple[str, ...], str], int] = field(default_factory=dict)
     worst: dict[str, Shares] = field(default_factory=dict)
     missed: set[int] = field(default_factory=set)
-    known: dict[tuple[int, int], tuple[Ruling, Numbers]] = field(default_factory=dict)
+    rows_by_pairs: dict[tuple[int, int], tuple[Ruling, Numbers]] = field(default_factory=dict)
 
     def row(self, names: tuple[str, ...], rail: str | None) -> int:
-        """-1 for what is no pair of this fabric."""
+        """-1 if the names are no pair of this fabric."""
         if len(names) != 2 or rail is None:
             return -1
         if not all(self.fabric.nic(name, rail) for name in names):
@@ -104,13 +108,13 @@ class _Flows:
 
     def rows_of(self, ruling: Ruling) -> Numbers:
         key = id(ruling.participants), id(ruling.devices)  # many metrics have the same pairs
-        if key not in self.known:
+        if key not in self.rows_by_pairs:
             rows = [
                 self.row(names, rail_of_unit(self.fabric, device))
                 for names, device in zip(ruling.participants, ruling.devices, strict=True)
             ]
-            self.known[key] = ruling, np.array(rows, dtype=np.int64)
-        return self.known[key][1]
+            self.rows_by_pairs[key] = ruling, np.array(rows, dtype=np.int64)
+        return self.rows_by_pairs[key][1]
 
     def note(self, metric: str, rows: Numbers, shortfall: Shares) -> None:
         way = metric.partition(":")[2].partition("/")[0]
@@ -119,8 +123,8 @@ class _Flows:
         if len(have) < len(self.numbers):
             more = np.full(max(64, len(self.numbers)), np.nan)
             have = self.worst[way] = np.concatenate([have, more])
-        ours = rows >= 0
-        np.fmax.at(have, rows[ours], shortfall[ours])
+        placed = rows >= 0
+        np.fmax.at(have, rows[placed], shortfall[placed])
 
     def shortfall(self, way: str, row: int) -> float:
         """NaN where nothing was measured."""
@@ -131,42 +135,42 @@ class _Flows:
         if row >= 0:
             self.missed.add(row)
 
-    def seen(self) -> Seen:
-        found: list[Observation] = []
+    def traffic(self) -> Traffic:
+        observations: list[Observation] = []
         unmeasured = set()
         for (names, rail), row in self.numbers.items():
-            one, other = names
+            first, second = names
             for way, flow in (
-                ("forth", Flow(one, other, rail)),
-                ("back", Flow(other, one, rail)),
-                ("", Flow(one, other, rail, mutual=True)),
+                ("forth", Flow(first, second, rail)),
+                ("back", Flow(second, first, rail)),
+                ("", Flow(first, second, rail, mutual=True)),
             ):
                 short = self.shortfall(way, row)
                 if not np.isnan(short):
-                    found.append(Observation(flow, short))
+                    observations.append(Observation(flow, short))
                 elif not way and row in self.missed:
                     unmeasured.add(flow)
-                    found.append(Observation(flow, 1.0))
-        return Seen(observations=tuple(found), unmeasured=frozenset(unmeasured))
+                    observations.append(Observation(flow, 1.0))
+        return Traffic(observations=tuple(observations), unmeasured=frozenset(unmeasured))
 
 
 # --- verdicts --------------------------------------------------------------------------------
 
 
 def part_verdicts(
-    fabric: Fabric, seen: Seen, counters: Counters = NOTHING_COUNTED
+    fabric: Fabric, traffic: Traffic, counters: Counters = NOTHING_COUNTED
 ) -> tuple[PartVerdict, ...]:
-    """The causes of all that fell short, the surest first; with what the ports counted of them."""
+    """The causes of all shortfalls, the surest first, with what their ports counted."""
     inspection = Inspection(fabric=fabric, counters=counters)
     return tuple(
-        _part_verdict(inspection, cause, seen)
-        for cause in locate(fabric, seen.observations, seen.model).causes
+        _part_verdict(inspection, cause, traffic)
+        for cause in locate(fabric, traffic.observations, traffic.model).causes
     )
 
 
-def _part_verdict(inspection: Inspection, cause: Cause, seen: Seen) -> PartVerdict:
+def _part_verdict(inspection: Inspection, cause: Cause, traffic: Traffic) -> PartVerdict:
     fabric = inspection.fabric
-    judgement, code = _judged(fabric, cause, seen)
+    judgement, code = _judge(fabric, cause, traffic)
     return PartVerdict(
         parts=cause.parts,
         subject=subject(fabric, cause),
@@ -175,30 +179,30 @@ def _part_verdict(inspection: Inspection, cause: Cause, seen: Seen) -> PartVerdi
         reason=_reason(fabric, cause, code),
         confidence=cause.confidence,
         evidence=(
-            *(_evidence(fabric, each, seen) for each in _worst(cause)),
-            *_beside_the_traffic(inspection, cause),
+            *(_evidence(fabric, observation, traffic) for observation in _worst(cause)),
+            *_inspect(inspection, cause),
         ),
     )
 
 
 def _reason(fabric: Fabric, cause: Cause, code: str) -> str:
-    said = sentence(fabric, cause)
+    summary = sentence(fabric, cause)
     if code == "NOT-MEASURED":
-        where = ", ".join(describe(fabric, part) for part in cause.parts[:SHOWN])
-        return f"{where}: none of {len(cause.bad)} flows across it could be measured"
+        parts = ", ".join(describe(fabric, part) for part in cause.parts[:SHOWN])
+        return f"{parts}: none of {len(cause.bad)} flows across it could be measured"
     if code == "NO-CONTRAST":
-        return f"{said}; every pair so far apart crosses it, so nobody can say what is normal"
-    return said
+        return f"{summary}; every pair at this distance crosses it: nothing to compare it with"
+    return summary
 
 
-def _judged(fabric: Fabric, cause: Cause, seen: Seen) -> tuple[Judgement, str]:
-    """Several parts are a defect all the same, unless nodes are among them.
+def _judge(fabric: Fabric, cause: Cause, traffic: Traffic) -> tuple[Judgement, str]:
+    """Several parts that cannot be told apart are still a defect, unless nodes are among them.
 
-    Those would be blamed for each other.
+    A good node would be blamed together with the bad one.
     """
-    if all(each.flow in seen.unmeasured for each in cause.bad):
+    if all(observation.flow in traffic.unmeasured for observation in cause.bad):
         return Judgement.UNKNOWN, "NOT-MEASURED"
-    if not _has_contrast(fabric, cause, seen):
+    if not _has_contrast(fabric, cause, traffic):
         return Judgement.UNKNOWN, "NO-CONTRAST"
     nodes = any(part.kind in ("node", "nic") for part in cause.parts)
     if cause.confidence < SURE or (nodes and len(cause.parts) > 1):
@@ -206,28 +210,32 @@ def _judged(fabric: Fabric, cause: Cause, seen: Seen) -> tuple[Judgement, str]:
     return Judgement.DEFECTIVE, f"NETWORK.{cause.parts[0].kind.upper()}"
 
 
-def _has_contrast(fabric: Fabric, cause: Cause, seen: Seen) -> bool:
-    """Whether any flow as far as the bad ones goes another way: else what is normal there?"""
-    far = {hops_of(fabric, each.flow) for each in cause.bad}
-    like = sum(hops_of(fabric, each.flow) in far for each in seen.observations)
-    return len(cause.bad) + cause.good < like
+def _has_contrast(fabric: Fabric, cause: Cause, traffic: Traffic) -> bool:
+    """Whether a flow over the same distance as the bad ones avoids the cause."""
+    distances = {hops_of(fabric, observation.flow) for observation in cause.bad}
+    comparable = sum(
+        hops_of(fabric, observation.flow) in distances for observation in traffic.observations
+    )
+    return len(cause.bad) + cause.good < comparable
 
 
-def _beside_the_traffic(inspection: Inspection, cause: Cause) -> list[str]:
-    """Where no pair can tell two parts apart, this may."""
-    found = dict.fromkeys(said for part in cause.parts for said in inspection.about(part))
-    return list(found)[:SHOWN]
+def _inspect(inspection: Inspection, cause: Cause) -> list[str]:
+    """What missing uplinks and counters say of these parts, where pairs cannot tell them apart."""
+    remarks = dict.fromkeys(remark for part in cause.parts for remark in inspection.about(part))
+    return list(remarks)[:SHOWN]
 
 
 def _worst(cause: Cause) -> list[Observation]:
-    return sorted(cause.bad, key=lambda each: -each.shortfall)[:SHOWN]
+    return sorted(cause.bad, key=lambda observation: -observation.shortfall)[:SHOWN]
 
 
-def _evidence(fabric: Fabric, each: Observation, seen: Seen) -> str:
-    flow = each.flow
+def _evidence(fabric: Fabric, observation: Observation, traffic: Traffic) -> str:
+    flow = observation.flow
     arrow = "↔" if flow.mutual else "→"
     rail = f" on rail {flow.rail}" if len(fabric.rails) > 1 else ""
-    short = "nothing measured" if flow in seen.unmeasured else f"{each.shortfall:.0%} short"
+    short = (
+        "nothing measured" if flow in traffic.unmeasured else f"{observation.shortfall:.0%} short"
+    )
     return f"{flow.source} {arrow} {flow.target}{rail}: {short}, {_path(fabric, flow)}"
 
 
@@ -246,12 +254,12 @@ def _path(fabric: Fabric, flow: Flow) -> str:
     )
 
 
-def said_of_nodes(
-    plan: Plan, fabric: Fabric, seen: Seen, parts: Sequence[PartVerdict]
+def node_verdicts(
+    plan: Plan, fabric: Fabric, traffic: Traffic, parts: Sequence[PartVerdict]
 ) -> Iterator[Verdict]:
-    """What the causes, and what the topology lacks, mean for single nodes."""
+    """Nodes that a cause names, that the topology lacks, or that were in no good pair."""
 
-    def verdict(node: str, judgement: Judgement, code: str, reason: str) -> Verdict:
+    def about(node: str, judgement: Judgement, code: str, reason: str) -> Verdict:
         return Verdict(
             participants=(node,),
             benchmark="",
@@ -261,31 +269,39 @@ def said_of_nodes(
         )
 
     blamed = set()
-    for each in parts:
-        for node in dict.fromkeys(p.name for p in each.parts if p.kind in ("node", "nic")):
+    for blame in parts:
+        for node in dict.fromkeys(p.name for p in blame.parts if p.kind in ("node", "nic")):
             blamed.add(node)
-            yield verdict(node, each.judgement, each.code, each.reason)
+            yield about(node, blame.judgement, blame.code, blame.reason)
     well = {
         node
-        for each in seen.observations
-        if each.shortfall <= LIMIT
-        for node in (each.flow.source, each.flow.target)
+        for observation in traffic.observations
+        if observation.shortfall <= LIMIT
+        for node in (observation.flow.source, observation.flow.target)
     }
-    met = {node for each in seen.observations for node in (each.flow.source, each.flow.target)}
-    known = set(fabric.nodes)
-    for node in (each.name for each in plan.nodes):
-        if node not in known:
-            reason = "the topology does not know this node"
-            yield verdict(node, Judgement.UNKNOWN, "NOT-PLACED", reason)
+    met = {
+        node
+        for observation in traffic.observations
+        for node in (observation.flow.source, observation.flow.target)
+    }
+    placed = set(fabric.nodes)
+    for node in (member.name for member in plan.nodes):
+        if node not in placed:
+            reason = "this node is missing from the topology"
+            yield about(node, Judgement.UNKNOWN, "NOT-PLACED", reason)
         elif node in met and node not in well | blamed:
             reason = _no_good_pair(fabric, node, parts)
-            yield verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+            yield about(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
 
 
 def _no_good_pair(fabric: Fabric, node: str, parts: Sequence[PartVerdict]) -> str:
     nics = (fabric.nic(node, rail) for rail in fabric.rails)
     leaves = {nic.switch for nic in nics if nic}
-    above = [p for each in parts for p in each.parts if leaves & {p.name, p.other}]
+    above = [
+        part for verdict in parts for part in verdict.parts if leaves & {part.name, part.other}
+    ]
     if not above:
-        return "every pair it was in fell short, and nothing says that it is to blame"
-    return f"every pair it was in fell short: at fault is {describe(fabric, above[0])}"
+        return (
+            "every pair with this node fell short, and nothing shows whether the node is to blame"
+        )
+    return f"every pair with this node fell short; the cause is {describe(fabric, above[0])}"

@@ -1,7 +1,7 @@
-"""From a slow group to its slow nodes, or to two nodes that are slow together only.
+"""From a slow group to its slow nodes, or to two nodes that are slow only together.
 
-`bisect` is a generator: it yields groups to be tested at the same time, is sent which of them were
-bad, and returns what it found. It runs nothing itself.
+`bisect` is a generator: it yields the groups to test at the same time, is sent which of them were
+bad, and returns what it learned. It runs nothing itself.
 """
 
 from __future__ import annotations
@@ -41,49 +41,49 @@ class _Suspects:
     def tests(self) -> list[Group]:
         return list(_halves(self.nodes))
 
-    def learn(self, bad: Sequence[bool]) -> list[_Item]:
-        one, other = _halves(self.nodes)
+    def learn(self, bad: Sequence[bool]) -> list[_Lead]:
+        left, right = _halves(self.nodes)
         if not any(bad):
-            return [_Cross(one, other)]
-        return [_Suspects(half) for half, slow in zip((one, other), bad, strict=True) if slow]
+            return [_Cross(left, right)]
+        return [_Suspects(half) for half, slow in zip((left, right), bad, strict=True) if slow]
 
 
 @dataclass(frozen=True)
 class _Cross:
-    """Each good alone, bad together: something between a node of one and a node of the other."""
+    """Two halves, good alone and bad together: the fault lies between two of their nodes."""
 
-    one: Group
-    other: Group
+    left: Group
+    right: Group
     crosswise: bool = False  # the quarters that face each other have been tested, and are good
 
     def tests(self) -> list[Group]:
         return [(*a, *b) for a, b in self._quarters()]
 
-    def learn(self, bad: Sequence[bool]) -> list[_Item]:
+    def learn(self, bad: Sequence[bool]) -> list[_Lead]:
         slow = [q for q, is_bad in zip(self._quarters(), bad, strict=True) if is_bad]
         if slow:
             return [_Cross(a, b) for a, b in slow]
-        if not self.crosswise and max(len(self.one), len(self.other)) > 1:
-            return [_Cross(self.one, self.other, crosswise=True)]
+        if not self.crosswise and max(len(self.left), len(self.right)) > 1:
+            return [_Cross(self.left, self.right, crosswise=True)]
         return []  # it did not show again
 
     def _quarters(self) -> list[tuple[Group, Group]]:
-        a, b = _halves(self.one), _halves(self.other)
+        a, b = _halves(self.left), _halves(self.right)
         pairs = zip(a, reversed(b) if self.crosswise else b, strict=True)
-        return [(one, other) for one, other in pairs if one and other]
+        return [(left, right) for left, right in pairs if left and right]
 
 
-_Item = _Suspects | _Cross
+_Lead = _Suspects | _Cross
 
 
 def bisect(
     group: Sequence[str], good: Sequence[str] = (), budget: SearchBudget | None = None
 ) -> Generator[tuple[Group, ...], Sequence[bool], Narrowed]:
-    """Both halves of whatever is bad at once, each filled up with good nodes to the first size.
+    """Test both halves of a bad group at once, each filled up with good nodes to the group's size.
 
-    Without filling up, half a group would be measured at another size, and could not be compared.
+    A half that is not filled up would be measured at another size, and could not be compared.
     Good nodes come from the caller, and from every group that turns out good. At the end each
-    slow node is tested with other good ones, and all the rest together.
+    slow node is tested with other good nodes, and all remaining nodes together.
     """
     search = _Search(tuple(group), dict.fromkeys(good), budget or SearchBudget())
     while search.open or search.may_confirm():
@@ -97,14 +97,14 @@ def bisect(
 class _Search:
     def __init__(self, group: Group, good: dict[str, None], budget: SearchBudget) -> None:
         self.group, self.good, self.budget = group, good, budget
-        self.open: list[_Item] = [_Suspects(group)] if len(group) > 1 else []
-        self.running: list[tuple[_Item, int]] = []
+        self.open: list[_Lead] = [_Suspects(group)] if len(group) > 1 else []
+        self.running: list[tuple[_Lead, int]] = []
         self.confirming: list[str] = []
-        self.found: list[str] = []  # slow nodes, not yet tested twice
+        self.slow: list[str] = []  # slow nodes, not yet tested twice
         self.confirmed: list[str] = []
         self.doubtful: list[str] = []
         self.links: list[tuple[str, str]] = []
-        self.lost: list[_Item] = []
+        self.lost: list[_Lead] = []
         self.rest_tested: list[Group] = []
         self.round: list[Group] = []
         self.results: list[tuple[Group, bool]] = []
@@ -113,7 +113,7 @@ class _Search:
     # --- what to test ----------------------------------------------------------------------
 
     def may_confirm(self) -> bool:
-        return bool(self.found) or self._rest() is not None
+        return bool(self.slow) or self._rest() is not None
 
     def _left(self) -> int:
         if (self.rounds + 1) * self.budget.minutes_per_test > self.budget.minutes + 1e-9:
@@ -122,12 +122,12 @@ class _Search:
 
     def _rest(self) -> Group | None:
         """All that are left, if they have not been tested together yet."""
-        held = {node for item in self.lost for node in _nodes(item)}
-        held |= {*self.confirmed, *self.doubtful, *self.found}
+        held = {node for lead in self.lost for node in _nodes(lead)}
+        held |= {*self.confirmed, *self.doubtful, *self.slow}
         held |= {node for link in self.links for node in link}
         rest = tuple(node for node in self.group if node not in held)
-        done = rest in self.rest_tested or len(rest) < 2 or len(rest) == len(self.group)
-        return None if done else rest
+        tested = rest in self.rest_tested or len(rest) < 2 or len(rest) == len(self.group)
+        return None if tested else rest
 
     def next_round(self) -> list[Group]:
         self.running, self.confirming, self.round = [], [], []
@@ -140,17 +140,17 @@ class _Search:
     def _narrow(self) -> None:
         left, pool = self._left(), self._pool()
         cores: list[Group] = []
-        waiting: list[_Item] = []
+        waiting: list[_Lead] = []
         partners = len(pool)
-        for item in self.open:
-            tests = item.tests()
+        for lead in self.open:
+            tests = lead.tests()
             alone = sum(len(core) == 1 for core in tests)
             if len(cores) + len(tests) <= left and alone <= partners:
-                self.running.append((item, len(tests)))
+                self.running.append((lead, len(tests)))
                 cores += tests
                 partners -= alone
             else:
-                waiting.append(item)
+                waiting.append(lead)
         if cores:
             self.open = waiting
             self.round = self._filled(cores, pool)
@@ -160,20 +160,20 @@ class _Search:
 
     def _confirm(self) -> None:
         pool, left = self._pool(), self._left()
-        turned = pool[len(pool) // 2 :] + pool[: len(pool) // 2]  # others than before
-        found = self.found[: min(left, len(pool))]
+        turned = pool[len(pool) // 2 :] + pool[: len(pool) // 2]  # so that partners are new
+        slow = self.slow[: min(left, len(pool))]
         rest = self._rest()
-        if found:
-            self.confirming = found
-            self.round = self._filled([(node,) for node in found], turned)
+        if slow:
+            self.confirming = slow
+            self.round = self._filled([(node,) for node in slow], turned)
         elif rest is not None and left:
             self.rest_tested.append(rest)
             self.running = [(_Suspects(rest), 0)]
             self.round = [rest]
 
     def _pool(self) -> list[str]:
-        """Good nodes that are in nobody's test; those of a cross stay out of other tests."""
-        busy = {node for item in self.open for node in _nodes(item)}
+        """Good nodes that no test uses; the nodes of a cross stay out of other tests."""
+        busy = {node for lead in self.open for node in _nodes(lead)}
         busy |= {node for link in self.links for node in link}
         return [node for node in self.good if node not in busy]
 
@@ -199,42 +199,42 @@ class _Search:
                 self.good.update(dict.fromkeys(group))
         if self.confirming:
             for node, slow in zip(self.confirming, bad, strict=True):
-                self.found.remove(node)
+                self.slow.remove(node)
                 (self.confirmed if slow else self.doubtful).append(node)
             return
         begin = 0
-        for item, count in self.running:
+        for lead, count in self.running:
             if count == 0:  # all the rest together
-                new: list[_Item] = [item] if bad[0] else []
+                new: list[_Lead] = [lead] if bad[0] else []
             else:
-                new = item.learn(bad[begin : begin + count])
+                new = lead.learn(bad[begin : begin + count])
             begin += count
-            for each in new:
-                self._place(each)
+            for lead in new:
+                self._place(lead)
 
-    def _place(self, item: _Item) -> None:
-        if isinstance(item, _Suspects) and len(item.nodes) == 1:
-            self.good.pop(item.nodes[0], None)
-            self.found.append(item.nodes[0])
-        elif isinstance(item, _Cross) and len(item.one) == len(item.other) == 1 and self.rounds:
-            self._pair(item)
+    def _place(self, lead: _Lead) -> None:
+        if isinstance(lead, _Suspects) and len(lead.nodes) == 1:
+            self.good.pop(lead.nodes[0], None)
+            self.slow.append(lead.nodes[0])
+        elif isinstance(lead, _Cross) and len(lead.left) == len(lead.right) == 1 and self.rounds:
+            self._pair(lead)
         else:
-            self.open.append(item)
+            self.open.append(lead)
 
-    def _pair(self, item: _Cross) -> None:
+    def _pair(self, lead: _Cross) -> None:
         """Two good nodes that are bad together; tested as such unless they are the whole group."""
-        pair = (item.one[0], item.other[0])
+        pair = (lead.left[0], lead.right[0])
         if pair not in self.links:
             self.links.append(pair)
 
     def narrowed(self) -> Narrowed:
-        open_ = [_nodes(item) for item in [*self.lost, *self.open]]
-        bad = {*self.confirmed, *self.doubtful, *self.found}
+        open_ = [_nodes(lead) for lead in [*self.lost, *self.open]]
+        bad = {*self.confirmed, *self.doubtful, *self.slow}
         return Narrowed(
             nodes=tuple(self.confirmed),
             links=tuple(self.links),
             doubtful=tuple(self.doubtful),
-            unresolved=(*open_, *((node,) for node in self.found)),
+            unresolved=(*open_, *((node,) for node in self.slow)),
             good=tuple(node for node in self.good if node not in bad),
             tests=len(self.results),
             rounds=self.rounds,
@@ -248,5 +248,5 @@ def _halves(nodes: Group) -> tuple[Group, Group]:
     return nodes[:middle], nodes[middle:]
 
 
-def _nodes(item: _Item) -> Group:
-    return item.nodes if isinstance(item, _Suspects) else (*item.one, *item.other)
+def _nodes(lead: _Lead) -> Group:
+    return lead.nodes if isinstance(lead, _Suspects) else (*lead.left, *lead.right)

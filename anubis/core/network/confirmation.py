@@ -1,4 +1,4 @@
-"""One more round of pairs, chosen so that the causes of slow pairs and their alternatives part."""
+"""One more round of pairs, chosen to tell the causes of slow pairs from their alternatives."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from anubis.core.network.posterior import KEPT, Case, FaultPrior, Observation, P
 
 Route = Callable[[Nic, Nic], tuple[str, ...]]
 
-SETTLED = 1e-3  # a chance of choosing wrongly that needs no more pairs
-FALSE = 1e-2  # a confirming flow that says the contrary of what is so
+SETTLED = 1e-3  # chance of choosing wrongly below which no more pairs are needed
+FALSE = 1e-2  # chance that a confirming flow contradicts the truth
 LEAST_DOUBT = 1e-2  # in every cause, so that each suspect meets a good partner once
 MOST_HYPOTHESES = 24  # of a case
 NEAR, FAR = 32, 48  # good nodes on each leaf of the suspects, and at each distance from it
-LEAVES = 8  # that these are from
+LEAVES = 8  # from which these nodes are taken
 PARTNERS = 6  # of each node at each distance
 
 
@@ -31,19 +31,19 @@ def confirmation(
     model: FaultPrior | None = None,
     *,
     route: Route | None = None,
-    most: int = 48,
+    max_pairs: int = 48,
 ) -> dict[str, Round]:
     """Per rail one round of disjoint pairs that would tell the causes from their alternatives.
 
-    In each pair one at least is known to be good. Which pairs, follows from what each hypothesis
-    says of them: those that bring down the Bhattacharyya bound on the chance of choosing wrongly,
-    the sum of sqrt(P(i) P(j)) prod(BC) over all two hypotheses i and j, where BC is the sum of
-    sqrt(P(outcome | i) P(outcome | j)). `most` bounds the pairs for one cause. Only with a route
-    can pairs be chosen that cross one link rather than its like.
+    At least one node of each pair is known to be good. The pairs are those for which hypotheses
+    predict different outcomes. They lower the Bhattacharyya bound on the chance of a wrong choice,
+    the sum of sqrt(P(i) P(j)) prod(BC) over all pairs of hypotheses i and j, where BC is the sum of
+    sqrt(P(outcome | i) P(outcome | j)). `max_pairs` bounds the pairs for one cause. Only with a
+    route can pairs be chosen that cross one of several parallel links.
     """
     model = model or FaultPrior()
-    flows = [each.flow for each in observations]
-    shortfall = np.array([each.shortfall for each in observations], dtype=np.float64)
+    flows = [observation.flow for observation in observations]
+    shortfall = np.array([observation.shortfall for observation in observations], dtype=np.float64)
     problem = Problem(Parts(fabric), flows, shortfall, model)
     seats = _Seats(fabric, healthy(observations, model), route)
     contests = []
@@ -52,7 +52,7 @@ def confirmation(
             about = [flows[row] for row in case.rows[_rows_of(case, column)].tolist()]
             hypotheses = _hypotheses(problem, case, column)
             contests.append(_Contest(problem, hypotheses, list(seats.pairs(about)), seats))
-    return _chosen(contests, most)
+    return _choose_pairs(contests, max_pairs)
 
 
 Hypotheses = dict[frozenset[int], float]  # sets of columns, each with its weight
@@ -63,30 +63,30 @@ def _rows_of(case: Case, column: int | None) -> Flags:
     q = case.evidence.q
     if column is None:
         return np.ones(len(q), dtype=bool)
-    mine: Flags = (q[:, column] > 0) & (q[:, column] >= q[:, list(case.chosen)].max(axis=1))
-    return mine if mine.any() else q[:, column] > 0
+    explained: Flags = (q[:, column] > 0) & (q[:, column] >= q[:, list(case.chosen)].max(axis=1))
+    return explained if explained.any() else q[:, column] > 0
 
 
 def _hypotheses(problem: Problem, case: Case, column: int | None) -> Hypotheses:
-    """This cause beside the others, left out, or another in its place; any alone, if there is none.
+    """This cause with the others, without it, or with another in its place; or any single one.
 
-    Columns that could not be told apart so far come one by one: other pairs may part them.
+    Columns that could not be told apart so far come one by one: other pairs may separate them.
     """
     columns = [problem.classes[number].tolist() for number in case.classes]
-    rest = [columns[other][0] for other in case.chosen if other != column]
+    rest = [columns[chosen][0] for chosen in case.chosen if chosen != column]
     rivals: list[tuple[int | None, float]]
     if column is None:
         rivals = [(None, 1.0), *enumerate(np.exp(case.evidence.gains([])).tolist())]
     else:
         rivals = [(None, max(case.chance(column), LEAST_DOUBT)), (column, 1.0)]
         rivals += enumerate(case.rivals(column).tolist())
-    found: Hypotheses = {}
-    for one, weight in sorted(rivals, key=lambda rival: -rival[1])[:MOST_HYPOTHESES]:
+    hypotheses: Hypotheses = {}
+    for position, weight in sorted(rivals, key=lambda rival: -rival[1])[:MOST_HYPOTHESES]:
         if weight > KEPT:
-            each = [[column] for column in columns[one]] if one is not None else [[]]
-            for more in each:
-                found[frozenset([*rest, *more])] = weight / len(each)
-    return found
+            variants = [[column] for column in columns[position]] if position is not None else [[]]
+            for variant in variants:
+                hypotheses[frozenset([*rest, *variant])] = weight / len(variants)
+    return hypotheses
 
 
 class _Seats:
@@ -105,15 +105,15 @@ class _Seats:
                 self.leaves.setdefault(nic.rail, {})[nic.switch] = None
 
     def pairs(self, flows: Sequence[Flow]) -> Iterator[tuple[str, str, str]]:
-        """Suspects with good partners near and far, and good neighbours of theirs with the same."""
+        """Suspects with good partners near and far, and their good neighbours with the same."""
         self.turn += 1
         ends = dict.fromkeys(node for flow in flows for node in (flow.source, flow.target))
         suspects = [node for node in ends if node not in self.good]
         measured = dict.fromkeys(flow.rail for flow in flows)
-        others = [rail for rail in self.fabric.rails if rail not in measured][:2]
-        for rail in [*measured, *others]:
+        unmeasured = [rail for rail in self.fabric.rails if rail not in measured][:2]
+        for rail in [*measured, *unmeasured]:
             leaves: dict[str, list[str]] = {}
-            for node in suspects if rail in others else ends:
+            for node in suspects if rail in unmeasured else ends:
                 nic = self.fabric.nic(node, rail)
                 if nic:
                     leaves.setdefault(nic.switch, []).append(node)
@@ -131,22 +131,22 @@ class _Seats:
         """Some good nodes at each distance, of other leaves each time."""
         fabric = self.fabric
         steps = fabric.leaf_steps[fabric.leaf_number[leaf]]
-        found: dict[int, list[list[str]]] = {}
-        for other in _turned(list(self.leaves[rail]), self.turn * PARTNERS):
-            under = self.under.get((rail, other), [])
-            distance = int(steps[fabric.leaf_number[other]])
-            if other != leaf and under and distance != NO_PATH:
-                found.setdefault(distance, []).append(_turned(under, self.turn))
+        by_distance: dict[int, list[list[str]]] = {}
+        for far_leaf in _turned(list(self.leaves[rail]), self.turn * PARTNERS):
+            under = self.under.get((rail, far_leaf), [])
+            distance = int(steps[fabric.leaf_number[far_leaf]])
+            if far_leaf != leaf and under and distance != NO_PATH:
+                by_distance.setdefault(distance, []).append(_turned(under, self.turn))
         return [
             [node for nodes in zip_longest(*lists[:LEAVES]) for node in nodes if node][:FAR]
-            for lists in found.values()
+            for lists in by_distance.values()
         ]
 
     def flows(self, a: str, b: str, rail: str) -> tuple[Flow, Flow]:
-        one, other = self.fabric.nic(a, rail), self.fabric.nic(b, rail)
-        if self.route is None or one is None or other is None:
+        nic_a, nic_b = self.fabric.nic(a, rail), self.fabric.nic(b, rail)
+        if self.route is None or nic_a is None or nic_b is None:
             return Flow(a, b, rail), Flow(b, a, rail)
-        there, back = self.route(one, other), self.route(other, one)
+        there, back = self.route(nic_a, nic_b), self.route(nic_b, nic_a)
         return Flow(a, b, rail, there), Flow(b, a, rail, back)
 
 
@@ -167,17 +167,21 @@ class _Contest:
     ) -> None:
         self.pairs = pairs
         self.picked = 0
-        columns = np.unique([column for found in hypotheses for column in found]).astype(np.int64)
+        columns = np.unique([column for hypothesis in hypotheses for column in hypothesis]).astype(
+            np.int64
+        )
         flows = [flow for pair in pairs for flow in seats.flows(*pair)]
         crossed = problem.parts.crossings(flows, columns)
         missed = np.ones((len(flows), len(columns)))
         place = np.searchsorted(columns, crossed.column)
         missed[crossed.row, place] -= crossed.chance
-        every = [np.searchsorted(columns, sorted(found)).astype(int) for found in hypotheses]
-        hit = 1 - np.array([missed[:, found].prod(axis=1) for found in every])
+        every = [
+            np.searchsorted(columns, sorted(hypothesis)).astype(int) for hypothesis in hypotheses
+        ]
+        hit = 1 - np.array([missed[:, hypothesis].prod(axis=1) for hypothesis in every])
         bad = np.round(FALSE + (1 - 2 * FALSE) * hit, 9)
-        bad, where = np.unique(bad, axis=0, return_inverse=True)
-        weight = np.bincount(where.reshape(-1), list(hypotheses.values()))
+        bad, outcome = np.unique(bad, axis=0, return_inverse=True)
+        weight = np.bincount(outcome.reshape(-1), list(hypotheses.values()))
         weight = weight / weight.sum()
         self.doubt = np.sqrt(np.outer(weight, weight))
         np.fill_diagonal(self.doubt, 0)
@@ -186,7 +190,7 @@ class _Contest:
         self.alike = alike[0::2] * alike[1::2]  # both directions of each pair
 
     def best(self, busy: set[tuple[str, str]]) -> int | None:
-        """The pair of free nodes that leaves the least doubt, if it is worth its time."""
+        """The pair of free nodes that leaves the least doubt, if it helps at all."""
         doubt = float(self.doubt.sum())
         if doubt < SETTLED or not self.pairs:
             return None
@@ -205,7 +209,7 @@ class _Contest:
         return self.pairs[pair]
 
 
-def _chosen(contests: Sequence[_Contest], most: int) -> dict[str, Round]:
+def _choose_pairs(contests: Sequence[_Contest], max_pairs: int) -> dict[str, Round]:
     """One pair for each case in turn, so that partners are shared out."""
     busy: set[tuple[str, str]] = set()
     rounds: dict[str, list[Pair]] = {}
@@ -213,7 +217,7 @@ def _chosen(contests: Sequence[_Contest], most: int) -> dict[str, Round]:
     while open_:
         going = []
         for contest in open_:
-            pair = contest.best(busy) if contest.picked < most else None
+            pair = contest.best(busy) if contest.picked < max_pairs else None
             if pair is not None:
                 a, b, rail = contest.pick(pair)
                 busy |= {(a, rail), (b, rail)}

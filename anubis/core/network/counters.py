@@ -1,7 +1,7 @@
 """Error counters of the ports of a fabric: which cable each is about, and which are fatal.
 
-Counters run since somebody cleared them, maybe for years. So one reading tells facts, and only what
-rose in a known time is judged: by the limits of RDMA ports, on whichever end of a cable they are.
+Counters add up since they were last cleared, perhaps years ago. So a single reading is only a fact;
+what is judged is the rise in a known time, by the limits of RDMA ports, at both ends of a cable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from anubis.core.fabric import Cable, Fabric, Link, Nic, rail_of
 from anubis.core.records import Count, Counters, Limit
 
-MOST = {  # that a counter of the standard's can show (InfiniBand Architecture, PortCounters)
+MOST = {  # the largest value of each standard counter (InfiniBand Architecture, PortCounters)
     "symbol_error": 65535,
     "link_error_recovery": 255,
     "link_downed": 255,
@@ -32,7 +32,7 @@ PERIODS = {"s": 1.0, "h": 3600.0}  # of the metrics port_errors_per_s and port_e
 
 
 def broken(counters: Counters, count: Count) -> Limit | None:
-    """The limit that this rise is outside of; what took less than a period counts as one."""
+    """The limit that this rise exceeds; less than a period of time counts as one period."""
     if counters.over_s is None:
         return None
     limits = {limit.metric: limit for limit in counters.limits}
@@ -47,16 +47,16 @@ def broken(counters: Counters, count: Count) -> Limit | None:
 def risen(
     before: Iterable[Count], after: Iterable[Count], over_s: float, limits: tuple[Limit, ...] = ()
 ) -> Counters:
-    """By how much each counter went up; one that shows less than before was cleared meanwhile."""
-    past = {(each.guid, each.port, each.counter): each.value for each in before}
+    """By how much each counter rose; one that shows less than before was cleared in between."""
+    past = {(count.guid, count.port, count.counter): count.value for count in before}
     rises, stuck = [], []
-    for each in after:
-        was = past.get((each.guid, each.port, each.counter), 0)
-        rise = each.value - was if each.value >= was else each.value
+    for count in after:
+        was = past.get((count.guid, count.port, count.counter), 0)
+        rise = count.value - was if count.value >= was else count.value
         if rise:
-            rises.append(replace(each, value=rise))
-        elif each.value == MOST.get(each.counter):
-            stuck.append(each)
+            rises.append(replace(count, value=rise))
+        elif count.value == MOST.get(count.counter):
+            stuck.append(count)
     return Counters(counts=tuple(rises), over_s=over_s, stuck=tuple(stuck), limits=limits)
 
 
@@ -68,27 +68,27 @@ class PortCount:
     """A count, and where in the fabric it was counted."""
 
     count: Count
-    switch: str  # whose port it is; of a NIC's own port, the one it hangs on
-    link: Link | None = None  # that its cable belongs to, between switches
+    switch: str  # that has the port; for the port of a NIC, the switch it is plugged into
+    link: Link | None = None  # the link between switches to which its cable belongs
     cable: Cable | None = None
     nic: Nic | None = None  # at either end of its cable
     place: str  # in words
 
 
 def on_ports(counts: Collection[Count], fabric: Fabric) -> tuple[list[PortCount], list[Count]]:
-    """Each count on its port, and those of whom the fabric does not know."""
+    """Each count at its port, and the counts of ports that the fabric does not have."""
     ports, placed, unknown = _Ports(fabric), [], []
     for count in counts:
-        found = ports.find(count)
-        if found:
-            placed.append(found)
+        port_count = ports.find(count)
+        if port_count:
+            placed.append(port_count)
         else:
             unknown.append(count)
     return placed, unknown
 
 
 class _Ports:
-    """Looks for GUIDs, and for names where the source of the fabric has none."""
+    """Finds ports by GUID, or by name where the source of the fabric has no GUIDs."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -129,23 +129,27 @@ class _Ports:
         return PortCount(count=count, switch=switch, link=link, cable=cable, nic=nic, place=place)
 
 
-def most_telling(found: Iterable[PortCount], counters: Counters) -> list[PortCount]:
-    """What is fatal first, then the largest."""
+def most_telling(port_counts: Iterable[PortCount], counters: Counters) -> list[PortCount]:
+    """Fatal counts first, then the largest."""
     return sorted(
-        found,
-        key=lambda each: (broken(counters, each.count) is None, -each.count.value, each.place),
+        port_counts,
+        key=lambda port_count: (
+            broken(counters, port_count.count) is None,
+            -port_count.count.value,
+            port_count.place,
+        ),
     )
 
 
-def sentence(found: PortCount, counters: Counters) -> str:
+def sentence(port_count: PortCount, counters: Counters) -> str:
     """symbol_error 1523 at leaf-5 port 7 to node081 mlx5_0"""
-    count = found.count
+    count = port_count.count
     if counters.over_s is None:
         full = " (the most it can show)" if count.value == MOST.get(count.counter) else ""
-        return f"{count.counter} {count.value}{full} at {found.place}"
+        return f"{count.counter} {count.value}{full} at {port_count.place}"
     limit = broken(counters, count)
-    told = f"{count.counter} rose by {count.value} in {counters.over_s:g} s at {found.place}"
+    text = f"{count.counter} rose by {count.value} in {counters.over_s:g} s at {port_count.place}"
     if limit is None:
-        return told
+        return text
     period = limit.metric.partition(":")[0].removeprefix("port_errors_per_")
-    return f"{told}: fatal, limit {limit} per {period}" + (limit.action and f"; {limit.action}")
+    return f"{text}: fatal, limit {limit} per {period}" + (limit.action and f"; {limit.action}")

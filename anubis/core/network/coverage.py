@@ -1,7 +1,7 @@
 """What a schedule of pairs crosses in the fabric, and what it leaves untested.
 
-Shortest paths share what a pair sends evenly, and nobody says which cable one connection takes.
-So a link is not crossed or uncrossed but crossed with a chance: 1 where there is no other way.
+Shortest paths share a pair's traffic evenly, and which cable a connection takes is unknown.
+So a link is crossed with a chance, not simply crossed or not: 1 where there is no other way.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Coverage:
     fabric: Fabric
     link_chance: Shares  # that any given cable of each link was crossed, as `fabric.links`
     switch_chance: Shares
-    nics: frozenset[str]  # the ids of those that took part
+    nics: frozenset[str]  # ids of the NICs that took part
 
     def uplinks(self, least: float, below: float = np.inf) -> tuple[Link, ...]:
-        """The uplinks that were crossed with a chance in this range: (0, tiny) is not at all."""
+        """The uplinks whose chance of being crossed is in this range."""
         return tuple(
             link
             for link, chance in zip(self.fabric.links, self.link_chance, strict=True)
@@ -41,13 +41,13 @@ class Coverage:
 
     @property
     def unsure_uplinks(self) -> tuple[Link, ...]:
-        """On a path, and yet so seldom that a cable may well have carried nothing."""
+        """On a path, but used so rarely that a cable may have carried nothing."""
         return self.uplinks(np.nextafter(0, 1), ASSURED)
 
     @property
     def missing_uplinks(self) -> tuple[MissingCables, ...]:
-        """Not there at all, and yet sister switches have them: no schedule can cross them."""
-        return tuple(gap for each in shortages(self.fabric) for gap in each.gaps)
+        """Not there, although sister switches have them: no schedule can cross them."""
+        return tuple(gap for shortage in shortages(self.fabric) for gap in shortage.gaps)
 
     @property
     def untested_switches(self) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class Coverage:
 
 
 def coverage(fabric: Fabric, rounds: Iterable[HopRound]) -> Coverage:
-    """Of all rounds together, both directions of each pair, one connection each way."""
+    """All rounds together, with one connection in each direction of each pair."""
     sent: Counter[tuple[str, str]] = Counter()
     nics: set[str] = set()
     for a, b in _meetings(fabric, rounds):
@@ -75,23 +75,23 @@ def coverage(fabric: Fabric, rounds: Iterable[HopRound]) -> Coverage:
     )
 
 
-def joined(one: Coverage, other: Coverage) -> Coverage:
+def joined(first: Coverage, second: Coverage) -> Coverage:
     """What two schedules cross between them."""
     return Coverage(
-        fabric=one.fabric,
-        link_chance=1 - (1 - one.link_chance) * (1 - other.link_chance),
-        switch_chance=1 - (1 - one.switch_chance) * (1 - other.switch_chance),
-        nics=one.nics | other.nics,
+        fabric=first.fabric,
+        link_chance=1 - (1 - first.link_chance) * (1 - second.link_chance),
+        switch_chance=1 - (1 - first.switch_chance) * (1 - second.switch_chance),
+        nics=first.nics | second.nics,
     )
 
 
 def _meetings(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[tuple[Nic, Nic]]:
-    for each in rounds:
-        for rail in each.rails:
-            for one, other in each.pairs:
-                a, b = fabric.nic(one, rail), fabric.nic(other, rail)
+    for hop_round in rounds:
+        for rail in hop_round.rails:
+            for name_a, name_b in hop_round.pairs:
+                a, b = fabric.nic(name_a, rail), fabric.nic(name_b, rail)
                 if a is None or b is None:
-                    raise ValueError(f"{one} and {other} do not both have a NIC on rail {rail}")
+                    raise ValueError(f"{name_a} and {name_b} do not both have a NIC on rail {rail}")
                 yield a, b
 
 
@@ -101,10 +101,10 @@ def _missed(fabric: Fabric, sent: Counter[tuple[str, str]]) -> tuple[Shares, Sha
     times = np.array(list(sent.values()), dtype=np.float64)
     links, switches = np.zeros(len(fabric.links)), np.zeros(len(fabric.switches))
     for part in fabric.spread(list(sent)):
-        each = _log_of_rest(part.link_share / cables[part.link])
-        links += np.bincount(part.link, times[part.link_pair] * each, minlength=len(links))
-        each = _log_of_rest(part.switch_share)
-        switches += np.bincount(part.switch, times[part.switch_pair] * each, len(switches))
+        log_missed = _log_of_rest(part.link_share / cables[part.link])
+        links += np.bincount(part.link, times[part.link_pair] * log_missed, minlength=len(links))
+        log_missed = _log_of_rest(part.switch_share)
+        switches += np.bincount(part.switch, times[part.switch_pair] * log_missed, len(switches))
     return links, switches
 
 
@@ -119,31 +119,31 @@ def covering_rounds(
     rounds: Sequence[HopRound],
     *,
     assured: float = ASSURED,
-    most: int = 32,
+    max_distances: int = 32,
     seed: int = 0,
 ) -> Iterator[HopRound]:
     """More rounds, with other partners, until each uplink in reach is crossed almost surely.
 
-    Out of each shuffled quick scan comes the distance that gains most. The end is reached when
-    nothing gains any more, or after `most` distances; ask `coverage` what it came to.
+    Of each shuffled quick scan the distance that adds most is taken. It ends when nothing adds any
+    more, or after `max_distances` distances; `coverage` tells how far it got.
     """
     uplinks = np.array([fabric.is_uplink(link) for link in fabric.links], dtype=bool)
 
-    def surely(crossed: Coverage) -> float:
-        return float(np.sum(np.minimum(crossed.link_chance[uplinks], assured)))
+    def surely(candidate: Coverage) -> float:
+        return float(np.sum(np.minimum(candidate.link_chance[uplinks], assured)))
 
-    done = coverage(fabric, rounds)
-    for turn in range(most):
-        if not np.any(done.link_chance[uplinks] < assured):
+    crossed = coverage(fabric, rounds)
+    for turn in range(max_distances):
+        if not np.any(crossed.link_chance[uplinks] < assured):
             return
         shuffled = quick_rounds(fabric, nodes, seed + turn)
         choices = [
-            [each for each in shuffled if each.hops == hops]
-            for hops in sorted({each.hops for each in shuffled} - {2})
+            [hop_round for hop_round in shuffled if hop_round.hops == hops]
+            for hops in sorted({hop_round.hops for hop_round in shuffled} - {2})
         ]
-        after = [joined(done, coverage(fabric, more)) for more in choices]
+        after = [joined(crossed, coverage(fabric, more)) for more in choices]
         best = max(range(len(choices)), key=lambda i: surely(after[i]), default=None)
-        if best is None or surely(after[best]) <= surely(done):
+        if best is None or surely(after[best]) <= surely(crossed):
             return
-        done = after[best]
+        crossed = after[best]
         yield from choices[best]

@@ -1,7 +1,8 @@
 """Which parts of a fabric each measured flow crosses, and with what chance.
 
 A part is what can be at fault and be replaced: a node, a NIC with its cable, a link, all uplinks of
-a leaf together, a switch. Most may be at fault one way only. A column is a part and a way.
+a leaf together, a switch. Most can be at fault in one direction only. A column is a part with a
+direction.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Flow:
     source: str
     target: str
     rail: str
-    via: tuple[str, ...] = ()  # the switches it passed, if anybody knows
+    via: tuple[str, ...] = ()  # the switches it passed, if known
     mutual: bool = False
 
 
@@ -83,29 +84,29 @@ class Parts:
         return np.asarray(np.searchsorted(bounds, columns // 3, side="right"), dtype=np.int64)
 
     def one_way(self, columns: Numbers) -> npt.NDArray[np.bool_]:
-        """Whether the part of each column may be at fault one way only: switches never are.
+        """Whether the part of each column may be at fault in one direction only.
 
-        Nor are nodes, but for those that are one with their NIC.
+        Switches never are, and nodes only if they have a single NIC.
         """
         sole = np.zeros(self._uplinks + len(self.fabric.leaves), dtype=bool)
         sole[self._owner[self._sole]] = True
         return (self.kinds(columns) % 3 > 0) | sole[columns // 3]
 
     def crossings(self, flows: Sequence[Flow], columns: Numbers) -> Crossings:
-        """Where these columns are crossed."""
+        """Which flows cross these columns."""
         rows, seats = self._seats(flows)
         keys, key = self._keys(flows, rows, seats)
         between = _expanded(self._between(keys, columns), key, rows)
         return _joined(_only(self._ends(rows, seats), columns), between)
 
-    def classes(self, flows: Sequence[Flow], wanted: Numbers) -> tuple[Crossings, list[Numbers]]:
-        """Where the columns that the wanted rows cross are crossed, those that are alike made one.
+    def classes(self, flows: Sequence[Flow], suspects: Numbers) -> tuple[Crossings, list[Numbers]]:
+        """All crossings of the columns that suspect rows cross, equal columns merged into classes.
 
-        The answer's columns number these classes; each comes with the columns it is made of. What
-        lies between two leaves is alike for all their flows, and is compared before it is spread.
+        Columns of the answer are numbers of classes; each class comes with its own columns. What
+        lies between two leaves is the same for all their flows, and is merged before it is spread.
         """
         rows, seats = self._seats(flows)
-        chosen = np.isin(rows, wanted)
+        chosen = np.isin(rows, suspects)
         ends = self._ends(rows, seats)
         ends = _only(ends, np.unique(ends.column[np.isin(ends.row, rows[chosen])]))
         keys, key = self._keys(flows, rows, seats)
@@ -114,10 +115,11 @@ class Parts:
         between, groups = _merged(_only(between, np.unique(seen)))
         first = np.array([group[0] for group in groups], dtype=np.int64)
         named = Crossings(between.row, first[between.column], between.chance)
-        found, classes = _merged(_joined(ends, _expanded(named, key, rows)))
+        merged, classes = _merged(_joined(ends, _expanded(named, key, rows)))
         members = {int(group[0]): group for group in groups}
-        return found, [
-            np.concatenate([members.get(int(c), np.array([c])) for c in each]) for each in classes
+        return merged, [
+            np.concatenate([members.get(int(c), np.array([c])) for c in columns])
+            for columns in classes
         ]
 
     def _seats(self, flows: Sequence[Flow]) -> tuple[Numbers, Numbers]:
@@ -167,7 +169,7 @@ class Parts:
     ) -> Crossings:
         spread = [number for number, key in enumerate(keys) if not key[2]]
         of = np.array(spread, dtype=np.int64)
-        found = [self._uplinks_crossed(keys)]
+        pieces = [self._uplinks_crossed(keys)]
         target = np.array([self.fabric.leaf_number[key[1]] for key in keys], dtype=np.int64)
         for part in self.fabric.spread([keys[number][:2] for number in spread]):
             pair = of[part.link_pair]
@@ -178,8 +180,8 @@ class Parts:
             some = self._links_crossed(pair, part.link, out, share)
             switch = (self._switch + part.switch) * 3
             some.append(Crossings(of[part.switch_pair], switch, part.switch_share))
-            found += some if columns is None else [_only(each, columns) for each in some]
-        every = _joined(*found, *self._routed(keys))
+            pieces += some if columns is None else [_only(piece, columns) for piece in some]
+        every = _joined(*pieces, *self._routed(keys))
         return every if columns is None else _only(every, columns)
 
     def _links_crossed(
@@ -198,9 +200,9 @@ class Parts:
             passed += [(number, self._switch_number[switch]) for switch in via]
             crossed += [(number, *self._link_between[step]) for step in pairwise(via)]
         row, switch = np.array(passed, dtype=np.int64).reshape(-1, 2).T
-        whole = Crossings(row, (self._switch + switch) * 3, np.ones(len(row)))
+        switches = Crossings(row, (self._switch + switch) * 3, np.ones(len(row)))
         row, link, out = np.array(crossed, dtype=np.int64).reshape(-1, 3).T
-        return [whole, *self._links_crossed(row, link, out > 0, 1 / self._cables[link])]
+        return [switches, *self._links_crossed(row, link, out > 0, 1 / self._cables[link])]
 
     def _uplinks_crossed(self, keys: Sequence[tuple[str, str, tuple[str, ...]]]) -> Crossings:
         row, column = [], []
@@ -241,15 +243,15 @@ class Parts:
 
     @cached_property
     def _link_between(self) -> dict[tuple[str, str], tuple[int, bool]]:
-        found: dict[tuple[str, str], tuple[int, bool]] = {}
+        numbers: dict[tuple[str, str], tuple[int, bool]] = {}
         for number, link in enumerate(self.fabric.links):
-            found[link.a, link.b] = number, True
-            found[link.b, link.a] = number, False
-        return found
+            numbers[link.a, link.b] = number, True
+            numbers[link.b, link.a] = number, False
+        return numbers
 
 
 def nic_part(fabric: Fabric, node: str, rail: str) -> Part:
-    """The part that a NIC is: its node's, if it has no other."""
+    """The part for a NIC: the node itself, if it is the node's only NIC."""
     several = sum(1 for rail in fabric.rails if fabric.nic(node, rail)) > 1
     return Part("nic", node, rail) if several else Part("node", node)
 
@@ -279,7 +281,7 @@ def _expanded(crossings: Crossings, key: Numbers, rows: Numbers) -> Crossings:
 
 
 def _joined(*parts: Crossings) -> Crossings:
-    """All in one, each row and column once: who crosses a column twice misses it twice or hits."""
+    """All in one, each row and column once; crossing a column twice gives two chances to hit it."""
     row = np.concatenate([part.row for part in parts])
     column = np.concatenate([part.column for part in parts])
     chance = np.concatenate([part.chance for part in parts])
@@ -294,14 +296,14 @@ def _joined(*parts: Crossings) -> Crossings:
 
 
 def _merged(crossings: Crossings) -> tuple[Crossings, list[Numbers]]:
-    """Columns with the same rows and chances made one, and what each is made of."""
+    """Columns with the same rows and chances merged, and the columns in each."""
     if not len(crossings.row):
         return crossings, []
     start = np.flatnonzero(np.append(True, np.diff(crossings.column) != 0))
     size = np.diff(np.append(start, len(crossings.row)))
     share = np.round(crossings.chance * 1e9).astype(np.uint64)
     entry = _mixed(_mixed(crossings.row.astype(np.uint64)) + share)
-    sums = [np.add.reduceat(each, start) for each in (entry, _mixed(entry + np.uint64(1)))]
+    sums = [np.add.reduceat(values, start) for values in (entry, _mixed(entry + np.uint64(1)))]
     names = np.stack([*sums, size.astype(np.uint64)], axis=1)
     _, first, inverse = np.unique(names, axis=0, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
@@ -312,8 +314,8 @@ def _merged(crossings: Crossings) -> tuple[Crossings, list[Numbers]]:
     keep[first] = True
     kept = np.repeat(keep, size)
     column = np.repeat(inverse, size)[kept]
-    found = _joined(Crossings(crossings.row[kept], column, crossings.chance[kept]))
-    return found, members
+    merged = _joined(Crossings(crossings.row[kept], column, crossings.chance[kept]))
+    return merged, members
 
 
 def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -1,6 +1,6 @@
-"""What in a fabric is not as it should be, seen without any traffic: in the whole, or in one part.
+"""What is wrong with a fabric, or with one of its parts, as far as it shows without traffic.
 
-Uplinks that are missing, cables slower than their like, ports that count errors.
+Missing uplinks, cables slower than others of their kind, ports that count errors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anubis.core.network.counters import PortCount, broken, most_telling, on_por
 from anubis.core.network.redundancy import Shortage
 from anubis.core.records import Count, Counters
 
-DEFECTS = frozenset({"degraded", "fatal"})  # kinds of findings that are more than odd
+DEFECTS = frozenset({"degraded", "fatal"})  # the kinds of remarks that are more than odd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +27,11 @@ class Inspection:
 
     @cached_property
     def shortages(self) -> tuple[Shortage, ...]:
-        """Who lacks uplinks; one that counts fatal errors is as good as none."""
+        """Switches that lack uplinks; an uplink with fatal errors counts as missing."""
         failing = {
-            (each.link, each.cable)
-            for each in self.counted
-            if each.link and each.cable and broken(self.counters, each.count)
+            (port_count.link, port_count.cable)
+            for port_count in self.counted
+            if port_count.link and port_count.cable and broken(self.counters, port_count.count)
         }
         return redundancy.shortages(self.fabric, failing)
 
@@ -46,42 +46,49 @@ class Inspection:
 
     @cached_property
     def findings(self) -> tuple[Remark, ...]:
-        return (*self._short(), *_slow_cables(self.fabric), *self._errors())
+        return (*self._uplink_remarks(), *_slow_cables(self.fabric), *self._counter_remarks())
 
     @property
     def has_defects(self) -> bool:
-        return any(each.kind in DEFECTS for each in self.findings)
+        return any(remark.kind in DEFECTS for remark in self.findings)
 
     def about(self, part: Part) -> tuple[str, ...]:
         """What speaks for this part being at fault, the most telling first."""
-        short = [each for each in self.shortages if _is_short(part, each)]
-        counted = [each for each in self.counted if _is_of(part, each, self.fabric)]
+        short = [shortage for shortage in self.shortages if _is_short(part, shortage)]
+        counted = [
+            port_count for port_count in self.counted if _is_of(part, port_count, self.fabric)
+        ]
         return (
-            *(redundancy.sentence(self.fabric, each) for each in short),
-            *(counting.sentence(each, self.counters) for each in self._sorted(counted)),
+            *(redundancy.sentence(self.fabric, shortage) for shortage in short),
+            *(counting.sentence(port_count, self.counters) for port_count in self._sorted(counted)),
         )
 
-    def _short(self) -> Iterator[Remark]:
-        for each in self.shortages:
-            kind = "degraded" if each.is_degraded else "uplinks"
-            said = redundancy.sentence(self.fabric, each)
-            yield Remark(kind=kind, sentence=said, switches=(each.switch,))
+    def _uplink_remarks(self) -> Iterator[Remark]:
+        for shortage in self.shortages:
+            kind = "degraded" if shortage.is_degraded else "uplinks"
+            text = redundancy.sentence(self.fabric, shortage)
+            yield Remark(kind=kind, sentence=text, switches=(shortage.switch,))
 
-    def _errors(self) -> Iterator[Remark]:
-        """A kind for each counter, so that thousands of one do not hide the others."""
-        for each in self._sorted(self.counted):
-            said = counting.sentence(each, self.counters)
-            if broken(self.counters, each.count):
-                where = (each.link.a, each.link.b) if each.link else (each.switch,)
-                yield Remark(kind="fatal", sentence=said, switches=where)
+    def _counter_remarks(self) -> Iterator[Remark]:
+        """One kind for each counter, so that thousands of one do not hide the rest."""
+        for port_count in self._sorted(self.counted):
+            text = counting.sentence(port_count, self.counters)
+            if broken(self.counters, port_count.count):
+                switches = (
+                    (port_count.link.a, port_count.link.b)
+                    if port_count.link
+                    else (port_count.switch,)
+                )
+                yield Remark(kind="fatal", sentence=text, switches=switches)
             else:
-                yield Remark(kind=f"counter {each.count.counter}", sentence=said)
-        for each in on_ports(self.counters.stuck, self.fabric)[0]:
-            said = f"{each.count.counter} at {each.place} shows {each.count.value}, the most it can"
-            yield Remark(kind="stuck", sentence=f"{said}: whether it rises is unknown until reset")
+                yield Remark(kind=f"counter {port_count.count.counter}", sentence=text)
+        for port_count in on_ports(self.counters.stuck, self.fabric)[0]:
+            counter, largest = port_count.count.counter, port_count.count.value
+            text = f"{counter} at {port_count.place} shows {largest}, the most it can"
+            yield Remark(kind="stuck", sentence=f"{text}: whether it rises is unknown until reset")
         for name in dict.fromkeys(count.name or count.guid for count in self.counted_elsewhere):
-            said = f'"{name}" counts errors and is not in the fabric'
-            yield Remark(kind="elsewhere", sentence=said)
+            text = f'"{name}" counts errors and is not in the fabric'
+            yield Remark(kind="elsewhere", sentence=text)
 
     def _sorted(self, counted: list[PortCount]) -> list[PortCount]:
         return most_telling(counted, self.counters)
@@ -97,9 +104,9 @@ def _is_short(part: Part, short: Shortage) -> bool:
     return part.kind in ("uplinks", "switch") and part.name == short.switch
 
 
-def _is_of(part: Part, found: PortCount, fabric: Fabric) -> bool:
-    ends = {found.link.a, found.link.b} if found.link else set()
-    node, rail = (found.nic.node, found.nic.rail) if found.nic else ("", "")
+def _is_of(part: Part, port_count: PortCount, fabric: Fabric) -> bool:
+    ends = {port_count.link.a, port_count.link.b} if port_count.link else set()
+    node, rail = (port_count.nic.node, port_count.nic.rail) if port_count.nic else ("", "")
     match part.kind:
         case "node":
             return node == part.name
@@ -108,9 +115,9 @@ def _is_of(part: Part, found: PortCount, fabric: Fabric) -> bool:
         case "link":
             return ends == {part.name, part.other}
         case "uplinks":
-            return found.link in fabric.uplinks(part.name)
+            return port_count.link in fabric.uplinks(part.name)
         case "switch":
-            return part.name in {found.switch, *ends}
+            return part.name in {port_count.switch, *ends}
         case "path":
             return False  # there is one only where no fabric is known
 
@@ -127,6 +134,6 @@ def _slow_cables(fabric: Fabric) -> Iterator[Remark]:
         usual, share = speeds.most_common(1)[0]
         for link, cable in cables:
             if cable.gbit_s is not None and cable.gbit_s < usual and 2 * share > len(cables):
-                said = f"{cable_name(fabric, link, cable)} runs at {cable.gbit_s:g} Gbit/s, "
-                said += f"most do at {usual:g}"
-                yield Remark(kind="speed", sentence=said, switches=(link.a, link.b))
+                text = f"{cable_name(fabric, link, cable)} runs at {cable.gbit_s:g} Gbit/s, "
+                text += f"most do at {usual:g}"
+                yield Remark(kind="speed", sentence=text, switches=(link.a, link.b))

@@ -12,20 +12,20 @@ from anubis.core.fabric import Fabric, Numbers, Part, PartKind, Shares
 from anubis.core.network.crossing import WAYS, Flow, Parts, Way
 from anubis.core.network.posterior import Case, FaultPrior, Observation, Problem, odds
 
-FEWEST_FLOWS = 12  # fewer flows say nothing of what is usual
+FEWEST_FLOWS = 12  # fewer flows do not show what is usual
 LAYERS = 3  # of causes behind causes
 SURELY, DEAD, UNSTEADY = 0.999, 0.9, 0.25  # shares: of ways, of the rate, of flows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """A fault, and the parts that explain it as well as each other; one part if it is known."""
+    """A fault, and the parts that explain it equally well; a single part if it is known."""
 
     parts: tuple[Part, ...]  # the most probable first
     way: Way
     confidence: float  # that it is one of them, rather than another part or chance
-    shortfall: float  # of the bad flows through it, in the middle, beyond what other causes take
-    bad: tuple[Observation, ...]  # that cross it and speak for it
+    shortfall: float  # median of the bad flows through it, beyond what other causes explain
+    bad: tuple[Observation, ...]  # flows that cross it and speak for it
     good: int  # flows that cross it and are good
 
 
@@ -36,29 +36,31 @@ class Located:
 
 
 def observe(fabric: Fabric, measured: Iterable[tuple[Flow, float]]) -> list[Observation]:
-    """Rates against what flows of as many hops on the same rail usually reach.
+    """Rates against what flows over as many hops on the same rail usually reach.
 
-    A rail that few flows were measured on is compared with all rails: they may be the bad ones.
+    A rail with few measured flows is compared with all rails, since those few may be the bad ones.
     """
     rates = list(measured)
-    where = [(hops_of(fabric, flow), flow.rail) for flow, _ in rates]
+    kinds = [(hops_of(fabric, flow), flow.rail) for flow, _ in rates]
     on_rail: dict[tuple[int | None, str], list[float]] = {}
     on_all: dict[int | None, list[float]] = {}
-    for (hops, rail), (_, rate) in zip(where, rates, strict=True):
+    for (hops, rail), (_, rate) in zip(kinds, rates, strict=True):
         on_rail.setdefault((hops, rail), []).append(rate)
         on_all.setdefault(hops, []).append(rate)
     usual = {
-        kind: usual_rate(np.array(found if len(found) >= FEWEST_FLOWS else on_all[kind[0]]))
-        for kind, found in on_rail.items()
+        kind: usual_rate(
+            np.array(on_this_rail if len(on_this_rail) >= FEWEST_FLOWS else on_all[kind[0]])
+        )
+        for kind, on_this_rail in on_rail.items()
     }
     return [
         Observation(flow, 1 - rate / usual[kind] if usual[kind] > 0 else 0.0)
-        for kind, (flow, rate) in zip(where, rates, strict=True)
+        for kind, (flow, rate) in zip(kinds, rates, strict=True)
     ]
 
 
 def usual_rate(rates: Shares, window: float = 0.05) -> float:
-    """The middle of the fast ones: a slow leaf may slow more than half of all pairs.
+    """The median of the fast flows, since a slow leaf may slow more than half of all pairs.
 
     From the 90th percentile on, the median of all within 5 % of the last answer.
     """
@@ -72,8 +74,10 @@ def usual_rate(rates: Shares, window: float = 0.05) -> float:
 
 def noise_of(observations: Sequence[Observation]) -> float:
     """The standard deviation of healthy flows, from those that are faster than usual."""
-    found = np.array([-each.shortfall for each in observations if each.shortfall < 0])
-    return float(1.4826 * np.median(found)) if len(found) else 0.0
+    excess = np.array(
+        [-observation.shortfall for observation in observations if observation.shortfall < 0]
+    )
+    return float(1.4826 * np.median(excess)) if len(excess) else 0.0
 
 
 def hops_of(fabric: Fabric, flow: Flow) -> int | None:
@@ -84,40 +88,40 @@ def hops_of(fabric: Fabric, flow: Flow) -> int | None:
 def locate(
     fabric: Fabric, observations: Sequence[Observation], model: FaultPrior | None = None
 ) -> Located:
-    """The most probable set of causes; the parts that nobody can tell apart count as one.
+    """The most probable set of causes; parts that cannot be told apart count as one.
 
-    A cause that takes the same share of all that crosses it is taken off, and what then still falls
-    short has another one: a slow node on a slow leaf.
+    Where a cause takes the same share of every flow that crosses it, that share is subtracted;
+    flows that still fall short have another cause: a slow node on a slow leaf.
     """
     model = model or FaultPrior()
-    parts, flows = Parts(fabric), [each.flow for each in observations]
-    given = np.array([each.shortfall for each in observations], dtype=np.float64)
-    beyond, found = given, list[_Found]()
+    parts, flows = Parts(fabric), [observation.flow for observation in observations]
+    shortfalls = np.array([observation.shortfall for observation in observations], dtype=np.float64)
+    shortfall, row_causes = shortfalls, list[_RowCause]()
     for _ in range(LAYERS):
-        problem = Problem(parts, flows, beyond, model)
-        known = {part for each in found for part in each.parts}
-        new = [
-            each
+        problem = Problem(parts, flows, shortfall, model)
+        blamed = {part for cause in row_causes for part in cause.parts}
+        newly = [
+            cause
             for case in problem.cases()
-            for each in _found(problem, case)
-            if not known & set(each.parts)
+            for cause in _causes(problem, case)
+            if not blamed & set(cause.parts)
         ]
-        if not new:
+        if not newly:
             break
-        found += new
-        beyond = _beyond(beyond, new, model)
-    explained = {row for each in found for row in each.bad.tolist()}
-    bad = np.flatnonzero(given > model.limit).tolist()
+        row_causes += newly
+        shortfall = _unexplained(shortfall, newly, model)
+    explained = {row for cause in row_causes for row in cause.bad.tolist()}
+    bad = np.flatnonzero(shortfalls > model.limit).tolist()
     causes = [
         Cause(
-            parts=each.parts,
-            way=each.way,
-            confidence=each.confidence,
-            shortfall=each.loss,
-            bad=tuple(observations[row] for row in each.bad.tolist()),
-            good=each.good,
+            parts=cause.parts,
+            way=cause.way,
+            confidence=cause.confidence,
+            shortfall=cause.loss,
+            bad=tuple(observations[row] for row in cause.bad.tolist()),
+            good=cause.good,
         )
-        for each in found
+        for cause in row_causes
     ]
     return Located(
         causes=tuple(sorted(causes, key=lambda cause: (-len(cause.bad), cause.parts))),
@@ -126,7 +130,7 @@ def locate(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _RowCause:
     """A cause, with rows in place of observations."""
 
     parts: tuple[Part, ...]
@@ -139,23 +143,25 @@ class _Found:
     share: Shares  # of the cause, in the ways of each that crosses it
 
 
-def _found(problem: Problem, case: Case) -> Iterator[_Found]:
+def _causes(problem: Problem, case: Case) -> Iterator[_RowCause]:
     for column in case.chosen:
         named = case.alternatives(column, 1 / problem.model.odds)
-        columns = [c for each in named for c in problem.classes[case.classes[each]].tolist()]
+        columns = [
+            c for position in named for c in problem.classes[case.classes[position]].tolist()
+        ]
         numbers = np.unique(np.array(columns) // 3)
         same = [  # the same parts in other ways
-            each
-            for each, number in enumerate(case.classes)
+            position
+            for position, number in enumerate(case.classes)
             if np.isin(problem.classes[number] // 3, numbers).all()
         ]
-        mine = problem.crossed.column == case.classes[column]
-        crossing, share = problem.crossed.row[mine], problem.q[mine]
+        crosses = problem.crossed.column == case.classes[column]
+        crossing, share = problem.crossed.row[crosses], problem.q[crosses]
         short = problem.shortfall[crossing] > problem.model.limit
-        best = np.array([_best_other(case, column, row) for row in crossing.tolist()])
+        best = np.array([_best_rival(case, column, row) for row in crossing.tolist()])
         mostly = short & (share >= best)
         bad = crossing[mostly if mostly.any() else short]
-        yield _Found(
+        yield _RowCause(
             parts=tuple(dict.fromkeys(map(problem.parts.part, columns))),
             way=WAYS[columns[0] % 3],
             confidence=case.confidence(same),
@@ -167,37 +173,42 @@ def _found(problem: Problem, case: Case) -> Iterator[_Found]:
         )
 
 
-def _beyond(shortfall: Shares, found: Sequence[_Found], model: FaultPrior) -> Shares:
-    """What each flow falls short by beyond these causes; unknown where they hide it (NaN)."""
+def _unexplained(shortfall: Shares, causes: Sequence[_RowCause], model: FaultPrior) -> Shares:
+    """The shortfall that these causes leave to explain; NaN where they hide it."""
     left = shortfall.copy()
     worst = np.zeros(len(shortfall))
-    for each in found:
-        surely = each.crossing[each.share > SURELY]
-        off = np.abs(shortfall[each.bad] - each.loss) > model.limit
-        steady = len(each.bad) >= FEWEST_FLOWS and off.mean() < UNSTEADY
-        if len(each.parts) == 1 and each.loss < DEAD and steady:
-            worst[surely] = np.maximum(worst[surely], each.loss)
-            left[np.setdiff1d(each.bad, surely)] = np.nan
+    for cause in causes:
+        surely = cause.crossing[cause.share > SURELY]
+        off = np.abs(shortfall[cause.bad] - cause.loss) > model.limit
+        steady = len(cause.bad) >= FEWEST_FLOWS and off.mean() < UNSTEADY
+        if len(cause.parts) == 1 and cause.loss < DEAD and steady:
+            worst[surely] = np.maximum(worst[surely], cause.loss)
+            left[np.setdiff1d(cause.bad, surely)] = np.nan
         else:
-            left[each.bad] = np.nan
+            left[cause.bad] = np.nan
     return np.asarray(1 - (1 - left) / (1 - worst))
 
 
-def _best_other(case: Case, column: int, row: int) -> float:
-    """How likely the other causes hit this row; rows within noise need a cause that is likely."""
+def _best_rival(case: Case, column: int, row: int) -> float:
+    """The best chance of any other cause to hit this row; 0.5 for rows within the noise."""
     place = int(np.searchsorted(case.rows, row))
     if place == len(case.rows) or case.rows[place] != row:
         return 0.5
-    others = [other for other in case.chosen if other != column]
-    return float(case.evidence.q[place, others].max(initial=0.0))
+    rivals = [rival for rival in case.chosen if rival != column]
+    return float(case.evidence.q[place, rivals].max(initial=0.0))
 
 
 def healthy(observations: Sequence[Observation], model: FaultPrior | None = None) -> set[str]:
-    """The nodes that took part and none of whose flows speaks for a fault."""
-    against = odds(np.array([each.shortfall for each in observations]), model or FaultPrior()) <= 1
+    """The nodes that took part and have no flow that speaks for a fault."""
+    against = (
+        odds(
+            np.array([observation.shortfall for observation in observations]), model or FaultPrior()
+        )
+        <= 1
+    )
     nodes, suspects = set(), set()
-    for each, good in zip(observations, against.tolist(), strict=True):
-        both = {each.flow.source, each.flow.target}
+    for observation, good in zip(observations, against.tolist(), strict=True):
+        both = {observation.flow.source, observation.flow.target}
         nodes |= both
         if not good:
             suspects |= both
@@ -208,13 +219,13 @@ def healthy(observations: Sequence[Observation], model: FaultPrior | None = None
 
 
 def sentence(fabric: Fabric, cause: Cause) -> str:
-    """What is at fault, and why anybody should believe it; short enough for a drain reason."""
-    named = [describe(fabric, part) for part in cause.parts]
-    where = named[0] if len(named) == 1 else f"cannot tell apart: {_listed(fabric, cause, named)}"
+    """What is at fault, and the evidence; short enough for a drain reason."""
+    names = [describe(fabric, part) for part in cause.parts]
+    place = names[0] if len(names) == 1 else f"cannot tell apart: {_listed(fabric, cause, names)}"
     way = {"both": "", "out": ", outwards only", "in": ", inwards only"}[cause.way]
     flows = len(cause.bad) + cause.good
     return (
-        f"{where}{way}: {cause.shortfall:.0%} short in {len(cause.bad)} of {flows} flows, "
+        f"{place}{way}: {cause.shortfall:.0%} short in {len(cause.bad)} of {flows} flows, "
         f"{min(cause.confidence, 0.999):.1%} sure"
     )
 
@@ -252,9 +263,9 @@ def _listed(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:
     kinds = Counter(part.kind for part in cause.parts)
     ends = set.intersection(*({part.name, part.other} for part in cause.parts))
     common = f" of {fabric.name(next(iter(ends - {''})))}" if len(ends - {""}) == 1 else ""
-    return " and ".join(_many(kind, count) for kind, count in kinds.items()) + common
+    return " and ".join(_counted(kind, count) for kind, count in kinds.items()) + common
 
 
-def _many(kind: PartKind, count: int) -> str:
+def _counted(kind: PartKind, count: int) -> str:
     words = {"node": "nodes", "nic": "NICs", "link": "links", "switch": "switches"}
     return f"{count} {kind if count == 1 else words.get(kind, kind)}"

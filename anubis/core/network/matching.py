@@ -1,10 +1,10 @@
-"""As many disjoint pairs as there can be, where the groups of two members say if they may meet.
+"""As many disjoint pairs as possible, where the groups of two members decide if they may meet.
 
-Members of one group are alike and never meet here. Groups are the nodes under one leaf, and two of
-them may meet if they are as far apart as is asked. In a tree of switches that is complete
-multipartite (everybody may meet everybody outside the own part), and it is enough to put the
-members in a row part by part. Any other graph gets a maximum flow, which is a few pairs short at
-most, and Edmonds' blossoms for the rest.
+Members of one group never meet here. A group is the nodes under one leaf, and two groups may meet
+if they are at the distance in question. In a tree of switches that graph is complete multipartite
+(each may meet all outside its own part), and it is enough to put the members in a row part by
+part. Any other graph gets a maximum flow, which is at most a few pairs short, and Edmonds'
+blossoms for the rest.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ PairCounts = Counter[tuple[int, int]]  # how many pairs the groups i < j form
 
 def maximum_pairs(groups: Sequence[Sequence[str]], adjacent: Adjacency) -> Pairs:
     """A maximum matching; `adjacent` is symmetric and says of two groups whether they may meet."""
-    found: Pairs = []
+    pairs: Pairs = []
     for classes in _components(adjacent):
         members = [[name for group in alike for name in groups[group]] for alike in classes]
         first = [alike[0] for alike in classes]
         meets = adjacent[np.ix_(first, first)]
         if np.count_nonzero(~meets) == len(classes):  # each meets all but itself
-            found += pairs_across(members)
+            pairs += pairs_across(members)
         else:
             counts = general_matching([len(alike) for alike in members], meets)
             waiting = [iter(alike) for alike in members]
             for (i, j), count in sorted(counts.items()):
-                found += [(next(waiting[i]), next(waiting[j])) for _ in range(count)]
-    return found
+                pairs += [(next(waiting[i]), next(waiting[j])) for _ in range(count)]
+    return pairs
 
 
 def pairs_across(parts: Sequence[Sequence[str]]) -> Pairs:
-    """As many pairs as there can be with the two of each from different parts.
+    """As many pairs as possible, each with members of two parts.
 
     In a row of the parts one after the other, two members further apart than the longest part is
     long are of different parts. Half the row is that far, unless one part outnumbers the rest.
@@ -49,22 +49,22 @@ def pairs_across(parts: Sequence[Sequence[str]]) -> Pairs:
 
 
 def _components(adjacent: Adjacency) -> Iterator[list[list[int]]]:
-    """Groups that can reach each other, and in them those who may meet exactly the same others."""
+    """Groups that can reach each other, in classes that may meet exactly the same groups."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
     _, parts = connected_components(csr_array(adjacent), directed=False)
     rows = np.packbits(adjacent, axis=1)
-    found: dict[int, dict[bytes, list[int]]] = {}
+    classes_of: dict[int, dict[bytes, list[int]]] = {}
     for group, part in enumerate(parts):
-        found.setdefault(int(part), {}).setdefault(rows[group].tobytes(), []).append(group)
-    for classes in found.values():
-        if len(classes) > 1:  # else they may meet nobody
+        classes_of.setdefault(int(part), {}).setdefault(rows[group].tobytes(), []).append(group)
+    for classes in classes_of.values():
+        if len(classes) > 1:  # else no two of them may meet
             yield list(classes.values())
 
 
 def general_matching(sizes: Sequence[int], adjacent: Adjacency) -> PairCounts:
-    """How many pairs which groups form in a maximum matching, for any graph of groups.
+    """How many pairs any two groups form in a maximum matching, for any graph of groups.
 
     The flow gives half-integral numbers of pairs; rounded down and filled up they lack at most
     one pair for each odd circle of groups.
@@ -124,13 +124,13 @@ def _rounded_flow(sizes: Sequence[int], adjacent: Adjacency) -> PairCounts:
     source, sink = 2 * groups, 2 * groups + 1
     i, j = np.nonzero(adjacent)
     capacity = np.asarray(sizes, dtype=np.int32)
-    each = np.arange(groups)
+    numbers = np.arange(groups)
     network = csr_array(
         (
             np.concatenate([np.minimum(capacity[i], capacity[j]), capacity, capacity]),
             (
-                np.concatenate([i, np.full(groups, source), each + groups]),
-                np.concatenate([j + groups, each, np.full(groups, sink)]),
+                np.concatenate([i, np.full(groups, source), numbers + groups]),
+                np.concatenate([j + groups, numbers, np.full(groups, sink)]),
             ),
         ),
         shape=(2 * groups + 2, 2 * groups + 2),
@@ -206,7 +206,7 @@ class _Blossoms:
         return path
 
     def _shrink(self, a: int, b: int, root: int) -> list[int]:
-        """Give the circle that a and b close one base; who is new in the queue for it."""
+        """Give the circle that a and b close one base; returns the members new to the queue."""
         base = self._meeting(a, b, root)
         circle: set[int] = set()
         self._mark(a, b, base, circle)

@@ -1,7 +1,7 @@
 """Who meets whom, in which round.
 
-Rounds are made one by one, as they are asked for, and each keeps its pairs or groups disjoint:
-a slow pair holds up nobody but its own two nodes.
+Rounds are made one by one, on demand, and the pairs or groups of a round are disjoint: a slow pair
+holds up only its own two nodes.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ class HopRound:
     hops: int
     rails: tuple[str, ...]
     pairs: Round
-    alone: tuple[str, ...]  # no other node is that far away
-    spare: tuple[str, ...]  # there are others, and in this round each has another partner
+    alone: tuple[str, ...]  # nodes with no other node at this distance
+    spare: tuple[str, ...]  # nodes whose possible partners all meet others in this round
 
 
 def quick_rounds(
     fabric: Fabric, nodes: Sequence[str], seed: int | None = None
 ) -> tuple[HopRound, ...]:
-    """Per rail and hop distance one round with as many pairs as there can be.
+    """One round for each rail and hop distance, with as many pairs as possible.
 
-    Every node takes part once where that is possible at all. With a seed, equally many pairs,
-    but of other partners: rails that are alike get the same ones, so that they run together.
+    Every node takes part once where possible. A seed gives equally many pairs with other partners;
+    rails that are alike get the same pairs, so that they can run together.
     """
     merged: dict[tuple[int, Round, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for rail in fabric.rails:
-        for found in _rounds_of_rail(fabric, rail, nodes, seed):
-            merged.setdefault(found, []).append(rail)
+        for pairing in _rounds_of_rail(fabric, rail, nodes, seed):
+            merged.setdefault(pairing, []).append(rail)
     rounds = [
         HopRound(hops=hops, rails=tuple(rails), pairs=pairs, alone=alone, spare=spare)
         for (hops, pairs, alone, spare), rails in merged.items()
     ]
-    return tuple(sorted(rounds, key=lambda each: each.hops))
+    return tuple(sorted(rounds, key=lambda hop_round: hop_round.hops))
 
 
 def _rounds_of_rail(
@@ -112,7 +112,7 @@ def _complete(
     groups: Sequence[Sequence[str]],
     nodes: Sequence[str],
 ) -> tuple[int, Round, tuple[str, ...], tuple[str, ...]]:
-    """Whoever has no partner, in the order in which the nodes were given."""
+    """The pairs with the nodes that have none, in the order in which the nodes were given."""
     resting = set(chain.from_iterable(groups)) - set(chain.from_iterable(pairs)) - alone
     return (
         hops,
@@ -122,39 +122,39 @@ def _complete(
     )
 
 
-def apart(fabric: Fabric, one: str, other: str) -> int | None:
+def apart(fabric: Fabric, first: str, second: str) -> int | None:
     """Hops between two nodes, on the first rail that both are on."""
     for rail in fabric.rails:
-        a, b = fabric.nic(one, rail), fabric.nic(other, rail)
+        a, b = fabric.nic(first, rail), fabric.nic(second, rail)
         if a and b:
             return fabric.hops(a, b)
     return None
 
 
-def mended(fabric: Fabric, each: HopRound, fit: Collection[str]) -> Iterator[Pair]:
-    """The round without those who are not fit.
+def mended(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> Iterator[Pair]:
+    """The round without unfit nodes.
 
-    Whom they leave behind meet each other where they are as far apart, and else a node of the round
-    that then takes part twice.
+    Nodes that lose their partner meet each other where they are at the same distance, or else a
+    node of the round, which then takes part twice.
     """
     left: list[str] = []
-    for pair in each.pairs:
+    for pair in hop_round.pairs:
         staying = [name for name in pair if name in fit]
         if len(staying) == 2:
             yield pair
         else:
             left += staying
-    rail = each.rails[0]
+    rail = hop_round.rails[0]
 
-    def as_far(one: str, other: str) -> bool:
-        a, b = fabric.nic(one, rail), fabric.nic(other, rail)
-        return a is not None and b is not None and a != b and fabric.hops(a, b) == each.hops
+    def as_far(first: str, second: str) -> bool:
+        a, b = fabric.nic(first, rail), fabric.nic(second, rail)
+        return a is not None and b is not None and a != b and fabric.hops(a, b) == hop_round.hops
 
-    everybody = [name for pair in each.pairs for name in pair if name in fit]
+    everybody = [name for pair in hop_round.pairs for name in pair if name in fit]
     while left:
-        one = left.pop()
-        candidates = (*left, *(name for name in everybody if name != one))
-        other = next((name for name in candidates if as_far(one, name)), None)
-        if other is not None:
-            left = [name for name in left if name != other]
-            yield one, other
+        lone = left.pop()
+        candidates = (*left, *(name for name in everybody if name != lone))
+        partner = next((name for name in candidates if as_far(lone, name)), None)
+        if partner is not None:
+            left = [name for name in left if name != partner]
+            yield lone, partner

@@ -35,7 +35,7 @@ PRIOR: Mapping[PartKind, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """By what share a flow fell short of its like; 0 or less is as good as they are or better."""
+    """By what share a flow fell short of comparable flows; 0 or less is as good or better."""
 
     flow: Flow
     shortfall: float
@@ -58,8 +58,8 @@ def odds(shortfall: Shares, model: FaultPrior) -> Shares:
 
     Not hit, it is noise, and with the chance of a false alarm anything between the limit and 1
     alike; hit, it is that with the chance of detection, and else noise. Without noise this leaves
-    detection / false alarm for the bad. A good flow never speaks for a cause, and one of which
-    nothing is known (NaN) neither for nor against.
+    detection / false alarm for the bad. A good flow never speaks for a cause, and an unknown one
+    (NaN) speaks neither for nor against.
     """
     from scipy.special import ndtr
 
@@ -74,9 +74,9 @@ def odds(shortfall: Shares, model: FaultPrior) -> Shares:
         noise = np.exp(-0.5 * (x / spread) ** 2) / (spread * np.sqrt(2 * np.pi))
     hit = model.detection * slow + (1 - model.detection) * noise
     missed = model.false_alarm * slow + (1 - model.false_alarm) * noise
-    most = model.detection / model.false_alarm
-    found = np.divide(hit, missed, out=np.full_like(x, most), where=missed > 0)
-    return np.asarray(np.where(unknown, 1.0, np.where(bad, found, np.minimum(found, 1.0))))
+    ceiling = model.detection / model.false_alarm
+    ratio = np.divide(hit, missed, out=np.full_like(x, ceiling), where=missed > 0)
+    return np.asarray(np.where(unknown, 1.0, np.where(bad, ratio, np.minimum(ratio, 1.0))))
 
 
 # --- observations and columns that hang together ---------------------------------------------
@@ -90,7 +90,7 @@ NEGLIGIBLE = 14.0  # less probable than the best set by exp of this
 
 @dataclass(frozen=True)
 class Evidence:
-    """What speaks for the columns, a row each, and the weight of all else that bears on each."""
+    """The rows that speak for columns, and the weight of everything else for each column."""
 
     q: Floats  # rows x columns
     odds: Shares  # of rows
@@ -131,36 +131,36 @@ class Evidence:
         """
         width = int(min(WIDEST, max(1, MOST_CELLS // self.q.size)))
         members, score = np.zeros((1, len(self.weight)), dtype=bool), np.zeros(1)
-        found, best = [(members, score)], 0.0
+        levels, best = [(members, score)], 0.0
         while len(members) and score.max() > best - NEGLIGIBLE:
             best = max(best, float(score.max()))
-            missed = np.array([self.missed(np.flatnonzero(each).tolist()) for each in members])
-            gains = np.array([self._gains(each) for each in missed])
+            missed = np.array([self.missed(np.flatnonzero(member).tolist()) for member in members])
+            gains = np.array([self._gains(chances) for chances in missed])
             place, column = np.nonzero(~members & (gains > -NEGLIGIBLE))
             score = score[place] + gains[place, column]
             top = np.argsort(-score, kind="stable")[:MOST_KEPT]
             members, score = members[place[top]], score[top]
             members[np.arange(len(top)), column[top]] = True
             members, score = _distinct(members, score)
-            found.append((members, score))
+            levels.append((members, score))
             wide = np.argsort(-score, kind="stable")[:width]
             members, score = members[wide], score[wide]
-        return np.concatenate([each for each, _ in found]), np.concatenate([s for _, s in found])
+        return np.concatenate([sets for sets, _ in levels]), np.concatenate([s for _, s in levels])
 
     def neighbours(self, columns: Sequence[int]) -> tuple[Flags, Shares]:
         """This set, and all with one of it left out, or with any other in its place."""
         base = np.isin(np.arange(len(self.weight)), list(columns))
         members, scores = [base[None]], [np.array([self.score(columns)])]
         for column in columns:
-            rest = [each for each in columns if each != column]
+            rest = [member for member in columns if member != column]
             without = base.copy()
             without[column] = False
             gains = self.gains(rest)
-            others = np.flatnonzero(~base)
-            changed = np.repeat(without[None], len(others) + 1, axis=0)
-            changed[np.arange(len(others)), others] = True
+            outside = np.flatnonzero(~base)
+            changed = np.repeat(without[None], len(outside) + 1, axis=0)
+            changed[np.arange(len(outside)), outside] = True
             members.append(changed)
-            scores.append(self.score(rest) + np.append(gains[others], 0.0))
+            scores.append(self.score(rest) + np.append(gains[outside], 0.0))
         return np.concatenate(members), np.concatenate(scores)
 
     def search(self) -> list[int]:
@@ -175,15 +175,17 @@ class Evidence:
             improving = False
             for column in hopeful:
                 if column in best:
-                    other = self._grown([each for each in best if each != column], without=column)
+                    changed = self._grown(
+                        [member for member in best if member != column], without=column
+                    )
                 else:
-                    other = self._trimmed([*best, column])
-                if (value := self.score(other)) > score + 1e-9:
-                    best, score, improving = other, value, True
+                    changed = self._trimmed([*best, column])
+                if (value := self.score(changed)) > score + 1e-9:
+                    best, score, improving = changed, value, True
         return sorted(best)
 
     def _grown(self, columns: list[int], without: int | None = None) -> list[int]:
-        """With those, the best first, that are better let in."""
+        """Columns added, the best first, as long as each improves the score."""
         grown = list(columns)
         while True:
             gains = self.gains(grown)
@@ -193,7 +195,7 @@ class Evidence:
             grown.append(int(np.argmax(gains)))
 
     def _trimmed(self, columns: list[int]) -> list[int]:
-        """Without those, the most useless first, that are better left out; never the last one."""
+        """Columns dropped, the least useful first, while that improves the score; one stays."""
         kept = list(columns)
         while len(kept) > 1:
             without = [self.score([c for c in kept if c != column]) for column in kept[:-1]]
@@ -212,7 +214,7 @@ def _distinct(members: Flags, scores: Shares) -> tuple[Flags, Shares]:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A part of the evidence that hangs together, and what was made of it."""
+    """Columns tied together by observations, and the probabilities of their sets."""
 
     rows: Numbers  # numbers of observations
     classes: Numbers
@@ -222,13 +224,13 @@ class Case:
     chosen: tuple[int, ...]  # the columns of the most probable
 
     def rivals(self, column: int) -> Shares:
-        """How probable each column is without this one, over how probable this one is."""
+        """How probable each column is without this one, relative to this one."""
         having = float(self.posterior[self.sets[:, column]].sum())
         without = self.posterior * ~self.sets[:, column]
         place, member = self._members
-        found = np.bincount(member, without[place], minlength=self.sets.shape[1]) / having
-        found[list(self.chosen)] = 0
-        return found
+        ratios = np.bincount(member, without[place], minlength=self.sets.shape[1]) / having
+        ratios[list(self.chosen)] = 0
+        return ratios
 
     @cached_property
     def _members(self) -> tuple[Numbers, Numbers]:
@@ -236,15 +238,15 @@ class Case:
         return place, member
 
     def chance(self, column: int) -> float:
-        """How probable it is that this one is no cause, over that it is one."""
+        """The odds that this column is not a cause."""
         having = float(self.posterior[self.sets[:, column]].sum())
         return max(1 - having, 0.0) / having
 
     def alternatives(self, column: int, least: float) -> list[int]:
-        """This column and all that explain about as well, best first."""
+        """This column and all that explain the evidence about as well, best first."""
         rivals = self.rivals(column)
         order = np.argsort(-rivals, kind="stable")
-        return [column, *(int(other) for other in order if rivals[other] >= least)]
+        return [column, *(int(rival) for rival in order if rivals[rival] >= least)]
 
     def confidence(self, named: Sequence[int]) -> float:
         """The probability that one of these is a cause."""
@@ -252,13 +254,13 @@ class Case:
 
 
 def solved(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
-    """Small cases by all sets there are, large ones by search and what is probable beside it."""
+    """Small cases by looking at all sets, large ones by search and the probable sets near it."""
     count = len(classes)
     if count <= MOST_COLUMNS and len(rows) << count <= MOST_CELLS:
         sets, score = evidence.all_sets()
     else:
         parts = [evidence.probable_sets(), evidence.neighbours(evidence.search())]
-        sets, score = _distinct(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        sets, score = _distinct(*(np.concatenate(pieces) for pieces in zip(*parts, strict=True)))
     probable = score > score.max() - NEGLIGIBLE
     sets, score = sets[probable], score[probable]
     posterior = np.exp(score - score.max())
@@ -288,16 +290,16 @@ class Problem:
         self.weight = np.log(prior / (1 - prior)) + self._sums(alone, ~self._speaking)
         self.kept = self.weight + self._sums(alone, self._speaking) > np.log(KEPT)
 
-    def _sums(self, values: Shares, which: Flags) -> Shares:
+    def _sums(self, values: Shares, entries: Flags) -> Shares:
         count = len(self.classes)
-        sums = np.bincount(self.crossed.column[which], values[which], minlength=count)
+        sums = np.bincount(self.crossed.column[entries], values[entries], minlength=count)
         return sums.astype(np.float64)  # without any, they would be whole numbers
 
     def _prior(self, columns: Numbers) -> float:
         """A part's prior is shared by the ways in which it may be at fault."""
-        each = np.array([self.model.prior[kind] for kind in KINDS])[self.parts.kinds(columns)]
-        each = np.where(self.parts.one_way(columns), each / 3, each)
-        return min(float(each.sum()), 0.5)
+        prior = np.array([self.model.prior[kind] for kind in KINDS])[self.parts.kinds(columns)]
+        prior = np.where(self.parts.one_way(columns), prior / 3, prior)
+        return min(float(prior.sum()), 0.5)
 
     def cases(self) -> Iterator[Case]:
         """The evidence in parts that have no column in common."""
@@ -312,12 +314,12 @@ class Problem:
         graph = csr_array((np.ones(len(row)), (row, column + len(rows))), shape=(size, size))
         count, part = connected_components(graph, directed=False)
         order = np.argsort(part[row], kind="stable")
-        for mine in np.split(order, np.searchsorted(part[row][order], np.arange(1, count))):
-            here, at = np.unique(row[mine], return_inverse=True)
-            those, to = np.unique(column[mine], return_inverse=True)
-            table = np.zeros((len(here), len(those)))
-            table[at, to] = q[mine]
-            weight = self.weight[columns[those]]
+        for entries in np.split(order, np.searchsorted(part[row][order], np.arange(1, count))):
+            here, at = np.unique(row[entries], return_inverse=True)
+            columns_here, to = np.unique(column[entries], return_inverse=True)
+            table = np.zeros((len(here), len(columns_here)))
+            table[at, to] = q[entries]
+            weight = self.weight[columns[columns_here]]
             evidence = Evidence(table, self.odds[rows[here]], weight)
             if len(here):
-                yield solved(rows[here], columns[those], evidence)
+                yield solved(rows[here], columns[columns_here], evidence)

@@ -1,7 +1,7 @@
-"""Which uplinks a switch lacks against its sisters, and which switch is degraded for it.
+"""Which uplinks a switch lacks compared with its sisters, and whether that makes it degraded.
 
-Nobody says how a fabric was meant to be. So what most switches of one tier have is taken for it,
-and the answer says how many they are. One with fewer than half of its redundant uplinks left is
+The plan of the fabric is unknown. So what most switches of a tier have is taken as intended, and
+the answer says how many they are. A switch with fewer than half of its redundant uplinks left is
 degraded (the ANUBIS paper, section 2.2).
 """
 
@@ -21,10 +21,10 @@ CableEnd = tuple[Link, Cable]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MissingCables:
-    """Cables that are not there, and yet the switch's sisters have them to the same upper one."""
+    """Cables that a switch lacks and its sisters have, to the same upper switch."""
 
     lower: str
-    upper: str  # "" where nobody can tell
+    upper: str  # "" if unknown
     cables: int
 
 
@@ -33,11 +33,11 @@ class Shortage:
     switch: str
     has: int  # uplinks, cable by cable
     usual: int
-    alike: int  # sisters that have as many as is usual
-    sisters: int  # of so many, itself among them
+    alike: int  # sisters that have the usual number
+    sisters: int  # all sisters, the switch included
     kind: str  # what makes them sisters, in words
     gaps: tuple[MissingCables, ...]
-    failing: int  # that it has, and that count fatal errors
+    failing: int  # uplinks that it has and that count fatal errors
 
     @property
     def lacks(self) -> int:
@@ -49,12 +49,16 @@ class Shortage:
 
 
 def shortages(fabric: Fabric, failing: Collection[CableEnd] = ()) -> tuple[Shortage, ...]:
-    """Of all switches that have fewer uplinks than is usual, or fewer than half in order.
+    """Switches that have fewer uplinks than usual, or fewer than half of them in order.
 
     `failing` are the cables that count fatal errors.
     """
     bad = frozenset(failing)
-    return tuple(each for each in _compared(fabric, bad) if each.lacks > 0 or each.is_degraded)
+    return tuple(
+        shortage
+        for shortage in _compared(fabric, bad)
+        if shortage.lacks > 0 or shortage.is_degraded
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +74,9 @@ def _compared(fabric: Fabric, bad: frozenset[CableEnd]) -> Iterator[Shortage]:
     }
     for switch, candidates in _sisters(fabric).items():
         for sisters in candidates:
-            usual, alike = Counter(count[each] for each in sisters.switches).most_common(1)[0]
+            usual, alike = Counter(count[sister] for sister in sisters.switches).most_common(1)[0]
             if 2 * alike > len(sisters.switches):
-                whole = [each for each in sisters.switches if count[each] == usual]
+                complete = [sister for sister in sisters.switches if count[sister] == usual]
                 yield Shortage(
                     switch=switch,
                     has=count[switch],
@@ -80,7 +84,7 @@ def _compared(fabric: Fabric, bad: frozenset[CableEnd]) -> Iterator[Shortage]:
                     alike=alike,
                     sisters=len(sisters.switches),
                     kind=sisters.kind,
-                    gaps=tuple(_gaps(fabric, switch, whole)) if count[switch] < usual else (),
+                    gaps=tuple(_gaps(fabric, switch, complete)) if count[switch] < usual else (),
                     failing=len(bad.intersection(_cables(fabric, switch))),
                 )
                 break
@@ -92,14 +96,14 @@ def _cables(fabric: Fabric, switch: str) -> Iterator[CableEnd]:
 
 
 def _sisters(fabric: Fabric) -> dict[str, list[_Sisters]]:
-    """Of each switch: those of its tier on the same rails, if they are not few, and its tier."""
+    """For each switch: those of its tier on the same rails, if there are enough, and its tier."""
     on_rails: dict[tuple[int, tuple[str, ...]], list[str]] = {}
     of_tier: dict[int, list[str]] = {}
     for switch in fabric.switches:
         tier, rails = fabric.tier[switch.id], main_rails(fabric.nics_on.get(switch.id, ()))
         on_rails.setdefault((tier, rails), []).append(switch.id)
         of_tier.setdefault(tier, []).append(switch.id)
-    found: dict[str, list[_Sisters]] = {switch.id: [] for switch in fabric.switches}
+    candidates: dict[str, list[_Sisters]] = {switch.id: [] for switch in fabric.switches}
     for (tier, rails), switches in on_rails.items():
         tiers = f"switches of tier {tier}"
         groups = [_Sisters(switches=tuple(of_tier[tier]), kind=tiers)]
@@ -108,26 +112,28 @@ def _sisters(fabric: Fabric) -> dict[str, list[_Sisters]]:
             kind = f"{tiers} on {several} {', '.join(rails)}"
             groups.insert(0, _Sisters(switches=tuple(switches), kind=kind))
         for switch_id in switches:
-            found[switch_id] = groups
-    return found
+            candidates[switch_id] = groups
+    return candidates
 
 
-def _gaps(fabric: Fabric, switch: str, whole: Sequence[str]) -> Iterator[MissingCables]:
-    """What its sisters without a shortage have of those that share an upper switch with it: the
-    leaves of its pod. One that has no uplink left is of no known pod, unless there is only one.
+def _gaps(fabric: Fabric, switch: str, complete: Sequence[str]) -> Iterator[MissingCables]:
+    """The cables to upper switches that its complete sisters in the same pod have.
+
+    Leaves of a pod share upper switches. The pod of a switch with no uplink left is unknown, unless
+    there is only one.
     """
-    mine, others = _above(fabric, switch), [_above(fabric, each) for each in whole]
-    pod = [cables for cables in others if cables.keys() & mine.keys()]
-    if not mine and set.intersection(*map(set, others)):
-        pod = others
+    cables_up, of_sisters = _above(fabric, switch), [_above(fabric, sister) for sister in complete]
+    pod = [cables for cables in of_sisters if cables.keys() & cables_up.keys()]
+    if not cables_up and set.intersection(*map(set, of_sisters)):
+        pod = of_sisters
     if not pod:
         yield MissingCables(
-            lower=switch, upper="", cables=sum(others[0].values()) - sum(mine.values())
+            lower=switch, upper="", cables=sum(of_sisters[0].values()) - sum(cables_up.values())
         )
     for upper in dict.fromkeys(name for cables in pod for name in cables):
         (usual, _), *_ = Counter(cables.get(upper, 0) for cables in pod).most_common(1)
-        if mine.get(upper, 0) < usual:
-            yield MissingCables(lower=switch, upper=upper, cables=usual - mine.get(upper, 0))
+        if cables_up.get(upper, 0) < usual:
+            yield MissingCables(lower=switch, upper=upper, cables=usual - cables_up.get(upper, 0))
 
 
 def _above(fabric: Fabric, switch: str) -> dict[str, int]:
@@ -135,27 +141,27 @@ def _above(fabric: Fabric, switch: str) -> dict[str, int]:
     return {fabric.upper(link): len(link.cables) for link in fabric.uplinks(switch)}
 
 
-def sentence(fabric: Fabric, found: Shortage) -> str:
-    told = (
-        f"{fabric.name(found.switch)} has {found.has} of the {found.usual} uplinks "
-        f"that {found.alike} of {found.sisters} {found.kind} have"
+def sentence(fabric: Fabric, shortage: Shortage) -> str:
+    text = (
+        f"{fabric.name(shortage.switch)} has {shortage.has} of the {shortage.usual} uplinks "
+        f"that {shortage.alike} of {shortage.sisters} {shortage.kind} have"
     )
-    if any(gap.upper for gap in found.gaps):
-        told += f", missing: {_listed(fabric, found.gaps)}"
-    if found.failing:
-        told += f"; {found.failing} of those it has count fatal errors"
-    return told + (" (degraded: fewer than half are well)" if found.is_degraded else "")
+    if any(gap.upper for gap in shortage.gaps):
+        text += f", missing: {_listed(fabric, shortage.gaps)}"
+    if shortage.failing:
+        text += f"; {shortage.failing} of its uplinks count fatal errors"
+    return text + (" (degraded: fewer than half are in order)" if shortage.is_degraded else "")
 
 
 def gap_name(fabric: Fabric, gap: MissingCables) -> str:
     """leaf-1 - spine-1 (2 cables)"""
-    upper = fabric.name(gap.upper) if gap.upper else "nobody knows where"
+    upper = fabric.name(gap.upper) if gap.upper else "an unknown switch"
     cables = "cable" if gap.cables == 1 else "cables"
     return f"{fabric.name(gap.lower)} - {upper} ({gap.cables} {cables})"
 
 
 def _listed(fabric: Fabric, gaps: Sequence[MissingCables]) -> str:
     """2 to spine-1, 1 to spine-2"""
-    told = [f"{gap.cables} to {fabric.name(gap.upper)}" for gap in gaps[:NAMED]]
+    listed = [f"{gap.cables} to {fabric.name(gap.upper)}" for gap in gaps[:NAMED]]
     rest = sum(gap.cables for gap in gaps[NAMED:])
-    return ", ".join(told) + (f" and {rest} more" if rest else "")
+    return ", ".join(listed) + (f" and {rest} more" if rest else "")
