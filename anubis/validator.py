@@ -143,7 +143,7 @@ def judge(
         suite=campaign.plan.suite,
         anubis=__version__,
         created_at=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
-        known=learned,
+        learned=learned,
     )
     assessment = assess(
         measured,

@@ -149,10 +149,10 @@ def _rows(change: CriterionChange) -> Iterator[tuple[str, str, str, str]]:
         sizes = f"{old.reference.size:,} values", f"{new.reference.size:,} values"
         yield "reference", *sizes, f"alike to {share(change.alike)}"
     for move in change.moves:
-        if move.what not in HEALTHY:
-            before, after = spelled(move.what, move.before), spelled(move.what, move.after)
-            yield move.what.replace("_", " "), before, after, _difference(move)
-    if any(move.what in HEALTHY for move in change.moves):
+        if move.aspect not in HEALTHY:
+            before, after = spelled(move.aspect, move.before), spelled(move.aspect, move.after)
+            yield move.aspect.replace("_", " "), before, after, _difference(move)
+    if any(move.aspect in HEALTHY for move in change.moves):
         before, after = (f"{each.healthy:,} of {each.units:,}" for each in (old, new))
         yield "healthy units", before, after, ""
 
@@ -177,7 +177,7 @@ def spelled(what: str, value: Value) -> str:
 
 def _difference(move: Move) -> str:
     before, after = move.before, move.after
-    if move.what == "median" and isinstance(before, float) and isinstance(after, float):
+    if move.aspect == "median" and isinstance(before, float) and isinstance(after, float):
         return f"{after / before - 1:+.2%}"
     if isinstance(before, bool) or isinstance(after, bool):
         return ""
@@ -235,7 +235,7 @@ def change_lines(
                 "type": "criterion-change",
                 **_key(change.key),
                 "change": change.kind,
-                "moved": {move.what: [move.before, move.after] for move in change.moves},
+                "moved": {move.aspect: [move.before, move.after] for move in change.moves},
                 "reference_similarity": change.alike,
             }
         )

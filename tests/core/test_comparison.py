@@ -80,7 +80,7 @@ def test_whatever_moves_is_named_with_both_values(what, value):
     (change,) = criterion_changes(criteria(before), criteria(replace(before, **{what: value})))
     (move,) = change.moves
     assert (change.kind, change.alike) == ("moved", None)
-    assert (move.what, move.before, move.after) == (what, getattr(before, what), value)
+    assert (move.aspect, move.before, move.after) == (what, getattr(before, what), value)
 
 
 def test_a_reference_that_moved_says_by_how_much():
@@ -88,7 +88,7 @@ def test_a_reference_that_moved_says_by_how_much():
     before, after = criterion(), criterion(reference=np.array([80.0]))
     (change,) = criterion_changes(criteria(before), criteria(after))
     (move,) = change.moves
-    assert (move.what, move.before, move.after) == ("median", 100.0, 80.0)
+    assert (move.aspect, move.before, move.after) == ("median", 100.0, 80.0)
     assert change.alike == pytest.approx(0.8)
 
 

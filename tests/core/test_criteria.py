@@ -167,7 +167,7 @@ def test_as_long_as_most_are_well_the_criterion_is_theirs(share, loss):
 def test_when_half_of_the_fleet_is_bad_nobody_can_tell_and_it_says_so(loss):
     samples = fleet(np.random.default_rng(9), [(30, 100.0), (30, 100.0 * (1 - loss))])
     learned = learn(samples)
-    assert "no majority says what is normal" in learned.refusal
+    assert "there is no majority to learn from" in learned.refusal
     assert {judgement for judgement, _ in criteria.judge(samples, learned)} == {Judgement.UNKNOWN}
 
 

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
-from anubis.core.judging.groups import blame, voices
+from anubis.core.judging.groups import blame, cast_votes
 from anubis.core.network import posterior
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.crossing import WAYS, Flow, Parts, nic_part
@@ -724,13 +724,13 @@ def test_two_bad_nodes_are_both_blamed_although_they_also_met_each_other():
 def test_the_vote_stays_with_the_nodes_when_half_of_all_pairs_is_slow():
     pairs = list(combinations("abcd", 2))
     rates = [1.0 if "d" in pair else 4.0 for pair in pairs]
-    assert sorted(rates[place] for place in voices(pairs, rates)) == [1.0, 4.0, 4.0, 4.0]
+    assert sorted(rates[place] for place in cast_votes(pairs, rates)) == [1.0, 4.0, 4.0, 4.0]
 
 
 def test_of_many_groups_of_a_node_chance_does_not_pick_the_fastest():
     pairs = list(combinations(range(101), 2))
     rates = np.random.default_rng(1).normal(1, 0.03, len(pairs)).tolist()
     names = [(str(a), str(b)) for a, b in pairs]
-    voted = [rates[place] for place in voices(names, rates)]
+    voted = [rates[place] for place in cast_votes(names, rates)]
     quartile = 1 + 0.03 * NormalDist().inv_cdf(0.75)
     assert np.median(voted) == pytest.approx(quartile, abs=0.003)

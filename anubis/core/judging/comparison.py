@@ -1,7 +1,7 @@
 """What moved from one set of criteria to another, and whose verdict moved with it.
 
 Exact: a criteria file is byte-stable, so two criteria are the same or they are not. When and by
-whom they were learned is not compared: it judges nobody.
+what they were learned is not compared, since it changes no verdict.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anubis.core.records import (
     Verdict,
 )
 
-# of a Criterion, in the order in which they are told; the reference is compared by itself
+# of a Criterion, in the order in which they are listed; the reference is compared separately
 ASPECTS = (
     "refusal",
     "unit",
@@ -42,20 +42,20 @@ Value = str | float | None
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    what: str
+    aspect: str
     before: Value
     after: Value
 
 
 @dataclass(frozen=True, kw_only=True)
 class CriterionChange:
-    """One key of which something moved; without `before` it appeared, without `after` it went."""
+    """A key whose criterion moved; without `before` it appeared, without `after` it disappeared."""
 
     key: CriterionKey
     before: Criterion | None
     after: Criterion | None
     moves: tuple[Move, ...] = ()
-    alike: float | None = None  # similarity of two references that are not the same; None: they are
+    alike: float | None = None  # similarity of the two references; None: they are the same
 
     @property
     def kind(self) -> str:
@@ -79,9 +79,13 @@ class VerdictChange:
 def criterion_changes(
     before: Iterable[CriteriaSet], after: Iterable[CriteriaSet]
 ) -> tuple[CriterionChange, ...]:
-    """Every key of which anything moved: gone ones and new ones first, then the farthest moved."""
-    old = {criterion.key: criterion for each in before for criterion in each.criteria}
-    new = {criterion.key: criterion for each in after for criterion in each.criteria}
+    """Every key whose criterion moved: removed and new ones first, then those that moved most."""
+    old = {
+        criterion.key: criterion for criteria_set in before for criterion in criteria_set.criteria
+    }
+    new = {
+        criterion.key: criterion for criteria_set in after for criterion in criteria_set.criteria
+    }
     gone = [CriterionChange(key=key, before=old[key], after=None) for key in old if key not in new]
     come = [CriterionChange(key=key, before=None, after=new[key]) for key in new if key not in old]
     both = [_moved(old[key], new[key]) for key in old if key in new]
@@ -92,15 +96,15 @@ def criterion_changes(
 
 def _moved(before: Criterion, after: Criterion) -> CriterionChange:
     moves = [
-        Move(what=what, before=getattr(before, what), after=getattr(after, what))
-        for what in ASPECTS
-        if getattr(before, what) != getattr(after, what)
+        Move(aspect=aspect, before=getattr(before, aspect), after=getattr(after, aspect))
+        for aspect in ASPECTS
+        if getattr(before, aspect) != getattr(after, aspect)
     ]
     alike = None
     if not np.array_equal(before.reference, after.reference):
         medians = float(np.median(before.reference)), float(np.median(after.reference))
         if medians[0] != medians[1]:
-            moves.insert(0, Move(what="median", before=medians[0], after=medians[1]))
+            moves.insert(0, Move(aspect="median", before=medians[0], after=medians[1]))
         alike = 1 - distance(
             goodness(before.reference, after.direction),
             goodness(after.reference, after.direction),
@@ -112,7 +116,7 @@ def _moved(before: Criterion, after: Criterion) -> CriterionChange:
 
 
 def node_changes(before: Assessment, after: Assessment) -> tuple[NodeChange, ...]:
-    """The nodes that are judged otherwise, in the order of the later assessment."""
+    """The nodes whose judgement changed, in the order of the later assessment."""
     old = {verdict.node: verdict for verdict in before.nodes}
     return tuple(
         NodeChange(old[verdict.node], verdict)
@@ -122,11 +126,11 @@ def node_changes(before: Assessment, after: Assessment) -> tuple[NodeChange, ...
 
 
 def verdict_changes(before: Assessment, after: Assessment) -> tuple[VerdictChange, ...]:
-    """The same of single units, worst first: a node may stay defective and gain a reason."""
-    said = _by_metric(before)
+    """The units whose judgement changed, worst first: a defective node may have a new reason."""
+    earlier = _by_metric(before)
     changes = []
     for metric, verdicts in _by_metric(after).items():  # one at a time: there may be millions
-        old = {(v.participants, v.device): v for v in chain.from_iterable(said.get(metric, ()))}
+        old = {(v.participants, v.device): v for v in chain.from_iterable(earlier.get(metric, ()))}
         for verdict in chain.from_iterable(verdicts):
             was = old.get((verdict.participants, verdict.device))
             if was is not None and was.judgement is not verdict.judgement:
@@ -136,11 +140,11 @@ def verdict_changes(before: Assessment, after: Assessment) -> tuple[VerdictChang
 
 
 def _by_metric(assessment: Assessment) -> dict[tuple[str, str, str], list[Collection[Verdict]]]:
-    found: dict[tuple[str, str, str], list[Collection[Verdict]]] = {}
+    by_metric: dict[tuple[str, str, str], list[Collection[Verdict]]] = {}
     for verdict in assessment.alone:
         place = (verdict.benchmark, verdict.parameters, verdict.metric)
-        found.setdefault(place, []).append((verdict,))
+        by_metric.setdefault(place, []).append((verdict,))
     for ruling in assessment.rulings:
         place = (ruling.benchmark, ruling.parameters, ruling.metric)
-        found.setdefault(place, []).append(ruling)
-    return found
+        by_metric.setdefault(place, []).append(ruling)
+    return by_metric

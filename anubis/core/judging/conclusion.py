@@ -1,6 +1,6 @@
-"""What a campaign says of the parts between nodes: of a fabric or, without one, of paths.
+"""A campaign's verdicts on the parts between nodes: on a fabric or, without one, on paths.
 
-Computed once, when a campaign is judged, and kept with its assessment; others only show it.
+Computed once, when a campaign is judged, and kept with its assessment; reports only show it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ MOST_NAMED = 4  # nodes of a group
 
 
 def complete(assessment: Assessment, plan: Plan) -> Assessment:
-    """An assessment that was kept before parts were: with its verdicts on them."""
+    """Add the verdicts on parts to an assessment that was stored before there were any."""
     if plan.fabric is None:
         parts = faulty_paths(assessment.alone, assessment.nodes)
     else:
-        seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
-        parts = part_verdicts(plan.fabric, seen, plan.counters)
+        traffic = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
+        parts = part_verdicts(plan.fabric, traffic, plan.counters)
     return replace(assessment, parts=parts)
 
 
 def faulty_paths(
     verdicts: Iterable[Verdict], nodes: Iterable[NodeVerdict]
 ) -> tuple[PartVerdict, ...]:
-    """The groups that did badly although none of their nodes is to blame, the worst first.
+    """The bad groups in which no node is to blame, the worst first.
 
-    A group around a faulty pair is slow because of the pair, and is not named beside it.
+    A group around a faulty pair is slow because of the pair, and is not named as well.
     """
     judged = {node.node: node.judgement for node in nodes}
     blamed = {name for name, judgement in judged.items() if judgement is Judgement.DEFECTIVE}
@@ -49,8 +49,8 @@ def faulty_paths(
 
 
 def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdict:
-    """Where its nodes are not cleared elsewhere, it may be one of them that is at fault."""
-    worst, *others = shortcomings
+    """Unless other groups clear its nodes, one of them may be at fault instead of the path."""
+    worst, *further = shortcomings
     first, *rest = ends = sorted(worst.participants, key=by_number)
     names = _listed(ends)
     subject = f"path between {names}" if cleared else f"{names} or the path between them"
@@ -60,7 +60,7 @@ def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdi
         judgement=Judgement.DEFECTIVE,
         code="NETWORK.PATH",
         reason=f"{subject}: {worst.benchmark}: {worst.reason}",
-        evidence=tuple(f"{verdict.benchmark}: {verdict.reason}" for verdict in others),
+        evidence=tuple(f"{verdict.benchmark}: {verdict.reason}" for verdict in further),
     )
 
 

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 256  # longer samples are condensed to this many quantiles before they are compared
 MOST_ROUNDS = 100
-FEWEST_OF_A_KIND = 20  # units that are alike and better look like another kind of node, if they
-SHARE_OF_A_KIND = 0.1  # are so many (the GPUs of one good node are no kind), and this share of all
+# Units that are alike and better look like another kind of node if there are so many of them (the
+# GPUs of a single good node are no kind of their own) and they are this share of all.
+FEWEST_OF_A_KIND = 20
+SHARE_OF_A_KIND = 0.1
 TIGHTEST = 0.999  # a proposed alpha: where all are equal, the next may still differ in a digit
 FEWEST_FOR_ALPHA = 20  # healthy units, before their spread says anything about 1 in 10,000
 
@@ -62,8 +64,8 @@ def learn(
 ) -> Criterion:
     """The criterion of one key from the samples of comparable units, in their measured unit.
 
-    `votes` are positions in `samples`, where a sample may have several voices or none: a good
-    pair of nodes speaks for both of them. `start` is what was learned before, of fewer days.
+    `votes` are positions in `samples`; a sample may have several votes or none: a good pair of
+    nodes speaks for both of them. `start` is what was learned before, from fewer days.
     """
     if len(samples) == 0:
         raise CriteriaError(f"nothing to learn {key.workload} {key.metric} from: no samples")
@@ -82,7 +84,7 @@ def learn(
     if metric.direction == "either":
         rate /= 2  # a healthy unit may fall outside on two sides
     proposed = propose_alpha(kept, reference, policy.tail, rate)
-    own = policy.own_alpha or metric.direction == "either"  # what is always the same shows little
+    own = policy.own_alpha or metric.direction == "either"  # there a small change matters
     alpha = max(policy.alpha, proposed) if own and proposed else policy.alpha
     return Criterion(
         key=key,
@@ -112,7 +114,7 @@ def settle(
     """Algorithm 2 on samples in goodness: the votes that are kept, their medoid, how alike.
 
     It begins with what is like `start`, where that is a majority, else with all. The sums of the
-    first round are kept and corrected by whoever is set aside, or taken back in, after it.
+    first round are kept, and corrected for each sample that is later set aside or taken back.
     """
     from anubis.core.judging import medoid
 
@@ -134,7 +136,7 @@ def settle(
         if np.array_equal(again, kept):
             break
         if again.tobytes() in seen:
-            refusal = "learning went round in a circle: no set of alike units is stable"
+            refusal = "learning went round in circles: no set of similar units is stable"
             break
         seen.add(again.tobytes())
         if np.any(kept & ~again):
@@ -153,7 +155,7 @@ def settle(
     if not refusal and not majority:
         refusal = (
             f"only {positions.size} of {len(fleet)} units are alike (similarity above {alpha:g}): "
-            "no majority says what is normal"
+            "there is no majority to learn from"
         )
     elif not refusal and repeatability is None:
         refusal = "learned from a single measurement: there is nothing to compare it with"
@@ -168,53 +170,53 @@ def settle(
 
 
 def _another_kind(fleet: medoid.Bundle, healthy: Healthy, policy: Policy) -> str:
-    """A sentence when many of those set aside are alike, and better: no defect makes that.
+    """A refusal if many of the units set aside are alike and better, which no defect explains.
 
-    Many alike and worse may share a cause, so they stay defective.
+    Units that are alike and worse may share a cause, so they stay defective.
     """
     from anubis.core.judging import medoid
 
-    many = max(FEWEST_OF_A_KIND, SHARE_OF_A_KIND * len(fleet))
+    enough = max(FEWEST_OF_A_KIND, SHARE_OF_A_KIND * len(fleet))
     aside = np.delete(np.arange(len(fleet)), healthy.kept)
-    if aside.size < many:
+    if aside.size < enough:
         return ""
-    others, tail = fleet.subset(aside), policy.tail
-    worse = medoid.distances_to(others, fleet[healthy.medoid], tail, worse=True)
-    both = medoid.distances_to(others, fleet[healthy.medoid], tail, worse=False)
+    rejected, tail = fleet.subset(aside), policy.tail
+    worse = medoid.distances_to(rejected, fleet[healthy.medoid], tail, worse=True)
+    both = medoid.distances_to(rejected, fleet[healthy.medoid], tail, worse=False)
     improved = np.flatnonzero(2 * worse < both)
-    if improved.size < many:
+    if improved.size < enough:
         return ""
-    better = others.subset(improved)
+    better = rejected.subset(improved)
     middle = int(np.argmin(medoid.distance_sums(better, tail)))
     if both[improved[middle]] < 2 * (1 - policy.alpha):
         return ""  # no gap between them and the kept: the upper end of a wide spread
     nearest = better[middle]
     alike = medoid.distances_to(better, nearest, tail, worse=False) < 1 - policy.alpha
-    if np.sum(alike) < many:
+    if np.sum(alike) < enough:
         return ""
     return (
         f"{int(np.sum(alike))} of {len(fleet)} units are better and alike among themselves: "
-        "these look like another kind of node, give each kind a sku of its own"
+        "they look like another kind of node, give each kind a sku of its own"
     )
 
 
 def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | None:
     """Over all pairs of different measurements: a sample always agrees with itself."""
-    voices = np.bincount(votes)
-    pairs = votes.size**2 - int(np.sum(voices**2))
+    votes_each = np.bincount(votes)
+    pairs = votes.size**2 - int(np.sum(votes_each**2))
     return 1 - max(0.0, float(sums.sum())) / pairs if pairs else None
 
 
 def propose_alpha(
     healthy: medoid.Bundle, reference: Samples, tail: float, false_alarm_rate: float
 ) -> float | None:
-    """The similarity below which a healthy unit falls no oftener than the rate.
+    """The similarity below which a healthy unit falls no more often than the rate.
 
-    What a unit is worse than the reference, less what it is better, scatters about evenly around
-    zero; the limit is the prediction interval of Student's t for one more such unit. The one-sided
-    distances to both sides add up to the two-sided one, so one of them gives the other. What lies
-    further out, on either side, than one in all of them would once in a hundred fleets, is no
-    example: it is left out, and the limit found again.
+    By how much a unit is worse than the reference, minus by how much it is better, scatters evenly
+    around zero; the limit is the prediction interval of Student's t for one more such unit. The
+    one-sided distances to both sides add up to the two-sided one, so one gives the other. A unit
+    further out, on either side, than the outermost of all is in one fleet of a hundred is left
+    out as atypical, and the limit computed again.
     """
     from scipy.special import stdtrit
 
@@ -246,9 +248,9 @@ def judge(
 
 
 def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:
-    """1 where a sample is nowhere worse than the reference, less the worse it is.
+    """1 for a sample that is nowhere worse than the reference, and less the worse it is.
 
-    Where either direction is worse, 1 where it is the same.
+    If either direction is worse, 1 only for a sample that is the same.
     """
     from anubis.core.judging import medoid
 

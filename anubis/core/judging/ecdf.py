@@ -30,8 +30,8 @@ def goodness(samples: Samples, direction: Direction) -> Samples:
     ordered = np.sort(samples, axis=-1)
     lowest, highest = ordered[..., 0].min(), ordered[..., -1].max()
     if not (lowest > 0 and highest < np.inf):  # NaN sorts last and is not below infinity
-        found = lowest if not lowest > 0 else highest
-        raise CriteriaError(f'samples must be positive and finite, found "{found}"')
+        offender = lowest if not lowest > 0 else highest
+        raise CriteriaError(f'samples must be positive and finite, found "{offender}"')
     return 1.0 / ordered[..., ::-1] if direction == "lower" else ordered
 
 

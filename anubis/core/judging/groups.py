@@ -1,4 +1,4 @@
-"""Which node of a group is to blame, without a topology: by who did well with whom."""
+"""Which node of a group is to blame, found without a topology from who did well with whom."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ def blame(groups: Mapping[Group, bool]) -> dict[str, tuple[Group, ...]]:
     """The nodes whose every group is bad while their partners did well elsewhere.
 
     `groups` says of each group whether it is bad; the answer gives each blamed node its bad
-    groups as evidence. A node in any good group is cleared. In a bad group of cleared nodes it is
-    their link that is bad, and in a bad group with several suspects nobody can tell which: neither
-    blames a node here.
+    groups as evidence. A node in any good group is cleared. A bad group of cleared nodes has a bad
+    link, and in a bad group with several suspects they cannot be told apart: neither blames a node.
     """
     cleared = {node for group, bad in groups.items() if not bad for node in group}
     blamed: dict[str, list[Group]] = {}
@@ -28,8 +27,8 @@ def blame(groups: Mapping[Group, bool]) -> dict[str, tuple[Group, ...]]:
 def slow_together(groups: Mapping[Group, bool]) -> tuple[str, str] | None:
     """The only two nodes that are in every bad group together, and in no good one.
 
-    Each is good elsewhere, so it is not they but what lies between them. A pair that was measured
-    by itself needs no such reasoning.
+    Each is good elsewhere, so the fault lies between them. A pair that was measured by itself
+    needs no such reasoning.
     """
     bad = [set(group) for group, is_bad in groups.items() if is_bad]
     good = [set(group) for group, is_bad in groups.items() if not is_bad]
@@ -44,18 +43,18 @@ def slow_together(groups: Mapping[Group, bool]) -> tuple[str, str] | None:
     return pairs[0] if len(pairs) == 1 and set(pairs[0]) <= cleared else None
 
 
-def voices(groups: Sequence[Group], rates: Sequence[float]) -> list[int]:
+def cast_votes(groups: Sequence[Group], rates: Sequence[float]) -> list[int]:
     """For each node the position of one of its faster groups: what it can do with good partners.
 
     A slow node or link drags down all groups across it, so in a small fleet half of all pairs may
-    be bad while most nodes are well. Learning from these keeps the vote with the nodes. Of two or
-    three groups it is the best; of many the one at the upper quartile, which chance does not make
-    faster than groups usually are.
+    be bad while most nodes are good. With one vote per node, most votes are still good. Of two or
+    three groups the best is taken; of many the one at the upper quartile, which chance does not
+    make faster than groups usually are.
     """
-    mine: dict[str, list[int]] = {}
+    groups_of: dict[str, list[int]] = {}
     for place, group in enumerate(groups):
         for node in group:
-            mine.setdefault(node, []).append(place)
-    for places in mine.values():
+            groups_of.setdefault(node, []).append(place)
+    for places in groups_of.values():
         places.sort(key=rates.__getitem__)
-    return [places[-(-3 * (len(places) - 1) // 4)] for places in mine.values()]
+    return [places[-(-3 * (len(places) - 1) // 4)] for places in groups_of.values()]

@@ -1,7 +1,7 @@
-"""From the units of a campaign to verdicts: criteria, judgement, and the roll-up.
+"""From the units of a campaign to verdicts: criteria, judgement, and the verdict on each node.
 
 The unit that is judged is the finest one measured: a device of a node, or a group. A node is
-defective when one of its parts is. What was not measured is unknown; what cannot run here is not
+defective if any of its devices is. What was not measured is unknown; what cannot run here is not
 applicable; neither ever becomes healthy.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.judging.conclusion import faulty_paths
 from anubis.core.judging.criteria import learn, similarities
-from anubis.core.judging.groups import blame, slow_together, voices
+from anubis.core.judging.groups import blame, cast_votes, slow_together
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
 from anubis.core.judging.units import Unit, Units
 from anubis.core.network.attribution import node_verdicts, observe_traffic, part_verdicts
@@ -66,16 +66,20 @@ def learn_criteria(
     suite: str,
     anubis: str,
     created_at: str,
-    known: Iterable[CriteriaSet] = (),
+    learned: Iterable[CriteriaSet] = (),
     start: Iterable[CriteriaSet] = (),
 ) -> tuple[CriteriaSet, ...]:
-    """One set of criteria per SKU, from all units measured; those already `known` are kept.
+    """One set of criteria per SKU, from all units measured; those already `learned` are kept.
 
-    Metrics that only limits judge teach nothing. `start` are criteria of before, from which
-    learning sets out.
+    Metrics that only limits judge are left out. Learning starts from the earlier criteria in
+    `start`.
     """
-    before = {criterion.key: criterion for each in start for criterion in each.criteria}
-    learned = {criterion.key: criterion for each in known for criterion in each.criteria}
+    before = {
+        criterion.key: criterion for criteria_set in start for criterion in criteria_set.criteria
+    }
+    criterion_of = {
+        criterion.key: criterion for criteria_set in learned for criterion in criteria_set.criteria
+    }
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
     orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}
@@ -83,12 +87,12 @@ def learn_criteria(
         if alike.metric.judged_by == "limit":
             continue
         sku = alike.key.sku
-        criterion = learned.get(alike.key) or _learn(alike, policy, before.get(alike.key))
+        criterion = criterion_of.get(alike.key) or _learn(alike, policy, before.get(alike.key))
         by_sku[sku].append(criterion)
-        called = alike.participants, alike.devices
-        if called not in orders:  # many metrics were measured on the same parts
-            orders[called] = _order_of(alike)
-        digests[sku].append(_digest(alike, *orders[called]))
+        parts = alike.participants, alike.devices
+        if parts not in orders:  # many metrics were measured on the same parts
+            orders[parts] = _order_of(alike)
+        digests[sku].append(_digest(alike, *orders[parts]))
     return tuple(
         CriteriaSet(
             sku=sku,
@@ -123,7 +127,7 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None) -> Criterion:
 def _votes(groups: Units) -> list[int]:
     """Each node votes for one of its best groups; a group may speak for several nodes or none."""
     sign = -1 if groups.metric.direction == "lower" else 1
-    return voices(groups.participants, (sign * groups.medians).tolist())
+    return cast_votes(groups.participants, (sign * groups.medians).tolist())
 
 
 def _order_of(alike: Units) -> tuple[Ints, bytes]:
@@ -135,7 +139,7 @@ def _order_of(alike: Units) -> tuple[Ints, bytes]:
 
 
 def _digest(alike: Units, order: Ints, names: bytes) -> bytes:
-    """Of what was measured, whatever order it arrived in."""
+    """A digest of what was measured, independent of the order of arrival."""
     samples = alike.samples
     if isinstance(samples, np.ndarray):
         sizes, values = [samples.shape[1]], samples[order].tobytes()
@@ -169,31 +173,32 @@ def assess(
     limits: Iterable[Limit] = (),
     learned_here: bool = False,
 ) -> Assessment:
-    """All verdicts of what was run, and each node's roll-up.
+    """All verdicts on what was run, and the verdict on each node.
 
     A limit comes first; what is within it is then compared with the fleet, unless its metric is a
     fact that only limits judge. `learned_here` says that the criteria come from these very
-    measurements. `lost` are the nodes that were lost, each with the reason, even if no step was
-    lost with them.
+    measurements. `lost` gives the reason for each lost node, even if no step was lost with it.
     """
-    known = {criterion.key: criterion for each in criteria for criterion in each.criteria}
+    criterion_of = {
+        criterion.key: criterion for criteria_set in criteria for criterion in criteria_set.criteria
+    }
     bounds = by_metric(limits)
     alone: list[Verdict] = []
     rulings: list[Ruling] = []
     for alike in measured:
         limit = limit_of(alike.key, bounds)
         if limit:
-            alike, beyond = _by_limit(alike, limit)
-            alone += beyond
+            alike, defective = _apply_limit(alike, limit)
+            alone += defective
         if alike.metric.judged_by == "limit":
             if limit and len(alike):
                 rulings.append(_ruling(alike, Judgement.HEALTHY, "OK", WITHIN))
             continue
         if not len(alike):
             continue
-        criterion = known.get(alike.key)
+        criterion = criterion_of.get(alike.key)
         if criterion is None:
-            reason = _no_criterion(alike.key, known)
+            reason = _no_criterion(alike.key, criterion_of)
             rulings.append(_ruling(alike, Judgement.UNKNOWN, "NO-CRITERION", reason))
         elif criterion.refusal:
             reason = f"no trusted criterion: {criterion.refusal}"
@@ -208,21 +213,23 @@ def assess(
             rulings.append(ruling)
         else:
             against_itself = learned_here and criterion.from_repeats
-            healthy, others = _judged(alike, criterion, against_itself)
+            healthy, fallen_short = _judge(alike, criterion, against_itself)
             if len(healthy):
                 rulings.append(healthy)
-            alone += others
-    alone += _unmeasured(executions, dict(lost))
+            alone += fallen_short
+    alone += _judge_unmeasured(executions, dict(lost))
     if plan.fabric:
-        seen = observe_traffic(plan.fabric, alone, rulings)
-        parts = part_verdicts(plan.fabric, seen, plan.counters)
-        attributed = list(node_verdicts(plan, plan.fabric, seen, parts))
+        traffic = observe_traffic(plan.fabric, alone, rulings)
+        parts = part_verdicts(plan.fabric, traffic, plan.counters)
+        attributed = list(node_verdicts(plan, plan.fabric, traffic, parts))
     else:
         parts = ()
-        attributed = list(_attributed([*alone, *_of_groups(rulings)]))
+        attributed = list(_judge_members([*alone, *_group_verdicts(rulings)]))
     nodes = _roll_up(plan, alone, rulings, attributed)
-    alone += [v for v in attributed if v.judgement is Judgement.DEFECTIVE]
-    alone.sort(key=lambda v: (WORST_FIRST.index(v.judgement), v.similarity or 0.0))
+    alone += [verdict for verdict in attributed if verdict.judgement is Judgement.DEFECTIVE]
+    alone.sort(
+        key=lambda verdict: (WORST_FIRST.index(verdict.judgement), verdict.similarity or 0.0)
+    )
     return Assessment(
         alone=tuple(alone),
         rulings=tuple(rulings),
@@ -231,33 +238,39 @@ def assess(
     )
 
 
-def _by_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:
-    """The units within the limit, and of each of the others what it is outside by."""
-    beyond = outside(alike, limit)
-    if not beyond.size:
+def _apply_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:
+    """The units within the limit, and a verdict on each of the others."""
+    excess = outside(alike, limit)
+    if not excess.size:
         return alike, []
-    within = np.delete(np.arange(len(alike)), beyond)
+    within = np.delete(np.arange(len(alike)), excess)
     return alike.subset(within), [
         _verdict(unit, Judgement.DEFECTIVE, _code(unit.key), sentence(unit, limit))
-        for unit in (alike[int(i)] for i in beyond)
+        for unit in (alike[int(i)] for i in excess)
     ]
 
 
-def _judged(
+def _judge(
     alike: Units, criterion: Criterion, against_itself: bool
 ) -> tuple[Ruling, Iterable[Verdict]]:
-    """The healthy as one, and each of the others with its own shortcoming."""
-    found = similarities(alike.samples, criterion)
-    passed = found > criterion.alpha
+    """One ruling for all healthy units, and a verdict of its own for each of the others."""
+    similarity = similarities(alike.samples, criterion)
+    passed = similarity > criterion.alpha
     whom = "its own repeats" if against_itself else "the fleet"
     healthy = _ruling(
-        alike, Judgement.HEALTHY, "OK", f"as {whom}", found, criterion.alpha, np.flatnonzero(passed)
+        alike,
+        Judgement.HEALTHY,
+        "OK",
+        f"as {whom}",
+        similarity,
+        criterion.alpha,
+        np.flatnonzero(passed),
     )
-    others = (
-        _fallen_short(alike[int(i)], criterion, float(found[i]), against_itself)
+    defective = (
+        _fallen_short(alike[int(i)], criterion, float(similarity[i]), against_itself)
         for i in np.flatnonzero(~passed)
     )
-    return healthy, others
+    return healthy, defective
 
 
 def _fallen_short(
@@ -327,7 +340,7 @@ def _code(key: CriterionKey) -> str:
 
 
 def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
-    """The sentence a person acts on: how far off, in the metric's own unit."""
+    """The sentence an operator acts on: how far off, in the metric's own unit."""
     measured, normal = float(np.median(unit.samples)), float(np.median(criterion.reference))
     change = abs(measured / normal - 1)
     word = "below" if measured < normal else "above"
@@ -339,22 +352,22 @@ def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
     )
 
 
-def _no_criterion(key: CriterionKey, known: Iterable[CriterionKey]) -> str:
-    """Why nothing is comparable: the nearest criterion there is, and in what it differs."""
-    nearest = [k for k in known if k.workload.benchmark == key.workload.benchmark]
+def _no_criterion(key: CriterionKey, keys: Iterable[CriterionKey]) -> str:
+    """Why no criterion applies: the nearest one, and how it differs."""
+    nearest = [k for k in keys if k.workload.benchmark == key.workload.benchmark]
     if not nearest:
         return f"the criteria do not cover {key.workload.benchmark}"
-    for what, of in ASPECTS.items():
+    for aspect, of in ASPECTS.items():
         alike = [k for k in nearest if of(k) == of(key)]
         if not alike:
-            found = '", "'.join(sorted({of(k) for k in nearest}))
-            return f'the criteria are for {what} "{found}", this is "{of(key)}"'
+            covered = '", "'.join(sorted({of(k) for k in nearest}))
+            return f'the criteria are for {aspect} "{covered}", this is "{of(key)}"'
         nearest = alike
     raise AssertionError(f"{key} is known")
 
 
-def _unmeasured(executions: Iterable[Execution], lost: dict[str, str]) -> Iterable[Verdict]:
-    """Verdicts about what left no samples: one per lost node, one per step otherwise."""
+def _judge_unmeasured(executions: Iterable[Execution], lost: dict[str, str]) -> Iterable[Verdict]:
+    """Verdicts on what left no samples: one per lost node, otherwise one per step."""
     for execution in executions:
         step, ended = execution.step, execution.ended
         for name in execution.lost:
@@ -383,12 +396,12 @@ def _unmeasured(executions: Iterable[Execution], lost: dict[str, str]) -> Iterab
 # --- nodes ---------------------------------------------------------------------------------
 
 
-def _of_groups(rulings: Iterable[Ruling]) -> Iterable[Verdict]:
+def _group_verdicts(rulings: Iterable[Ruling]) -> Iterable[Verdict]:
     return (v for ruling in rulings if len(ruling.participants[0]) > 1 for v in ruling)
 
 
-def _attributed(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
-    """What the groups of one (benchmark, metric) say of each single node in them."""
+def _judge_members(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
+    """Verdicts on single nodes from the groups of each benchmark and metric."""
     by_metric: defaultdict[tuple[str, str, str], list[Verdict]] = defaultdict(list)
     good: set[tuple[str, str]] = set()
     for verdict in verdicts:
@@ -406,45 +419,45 @@ def _attributed(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
         between = slow_together(bad)
         if between:
             worst = min(groups, key=lambda verdict: WORST_FIRST.index(verdict.judgement))
-            reason = f"slow together only, and well in {_good(bad)} other groups: {worst.reason}"
+            reason = f"slow only together, good in {_count_good(bad)} other groups: {worst.reason}"
             yield replace(worst, participants=between, reason=reason)
         members = dict.fromkeys(name for verdict in groups for name in verdict.participants)
         for name in members:
-            mine = [verdict for verdict in groups if name in verdict.participants]
-            mine.sort(key=lambda verdict: WORST_FIRST.index(verdict.judgement))
+            own = [verdict for verdict in groups if name in verdict.participants]
+            own.sort(key=lambda verdict: WORST_FIRST.index(verdict.judgement))
             if name in blamed:
-                yield replace(mine[0], participants=(name,), reason=_evidence(name, mine))
+                yield replace(own[0], participants=(name,), reason=_evidence(name, own))
             elif (benchmark, name) in good:
                 continue  # a good group proves the node; a bad one then speaks of a link
-            elif mine[0].judgement is Judgement.DEFECTIVE:
+            elif own[0].judgement is Judgement.DEFECTIVE:
                 yield replace(
-                    mine[0],
+                    own[0],
                     participants=(name,),
                     judgement=Judgement.UNKNOWN,
                     code="CANNOT-TELL-APART",
                     reason=f"in a slow group of {benchmark} with others that no good group clears",
                 )
             else:
-                yield replace(mine[0], participants=(name,))
+                yield replace(own[0], participants=(name,))
 
 
-def _good(groups: Mapping[tuple[str, ...], bool]) -> int:
+def _count_good(groups: Mapping[tuple[str, ...], bool]) -> int:
     return sum(not bad for bad in groups.values())
 
 
-def _evidence(name: str, mine: Sequence[Verdict]) -> str:
-    partners = [p for v in mine for p in v.participants if p != name]
+def _evidence(name: str, own: Sequence[Verdict]) -> str:
+    partners = [p for v in own for p in v.participants if p != name]
     shown = ", ".join(sorted(dict.fromkeys(partners))[:4])
-    return f"slow with every partner ({shown}), each of which does well elsewhere: {mine[0].reason}"
+    return f"slow with every partner ({shown}), each of which does well elsewhere: {own[0].reason}"
 
 
 def _roll_up(
     plan: Plan, alone: Iterable[Verdict], rulings: Iterable[Ruling], attributed: Iterable[Verdict]
 ) -> tuple[NodeVerdict, ...]:
-    """Each node by the worst that is said of it alone; good groups count for all their nodes."""
-    said: defaultdict[str, list[Verdict]] = defaultdict(list)
+    """Each node by its worst own verdict; a good group counts for all its nodes."""
+    own: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in (v for v in (*attributed, *alone) if len(v.participants) == 1):
-        said[verdict.participants[0]].append(verdict)
+        own[verdict.participants[0]].append(verdict)
     passed: Counter[str] = Counter()
     how: dict[str, None] = {}
     for ruling in rulings:
@@ -453,28 +466,28 @@ def _roll_up(
             how[ruling.reason] = None
         elif len(ruling.participants[0]) == 1:
             for verdict in ruling:
-                said[verdict.participants[0]].append(verdict)
+                own[verdict.participants[0]].append(verdict)
     return tuple(
-        _node_verdict(node.name, said[node.name], passed[node.name], tuple(how))
+        _node_verdict(node.name, own[node.name], passed[node.name], tuple(how))
         for node in plan.nodes
     )
 
 
 def _node_verdict(
-    node: str, said: Sequence[Verdict], passed: int, how: Sequence[str]
+    node: str, own: Sequence[Verdict], passed: int, how: Sequence[str]
 ) -> NodeVerdict:
-    counted = {judgement: [v for v in said if v.judgement is judgement] for judgement in Judgement}
+    counted = {judgement: [v for v in own if v.judgement is judgement] for judgement in Judgement}
     if counted[Judgement.DEFECTIVE]:
         worst = counted[Judgement.DEFECTIVE]
     elif counted[Judgement.UNKNOWN]:
         worst = counted[Judgement.UNKNOWN]
     elif passed:
-        many = f"all {passed} metrics are" if passed > 1 else "1 metric is"
+        counted_metrics = f"all {passed} metrics are" if passed > 1 else "1 metric is"
         good = " or ".join(sorted(how)).replace(
             WITHIN, "within their limits" if passed > 1 else WITHIN
         )
         return NodeVerdict(
-            node=node, judgement=Judgement.HEALTHY, code="OK", reason=f"{many} {good}"
+            node=node, judgement=Judgement.HEALTHY, code="OK", reason=f"{counted_metrics} {good}"
         )
     elif counted[Judgement.NOT_APPLICABLE]:
         worst = counted[Judgement.NOT_APPLICABLE]
@@ -483,14 +496,14 @@ def _node_verdict(
             node=node,
             judgement=Judgement.UNKNOWN,
             code="NOT-MEASURED",
-            reason="nothing was measured on it",
+            reason="nothing was measured on this node",
         )
     first = min(worst, key=lambda verdict: verdict.similarity or 0.0)
     more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
-    what = f"{first.benchmark}: " if first.benchmark else ""
+    prefix = f"{first.benchmark}: " if first.benchmark else ""
     return NodeVerdict(
         node=node,
         judgement=first.judgement,
         code=first.code,
-        reason=f"{what}{first.reason}{more}",
+        reason=f"{prefix}{first.reason}{more}",
     )

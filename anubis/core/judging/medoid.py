@@ -78,7 +78,7 @@ class Bundle:
 
 
 def distances_to(bundle: Bundle, reference: Samples, tail: float, *, worse: bool) -> Samples:
-    """The distance of every sample to one; with `worse`, the one-sided shortfall."""
+    """The distance of every sample to the reference; with `worse`, the one-sided shortfall."""
     out = np.empty(len(bundle))
     _distances_to(bundle.values, bundle.starts, reference, tail, worse, out)
     return out
@@ -224,37 +224,37 @@ def _add_between_halves(owner, x, lift, low, mid, high, maxima, cost, counted, s
     paid = np.zeros(high - low)
     for p in range(x.size):
         s = owner[p] - low
-        mine = 0 if owner[p] < mid else 1
-        other = 1 - mine
+        own = 0 if owner[p] < mid else 1
+        opposite = 1 - own
         old, new, at = level[s], lift[p], x[p]
         level[s] = new
-        paid[s] += rate[other, old] * at - moment[other, old] - entered[s]
-        while highest[mine] < new:
-            highest[mine] += 1
-            k = highest[mine]
+        paid[s] += rate[opposite, old] * at - moment[opposite, old] - entered[s]
+        while highest[own] < new:
+            highest[own] += 1
+            k = highest[own]
             total = 0.0
-            for j in range(lowest[other], highest[other] + 1):
-                total += mass[other, j] * cost[j, k]
-            rate[other, k] = total
-            moment[other, k] = 0.0
-        entered[s] = rate[other, new] * at - moment[other, new]
-        standing[mine, old] -= 1
-        standing[mine, new] += 1
-        while standing[mine, lowest[mine]] == 0:
-            lowest[mine] += 1
+            for j in range(lowest[opposite], highest[opposite] + 1):
+                total += mass[opposite, j] * cost[j, k]
+            rate[opposite, k] = total
+            moment[opposite, k] = 0.0
+        entered[s] = rate[opposite, new] * at - moment[opposite, new]
+        standing[own, old] -= 1
+        standing[own, new] += 1
+        while standing[own, lowest[own]] == 0:
+            lowest[own] += 1
         if counted[owner[p]]:
-            weight = 1.0 if mine == 0 else 1.0 / maxima[owner[p]]
-            mass[mine, old] -= weight
-            mass[mine, new] += weight
-            for k in range(lowest[other], highest[other] + 1):
+            weight = 1.0 if own == 0 else 1.0 / maxima[owner[p]]
+            mass[own, old] -= weight
+            mass[own, new] += weight
+            for k in range(lowest[opposite], highest[opposite] + 1):
                 change = weight * (cost[new, k] - cost[old, k])
-                rate[mine, k] += change
-                moment[mine, k] += change * at
+                rate[own, k] += change
+                moment[own, k] += change * at
     end = x[-1]
     for s in range(high - low):
-        other = 1 if low + s < mid else 0
-        paid[s] += rate[other, level[s]] * end - moment[other, level[s]] - entered[s]
-        sums[low + s] += paid[s] if other == 1 else paid[s] / maxima[low + s]
+        opposite = 1 if low + s < mid else 0
+        paid[s] += rate[opposite, level[s]] * end - moment[opposite, level[s]] - entered[s]
+        sums[low + s] += paid[s] if opposite == 1 else paid[s] / maxima[low + s]
 
 
 @numba.njit(cache=True)

@@ -1,9 +1,8 @@
 """How few warm-up and measured steps of a benchmark still repeat: the ANUBIS paper's appendix B.
 
-It proposes parameters; it judges no node and runs nothing. What the paper leaves open is settled
-here so:
+It proposes parameters; it judges no node and runs nothing. Where the paper leaves a choice open:
 
-- *The period* is sought per series. Seasonal decomposition has to be told one: candidates are
+- *The period* is sought per series. Seasonal decomposition needs one as input: candidates are
   the peaks of the autocorrelation of the steps and of their changes. The strength of a season,
   1 - var(rest) / var(season + rest), is corrected for the 1/k that the mean over k cycles of
   pure noise explains too. Multiples of a period are as strong: the smallest that is about as
@@ -20,10 +19,10 @@ here so:
   repeats them by itself: runs that read the same data in the same order agree step by step
   without being steady.
 - *The best across nodes*: every warm-up that was found is tried with every length. A criterion
-  is learned from the series cut so: best is where most of them agree, then where they agree best.
-  First the warm-ups are compared, each with its longest window, because among many short windows
-  chance finds one where all agree; then the lengths. Of those about as good the cheapest wins;
-  else the longest always would.
+  is learned from the series cut this way: best is where most of them agree, then where they agree
+  most closely. First the warm-ups are compared, each with its longest window, because among many
+  short windows all agree in one by chance; then the lengths. Of those that are about as good the
+  cheapest wins; otherwise the longest always would.
 - *Nothing repeats* where most series have no run, no length repeats, or learning refuses.
 """
 
@@ -98,7 +97,7 @@ class Task:
     policy: Policy
 
     def cut(self, series: Sequence[Samples], warmup: int, steps: int) -> Cut:
-        kept = [each[warmup : warmup + steps] for each in series]
+        kept = [steps_of[warmup : warmup + steps] for steps_of in series]
         learned = learn(kept, key=self.key, metric=self.metric, nodes=len(kept), policy=self.policy)
         return Cut(warmup, steps, learned)
 
@@ -112,15 +111,18 @@ def tune(
     """
     if not series:
         raise CriteriaError(f"nothing to tune {key.workload} {key.metric} by: no steps")
-    rates = [in_goodness(each, metric) for each in series]
+    rates = [in_goodness(steps, metric) for steps in series]
     task = Task(key, replace(metric, direction="higher"), policy)
-    measured = int(np.median([each.size for each in rates]))
-    fixed = task.cut(rates, 0, max(each.size for each in rates))
+    measured = int(np.median([series_rates.size for series_rates in rates]))
+    fixed = task.cut(rates, 0, max(series_rates.size for series_rates in rates))
 
     searched = _spread(rates, MOST_SEARCHED)
-    periods = [find_period(each) for each in searched]
+    periods = [find_period(series_rates) for series_rates in searched]
     period = _usual(periods)
-    runs = [find_run(each, own, policy) for each, own in zip(searched, periods, strict=True)]
+    runs = [
+        find_run(series_rates, own_period, policy)
+        for series_rates, own_period in zip(searched, periods, strict=True)
+    ]
     best, refusal = _best(rates, runs, period, task)
     return Tuned(
         period=period,
@@ -151,7 +153,7 @@ def _best(
             f"into cycles that are alike (similarity above {alpha:g})"
         )
     compared = _spread(rates, MOST_COMPARED)
-    tried = list(candidates(begun, period, min(each.size for each in rates)))
+    tried = list(candidates(begun, period, min(series_rates.size for series_rates in rates)))
     shares = [_repeating(compared, warmup, steps, task.policy) for warmup, steps in tried]
     enough = min(NEARLY_ALL, 1 - 1 / len(compared))
     cuts = [
@@ -179,17 +181,17 @@ def _choose(cuts: Sequence[Cut], series: int) -> Cut:
 
 
 def _about_as_good(cuts: Sequence[Cut], series: int) -> list[Cut]:
-    """Those on which most series agree, and of them those that agree best."""
-    most = max(cut.learned.healthy for cut in cuts)
-    agreed = [cut for cut in cuts if cut.learned.healthy >= most - ABOUT_AS_MANY * series]
+    """The cuts on which most series agree, and of these the ones with the closest agreement."""
+    agreeing = max(cut.learned.healthy for cut in cuts)
+    agreed = [cut for cut in cuts if cut.learned.healthy >= agreeing - ABOUT_AS_MANY * series]
     limit = max(cut.repeatability for cut in agreed) - ABOUT_AS_GOOD
     return [cut for cut in agreed if cut.repeatability >= limit]
 
 
 def _repeating(series: Sequence[Samples], warmup: int, steps: int, policy: Policy) -> float:
     """The share of series that settle there; 1 where none has room for a second window."""
-    roomy = [each for each in series if each.size >= warmup + 2 * steps]
-    settled = sum(settles(each, warmup, steps, policy) for each in roomy)
+    roomy = [series_rates for series_rates in series if series_rates.size >= warmup + 2 * steps]
+    settled = sum(settles(series_rates, warmup, steps, policy) for series_rates in roomy)
     return settled / len(roomy) if roomy else 1.0
 
 
@@ -211,7 +213,7 @@ def find_period(rates: Samples) -> int:
 
 
 def _clipped(rates: Samples) -> Samples:
-    """What happened once or twice is no season, and would drown one: a season comes thrice."""
+    """Clip what occurs once or twice: it would hide a season, which occurs at least three times."""
     ordered = np.sort(rates)
     clipped: Samples = np.clip(
         rates, ordered[min(2, rates.size - 1)], ordered[max(-3, -rates.size)]
@@ -224,7 +226,7 @@ def _peaks(rates: Samples) -> list[int]:
     from statsmodels.tsa.stattools import acf  # type: ignore[import-untyped]
 
     longest = rates.size // 3
-    found: set[int] = set()
+    periods: set[int] = set()
     for seen in (rates, np.diff(rates)):
         if longest < 2 or np.ptp(seen) == 0:
             continue
@@ -232,8 +234,8 @@ def _peaks(rates: Samples) -> list[int]:
         inner = height[2:-1]
         peaks = 2 + np.flatnonzero((inner > height[1:-2]) & (inner >= height[3:]) & (inner > 0))
         highest = peaks[np.argsort(-height[peaks], kind="stable")][:MOST_PEAKS]
-        found.update(int(peak) + shift for peak in highest for shift in (-1, 0, 1))
-    return sorted(period for period in found if 2 <= period <= longest)
+        periods.update(int(peak) + shift for peak in highest for shift in (-1, 0, 1))
+    return sorted(period for period in periods if 2 <= period <= longest)
 
 
 def _seasonal_strength(rates: Samples, period: int) -> float:
@@ -242,19 +244,19 @@ def _seasonal_strength(rates: Samples, period: int) -> float:
     )
 
     parts = seasonal_decompose(rates, period=period)
-    known = ~np.isnan(parts.resid)
-    rest = float(np.var(parts.resid[known]))
-    whole = float(np.var((parts.seasonal + parts.resid)[known]))
-    cycles = np.count_nonzero(known) / period
-    if whole <= 0 or cycles <= 1:
+    defined = ~np.isnan(parts.resid)
+    rest = float(np.var(parts.resid[defined]))
+    total = float(np.var((parts.seasonal + parts.resid)[defined]))
+    cycles = np.count_nonzero(defined) / period
+    if total <= 0 or cycles <= 1:
         return 0.0
-    return 1 - rest / (whole * (1 - 1 / cycles))
+    return 1 - rest / (total * (1 - 1 / cycles))
 
 
 def find_run(rates: Samples, period: int, policy: Policy) -> int | None:
-    """Where the first run of alike cycles begins; None where none is, however long the cycles."""
+    """Where the first run of similar cycles begins; None if there is none at any cycle length."""
     stride = math.ceil(rates.size / MOST_STARTS)
-    cycle = _whole(max(LEAST_CYCLE, rates.size / MOST_CYCLES), period)
+    cycle = _round_up(max(LEAST_CYCLE, rates.size / MOST_CYCLES), period)
     while 2 * cycle <= rates.size:
         for start in range(0, min(rates.size // 2, rates.size - 2 * cycle) + 1, stride):
             if settles(rates, start, cycle, policy):
@@ -280,38 +282,40 @@ def settles(rates: Samples, start: int, length: int, policy: Policy) -> bool:
 def candidates(warmups: Iterable[int], period: int, shortest: int) -> Iterator[tuple[int, int]]:
     """Every warm-up with every length, doubled while the series have room for it twice.
 
-    Where there is no room for the shortest twice, all that is left after the warm-up.
+    If even the shortest length does not fit twice, all that is left after the warm-up.
     """
-    least = _whole(LEAST_STEPS, period)
-    for warmup in _spread(sorted({each for each in warmups if each < shortest}), MOST_WARMUPS):
+    least = _round_up(LEAST_STEPS, period)
+    for warmup in _spread(
+        sorted({warmup for warmup in warmups if warmup < shortest}), MOST_WARMUPS
+    ):
         room = (shortest - warmup) // 2
         lengths = [least << times for times in range(room.bit_length()) if least << times <= room]
         for steps in lengths or [shortest - warmup]:
             yield warmup, steps
 
 
-def _whole(steps: float, period: int) -> int:
-    """The least whole number of periods that has so many steps."""
+def _round_up(steps: float, period: int) -> int:
+    """The fewest steps that make whole periods and are at least so many."""
     return period * math.ceil(steps / period)
 
 
 def _time_saved(rates: Iterable[Samples], kept: int) -> float:
-    """A step takes the reciprocal of its rate, so slow warm-up steps count for what they cost."""
+    """A step takes the reciprocal of its rate, so slow warm-up steps count with their real time."""
     before = after = 0.0
-    for each in rates:
-        before += float(np.sum(1 / each))
-        after += float(np.sum(1 / each[:kept]))
+    for series_rates in rates:
+        before += float(np.sum(1 / series_rates))
+        after += float(np.sum(1 / series_rates[:kept]))
     return 1 - after / before
 
 
-def _spread(items: Sequence[T], most: int) -> list[T]:
-    """At most so many, evenly from first to last."""
-    if len(items) <= most:
+def _spread(items: Sequence[T], count: int) -> list[T]:
+    """At most `count` of the items, evenly spread from first to last."""
+    if len(items) <= count:
         return list(items)
-    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+    return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
 
 
 def _usual(periods: Iterable[int]) -> int:
-    """The one found most often; of equals the smallest."""
+    """The most frequent period; of equally frequent ones the smallest."""
     counted = Counter(periods)
     return min(counted, key=lambda period: (-counted[period], period))

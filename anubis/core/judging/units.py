@@ -1,7 +1,7 @@
 """What is judged: all samples of one metric on one device of a node, or on one group.
 
 A fleet has millions of units, so those of one key stand together in columns. A single unit is
-made when somebody asks for it.
+made only on request.
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ class Units(Sequence[Unit]):
         if isinstance(samples, np.ndarray):
             middle: Samples = np.median(samples, axis=1)
             return middle
-        return np.array([np.median(each) for each in samples])
+        return np.array([np.median(unit_samples) for unit_samples in samples])
 
     def subset(self, chosen: Ints) -> Self:
-        """Those at these positions."""
+        """The units at these positions."""
         runs = np.diff(self.firsts)[chosen]
         run_sizes = _gather(np.diff(self.edges), self.firsts[chosen], runs)
         ends = self.edges[self.firsts]
@@ -128,21 +128,21 @@ class Units(Sequence[Unit]):
 def latest(executions: Iterable[Execution]) -> list[Execution]:
     """The last execution of each step, in the order of steps and not of arrival.
 
-    What was lost once and measured later is measured; and the same results give the same
-    criteria, byte for byte, whichever node was first.
+    A step that was lost once and measured later is measured; and the same results give the same
+    criteria, byte for byte, whichever node finished first.
     """
     last = {execution.step.id: execution for execution in executions}
     return [last[step_id] for step_id in sorted(last)]
 
 
 def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
-    """All units that were measured, those of each key in the order of their first measurement."""
+    """All units that were measured, with those of a key in the order of their first measurement."""
     rows: defaultdict[tuple[str, Workload], _Rows] = defaultdict(_Rows)
     for execution in executions:
         if execution.ended is Ended.MEASURED:
             step = execution.step
-            found = rows[_sku(step.participants, plan), step.workload]
-            found.add(step.participants, execution.result.series)
+            workload_rows = rows[_sku(step.participants, plan), step.workload]
+            workload_rows.add(step.participants, execution.result.series)
     every = [
         alike
         for (sku, workload), measured in rows.items()
@@ -152,41 +152,41 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
 
 
 def pool(campaigns: Iterable[Iterable[Units]]) -> list[Units]:
-    """The units of several campaigns as one: what a node measured on many days is one unit."""
+    """The units of several campaigns joined: what a node measured on many days is one unit."""
     by_key: dict[CriterionKey, list[Units]] = {}
     for measured in campaigns:
         for alike in measured:
-            known = by_key.setdefault(alike.key, [])
-            if known:
-                _refuse_another_meaning(known[-1], alike)
-            known.append(alike)
+            days = by_key.setdefault(alike.key, [])
+            if days:
+                _refuse_changed_meaning(days[-1], alike)
+            days.append(alike)
     return [days[0] if len(days) == 1 else _joined(days) for days in by_key.values()]
 
 
 def relevant(
     measured: Iterable[Units], workloads: Collection[Workload], excluded: Collection[str]
 ) -> list[Units]:
-    """Those of the workloads, and of groups in which nobody is excluded."""
-    ours = [alike for alike in measured if alike.key.workload in workloads]
+    """The units of these workloads, without groups that have an excluded node."""
+    of_workloads = [alike for alike in measured if alike.key.workload in workloads]
     if not excluded:
-        return ours
+        return of_workloads
     kept = [
         alike.subset(
             np.flatnonzero([not any(n in excluded for n in names) for names in alike.participants])
         )
-        for alike in ours
+        for alike in of_workloads
     ]
     return [alike for alike in kept if len(alike)]
 
 
 def _by_distance(measured: Iterable[Units], fabric: Fabric) -> list[Units]:
-    """Pairs of one distance are a kind of their own; what is no pair stays as it is.
+    """Pairs at each distance become a kind of their own; anything else stays as it is.
 
     Rails of one speed are compared with each other: where a leaf carries a whole rail, a slow leaf
-    would be what is normal there.
+    would otherwise define what is normal there.
     """
     mixed = len({nic.gbit_s for nic in fabric.nics if nic.node}) > 1
-    found: defaultdict[CriterionKey, list[Units]] = defaultdict(list)
+    by_key: defaultdict[CriterionKey, list[Units]] = defaultdict(list)
     for alike in measured:
         kinds: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for place, names in enumerate(alike.participants):
@@ -195,12 +195,12 @@ def _by_distance(measured: Iterable[Units], fabric: Fabric) -> list[Units]:
             key = alike.key
             kind = device or key.device_kind
             key = replace(key, sku=key.sku + distance, device_kind=kind)
-            found[key].append(replace(alike.subset(np.array(places)), key=key))
-    return [parts[0] if len(parts) == 1 else _joined(parts) for parts in found.values()]
+            by_key[key].append(replace(alike.subset(np.array(places)), key=key))
+    return [parts[0] if len(parts) == 1 else _joined(parts) for parts in by_key.values()]
 
 
 def _kind(fabric: Fabric, names: Names, device: str, mixed: bool) -> tuple[str, str]:
-    """How far apart these are, and with which speed if NICs differ; "nic" if NICs are named."""
+    """The distance of a pair, with the speed if NICs differ; "nic" if the device names NICs."""
     rail = rail_of_unit(fabric, device)
     if len(names) != 2 or rail is None:
         return "", ""
@@ -220,14 +220,16 @@ def _kind(fabric: Fabric, names: Names, device: str, mixed: bool) -> tuple[str, 
 class _Rows:
     """What the executions of one workload measured, a row for each."""
 
-    who: list[int] = field(default_factory=list)  # the position of the participants in `names`
+    participants_of: list[int] = field(
+        default_factory=list
+    )  # the position of the participants in `names`
     names: dict[Names, int] = field(default_factory=dict)
     values: list[Samples] = field(default_factory=list)
     layouts: defaultdict[Layout, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, participants: Names, series: Readings) -> None:
-        self.layouts[series.layout].append(len(self.who))
-        self.who.append(self.names.setdefault(participants, len(self.names)))
+        self.layouts[series.layout].append(len(self.participants_of))
+        self.participants_of.append(self.names.setdefault(participants, len(self.names)))
         self.values.append(series.values)
 
 
@@ -244,7 +246,7 @@ class _Place:
 def _by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterable[Units]:
     values = np.concatenate(measured.values)
     starts = _edges(np.array([row.size for row in measured.values]))
-    who, names = np.array(measured.who), list(measured.names)
+    participants_of, names = np.array(measured.participants_of), list(measured.names)
     called: dict[tuple[bytes, Names], tuple[tuple[Names, ...], Names]] = {}
     for (metric, kind), places in _places(measured.layouts).items():
         spec = plan.spec(workload).metric(metric)
@@ -255,18 +257,18 @@ def _by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterab
         device = np.repeat(
             [devices.index(place.device) for place in places], [place.rows.size for place in places]
         )
-        unit = who[rows] * len(devices) + device
+        unit = participants_of[rows] * len(devices) + device
         begin = np.concatenate([starts[place.rows] + place.offset for place in places])
         size = np.repeat([p.length for p in places], [p.rows.size for p in places])
         if not np.all(unit[1:] > unit[:-1]):
             order = np.lexsort((rows, unit))
             unit, begin, size = unit[order], begin[order], size[order]
-        found, firsts = np.unique(unit, return_index=True)
-        shared = (found.tobytes(), devices)  # the columns of names are the same for many metrics
+        present, firsts = np.unique(unit, return_index=True)
+        shared = (present.tobytes(), devices)  # the columns of names are the same for many metrics
         if shared not in called:
             called[shared] = (
-                tuple(names[i] for i in found // len(devices)),
-                tuple(devices[i] for i in found % len(devices)),
+                tuple(names[i] for i in present // len(devices)),
+                tuple(devices[i] for i in present % len(devices)),
             )
         yield Units(
             CriterionKey(sku=sku, workload=workload, metric=metric, device_kind=kind),
@@ -318,8 +320,8 @@ def _joined(days: Sequence[Units]) -> Units:
     )
 
 
-def _refuse_another_meaning(known: Units, units: Units) -> None:
-    before = (known.metric.unit, known.metric.direction)
+def _refuse_changed_meaning(earlier: Units, units: Units) -> None:
+    before = (earlier.metric.unit, earlier.metric.direction)
     now = (units.metric.unit, units.metric.direction)
     if before != now:
         raise CriteriaError(
@@ -334,10 +336,10 @@ def _edges(sizes: Ints) -> Ints:
 
 
 def _gather(values: npt.NDArray[T], begin: Ints, size: Ints) -> npt.NDArray[T]:
-    """The pieces that begin there and are so long, one after the other."""
+    """The pieces with these beginnings and sizes, end to end."""
     before = _edges(size)[:-1]  # of each piece, in the result
-    found: npt.NDArray[T] = values[np.repeat(begin - before, size) + np.arange(size.sum())]
-    return found
+    gathered: npt.NDArray[T] = values[np.repeat(begin - before, size) + np.arange(size.sum())]
+    return gathered
 
 
 def _sku(participants: Names, plan: Plan) -> str:
