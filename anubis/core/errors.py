@@ -1,20 +1,20 @@
 """Everything that can go wrong for a reason the user can act on.
 
 AnubisError                exit code 2
-├── UsageError             the command line asks for something that cannot be
+├── UsageError             the command line asks for something impossible
 │   └── HostlistError      a node list that cannot be read
 ├── ConfigError            a file under configs/ (or one like it) is not valid
 ├── CatalogError           a benchmark is absent, or does not describe itself
 ├── ContractError          a benchmark ran but broke the contract of its document
 ├── CriteriaError          criteria that cannot be read, learned or compared
 ├── RiskError              a risk model cannot be learned, read or asked
-├── TopologyError          a fabric's description that cannot be read at all
-├── TraceError             a trace of jobs that cannot be read, or has none
-├── Stopped                somebody ended an operation early, and it said how to go on
-├── ExecutorError          the way to the nodes is broken (not one node: all of it)
+├── TopologyError          the description of a fabric cannot be read
+├── TraceError             a trace of jobs cannot be read, or has no jobs
+├── Stopped                an operation was ended early, and it said how to go on
+├── ExecutorError          no node can be reached any more (not just one)
 └── StoreError             the history cannot be read or written
 
-An error says which thing, what was expected, what was found and what to do next,
+An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.
 """
 
@@ -78,10 +78,10 @@ class StoreError(AnubisError):
     pass
 
 
-def did_you_mean(found: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known_words: Iterable[str]) -> str:
     """A hint to append to an error: the closest known word, or all of them when none is close."""
-    words = sorted(known)
-    close = get_close_matches(found, words, n=1, cutoff=0.6)
+    words = sorted(known_words)
+    close = get_close_matches(word, words, n=1, cutoff=0.6)
     if close:
         return f'did you mean "{close[0]}"?'
     return "known: " + ", ".join(words) if words else "none are known"

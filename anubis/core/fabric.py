@@ -1,7 +1,7 @@
-"""Who hangs on which switch, how far apart two NICs are, and what lies between them.
+"""Which NIC is on which switch, how far apart two NICs are, and what lies between them.
 
-A fabric is a graph of switches with NICs at its rim: a tree, several planes, or anything else.
-Readers of files make it (anubis/topology/); nothing here knows a format.
+A fabric is a graph of switches with NICs at its edge: a tree, several planes, or anything else.
+The readers in anubis/topology/ make it; nothing here knows a file format.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _NUMBERED = re.compile(r"(?:mlx\d+_|HCA-)(\d+)(.*)")
 class Switch:
     id: str
     name: str
-    tier: int = 0  # as the source says; 0 where it does not
-    guid: str = ""  # in hexadecimal without leading zeros; "" where it has none
+    tier: int = 0  # as the source says; 0 if it does not
+    guid: str = ""  # in hexadecimal without leading zeros; "" if it has none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cable:
-    """One of the cables of a link: its port at either end, "" where nobody said."""
+    """One of the cables of a link: its port at either end, "" if unknown."""
 
     port_a: str = ""
     port_b: str = ""
@@ -57,21 +57,21 @@ class Nic:
     """One port of a network adapter. A node's ports stay apart: each is on a rail of its own."""
 
     id: str
-    node: str  # "" where nobody knows whose it is
+    node: str  # "" if it is unknown to which node it belongs
     device: str  # as its node calls it: mlx5_4, HCA-5, eth0
     rail: str
     switch: str
     port: str = ""  # of the switch
     gbit_s: float | None = None
-    guid: str = ""  # of this port, as a switch's
+    guid: str = ""  # of this port, written as for a switch
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
     """node: its name. nic: its node and rail. link: both ends. uplinks: the leaf. switch: its id.
-    path: the first of the nodes that did badly together, and the others, where no fabric is known.
+    path: the first of the nodes that did badly together, and the others, if no fabric is known.
 
-    A node with a single NIC is one part with it: nothing that is sent could tell them apart.
+    A node and its only NIC are one part: no traffic could tell them apart.
     """
 
     kind: PartKind
@@ -81,7 +81,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remark:
-    """Something odd: one sentence, and the line or the switches it is about where there are any."""
+    """Something odd: one sentence, with the line or the switches it is about, if any."""
 
     kind: str
     sentence: str
@@ -105,7 +105,7 @@ def rail_of(device: str) -> str:
 
 
 def rail_of_unit(fabric: Fabric, device: str) -> str | None:
-    """The rail a pair measured on: the only one there is, or the one its NICs or GPUs are on.
+    """The rail that a pair measured: the only one there is, or the one of its NICs or GPUs.
 
     `mlx5_4-mlx5_4` names the devices at both ends. GPU i is taken to use rail i, as rail-optimised
     machines are wired.
@@ -127,16 +127,16 @@ class Fabric:
 
     def __post_init__(self) -> None:
         if len(self._number) < len(self.switches):
-            raise ValueError("two switches have one id")
+            raise ValueError("two switches have the same id")
         if len(self._seats) < sum(1 for nic in self.nics if nic.node):
             raise ValueError("a node has two NICs on one rail")
-        known = self._number.keys()
+        ids = self._number.keys()
         for link in self.links:
-            if link.a == link.b or not link.cables or not {link.a, link.b} <= known:
-                raise ValueError(f"the link {link.a} - {link.b} joins no two switches")
+            if link.a == link.b or not link.cables or not {link.a, link.b} <= ids:
+                raise ValueError(f"the link {link.a} - {link.b} does not join two switches")
         for nic in self.nics:
-            if nic.switch not in known:
-                raise ValueError(f"{nic.id} is on a switch that is not there: {nic.switch}")
+            if nic.switch not in ids:
+                raise ValueError(f"{nic.id} is on a switch that does not exist: {nic.switch}")
 
     # --- who is there ----------------------------------------------------------------------
 
@@ -163,32 +163,32 @@ class Fabric:
 
     @cached_property
     def nics_on(self) -> dict[str, tuple[Nic, ...]]:
-        found: dict[str, list[Nic]] = {leaf: [] for leaf in self.leaves}
+        nics_of: dict[str, list[Nic]] = {leaf: [] for leaf in self.leaves}
         for nic in self.nics:
-            found[nic.switch].append(nic)
-        return {leaf: tuple(nics) for leaf, nics in found.items()}
+            nics_of[nic.switch].append(nic)
+        return {leaf: tuple(nics) for leaf, nics in nics_of.items()}
 
     # --- tiers and planes ------------------------------------------------------------------
 
     @cached_property
     def tier(self) -> dict[str, int]:
-        """1 for leaves, 2 for what is above them, and so on; 0 where no leaf is in reach.
+        """1 for leaves, 2 for the switches above them, and so on; 0 where no leaf is in reach.
 
-        Where the source does not say it, tiers are counted from the leaves. A switch with NICs is
-        an upper one all the same when it has not half as many as its neighbours with NICs usually
-        have: a few service nodes hang on spines. One without NICs is a leaf when all it is linked
-        to a leaf is linked to as well: nothing hangs on it yet.
+        If the source does not say, tiers are counted from the leaves. A switch with NICs is still
+        an upper one if it has fewer than half as many as its neighbours with NICs usually have: a
+        few service nodes may be on spines. A switch without NICs is a leaf if some leaf has the
+        same links: no node is plugged into it yet.
         """
-        said = {switch.id: switch.tier for switch in self.switches}
-        if all(said.values()):
-            return said
+        declared = {switch.id: switch.tier for switch in self.switches}
+        if all(declared.values()):
+            return declared
         count = Counter(nic.switch for nic in self.nics)
         sizes = [count[switch.id] for switch in self.switches]
         beside = [self._graph.neighbours(number) for number in range(len(sizes))]
         lowest = set()
         for number, size in enumerate(sizes):
-            others = [sizes[other] for other in beside[number] if sizes[other]]
-            if size and 2 * size >= (float(np.median(others)) if others else 0):
+            sizes_beside = [sizes[neighbour] for neighbour in beside[number] if sizes[neighbour]]
+            if size and 2 * size >= (float(np.median(sizes_beside)) if sizes_beside else 0):
                 lowest.add(number)
         if not lowest:
             return dict.fromkeys(self._number, 0)
@@ -208,11 +208,11 @@ class Fabric:
 
     @cached_property
     def links_of(self) -> dict[str, tuple[Link, ...]]:
-        found: dict[str, list[Link]] = {switch.id: [] for switch in self.switches}
+        links_of: dict[str, list[Link]] = {switch.id: [] for switch in self.switches}
         for link in self.links:
-            found[link.a].append(link)
-            found[link.b].append(link)
-        return {switch: tuple(links) for switch, links in found.items()}
+            links_of[link.a].append(link)
+            links_of[link.b].append(link)
+        return {switch: tuple(links) for switch, links in links_of.items()}
 
     def uplinks(self, switch: str) -> tuple[Link, ...]:
         return tuple(
@@ -222,21 +222,21 @@ class Fabric:
         )
 
     def oversubscription(self, switch: str) -> float | None:
-        """What may enter a leaf from its NICs over what may leave it upwards; None if unknown."""
+        """The speed of a leaf's NICs over that of its uplinks; None if unknown."""
         below = [nic.gbit_s for nic in self.nics_on.get(switch, ())]
         above = [cable.gbit_s for link in self.uplinks(switch) for cable in link.cables]
-        known = [speed for speed in (*below, *above) if speed is not None]
-        if not below or not above or len(known) < len(below) + len(above):
+        speeds = [speed for speed in (*below, *above) if speed is not None]
+        if not below or not above or len(speeds) < len(below) + len(above):
             return None
-        return sum(known[: len(below)]) / sum(known[len(below) :])
+        return sum(speeds[: len(below)]) / sum(speeds[len(below) :])
 
     @cached_property
     def planes(self) -> tuple[tuple[str, ...], ...]:
         """The parts without a cable between them, as their switches; the largest first."""
-        found: dict[int, list[str]] = {}
+        planes: dict[int, list[str]] = {}
         for switch, part in zip(self.switches, self._graph.parts(), strict=True):
-            found.setdefault(int(part), []).append(switch.id)
-        return tuple(sorted(map(tuple, found.values()), key=len, reverse=True))
+            planes.setdefault(int(part), []).append(switch.id)
+        return tuple(sorted(map(tuple, planes.values()), key=len, reverse=True))
 
     # --- distances and paths ---------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class Fabric:
         return {leaf: number for number, leaf in enumerate(self.leaves)}
 
     def hops(self, a: Nic, b: Nic) -> int | None:
-        """Cables on the way from one NIC to another: 2 on one leaf. None without a way."""
+        """Cables between two NICs: 2 on the same leaf, None if there is no way."""
         steps = self.steps[self._number[a.switch], self.leaf_number[b.switch]]
         return None if steps == NO_PATH else int(steps) + 2
 
@@ -263,9 +263,9 @@ class Fabric:
         return int(self.steps[self._number[switch], self.leaf_number[leaf]])
 
     def pairs_by_hops(self, nodes: Collection[str] | None = None) -> dict[int | None, int]:
-        """How many ordered pairs of NICs are how far apart; None counts those without a way.
+        """How many ordered pairs of NICs are at each distance; None counts those without a way.
 
-        Of all NICs, whether or not anybody knows whose they are, or of those of some nodes.
+        Counts all NICs, even those of unknown nodes, or only the NICs of some nodes.
         """
         sizes = np.array(
             [
@@ -274,19 +274,19 @@ class Fabric:
             ],
             dtype=np.int64,
         )
-        found: Counter[int | None] = Counter()
-        found[2] = int(np.sum(sizes * (sizes - 1)))
+        counts: Counter[int | None] = Counter()
+        counts[2] = int(np.sum(sizes * (sizes - 1)))
         for row, size in zip(self.leaf_steps, sizes, strict=True):
             for steps, count in _counts(row, sizes):
                 if steps:
-                    found[None if steps == NO_PATH else steps + 2] += int(size) * count
-        return {hops: count for hops, count in sorted(found.items(), key=_none_last) if count}
+                    counts[None if steps == NO_PATH else steps + 2] += int(size) * count
+        return {hops: count for hops, count in sorted(counts.items(), key=_none_last) if count}
 
     def spread(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Spread]:
-        """Where what one leaf sends to another passes, for each (from, to), in batches.
+        """What traffic from one leaf to another passes, for each (from, to), in batches.
 
-        All shortest paths carry alike at each switch, cable by cable (ECMP, adaptive routing).
-        With static routes one path carries all, and nobody says here which.
+        At each switch all shortest paths carry equal shares, cable by cable (ECMP, adaptive
+        routing). With static routes a single unknown path carries everything.
         """
         for begin in range(0, len(pairs), BATCH):
             batch = pairs[begin : begin + BATCH]
@@ -299,9 +299,9 @@ class Fabric:
 
     def between(self, a: str, b: str) -> tuple[tuple[Link, ...], tuple[str, ...]]:
         """All links and all switches on the shortest paths between two leaves, ends included."""
-        (found,) = self.spread([(a, b)])
-        links = tuple(self.links[number] for number in np.unique(found.link))
-        return links, tuple(self.switches[number].id for number in np.unique(found.switch))
+        (crossed,) = self.spread([(a, b)])
+        links = tuple(self.links[number] for number in np.unique(crossed.link))
+        return links, tuple(self.switches[number].id for number in np.unique(crossed.switch))
 
     # --- for the rest of this file ---------------------------------------------------------
 
@@ -326,7 +326,7 @@ BATCH = 2048  # leaf pairs spread at once: bounds the memory
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Shares of what each pair sends, as columns: pair, link, share; and pair, switch, share."""
+    """Shares of each pair's traffic, as columns: pair, link, share; and pair, switch, share."""
 
     link_pair: Numbers
     link: Numbers
@@ -375,7 +375,7 @@ class _Graph:
         Breadth first from all groups at once: a row of bits per switch says who has reached it,
         and its distance is the number of steps before that.
         """
-        found = np.zeros((len(self.start), len(sources)), dtype=np.uint16)
+        distances = np.zeros((len(self.start), len(sources)), dtype=np.uint16)
         reached = np.zeros((len(self.start), -(-len(sources) // 64) * 8), dtype=np.uint8)
         for column, group in enumerate(sources):
             reached[group, column // 8] |= np.uint8(1 << (column % 8))
@@ -389,13 +389,13 @@ class _Graph:
                     words[self.head], self.start[linked], axis=0
                 )
             if not np.any(arriving & ~words):
-                found[missing.astype(bool)] = NO_PATH
-                return found
-            found += missing
+                distances[missing.astype(bool)] = NO_PATH
+                return distances
+            distances += missing
             words |= arriving
 
     def spread(self, first: int, switch: Numbers, target: Numbers, steps: Steps) -> Spread:
-        """One link nearer to the target at a time; what meets at a switch goes on together."""
+        """One link nearer to the target at a time; what meets at a switch is summed up."""
         pair = np.flatnonzero(steps[switch, target] != NO_PATH)
         at: Numbers = switch[pair]
         share: Shares = np.ones(len(pair))
@@ -433,34 +433,34 @@ class _Graph:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The nodes that are asked for, on the fabric; both sides may know nodes the other does not."""
+    """The requested nodes on the fabric; either side may have nodes that the other lacks."""
 
-    fabric: Fabric  # its nodes under the names that were asked for
+    fabric: Fabric  # its nodes under the requested names
     nodes: tuple[str, ...]
-    unplaced: tuple[str, ...]  # asked for, and not in the fabric
-    others: tuple[str, ...]  # in the fabric, and not asked for
+    unplaced: tuple[str, ...]  # requested, and not in the fabric
+    unrequested: tuple[str, ...]  # in the fabric, and not requested
 
 
 def place(fabric: Fabric, nodes: Sequence[str]) -> Placement:
-    """Match names as they are; failing that without case and domain, where one only is meant."""
-    known = set(fabric.nodes)
+    """Match names exactly, or else without case and domain where that is unambiguous."""
+    names = set(fabric.nodes)
     short: dict[str, list[str]] = {}
     for name in fabric.nodes:
         short.setdefault(_plain(name), []).append(name)
-    wanted = Counter(map(_plain, nodes))
-    found: dict[str, str] = {}
+    asked_for = Counter(map(_plain, nodes))
+    matches: dict[str, str] = {}
     for name in nodes:
         alike = short.get(_plain(name), [])
-        if name in known:
-            found[name] = name
-        elif len(alike) == 1 and wanted[_plain(name)] == 1:
-            found[alike[0]] = name
-    placed = set(found.values())
+        if name in names:
+            matches[name] = name
+        elif len(alike) == 1 and asked_for[_plain(name)] == 1:
+            matches[alike[0]] = name
+    placed = set(matches.values())
     return Placement(
-        fabric=renamed(fabric, found),
+        fabric=renamed(fabric, matches),
         nodes=tuple(name for name in nodes if name in placed),
         unplaced=tuple(name for name in nodes if name not in placed),
-        others=tuple(name for name in fabric.nodes if name not in found),
+        others=tuple(name for name in fabric.nodes if name not in matches),
     )
 
 
@@ -476,7 +476,7 @@ def _plain(name: str) -> str:
 
 
 def one_switch(nodes: Sequence[str]) -> Fabric:
-    """What stands for the network when nobody knows it: all are equally far apart."""
+    """Stands in for an unknown network: all nodes are equally far apart."""
     switch = Switch(id="network", name="the network")
     nics = (Nic(id=node, node=node, device="", rail="", switch=switch.id) for node in nodes)
     return Fabric(switches=(switch,), links=(), nics=tuple(nics))
@@ -495,7 +495,7 @@ def cable_name(fabric: Fabric, link: Link, cable: Cable) -> str:
 
 
 def main_rails(nics: Collection[Nic]) -> tuple[str, ...]:
-    """Those that most are on: a service node or two on a leaf are no rail of it."""
+    """The rails of most NICs: one or two service nodes on a leaf do not give it another rail."""
     count = Counter(nic.rail for nic in nics if nic.node)
     usual = max(count.values(), default=0)
     return tuple(sorted((rail for rail, n in count.items() if 4 * n >= usual), key=by_number))
@@ -514,7 +514,7 @@ def _is_spare(number: int, beside: Sequence[frozenset[int]], lowest: set[int]) -
     if number in lowest or not beside[number]:
         return False
     above = next(iter(beside[number]))
-    return any(other in lowest and beside[number] <= beside[other] for other in beside[above])
+    return any(sister in lowest and beside[number] <= beside[sister] for sister in beside[above])
 
 
 def _counts(row: Steps, sizes: Numbers) -> Iterator[tuple[int, int]]:
@@ -522,5 +522,5 @@ def _counts(row: Steps, sizes: Numbers) -> Iterator[tuple[int, int]]:
         yield int(steps), int(np.sum(sizes[row == steps]))
 
 
-def _none_last(item: tuple[int | None, int]) -> float:
-    return np.inf if item[0] is None else item[0]
+def _none_last(entry: tuple[int | None, int]) -> float:
+    return np.inf if entry[0] is None else entry[0]

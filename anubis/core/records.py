@@ -23,7 +23,7 @@ from anubis.core.fabric import Fabric, Part
 Samples = npt.NDArray[np.float64]
 ParameterValue = int | float | str | bool
 Direction = Literal["higher", "lower", "either"]  # is better; "either": any change is worse
-JudgedBy = Literal["fleet", "limit"]  # a limit: a fact that no fleet teaches, and that may be 0
+JudgedBy = Literal["fleet", "limit"]  # a limit: for facts that are not learned, and may be 0
 Level = Literal["micro", "end-to-end"]
 Scope = Literal["node", "pair", "group"]
 # Who meets: all together; every pair; one pair for each hop distance (and more, until every uplink
@@ -39,7 +39,7 @@ class Node:
     address: str = ""
 
 
-# --- what a benchmark says of itself -------------------------------------------------------
+# --- how a benchmark describes itself ------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ParameterSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a node must have; a program that misses something at run time exits with 3 instead."""
+    """What a node must have; a program that lacks something only at run time exits with 3."""
 
     tools: tuple[str, ...] = ()
     gpu: bool = False
@@ -133,18 +133,18 @@ class SuiteEntry:
     benchmark: str
     """The program; `anubis bench list` shows all."""
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
-    """The program's own, by name. What is left out keeps its default."""
+    """The program's own parameters, by name. Those left out keep their defaults."""
     repeats: int = 1
-    """How often it is run. A single machine has only its repeats to learn from: at least 3."""
+    """How often it runs. A single machine has only its repeats to learn from: at least 3."""
     timeout_s: float | None = None
-    """When it is killed. Without it, six times `duration_s`, and at least a minute."""
+    """After how long it is killed. Default: six times `duration_s`, and at least a minute."""
     duration_s: float | None = None
-    """How long it takes as a rule, to plan with. Without it, what the program says."""
+    """How long it usually takes, for planning. Default: what the program says."""
     groups: Arrangement = "all"
     """Who meets: everybody at once (all), everybody in pairs (pairs), a pair for each hop distance
     (quick), or pairs until every uplink is crossed (covering)."""
     rounds: int | None = None
-    """How many rounds of pairs. Without it, all of them."""
+    """How many rounds of pairs. Default: all of them."""
 
     def __post_init__(self) -> None:
         for name in ("repeats", "rounds"):
@@ -190,7 +190,7 @@ class Count:
     """What one error counter of a port shows, or by how much it rose."""
 
     guid: str  # of the switch, or of the HCA's port: in hexadecimal without leading zeros
-    name: str  # as it calls itself: leaf-5, node001 mlx5_0
+    name: str  # as the switch or HCA calls itself: leaf-5, node001 mlx5_0
     port: str
     counter: str  # as the kernel calls it: symbol_error
     value: int
@@ -198,11 +198,11 @@ class Count:
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    """What the ports of a fabric count, and the limits that judge what rose in a known time."""
+    """What the ports of a fabric counted, and the limits for a rise in a known time."""
 
     counts: tuple[Count, ...] = ()
-    over_s: float | None = None  # in which they rose; None where nobody knows since when they count
-    stuck: tuple[Count, ...] = ()  # that could not rise, as they show the most they can
+    over_s: float | None = None  # in which they rose; None if it is unknown when they began
+    stuck: tuple[Count, ...] = ()  # counters that cannot rise any more: they are at their maximum
     limits: tuple[Limit, ...] = ()
 
 
@@ -213,7 +213,7 @@ class Plan:
     phases: tuple[Phase, ...]
     specs: tuple[BenchmarkSpec, ...]
     left_out: tuple[str, ...] = ()  # what the suite names and this fleet cannot run, and why
-    fabric: Fabric | None = None  # what lies between the nodes, where a scan is to say so
+    fabric: Fabric | None = None  # the network between the nodes, if a scan is to judge it
     counters: Counters = Counters()  # what its ports counted before
 
     def spec(self, workload: Workload) -> BenchmarkSpec:
@@ -233,7 +233,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One benchmark, once, on its participants. The id says all of it, so plans replay alike."""
+    """One run of a benchmark on its participants. The id says it all, so plans can be replayed."""
 
     id: str
     workload: Workload
@@ -245,7 +245,7 @@ class Step:
 
     @property
     def turn(self) -> int:
-        """0 for what was planned, 1 for what followed from its results, and so on."""
+        """0 for planned steps, 1 for steps that followed from their results, and so on."""
         numbers = self.id.partition("/")[0].split(".")
         return int(numbers[3]) if len(numbers) > 3 else 0
 
@@ -278,10 +278,14 @@ class Readings(Sequence[Series]):
 
     @classmethod
     def of(cls, series: Iterable[Series] = ()) -> Self:
-        found = tuple(series)
-        values = np.concatenate([each.samples for each in found]) if found else np.empty(0)
+        parts = tuple(series)
+        values = (
+            np.concatenate([one_series.samples for one_series in parts]) if parts else np.empty(0)
+        )
         values.flags.writeable = False
-        layout = tuple((each.metric, each.device, len(each.samples)) for each in found)
+        layout = tuple(
+            (one_series.metric, one_series.device, len(one_series.samples)) for one_series in parts
+        )
         return cls(Layout(layout), values)
 
     def __len__(self) -> int:
@@ -366,8 +370,8 @@ class Criterion:
     nodes: int
     repeatability: float | None  # None: no two measurements to compare
     refusal: str = ""  # why nothing may be judged by it; "" when it may
-    proposed_alpha: float | None = None  # what the spread of the healthy would bear; None: unknown
-    from_repeats: bool = False  # the units were repeats of one machine: it describes that one only
+    proposed_alpha: float | None = None  # what the spread of the healthy allows; None: unknown
+    from_repeats: bool = False  # the units were repeats of one machine: it describes only that one
 
     def __str__(self) -> str:
         return f"{self.key.workload} {self.key.metric} ({self.key.sku})"
@@ -463,7 +467,7 @@ class Ruling(Collection[Verdict]):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeVerdict:
-    """A node rolled up: defective when one of its parts is, unknown when nothing proves it good."""
+    """The verdict on a node: defective if any part of it is, unknown if nothing proves it good."""
 
     node: str
     judgement: Judgement
@@ -473,7 +477,7 @@ class NodeVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class PartVerdict:
-    """What groups of nodes say of a part between them, or of several that cannot be told apart."""
+    """The verdict on a part between nodes, or on several that cannot be told apart."""
 
     parts: tuple[Part, ...]  # the most probable first
     subject: str  # the same in words: `switch leaf3`
@@ -482,7 +486,7 @@ class PartVerdict:
     reason: str
     # that it is one of them, rather than another part or chance; None where nothing was weighed
     confidence: float | None = None
-    evidence: tuple[str, ...] = ()  # the worst of what crosses it, a sentence each
+    evidence: tuple[str, ...] = ()  # the worst flows that cross it, a sentence each
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -497,16 +501,16 @@ class PartVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """All verdicts of a campaign, and what they say of each node and of the parts between them."""
+    """All verdicts of a campaign, and from them one on each node and on the parts between."""
 
-    alone: tuple[Verdict, ...]  # those that have a sentence of their own, worst first
+    alone: tuple[Verdict, ...]  # verdicts with a sentence of their own, worst first
     rulings: tuple[Ruling, ...] = ()
     nodes: tuple[NodeVerdict, ...]
     parts: tuple[PartVerdict, ...] = ()
 
     @property
     def judgement(self) -> Judgement:
-        """What the whole came to: healthy only where every node and all between them is."""
+        """The overall judgement: healthy only if every node and every part between them is."""
         judgements = {node.judgement for node in self.nodes}
         judgements |= {part.judgement for part in self.parts}
         if Judgement.DEFECTIVE in judgements:
@@ -533,12 +537,12 @@ class Assessment:
         return tuple(
             verdict.subject
             for verdict in self.parts
-            if verdict.judgement is judgement and any(p.kind != "node" for p in verdict.parts)
+            if verdict.judgement is judgement and any(part.kind != "node" for part in verdict.parts)
         )
 
     @property
     def lost(self) -> dict[str, str]:
-        """The nodes that were lost, each with the reason: what judging again must be told."""
+        """The nodes that were lost, each with the reason, as judging again needs them."""
         return {v.participants[0]: v.reason for v in self.alone if v.code == "NODE-LOST"}
 
 
@@ -552,12 +556,12 @@ class CampaignKind(StrEnum):
 
     @property
     def learns(self) -> bool:
-        """It is judged by what it measured itself, and so it is when it is judged again."""
+        """It is judged by criteria from its own measurements, also when it is judged again."""
         return self is CampaignKind.ACCEPT
 
     @property
     def needs_criteria(self) -> bool:
-        """Without criteria that were learned before, it is not begun."""
+        """It does not start without criteria that were learned before."""
         return self is CampaignKind.VALIDATE
 
     @property
@@ -566,12 +570,12 @@ class CampaignKind(StrEnum):
 
     @property
     def validates(self) -> bool:
-        """Its nodes are known from then on as what they were found to be."""
+        """Its verdicts count from then on as the last validation of its nodes."""
         return self is not CampaignKind.IMPORT
 
     @property
     def names_parts(self) -> bool:
-        """It says what of the fabric is behind its bad pairs; else a bad pair is a bad link."""
+        """It names the part of the fabric behind its bad pairs; else a bad pair is a bad link."""
         return self is CampaignKind.SCAN
 
 
@@ -584,7 +588,7 @@ class Campaign:
     plan: Plan
     policy: Policy
     executor: str
-    setting: str = ""  # where it runs, as JSON: what a later run needs to go on with it
+    setting: str = ""  # where it runs, as JSON: what a later run needs to resume it
     criteria: tuple[CriteriaSet, ...] = ()  # what it judges by; empty while it still learns
     created_at: float
     finished_at: float | None = None
@@ -592,59 +596,59 @@ class Campaign:
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """What a metric must keep to whatever the fleet does: eight broken GPUs are no normal."""
+    """A bound on a metric whatever the fleet does: eight broken GPUs do not make a normal."""
 
     benchmark: str
     """The program that measures it."""
     metric: str
-    """A metric, or one of its family: `xids:79` goes before `xids`."""
+    """A metric, or one of its family: `xids:79` takes precedence over `xids`."""
     at_most: float | None = None
-    """The largest sample that is well."""
+    """The largest good sample."""
     at_least: float | None = None
-    """The smallest sample that is well."""
+    """The smallest good sample."""
     equals: float | None = None
-    """The only sample that is well. It stands alone."""
+    """The only good sample. It excludes the other two bounds."""
     source: str
     """Where the number comes from."""
     action: str = ""
-    """What to do about a part that is outside."""
+    """What to do about a part outside the limit."""
     table: str = ""  # the file it stands in and its version; "" for one of the policy's own
 
     def __post_init__(self) -> None:
-        given = [b for b in (self.at_most, self.at_least, self.equals) if b is not None]
-        what = f'the limit of "{self.metric}"'
-        if not given:
-            raise ValueError(f"{what} has no bound: expected at_most, at_least or equals")
-        if not all(0 <= bound < math.inf for bound in given):
-            raise ValueError(f"{what} is not a finite number of 0 or more")
-        if self.equals is not None and len(given) > 1:
-            raise ValueError(f"{what} has equals and another bound: expected one of them")
-        if len(given) > 1 and given[0] < given[1]:
+        bounds = [b for b in (self.at_most, self.at_least, self.equals) if b is not None]
+        subject = f'the limit of "{self.metric}"'
+        if not bounds:
+            raise ValueError(f"{subject} has no bound: expected at_most, at_least or equals")
+        if not all(0 <= bound < math.inf for bound in bounds):
+            raise ValueError(f"{subject} is not a finite number of 0 or more")
+        if self.equals is not None and len(bounds) > 1:
+            raise ValueError(f"{subject} has equals and another bound: expected one of them")
+        if len(bounds) > 1 and bounds[0] < bounds[1]:
             raise ValueError(f"{what} keeps nothing: at_most is below at_least")
 
     def excess(self, samples: Samples) -> Samples:
-        """How far outside each sample is; 0 or less where it is within."""
-        beyond = np.full(samples.shape, -np.inf)
+        """How far each sample is outside the limit; 0 or less if it is within."""
+        excess = np.full(samples.shape, -np.inf)
         if self.equals is not None:
-            beyond = np.abs(samples - self.equals)
+            excess = np.abs(samples - self.equals)
         if self.at_most is not None:
-            beyond = np.maximum(beyond, samples - self.at_most)
+            excess = np.maximum(excess, samples - self.at_most)
         if self.at_least is not None:
-            beyond = np.maximum(beyond, self.at_least - samples)
-        return beyond
+            excess = np.maximum(excess, self.at_least - samples)
+        return excess
 
     def __str__(self) -> str:
         """`at most 0`, as a sentence says it."""
-        return self._told("at most ", "at least ", "exactly ")
+        return self._in_words("at most ", "at least ", "exactly ")
 
     @property
     def symbols(self) -> str:
         """`≤ 0`, as a table shows it."""
-        return self._told("≤ ", "≥ ", "= ")
+        return self._in_words("≤ ", "≥ ", "= ")
 
-    def _told(self, at_most: str, at_least: str, equals: str) -> str:
-        bounds = ((at_least, self.at_least), (at_most, self.at_most), (equals, self.equals))
-        return ", ".join(f"{word}{bound:g}" for word, bound in bounds if bound is not None)
+    def _in_words(self, at_most: str, at_least: str, equals: str) -> str:
+        words = ((at_least, self.at_least), (at_most, self.at_most), (equals, self.equals))
+        return ", ".join(f"{word}{bound:g}" for word, bound in words if bound is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -652,20 +656,20 @@ class SelectionPolicy:
     """When a test is worth its time."""
 
     p0: float | Literal["job"] = 0.1
-    """Test while the chance of an incident that no test foresees is above it. `job`: where the
-    incident is expected to cost the job as much time as the whole suite takes."""
+    """Test while the chance of an incident that no test foresees is above it. `job`: the chance at
+    which the incident is expected to cost the job as much time as the whole suite takes."""
     horizon_h: float = 24.0
-    """How far ahead to look where no job says so, in hours."""
+    """How far ahead to look if no job says so, in hours."""
     half_life_h: float = 168.0
-    """After so many hours a passed test covers half of what it covers when it is run now."""
+    """After this many hours a passed test covers half of what it covers when it has just run."""
     prior: float = 0.05
-    """What a benchmark may yet find: this much of one defect if it was tried on all known ones in
-    vain, this share of all if it was never tried."""
+    """What a benchmark may yet find: this much of one defect if it was tried in vain on all known
+    ones, this share of all defects if it was never tried."""
     category_prior: float = 2.0
     """How many defects of all categories are added to the known ones of each category."""
     search: Literal["greedy", "optimum"] = "greedy"
-    """`greedy` takes what lowers the risk most per second first; `optimum` finds the cheapest
-    choice that suffices, and may need a minute for hundreds of nodes."""
+    """`greedy` first takes what lowers the risk most per second; `optimum` finds the cheapest
+    sufficient choice, and may need a minute for hundreds of nodes."""
 
     def __post_init__(self) -> None:
         if isinstance(self.p0, str) and self.p0 != "job":
@@ -682,7 +686,7 @@ class SelectionPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What a judgement and a campaign keep to; read from configs/policies/."""
+    """The rules for judging and for campaigns; read from configs/policies/."""
 
     alpha: float = 0.95
     """A sample is defective when its similarity to the fleet's reference is not above it. For a
@@ -691,13 +695,13 @@ class Policy:
     """A slow tail lighter than this share of the samples counts in proportion, a heavier one in
     full. 0 is the formula of the ANUBIS paper."""
     own_alpha: bool = False
-    """Whether a criterion may be stricter than `alpha` where the spread of its metric bears it."""
+    """Whether a criterion may be stricter than `alpha` where the spread of its metric allows it."""
     false_alarm_rate: float = 1e-4
     """How often a healthy unit may fall below the alpha that a criterion proposes."""
     min_units: int = 3
     """With fewer comparable units (devices, groups, repeats of one machine) nothing is learned."""
     retries: int = 1
-    """How often a step is tried again when the infrastructure failed, never for a bad result."""
+    """How often a step is retried when the infrastructure failed; never after a bad result."""
     limits: tuple[Limit, ...] = ()
     selection: SelectionPolicy = SelectionPolicy()
 

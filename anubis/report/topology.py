@@ -70,7 +70,7 @@ def json_lines(
             "rails": list(fabric.rails),
             "ordered_pairs": {"no way" if hops is None else hops: n for hops, n in pairs.items()},
             "unplaced": list(placement.unplaced) if placement else [],
-            "not_asked_for": len(placement.others) if placement else 0,
+            "not_asked_for": len(placement.unrequested) if placement else 0,
             "missing_uplinks": sum(each.lacks for each in inspection.shortages),
             "degraded": [each.switch for each in inspection.shortages if each.is_degraded],
         }
@@ -125,8 +125,8 @@ def _placed(placement: Placement) -> Iterator[str]:
     yield f"asked for: {total}, of which {len(placement.nodes):,} are in the fabric"
     if placement.unplaced:
         yield f"not in the fabric: {called(placement.unplaced)}"
-    if placement.others:
-        yield f"in the fabric and not asked for: {called(placement.others)}"
+    if placement.unrequested:
+        yield f"in the fabric and not asked for: {called(placement.unrequested)}"
 
 
 def _findings(findings: Sequence[Remark]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from anubis.core.past.defects import BadGroup, FailedTest
 from anubis.core.past.logbook import Logbook
-from anubis.core.past.status import Validation, found_by
+from anubis.core.past.status import Validation, defects_as_incidents
 from anubis.core.records import CampaignKind, Ended, Judgement
 from anubis.store.assessments import NODE_VERDICTS, VERDICTS
 from anubis.store.campaigns import CAMPAIGNS
@@ -79,7 +79,7 @@ class Experience:
             repairs = read_all(connection, REPAIRS)
             watches = read_all(connection, WATCHES)
             validations = _conclusions(connection)
-        defects = found_by(validations, repairs)
+        defects = defects_as_incidents(validations, repairs)
         return Logbook.of([*incidents, *defects], watches, validations, repairs)
 
 

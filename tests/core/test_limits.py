@@ -166,7 +166,7 @@ def test_the_worst_of_several_samples_is_the_one_that_is_told():
         ({"at_most": -1}, "0 or more"),
         ({"at_most": float("nan")}, "finite"),
         ({"equals": 1, "at_most": 1}, "one of them"),
-        ({"at_most": 1, "at_least": 2}, "keeps nothing"),
+        ({"at_most": 1, "at_least": 2}, "allows nothing"),
     ],
 )
 def test_a_limit_that_can_hold_nobody_to_anything_is_refused(bounds, complaint):

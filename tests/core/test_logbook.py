@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from naive_status import NaiveLogbook
 
 from anubis.core.past.logbook import Logbook
-from anubis.core.past.status import Incident, Instants, Repair, Validation, Watch, found_by
+from anubis.core.past.status import (
+    Incident,
+    Instants,
+    Repair,
+    Validation,
+    Watch,
+    defects_as_incidents,
+)
 from anubis.core.records import Judgement
 
 HOUR_S = 3600.0
@@ -311,7 +318,7 @@ def test_a_defect_that_a_validation_found_lasts_until_one_finds_the_node_healthy
     ]
     first = Incident(node="a", category="gemm", start=1.0, end=4.0)
     second = Incident(node="a", category="node_health", start=9.0)
-    assert found_by(told) == [first, second]
+    assert defects_as_incidents(told) == [first, second]
     mended = Repair(node="a", start=9.5, end=11.0)
-    assert found_by(told, [mended])[1].end == 11.0
-    assert found_by(told, [Repair(node="b", start=9.5, end=11.0)])[1].end is None
+    assert defects_as_incidents(told, [mended])[1].end == 11.0
+    assert defects_as_incidents(told, [Repair(node="b", start=9.5, end=11.0)])[1].end is None

@@ -157,7 +157,7 @@ def test_a_fleet_may_be_a_part_of_the_fabric_and_reach_beyond_it():
     found = place(fabric(TWO_TIERS, clos(LEAVES, SPINES)), ["l1.1", "new", "l3.0"])
     assert found.nodes == ("l1.1", "l3.0")
     assert found.unplaced == ("new",)
-    assert len(found.others) == 10
+    assert len(found.unrequested) == 10
 
 
 def test_names_are_found_without_their_domain_and_case_and_keep_the_fleets_spelling():

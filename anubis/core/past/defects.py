@@ -1,4 +1,4 @@
-"""From what campaigns concluded, and from incidents, to defects: which benchmarks found which."""
+"""From the conclusions of campaigns and from incidents to defects: which benchmark found which."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from anubis.core.past.status import Incident, Validation
 from anubis.core.records import Judgement
 
 UNKNOWN = ""  # the category of a defect that belongs to no incident
-LINK_S = 24 * 3600.0  # a finding so long before or after an incident belongs to it
+LINK_S = 24 * 3600.0  # a finding at most this long before or after an incident belongs to it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Defect:
-    """The cause behind an incident, and which benchmarks found it: none, if nobody knows yet."""
+    """The cause behind an incident, and the benchmarks that found it, if any."""
 
     category: str = UNKNOWN
     found_by: frozenset[str] = frozenset()
-    tried: frozenset[str] = frozenset()  # what was measured on the node then, and found nothing
+    tried: frozenset[str] = frozenset()  # measured on the node at that time without finding it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class FailedTest:
 
 @dataclass(frozen=True, kw_only=True)
 class BadGroup:
-    """Nodes that did badly together in a benchmark; who is at fault is another question."""
+    """Nodes that did badly together in a benchmark; which of them is at fault is not said."""
 
     campaign: str
     nodes: tuple[str, ...]
@@ -56,50 +56,52 @@ def defects(
     findings: Iterable[FailedTest],
     incidents: Iterable[Incident],
 ) -> list[Defect]:
-    """What was found on a node until it was healthy again is one defect.
+    """All findings on a node until it was healthy again are one defect.
 
-    Its category is that of the node's latest incident within a day of it, and what was found about
-    one incident is one defect. An incident during which a node was measured, and nothing was found,
-    is a defect that what was measured does not find.
+    Its category is that of the node's latest incident within a day of it, and all findings that
+    belong to one incident are one defect. An incident during which the node was measured without
+    any finding is a defect that those benchmarks do not find.
     """
     of_node: defaultdict[str, list[Validation]] = defaultdict(list)
-    for one in validations:
-        of_node[one.node].append(one)
-    told: defaultdict[str, list[Incident]] = defaultdict(list)
+    for validation in validations:
+        of_node[validation.node].append(validation)
+    incidents_of: defaultdict[str, list[Incident]] = defaultdict(list)
     for incident in incidents:
         if incident.node in of_node:
-            told[incident.node].append(incident)
-    found = _by_campaign(findings)
-    known: list[Defect] = []
-    for node, mine in of_node.items():
-        mine.sort(key=lambda one: one.at)
-        told[node].sort(key=lambda incident: incident.start)
-        known += _of_node(_cases(mine, found), mine, told[node])
-    return known
+            incidents_of[incident.node].append(incident)
+    findings_of = _by_campaign(findings)
+    gathered: list[Defect] = []
+    for node, node_validations in of_node.items():
+        node_validations.sort(key=lambda validation: validation.at)
+        incidents_of[node].sort(key=lambda incident: incident.start)
+        gathered += _of_node(
+            _cases(node_validations, findings_of), node_validations, incidents_of[node]
+        )
+    return gathered
 
 
 def _by_campaign(findings: Iterable[FailedTest]) -> Mapping[tuple[str, str], set[str]]:
-    found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for one in findings:
-        found[one.campaign, one.node].add(one.benchmark)
-    return found
+    findings_of: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for finding in findings:
+        findings_of[finding.campaign, finding.node].add(finding.benchmark)
+    return findings_of
 
 
 def _cases(
-    validations: Sequence[Validation], found: Mapping[tuple[str, str], set[str]]
+    validations: Sequence[Validation], findings_of: Mapping[tuple[str, str], set[str]]
 ) -> list[_Case]:
     cases: list[_Case] = []
     open_ = False
-    for one in validations:
-        if one.judgement is Judgement.HEALTHY:
+    for validation in validations:
+        if validation.judgement is Judgement.HEALTHY:
             open_ = False
-        elif one.judgement is Judgement.DEFECTIVE:
+        elif validation.judgement is Judgement.DEFECTIVE:
             if not open_:
-                cases.append(_Case(first=one.at, last=one.at))
+                cases.append(_Case(first=validation.at, last=validation.at))
             open_ = True
-            cases[-1].last = one.at
-            cases[-1].found_by |= found.get((one.campaign, one.node), set())
-            cases[-1].measured |= set(one.benchmarks)
+            cases[-1].last = validation.at
+            cases[-1].found_by |= findings_of.get((validation.campaign, validation.node), set())
+            cases[-1].measured |= set(validation.benchmarks)
     return cases
 
 
@@ -119,13 +121,15 @@ def _of_node(
             explained[near[-1]] = case
     for i, case in explained.items():
         yield _defect(incidents[i].category, case)
-    healthy = [one for one in validations if one.judgement is Judgement.HEALTHY]
-    times = [one.at for one in healthy]
+    healthy = [
+        validation for validation in validations if validation.judgement is Judgement.HEALTHY
+    ]
+    times = [validation.at for validation in healthy]
     for i, incident in enumerate(incidents):
         over = incident.start + LINK_S if incident.end is None else incident.end
         in_vain = healthy[bisect_left(times, incident.start) : bisect_right(times, over)]
         if in_vain and i not in explained:
-            tried = frozenset(name for one in in_vain for name in one.benchmarks)
+            tried = frozenset(name for validation in in_vain for name in validation.benchmarks)
             yield Defect(category=incident.category, tried=tried)
 
 

@@ -1,7 +1,7 @@
 """What happened to which node, in an order that makes any status at any instant a look-up.
 
-What starts at or after an instant does not change a status at it, and of what has begun and is
-not over by then only the beginning is known.
+Nothing that starts at or after an instant changes the status at it, and of anything that is not
+over by then only the beginning is known.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class _Track:
         """The value of the node's stretch in that place; the default where it has none there."""
         row = self.bounds[node] + place
         there = (place >= 0) & (row < self.bounds[node + 1])
-        found = np.full(len(node), default)
-        found[there] = values[row[there]]
-        return found
+        picked = np.full(len(node), default)
+        picked[there] = values[row[there]]
+        return picked
 
 
 @dataclass(frozen=True, kw_only=True)
 class Logbook:
-    """Build it with `of`; a node that it does not know has the status of one just added."""
+    """Build it with `of`; an unknown node has the status of one that was just added."""
 
     nodes: tuple[str, ...]
     categories: tuple[str, ...]
@@ -92,28 +92,28 @@ class Logbook:
         validations: Iterable[Validation] = (),
         repairs: Iterable[Repair] = (),
     ) -> Self:
-        """Watches that overlap are one. The first begins no later than the first thing known of
-        its node, for somebody looked; a node without any is watched from there on."""
+        """Overlapping watches are joined. The first begins no later than the first record of its
+        node, since somebody must have looked; a node without a watch is watched from there on."""
         incidents = tuple(incidents)
         spans = {
-            "incidents": [(one.node, one.start, _end(one.end)) for one in incidents],
-            "repairs": [(one.node, one.start, _end(one.end)) for one in repairs],
-            "validations": [(one.node, one.at, one.at) for one in validations],
+            "incidents": [(record.node, record.start, _end(record.end)) for record in incidents],
+            "repairs": [(record.node, record.start, _end(record.end)) for record in repairs],
+            "validations": [(record.node, record.at, record.at) for record in validations],
         }
         watched = _merged(watches, chain.from_iterable(spans.values()))
         nodes = tuple(sorted(watched))
         number = {node: place for place, node in enumerate(nodes)}
         spans["watches"] = [(node, *span) for node in nodes for span in watched[node]]
-        columns = {what: _columns(rows, number) for what, rows in spans.items()}
+        columns = {kind: _columns(rows, number) for kind, rows in spans.items()}
 
         def track(node: Rows, start: Times, end: Times) -> _Track:
-            # one number more than there are nodes: whom nobody knows, and who has no rows
+            # one number more than there are nodes, for unknown nodes, which have no rows
             return _Track.of(node, start, end, len(nodes) + 1)
 
-        category = np.array([one.category for one in incidents], dtype=np.str_)
+        category = np.array([incident.category for incident in incidents], dtype=np.str_)
         categories = tuple(map(str, np.unique(category)))
         node, start, end = columns["incidents"]
-        each = {name: category == name for name in categories}
+        in_category = {name: category == name for name in categories}
         pairs = zip(columns["incidents"], columns["repairs"], strict=True)
         downs = track(*(np.concatenate(pair) for pair in pairs))
         return cls(
@@ -124,7 +124,10 @@ class Logbook:
             _watched_before=np.array([s for node in nodes for s in _before_each(watched[node])]),
             _incidents={
                 "": track(node, start, end),
-                **{name: track(node[one], start[one], end[one]) for name, one in each.items()},
+                **{
+                    name: track(node[rows], start[rows], end[rows])
+                    for name, rows in in_category.items()
+                },
             },
             _validations=track(*columns["validations"]),
             _repairs=track(*columns["repairs"]),
@@ -135,30 +138,32 @@ class Logbook:
     # --- questions -------------------------------------------------------------------------
 
     def covariates(self) -> tuple[str, ...]:
-        """The columns that this logbook can teach something by. A model keeps to those it was
-        trained with: for one that must not know what came after some instant, build a logbook of
-        what was known then."""
+        """The columns for which this logbook has data. A model keeps to the columns it was trained
+        with; for a model that must not know what came after some instant, build a logbook of what
+        was known then."""
         validated = (VALIDATED,) if len(self._validations.start) else ()
-        single = (f"{what}:{category}" for category in self.categories for what in BY_CATEGORY)
+        single = (
+            f"{quantity}:{category}" for category in self.categories for quantity in BY_CATEGORY
+        )
         return (*TOTALS, *validated, *single)
 
     def unforeseen(self, covariates: Iterable[str]) -> tuple[str, ...]:
         """Categories with no column of their own among these: they count in the totals only."""
-        known = {name.partition(":")[2] for name in covariates}
-        return tuple(category for category in self.categories if category not in known)
+        covered = {name.partition(":")[2] for name in covariates}
+        return tuple(category for category in self.categories if category not in covered)
 
-    def watched(self, asked: Instants) -> Flags:
-        node, at = self._rows(asked.nodes), asked.at
+    def watched(self, instants: Instants) -> Flags:
+        node, at = self._rows(instants.nodes), instants.at
         count = self._watches.begun(node, _just_after(at))
         return at < self._watches.pick(self._watches.end, node, count - 1, -np.inf)
 
-    def down(self, asked: Instants) -> Flags:
+    def down(self, instants: Instants) -> Flags:
         """Whether an incident or a repair has begun by then and is not over."""
-        node, at = self._rows(asked.nodes), asked.at
+        node, at = self._rows(instants.nodes), instants.at
         count = self._downs.begun(node, _just_after(at))
         return at < self._downs.pick(self._back, node, count - 1, -np.inf)
 
-    def statuses(self, asked: Instants, covariates: Sequence[str] | None = None) -> Statuses:
+    def statuses(self, instants: Instants, covariates: Sequence[str] | None = None) -> Statuses:
         """Hours, all of them, and counts:
 
         up_h              since the node last came back or was added; 0 while it is down
@@ -169,22 +174,22 @@ class Logbook:
         validated_h       since the last validation
 
         Where there was none so far, since_incident_h, mtbi_h and validated_h are the hours for
-        which the node was watched: at least that long it went without.
+        which the node was watched: it went at least that long without one.
         """
         names = self.covariates() if covariates is None else tuple(covariates)
-        node = self._rows(asked.nodes)
-        columns = [self._column(name, node, asked.at) for name in names]
-        values = np.column_stack(columns) if columns else np.empty((len(asked), 0))
-        return Statuses(covariates=names, nodes=asked.nodes, at=asked.at, values=values)
+        node = self._rows(instants.nodes)
+        columns = [self._column(name, node, instants.at) for name in names]
+        values = np.column_stack(columns) if columns else np.empty((len(instants), 0))
+        return Statuses(covariates=names, nodes=instants.nodes, at=instants.at, values=values)
 
     # --- the training table ----------------------------------------------------------------
 
     def returns(self) -> Instants:
         """When nodes came into service: as they were added, and after each incident or repair.
 
-        Their up time is 0: add snapshots, for a model that is asked in the midst of a spell.
-        Stretches that overlap or touch are one. After one of no length the instant is the first
-        that is later, because nothing is known of it before.
+        Their up time is 0, so add snapshots for a model that is asked in the middle of a spell.
+        Stretches that overlap or touch are joined. For a stretch of no length the instant is the
+        first one after it, because a status does not count what begins at its own instant.
         """
         node = self._node_of(self._downs)
         last = np.ones(len(node), dtype=bool)
@@ -199,7 +204,7 @@ class Logbook:
 
     def snapshots(self, every_h: float, until: float, rng: np.random.Generator) -> Instants:
         """Regular instants over all watches; each watch begins at a random one of its own, so
-        that fleets do not march in step. Long spells are met more often than short ones."""
+        that fleets do not march in step. Long spells are sampled more often than short ones."""
         step = every_h * HOUR_S
         first = self._watches.start + rng.uniform(0, step, len(self._watches.start))
         end = np.minimum(self._watches.end, until)
@@ -210,22 +215,22 @@ class Logbook:
         )
 
     def spells(
-        self, asked: Instants, until: float, covariates: Sequence[str] | None = None
+        self, instants: Instants, until: float, covariates: Sequence[str] | None = None
     ) -> Spells:
         """The status of nodes in service, and how long each went on without an incident.
 
-        It is what was known at `until`. A spell that a repair, the end of the watch or `until`
-        cuts short counts as not observed; a node that is down or not watched has no row.
+        As known at `until`. A spell that a repair, the end of the watch or `until` cuts short
+        counts as not observed; a node that is down or not watched has no row.
         """
-        node, at = self._rows(asked.nodes), asked.at
+        node, at = self._rows(instants.nodes), instants.at
         watch = self._watches.begun(node, _just_after(at)) - 1
         ends = self._watches.pick(self._watches.end, node, watch, -np.inf)
         cut = np.minimum(ends, self._next(self._repairs, node, at))
         incident = self._next(self._incidents[""], node, at)
         observed = (incident < until) & (incident <= cut)
         duration_s = np.where(observed, incident, np.minimum(cut, until)) - at
-        kept = self.watched(asked) & ~self.down(asked) & (duration_s > 0)
-        rows = Instants(nodes=tuple(compress(asked.nodes, kept)), at=at[kept])
+        kept = self.watched(instants) & ~self.down(instants) & (duration_s > 0)
+        rows = Instants(nodes=tuple(compress(instants.nodes, kept)), at=at[kept])
         return Spells(
             statuses=self.statuses(rows, covariates),
             duration_h=duration_s[kept] / HOUR_S,
@@ -235,9 +240,9 @@ class Logbook:
     # --- the columns -----------------------------------------------------------------------
 
     def _column(self, name: str, node: Rows, at: Times) -> Times:
-        what, colon, category = name.partition(":")
-        if bool(colon) == bool(category) and (not colon or what in BY_CATEGORY):
-            match what:
+        quantity, colon, category = name.partition(":")
+        if bool(colon) == bool(category) and (not colon or quantity in BY_CATEGORY):
+            match quantity:
                 case "up_h":
                     return self._up(node, at)
                 case "since_incident_h":
@@ -248,8 +253,10 @@ class Logbook:
                     return self._mean_time(category, node, at)
                 case "validated_h":
                     return self._since_last(self._validations, node, at)
-        known = ", ".join([*TOTALS, VALIDATED, *(f"{what}:CATEGORY" for what in BY_CATEGORY)])
-        raise ValueError(f'no status has the covariate "{name}"; known: {known}')
+        valid = ", ".join(
+            [*TOTALS, VALIDATED, *(f"{quantity}:CATEGORY" for quantity in BY_CATEGORY)]
+        )
+        raise ValueError(f'no status has the covariate "{name}"; known: {valid}')
 
     def _up(self, node: Rows, at: Times) -> Times:
         downs = self._downs.begun(node, at)
@@ -291,7 +298,7 @@ class Logbook:
         return np.array([self._number.get(node, unknown) for node in nodes], dtype=np.int64)
 
     def _instants(self, node: Rows, at: Times) -> Instants:
-        """In the order of nodes and time, each once."""
+        """In the order of nodes and time, without duplicates."""
         order = np.lexsort((at, node))
         node, at = node[order], at[order]
         new = np.ones(len(node), dtype=bool)
@@ -307,8 +314,8 @@ class Logbook:
 
 
 def _just_after(at: Times) -> Times:
-    found: Times = np.nextafter(at, np.inf)
-    return found
+    later: Times = np.nextafter(at, np.inf)
+    return later
 
 
 def _end(end: float | None) -> float:
@@ -327,15 +334,15 @@ def _columns(stretches: Sequence[Stretch], number: Mapping[str, int]) -> tuple[R
     )
 
 
-def _merged(watches: Iterable[Watch], known: Iterable[Stretch]) -> dict[str, Spans]:
+def _merged(watches: Iterable[Watch], stretches: Iterable[Stretch]) -> dict[str, Spans]:
     """The stretches in which each node was watched, in order and apart."""
     first: dict[str, float] = {}
-    for node, start, _ in known:
+    for node, start, _ in stretches:
         first[node] = min(start, first.get(node, start))
     declared = defaultdict[str, Spans](list)
-    for one in watches:
-        declared[one.node].append((one.since, _end(one.until)))
-    found: dict[str, Spans] = {node: [(at, np.inf)] for node, at in first.items()}
+    for watch in watches:
+        declared[watch.node].append((watch.since, _end(watch.until)))
+    watched: dict[str, Spans] = {node: [(at, np.inf)] for node, at in first.items()}
     for node, spans in declared.items():
         apart: Spans = []
         for since, until in sorted(spans):
@@ -344,23 +351,23 @@ def _merged(watches: Iterable[Watch], known: Iterable[Stretch]) -> dict[str, Spa
             else:
                 apart.append((since, until))
         since, until = apart[0]
-        found[node] = [(min(since, first.get(node, since)), until), *apart[1:]]
-    return found
+        watched[node] = [(min(since, first.get(node, since)), until), *apart[1:]]
+    return watched
 
 
 def _before_each(spans: Spans) -> list[float]:
     """Seconds watched before each of the stretches."""
-    passed, found = 0.0, []
+    passed, seconds = 0.0, []
     for since, until in spans:
-        found.append(passed)
+        seconds.append(passed)
         passed += until - since
-    return found
+    return seconds
 
 
 def _running_maximum(track: _Track) -> Times:
     """The latest end among each stretch and those of its node before it."""
-    found = track.end.copy()
+    latest = track.end.copy()
     for node in np.flatnonzero(np.diff(track.bounds) > 1):
-        mine = slice(track.bounds[node], track.bounds[node + 1])
-        found[mine] = np.maximum.accumulate(track.end[mine])
-    return found
+        rows = slice(track.bounds[node], track.bounds[node + 1])
+        latest[rows] = np.maximum.accumulate(track.end[rows])
+    return latest

@@ -1,4 +1,4 @@
-"""What is known of nodes at an instant, and how long each then went without an incident.
+"""The status of nodes at an instant, and how long each then went without an incident.
 
 All times are seconds since the epoch.
 """
@@ -80,7 +80,7 @@ class Job:
     nodes: tuple[str, ...]
     start: float
     end: float | None = None  # None: it still runs
-    planned_s: float | None = None  # None: nobody said
+    planned_s: float | None = None  # None: unknown
 
     def __post_init__(self) -> None:
         _check_stretch(f'job "{self.id}"', self.start, self.end)
@@ -93,27 +93,29 @@ def _check_stretch(whose: str, start: float, end: float | None) -> None:
         raise ValueError(f"{whose} ends before it starts")
 
 
-def found_by(validations: Iterable[Validation], repairs: Iterable[Repair] = ()) -> list[Incident]:
+def defects_as_incidents(
+    validations: Iterable[Validation], repairs: Iterable[Repair] = ()
+) -> list[Incident]:
     """Defects that validations found, as incidents named after the benchmark that found them.
 
-    Such a node is out of service until a later validation calls it healthy or a repair ends.
+    A defective node is out of service until a later validation calls it healthy or a repair ends.
     """
-    ends = [(one.node, one.end) for one in repairs if one.end is not None]
+    ends = [(repair.node, repair.end) for repair in repairs if repair.end is not None]
     news = [(node, end, "") for node, end in ends]
-    for one in validations:
-        if one.judgement is Judgement.DEFECTIVE:
-            news.append((one.node, one.at, one.code.partition(".")[0].lower()))
-        elif one.judgement is Judgement.HEALTHY:
-            news.append((one.node, one.at, ""))
-    found, out = [], dict[str, tuple[float, str]]()
-    for node, at, category in sorted(news, key=lambda each: each[1]):
+    for validation in validations:
+        if validation.judgement is Judgement.DEFECTIVE:
+            news.append((validation.node, validation.at, validation.code.partition(".")[0].lower()))
+        elif validation.judgement is Judgement.HEALTHY:
+            news.append((validation.node, validation.at, ""))
+    incidents, out = [], dict[str, tuple[float, str]]()
+    for node, at, category in sorted(news, key=lambda entry: entry[1]):
         if category:
             out.setdefault(node, (at, category))
         elif node in out:
-            start, known = out.pop(node)
-            found.append(Incident(node=node, category=known, start=start, end=at))
+            start, cause = out.pop(node)
+            incidents.append(Incident(node=node, category=cause, start=start, end=at))
     still = (Incident(node=node, category=c, start=start) for node, (start, c) in out.items())
-    return [*found, *still]
+    return [*incidents, *still]
 
 
 # --- what follows for a risk model ---------------------------------------------------------
@@ -121,7 +123,7 @@ def found_by(validations: Iterable[Validation], repairs: Iterable[Repair] = ()) 
 
 @dataclass(frozen=True, kw_only=True)
 class Instants:
-    """At which instants which nodes are looked at, row by row."""
+    """Nodes and the instants at which to look at them, row by row."""
 
     nodes: tuple[str, ...]
     at: Times
@@ -163,7 +165,7 @@ class Spells:
     """How long each node went well after a status: what a risk model learns from."""
 
     statuses: Statuses
-    duration_h: Times  # until the next incident, or until nobody watched any more
+    duration_h: Times  # until the next incident, or until the watch ended
     observed: Flags  # whether an incident ended it
 
     def __len__(self) -> int:
