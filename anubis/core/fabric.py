@@ -460,7 +460,7 @@ def place(fabric: Fabric, nodes: Sequence[str]) -> Placement:
         fabric=renamed(fabric, matches),
         nodes=tuple(name for name in nodes if name in placed),
         unplaced=tuple(name for name in nodes if name not in placed),
-        others=tuple(name for name in fabric.nodes if name not in matches),
+        unrequested=tuple(name for name in fabric.nodes if name not in matches),
     )
 
 

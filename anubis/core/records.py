@@ -624,7 +624,7 @@ class Limit:
         if self.equals is not None and len(bounds) > 1:
             raise ValueError(f"{subject} has equals and another bound: expected one of them")
         if len(bounds) > 1 and bounds[0] < bounds[1]:
-            raise ValueError(f"{what} keeps nothing: at_most is below at_least")
+            raise ValueError(f"{subject} allows nothing: at_most is below at_least")
 
     def excess(self, samples: Samples) -> Samples:
         """How far each sample is outside the limit; 0 or less if it is within."""

@@ -135,8 +135,8 @@ class Instants:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def __add__(self, other: Instants) -> Instants:
-        return Instants(nodes=self.nodes + other.nodes, at=np.concatenate([self.at, other.at]))
+    def __add__(self, more: Instants) -> Instants:
+        return Instants(nodes=self.nodes + more.nodes, at=np.concatenate([self.at, more.at]))
 
     @classmethod
     def now(cls, nodes: Sequence[str], at: float) -> Instants:
