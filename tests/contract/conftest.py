@@ -8,12 +8,14 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+import forks
 import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -43,23 +45,79 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+LIMIT_S = 300.0  # a busy machine is slow, and only a hang is a failure
+
+
+class Forks:
+    """The process of `forks.py`, and programs as its children."""
+
+    def __init__(self, folder: Path) -> None:
+        self._address = f"{folder}/address"
+        self._stand_in = folder / "python"
+        self._stand_in.write_text(
+            forks.STAND_IN.format(
+                python=sys.executable, here=str(Path(__file__).parent), address=self._address
+            )
+        )
+        self._stand_in.chmod(0o755)
+
+    def __enter__(self) -> Forks:
+        self._server = subprocess.Popen(
+            [sys.executable, forks.__file__, self._address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._server.stdout
+        self._server.stdout.readline()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.communicate()
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str] | None,
+        folder: Path,
+    ) -> Ran:
+        given = dict(os.environ if environment is None else environment)
+        given["PYTHON_EXEC"] = str(self._stand_in)  # by which torchrun starts ranks
+        with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+            files = (out.fileno(), err.fileno())
+            code = forks.ask(self._address, list(argv), files, given, str(folder), LIMIT_S)
+            out.seek(0)
+            err.seek(0)
+            return Ran(code, out.read(), err.read())
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs a program as the harness does: a process of its own, from some other folder."""
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    with Forks(tmp_path_factory.mktemp("forks")) as forked:
+        yield forked
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory, forked: Forks) -> Run:
+    """Runs a program as the harness does: a process of its own, from some other folder.
+
+    With flags for the interpreter, or words for the loader of libraries, it is one that was started
+    for this program alone.
+    """
     elsewhere = tmp_path_factory.mktemp("elsewhere")
 
     def run(
         program: Path, *arguments: str, env: Mapping[str, str] | None = None, flags: str = ""
     ) -> Ran:
+        of_the_loader = [name for name in env or () if name.startswith("LD_")]
+        if not flags and not of_the_loader:
+            return forked.run([str(program), *arguments], env, elsewhere)
         done = subprocess.run(
             [sys.executable, *flags.split(), str(program), *arguments],
             cwd=elsewhere,
             env=env,
             capture_output=True,
             text=True,
-            timeout=300,  # a busy machine is slow, and only a hang is a failure
+            timeout=LIMIT_S,
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -94,6 +152,30 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     named = f"-Wl,-soname,{library.name}"  # so that one that is loaded is found by its name
     subprocess.run([gcc, "-shared", "-fPIC", named, "-o", library, source], check=True)
     return library
+
+
+class SharedMemory:
+    """A /dev/shm of its own for what a test starts: nobody else's memory comes and goes in it.
+
+    Where that takes more than the user may do, nothing is ever left in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        bind = 'mount --bind "$0" /dev/shm && exec "$@"'
+        inside = ["unshare", "--mount", "sh", "-c", bind, str(folder)]
+        allowed = subprocess.run([*inside, "true"], capture_output=True).returncode == 0
+        self.inside = inside if allowed else []
+
+    def left(self) -> list[Path]:
+        return list(self._folder.iterdir())
+
+
+@pytest.fixture
+def shared_memory(tmp_path: Path) -> SharedMemory:
+    folder = tmp_path / "shared-memory"
+    folder.mkdir(mode=0o1777)
+    return SharedMemory(folder)
 
 
 @pytest.fixture

@@ -103,6 +103,7 @@ def planted(tmp_path_factory, run):
     return run(program, "--bytes=4000", "--samples=2")
 
 
+@pytest.mark.smoke
 def test_two_ranks_report_the_time_of_the_slower_one(planted):
     assert planted.exit_code == 0, planted.stderr
     assert planted.document["environment"]["ranks"] == 2

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import disk_io
 import pytest
@@ -66,10 +67,12 @@ def throttled_reads(directory: Path, bytes_per_second: int) -> Iterator[Callable
 
 
 @pytest.fixture
-def on_disk(tmp_path):
-    if disk_io.mounted(tmp_path)[0] in disk_io.IN_MEMORY:
-        pytest.skip(f"{tmp_path} is memory, not a disk")
-    return tmp_path
+def on_disk():
+    """Folders of tests may lie in memory."""
+    with TemporaryDirectory(prefix="anubis-disk-") as folder:
+        if disk_io.mounted(Path(folder))[0] in disk_io.IN_MEMORY:
+            pytest.skip(f"{folder} is memory, not a disk")
+        yield Path(folder)
 
 
 def test_without_fio_it_is_not_applicable_and_says_how_to_get_it(run, benchmark_file):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,27 +12,21 @@ SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "gpu-check"
 check = runpy.run_path(str(SCRIPT))
 
 
-def ask(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=120
-    )
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_it_says_so_and_shows_the_cpu_only_when_asked():
-    done = ask("--smoke")
-    assert (done.returncode, done.stdout) == (2, "")
+def test_without_a_gpu_it_says_so_and_shows_the_cpu_only_when_asked(run):
+    done = run(SCRIPT, "--smoke")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "sees no GPU here" in done.stderr
-    done = ask("--smoke", "--without-gpu", "--only", "kernel_launch,dcgm_diag")
-    assert done.returncode == 0
+    done = run(SCRIPT, "--smoke", "--without-gpu", "--only", "kernel_launch,dcgm_diag")
+    assert done.exit_code == 0
     assert "wall_us" in done.stdout
     assert "all 1 checks of answers agree" in done.stdout
     assert "n/a: dcgmi is not on PATH" in done.stdout
 
 
-def test_a_name_that_is_none_is_refused():
-    done = ask("--without-gpu", "--only", "gem")
-    assert done.returncode != 0
+def test_a_name_that_is_none_is_refused(run):
+    done = run(SCRIPT, "--without-gpu", "--only", "gem")
+    assert done.exit_code != 0
     assert 'there is no benchmark "gem"' in done.stderr
 
 

@@ -10,7 +10,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import _pair
 import _ports
@@ -425,49 +428,28 @@ dist.recv = spoilt
     assert ran.samples("latency_us:64") == pytest.approx([1000.0] * 3)  # half of 2 ms
 
 
-def as_two_nodes(
-    program: Path,
-    *arguments: str,
-    ranks: int = 2,
-    addresses: tuple[str, str] = ("127.0.0.1", "127.0.0.1"),
-    interfaces: tuple[str, str] = ("lo", "lo"),
-    inside: tuple[list[str], list[str]] = ([], []),
-) -> list[subprocess.CompletedProcess]:
-    """Two launchers, as on two nodes; all their ranks must end."""
-    meeting = f"--master-addr={addresses[0]}", f"--master-port={_tools.free_port()}"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=static", *meeting]
-    started = [
-        subprocess.Popen(
-            [
-                *inside[node],
-                *torchrun,
-                *("--nnodes=2", f"--node-rank={node}", f"--nproc-per-node={ranks}"),
-                f"--local-addr={addresses[node]}",
-                *(str(program), *arguments),
-            ],
-            env={**os.environ, "GLOO_SOCKET_IFNAME": interfaces[node]},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for node in (0, 1)
-    ]
-    try:
-        said = [process.communicate(timeout=300) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    return [
-        subprocess.CompletedProcess(process.args, process.returncode, *texts)
-        for process, texts in zip(started, said, strict=True)
-    ]
+def on_two_nodes(start: Callable[[int], Any]) -> list[Any]:
+    """What runs the ranks of one node, for both nodes at once."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(start, (0, 1)))
 
 
 @pytest.mark.parametrize("name", [pytest.param("pair_ucx", marks=needs_ucx), "pair_torch"])
-def test_between_two_nodes_the_first_tells_and_idle_ranks_end_well(benchmark_file, name):
-    first, second = as_two_nodes(benchmark_file(name), "--smoke", "--sizes=1024")
-    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
-    metrics = [series["metric"] for series in json.loads(first.stdout)["series"]]
+def test_between_two_nodes_the_first_tells_and_idle_ranks_end_well(
+    benchmark_file, forked, tmp_path, name
+):
+    torchrun = "-m", "torch.distributed.run", "--rdzv-backend=static", "--local-addr=127.0.0.1"
+    meeting = "--master-addr=127.0.0.1", f"--master-port={_tools.free_port()}"
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+
+    def start(node: int):
+        ranks = "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=2"
+        words = (str(benchmark_file(name)), "--smoke", "--sizes=1024")
+        return forked.run([*torchrun, *meeting, *ranks, *words], environment, tmp_path)
+
+    first, second = on_two_nodes(start)
+    assert (first.exit_code, second.exit_code) == (0, 0), first.stderr + second.stderr
+    metrics = [series["metric"] for series in first.document["series"]]
     assert {"bandwidth_gbps:forth/1024", "bandwidth_gbps:back/1024"} <= set(metrics)
     assert second.stdout == ""
 
@@ -506,12 +488,13 @@ def names_of(marker: str) -> list[str]:
 
 @needs_ucx
 @pytest.mark.parametrize("later_s", [0.0, 0.2, 1.5])
-def test_killed_at_any_moment_a_pair_leaves_nothing(benchmark_file, tmp_path, later_s):
-    shared_before = set(Path("/dev/shm").iterdir())
+def test_killed_at_any_moment_a_pair_leaves_nothing(
+    benchmark_file, tmp_path, shared_memory, later_s
+):
     marker = f"ANUBIS_TEST_MARKER={tmp_path.name}-{later_s}"
     name, _, value = marker.partition("=")
     program = subprocess.Popen(
-        [sys.executable, benchmark_file("pair_ucx"), "--sample_s=100"],
+        [*shared_memory.inside, sys.executable, benchmark_file("pair_ucx"), "--sample_s=100"],
         env={**os.environ, name: value, "TMPDIR": str(tmp_path)},  # torchrun leaves a folder there
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -525,7 +508,7 @@ def test_killed_at_any_moment_a_pair_leaves_nothing(benchmark_file, tmp_path, la
     finally:
         for pid in with_marker(marker):
             os.kill(pid, signal.SIGKILL)
-    assert set(Path("/dev/shm").iterdir()) <= shared_before
+    assert not shared_memory.left()
 
 
 ALL_HCAS = PLANTED_HCAS.replace("LACKING", "None") + "import _pair\n_pair.active = active\n"
@@ -541,7 +524,9 @@ TOOL_OF = {  # by adapter: the tool that it waits for, and what it must believe 
 
 @pytest.mark.parametrize("moment", ["it starts", "the tool starts", "the tool works"])
 @pytest.mark.parametrize("name", TOOL_OF)
-def test_killed_at_any_moment_an_adapter_leaves_nothing(plant, stand_ins, tmp_path, name, moment):
+def test_killed_at_any_moment_an_adapter_leaves_nothing(
+    plant, stand_ins, tmp_path, shared_memory, name, moment
+):
     tool, fault = TOOL_OF[name]
     for other in {tool, "all_gather_perf"} - {"ib_write_bw"}:  # that one is there
         (tmp_path / other).write_text(f"#!{sys.executable}\nimport time\ntime.sleep(600)\n")
@@ -549,9 +534,8 @@ def test_killed_at_any_moment_an_adapter_leaves_nothing(plant, stand_ins, tmp_pa
     scratch, marker = tmp_path / "scratch", f"ANUBIS_TEST_MARKER={tmp_path}"
     scratch.mkdir()
     marks = {"ANUBIS_TEST_MARKER": str(tmp_path), "TMPDIR": str(scratch), "STALL": "600"}
-    shared_before = set(Path("/dev/shm").iterdir())
     program = subprocess.Popen(
-        [sys.executable, plant(name, fault)],
+        [*shared_memory.inside, sys.executable, plant(name, fault)],
         env={**os.environ, **stand_ins, **marks},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -567,7 +551,7 @@ def test_killed_at_any_moment_an_adapter_leaves_nothing(plant, stand_ins, tmp_pa
         for pid in with_marker(marker):
             os.kill(pid, signal.SIGKILL)
     assert not list(scratch.iterdir())
-    assert set(Path("/dev/shm").iterdir()) <= shared_before
+    assert not shared_memory.left()
 
 
 # --- two hosts and a wire between them -----------------------------------------------------
@@ -600,14 +584,23 @@ def hosts():
 @pytest.mark.testbed
 @pytest.mark.parametrize("name", [pytest.param("pair_ucx", marks=needs_ucx), "pair_torch"])
 def test_a_wire_that_is_slow_one_way_is_slow_in_that_direction_only(benchmark_file, hosts, name):
-    first, second = as_two_nodes(
-        benchmark_file(name),
-        *("--smoke", "--sizes=4194304"),
-        ranks=1,
-        addresses=("10.231.7.1", "10.231.7.2"),
-        interfaces=tuple(wire for _, wire in hosts),
-        inside=tuple(["ip", "netns", "exec", host] for host, _ in hosts),
-    )
+    def start(node: int):
+        network, wire = hosts[node]
+        rank = {"RANK": str(node), "GROUP_RANK": str(node), "LOCAL_RANK": "0"}
+        ranks = {"WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+        place = {"MASTER_ADDR": "10.231.7.1", "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": wire}
+        return subprocess.run(
+            [
+                *("ip", "netns", "exec", network, sys.executable, benchmark_file(name)),
+                *("--smoke", "--sizes=4194304"),
+            ],
+            env={**os.environ, **rank, **ranks, **place},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    first, second = on_two_nodes(start)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     samples = {series["metric"]: series["samples"] for series in json.loads(first.stdout)["series"]}
     slow = max(samples["bandwidth_gbps:back/4194304"])

@@ -32,7 +32,7 @@ def wait_until(condition, limit_s: float = 60) -> None:
 def test_ranks_end_when_their_launcher_is_killed(benchmark_file, tmp_path):
     log, scratch = tmp_path / "stderr", tmp_path / "scratch"
     scratch.mkdir()
-    endless = "--samples=1000003"
+    endless = f"--samples={1_000_000 + os.getpid()}"
     with log.open("wb") as stderr:
         launcher = subprocess.Popen(
             [sys.executable, benchmark_file("collective"), endless, "--operations=all_reduce"],

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import _ceilings
 import _steps
@@ -270,26 +272,26 @@ with joined() as group:
 """
 
 
-def torchrun(program: Path, *arguments: str) -> list[str]:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    return [sys.executable, *launcher, str(program), *arguments]
+@pytest.fixture(scope="module")
+def launched(forked) -> Callable[..., Any]:
+    """What a program of two ranks prints, read as JSON."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+    def launched(program: Path, *arguments: str) -> Any:
+        ran = forked.run([*torchrun, str(program), *arguments], None, program.parent)
+        assert ran.exit_code == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    return launched
 
 
-def launched(program: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        torchrun(program, *arguments), capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_two_ranks_learn_what_one_learns_from_both_their_data(tmp_path):
+def test_two_ranks_learn_what_one_learns_from_both_their_data(tmp_path, launched):
     program = tmp_path / "averaged.py"
     names = ("vgg11", "lstm", "bert_base", "gpt2_small", "llama", "moe")
     for experts in (4, 3):  # 3: the ranks get one and two of them
         text = AVERAGED.format(benchmarks=str(BENCHMARKS), names=names, experts=experts)
         program.write_text(text)
-        found = json.loads(launched(program))
+        found = launched(program)
         assert set(found) == set(names)
         for together, alone in found.values():
             assert together == pytest.approx(alone, rel=1e-5)
@@ -303,7 +305,9 @@ LEFT = """
 import os, sys
 sys.path.insert(0, {benchmarks!r})
 import contract, train_lstm
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 def measure(report, **asked):
     train_lstm.measure(report, **asked)
@@ -317,10 +321,10 @@ contract.run(train_lstm.BENCHMARK, measure, lambda: 2)
 """
 
 
-def test_nothing_of_a_training_is_left_once_it_was_measured(tmp_path):
+def test_nothing_of_a_training_is_left_once_it_was_measured(tmp_path, launched):
     program = tmp_path / "train_lstm.py"
     program.write_text(LEFT.format(benchmarks=str(BENCHMARKS)))
-    facts = json.loads(launched(program, "--smoke"))["environment"]
+    facts = launched(program, "--smoke")["environment"]
     assert (facts["gloo"], facts["ddp"]) == (0, 0)
 
 
@@ -358,10 +362,10 @@ contract.run(train_distributed.BENCHMARK, train_distributed.measure, train_distr
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory):
+def planted(tmp_path_factory, launched):
     program = tmp_path_factory.mktemp("planted") / "train_distributed.py"
     program.write_text(PLANTED.format(benchmarks=str(BENCHMARKS)))
-    document = json.loads(launched(program, "--smoke", "--models=gpt2_small"))
+    document = launched(program, "--smoke", "--models=gpt2_small")
     return {(s["metric"].partition(":")[0], s["device"]): s["samples"] for s in document["series"]}
 
 
@@ -405,12 +409,13 @@ def ranks_with(argument: str) -> list[int]:
 
 
 @pytest.mark.parametrize("later_s", [0.2, 3.0, 7.0])
-def test_a_killed_program_leaves_no_process_and_no_shared_memory(benchmark_file, tmp_path, later_s):
-    endless = f"--seconds={100_000 + later_s}"
+def test_a_killed_program_leaves_no_process_and_no_shared_memory(
+    benchmark_file, tmp_path, shared_memory, later_s
+):
+    endless = f"--seconds={100_000 + os.getpid() + later_s}"
     arguments = [endless, "--size=tiny", "--models=gpt2_small,moe"]
-    memory = set(Path("/dev/shm").iterdir())
     launcher = subprocess.Popen(
-        [sys.executable, benchmark_file("train_transformer"), *arguments],
+        [*shared_memory.inside, sys.executable, benchmark_file("train_transformer"), *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "TMPDIR": str(tmp_path)},  # torchrun, killed, leaves a folder there
@@ -426,4 +431,4 @@ def test_a_killed_program_leaves_no_process_and_no_shared_memory(benchmark_file,
     while ranks_with(endless) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert ranks_with(endless) == []
-    assert set(Path("/dev/shm").iterdir()) <= memory
+    assert not shared_memory.left()
