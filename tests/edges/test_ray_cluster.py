@@ -187,6 +187,7 @@ def executor(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.mark.ray
+@pytest.mark.smoke
 def test_every_node_runs_the_program_that_travelled_there(
     executor: RayExecutor, cluster: Cluster
 ) -> None:

@@ -13,6 +13,7 @@ from anubis.core.past.status import Incident, Watch
 from anubis.risk.learning import spells_of
 from anubis.risk.splits import TESTED
 from anubis.store.history import History
+from tests.edges.desk import Done
 
 DAY_S = 86_400.0
 NODES = [f"node{number:02}" for number in range(12)]
@@ -39,58 +40,71 @@ def home(tmp_path_factory):
     return folder
 
 
-def anubis(home, *words, verb="risk"):
-    return subprocess.run(
+def apart(home, *words, verb="risk"):
+    """By a process of its own."""
+    done = subprocess.run(
         [sys.executable, "-m", "anubis", verb, *words],
         env={**os.environ, "ANUBIS_HOME": str(home)},
         capture_output=True,
         text=True,
         check=False,
     )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def anubis(entry, monkeypatch):
+    def anubis(home, *words, verb="risk"):
+        monkeypatch.setenv("ANUBIS_HOME", str(home))
+        return entry(verb, *words)
+
+    return anubis
 
 
 def test_a_model_is_learned_and_names_the_node_most_at_risk(home):
-    learned = anubis(home, "train", "--model", "cox")
-    assert learned.returncode == 0, learned.stderr
-    assert learned.stdout == f"cox {home / 'risk.npz'}\n"
-    shown = anubis(home, "show", "node[00-11],new1", "--json")
-    assert shown.returncode == 0, shown.stderr
-    lines = [json.loads(line) for line in shown.stdout.splitlines()]
+    learned = apart(home, "train", "--model", "cox")
+    assert learned.code == 0, learned.err
+    assert learned.out == f"cox {home / 'risk.npz'}\n"
+    shown = apart(home, "show", "node[00-11],new1", "--json")
+    assert shown.code == 0, shown.err
+    lines = [json.loads(line) for line in shown.out.splitlines()]
     chance = {line["node"]: line["within"][-1]["p"] for line in lines}
     assert max(chance, key=chance.get) == BAD
     assert all(chance[node] < chance[BAD] / 3 for node in NODES if node != BAD)
     curve = lines[0]["curve"]
     assert curve["p"] == sorted(curve["p"])
-    assert "new1: taken for just added" in shown.stderr
+    assert "new1: taken for just added" in shown.err
 
 
-def test_the_selector_asks_the_model_that_was_trained(home):
+def test_the_selector_asks_the_model_that_was_trained(anubis, home):
     words = (f"{BAD},node05", "--event", "tick", "--json")
     without = "no model of risk is trained"
     model = home / "risk.npz"
     model.unlink(missing_ok=True)
-    assert without in anubis(home, *words, verb="select").stdout
-    assert anubis(home, "train", "--model", "cox").returncode == 0
+    assert without in anubis(home, *words, verb="select").out
+    assert anubis(home, "train", "--model", "cox").code == 0
     asked = anubis(home, *words, verb="select")
-    assert asked.returncode == 0, asked.stderr
-    assert without not in asked.stdout
+    assert asked.code == 0, asked.err
+    assert without not in asked.out
 
 
-def test_an_evaluation_names_its_choice_and_what_could_not_be_scored(home):
+def test_an_evaluation_names_its_choice_and_what_could_not_be_scored(anubis, home):
     found = anubis(home, "evaluate", "--seeds", "2", "--json")
-    assert found.returncode == 0, found.stderr
-    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    assert found.code == 0, found.err
+    lines = [json.loads(line) for line in found.out.splitlines()]
     assert {line["split"] for line in lines if line["type"] == "score"} >= {"random", "node"}
     assert lines[-1]["type"] == "choice"
     assert lines[-1]["reason"]
 
 
-def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_else(home, tmp_path):
+def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_else(
+    anubis, home, tmp_path
+):
     page = tmp_path / "risk.html"
     words = ("--seeds", "2", "--ask", f"{BAD},node04", "--json", "--html", str(page))
     found = anubis(home, "evaluate", *words)
-    assert found.returncode == 0, found.stderr
-    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    assert found.code == 0, found.err
+    lines = [json.loads(line) for line in found.out.splitlines()]
     asked = {line["model"]: line for line in lines if line.get("split") == "fleet"}
     assert asked["cox"]["incidents"] > asked["cox"]["spells"] / 2  # the bad node's
     with History.open(f"sqlite:///{home / 'history.sqlite'}") as history:
@@ -102,11 +116,11 @@ def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_els
     assert all(f'id="{kind}"' in page.read_text() for kind in ("fleet", "node", "time"))
 
 
-def test_the_curve_of_a_node_is_drawn_on_a_page(home, tmp_path):
+def test_the_curve_of_a_node_is_drawn_on_a_page(anubis, home, tmp_path):
     model, page = tmp_path / "risk.npz", tmp_path / "node.html"
-    assert anubis(home, "train", "--model", "cox", "--file", str(model)).returncode == 0
+    assert anubis(home, "train", "--model", "cox", "--file", str(model)).code == 0
     shown = anubis(home, "show", BAD, "--file", str(model), "--html", str(page))
-    assert shown.returncode == 0, shown.stderr
+    assert shown.code == 0, shown.err
     assert f"<title>{BAD}</title>" in page.read_text()
 
 
@@ -120,37 +134,39 @@ def test_the_curve_of_a_node_is_drawn_on_a_page(home, tmp_path):
         (["evaluate", "--ask", "node[00-11]"], "name fewer, none is left to learn from"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(home, words, complaint):
+def test_what_cannot_be_done_is_said_in_one_line(anubis, home, words, complaint):
     found = anubis(home, *words)
-    assert found.returncode == 2
-    assert complaint in found.stderr
-    assert len(found.stderr.splitlines()) == 1
+    assert found.code == 2
+    assert complaint in found.err
+    assert len(found.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("verb", ["train", "evaluate"])
-def test_a_fleet_without_an_incident_teaches_nothing_and_is_told_so_in_one_line(tmp_path, verb):
+def test_a_fleet_without_an_incident_teaches_nothing_and_is_told_so_in_one_line(
+    anubis, tmp_path, verb
+):
     with History.open(f"sqlite:///{tmp_path / 'history.sqlite'}") as history:
         history.watches.add([Watch(node=node, since=time.time() - 200 * DAY_S) for node in NODES])
     found = anubis(tmp_path, verb)
-    assert found.returncode == 2
-    assert "spells ended in an incident, expected at least 1" in found.stderr
-    assert len(found.stderr.splitlines()) == 1
-    assert not found.stdout
+    assert found.code == 2
+    assert "spells ended in an incident, expected at least 1" in found.err
+    assert len(found.err.splitlines()) == 1
+    assert not found.out
 
 
-def test_a_single_incident_leaves_the_base_rate_and_a_reason_that_can_be_read(tmp_path):
+def test_a_single_incident_leaves_the_base_rate_and_a_reason_that_can_be_read(anubis, tmp_path):
     at = time.time() - 150 * DAY_S
     with History.open(f"sqlite:///{tmp_path / 'history.sqlite'}") as history:
         history.incidents.add([Incident(node=BAD, category="gpu", start=at, end=at + DAY_S)])
         history.watches.add([Watch(node=node, since=at - 50 * DAY_S) for node in NODES])
     found = anubis(tmp_path, "train")
-    assert found.returncode == 0
-    assert found.stdout.startswith("exponential ")
-    assert "the models cannot be compared, so all nodes get the base rate" in found.stderr
-    assert max(map(len, found.stderr.splitlines())) < 300
+    assert found.code == 0
+    assert found.out.startswith("exponential ")
+    assert "the models cannot be compared, so all nodes get the base rate" in found.err
+    assert max(map(len, found.err.splitlines())) < 300
 
 
-def test_without_a_history_it_is_said_what_to_do(tmp_path):
+def test_without_a_history_it_is_said_what_to_do(anubis, tmp_path):
     found = anubis(tmp_path, "train")
-    assert found.returncode == 2
-    assert "import incidents first" in found.stderr
+    assert found.code == 2
+    assert "import incidents first" in found.err

