@@ -30,11 +30,12 @@ def show(
     last: Last = 50,
     json: options.Json = False,
 ) -> None:
+    from anubis import hostlist
     from anubis.core.errors import UsageError
     from anubis.operations.past import timeline
     from anubis.report import history as told
 
-    happened = timeline(nodes, last)
+    happened = timeline(None if nodes is None else hostlist.read(nodes), last)
     if not happened:
         raise UsageError(f"the history knows nothing{f' of {nodes}' if nodes else ' yet'}")
     if json:

@@ -156,12 +156,18 @@ def incidents(
     ] = None,
     json: options.Json = False,
 ) -> None:
+    from anubis import hostlist
     from anubis.cli import showing
     from anubis.cli.terminal import Terminal
     from anubis.operations.importing import import_incidents
     from anubis.report.wording import names
 
-    imported = import_incidents(file, mapping=mapping, nodes=nodes, caller=Terminal())
+    imported = import_incidents(
+        file,
+        mapping=mapping,
+        nodes=hostlist.read(nodes) if nodes else None,
+        caller=Terminal(),
+    )
     _show_intake(file, imported.intake, imported.kept, as_json=json)
     if imported.strangers:
         showing.say(f"nodes that nothing was known of before: {names(imported.strangers)}")

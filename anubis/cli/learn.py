@@ -63,7 +63,7 @@ def learn(
         Path, typer.Option("--out", metavar="DIR", help="The folder to write <sku>.json into.")
     ] = Path("criteria"),
 ) -> None:
-    from anubis import criteria_files
+    from anubis import criteria_files, hostlist
     from anubis.cli import showing
     from anubis.cli.terminal import Terminal
     from anubis.operations import learning
@@ -72,7 +72,7 @@ def learn(
     learned = learning.learn(
         campaign,
         since=None if since is None else _instant(since),
-        exclude=exclude,
+        exclude=() if exclude is None else hostlist.read(exclude),
         start=start,
         policy=policy,
         caller=Terminal(),

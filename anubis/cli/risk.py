@@ -70,6 +70,7 @@ def evaluate(
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
+    from anubis import hostlist
     from anubis.cli.showing import check_page, passing, write_page
     from anubis.cli.terminal import Terminal
     from anubis.operations.foreseeing import evaluate_risk
@@ -77,7 +78,9 @@ def evaluate(
     from anubis.report import risk_page
 
     check_page(html)
-    compared, choice = evaluate_risk(seeds=seeds, ask=ask, caller=Terminal())
+    compared, choice = evaluate_risk(
+        seeds=seeds, ask=() if ask is None else hostlist.read(ask), caller=Terminal()
+    )
     passing("")
     if html:
         write_page(risk_page.evaluation_page(compared, choice), html)
@@ -100,13 +103,14 @@ def show(
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
+    from anubis import hostlist
     from anubis.cli import showing
     from anubis.cli.terminal import Terminal
     from anubis.operations.foreseeing import foresee
     from anubis.report import risk as tables
     from anubis.report import risk_page
 
-    seen = foresee(nodes, file=file, caller=Terminal())
+    seen = foresee(hostlist.read(nodes), file=file, caller=Terminal())
     if html:
         page = risk_page.nodes_page(seen.nodes, seen.forecast, HOURS, seen.model, seen.choice)
         showing.write_page(page, html)

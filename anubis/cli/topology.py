@@ -44,6 +44,7 @@ def show(
 ) -> None:
     import sys
 
+    from anubis import hostlist
     from anubis.cli.showing import EXIT_CODES
     from anubis.cli.terminal import Terminal
     from anubis.operations.surveying import inspect_fabric
@@ -52,7 +53,7 @@ def show(
     seen = inspect_fabric(
         topology,
         hcas=hcas,
-        nodes=nodes,
+        nodes=hostlist.read(nodes) if nodes else (),
         counter_files=counters or (),
         over_s=over,
         caller=Terminal(),

@@ -30,12 +30,12 @@ class CriteriaComparison:
 
 
 def compare_criteria(
-    before: Path, after: Path, *, campaign: str | None = None
+    before: Path, after: Path, *, campaign: str | None = None, history_url: str | None = None
 ) -> CriteriaComparison:
     """Files or folders of criteria; the verdicts are those of the campaign, or of the latest."""
     old, new = (criteria_files.load(path.expanduser()) for path in (before, after))
     changes = criterion_changes(old, new)
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         if not campaign and not history.campaigns.latest(finished=True):
             return CriteriaComparison(criteria=changes)
         judged = finished(history, campaign)

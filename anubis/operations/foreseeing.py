@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anubis import hostlist, places
+from anubis import places
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Instants
 from anubis.operations.caller import Caller
@@ -42,10 +42,11 @@ def train_risk(
     file: Path | None = None,
     seed: int = 0,
     caller: Caller | None = None,
+    history_url: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> LearnedRisk:
     """The model of that name, or the one that wins by node and by time; kept in the file."""
-    spells = learning.spells_of(_logbook(), clock())
+    spells = learning.spells_of(_logbook(history_url), clock())
     learned, provenance = learning.train(spells, seed, model, (caller or Caller()).doing)
     path = _model_file(file)
     files.save(learned, provenance, path)
@@ -55,47 +56,49 @@ def train_risk(
 def evaluate_risk(
     *,
     seeds: int = 5,
-    ask: str | None = None,
+    ask: Collection[str] = (),
     caller: Caller | None = None,
+    history_url: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> tuple[Evaluation, ModelChoice]:
     """The models compared; nodes to `ask` about are kept out of all else."""
-    spells, tell = learning.spells_of(_logbook(), clock()), (caller or Caller()).doing
-    if ask is None:
+    spells, tell = learning.spells_of(_logbook(history_url), clock()), (caller or Caller()).doing
+    if not ask:
         compared = evaluation.evaluate(spells, seeds=range(seeds), tell=tell)
     else:
-        learned, asked = named(spells, hostlist.read(ask))
+        learned, asked = named(spells, list(ask))
         compared = evaluation.evaluate(learned, seeds=range(seeds), tell=tell)
         compared += evaluation.elsewhere(learned, asked, seeds=range(seeds), tell=tell)
     return compared, evaluation.best(compared)
 
 
 def foresee(
-    nodes: str,
+    nodes: Sequence[str],
     *,
     file: Path | None = None,
     caller: Caller | None = None,
+    history_url: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> NodeRisks:
     """What the trained model says of these nodes as they are now."""
     caller = caller or Caller()
     model, provenance = files.load(_model_file(file))
-    asked, logbook = hostlist.read(nodes), _logbook()
-    if strangers := sorted(set(asked) - set(logbook.nodes)):
+    logbook = _logbook(history_url)
+    if strangers := sorted(set(nodes) - set(logbook.nodes)):
         caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
     if unforeseen := logbook.unforeseen(model.covariates):
         caller.remark(f"not known when it was trained, counted in the totals: {names(unforeseen)}")
-    statuses = logbook.statuses(Instants.now(asked, clock()), model.covariates)
+    statuses = logbook.statuses(Instants.now(list(nodes), clock()), model.covariates)
     return NodeRisks(
-        nodes=tuple(asked),
+        nodes=tuple(nodes),
         forecast=forecast(model, statuses),
         model=model.name,
         choice=provenance.choice,
     )
 
 
-def _logbook() -> Logbook:
-    with History.open(places.history_url()) as history:
+def _logbook(history_url: str | None) -> Logbook:
+    with History.open(history_url or places.history_url()) as history:
         return history.experience.logbook()
 
 

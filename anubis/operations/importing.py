@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from anubis import __version__, config, hostlist, places
+from anubis import __version__, config, places
 from anubis.core.errors import UsageError
 from anubis.core.records import (
     Assessment,
@@ -62,6 +62,7 @@ def import_superbench(
     rules: Path | None = None,
     baseline: Path | None = None,
     caller: Caller | None = None,
+    history_url: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> ImportedResults:
     """A results-summary.jsonl as a finished campaign, judged by what it teaches itself."""
@@ -73,7 +74,7 @@ def import_superbench(
     rows = read_results(file)
     by_rules = _by_rules(rows, rules, baseline, caller or Caller()) if rules else None
     plan, executions = adopt(rows, sku.strip())
-    campaign = _keep(plan, executions, chosen, clock())
+    campaign = _keep(plan, executions, chosen, clock(), history_url)
     values = sum(len(execution.result.series) for execution in executions)
     return ImportedResults(campaign=campaign, values=values, by_rules=by_rules)
 
@@ -104,19 +105,19 @@ def import_incidents(
     file: Path,
     *,
     mapping: str = "plain",
-    nodes: str | None = None,
+    nodes: Collection[str] | None = None,
     caller: Caller | None = None,
+    history_url: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> ImportedIncidents:
     """A table or a list of events; `nodes` are all that were watched."""
     chosen = config.incident_mapping(mapping)
-    listed = hostlist.read(nodes) if nodes else None
     now = clock()
-    taken = intake.take_in(records.read(file), chosen, f'"{file}"', now, listed)
+    taken = intake.take_in(records.read(file), chosen, f'"{file}"', now, nodes)
     _tell(taken, caller or Caller())
     if not taken.incidents:
         raise UsageError(f'"{file}" has no incident that can be taken: nothing was kept')
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         before = {watch.node for watch in history.watches.all()}
         kept = history.imports.add(str(file.absolute()), now, taken.incidents, taken.watches)
     hit = {incident.node for incident in taken.incidents}
@@ -134,7 +135,9 @@ def _by_rules(
     return assessment
 
 
-def _keep(plan: Plan, executions: Sequence[Execution], policy: Policy, now: float) -> Campaign:
+def _keep(
+    plan: Plan, executions: Sequence[Execution], policy: Policy, now: float, history_url: str | None
+) -> Campaign:
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
     campaign = Campaign(
         id=f"import-{stamp}-{secrets.token_hex(2)}",
@@ -145,7 +148,7 @@ def _keep(plan: Plan, executions: Sequence[Execution], policy: Policy, now: floa
         created_at=now,
     )
     assessment, criteria = judge(campaign, executions, {}, campaign.created_at)
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         history.campaigns.begin(campaign)
         history.executions.record(campaign.id, executions)
         history.assessments.conclude(

@@ -12,9 +12,11 @@ from anubis.store.history import History
 from anubis.validator import judge as judge_executions
 
 
-def judge(campaign: str | None = None, *, criteria: Path | None = None) -> CampaignView:
+def judge(
+    campaign: str | None = None, *, criteria: Path | None = None, history_url: str | None = None
+) -> CampaignView:
     """By a file or a folder of criteria; else by those that it was judged by before."""
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         chosen = finished(history, campaign)
         executions = history.executions.of(chosen.id)
         before = history.assessments.of(chosen.id)

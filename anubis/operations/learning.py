@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,15 +23,16 @@ def learn(
     campaign: str | None = None,
     *,
     since: datetime | None = None,
-    exclude: str | None = None,
+    exclude: Collection[str] = (),
     start: Path | None = None,
     policy: str | None = None,
     caller: Caller | None = None,
+    history_url: str | None = None,
 ) -> tuple[CriteriaSet, ...]:
     """A set for each sku. With `since`, all finished campaigns of the same suite that began from
     then on until this one are pooled."""
-    excluded = frozenset() if exclude is None else frozenset(hostlist.read(exclude))
-    with History.open(places.history_url()) as history:
+    excluded = frozenset(exclude)
+    with History.open(history_url or places.history_url()) as history:
         last = finished(history, campaign)
         pooled = [last] if since is None else _pooled(history, last, since.timestamp())
         _refuse_strangers(excluded, pooled)

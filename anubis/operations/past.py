@@ -5,7 +5,9 @@ Only a campaign that ran to its end can be spoken of.
 
 from __future__ import annotations
 
-from anubis import hostlist, places
+from collections.abc import Collection
+
+from anubis import places
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import UsageError
 from anubis.core.records import Campaign
@@ -36,9 +38,9 @@ def how_to_go_on(campaign: Campaign) -> str:
     return f"go on with: anubis {campaign.kind} --resume --campaign {campaign.id}"
 
 
-def recall(campaign: str | None = None) -> CampaignView:
+def recall(campaign: str | None = None, *, history_url: str | None = None) -> CampaignView:
     """A campaign as it was judged when it ended."""
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         chosen = finished(history, campaign)
         assessment = history.assessments.of(chosen.id)
         assert assessment is not None, "a finished campaign has one"
@@ -50,39 +52,40 @@ def recall(campaign: str | None = None) -> CampaignView:
         )
 
 
-def campaigns(last: int = 50) -> list[CampaignRow]:
+def campaigns(last: int = 50, *, history_url: str | None = None) -> list[CampaignRow]:
     """The latest, the newest first."""
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         return history.campaigns.newest(limit=last)
 
 
-def decisions(last: int = 5) -> list[Decision]:
+def decisions(last: int = 5, *, history_url: str | None = None) -> list[Decision]:
     """Of gate, sweep and select, the newest first."""
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         return history.decisions.newest(last)
 
 
-def timeline(nodes: str | None = None, last: int = 50) -> list[Happening]:
+def timeline(
+    nodes: Collection[str] | None = None, last: int = 50, *, history_url: str | None = None
+) -> list[Happening]:
     """Incidents, repairs, validations and decisions of these nodes, or of all, in the order of
     time."""
-    chosen = None if nodes is None else hostlist.read(nodes)
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         happenings = [
             *map(told.of_incident, history.incidents.all()),
             *map(told.of_repair, history.repairs.all()),
             *map(told.of_validation, history.experience.validations()),
             *map(told.of_decision, history.decisions.newest(MOST_DECISIONS)),
         ]
-    return told.timeline(happenings, chosen, last)
+    return told.timeline(happenings, nodes, last)
 
 
-def imports() -> list[Import]:
+def imports(*, history_url: str | None = None) -> list[Import]:
     """Files of incidents that were imported, the newest first."""
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         return history.imports.newest()
 
 
-def forget_import(number: int) -> Forgotten:
+def forget_import(number: int, *, history_url: str | None = None) -> Forgotten:
     """What this import was the first to tell goes."""
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         return history.imports.forget(number)

@@ -28,6 +28,7 @@ def simulate(
     risk: str | None = None,
     model: Path | None = None,
     caller: Caller | None = None,
+    history_url: str | None = None,
 ) -> Study:
     """Every policy under every seed, carried out; what is given replaces what the scenario says."""
     caller = caller or Caller()
@@ -41,7 +42,7 @@ def simulate(
     if risk is not None:
         wanted = replace(wanted, risk=risk)
     jobs = _recorded(wanted.jobs, caller)
-    source = _source(wanted, model, caller)
+    source = _source(wanted, model, caller, history_url)
     study = Study(source.scenario, jobs, source, _learned(source, caller))
     _run(study, caller)
     return study
@@ -67,7 +68,9 @@ def _recorded(wanted: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
     return trace.jobs
 
 
-def _source(wanted: Scenario, model: Path | None, caller: Caller) -> Source:
+def _source(
+    wanted: Scenario, model: Path | None, caller: Caller, history_url: str | None
+) -> Source:
     """Where the incidents come from; its scenario has the nodes that they happen to."""
     match wanted.incidents:
         case "rates":
@@ -77,11 +80,11 @@ def _source(wanted: Scenario, model: Path | None, caller: Caller) -> Source:
             caller.remark(f"incidents are drawn from {fitted.name}: {origin.choice}")
             return DrawnIncidents(wanted, fitted)
         case "history":
-            return _replayed(wanted, caller)
+            return _replayed(wanted, caller, history_url)
 
 
-def _replayed(wanted: Scenario, caller: Caller) -> Recorded:
-    with History.open(places.history_url()) as history:
+def _replayed(wanted: Scenario, caller: Caller, history_url: str | None) -> Recorded:
+    with History.open(history_url or places.history_url()) as history:
         incidents, watches = history.incidents.all(), history.watches.all()
     source = Recorded.of(wanted, incidents, watches)
     caller.remark(f"replayed: {len(incidents):,} incidents on {source.scenario.nodes:,} nodes")

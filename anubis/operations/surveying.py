@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anubis import config, hostlist
+from anubis import config
 from anubis.core.errors import TopologyError, UsageError
 from anubis.core.fabric import Placement, Remark, place
 from anubis.core.network.inspection import Inspection
@@ -39,7 +39,7 @@ def inspect_fabric(
     topology: str | None = None,
     *,
     hcas: Path | None = None,
-    nodes: str | None = None,
+    nodes: Sequence[str] = (),
     counter_files: Sequence[Path] = (),
     over_s: float | None = None,
     caller: Caller | None = None,
@@ -47,7 +47,7 @@ def inspect_fabric(
     """Where `nodes` are named, the fabric bears their names, and who is not in it is told."""
     surveyed = survey(topology, hcas)
     counted, remarks = count_errors(topology, counter_files, over_s, caller)
-    placement = place(surveyed.fabric, hostlist.read(nodes)) if nodes else None
+    placement = place(surveyed.fabric, list(nodes)) if nodes else None
     fabric = placement.fabric if placement else surveyed.fabric
     return InspectedFabric(
         inspection=Inspection(fabric=fabric, counters=counted),

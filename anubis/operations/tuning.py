@@ -38,9 +38,9 @@ class Tuning:
     rows: tuple[TuningRow, ...]
 
 
-def tune(benchmark: str, campaign: str | None = None) -> Tuning:
+def tune(benchmark: str, campaign: str | None = None, *, history_url: str | None = None) -> Tuning:
     """From what the campaign, or the latest, measured with many steps."""
-    with History.open(places.history_url()) as history:
+    with History.open(history_url or places.history_url()) as history:
         source = finished(history, campaign)
         measured = units(latest(history.executions.of(source.id)), source.plan)
     rows = [_row(alike, source) for alike in _step_series(measured, benchmark, source)]
