@@ -231,6 +231,14 @@ def test_importing_loads_neither_torch_nor_ray(package):
     assert not {"torch", "ray"} & set(loaded)
 
 
+def test_importing_anubis_loads_nothing_but_what_python_has_until_a_function_is_asked_for():
+    script = "import sys; before = {*sys.modules}; import anubis; print(*{*sys.modules} - before)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert {name.partition(".")[0] for name in loaded} <= {"anubis"} | sys.stdlib_module_names
+
+
 # --- benchmarks ----------------------------------------------------------------------------
 
 BENCHMARKS = {file.stem: file for file in (ROOT / "benchmarks").glob("*.py")}

@@ -1,0 +1,116 @@
+"""Use cases without a command line: who calls one is told, gets a value, and nothing is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anubis.core.errors import UsageError
+from anubis.core.records import Judgement
+from anubis.operations.caller import Caller
+from anubis.operations.foreseeing import foresee, train_risk
+from anubis.operations.importing import import_incidents
+from anubis.operations.past import forget_import, imports, recall, timeline
+from anubis.operations.simulating import simulate
+from anubis.operations.surveying import inspect_fabric
+
+DAY_S = 86_400
+BEGAN = "2026-01-01T00:00:00Z"
+NOW = 1_769_904_000.0  # 31 days later
+TABLE = f"""node,category,start,end
+n1,gpu,2026-01-05T00:00:00Z,2026-01-05T06:00:00Z
+n1,gpu,2026-01-15T00:00:00Z,2026-01-15T06:00:00Z
+n2,network,2026-01-20T00:00:00Z,2026-01-20T01:00:00Z
+n3,gpu,{BEGAN},never
+"""
+
+
+class Listener(Caller):
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+        self.doings: list[str] = []
+
+    def remark(self, sentence: str) -> None:
+        self.remarks.append(sentence)
+
+    def doing(self, sentence: str) -> None:
+        self.doings.append(sentence)
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    return f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    file = tmp_path / "incidents.csv"
+    file.write_text(TABLE)
+    return file
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_printed(capfd, tmp_path, monkeypatch):
+    """And the history at home stays untouched: each use case is told of another."""
+    monkeypatch.setenv("ANUBIS_HOME", str(tmp_path / "home"))
+    yield
+    assert capfd.readouterr() == ("", "")
+    assert not (tmp_path / "home").exists()
+
+
+def test_incidents_are_taken_in_as_of_a_time_and_what_is_left_out_is_told(table, url):
+    listener = Listener()
+    taken = import_incidents(
+        table, nodes=["n1", "n2"], caller=listener, history_url=url, clock=lambda: NOW
+    )
+    assert (len(taken.intake.incidents), taken.kept.kept.new, taken.strangers) == (3, 3, ())
+    assert any(sentence.startswith("left out: 1 record") for sentence in listener.remarks)
+    told = timeline(history_url=url)
+    assert [(event.nodes, event.kind) for event in told] == [
+        (("n1",), "incident"),
+        (("n1",), "incident"),
+        (("n2",), "incident"),
+    ]
+    assert timeline(["n2"], history_url=url) == told[2:]
+
+
+def test_an_import_is_taken_back(table, url):
+    number = import_incidents(table, history_url=url, clock=lambda: NOW).kept.key
+    assert [row.key for row in imports(history_url=url)] == [number]
+    forget_import(number, history_url=url)
+    assert imports(history_url=url) == timeline(history_url=url) == []
+
+
+def test_a_risk_that_is_learned_is_foreseen_as_of_a_time(table, url, tmp_path):
+    import_incidents(table, nodes=["n1", "n2", "n4"], history_url=url, clock=lambda: NOW)
+    file, listener = tmp_path / "risk.npz", Listener()
+    learned = train_risk("exponential", file=file, history_url=url, clock=lambda: NOW)
+    assert (learned.model.name, learned.file) == ("exponential", file)
+    risks = foresee(
+        ["n1", "n4", "new"], file=file, caller=listener, history_url=url, clock=lambda: NOW
+    )
+    often, never, new = risks.forecast.within([720.0])[:, 0]
+    assert 0 < often == never == new < 1  # this model does not look at the nodes
+    assert listener.remarks == ["nothing is known of new: taken for just added"]
+
+
+def test_a_past_that_is_not_there_is_one_sentence(url):
+    with pytest.raises(UsageError, match="no campaign was carried out yet"):
+        recall(history_url=url)
+
+
+def test_every_run_of_a_simulation_is_told_and_made():
+    listener = Listener()
+    study = simulate(seeds=1, caller=listener)
+    trials = study.trials()
+    assert listener.doings[0].startswith(f"run 1 of {len(trials)}: ")
+    assert len(listener.doings) == len(trials)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "judgement"),
+    [((), Judgement.HEALTHY), (("nobody-has-this-name",), Judgement.UNKNOWN)],
+)
+def test_a_fabric_without_some_of_the_nodes_is_not_vouched_for(nodes, judgement):
+    assert inspect_fabric("example", nodes=nodes).judgement is judgement
