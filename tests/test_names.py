@@ -30,3 +30,20 @@ def test_no_public_name_of_a_type_has_two_meanings():
             for name in public_types(file):
                 homes[name].append(where)
     assert not {name: files for name, files in homes.items() if len(files) > 1}
+
+
+def names_of_kinds(file: Path) -> list[str]:
+    """Comparisons with the name of a kind of campaign, and with the word that a history keeps."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+        if ast.unparse(side).startswith("CampaignKind.") or ast.unparse(side).endswith(".verb")
+    ]
+
+
+def test_campaigns_are_asked_for_facts_and_never_for_the_name_of_their_kind():
+    for file in (ROOT / "anubis").rglob("*.py"):
+        if file != ROOT / "anubis/core/records.py":  # where the facts are
+            assert not names_of_kinds(file), file

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 HELP = "Decide which tests an event is worth, and say why; run nothing."
 EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
 
-CRITERIA: dict[str, Literal["learned", "refused"]] = {"learned": "learned", "refused": "refused"}
+CRITERIA: tuple[Literal["learned", "refused"], ...] = ("learned", "refused")
 
 
 def select(
@@ -79,9 +79,8 @@ def _event(
         case "node-added":
             return decision.NodeAdded(nodes=nodes)
         case "fleet-upgraded":
-            if criteria not in CRITERIA:
-                raise UsageError(f'--criteria is "{criteria}", expected learned or refused')
-            return decision.FleetUpgraded(nodes=nodes, criteria=CRITERIA[criteria])
+            became = amounts.one_of("--criteria", criteria, CRITERIA)
+            return decision.FleetUpgraded(nodes=nodes, criteria=became)
         case "job-allocated":
             if duration is None:
                 raise UsageError("a job-allocated needs the job's --duration, such as 24h")

@@ -6,10 +6,11 @@ import signal
 import sqlite3
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from anubis import catalog, config
+from anubis import catalog, config, operations
 from anubis.core.choosing.decision import Action, NodeAdded
 from anubis.core.choosing.selection import Budget
 from anubis.core.errors import CriteriaError, Stopped, UsageError
@@ -139,6 +140,17 @@ def test_a_campaign_that_is_stopped_keeps_what_was_measured_and_resume_does_the_
     assert desk.began() == begun + 6 - len(kept)
     with pytest.raises(UsageError, match="there is nothing to resume: no accept was cut short"):
         resume_campaign(CampaignKind.ACCEPT, history_url=url)
+
+
+def test_the_example_in_the_documentation_of_operations_runs(desk):
+    smaller = desk.home / "configs" / "clusters" / "simulated.yaml"  # goes before the shipped one
+    smaller.parent.mkdir(parents=True)
+    smaller.write_text(Path(desk.fleet()).read_text())
+    lines = [line[4:] for line in operations.__doc__.splitlines() if line[:4] == "    "]
+    scope: dict[str, object] = {}
+    exec("\n".join(lines), scope)
+    nodes = scope["result"].view.assessment.nodes
+    assert {node.node for node in nodes} == {f"n{i}" for i in range(1, 9)}
 
 
 # --- what is decided -----------------------------------------------------------------------
