@@ -44,8 +44,12 @@ def recording(folder: Path | None, campaign: str) -> Iterator[Witness]:
             f'cannot record events in "{folder}": {error.strerror}; '
             "let $ANUBIS_EVENTS name a folder that can be written, or unset it"
         ) from None
+
+    def keep(told: Opening | CampaignEvent) -> None:
+        file.write(f"{line(told)}\n")
+
     with file:
-        yield lambda told: print(line(told), file=file)
+        yield keep
 
 
 def line(told: Opening | CampaignEvent) -> str:

@@ -30,10 +30,13 @@ VERDICT_KEYS = {
 SUMMARY_KEYS = {
     "type",
     "campaign",
+    "judgement",
     "healthy",
     "defective",
     "unknown",
     "not_applicable",
+    "defective_parts",
+    "unknown_parts",
     "duration_s",
 }
 
