@@ -27,7 +27,7 @@ from anubis.store.sharing import PARTICIPANTS, ROSTERS, reference, sharing
 
 
 def _place() -> tuple[Column[Any], Column[Any]]:
-    """Which of the campaign's: the worst first."""
+    """The primary key: the campaign, and the place among its verdicts, worst first."""
     return campaign_column(), Column("position", Integer, primary_key=True, autoincrement=False)
 
 
@@ -102,7 +102,7 @@ class Assessments:
                 begin_watches(connection, nodes, finished_at)
 
     def of(self, campaign_id: str) -> Assessment | None:
-        """The verdicts of the campaign, or None while it has not come to any."""
+        """The verdicts of the campaign; None until it is concluded."""
         with self._database.reading() as connection:
             key = key_of(connection, campaign_id)
             campaign = connection.execute(
@@ -129,7 +129,7 @@ def _placed(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
 
 
 def _finish(connection: Connection, key: int, **changes: Any) -> CampaignKind:
-    """Answers with the kind of campaign that it was."""
+    """Returns the kind of the campaign."""
     changed = update(CAMPAIGNS.table).where(CAMPAIGNS.c.key == key).values(**changes)
     return CampaignKind(connection.execute(changed.returning(CAMPAIGNS.c.verb)).scalar_one())
 

@@ -1,7 +1,7 @@
 """Records to JSON documents and back, samples to bytes and back; both ways lose no bit.
 
-It follows the type annotations of the records, so a new field is kept without a change here:
-one with a default is filled in when an older document lacks it. It knows no SQL.
+It follows the type annotations of the records, so a new field is kept without a change here, and
+its default is filled in where an older document lacks it. It knows no SQL.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _as_is(value: Any) -> Any:
 
 @cache
 def _reader(kind: Any) -> Callable[[Any], Any]:
-    """What turns the document of a `kind` back into one; built once per kind."""
+    """The way from a document back to a value of that kind; built once per kind."""
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         return _record_reader(kind)
@@ -92,11 +92,11 @@ def _record_reader(kind: Any) -> Callable[[Any], Any]:
     hints = get_type_hints(kind)
     readers = {field.name: _reader(hints[field.name]) for field in fields(kind)}
 
-    def read(found: Any) -> Any:
-        unknown = found.keys() - readers.keys()
+    def read(values: Any) -> Any:
+        unknown = values.keys() - readers.keys()
         if unknown:
             raise ValueError(f'{kind.__name__} has no field "{min(unknown)}"')
-        return kind(**{name: readers[name](item) for name, item in found.items()})
+        return kind(**{name: readers[name](item) for name, item in values.items()})
 
     return read
 

@@ -1,4 +1,4 @@
-"""One open database: found, upgraded, and its transactions. It knows no record and no verb."""
+"""One open database: its place, its upgrade, its transactions. It knows no record and no verb."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Table,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    text,
+)
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from anubis.core.errors import StoreError
@@ -24,7 +35,7 @@ PRAGMAS = (
 MIGRATIONS = Path(__file__).parent / "migrations"
 REVISIONS = tuple(sorted(file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*.py")))
 HEAD = REVISIONS[-1]
-PER_QUESTION = 1000  # values in one IN (…); SQLite bears 32,766
+PER_QUESTION = 1000  # values in one IN (…); SQLite takes up to 32,766
 UPGRADE_LOCK = 0x616E756269730000  # any number that nobody else takes in the same database
 
 
@@ -102,6 +113,12 @@ class Database:
                 " database"
             )
         return revision
+
+
+def upsert(connection: Connection, table: Table) -> Any:
+    """An INSERT that may say what is to happen to rows that are there already."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    return dialect.insert(table)
 
 
 def _upgrade(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""What the Selector decided: whole documents, with what one looks for in columns beside them."""
+"""What the Selector decided: whole documents, with columns to search by beside them."""
 
 from __future__ import annotations
 

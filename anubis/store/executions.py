@@ -1,4 +1,4 @@
-"""Executions of steps with all their samples, a row for each, and how long they took."""
+"""Executions of steps with all their samples, a row for each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What happened to nodes: incidents, watches, repairs, jobs. What is told twice is kept once, and
-what is told later completes it."""
+"""What happened to nodes: incidents, watches, repairs, jobs. What is reported twice is kept once,
+and a later report completes an earlier one."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from sqlalchemy import Column, Connection, Integer, Table, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from anubis.core.past.status import Incident, Job, Repair, Watch
-from anubis.store.database import PER_QUESTION, Database
+from anubis.store.database import PER_QUESTION, Database, upsert
 from anubis.store.mapping import Prose, R, RecordTable, Row
 from anubis.store.sharing import PARTICIPANTS, reference, sharing
 
 INCIDENTS = RecordTable(
     "incidents",
     Incident,
-    Column("told_by", Integer),  # the import that told of it first; NULL: no import
-    Column("ended_by", Integer),  # the import that told its end
+    Column("told_by", Integer),  # the import that reported it first; NULL: no import
+    Column("ended_by", Integer),  # the import that reported its end
     keys=("node", "category", "start"),
     start="started_at",
     end="ended_at",
@@ -37,7 +36,7 @@ REPAIRS = RecordTable(
 WATCHES = RecordTable(
     "watches",
     Watch,
-    Column("told_by", Integer),  # the import that told of it first; NULL: no import
+    Column("told_by", Integer),  # the import that reported it first; NULL: no import
     keys=("node", "since"),
 )
 
@@ -51,19 +50,19 @@ JOBS = RecordTable(
 )
 
 
-def _newer(known: float | None, told: float | None) -> float | None:
+def _newer(known: float | None, given: float | None) -> float | None:
     """No end is no news: an incident that is over does not begin again."""
-    return known if told is None else told
+    return known if given is None else given
 
 
-def _longer(known: float | None, told: float | None) -> float | None:
+def _longer(known: float | None, given: float | None) -> float | None:
     """A watch without an end goes on, and of two ends the later one counts."""
-    return None if known is None or told is None else max(known, told)
+    return None if known is None or given is None else max(known, given)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Telling:
-    """How rows of a kind are completed and read; by the names of columns."""
+class Upkeep:
+    """How rows of a kind are completed and ordered, by the names of their columns."""
 
     end: str = "ended_at"
     later: Callable[[float | None, float | None], float | None] = (
@@ -72,11 +71,11 @@ class Telling:
     order: tuple[str, ...]
 
 
-TELLINGS: Mapping[Table, Telling] = {
-    INCIDENTS.table: Telling(order=("node", "started_at", "category")),
-    REPAIRS.table: Telling(order=("node", "started_at")),
-    WATCHES.table: Telling(order=("node", "since"), end="until", later=_longer),
-    JOBS.table: Telling(order=("started_at", "id")),
+UPKEEP: Mapping[Table, Upkeep] = {
+    INCIDENTS.table: Upkeep(order=("node", "started_at", "category")),
+    REPAIRS.table: Upkeep(order=("node", "started_at")),
+    WATCHES.table: Upkeep(order=("node", "since"), end="until", later=_longer),
+    JOBS.table: Upkeep(order=("started_at", "id")),
 }
 
 
@@ -90,7 +89,7 @@ class Kept:
 
 
 class Happenings(Generic[R]):
-    """All records of one of these kinds."""
+    """The records of one of these kinds."""
 
     def __init__(self, database: Database, kind: RecordTable[R]) -> None:
         self._database = database
@@ -120,12 +119,12 @@ class Watches(Happenings[Watch]):
 
 
 def read_all(connection: Connection, kind: RecordTable[R]) -> list[R]:
-    order = (kind.c[name] for name in TELLINGS[kind.table].order)
+    order = (kind.c[name] for name in UPKEEP[kind.table].order)
     return list(kind.records(connection, kind.select().order_by(*order)))
 
 
 def begin_watches(connection: Connection, nodes: Sequence[str], at: float) -> None:
-    """For those that are not watched without an end already."""
+    """Open a watch for each node that has no open one."""
     watches = _rows_of(connection, WATCHES.table, "node", sorted(set(nodes)))
     watched = {row["node"] for row in watches if row["until"] is None}
     new = [WATCHES.row(Watch(node=node, since=at), told_by=None) for node in {*nodes} - watched]
@@ -133,26 +132,28 @@ def begin_watches(connection: Connection, nodes: Sequence[str], at: float) -> No
 
 
 def keep(connection: Connection, table: Table, rows: Iterable[Row]) -> Kept:
-    """Rows, with what is known already completed by its end. Who told of it first stays."""
-    end, later = TELLINGS[table].end, TELLINGS[table].later
+    """Add what is new, and the ends of what is known. Who reported a row first stays."""
+    end, later = UPKEEP[table].end, UPKEEP[table].later
     keys = [column.name for column in table.primary_key]
-    empty = dict.fromkeys(table.c.keys())  # of what stands beside a record: no import told it
-    told: dict[tuple[Any, ...], Row] = {}
+    empty = dict.fromkeys(table.c.keys())  # beside a record that no import brought
+    given: dict[tuple[Any, ...], Row] = {}
     for row in (empty | row for row in rows):
         key = tuple(row[name] for name in keys)
-        told[key] = row if key not in told else row | {end: later(told[key][end], row[end])}
+        given[key] = row if key not in given else row | {end: later(given[key][end], row[end])}
     known = {
         tuple(row[name] for name in keys): row
-        for row in _rows_of(connection, table, keys[0], sorted({key[0] for key in told}))
+        for row in _rows_of(connection, table, keys[0], sorted({key[0] for key in given}))
     }
-    new = [row for key, row in told.items() if key not in known]
+    new = [row for key, row in given.items() if key not in known]
     completed = [
         row | {end: last} | {name: known[key][name] for name in ("told_by",) if name in row}
-        for key, row in told.items()
+        for key, row in given.items()
         if key in known and (last := later(known[key][end], row[end])) != known[key][end]
     ]
     _upsert(connection, table, [*new, *completed])
-    return Kept(new=len(new), completed=len(completed), known=len(told) - len(new) - len(completed))
+    return Kept(
+        new=len(new), completed=len(completed), known=len(given) - len(new) - len(completed)
+    )
 
 
 def _rows_of(
@@ -166,9 +167,8 @@ def _rows_of(
 def _upsert(connection: Connection, table: Table, rows: list[Row]) -> None:
     if not rows:
         return
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     keys = [column.name for column in table.primary_key]
-    statement = dialect.insert(table)
+    statement = upsert(connection, table)
     others = {name: statement.excluded[name] for name in rows[0] if name not in keys}
     # Sorted, so that two writers who share rows wait for each other in one order only.
     batch = sorted(rows, key=lambda row: [row[name] for name in keys])

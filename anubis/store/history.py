@@ -1,6 +1,6 @@
-"""The history of a fleet: everything that was planned, measured, judged, decided and told.
+"""The history of a fleet: what was planned, measured, judged, decided and reported.
 
-What a verb returned for is on disk. It decides nothing: no retries, no verdicts of its own.
+When a verb returns, its data is on disk. It decides nothing: no retries, no verdicts of its own.
 """
 
 from __future__ import annotations

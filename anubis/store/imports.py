@@ -31,7 +31,7 @@ class Forgotten:
     """What went with an import that was taken back."""
 
     incidents: int
-    reopened: int  # incidents that others told and it ended
+    reopened: int  # incidents that others reported and it ended
     watches: int
 
 
@@ -62,8 +62,8 @@ class Imports:
             return _newest(connection)
 
     def forget(self, key: int) -> Forgotten:
-        """Remove what that import was the first to tell; an incident that it only ended is open
-        again, and what was known before it stays."""
+        """Remove what that import was the first to report. An incident that it only ended is open
+        again; what was known before stays."""
         with self._database.writing() as connection:
             known = [imported.key for imported in _newest(connection)]
             if key not in known:
@@ -84,9 +84,11 @@ def _newest(connection: Connection) -> list[Import]:
 
 def _forget(connection: Connection, key: int) -> Forgotten:
     incidents, watches = INCIDENTS.table, WATCHES.table
-    told = connection.execute(delete(incidents).where(incidents.c.told_by == key))
+    reported = connection.execute(delete(incidents).where(incidents.c.told_by == key))
     ended = update(incidents).where(incidents.c.ended_by == key)
     reopened = connection.execute(ended.values(ended_at=None, ended_by=None))
     watched = connection.execute(delete(watches).where(watches.c.told_by == key))
     connection.execute(delete(IMPORTS.table).where(IMPORTS.c.key == key))
-    return Forgotten(incidents=told.rowcount, reopened=reopened.rowcount, watches=watched.rowcount)
+    return Forgotten(
+        incidents=reported.rowcount, reopened=reopened.rowcount, watches=watched.rowcount
+    )

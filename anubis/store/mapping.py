@@ -1,4 +1,4 @@
-"""A record and its row: the columns, the way into them and the way back, said once.
+"""A record and its row: the columns, the way into them and the way back, stated once.
 
 All three follow from the fields of the record. Where a field stands in its row otherwise, the table
 says how: by another name, another SQL type, or a `Form`. Nothing here knows a record of Anubis.

@@ -24,10 +24,9 @@ from sqlalchemy import (
     Text,
     insert,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from anubis.core.records import Layout, canonical
-from anubis.store.database import Database
+from anubis.store.database import Database, upsert
 from anubis.store.mapping import Form, R, RecordTable, Row, SharedTable, metadata, shared
 
 Roster = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]  # participants, devices
@@ -135,7 +134,7 @@ class Sharing:
         return digest
 
     def rows(self, kind: RecordTable[R], batch: Iterable[tuple[R, Row]]) -> list[Row]:
-        """Records, each with what stands beside it; what they share is on disk before them."""
+        """Rows of records and what stands beside each; what they share is on disk by then."""
         rows = [kind.row(record, self.share, **beside) for record, beside in batch]
         for what in ORDER:
             self._insert_shared(what, self._new.pop(what, {}))
@@ -171,7 +170,6 @@ def sharing(database: Database) -> Iterator[Sharing]:
 
 def insert_missing(connection: Connection, table: Table, rows: list[Row]) -> None:
     if rows:
-        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
         # Sorted, so that two writers who share rows wait for each other in one order only.
         batch = sorted(rows, key=lambda row: list(row.values()))
-        connection.execute(dialect.insert(table).on_conflict_do_nothing(), batch)
+        connection.execute(upsert(connection, table).on_conflict_do_nothing(), batch)

@@ -14,14 +14,14 @@ ADVICE = (
     ("readonly", "make the file and its folder writable for this user, or name another file"),
     ("read-only", "make the database writable for this user, or name another"),
     ("unable to open", "the folder must exist and file and folder be writable for this user"),
-    ("locked", "another process has been writing for a while; look which, then run again"),
-    ("malformed", "the file is damaged: run a file system check, then restore a copy of it"),
+    ("locked", "another process has been writing for a while; find out which, then run again"),
+    ("malformed", "the file is damaged: run a file system check, then restore a backup"),
     ("disk i/o error", "see df and dmesg; what was recorded before is intact, so resume then"),
     ("unique constraint", "another process wrote the same rows; run again"),
     ("does not exist", "create it (createdb, createuser) or correct the URL"),
     ("authentication", "correct user and password in the URL, or use ~/.pgpass"),
     ("permission denied", "grant this user the right to create and write tables"),
-    ("connection", "expected a PostgreSQL server there: see that it runs and can be reached"),
+    ("connection", "expected a PostgreSQL server there: check that it runs and can be reached"),
     ("file exists", "expected a folder there: correct $ANUBIS_HOME"),
     ("not a directory", "expected a folder there: correct $ANUBIS_HOME"),
     ("no such file", "that folder cannot be made: correct $ANUBIS_HOME"),
@@ -30,9 +30,9 @@ ADVICE = (
 
 def explain(place: str, error: SQLAlchemyError | OSError) -> StoreError:
     """The error for a failed transaction; by then it has been rolled back."""
-    found = _first_line(getattr(error, "orig", None) or error)
-    advice = next((advice for words, advice in ADVICE if words in found.lower()), "")
-    return StoreError(f'history "{place}": {found}' + (f"; {advice}" if advice else ""))
+    line = _first_line(getattr(error, "orig", None) or error)
+    advice = next((advice for words, advice in ADVICE if words in line.lower()), "")
+    return StoreError(f'history "{place}": {line}' + (f"; {advice}" if advice else ""))
 
 
 def _first_line(error: BaseException) -> str:

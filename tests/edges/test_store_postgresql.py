@@ -13,7 +13,7 @@ from anubis.store.history import History
 
 def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
     url = "postgresql://anubis:secret@127.0.0.1:1/fleet?connect_timeout=5"
-    with pytest.raises(StoreError, match="see that it runs and can be reached") as error:
+    with pytest.raises(StoreError, match="check that it runs and can be reached") as error:
         History.open(url)
     assert "127.0.0.1:1/fleet" in str(error.value)
     assert "secret" not in str(error.value)
