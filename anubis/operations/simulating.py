@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from anubis import config, places
-from anubis.core.errors import UsageError
+from anubis.core.errors import Stopped, UsageError
 from anubis.operations.caller import Caller
 from anubis.report.wording import names
 from anubis.risk import files, learning
@@ -112,5 +112,7 @@ def _run(study: Study, caller: Caller) -> None:
     """Every run once: the study keeps what it computed."""
     trials = study.trials()
     for done, trial in enumerate(trials):
+        if caller.wants_stop():
+            raise Stopped(f"stopped after {done} of {len(trials)} runs; nothing was kept")
         caller.doing(f"run {done + 1} of {len(trials)}: {trial.policy}, seed {trial.seed}")
         study.result(trial)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.errors import UsageError
+from anubis.core.errors import Stopped, UsageError
 from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.foreseeing import foresee, train_risk
@@ -106,6 +106,17 @@ def test_every_run_of_a_simulation_is_told_and_made():
     trials = study.trials()
     assert listener.doings[0].startswith(f"run 1 of {len(trials)}: ")
     assert len(listener.doings) == len(trials)
+
+
+def test_a_simulation_stops_between_two_runs_when_its_caller_wants_it():
+    class Impatient(Listener):
+        def wants_stop(self) -> bool:
+            return len(self.doings) == 2
+
+    listener = Impatient()
+    with pytest.raises(Stopped, match="stopped after 2 of"):
+        simulate(seeds=1, caller=listener)
+    assert len(listener.doings) == 2
 
 
 @pytest.mark.parametrize(
