@@ -773,6 +773,14 @@ def test_an_import_is_taken_back_with_all_that_it_alone_has_told(history: Histor
         history.imports.forget(7)
 
 
+def test_an_end_that_was_corrected_since_outlives_the_import_that_told_it(history: History) -> None:
+    history.incidents.add([incident("n1", 1.0)])
+    imported = history.imports.add("a.csv", 10.0, [incident("n1", 1.0, 5.0)], [])
+    history.incidents.add([incident("n1", 1.0, 6.0)])
+    assert history.imports.forget(imported.key) == Forgotten(incidents=0, reopened=0, watches=0)
+    assert history.incidents.all() == [incident("n1", 1.0, 6.0)]
+
+
 def test_parameters_of_any_length_are_kept(history: History) -> None:
     letters = "".join(Random(0).choices(string.ascii_letters, k=9000))  # hard to compress
     long = Workload.of("gemm", "1", {"shapes": letters})
