@@ -43,7 +43,7 @@ def gate(
     import sys
 
     from anubis.cli import amounts
-    from anubis.cli.showing import EXIT_CODES, campaign
+    from anubis.cli.showing import EXIT_CODES
     from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
     from anubis.operations.deciding import Terms
     from anubis.operations.gating import GateRequest
@@ -65,8 +65,6 @@ def gate(
     )
     turn_termination_into_interrupt()
     result = answer(request, Terminal(as_json=json))
-    for tested in result.campaigns:
-        campaign(tested.view, as_json=json)
     print(_document(result) if json else _sentence(result))
     sys.exit(EXIT_CODES[result.judgement])
 

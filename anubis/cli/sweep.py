@@ -31,7 +31,7 @@ def sweep(
     import sys
 
     from anubis.cli import amounts
-    from anubis.cli.showing import EXIT_CODES, campaign
+    from anubis.cli.showing import EXIT_CODES
     from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
     from anubis.operations.deciding import Terms
     from anubis.operations.sweeping import SweepRequest
@@ -50,6 +50,4 @@ def sweep(
     )
     turn_termination_into_interrupt()
     result = answer(request, Terminal(as_json=json))
-    for tested in result.campaigns:
-        campaign(tested.view, as_json=json)
     sys.exit(EXIT_CODES[result.judgement])

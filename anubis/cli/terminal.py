@@ -11,12 +11,15 @@ from anubis.cli import showing
 from anubis.core.choosing.decision import Decision
 from anubis.core.records import Campaign
 from anubis.operations.caller import Caller
+from anubis.report.view import CampaignView
 from anubis.validator import Observe
 
 
 class Terminal(Caller):
-    """Remarks and progress go to stderr, a decision to stdout as soon as it is there; Ctrl-C is how
-    a person stops anything."""
+    """Remarks and progress go to stderr, decisions and verdicts to stdout, each at once.
+
+    A person stops anything with Ctrl-C.
+    """
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
@@ -30,6 +33,9 @@ class Terminal(Caller):
 
     def decided(self, decision: Decision) -> None:
         showing.decision(decision, as_json=self._as_json)
+
+    def concluded(self, view: CampaignView) -> None:
+        showing.campaign(view, as_json=self._as_json)
 
     @contextmanager
     def following(self, campaign: Campaign, parallel_nodes: int | None) -> Iterator[Observe]:

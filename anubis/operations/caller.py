@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.records import Campaign
+from anubis.report.view import CampaignView
 from anubis.validator import Observe
 
 
@@ -23,6 +24,9 @@ class Caller:
 
     def decided(self, decision: Decision) -> None:
         """What was decided, before it is carried out."""
+
+    def concluded(self, view: CampaignView) -> None:
+        """One of several campaigns is over; others may follow, or fail."""
 
     @contextmanager
     def following(self, campaign: Campaign, parallel_nodes: int | None) -> Iterator[Observe]:

@@ -19,15 +19,12 @@ def carry_out_tests(
     history_url: str | None,
     clock: WallClock,
 ) -> tuple[CampaignResult, ...]:
-    return tuple(
-        run_campaign(
-            replace(tests, nodes=tuple(nodes), chosen=chosen),
-            caller,
-            history_url=history_url,
-            clock=clock,
-        )
-        for chosen, nodes in _nodes_by_tests(decision).items()
-    )
+    results = []
+    for chosen, nodes in _nodes_by_tests(decision).items():
+        request = replace(tests, nodes=tuple(nodes), chosen=chosen)
+        results.append(run_campaign(request, caller, history_url=history_url, clock=clock))
+        caller.concluded(results[-1].view)
+    return tuple(results)
 
 
 def _nodes_by_tests(decision: Decision) -> dict[frozenset[str], list[str]]:

@@ -60,6 +60,9 @@ class Listener(Caller):
     def decided(self, decision) -> None:
         self.heard.append(decision)
 
+    def concluded(self, view) -> None:
+        self.heard.append(view.campaign.id)
+
     @contextmanager
     def following(self, campaign, parallel_nodes):
         self.heard.append(campaign)
@@ -190,8 +193,9 @@ def test_a_gate_tells_its_decision_before_it_tests_by_it(fleet, url):
         )
     before, listener = executions(fleet), Listener()
     result = gate(gate_of(fleet, "n3", "n4"), listener, history_url=url)
-    decision, campaign = listener.heard
+    decision, campaign, over = listener.heard
     assert decision == result.decision
+    assert over == campaign.id  # told at once, whatever becomes of those that follow
     assert [node.name for node in campaign.plan.nodes] == ["n3"]
     assert executions(fleet) == before + 1
     assert (result.answer, result.is_tested, result.unknown) == ("go", True, [])
