@@ -1,4 +1,4 @@
-"""A fabric taken apart from the top: what still hangs together without its highest switches.
+"""A fabric taken apart from the top: which switches stay connected without the highest ones.
 
 The drawings take their order from it: pods apart, and the leaves of a pod side by side.
 """
@@ -13,7 +13,7 @@ from anubis.core.fabric import Fabric, Nic, by_number
 
 @dataclass(frozen=True)
 class Block:
-    """A part of the fabric that hangs together without what is above it."""
+    """A part of the fabric that stays connected without the switches above it."""
 
     top: tuple[str, ...]  # the switches of its highest tier
     below: tuple[Block, ...]
@@ -29,21 +29,21 @@ def pods(fabric: Fabric) -> dict[str, tuple[str, ...]]:
 
     A pod is the smallest block with something below it: its leaves come first, then its spines.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    pod_of: dict[str, tuple[str, ...]] = {}
 
     def walk(block: Block, above: Block) -> None:
-        for each in block.below:
-            walk(each, block)
-        found.update(dict.fromkeys(block.top, (block if block.below else above).top))
+        for inner in block.below:
+            walk(inner, block)
+        pod_of.update(dict.fromkeys(block.top, (block if block.below else above).top))
 
     for block in take_apart(fabric):
         walk(block, block)
-    return found
+    return pod_of
 
 
 def nics_of(fabric: Fabric, block: Block) -> list[Nic]:
-    here = [nic for switch in block.top for nic in fabric.nics_on.get(switch, ())]
-    return here + [nic for each in block.below for nic in nics_of(fabric, each)]
+    on_top = [nic for switch in block.top for nic in fabric.nics_on.get(switch, ())]
+    return on_top + [nic for inner in block.below for nic in nics_of(fabric, inner)]
 
 
 def by_name(fabric: Fabric, switches: Collection[str]) -> tuple[str, ...]:
@@ -51,13 +51,13 @@ def by_name(fabric: Fabric, switches: Collection[str]) -> tuple[str, ...]:
 
 
 def _blocks(fabric: Fabric, switches: set[str]) -> tuple[Block, ...]:
-    """The parts that hang together; in each, the top tier is taken off to see what is below."""
-    found = []
+    """The connected parts; in each, the top tier is taken off to see what is below."""
+    blocks = []
     for part in _parts(fabric, switches):
         highest = max(fabric.tier[switch] for switch in part)
         top = {switch for switch in part if fabric.tier[switch] == highest}
-        found.append(Block(by_name(fabric, top), _blocks(fabric, part - top)))
-    return tuple(found)
+        blocks.append(Block(by_name(fabric, top), _blocks(fabric, part - top)))
+    return tuple(blocks)
 
 
 def _parts(fabric: Fabric, switches: set[str]) -> Iterator[set[str]]:
@@ -68,8 +68,10 @@ def _parts(fabric: Fabric, switches: set[str]) -> Iterator[set[str]]:
         left.discard(switch)
         part, edge = {switch}, [switch]
         while edge:
-            here = edge.pop()
-            beside = {link.a if link.b == here else link.b for link in fabric.links_of[here]} & left
+            inner = edge.pop()
+            beside = {
+                link.a if link.b == inner else link.b for link in fabric.links_of[inner]
+            } & left
             left -= beside
             part |= beside
             edge += beside

@@ -31,8 +31,8 @@ class Axis:
     def ticks(self) -> list[float]:
         if self.begin:
             powers = range(floor(log10(self.begin)), ceil(log10(self.end)) + 1)
-            known = [step * 10.0**power for power in powers for step in (1, 2, 5)]
-            return [tick for tick in known if self.begin * 0.999 <= tick <= self.end * 1.001]
+            rounded = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+            return [tick for tick in rounded if self.begin * 0.999 <= tick <= self.end * 1.001]
         step = round_up(self.end / TICKS)
         return [step * place for place in range(floor(self.end / step + 1e-9) + 1)]
 
@@ -53,25 +53,25 @@ class Chart:
 
     def frame(self, label: str) -> Element:
         """The picture with its axes; what is drawn into it lies above them."""
-        made = picture(self.width, self.height, "chart", label)
+        plot = picture(self.width, self.height, "chart", label)
         left, right = self.x(self.across.begin), self.x(self.across.end)
         bottom, top = self.y(self.up.begin), self.y(self.up.end)
         for tick in self.across.ticks:
             at = self.x(tick)
-            add(made, "line", class_="grid", x1=at, x2=at, y1=bottom, y2=top)
-            add(made, "text", self.across.spelled(tick), x=at, y=bottom + 13)
+            add(plot, "line", class_="grid", x1=at, x2=at, y1=bottom, y2=top)
+            add(plot, "text", self.across.spelled(tick), x=at, y=bottom + 13)
         for tick in self.up.ticks:
             at = self.y(tick)
-            add(made, "line", class_="grid", x1=left, x2=right, y1=at, y2=at)
-            add(made, "text", self.up.spelled(tick), class_="row", x=left - 6, y=at)
-        add(made, "text", self.across.title, x=(left + right) / 2, y=self.height - 8)
+            add(plot, "line", class_="grid", x1=left, x2=right, y1=at, y2=at)
+            add(plot, "text", self.up.spelled(tick), class_="row", x=left - 6, y=at)
+        add(plot, "text", self.across.title, x=(left + right) / 2, y=self.height - 8)
         turned = f"translate(9 {number((bottom + top) / 2)}) rotate(-90)"
-        add(made, "text", self.up.title, transform=turned)
-        return made
+        add(plot, "text", self.up.title, transform=turned)
+        return plot
 
-    def line(self, made: Element, points: Sequence[tuple[float, float]], kind: str) -> Element:
+    def line(self, plot: Element, points: Sequence[tuple[float, float]], kind: str) -> Element:
         places = " ".join(f"{number(self.x(x))},{number(self.y(y))}" for x, y in points)
-        return add(made, "polyline", class_=kind, points=places)
+        return add(plot, "polyline", class_=kind, points=places)
 
 
 def round_up(value: float) -> float:

@@ -1,4 +1,4 @@
-"""The circumstances: what was not measured and why, and what the machines said of themselves."""
+"""The circumstances: what was not measured and why, and the facts reported about the machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Omission:
 
 
 def omissions(executions: tuple[Execution, ...]) -> list[Omission]:
-    """Most frequent first. What was tried again is told by its last attempt."""
+    """Most frequent first. A step that was retried counts by its last attempt."""
     nodes: defaultdict[tuple[str, Ended, str], list[str]] = defaultdict(list)
     counts: Counter[tuple[str, Ended, str]] = Counter()
     for execution in latest(executions):
@@ -46,19 +46,19 @@ def omissions(executions: tuple[Execution, ...]) -> list[Omission]:
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """One thing the programs said of the machines, and which nodes said what, commonest first."""
+    """A fact that the programs reported: its values with their nodes, most common first."""
 
     name: str
     values: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def facts(executions: tuple[Execution, ...]) -> list[Fact]:
-    said: defaultdict[str, defaultdict[str, dict[str, None]]]
-    said = defaultdict(lambda: defaultdict(dict))
+    reported: defaultdict[str, defaultdict[str, dict[str, None]]]
+    reported = defaultdict(lambda: defaultdict(dict))
     for execution in executions:
         for name, value in _flat(execution.result.environment):
             # the program that writes the document runs on the first participant
-            said[name][value][execution.step.participants[0]] = None
+            reported[name][value][execution.step.participants[0]] = None
     return [
         Fact(
             name=name,
@@ -67,7 +67,7 @@ def facts(executions: tuple[Execution, ...]) -> list[Fact]:
                 for value, nodes in sorted(values.items(), key=lambda item: -len(item[1]))
             ),
         )
-        for name, values in sorted(said.items())
+        for name, values in sorted(reported.items())
         if any(value not in nodes for value, nodes in values.items())  # not just its own name
     ]
 

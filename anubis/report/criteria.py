@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-MOST = 40  # changed nodes or verdicts that are listed on a terminal; --json has all
+LISTED = 40  # changed nodes or verdicts that are listed on a terminal; --json has all
 SHARES = ("alpha", "proposed_alpha", "tail", "repeatability")
 HEALTHY = ("units", "healthy")  # one row of a table
 
@@ -26,12 +26,12 @@ HEALTHY = ("units", "healthy")  # one row of a table
 
 
 def least_repeatable_first(criteria: Sequence[Criterion]) -> list[Criterion]:
-    """What could not even be compared stands before all others."""
+    """A criterion without a repeatability comes before all others."""
     return sorted(criteria, key=lambda c: -1.0 if c.repeatability is None else c.repeatability)
 
 
 def applied(criterion: Criterion) -> str:
-    """Whose alpha it judges by: the policy's, or its own where that is stricter."""
+    """Which alpha it judges by: the policy's, or its own where that is stricter."""
     return "own" if criterion.alpha == criterion.proposed_alpha else "policy"
 
 
@@ -75,18 +75,18 @@ def show(criteria: CriteriaSet, console: Console) -> None:
     for sentence in _legend(ordered):
         console.print(Padding(Text(sentence, style="dim"), (0, 0, 0, 2)))
     for note, number in notes.items():
-        console.print(Padding(Text(f"({number}) nobody is judged by it: {note}"), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"({number}) not used for judging: {note}"), (0, 0, 0, 2)))
 
 
 def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
-    yield "repeat: how alike the healthy are, 1 is equal; least repeatable first"
-    yield "alpha: the limit that is applied, the policy's or the metric's own; proposed: its own"
-    yield "set aside: units unlike the others when it was learned, slower or faster"
+    yield "repeat: how alike the healthy units are, 1 means equal; least repeatable first"
+    yield "alpha: the limit in use, the policy's or the metric's own; proposed: the metric's own"
+    yield "set aside: units that learning left out because they differ, slower or faster"
     loose = [c for c in criteria if c.proposed_alpha is not None and c.proposed_alpha < c.alpha]
     if loose:
         yield (
             f"{_count(len(loose), 'metric')} with a proposal below the applied limit: there, "
-            "healthy units will be called defective oftener than the policy's false-alarm rate"
+            "healthy units will be called defective more often than the policy's rate"
         )
 
 
@@ -143,34 +143,36 @@ def show_changes(changes: Sequence[CriterionChange], console: Console) -> None:
 def _rows(change: CriterionChange) -> Iterator[tuple[str, str, str, str]]:
     old, new = change.before, change.after
     if old is None or new is None:
-        yield change.kind, _whole(old), _whole(new), ""
+        yield change.kind, _median(old), _median(new), ""
         return
     if change.alike is not None:
         sizes = f"{old.reference.size:,} values", f"{new.reference.size:,} values"
-        yield "reference", *sizes, f"alike to {share(change.alike)}"
+        yield "reference", *sizes, f"similarity {share(change.alike)}"
     for move in change.moves:
         if move.aspect not in HEALTHY:
             before, after = spelled(move.aspect, move.before), spelled(move.aspect, move.after)
             yield move.aspect.replace("_", " "), before, after, _difference(move)
     if any(move.aspect in HEALTHY for move in change.moves):
-        before, after = (f"{each.healthy:,} of {each.units:,}" for each in (old, new))
+        before, after = (
+            f"{criterion.healthy:,} of {criterion.units:,}" for criterion in (old, new)
+        )
         yield "healthy units", before, after, ""
 
 
-def _whole(criterion: Criterion | None) -> str:
+def _median(criterion: Criterion | None) -> str:
     if criterion is None:
         return "-"
     return f"{figure(float(np.median(criterion.reference)))} {criterion.unit}"
 
 
-def spelled(what: str, value: Value) -> str:
-    if what == "refusal":
+def spelled(field: str, value: Value) -> str:
+    if field == "refusal":
         return str(value) or "trusted"
     if value is None or isinstance(value, str):
         return value or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if what in SHARES:
+    if field in SHARES:
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else figure(value)
 
@@ -194,18 +196,18 @@ def show_verdict_changes(
 ) -> None:
     from rich.text import Text
 
-    told = f"\ncampaign {campaign}: the verdict changes of {_count(len(nodes), 'node')}"
-    console.print(Text(f"{told}, {_count(len(verdicts), 'part')}", style="bold"))
+    head = f"\ncampaign {campaign}: the verdicts of {_count(len(nodes), 'node')}"
+    console.print(Text(f"{head} and {_count(len(verdicts), 'part')} change", style="bold"))
     if nodes:
         table = _table("node", "by A", "by B", "why, by B")
-        for change in nodes[:MOST]:
+        for change in nodes[:LISTED]:
             after = change.after
             words = (after.node, change.before.judgement.value, after.judgement.value, after.reason)
             table.add_row(*(Text(word) for word in words))
         _print_up_to(table, len(nodes), console)
     if verdicts:
         table = _table("part", "by A", "by B", "benchmark, metric")
-        for part in verdicts[:MOST]:
+        for part in verdicts[:LISTED]:
             verdict = part.after
             table.add_row(
                 Text(f"{'+'.join(verdict.participants)} {verdict.device}"),
@@ -219,8 +221,8 @@ def show_verdict_changes(
 def _print_up_to(table: Table, total: int, console: Console) -> None:
     console.print()
     console.print(table)
-    if total > MOST:
-        console.print(f"  and {total - MOST:,} more: --json has all", highlight=False)
+    if total > LISTED:
+        console.print(f"  and {total - LISTED:,} more: --json has all", highlight=False)
 
 
 def change_lines(

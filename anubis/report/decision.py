@@ -11,11 +11,11 @@ from anubis.report.wording import lasting, names
 
 NAMED = 3  # nodes, tests and gaps that a sentence names
 NOT_WORTH = "test fits and is worth its time"
-NOTABLE = 0.005  # a share that is told in whole per cent
+NOTABLE = 0.005  # a share that shows in whole per cent
 
 
 def paragraph(decision: Decision) -> str:
-    """Why, in the order in which it was decided."""
+    """The reasons, in the order in which the decision was made."""
     return " ".join(_sentences(decision))
 
 
@@ -29,18 +29,18 @@ def _sentences(decision: Decision) -> Iterator[str]:
     if decision.covered_before >= NOTABLE:
         left = decision.p * (1 - decision.covered_before)
         yield (
-            f"What was measured lately covers {decision.covered_before:.0%} of that, so"
-            f" {_chance(left)} is left."
+            f"Recent measurements cover {decision.covered_before:.0%} of that, which leaves"
+            f" {_chance(left)}."
         )
     if len(decision.nodes) > 1 and decision.drivers:
         yield _drivers(decision.drivers, len(decision.nodes))
     yield from _tests(decision)
     if decision.gaps and 1 - decision.coverage >= NOTABLE:
         gaps = "; ".join(_gap(gap) for gap in decision.gaps[:NAMED])
-        yield f"Uncovered stays {1 - decision.coverage:.0%} of the incidents to expect: {gaps}."
+        yield f"{1 - decision.coverage:.0%} of the expected incidents stay uncovered: {gaps}."
     if decision.missed > 1.2 * decision.remaining and decision.missed > decision.p0:
         yield (
-            f"Of so many nodes, one has an incident that nothing foresees with a chance of"
+            f"With this many nodes, the chance that one has an incident no test would find is"
             f" {_chance(decision.missed)}."
         )
     if decision.assumed:
@@ -49,53 +49,49 @@ def _sentences(decision: Decision) -> Iterator[str]:
 
 def _event(decision: Decision) -> str:
     count = len(decision.nodes)
-    who = names(decision.nodes, NAMED) if count <= NAMED else f"{count:,} nodes"
+    nodes = names(decision.nodes, NAMED) if count <= NAMED else f"{count:,} nodes"
     match decision.event:
         case "node-added":
-            return f"{who} added"
+            return f"{nodes} added"
         case "fleet-upgraded":
-            return f"{who} upgraded"
+            return f"{nodes} upgraded"
         case "job-allocated":
-            return f"a job of {lasting(decision.horizon_s)} on {who}"
+            return f"a job of {lasting(decision.horizon_s)} on {nodes}"
         case "incident-reported":
-            return f'incident "{decision.category}" on {who}'
-    return f"{who} idle"
+            return f'incident "{decision.category}" on {nodes}'
+    return f"{nodes} idle"
 
 
 def _risk(decision: Decision) -> str:
     bound = f"p0 is {_chance(decision.p0)}, {decision.because}"
     if decision.p == 1 and decision.event != "job-allocated":
         return f"a defect is presumed, and {bound}"
-    whose = "one of them has" if len(decision.nodes) > 1 else "it has"
+    subject = "at least one of them has" if len(decision.nodes) > 1 else "it has"
     ahead = lasting(decision.horizon_s)
-    return f"{whose} an incident within {ahead} with p = {_chance(decision.p)}; {bound}"
+    return f"p = {_chance(decision.p)} that {subject} an incident within {ahead}; {bound}"
 
 
 def _drivers(drivers: tuple[Driver, ...], nodes: int) -> str:
     first = drivers[0]
     if first.share < 1.5 / nodes:
         return f"No node stands out: the riskiest, {first.node}, has p = {_chance(first.p)}."
-    told = ", ".join(f"{d.node} ({d.share:.0%}, p = {_chance(d.p)})" for d in drivers[:NAMED])
-    return f"Of the incidents to expect, most are those of {told}."
+    riskiest = ", ".join(f"{d.node} ({d.share:.0%}, p = {_chance(d.p)})" for d in drivers[:NAMED])
+    return f"Most of the expected incidents come from {riskiest}."
 
 
 def _tests(decision: Decision) -> Iterator[str]:
     bearable = decision.remaining <= decision.p0
     if not decision.tests:
-        yield (
-            "So nothing has to run."
-            if bearable
-            else f"Nothing is run all the same: no {NOT_WORTH}."
-        )
+        yield ("So no test needs to run." if bearable else f"Still, nothing runs: no {NOT_WORTH}.")
         return
-    told = "; ".join(_test(test, len(decision.nodes)) for test in decision.tests[:NAMED])
+    listed = "; ".join(_test(test, len(decision.nodes)) for test in decision.tests[:NAMED])
     more = len(decision.tests) - NAMED
-    rest = f"; and {more} more" if more > 0 else ""
-    what = "Accept again" if decision.action is Action.ACCEPT else "Run"
-    yield f"{what}: {told}{rest}."
+    unlisted = f"; and {more} more" if more > 0 else ""
+    verb = "Accept again" if decision.action is Action.ACCEPT else "Run"
+    yield f"{verb}: {listed}{unlisted}."
     yield (
-        f"That takes {lasting(decision.longest_s)} at most on a node,"
-        f" {decision.node_seconds / 3600:.2g} node-hours in all, and leaves"
+        f"That takes at most {lasting(decision.longest_s)} on a node,"
+        f" {decision.node_seconds / 3600:.2g} node-hours in all, and leaves a risk of"
         f" {_chance(decision.remaining)}{'' if bearable else f': no other {NOT_WORTH}'}."
     )
 
@@ -103,14 +99,14 @@ def _tests(decision: Decision) -> Iterator[str]:
 def _test(test: ChosenTest, nodes: int) -> str:
     where = "" if len(test.nodes) == nodes else f" on {names(test.nodes, NAMED)}"
     return (
-        f"{test.benchmark}{where} ({lasting(test.duration_s)}, takes {_chance(test.drop)} off,"
-        f" {test.drop_per_s:.1e} per node-second)"
+        f"{test.benchmark}{where} ({lasting(test.duration_s)},"
+        f" lowers the risk by {_chance(test.drop)}, {test.drop_per_s:.1e} per node-second)"
     )
 
 
 def _gap(gap: Gap) -> str:
     if not gap.finders:
-        return f"{gap.share:.0%} that nothing known finds"
+        return f"{gap.share:.0%} that no known test finds"
     only = "only " if len(gap.finders) == 1 else ""
     return f"{gap.share:.0%} that {only}{_either(gap.finders)} would find"
 

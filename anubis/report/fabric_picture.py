@@ -17,9 +17,10 @@ from statistics import fmean
 from anubis import hostlist
 from anubis.core.fabric import Fabric, Link, Nic, Part, by_number, main_rails
 from anubis.core.network.crossing import link_part
+from anubis.core.records import Judgement
 from anubis.report.blocks import pods
 from anubis.report.svg import LETTER, Element, add, apart, cut, number, picture, title, written
-from anubis.report.view import Mark, NetworkView
+from anubis.report.view import GLYPH, Mark, NetworkView
 from anubis.report.wording import called, counted
 
 BOXES = 48  # of one tier
@@ -33,6 +34,7 @@ BOX, GAP = 146.0, 84.0  # how wide a box is, and the room for wires between tier
 LINE = 17.0
 LETTERS = 19  # of a name in a box
 EDGE = 3.0
+TROUBLED = (Judgement.DEFECTIVE, Judgement.UNKNOWN)  # their sign stands before the node's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,38 +98,40 @@ def drawing(view: NetworkView) -> str:
     width = max((box.left + BOX for box in boxes), default=left) - left
     height = max((box.y + box.height / 2 for box in boxes), default=0.0) + EDGE
     label = f"The fabric: {counted(len(view.fabric.switches), 'switch', 'switches')}"
-    made = picture(width + 2 * EDGE, height, "fabric", label, left - EDGE)
-    _draw_wires(made, plan, boxes)
+    canvas = picture(width + 2 * EDGE, height, "fabric", label, left - EDGE)
+    _draw_wires(canvas, plan, boxes)
     for box in boxes:
         if box.caption:
             y = box.y - (box.height - box.head) / 2 - box.head / 2
-            add(made, "text", box.caption, class_="caption", x=box.left + BOX / 2, y=y)
-        _draw_strips(made, box)
-        _draw_box(made, plan, box)
-    return written(made)
+            add(canvas, "text", box.caption, class_="caption", x=box.left + BOX / 2, y=y)
+        _draw_strips(canvas, box)
+        _draw_box(canvas, plan, box)
+    return written(canvas)
 
 
 class _Plan:
-    """What goes into which box, and what is to be said of it."""
+    """What goes into which box, and what is written about it."""
 
     def __init__(self, view: NetworkView) -> None:
         self.view, self.fabric, self.marks = view, view.fabric, view.marks
-        self.asked = set(view.nodes or view.fabric.nodes)
+        self.chosen = set(view.nodes or view.fabric.nodes)
         self.pod = pods(view.fabric)
-        found = reversed(view.inspection.findings)  # what comes first is worst
-        self.odd = {each.switches: each.sentence for each in found if each.switches}
+        worst_last = reversed(view.inspection.findings)  # what comes first is worst
+        self.odd = {
+            finding.switches: finding.sentence for finding in worst_last if finding.switches
+        }
 
     @cached_property
     def tiers(self) -> tuple[int, ...]:
-        """From the leaves upwards; what no leaf is in reach of stands beside the leaves."""
+        """From the leaves upwards; what no leaf reaches stands beside the leaves."""
         return tuple(range(1, max([1, *self.fabric.tier.values()]) + 1))
 
     def boxes(self, tier: int) -> list[_Box]:
         switches = [switch for switch in self.pod if max(1, self.fabric.tier[switch]) == tier]
         if tier > 1:
             return [
-                _Box(switches=some, column=tier - 1, note=", ".join(self._counts(some, tier)))
-                for some in self._grouped(switches)
+                _Box(switches=group, column=tier - 1, note=", ".join(self._counts(group, tier)))
+                for group in self._grouped(switches)
             ]
         if self._few:
             switches = self._by_rail(switches)
@@ -135,13 +139,13 @@ class _Plan:
         captions = self._captions(groups) if self._few else [""] * len(groups)
         return [
             _Box(
-                switches=some,
+                switches=group,
                 column=0,
-                beside=self._strips(some),
+                beside=self._strips(group),
                 caption=caption,
-                note=", ".join(self._counts(some, tier)),
+                note=", ".join(self._counts(group, tier)),
             )
-            for some, caption in zip(groups, captions, strict=True)
+            for group, caption in zip(groups, captions, strict=True)
         ]
 
     def _by_rail(self, leaves: Sequence[str]) -> list[str]:
@@ -162,8 +166,8 @@ class _Plan:
         rails = [self._rails(leaf) for (leaf,) in groups]
         if len(set(rails)) < 2:
             return [""] * len(groups)
-        new = [some if some != before else () for before, some in pairwise([(), *rails])]
-        return [f"rail {', '.join(some)}" if some else "" for some in new]
+        begun = [after if after != before else () for before, after in pairwise([(), *rails])]
+        return [f"rail {', '.join(names)}" if names else "" for names in begun]
 
     def mark_of_nic(self, nic: Nic) -> Mark | None:
         parts = Part("node", nic.node), Part("nic", nic.node, nic.rail)
@@ -171,11 +175,11 @@ class _Plan:
 
     def marks_of(self, box: _Box) -> list[Mark]:
         """Of its switches; above the leaves also of its NICs, which are not drawn there."""
-        found = [self.marks.get(Part("switch", switch)) for switch in box.switches]
+        marks = [self.marks.get(Part("switch", switch)) for switch in box.switches]
         if box.column:
             on = (nic for switch in box.switches for nic in self.fabric.nics_on.get(switch, ()))
-            found += map(self.mark_of_nic, on)
-        return list(dict.fromkeys(mark for mark in found if mark))
+            marks += map(self.mark_of_nic, on)
+        return list(dict.fromkeys(mark for mark in marks if mark))
 
     def mark_of_link(self, link: Link) -> Mark | None:
         lower = link.a if self.fabric.upper(link) == link.b else link.b
@@ -185,7 +189,7 @@ class _Plan:
     # --- switches in boxes -----------------------------------------------------------------
 
     def _grouped(self, switches: Sequence[str]) -> list[tuple[str, ...]]:
-        """Each in a box of its own, or else what is blamed, and the others by pod or rail."""
+        """A box for each switch; of many, one for each blamed one, the others by pod or rail."""
         if self._few:
             return [(switch,) for switch in switches]
         alone = {switch: (switch,) for switch in switches if switch in self._blamed}
@@ -207,7 +211,7 @@ class _Plan:
 
     @cached_property
     def _few(self) -> bool:
-        """In every tier: many wires to a few switches would tell nothing."""
+        """In every tier: many wires to a few switches would show nothing."""
         return max(Counter(self.fabric.tier.values()).values(), default=0) <= BOXES
 
     def _rails(self, switch: str) -> tuple[str, ...]:
@@ -216,29 +220,29 @@ class _Plan:
     @cached_property
     def _blamed(self) -> set[str]:
         """The switches that are blamed, or at an end of what is."""
-        found = {end for part in self.marks for end in (part.name, part.other)} & set(self.pod)
-        return found | {nic.switch for nic in self.fabric.nics if self.mark_of_nic(nic)}
+        switches = {end for part in self.marks for end in (part.name, part.other)} & set(self.pod)
+        return switches | {nic.switch for nic in self.fabric.nics if self.mark_of_nic(nic)}
 
     # --- nodes beside boxes ----------------------------------------------------------------
 
     def _strips(self, switches: Sequence[str]) -> tuple[_Strip, ...]:
         nics = [nic for switch in switches for nic in self.fabric.nics_on.get(switch, ())]
         nics.sort(key=lambda nic: by_number(nic.node))
-        said = [nic for nic in nics if self.mark_of_nic(nic) or (self._named and nic.node)]
-        known = set(said)
-        chips = list(dict.fromkeys(self._chip(nic) for nic in said))
+        named = [nic for nic in nics if self.mark_of_nic(nic) or (self._named and nic.node)]
+        have_chips = set(named)
+        chips = list(dict.fromkeys(self._chip(nic) for nic in named))
         more = len(chips) - CHIPS
         if more > 0:
             chips[CHIPS:] = [_Chip(text=f"and {more:,} more", about="", kind="count")]
-        others = [nic for nic in nics if nic not in known]
+        unnamed = [nic for nic in nics if nic not in have_chips]
         if len(self.fabric.nics) <= DOTS and len(switches) == 1:
-            chips += [self._dot(nic) for nic in others]
-        elif others:
-            nodes = list(dict.fromkeys(nic.node for nic in others if nic.node))
-            unknown = sum(not nic.node for nic in others)
+            chips += [self._dot(nic) for nic in unnamed]
+        elif unnamed:
+            nodes = list(dict.fromkeys(nic.node for nic in unnamed if nic.node))
+            unknown = sum(not nic.node for nic in unnamed)
             text = counted(len(nodes), "node") if nodes else ""
             text += f"{' + ' if nodes else ''}{counted(unknown, 'NIC')}" if unknown else ""
-            about = called(nodes) if nodes else "of nobody known"
+            about = called(nodes) if nodes else "node unknown"
             chips.append(_Chip(text=text, about=about, kind="count"))
         return tuple(_in_lines(chips))
 
@@ -251,18 +255,32 @@ class _Plan:
         if mark:
             text = f"{mark.sign} {cut(nic.node, LETTERS + 4)}"
             return _Chip(text=text, about=mark.sentence, kind=mark.kind)
-        kind = "" if nic.node in self.asked else "other"
-        return _Chip(text=cut(nic.node, LETTERS + 4), about=nic.node, kind=kind)
+        judgement = self.view.verdicts.get(nic.node)
+        sign = f"{GLYPH[judgement]} " if judgement in TROUBLED else ""
+        return _Chip(
+            text=sign + cut(nic.node, LETTERS + 4), about=self._about(nic), kind=self._kind(nic)
+        )
+
+    def _kind(self, nic: Nic) -> str:
+        """As the page colours it: by the verdict on its node, where there is one."""
+        judgement = self.view.verdicts.get(nic.node)
+        if judgement:
+            return judgement.value
+        return "" if nic.node in self.chosen else "other"
+
+    def _about(self, nic: Nic) -> str:
+        judgement = self.view.verdicts.get(nic.node)
+        verdict = f": {judgement.value}" if judgement else ""
+        return f"{nic.node}{verdict}" if nic.node else "a NIC of an unknown node"
 
     def _dot(self, nic: Nic) -> _Chip:
-        kind = "" if nic.node in self.asked else "other"
-        return _Chip(text="", about=nic.node or "a NIC of nobody known", kind=kind)
+        return _Chip(text="", about=self._about(nic), kind=self._kind(nic))
 
 
 def _in_lines(chips: Sequence[_Chip]) -> Iterator[_Strip]:
     line: list[_Chip] = []
     for chip in chips:
-        full = sum(each.width for each in line) + chip.width > HOSTS
+        full = sum(placed.width for placed in line) + chip.width > HOSTS
         if line and (full or bool(chip.text) != bool(line[0].text)):
             yield _Strip(chips=tuple(line))
             line = []
@@ -278,20 +296,20 @@ def _placed(plan: _Plan, columns: Sequence[Sequence[_Box]]) -> list[list[_Box]]:
     """Leaves one below the other; above them each switch in the middle of what it is linked to."""
     high = max(sum(box.height for box in column) for column in columns)
     at: dict[str, float] = {}
-    found = []
+    placed_columns = []
     for column in columns:
         spare = (high - sum(box.height for box in column)) / max(1, len(column))
-        wanted = [_middle(plan.fabric, box, at) if box.column else 0.0 for box in column]
-        order = sorted(range(len(column)), key=lambda place: (wanted[place], place))
+        middles = [_middle(plan.fabric, box, at) if box.column else 0.0 for box in column]
+        order = sorted(range(len(column)), key=lambda place: (middles[place], place))
         sizes = [box.height + (min(spare, LINE) if box.column else spare) for box in column]
-        places = apart([wanted[i] for i in order], [sizes[i] for i in order], high)
+        places = apart([middles[i] for i in order], [sizes[i] for i in order], high)
         placed = [
             replace(column[i], y=EDGE + y + column[i].head / 2)
             for i, y in zip(order, places, strict=True)
         ]
         at.update({switch: box.y for box in placed for switch in box.switches})
-        found.append(placed)
-    return found
+        placed_columns.append(placed)
+    return placed_columns
 
 
 def _middle(fabric: Fabric, box: _Box, at: dict[str, float]) -> float:
@@ -304,43 +322,46 @@ def _middle(fabric: Fabric, box: _Box, at: dict[str, float]) -> float:
 # --- the drawing -----------------------------------------------------------------------------
 
 
-def _draw_strips(made: Element, box: _Box) -> None:
+def _draw_strips(canvas: Element, box: _Box) -> None:
     """Right beside the box, the fullest line as long as there is room."""
     top = box.y - sum(strip.height for strip in box.beside) / 2
     for strip in box.beside:
         x, y = EDGE + HOSTS - strip.width, top + strip.height / 2
         for chip in strip.chips:
-            _draw_chip(made, chip, x, y)
+            _draw_chip(canvas, chip, x, y)
             x += chip.width
         top += strip.height
 
 
-def _draw_chip(made: Element, chip: _Chip, x: float, y: float) -> None:
+def _draw_chip(canvas: Element, chip: _Chip, x: float, y: float) -> None:
     if not chip.text:
         at = {"x": number(x + 1), "y": number(y - DOT / 2), "width": number(DOT)}
-        one = add(made, "rect", class_=f"dot {chip.kind}", height=DOT, rx=1.5, **at)
+        element = add(canvas, "rect", class_=f"dot {chip.kind}", height=DOT, rx=1.5, **at)
     else:
-        one = add(made, "g", class_=f"chip {chip.kind}")
+        element = add(canvas, "g", class_=f"chip {chip.kind}")
         if chip.kind != "count":
-            add(one, "rect", x=x + 1, y=y - 7, width=chip.width - 3, height=14, rx=3)
-        add(one, "text", chip.text, x=x + chip.width / 2 - 0.5, y=y)
-    title(one, chip.about)
+            add(element, "rect", x=x + 1, y=y - 7, width=chip.width - 3, height=14, rx=3)
+        add(element, "text", chip.text, x=x + chip.width / 2 - 0.5, y=y)
+    title(element, chip.about)
 
 
-def _draw_box(made: Element, plan: _Plan, box: _Box) -> None:
+def _draw_box(canvas: Element, plan: _Plan, box: _Box) -> None:
     marks = plan.marks_of(box)
     odd = [plan.odd[switch,] for switch in box.switches if (switch,) in plan.odd]
     kind = marks[0].kind if marks else "odd" if odd else ""
     listed = [plan.fabric.name(switch) for switch in box.switches]
     high = 28.0 if box.note else 16.0
-    one = add(made, "g", class_=f"switch {kind}")
-    add(one, "rect", x=box.left, y=box.y - high / 2, width=BOX, height=high, rx=3)
+    element = add(canvas, "g", class_=f"switch {kind}")
+    add(element, "rect", x=box.left, y=box.y - high / 2, width=BOX, height=high, rx=3)
     sign = f"{marks[0].sign} " if marks else "! " if odd else ""
     middle = box.left + BOX / 2
-    add(one, "text", sign + _short(listed), x=middle, y=box.y - (6 if box.note else 0))
+    add(element, "text", sign + _short(listed), x=middle, y=box.y - (6 if box.note else 0))
     if box.note:
-        add(one, "text", box.note, class_="count", x=middle, y=box.y + 7)
-    title(one, "\n".join(dict.fromkeys([called(listed), *(mark.sentence for mark in marks), *odd])))
+        add(element, "text", box.note, class_="count", x=middle, y=box.y + 7)
+    title(
+        element,
+        "\n".join(dict.fromkeys([called(listed), *(mark.sentence for mark in marks), *odd])),
+    )
 
 
 def _short(listed: Sequence[str]) -> str:
@@ -365,38 +386,38 @@ class _Wire:
 
 def _wires(boxes: Sequence[_Box], fabric: Fabric) -> list[_Wire]:
     box_of = {switch: box for box in boxes for switch in box.switches}
-    found: dict[tuple[str, str], list[Link]] = {}
+    between: dict[tuple[str, str], list[Link]] = {}
     for link in fabric.links:
         ends = sorted((box_of[link.a], box_of[link.b]), key=lambda box: (box.column, box.y))
         if ends[0] is not ends[1]:
-            found.setdefault((ends[0].switches[0], ends[1].switches[0]), []).append(link)
+            between.setdefault((ends[0].switches[0], ends[1].switches[0]), []).append(link)
     return [
         _Wire(lower=box_of[lower], upper=box_of[upper], links=tuple(links))
-        for (lower, upper), links in found.items()
+        for (lower, upper), links in between.items()
     ]
 
 
-def _draw_wires(made: Element, plan: _Plan, boxes: Sequence[_Box]) -> None:
-    """Those of which something is to be said above the others."""
-    told = []
+def _draw_wires(canvas: Element, plan: _Plan, boxes: Sequence[_Box]) -> None:
+    """Wires with a mark or a remark are drawn above the others."""
+    remarked = []
     for wire in _wires(boxes, plan.fabric):
         marks = [mark for link in wire.links if (mark := plan.mark_of_link(link))]
-        odd = [said for link in wire.links if (said := plan.odd.get((link.a, link.b)))]
-        told.append((wire, marks, odd))
-    for wire, marks, odd in sorted(told, key=lambda each: (bool(each[1]), bool(each[2]))):
+        odd = [sentence for link in wire.links if (sentence := plan.odd.get((link.a, link.b)))]
+        remarked.append((wire, marks, odd))
+    for wire, marks, odd in sorted(remarked, key=lambda entry: (bool(entry[1]), bool(entry[2]))):
         kind = marks[0].kind if marks else "odd" if odd else ""
         width = 0.7 + 0.35 * math.log2(wire.cables)
-        one = add(made, "path", class_=f"wire {kind}", d=_way(wire), stroke_width=width)
+        path = add(canvas, "path", class_=f"wire {kind}", d=_way(wire), stroke_width=width)
         ends = (
             called([plan.fabric.name(end) for end in box.switches])
             for box in (wire.lower, wire.upper)
         )
         about = f"{' - '.join(ends)}: {counted(wire.cables, 'cable')}"
-        title(one, "\n".join([about, *dict.fromkeys([*(mark.sentence for mark in marks), *odd])]))
-    for mark in dict.fromkeys(marks[0] for _, marks, _ in told if marks):
-        points = [_point(wire, 0.3) for wire, marks, _ in told if mark in marks]
+        title(path, "\n".join([about, *dict.fromkeys([*(mark.sentence for mark in marks), *odd])]))
+    for mark in dict.fromkeys(marks[0] for _, marks, _ in remarked if marks):
+        points = [_point(wire, 0.3) for wire, marks, _ in remarked if mark in marks]
         x, y = (fmean(values) for values in zip(*points, strict=True))
-        add(made, "text", mark.sign, class_=f"sign {mark.kind}", x=x, y=y)
+        add(canvas, "text", mark.sign, class_=f"sign {mark.kind}", x=x, y=y)
 
 
 def _ends(wire: _Wire) -> tuple[float, float, float, float]:

@@ -1,4 +1,4 @@
-"""What a scan measured as one matrix per rail: from whom (rows) to whom (columns) flows fall short.
+"""What a scan measured, a matrix per rail: how far flows from row to column are below normal.
 
 Neighbours in the fabric stand side by side, so that a slow node is a cross, a slow leaf a band and
 a slow link a block. In a large fleet neighbours share a row, and the worst of them is shown.
@@ -31,18 +31,18 @@ from anubis.report.svg import (
 from anubis.report.view import Mark, NetworkView
 from anubis.report.wording import called
 
-# by what share a flow falls short, at most, for each colour but the last, in which nothing came
+# up to which share below normal each colour reaches; the last is for flows where nothing arrived
 STEPS = (0.05, 0.1, 0.2, 0.4, 0.7, 0.999)
-WORDS = ("as its like", *(f"to {step:.0%}" for step in STEPS[1:-1]), "more", "nothing came")
+WORDS = ("normal", *(f"up to {step:.0%}" for step in STEPS[1:-1]), "more", "nothing arrived")
 
 ROWS = 160  # of one matrix, so that a cell can be seen
 CELLS = 66_000  # of all matrices together, so that the page stays small
-TOLD = 6_000  # cells that say who they are; each costs a line
+TITLES = 6_000  # cells with a title that names their nodes; each costs a line
 APART = 40  # blamed nodes that do not share a row
 NAMED = 40  # rows up to which all have their names beside them
 SIDE = 360.0  # of a matrix
 CELL = 34.0  # at most
-SEEN = 3.5  # what falls short is drawn no smaller than this
+SMALLEST = 3.5  # cells below normal are drawn no smaller than this
 BORDERS = 48  # more lines than this would hide what is between them
 LINE = 12.0  # of text
 LETTERS = 20  # of a name
@@ -53,7 +53,7 @@ class HeatRow:
     """A node, or neighbours that share a row and the column of the same number."""
 
     nodes: tuple[str, ...]
-    leaves: tuple[str, ...]  # none where nobody knows on which they are
+    leaves: tuple[str, ...]  # none where it is not known
     pod: tuple[str, ...]
 
     @cached_property
@@ -67,7 +67,7 @@ class Matrix:
     rows: tuple[HeatRow, ...]
     worst: Shares  # rows x rows; NaN where nothing was measured
     flows: Numbers  # rows x rows: how many were
-    short: int  # flows that are not as their like
+    short: int  # flows that are below normal
 
     @property
     def measured(self) -> int:
@@ -99,14 +99,14 @@ def matrices(view: NetworkView) -> list[Matrix]:
         columns[1].append(target)
         columns[2].append(value)
     pod = pods(view.fabric) if flows else {}
-    most = min(ROWS, int((CELLS / max(1, len(flows))) ** 0.5))
-    found = []
+    max_rows = min(ROWS, int((CELLS / max(1, len(flows))) ** 0.5))
+    built = []
     for rail in sorted(flows, key=by_number):
         sources, targets, values = flows[rail]
         leaves = _leaves(view, pod, rail, {*sources, *targets})
-        rows = tuple(_rows(leaves, _set_apart(view, rail), most))
-        found.append(_matrix(rail, rows, sources, targets, np.array(values)))
-    return found
+        rows = tuple(_rows(leaves, _set_apart(view, rail), max_rows))
+        built.append(_matrix(rail, rows, sources, targets, np.array(values)))
+    return built
 
 
 def _matrix(
@@ -115,10 +115,10 @@ def _matrix(
     place = {node: at for at, row in enumerate(rows) for node in row.nodes}
     source = np.array([place[node] for node in sources], dtype=np.int64)
     target = np.array([place[node] for node in targets], dtype=np.int64)
-    known = np.isfinite(values)
-    cell = (source * len(rows) + target)[known]
+    finite = np.isfinite(values)
+    cell = (source * len(rows) + target)[finite]
     worst = np.full(len(rows) ** 2, -np.inf)
-    np.maximum.at(worst, cell, values[known])
+    np.maximum.at(worst, cell, values[finite])
     worst[np.isneginf(worst)] = np.nan
     shape = (len(rows), len(rows))
     return Matrix(
@@ -126,7 +126,7 @@ def _matrix(
         rows=rows,
         worst=worst.reshape(shape),
         flows=np.bincount(cell, minlength=len(worst)).reshape(shape),
-        short=int(np.sum(values[known] > STEPS[0])),
+        short=int(np.sum(values[finite] > STEPS[0])),
     )
 
 
@@ -144,24 +144,24 @@ def _leaves(
     view: NetworkView, pod: Mapping[str, tuple[str, ...]], rail: str, measured: set[str]
 ) -> list[_Leaf]:
     """The leaves of a rail, those of a pod side by side, and their nodes by number."""
-    asked = {*view.nodes, *measured} if view.nodes else None
+    wanted_nodes = {*view.nodes, *measured} if view.nodes else None
     on: dict[str, list[str]] = {}
     for nic in view.fabric.nics:
-        if nic.rail == rail and nic.node and (asked is None or nic.node in asked):
+        if nic.rail == rail and nic.node and (wanted_nodes is None or nic.node in wanted_nodes):
             on.setdefault(nic.switch, []).append(nic.node)
-    found = [
+    leaves = [
         _Leaf(switch=switch, pod=pod[switch], nodes=sorted(on[switch], key=by_number))
         for switch in pod
         if switch in on
     ]
     strange = measured.difference(*on.values())
     if strange:
-        found.append(_Leaf(switch="", pod=(), nodes=sorted(strange, key=by_number)))
-    return found
+        leaves.append(_Leaf(switch="", pod=(), nodes=sorted(strange, key=by_number)))
+    return leaves
 
 
 def _set_apart(view: NetworkView, rail: str) -> set[str]:
-    """Blamed nodes and leaves, which share a row with nobody."""
+    """Blamed nodes and leaves, which have a row of their own."""
     nodes, leaves = dict[str, None](), dict[str, None]()
     for part in sorted(view.marks, key=lambda part: view.marks[part].number):
         nodes.update(dict.fromkeys(_node_of(part, rail)))
@@ -170,8 +170,8 @@ def _set_apart(view: NetworkView, rail: str) -> set[str]:
 
 
 def _node_of(part: Part, rail: str) -> tuple[str, ...]:
-    here = part.kind == "node" or (part.kind == "nic" and part.other == rail)
-    return (part.name,) if here else ()
+    is_in_rail = part.kind == "node" or (part.kind == "nic" and part.other == rail)
+    return (part.name,) if is_in_rail else ()
 
 
 def _leaves_of(fabric: Fabric, part: Part) -> tuple[str, ...]:
@@ -181,8 +181,8 @@ def _leaves_of(fabric: Fabric, part: Part) -> tuple[str, ...]:
     return tuple(end for end in (part.name, part.other) if end in fabric.leaf_number)
 
 
-def _rows(leaves: Sequence[_Leaf], alone: set[str], most: int) -> Iterator[HeatRow]:
-    for part in _sharing(leaves, alone, most):
+def _rows(leaves: Sequence[_Leaf], alone: set[str], max_rows: int) -> Iterator[HeatRow]:
+    for part in _sharing(leaves, alone, max_rows):
         nodes = [(node, leaf) for leaf in part for node in leaf.nodes]
         for _, group in groupby(nodes, key=lambda item: item[0] if item[0] in alone else ""):
             together = list(group)
@@ -193,10 +193,10 @@ def _rows(leaves: Sequence[_Leaf], alone: set[str], most: int) -> Iterator[HeatR
             )
 
 
-def _sharing(leaves: Sequence[_Leaf], alone: set[str], most: int) -> list[list[_Leaf]]:
+def _sharing(leaves: Sequence[_Leaf], alone: set[str], max_rows: int) -> list[list[_Leaf]]:
     """Each node for itself where there is room; else nodes of a leaf, else leaves of a pod."""
     for size in range(1, max((len(leaf.nodes) for leaf in leaves), default=0) + 1):
-        if sum(-(-len(leaf.nodes) // size) for leaf in leaves) <= most:
+        if sum(-(-len(leaf.nodes) // size) for leaf in leaves) <= max_rows:
             return [
                 [replace(leaf, nodes=leaf.nodes[at : at + size])]
                 for leaf in leaves
@@ -207,14 +207,16 @@ def _sharing(leaves: Sequence[_Leaf], alone: set[str], most: int) -> list[list[_
         lambda leaf: leaf.switch in alone and leaf.switch,
     ):
         parts = [list(group) for _, group in groupby(leaves, key=neighbours)]
-        if len(parts) <= most:
-            return _divided(parts, most)
-    return _divided([list(leaves)], most)
+        if len(parts) <= max_rows:
+            return _divided(parts, max_rows)
+    return _divided([list(leaves)], max_rows)
 
 
-def _divided(parts: Sequence[list[_Leaf]], most: int) -> list[list[_Leaf]]:
+def _divided(parts: Sequence[list[_Leaf]], max_rows: int) -> list[list[_Leaf]]:
     """Into as many rows as there may be, each of leaves of one part."""
-    size = next(size for size in count(1) if sum(-(-len(part) // size) for part in parts) <= most)
+    size = next(
+        size for size in count(1) if sum(-(-len(part) // size) for part in parts) <= max_rows
+    )
     return [part[at : at + size] for part in parts for at in range(0, len(part), size)]
 
 
@@ -265,8 +267,8 @@ class _Frame:
     side: float
 
 
-def drawing(view: NetworkView, matrix: Matrix, told: int = TOLD) -> str:
-    """The matrix as an SVG; up to `told` cells say who they are."""
+def drawing(view: NetworkView, matrix: Matrix, max_titles: int = TITLES) -> str:
+    """The matrix as an SVG; up to `max_titles` cells name their nodes."""
     named = len(matrix.rows) <= NAMED
     nodes, leaves = _nodes(view, matrix, named), _leaf_bands(view, matrix)
     beside = leaves if named else leaves + nodes
@@ -274,32 +276,32 @@ def drawing(view: NetworkView, matrix: Matrix, told: int = TOLD) -> str:
     cell = min(CELL, SIDE / max(1, len(matrix.rows)))
     frame = _Frame(left=margin, top=margin, cell=cell, side=cell * len(matrix.rows))
     width = margin + frame.side + 14 + max((band.width for band in beside), default=0)
-    made = picture(width, max(margin + frame.side, LINE * 4) + 4, "heat", _label(matrix))
-    _draw_cells(made, matrix, frame, told)
-    _draw_borders(made, "leaf", [row.leaves for row in matrix.rows], frame)
-    _draw_borders(made, "pod", [row.pod for row in matrix.rows], frame)
-    _draw_box(made, "border pod", frame.left, frame.top, frame.side, frame.side)
+    canvas = picture(width, max(margin + frame.side, LINE * 4) + 4, "heat", _label(matrix))
+    _draw_cells(canvas, matrix, frame, max_titles)
+    _draw_borders(canvas, "leaf", [row.leaves for row in matrix.rows], frame)
+    _draw_borders(canvas, "pod", [row.pod for row in matrix.rows], frame)
+    _draw_box(canvas, "border pod", frame.left, frame.top, frame.side, frame.side)
     for band in leaves + nodes:
-        _draw_mark(made, band, frame)
+        _draw_mark(canvas, band, frame)
     if named:
-        _draw_names(made, nodes, frame)
-    _draw_labels(made, beside, frame)
-    _draw_signs(made, beside, frame)
-    return written(made)
+        _draw_names(canvas, nodes, frame)
+    _draw_labels(canvas, beside, frame)
+    _draw_signs(canvas, beside, frame)
+    return written(canvas)
 
 
 def _label(matrix: Matrix) -> str:
-    return f"Pairs on rail {matrix.rail}: {matrix.short:,} of {matrix.measured:,} fall short"
+    return f"Rail {matrix.rail}: {matrix.short:,} of {matrix.measured:,} flows are below normal"
 
 
 def _nodes(view: NetworkView, matrix: Matrix, named: bool) -> list[_Band]:
     """The rows with a name beside them: all of a few, and else what is blamed."""
-    found = []
+    bands = []
     for at, row in enumerate(matrix.rows):
         mark = _mark_of(view, row, matrix.rail)
         if mark or named:
-            found.append(_Band(first=at, last=at, text=row.name, mark=mark))
-    return found
+            bands.append(_Band(first=at, last=at, text=row.name, mark=mark))
+    return bands
 
 
 def _mark_of(view: NetworkView, row: HeatRow, rail: str) -> Mark | None:
@@ -312,21 +314,21 @@ def _leaf_bands(view: NetworkView, matrix: Matrix) -> list[_Band]:
     for part, mark in view.marks.items():
         for leaf in _leaves_of(view.fabric, part):
             marks.setdefault(leaf, mark)
-    found = []
+    bands = []
     numbered = enumerate(matrix.rows)
     for leaves, group in groupby(numbered, key=lambda item: item[1].leaves):
         rows = [at for at, _ in group]
         blamed = [marks[leaf] for leaf in leaves if leaf in marks]
         name = called([view.fabric.name(leaf) for leaf in leaves] or ["not in the fabric"])
-        found.append(_Band(first=rows[0], last=rows[-1], text=name, mark=next(iter(blamed), None)))
-    return found
+        bands.append(_Band(first=rows[0], last=rows[-1], text=name, mark=next(iter(blamed), None)))
+    return bands
 
 
-def _draw_cells(made: Element, matrix: Matrix, frame: _Frame, told: int) -> None:
-    levels, speaking = matrix.levels, _speaking(matrix, told)
+def _draw_cells(canvas: Element, matrix: Matrix, frame: _Frame, max_titles: int) -> None:
+    levels, speaking = matrix.levels, _titled(matrix, max_titles)
     where = f"translate({number(frame.left)} {number(frame.top)}) scale({frame.cell:.6g})"
-    cells, size = add(made, "g", class_="cells", transform=where), len(matrix.rows)
-    cells.set("stroke-width", number(max(0.0, SEEN / frame.cell - 1)))
+    cells, size = add(canvas, "g", class_="cells", transform=where), len(matrix.rows)
+    cells.set("stroke-width", number(max(0.0, SMALLEST / frame.cell - 1)))
     add(cells, "rect", class_="unmeasured", x=0, y=0, width=size, height=size)
     alone = [at for at, row in enumerate(matrix.rows) if len(row.nodes) == 1]
     add(cells, "path", class_="self", d="".join(f"M{at} {at}h1v1h-1z" for at in alone))
@@ -336,23 +338,23 @@ def _draw_cells(made: Element, matrix: Matrix, frame: _Frame, told: int) -> None
             add(cells, "path", class_=f"s{level}", d=runs)
     for row, column in np.argwhere(speaking).tolist():
         kind = f"s{levels[row, column]}"
-        each = add(cells, "rect", class_=kind, x=column, y=row, width=1, height=1)
-        title(each, _said(matrix, row, column))
+        element = add(cells, "rect", class_=kind, x=column, y=row, width=1, height=1)
+        title(element, _cell_title(matrix, row, column))
     if frame.cell >= 2 * LINE:
-        _draw_shares(made, matrix, frame)
+        _draw_shares(canvas, matrix, frame)
 
 
-def _speaking(matrix: Matrix, told: int) -> npt.NDArray[np.bool_]:
-    """The cells that say who they are: all, or else those that fall short, or else none."""
+def _titled(matrix: Matrix, max_titles: int) -> npt.NDArray[np.bool_]:
+    """The cells whose title names their nodes: all, or those below normal, or none."""
     levels = matrix.levels
     choices = (levels >= 0, levels > 0)
     nobody = np.zeros_like(levels, dtype=bool)
-    return next((cells for cells in choices if cells.sum() <= told), nobody)
+    return next((cells for cells in choices if cells.sum() <= max_titles), nobody)
 
 
-def _said(matrix: Matrix, row: int, column: int) -> str:
+def _cell_title(matrix: Matrix, row: int, column: int) -> str:
     worst, flows = float(matrix.worst[row, column]), int(matrix.flows[row, column])
-    short = f"{worst:.0%} short" if worst > STEPS[0] else WORDS[0]
+    short = f"{worst:.0%} below normal" if worst > STEPS[0] else WORDS[0]
     of = f", the worst of {flows:,} flows" if flows > 1 else ""
     source, target = (matrix.rows[at].name for at in (row, column))
     return f"{source} → {target}: {WORDS[-1] if worst > STEPS[-1] else short}{of}"
@@ -365,15 +367,15 @@ def _runs(cells: npt.NDArray[np.bool_]) -> Iterator[str]:
         yield f"M{begin} {row}h{end - begin}v1h{begin - end}z"
 
 
-def _draw_shares(made: Element, matrix: Matrix, frame: _Frame) -> None:
+def _draw_shares(canvas: Element, matrix: Matrix, frame: _Frame) -> None:
     """Where there is room, in the cell itself: a phone has no pointer to rest on it."""
     for row, column in np.argwhere(matrix.levels > 0).tolist():
         share = f"{matrix.worst[row, column]:.0%}".removesuffix("%")
         x, y = frame.left + (column + 0.5) * frame.cell, frame.top + (row + 0.5) * frame.cell
-        add(made, "text", share, class_=f"on s{matrix.levels[row, column]}", x=x, y=y)
+        add(canvas, "text", share, class_=f"on s{matrix.levels[row, column]}", x=x, y=y)
 
 
-def _draw_borders(made: Element, kind: str, of: Sequence[tuple[str, ...]], frame: _Frame) -> None:
+def _draw_borders(canvas: Element, kind: str, of: Sequence[tuple[str, ...]], frame: _Frame) -> None:
     ends = [at for at, (before, after) in enumerate(pairwise(of), start=1) if before != after]
     if len(ends) > BORDERS:
         return
@@ -382,21 +384,21 @@ def _draw_borders(made: Element, kind: str, of: Sequence[tuple[str, ...]], frame
         x, y = frame.left + at * frame.cell, frame.top + at * frame.cell
         path += f"M{number(frame.left)} {number(y)}h{number(frame.side)}"
         path += f"M{number(x)} {number(frame.top)}v{number(frame.side)}"
-    add(made, "path", class_=f"border {kind}", d=path)
+    add(canvas, "path", class_=f"border {kind}", d=path)
 
 
-def _draw_names(made: Element, nodes: Sequence[_Band], frame: _Frame) -> None:
+def _draw_names(canvas: Element, nodes: Sequence[_Band], frame: _Frame) -> None:
     """At the left of the rows and above the columns."""
     for band in nodes:
         x, y = frame.left - 9, frame.top + band.middle * frame.cell
-        row = add(made, "text", band.label, class_=f"row {band.kind}", x=x, y=y)
+        row = add(canvas, "text", band.label, class_=f"row {band.kind}", x=x, y=y)
         turned = f"translate({number(y)} {number(x)}) rotate(-90)"  # left and top are one
-        column = add(made, "text", band.label, class_=f"column {band.kind}", transform=turned)
+        column = add(canvas, "text", band.label, class_=f"column {band.kind}", transform=turned)
         title(row, band.about)
         title(column, band.about)
 
 
-def _draw_labels(made: Element, bands: Sequence[_Band], frame: _Frame) -> None:
+def _draw_labels(canvas: Element, bands: Sequence[_Band], frame: _Frame) -> None:
     """At the right of the rows: what is blamed, and of the others as many as there is room for."""
     blamed = _first(bands, lambda band: LINE, frame.side)
     middles = [band.middle * frame.cell for band in blamed]
@@ -404,21 +406,21 @@ def _draw_labels(made: Element, bands: Sequence[_Band], frame: _Frame) -> None:
     places = list(zip(blamed, taken, strict=True))
     for band in bands:
         y = band.middle * frame.cell
-        if not band.mark and all(abs(y - other) >= LINE for other in taken):
+        if not band.mark and all(abs(y - place_taken) >= LINE for place_taken in taken):
             taken.append(y)
             places.append((band, y))
     right = frame.left + frame.side
     for band, place in places:
         y = frame.top + place
-        label = add(made, "text", band.label, class_=f"leaf {band.kind}", x=right + 11, y=y)
+        label = add(canvas, "text", band.label, class_=f"leaf {band.kind}", x=right + 11, y=y)
         title(label, band.about)
         if band.mark:
             way = f"M{number(right + 1)} {number(frame.top + band.middle * frame.cell)}"
             way += f"L{number(right + 9)} {number(y)}"
-            add(made, "path", class_=f"leader {band.kind}", d=way)
+            add(canvas, "path", class_=f"leader {band.kind}", d=way)
 
 
-def _draw_signs(made: Element, bands: Sequence[_Band], frame: _Frame) -> None:
+def _draw_signs(canvas: Element, bands: Sequence[_Band], frame: _Frame) -> None:
     """Above the columns of what is blamed."""
     width = {band.sign: LETTER * len(band.sign) + 3 for band in bands}
     blamed = _first(bands, lambda band: width[band.sign], frame.side)
@@ -426,7 +428,7 @@ def _draw_signs(made: Element, bands: Sequence[_Band], frame: _Frame) -> None:
     places = apart(middles, [width[band.sign] for band in blamed], frame.side)
     for band, place in zip(blamed, places, strict=True):
         x, y = frame.left + place, frame.top - 12
-        title(add(made, "text", band.sign, class_=band.kind, x=x, y=y), band.about)
+        title(add(canvas, "text", band.sign, class_=band.kind, x=x, y=y), band.about)
 
 
 def _first(bands: Sequence[_Band], size: Callable[[_Band], float], room: float) -> list[_Band]:
@@ -437,19 +439,19 @@ def _first(bands: Sequence[_Band], size: Callable[[_Band], float], room: float) 
     return sorted(kept, key=lambda band: band.middle)
 
 
-def _draw_mark(made: Element, band: _Band, frame: _Frame) -> None:
+def _draw_mark(canvas: Element, band: _Band, frame: _Frame) -> None:
     """A frame around the rows and the columns of what is blamed, and a bar where each begins."""
     if not band.mark:
         return
     begin, length = band.first * frame.cell, (band.last - band.first + 1) * frame.cell
     x, y, thick = frame.left + begin, frame.top + begin, max(length, 3)
-    mark = f"mark {band.kind}{' thin' if length < 2 * SEEN else ''}"
+    mark = f"mark {band.kind}{' thin' if length < 2 * SMALLEST else ''}"
     bar = f"bar {band.kind}"
-    _draw_box(made, mark, frame.left, y, frame.side, length)
-    _draw_box(made, mark, x, frame.top, length, frame.side)
-    _draw_box(made, bar, frame.left - 5, y + (length - thick) / 2, 4, thick)
-    _draw_box(made, bar, x + (length - thick) / 2, frame.top - 5, thick, 4)
+    _draw_box(canvas, mark, frame.left, y, frame.side, length)
+    _draw_box(canvas, mark, x, frame.top, length, frame.side)
+    _draw_box(canvas, bar, frame.left - 5, y + (length - thick) / 2, 4, thick)
+    _draw_box(canvas, bar, x + (length - thick) / 2, frame.top - 5, thick, 4)
 
 
-def _draw_box(made: Element, kind: str, x: float, y: float, width: float, height: float) -> None:
-    add(made, "rect", class_=kind, x=x, y=y, width=width, height=height)
+def _draw_box(canvas: Element, kind: str, x: float, y: float, width: float, height: float) -> None:
+    add(canvas, "rect", class_=kind, x=x, y=y, width=width, height=height)

@@ -23,57 +23,80 @@ class Happening:
     at: float
     kind: str
     nodes: tuple[str, ...]
-    what: str
+    summary: str
     facts: Mapping[str, object]
 
 
-def of_incident(one: Incident) -> Happening:
-    over = "not over" if one.end is None else f"until {moment(one.end)}"
-    return _of_node(one.node, one.start, "incident", f"{one.category}, {over}", one)
+def of_incident(incident: Incident) -> Happening:
+    over = "not over" if incident.end is None else f"until {moment(incident.end)}"
+    return _of_node(
+        incident.node, incident.start, "incident", f"{incident.category}, {over}", incident
+    )
 
 
-def of_repair(one: Repair) -> Happening:
-    over = "not over" if one.end is None else f"until {moment(one.end)}"
-    said = ", ".join(filter(None, (one.action, over)))
-    return _of_node(one.node, one.start, "repair", said, one)
+def of_repair(repair: Repair) -> Happening:
+    over = "not over" if repair.end is None else f"until {moment(repair.end)}"
+    summary = ", ".join(filter(None, (repair.action, over)))
+    return _of_node(repair.node, repair.start, "repair", summary, repair)
 
 
-def of_validation(one: Validation) -> Happening:
-    code = f" ({one.code})" if one.code else ""
-    said = f"{one.judgement.value}{code}, {counted(len(one.benchmarks), 'benchmark')}"
-    return _of_node(one.node, one.at, "validation", f"{said}, campaign {one.campaign}", one)
+def of_validation(validation: Validation) -> Happening:
+    code = f" ({validation.code})" if validation.code else ""
+    summary = (
+        f"{validation.judgement.value}{code}, {counted(len(validation.benchmarks), 'benchmark')}"
+    )
+    return _of_node(
+        validation.node,
+        validation.at,
+        "validation",
+        f"{summary}, campaign {validation.campaign}",
+        validation,
+    )
 
 
-def of_decision(one: Decision) -> Happening:
-    tests = names([test.benchmark for test in one.tests], TESTS_NAMED)
-    said = f"{one.event}: {one.action.value}{f', {tests}' if tests else ''}"
-    facts = {"nodes": one.nodes, "event": one.event, "action": one.action.value}
-    return Happening(at=one.at, kind="decision", nodes=one.nodes, what=said, facts=facts)
+def of_decision(decision: Decision) -> Happening:
+    tests = names([test.benchmark for test in decision.tests], TESTS_NAMED)
+    summary = f"{decision.event}: {decision.action.value}{f', {tests}' if tests else ''}"
+    facts = {"nodes": decision.nodes, "event": decision.event, "action": decision.action.value}
+    return Happening(
+        at=decision.at, kind="decision", nodes=decision.nodes, summary=summary, facts=facts
+    )
 
 
 def _of_node(
-    node: str, at: float, kind: str, what: str, record: Incident | Repair | Validation
+    node: str, at: float, kind: str, summary: str, record: Incident | Repair | Validation
 ) -> Happening:
-    return Happening(at=at, kind=kind, nodes=(node,), what=what, facts=asdict(record))
+    return Happening(at=at, kind=kind, nodes=(node,), summary=summary, facts=asdict(record))
 
 
 def timeline(
     happened: Iterable[Happening], nodes: Collection[str] | None, last: int
 ) -> list[Happening]:
     """The last so many that are about any of the nodes, the latest at the end."""
-    mine = [one for one in happened if nodes is None or not set(nodes).isdisjoint(one.nodes)]
-    return sorted(mine, key=lambda one: (one.at, one.nodes, one.kind))[-last:]
+    relevant = [
+        happening
+        for happening in happened
+        if nodes is None or not set(nodes).isdisjoint(happening.nodes)
+    ]
+    return sorted(relevant, key=lambda happening: (happening.at, happening.nodes, happening.kind))[
+        -last:
+    ]
 
 
-def line(one: Happening) -> str:
-    return json.dumps({"type": one.kind, "at": one.at, **one.facts}, ensure_ascii=False)
+def line(happening: Happening) -> str:
+    return json.dumps(
+        {"type": happening.kind, "at": happening.at, **happening.facts}, ensure_ascii=False
+    )
 
 
 def show(happened: Sequence[Happening], console: Console) -> None:
     _table(
         console,
         ("when (UTC)", "node", "", "what"),
-        ((_when(one.at), _who(one), one.kind, one.what) for one in happened),
+        (
+            (_when(happening.at), _node_or_count(happening), happening.kind, happening.summary)
+            for happening in happened
+        ),
     )
 
 
@@ -81,19 +104,24 @@ def _when(at: float) -> str:
     return moment(at).removesuffix(" UTC")
 
 
-def _who(one: Happening) -> str:
-    return one.nodes[0] if len(one.nodes) == 1 else f"{len(one.nodes):,} nodes"
+def _node_or_count(happening: Happening) -> str:
+    return happening.nodes[0] if len(happening.nodes) == 1 else f"{len(happening.nodes):,} nodes"
 
 
-def import_line(one: Import) -> str:
-    document = {"type": "import", "import": one.key, "at": one.at, "file": one.file}
-    return json.dumps({**document, **asdict(one.kept)}, ensure_ascii=False)
+def import_line(record: Import) -> str:
+    document = {"type": "import", "import": record.key, "at": record.at, "file": record.file}
+    return json.dumps({**document, **asdict(record.kept)}, ensure_ascii=False)
 
 
 def show_imports(imports: Sequence[Import], console: Console) -> None:
     rows = (
-        (str(one.key), _when(one.at), *(f"{n:,}" for n in asdict(one.kept).values()), one.file)
-        for one in imports
+        (
+            str(record.key),
+            _when(record.at),
+            *(f"{n:,}" for n in asdict(record.kept).values()),
+            record.file,
+        )
+        for record in imports
     )
     _table(console, ("import", "when (UTC)", "new", "completed", "known", "file"), rows)
 

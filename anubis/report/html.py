@@ -21,8 +21,8 @@ from anubis.report.view import GLYPH, PARTS_NAMED, CampaignView
 
 LISTED = 20_000  # verdicts that travel in the page, the worst first; a browser copes with these
 LARGE_TILES = 40  # fleets up to this size get tiles large enough for a name
-NODES_TOLD = 200  # nodes not healthy that are told one by one
-FACT_VALUES = 4  # a fact with more values than this is told as their number
+NODES_LISTED = 200  # nodes not healthy that are listed one by one
+FACT_VALUES = 4  # of a fact with more values than this only their number is shown
 
 
 def render(view: CampaignView) -> str:
@@ -44,7 +44,7 @@ def render(view: CampaignView) -> str:
             not_healthy=[
                 node for node in view.nodes_worst_first() if node.judgement is not Judgement.HEALTHY
             ],
-            nodes_told=NODES_TOLD,
+            nodes_listed=NODES_LISTED,
             rows=rows,
             labels=benchmark_labels([row.key for row in rows]),
             plots=plots,

@@ -38,7 +38,7 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
         "node": ",".join(verdict.participants),
         "participants": verdict.participants,
         "device": verdict.device or None,
-        "benchmark": verdict.benchmark or None,  # a lost node is lost to all of them
+        "benchmark": verdict.benchmark or None,  # a lost node is lost to all benchmarks
         "metric": verdict.metric or None,
         "verdict": verdict.judgement.value,
         "code": verdict.code,

@@ -1,4 +1,4 @@
-"""Per metric: what was measured beside what it is judged by, and how many failed it.
+"""Per metric: what was measured, what it is judged by, and how many failed.
 
 The terminal's table, the page's table and its plots are all drawn from these rows.
 """
@@ -29,7 +29,7 @@ from anubis.core.records import (
 from anubis.report.view import CampaignView
 from anubis.report.wording import share
 
-Subject = tuple[str, str, str]  # benchmark, parameters, metric: what a verdict says it is about
+Subject = tuple[str, str, str]  # benchmark, parameters, metric: what a verdict is about
 UNSAID = WORST_FIRST.index(Judgement.UNKNOWN)
 
 
@@ -76,7 +76,7 @@ class MetricRow:
 
     @property
     def median_of_healthy(self) -> float | None:
-        """Of all, where nobody is judged: a fact is told whoever it speaks of."""
+        """Of all units where none is judged: facts are shown for every unit."""
         everybody = self.is_fact and not self.limit
         healthy = self.medians if everybody else self.medians[self.having(Judgement.HEALTHY)]
         return float(np.median(healthy)) if healthy.size else None
@@ -90,14 +90,14 @@ class MetricRow:
 
     @property
     def note(self) -> str:
-        """What a reader must know before believing this row; empty when it is nothing."""
+        """What a reader must know before believing this row, if anything."""
         if self.refusal:
             return f"not judged: {self.refusal}"
         criterion = self.criterion
         if criterion and criterion.proposed_alpha and criterion.proposed_alpha < criterion.alpha:
             return (
-                f"the healthy scatter widely: alpha {share(criterion.proposed_alpha)} would suit"
-                f" them, at {criterion.alpha:g} some are called defective"
+                f"healthy units vary widely: alpha {share(criterion.proposed_alpha)} would suit"
+                f" them; at {criterion.alpha:g} some are called defective"
             )
         return ""
 
@@ -106,12 +106,12 @@ def metric_rows(view: CampaignView) -> list[MetricRow]:
     """A row per metric that was measured; those with most defects first."""
     criteria = {c.key: c for chosen in view.criteria for c in chosen.criteria}
     limits = by_metric(view.campaign.policy.limits)
-    said = _said(view.assessment)
+    statements = _statements(view.assessment)
     rows = []
     for measured in units(latest(view.executions), view.campaign.plan):
         key = measured.key
         place = (key.workload.benchmark, key.workload.parameters, key.metric)
-        judgements, similarities = _of_each_unit(measured, said[place])
+        judgements, similarities = _of_each_unit(measured, statements[place])
         rows.append(
             MetricRow(
                 measured=measured,
@@ -127,30 +127,32 @@ def metric_rows(view: CampaignView) -> list[MetricRow]:
 Statement = tuple[Judgement, tuple[tuple[str, ...], ...], tuple[str, ...], Samples]
 
 
-def _said(assessment: Assessment) -> defaultdict[Subject, list[Statement]]:
+def _statements(assessment: Assessment) -> defaultdict[Subject, list[Statement]]:
     """Every verdict and every ruling, by what it is about."""
-    said: defaultdict[Subject, list[Statement]] = defaultdict(list)
+    statements: defaultdict[Subject, list[Statement]] = defaultdict(list)
     for ruling in assessment.rulings:
         similarities = ruling.similarities
         if similarities is None:
             similarities = np.full(len(ruling), np.nan)
         place = (ruling.benchmark, ruling.parameters, ruling.metric)
-        said[place].append((ruling.judgement, ruling.participants, ruling.devices, similarities))
-    for one in assessment.alone:
-        similarity = np.nan if one.similarity is None else one.similarity
-        said[one.benchmark, one.parameters, one.metric].append(
-            (one.judgement, (one.participants,), (one.device,), np.array([similarity]))
+        statements[place].append(
+            (ruling.judgement, ruling.participants, ruling.devices, similarities)
         )
-    return said
+    for verdict in assessment.alone:
+        similarity = np.nan if verdict.similarity is None else verdict.similarity
+        statements[verdict.benchmark, verdict.parameters, verdict.metric].append(
+            (verdict.judgement, (verdict.participants,), (verdict.device,), np.array([similarity]))
+        )
+    return statements
 
 
 def _of_each_unit(
-    measured: Units, said: Iterable[Statement]
+    measured: Units, statements: Iterable[Statement]
 ) -> tuple[npt.NDArray[np.int8], Samples]:
     judgements = np.full(len(measured), UNSAID, dtype=np.int8)
     similarities = np.full(len(measured), np.nan)
     position: dict[tuple[tuple[str, ...], str], int] = {}
-    for judgement, participants, devices, found in said:
+    for judgement, participants, devices, compared in statements:
         if (participants, devices) == (measured.participants, measured.devices):
             at = np.arange(len(measured))
         else:
@@ -160,7 +162,7 @@ def _of_each_unit(
             names = zip(participants, devices, strict=True)
             at = np.array([position.get(name, -1) for name in names])  # -1: of another sku or kind
         judgements[at[at >= 0]] = WORST_FIRST.index(judgement)
-        similarities[at[at >= 0]] = found[at >= 0]
+        similarities[at[at >= 0]] = compared[at >= 0]
     return judgements, similarities
 
 
@@ -191,5 +193,5 @@ def _peculiar(workload: Workload, siblings: set[Workload]) -> list[str]:
     return [
         f"{name}={value}"
         for name, value in workload.arguments.items()
-        if any(other.arguments.get(name) != value for other in siblings)
+        if any(sibling.arguments.get(name) != value for sibling in siblings)
     ]

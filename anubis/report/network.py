@@ -7,12 +7,13 @@ from typing import Any
 
 from anubis import __version__
 from anubis.core.fabric import Remark
+from anubis.core.records import Judgement
 from anubis.report import fabric_picture, heat_map
 from anubis.report.page import environment
 from anubis.report.topology import headline
-from anubis.report.view import NetworkView
+from anubis.report.view import GLYPH, NetworkView
 
-LISTED = 200  # findings that are told one by one
+LISTED = 200  # findings that are listed one by one
 
 
 def network_section(view: NetworkView) -> str:
@@ -21,15 +22,15 @@ def network_section(view: NetworkView) -> str:
 
 
 def network_page(view: NetworkView, *, title: str, findings: Sequence[Remark] = ()) -> str:
-    """A page that needs nothing else; `findings` are what is odd in the fabric's source."""
+    """A page that needs nothing else; `findings` are the remarks on the fabric's source."""
     page = environment().get_template("network.html.j2")
     return page.render(title=title, version=__version__, **_facts(view, findings))
 
 
 def _facts(view: NetworkView, findings: Sequence[Remark]) -> dict[str, Any]:
-    asked = set(view.nodes or view.fabric.nodes)
+    wanted_nodes = set(view.nodes or view.fabric.nodes)
     matrices = heat_map.matrices(view)
-    budget = heat_map.TOLD
+    budget = heat_map.TITLES
     drawn = []
     for matrix in sorted(matrices, key=lambda matrix: matrix.short == 0):
         drawing = heat_map.drawing(view, matrix, budget)
@@ -38,12 +39,14 @@ def _facts(view: NetworkView, findings: Sequence[Remark]) -> dict[str, Any]:
     return {
         "view": view,
         "headline": headline(view.fabric),
+        "verdicts": [judgement for judgement in Judgement if judgement in view.verdicts.values()],
+        "glyph": GLYPH,
         "picture": fabric_picture.drawing(view),
         "matrices": drawn,
         "steps": list(enumerate(heat_map.WORDS)),
         "idle_rails": [r for r in view.fabric.rails if r not in {m.rail for m in matrices}],
         "odd": list(view.inspection.findings),
-        "strangers": [nic for nic in view.fabric.nics if nic.node not in asked],
+        "strangers": [nic for nic in view.fabric.nics if nic.node not in wanted_nodes],
         "findings": list(findings),
         "listed": LISTED,
     }

@@ -1,4 +1,4 @@
-"""The templates of the pages, and the words they may use. All text is escaped."""
+"""The templates of the pages, and the filters they may use. All text is escaped."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 def environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("anubis.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    made.filters.update(
+    templates.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    templates.filters.update(
         figure=wording.figure,
         share=wording.share,
         moment=wording.moment,
@@ -30,4 +30,4 @@ def environment() -> Environment:
         called=wording.called,
         counted=wording.counted,
     )
-    return made
+    return templates

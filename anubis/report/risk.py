@@ -1,4 +1,4 @@
-"""Risk models and what they foretell, as tables and as JSON Lines."""
+"""Risk models and their forecasts, as tables and as JSON Lines."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SPLITS: dict[SplitKind, str] = {
-    "random": "rows drawn blindly: a node stands on both sides, comparable with the paper only",
-    "node": "other nodes",
-    "time": "later times",
-    "fleet": "the nodes that were named, asked about by models trained on all others",
+    "random": "rows at random, the same nodes in both parts: only for comparison with the paper",
+    "node": "nodes that were not used in training",
+    "time": "times after the training data",
+    "fleet": "the nodes you named, by models trained on all others",
 }
 WIDE = 120  # columns of a terminal that has room for the spread over the seeds
 CURVE = 33  # hours of a node's curve in JSON: every fourth
@@ -46,42 +46,42 @@ class Column:
 COLUMNS = (
     Column(
         "accuracy",
-        lambda one: one.accuracy.relative,
+        lambda score: score.accuracy.relative,
         ".1%",
-        "1 - |p - t| / max(p, t) of the expected and the true hours to the next incident, both at "
-        f"most {HORIZON_H:g}, which also stands for no further incident; the paper's Table 3",
+        "1 - |p - t| / max(p, t) for the expected and the true hours to the next incident, both at "
+        f"most {HORIZON_H:g}, also where no further incident came; the paper's Table 3",
     ),
     Column(
         "over H",
-        lambda one: one.accuracy.over_horizon,
+        lambda score: score.accuracy.over_horizon,
         ".1%",
-        f"the same difference over {HORIZON_H:g} h",
+        f"1 - |p - t| / {HORIZON_H:g} h",
     ),
     Column(
         "on observed",
-        lambda one: one.accuracy.on_observed,
+        lambda score: score.accuracy.on_observed,
         ".1%",
-        "accuracy where an incident did follow",
+        "accuracy where an incident followed",
     ),
     Column(
         "concordance",
-        lambda one: one.concordance,
+        lambda score: score.concordance,
         ".3f",
-        "of two nodes, how often the one that had its incident first was the one more at risk just "
-        "then; 0.5 is chance",
+        "of two nodes, how often the one that had its incident first had the higher risk at that "
+        "time; 0.5 is chance",
     ),
     Column(
         "Brier",
-        lambda one: one.brier,
+        lambda score: score.brier,
         ".4f",
-        f"mean squared error of the chances over {HORIZON_H:g} h; the lower the better",
+        f"mean squared error of the probabilities over {HORIZON_H:g} h; lower is better",
     ),
     Column(
         "slope",
-        lambda one: one.slope,
+        lambda score: score.slope,
         ".2f",
-        f"calibration at {CALIBRATED_H:g} h: 1 where risks differ as much as is true, below where "
-        "they are exaggerated; a dash where all nodes have the same",
+        f"calibration at {CALIBRATED_H:g} h: 1 where risks differ as much as they really do, below "
+        "1 where the differences are exaggerated; a dash where all nodes have the same risk",
     ),
 )
 
@@ -104,38 +104,41 @@ def show_evaluation(evaluation: Evaluation, choice: ModelChoice, console: Consol
 
 def by_split(evaluation: Evaluation) -> Iterator[tuple[SplitKind, list[Score]]]:
     for kind in SPLITS:
-        if scored := [one for one in evaluation.scores if one.split == kind]:
+        if scored := [score for score in evaluation.scores if score.split == kind]:
             yield kind, scored
 
 
 def by_model(scored: Sequence[Score]) -> Iterator[tuple[str, list[Score]]]:
-    for model in dict.fromkeys(one.model for one in scored):
-        yield model, [one for one in scored if one.model == model]
+    for model in dict.fromkeys(score.model for score in scored):
+        yield model, [score for score in scored if score.model == model]
 
 
 def rows(scored: Sequence[Score], spread: bool = True) -> Iterator[list[str]]:
-    """For each model its name and what stands in the columns."""
-    for model, mine in by_model(scored):
-        yield [model, *(mean(map(one.value, mine), one.shown, spread) for one in COLUMNS)]
+    """For each model its name and its figures."""
+    for model, scores in by_model(scored):
+        yield [
+            model,
+            *(mean(map(column.value, scores), column.shown, spread) for column in COLUMNS),
+        ]
 
 
 def mean(values: Iterable[float | None], shown: str, spread: bool = True) -> str:
     """Over the seeds, with their spread where there are several."""
-    known = [value for value in values if value is not None]
-    if not known:
+    defined = [value for value in values if value is not None]
+    if not defined:
         return "-"
-    middle = format(float(np.mean(known)), shown)
+    middle = format(float(np.mean(defined)), shown)
     return (
         middle
-        if len(known) < 2 or not spread
-        else f"{middle} ± {format(float(np.std(known, ddof=1)), shown)}"
+        if len(defined) < 2 or not spread
+        else f"{middle} ± {format(float(np.std(defined, ddof=1)), shown)}"
     )
 
 
 def evaluation_lines(evaluation: Evaluation, choice: ModelChoice) -> Iterator[str]:
     """A line for each model, split and seed, with the data of its calibration plot."""
-    for one in evaluation.scores:
-        yield json.dumps({"type": "score", **dataclasses.asdict(one)})
+    for score in evaluation.scores:
+        yield json.dumps({"type": "score", **dataclasses.asdict(score)})
     for sentence in evaluation.left_out:
         yield json.dumps({"type": "left-out", "reason": sentence})
     yield json.dumps({"type": "choice", **dataclasses.asdict(choice)})
@@ -204,7 +207,7 @@ def node_lines(
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity: none is "never, as far as is known"."""
+    """JSON has no infinity: null means never within what is known."""
     return float(value) if math.isfinite(value) else None
 
 

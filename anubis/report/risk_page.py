@@ -1,4 +1,4 @@
-"""How good risk models are, and what one foretells of nodes, as pages that need nothing else."""
+"""How good risk models are, and one model's forecast for nodes, as pages that need nothing else."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def evaluation_page(evaluation: Evaluation, choice: ModelChoice) -> str:
             {
                 "kind": kind,
                 "meaning": SPLITS[kind],
-                "seeds": len({one.seed for one in scored}),
+                "seeds": len({score.seed for score in scored}),
                 "rows": list(rows(scored)),
                 "plots": [] if kind in UNDRAWN else _calibration(scored),
             }
@@ -70,53 +70,59 @@ def nodes_page(
 
 
 def _page(template: str, **facts: Any) -> str:
-    found = environment().get_template(f"{template}.html.j2")
-    return found.render(version=__version__, **facts)
+    page = environment().get_template(f"{template}.html.j2")
+    return page.render(version=__version__, **facts)
 
 
 # --- calibration ---------------------------------------------------------------------------
 
 
-Groups = list[tuple[float, SeedMean]]  # what was foretold of each, and what came
+Groups = list[tuple[float, SeedMean]]  # the predicted risk of each, and what was observed
 
 
 def _calibration(scored: Sequence[Score]) -> list[tuple[str, str]]:
     """A picture for each model that tells nodes apart, all of one scale."""
-    found = {model: _groups(mine) for model, mine in by_model(scored) if model in LOOKING}
+    groups_of = {model: _groups(scores) for model, scores in by_model(scored) if model in LOOKING}
     axis = _shares(
-        p for each in found.values() for foretold, came in each for p in (foretold, came.mean)
+        p
+        for groups in groups_of.values()
+        for predicted, observed in groups
+        for p in (predicted, observed.mean)
     )
-    return [(model, _calibration_plot(model, groups, axis)) for model, groups in found.items()]
+    return [(model, _calibration_plot(model, groups, axis)) for model, groups in groups_of.items()]
 
 
 def _groups(scored: Sequence[Score]) -> Groups:
     """The least at risk first; means over the seeds."""
     return [
-        (float(np.mean([one.predicted for one in each])), estimate([one.found for one in each]))
-        for each in zip(*(one.groups for one in scored), strict=False)
+        (
+            float(np.mean([score.predicted for score in group])),
+            estimate([score.found for score in group]),
+        )
+        for group in zip(*(score.groups for score in scored), strict=False)
     ]
 
 
-def _shares(known: Iterable[float]) -> Axis:
+def _shares(shares: Iterable[float]) -> Axis:
     """Logarithmic, as risks are: how they spread is then the slope."""
-    seen = [share for share in known if share > 0] or [1.0]
-    begin = max(SMALLEST, round_down(min(seen)))
-    end = min(1.0, max(round_up(max(seen)), 10 * begin))
-    return Axis(title="foretold", begin=begin, end=end, spelled=lambda share: f"{share:.3g}")
+    positive = [share for share in shares if share > 0] or [1.0]
+    begin = max(SMALLEST, round_down(min(positive)))
+    end = min(1.0, max(round_up(max(positive)), 10 * begin))
+    return Axis(title="predicted", begin=begin, end=end, spelled=lambda share: f"{share:.3g}")
 
 
 def _calibration_plot(model: str, groups: Groups, axis: Axis) -> str:
     chart = Chart(width=320, height=300, across=axis, up=replace(axis, title="had an incident"))
-    made = chart.frame(f"calibration of {model}: what was foretold of ten groups, and what came")
-    chart.line(made, [(axis.begin, axis.begin), (axis.end, axis.end)], "ideal")
-    for foretold, came in groups:
-        ends = (max(axis.begin, came.low), min(axis.end, came.high))
-        chart.line(made, [(foretold, end) for end in ends], "interval")
-    for foretold, came in groups:
-        x, y = chart.x(foretold), chart.y(came.mean)
-        dot = add(made, "circle", class_="dot", r=4.5, cx=x, cy=y)
-        title(dot, f"foretold {foretold:.1%}, had an incident {came.mean:.1%}")
-    return written(made)
+    canvas = chart.frame(f"calibration of {model}: predicted and observed risk of ten groups")
+    chart.line(canvas, [(axis.begin, axis.begin), (axis.end, axis.end)], "ideal")
+    for predicted, observed in groups:
+        ends = (max(axis.begin, observed.low), min(axis.end, observed.high))
+        chart.line(canvas, [(predicted, end) for end in ends], "interval")
+    for predicted, observed in groups:
+        x, y = chart.x(predicted), chart.y(observed.mean)
+        dot = add(canvas, "circle", class_="dot", r=4.5, cx=x, cy=y)
+        title(dot, f"predicted {predicted:.1%}, had an incident {observed.mean:.1%}")
+    return written(canvas)
 
 
 # --- nodes ---------------------------------------------------------------------------------
@@ -138,13 +144,13 @@ def _curves(nodes: Sequence[str], forecast: Forecast) -> str:
         ),
         right=130,
     )
-    made = chart.frame("chance of an incident over the days, a curve for each node")
+    canvas = chart.frame("chance of an incident over the days, a curve for each node")
     for row in [*np.setdiff1d(np.arange(len(nodes)), first), *first]:
         kind = "curve most" if row in first else "curve"
         points = list(zip(days.tolist(), chances[row].tolist(), strict=True))
-        title(chart.line(made, points, kind), nodes[row])
+        title(chart.line(canvas, points, kind), nodes[row])
     ends = [chart.y(float(chances[row, -1])) for row in first]
     for row, at in zip(first, apart(ends, [14.0] * len(ends), chart.height), strict=True):
         words = cut(nodes[row], LETTERS)
-        add(made, "text", words, class_="named", x=chart.x(chart.across.end) + 6, y=at)
-    return written(made)
+        add(canvas, "text", words, class_="named", x=chart.x(chart.across.end) + 6, y=at)
+    return written(canvas)

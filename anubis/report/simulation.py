@@ -26,10 +26,10 @@ from anubis.study.trials import (
 
 BINS = 90  # of the curves over time
 POLICIES: dict[PolicyName, str] = {
-    "absence": "nobody validates",
-    "full set": "everything at every allocation and after every incident",
-    "cron": "everything on nodes whose last validation is too old",
-    "random": "random benchmarks, as much time as the Selector spends",
+    "absence": "no validation",
+    "full set": "all benchmarks at every allocation and after every incident",
+    "cron": "all benchmarks on nodes whose last validation is too old",
+    "random": "random benchmarks, for as much time as the Selector spends",
     "selector": "Algorithm 1, by risk and cost",
     "ideal": "every defect is known and costs no validation",
 }
@@ -46,20 +46,20 @@ class _Column:
 
 COLUMNS = (
     _Column("utilization", "work %", 100, 1, "node time spent on jobs, of all node time"),
-    _Column("goodput", "kept %", 100, 1, "work that no incident undid"),
+    _Column("goodput", "kept %", 100, 1, "work that was not lost to incidents"),
     _Column("validation_h", "validation h", 1, 2, "per node"),
     _Column("mtbi_h", "MTBI h", 1, 1, "node-hours in service per incident"),
     _Column("work_per_hit_h", "work/hit h", 1, 1, "node-hours of work per interrupted job"),
     _Column("incidents", "incidents", 1, 2, "per node"),
     _Column("found", "found", 1, 2, "defects per node, repaired before they became incidents"),
     _Column("repair_h", "repair h", 1, 1, "per node"),
-    _Column("wait_h", "wait h", 1, 1, "of a job for its first work"),
+    _Column("wait_h", "wait h", 1, 1, "from the submission of a job to its first work"),
     _Column("held_up_h", "held up h", 1, 2, "of a finished job between its first work and its end"),
 )
 ONLY_ON_THE_PAGE = {"repair_h", "wait_h", "held_up_h"}  # a terminal is narrow
 
 
-def told(value: SeedMean, scale: float = 1.0, digits: int = 1) -> str:
+def interval(value: SeedMean, scale: float = 1.0, digits: int = 1) -> str:
     """`12.3 ± 0.4`; a dash where there was nothing to count."""
     if not math.isfinite(value.mean):
         return "-"
@@ -97,35 +97,37 @@ def findings(study: Study) -> Iterator[str]:
     policies = study.scenario.policies
     if not {"selector", "full set", "absence"} <= set(policies):
         return
-    mine, full, none = (_means(study, policy) for policy in ("selector", "full set", "absence"))
+    selector, full, absence = (
+        _means(study, policy) for policy in ("selector", "full set", "absence")
+    )
     if full["validation_h"]:
-        saved = 1 - mine["validation_h"] / full["validation_h"]
+        saved = 1 - selector["validation_h"] / full["validation_h"]
         yield f"The Selector spends {saved:.1%} less time on validation than the full set."
-    if math.isfinite(mine["mtbi_h"]):
-        over = f"{mine['mtbi_h'] / none['mtbi_h']:.1f} times that of absence"
+    if math.isfinite(selector["mtbi_h"]):
+        over = f"{selector['mtbi_h'] / absence['mtbi_h']:.1f} times that of absence"
         if math.isfinite(full["mtbi_h"]):
-            over += f" and {mine['mtbi_h'] / full['mtbi_h']:.1%} of the full set's"
+            over += f" and {selector['mtbi_h'] / full['mtbi_h']:.1%} of the full set's"
         yield f"Its mean time between incidents is {over}."
     yield (
-        f"Nodes work {mine['utilization']:.1%} of the time with it, {full['utilization']:.1%} with "
-        f"the full set, {none['utilization']:.1%} with absence."
+        f"Nodes work {selector['utilization']:.1%} of the time with it, "
+        f"{full['utilization']:.1%} with the full set, {absence['utilization']:.1%} with absence."
     )
     if study.scenario.sweep.p0:
         yield stops_paying(study)
 
 
 def stops_paying(study: Study) -> str:
-    """The smallest p0 from which on the Selector does no better than nobody."""
+    """Up to which p0 the Selector does better than no validation."""
     if study.scenario.seeds == 1:
         return "One seed cannot tell whether the Selector pays: a gain may be chance."
     tried = _tried(study)
     gains = [estimate(study.gains("absence", p0)) for p0 in tried]
     paying = [p0 for p0, gain in zip(tried, gains, strict=True) if gain.low > 0]
     if not paying:
-        return "At no p0 that was tried does the Selector pay: its gain is within chance of none."
+        return "The Selector pays at no p0 that was tried: its gain may be chance."
     best = tried[max(range(len(tried)), key=lambda place: gains[place].mean)]
     beyond = [p0 for p0 in tried if p0 > max(paying)]
-    end = f"at p0 = {beyond[0]:g} it no longer does" if beyond else "so does the largest tried"
+    end = f"and no longer at {beyond[0]:g}" if beyond else "the largest that was tried"
     return f"The Selector pays up to p0 = {max(paying):g}, {end}; it pays most at {best:g}."
 
 
@@ -179,7 +181,9 @@ def render(name: str, study: Study) -> str:
 
 def _setting(study: Study) -> str:
     scenario, outcome = study.scenario, study.result(study.trials()[0]).outcome
-    large = f"; {outcome.too_large:,} jobs left out that need more" if outcome.too_large else ""
+    large = (
+        f"; {outcome.too_large:,} jobs left out that need more nodes" if outcome.too_large else ""
+    )
     return (
         f"{scenario.nodes:,} nodes, {scenario.spares:,} of them spare, {scenario.days:g} days, "
         f"{counted(scenario.seeds, 'seed')} (mean ± 95 % interval){large}{_assumed(scenario)}"
@@ -187,10 +191,10 @@ def _setting(study: Study) -> str:
 
 
 def _assumed(scenario: Scenario) -> str:
-    """Where incidents come from, and what of them the Selector knows, unless both are as given."""
+    """Where incidents come from and which risk the Selector knows, if not the default."""
     source = {
         "rates": "",
-        "model": "; incidents are drawn from a trained model of risk",
+        "model": "; incidents are drawn from a trained risk model",
         "history": "; incidents happen as they were recorded",
     }[scenario.incidents]
     knows = "" if scenario.risk == "truth" else f"; the Selector asks {scenario.risk}"
@@ -216,7 +220,9 @@ def _means(study: Study, policy: PolicyName) -> dict[str, float]:
 
 def _columns(study: Study) -> list[_Column]:
     """Where nothing is ever lost, all work is kept."""
-    return [each for each in COLUMNS if each.figure != "goodput" or study.scenario.checkpoint_h]
+    return [
+        column for column in COLUMNS if column.figure != "goodput" or study.scenario.checkpoint_h
+    ]
 
 
 def _rows(study: Study, columns: Sequence[_Column]) -> list[list[str]]:
@@ -224,17 +230,19 @@ def _rows(study: Study, columns: Sequence[_Column]) -> list[list[str]]:
     rows = []
     for policy in scenario.policies:
         trial = Trial(policy=policy, seed=0, catch=scenario.catch, p0=scenario.selection.p0)
-        found = _estimates(study, trial)
-        cells = [told(found[column.figure], column.scale, column.digits) for column in columns]
+        estimates = _estimates(study, trial)
+        cells = [
+            interval(estimates[column.figure], column.scale, column.digits) for column in columns
+        ]
         rows.append([policy, *cells])
     return rows
 
 
-def _short(found: dict[str, SeedMean]) -> list[str]:
+def _short(estimates: dict[str, SeedMean]) -> list[str]:
     return [
-        told(found["utilization"], 100),
-        told(found["validation_h"], digits=2),
-        told(found["mtbi_h"]),
+        interval(estimates["utilization"], 100),
+        interval(estimates["validation_h"], digits=2),
+        interval(estimates["mtbi_h"]),
     ]
 
 
@@ -262,7 +270,7 @@ def _p0s(study: Study) -> Iterator[list[str]]:
     for p0 in _tried(study):
         trial = Trial(policy="selector", seed=0, catch=scenario.catch, p0=p0)
         gains = [
-            told(estimate(study.gains(over, p0)), 100, 2) if over in scenario.policies else "-"
+            interval(estimate(study.gains(over, p0)), 100, 2) if over in scenario.policies else "-"
             for over in ("absence", "full set")
         ]
         yield [f"{p0:g}", *_short(_estimates(study, trial)), *gains]
@@ -276,7 +284,7 @@ def _figures(study: Study) -> dict[str, Any]:
         for policy in scenario.policies
     ]
     hours = ("validation_h", "repair_h", "idle_h", "spare_h")
-    found = [_estimates(study, trial) for trial in trials]
+    estimates = [_estimates(study, trial) for trial in trials]
     tried = _tried(study) if scenario.sweep.p0 and "selector" in scenario.policies else []
     by_p0 = [
         _estimates(study, Trial(policy="selector", seed=0, catch=scenario.catch, p0=p0))
@@ -287,15 +295,18 @@ def _figures(study: Study) -> dict[str, Any]:
         "days": scenario.days,
         "over_time": [_over_time(study, trial) for trial in trials],
         "share": {
-            "work": [each["utilization"].mean for each in found],
-            **{name: [each[name].mean / scenario.span_h for each in found] for name in hours},
+            "work": [figures["utilization"].mean for figures in estimates],
+            **{
+                name: [figures[name].mean / scenario.span_h for figures in estimates]
+                for name in hours
+            },
         },
-        "mtbi": [_pair(each["mtbi_h"]) for each in found],
+        "mtbi": [_pair(figures["mtbi_h"]) for figures in estimates],
         "p0": tried,
         "p0_work": [
             [_finite(e["utilization"].mean), _finite(e["utilization"].margin)] for e in by_p0
         ],
-        "p0_validation": [_finite(each["validation_h"].mean) for each in by_p0],
+        "p0_validation": [_finite(figures["validation_h"].mean) for figures in by_p0],
     }
 
 
@@ -347,7 +358,7 @@ def _json(value: Any) -> Any:
         case float():
             return _finite(value)
         case dict():
-            return {name: _json(each) for name, each in value.items()}
+            return {name: _json(inner) for name, inner in value.items()}
         case list():
-            return [_json(each) for each in value]
+            return [_json(inner) for inner in value]
     return value

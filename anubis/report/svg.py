@@ -1,4 +1,4 @@
-"""Pictures as text: elements whose words are escaped, and places for labels that want the same."""
+"""Pictures as text: elements whose words are escaped, and places for labels that would overlap."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def picture(width: float, height: float, kind: str, label: str, left: float = 0)
 
 def add(parent: Element, tag: str, text: str = "", **attributes: str | float) -> Element:
     """`class_` is class, and `stroke_width` is stroke-width."""
-    made = ElementTree.SubElement(
+    element = ElementTree.SubElement(
         parent,
         tag,
         {
@@ -37,8 +37,8 @@ def add(parent: Element, tag: str, text: str = "", **attributes: str | float) ->
             for name, value in attributes.items()
         },
     )
-    made.text = text
-    return made
+    element.text = text
+    return element
 
 
 def title(parent: Element, text: str) -> None:
@@ -46,27 +46,27 @@ def title(parent: Element, text: str) -> None:
     add(parent, "title", text)
 
 
-def written(made: Element) -> str:
-    return ElementTree.tostring(made, encoding="unicode")
+def written(element: Element) -> str:
+    return ElementTree.tostring(element, encoding="unicode")
 
 
 def number(value: float) -> str:
     return f"{round(float(value), 2):g}"
 
 
-def cut(text: str, most: int) -> str:
+def cut(text: str, limit: int) -> str:
     """The end of a name tells it from its neighbours."""
-    return text if len(text) <= most else f"…{text[1 - most :]}"
+    return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
-def apart(wanted: Sequence[float], sizes: Sequence[float], high: float) -> list[float]:
+def apart(centres: Sequence[float], sizes: Sequence[float], high: float) -> list[float]:
     """The nearest centres, from 0 to `high` and in this order, at which nothing overlaps."""
     from scipy.optimize import isotonic_regression
 
-    if not wanted:
+    if not centres:
         return []
     size = np.asarray(sizes, dtype=np.float64)
     before = np.cumsum(size) - size / 2
-    free = isotonic_regression(np.asarray(wanted, dtype=np.float64) - before).x
-    found: list[float] = (np.clip(free, 0, max(0.0, high - size.sum())) + before).tolist()
-    return found
+    free = isotonic_regression(np.asarray(centres, dtype=np.float64) - before).x
+    moved: list[float] = (np.clip(free, 0, max(0.0, high - size.sum())) + before).tolist()
+    return moved

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 SHOWN_WHOLE = 16  # fleets up to this size are shown whole
-MOST = 40  # nodes not healthy that are shown of a larger one
+LISTED = 40  # nodes not healthy that are shown of a larger one
 METRICS = 200  # metrics that are shown, those with most defects first
 
 STYLE = {
@@ -36,9 +36,9 @@ def render(view: CampaignView, console: Console) -> None:
     console.print(_headline(view))
     console.print()
     if parts := view.assessment.parts:
-        console.print(_part_table(parts[:MOST]))
-        if len(parts) > MOST:
-            console.print(f"  and {len(parts) - MOST:,} more causes", highlight=False)
+        console.print(_part_table(parts[:LISTED]))
+        if len(parts) > LISTED:
+            console.print(f"  and {len(parts) - LISTED:,} more causes", highlight=False)
         console.print()
     _print_nodes(view, console)
     if rows:
@@ -56,32 +56,32 @@ def _headline(view: CampaignView) -> Text:
             text.highlight_regex(rf"[\d,]+ {judgement.value}", STYLE[judgement])
         if view.assessment.parts_named(judgement):
             text.highlight_regex(rf"{judgement.value}: [^·]+", STYLE[judgement])
-    told = f"\n{campaign.kind} {campaign.plan.suite}, campaign {campaign.id}"
-    return text.append(f"{told}, {lasting(view.duration_s)}", style="not bold dim")
+    campaign_line = f"\n{campaign.kind} {campaign.plan.suite}, campaign {campaign.id}"
+    return text.append(f"{campaign_line}, {lasting(view.duration_s)}", style="not bold dim")
 
 
 def _print_nodes(view: CampaignView, console: Console) -> None:
     nodes = view.nodes_worst_first()
     listed = nodes
     if len(nodes) > SHOWN_WHOLE:
-        listed = [node for node in nodes if node.judgement is not Judgement.HEALTHY][:MOST]
+        listed = [node for node in nodes if node.judgement is not Judgement.HEALTHY][:LISTED]
     if listed:
         console.print(_node_table(listed))
     healthy = sum(node.judgement is Judgement.HEALTHY for node in nodes[len(listed) :])
-    others = len(nodes) - len(listed) - healthy
-    if others:
-        console.print(f"  and {others:,} more that are not healthy", highlight=False)
+    unlisted = len(nodes) - len(listed) - healthy
+    if unlisted:
+        console.print(f"  and {unlisted:,} more that are not healthy", highlight=False)
     if healthy:
         console.print(f"  {healthy:,} healthy nodes are not listed", highlight=False)
 
 
 def _part_table(parts: Sequence[PartVerdict]) -> Table:
-    """What is at fault between the nodes, each with the worst of what crosses it."""
+    """What is at fault between the nodes, each with its worst flows."""
     from rich.text import Text
 
     table = _table()
     table.add_column("network", no_wrap=True)
-    table.add_column("what is at fault, and the worst of what crosses it", overflow="fold", ratio=1)
+    table.add_column("what is at fault, and its worst flows", overflow="fold", ratio=1)
     for part in parts:
         verdict = f"{GLYPH[part.judgement]} {part.judgement.value}"
         why = Text.assemble((f"{part.code}:", "dim"), " ", part.reason)
@@ -125,19 +125,23 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
             table.add_row(Text(f"  {row.key.metric}{mark}"), *_numbers(row))
     console.print(table)
     if len(rows) > len(listed):
-        rest = rows[len(listed) :]
+        unlisted = rows[len(listed) :]
         bad, refused = (
-            sum(row.defective > 0 for row in rest),
-            sum(bool(row.refusal) for row in rest),
+            sum(row.defective > 0 for row in unlisted),
+            sum(bool(row.refusal) for row in unlisted),
         )
         console.print(
-            f"  and {len(rest):,} more ({bad:,} with defects, {refused:,} not judged): "
+            f"  and {len(unlisted):,} more ({bad:,} with defects, {refused:,} not judged): "
             "--html has all",
             highlight=False,
         )
     if any(row.limit for row in listed):
-        console.print("  ≤, ≥, =: a limit of the policy, whatever others measure", style="dim")
-    console.print("  median of the healthy; repeat: how alike they are, 1 is equal", style="dim")
+        console.print(
+            "  ≤, ≥, =: a limit set by the policy, whatever the fleet measures", style="dim"
+        )
+    console.print(
+        "  median: of healthy units; repeat: how alike these are, 1 means equal", style="dim"
+    )
     for note, number in notes.items():
         console.print(Padding(Text(f"({number}) {note}"), (0, 0, 0, 2)))
 

@@ -1,4 +1,4 @@
-"""A fabric on a screen: from the top down, what is alike on one line, then what is odd."""
+"""A fabric on a screen: from the top down, what is alike on one line, then the remarks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from anubis.report.blocks import Block, by_name, nics_of, take_apart
 from anubis.report.wording import called, counted
 
 LINES_OF_NEIGHBOURS = (
-    12  # kinds of neighbours up to this many have a line each; more are told as ranges
+    12  # kinds of neighbours up to this many have a line each; more are shown as ranges
 )
-SMALL = 24  # switches up to which nothing is told together
-OF_A_KIND = 3  # findings of one kind that are shown
+SMALL = 24  # switches up to which each has its own line
+OF_A_KIND = 3  # remarks of one kind that are shown
 
 
 def text(
     inspection: Inspection, findings: Sequence[Remark], placement: Placement | None = None
 ) -> Iterator[str]:
-    """The whole answer, line by line; the findings are of the source."""
+    """The whole answer, line by line; `findings` are remarks on the source."""
     fabric = inspection.fabric
     yield headline(fabric)
     yield from _nodes_by_nics(fabric)
@@ -53,8 +53,8 @@ def json_lines(
         yield json.dumps({"type": "link", **asdict(link), "uplink": fabric.is_uplink(link)})
     for nic in fabric.nics:
         yield json.dumps({"type": "nic", **asdict(nic)})
-    for each in inspection.shortages:
-        yield json.dumps({"type": "shortage", **asdict(each), "degraded": each.is_degraded})
+    for shortage in inspection.shortages:
+        yield json.dumps({"type": "shortage", **asdict(shortage), "degraded": shortage.is_degraded})
     yield from _counted(inspection)
     for finding in (*findings, *inspection.findings):
         yield json.dumps({"type": "finding", **asdict(finding)})
@@ -71,30 +71,32 @@ def json_lines(
             "ordered_pairs": {"no way" if hops is None else hops: n for hops, n in pairs.items()},
             "unplaced": list(placement.unplaced) if placement else [],
             "not_asked_for": len(placement.unrequested) if placement else 0,
-            "missing_uplinks": sum(each.lacks for each in inspection.shortages),
-            "degraded": [each.switch for each in inspection.shortages if each.is_degraded],
+            "missing_uplinks": sum(shortage.lacks for shortage in inspection.shortages),
+            "degraded": [
+                shortage.switch for shortage in inspection.shortages if shortage.is_degraded
+            ],
         }
     )
 
 
 def _counted(inspection: Inspection) -> Iterator[str]:
     counters = inspection.counters
-    for each in inspection.counted:
+    for counted_port in inspection.counted:
         about = {
-            "switch": each.switch,
-            "link": [each.link.a, each.link.b] if each.link else None,
-            "nic": each.nic.id if each.nic else None,
+            "switch": counted_port.switch,
+            "link": [counted_port.link.a, counted_port.link.b] if counted_port.link else None,
+            "nic": counted_port.nic.id if counted_port.nic else None,
             "over_s": counters.over_s,
-            "fatal": broken(counters, each.count) is not None,
+            "fatal": broken(counters, counted_port.count) is not None,
         }
-        yield json.dumps({"type": "counter", **asdict(each.count), **about})
+        yield json.dumps({"type": "counter", **asdict(counted_port.count), **about})
     for count in inspection.counted_elsewhere:
         yield json.dumps({"type": "counter", **asdict(count), "switch": None})
 
 
 def headline(fabric: Fabric) -> str:
     tiers = max(fabric.tier.values(), default=0)
-    planes = f", {len(fabric.planes)} parts without a cable between" if fabric.planes[1:] else ""
+    planes = f", {len(fabric.planes)} parts with no cable between them" if fabric.planes[1:] else ""
     rails = f" on {len(fabric.rails)} rails" if len(fabric.rails) > 1 else ""
     return (
         f"{counted(len(fabric.switches), 'switch', 'switches')} in {counted(tiers, 'tier')}, "
@@ -108,14 +110,14 @@ def _nodes_by_nics(fabric: Fabric) -> Iterator[str]:
     several = Counter(per_node.values())
     if len(several) > 1 or unknown:
         parts = [f"{nodes:,} with {nics}" for nics, nodes in sorted(several.items(), reverse=True)]
-        whose = f"; {counted(unknown, 'NIC')} of nobody known" if unknown else ""
-        yield f"nodes by their NICs: {', '.join(parts) or 'none'}{whose}"
+        whose = f"; {counted(unknown, 'NIC')} of unknown nodes" if unknown else ""
+        yield f"nodes by number of NICs: {', '.join(parts) or 'none'}{whose}"
 
 
 def _distances(fabric: Fabric, nodes: Collection[str] | None) -> Iterator[str]:
-    asked = None if nodes is None else frozenset(nodes)
-    yield "hops    ordered pairs of NICs" + ("" if asked is None else ", of the nodes asked for")
-    for hops, pairs in fabric.pairs_by_hops(asked).items():
+    chosen = None if nodes is None else frozenset(nodes)
+    yield "hops    ordered pairs of NICs" + ("" if chosen is None else ", of the nodes asked for")
+    for hops, pairs in fabric.pairs_by_hops(chosen).items():
         yield f"{'no way' if hops is None else hops:<6}  {pairs:,}"
 
 
@@ -150,14 +152,14 @@ def drawing(fabric: Fabric) -> Iterator[str]:
 
 
 def _inside(fabric: Fabric, alike: Sequence[Block], indent: str) -> Iterator[str]:
-    """Below the first of several alike; where they are alike only roughly, their sizes must do."""
+    """What is below the first of several alike; nothing where they are only roughly alike."""
     if len({_shape(fabric, block) for block in alike}) > 1:
         return
     lines = _alike(fabric, alike[0].below)
-    for position, each in enumerate(lines, start=1):
+    for position, block in enumerate(lines, start=1):
         last = position == len(lines)
-        yield f"{indent}{'└─' if last else '├─'} {_label(fabric, each)}"
-        yield from _inside(fabric, each, indent + ("   " if last else "│  "))
+        yield f"{indent}{'└─' if last else '├─'} {_label(fabric, block)}"
+        yield from _inside(fabric, block, indent + ("   " if last else "│  "))
 
 
 def _alike(fabric: Fabric, blocks: Sequence[Block]) -> list[list[Block]]:
@@ -175,7 +177,7 @@ def _alike(fabric: Fabric, blocks: Sequence[Block]) -> list[list[Block]]:
 
 def _shape(fabric: Fabric, block: Block) -> object:
     """Equal for blocks that differ in names only."""
-    below = Counter(_shape(fabric, each) for each in block.below)
+    below = Counter(_shape(fabric, inner) for inner in block.below)
     tops = Counter(
         (
             sum(bool(nic.node) for nic in fabric.nics_on.get(switch, ())),
@@ -194,36 +196,40 @@ def _rough_shape(fabric: Fabric, block: Block) -> object:
 
 def _label(fabric: Fabric, alike: Sequence[Block]) -> str:
     tops = [switch for block in alike for switch in block.top]
-    each = " each" if len(alike) > 1 else ""
+    suffix = " each" if len(alike) > 1 else ""
     name = called([fabric.name(switch) for switch in by_name(fabric, tops)])
-    many = f"{len(alike):,} x " if len(alike) > 1 else ""
+    prefix = f"{len(alike):,} x " if len(alike) > 1 else ""
     if all(block.below for block in alike):
-        switches = _some([len(block.top) for block in alike], "switch", "switches")
+        switches = _range([len(block.top) for block in alike], "switch", "switches")
         exact = len({_shape(fabric, block) for block in alike}) == 1
-        drawn = ", drawn once" if exact and many else ""
-        nodes = _some([_nodes(fabric, block) for block in alike], "node")
-        return f"{many}{switches} {name}: {nodes} below{each}{_nics_on_top(fabric, alike)}{drawn}"
-    return f"{many}{name}: {_leaf_label(fabric, alike)}"
+        drawn = ", drawn once" if exact and prefix else ""
+        nodes = _range([_nodes(fabric, block) for block in alike], "node")
+        return (
+            f"{prefix}{switches} {name}: {nodes} below{suffix}{_nics_on_top(fabric, alike)}{drawn}"
+        )
+    return f"{prefix}{name}: {_leaf_label(fabric, alike)}"
 
 
 def _leaf_label(fabric: Fabric, alike: Sequence[Block]) -> str:
-    each = " each" if len(alike) > 1 or len(alike[0].top) > 1 else ""
+    suffix = " each" if len(alike) > 1 or len(alike[0].top) > 1 else ""
     tops = [switch for block in alike for switch in block.top]
     on = [fabric.nics_on.get(switch, ()) for switch in tops]
-    parts = [f"{_some([len({nic.node for nic in nics if nic.node}) for nics in on], 'node')}{each}"]
+    parts = [
+        f"{_range([len({nic.node for nic in nics if nic.node}) for nics in on], 'node')}{suffix}"
+    ]
     nodes = [nic.node for nics in on for nic in nics if nic.node]
     if nodes:
         parts[0] += f" ({called(sorted(set(nodes), key=by_number))})"
     unknown = [sum(not nic.node for nic in nics) for nics in on]
     if any(unknown):
-        parts.append(_some(unknown, "unknown NIC"))
+        parts.append(_range(unknown, "unknown NIC"))
     rails = {rail for block in alike for rail in main_rails(nics_of(fabric, block))}
     if len(fabric.rails) > 1 and rails:
         several = "rails" if len(rails) > 1 else "rail"
         parts.append(f"{several} {called(sorted(rails, key=by_number)).strip('[]')}")
     uplinks = [_uplinks(fabric, switch) for switch in tops]
     if any(uplinks):
-        parts.append(f"{_some(uplinks, 'uplink')}{_oversubscribed(fabric, tops)}")
+        parts.append(f"{_range(uplinks, 'uplink')}{_oversubscribed(fabric, tops)}")
     return ", ".join(parts)
 
 
@@ -238,8 +244,8 @@ def _nics_on_top(fabric: Fabric, alike: Sequence[Block]) -> str:
     on = [nic for block in alike for top in block.top for nic in fabric.nics_on.get(top, ())]
     if not on:
         return ""
-    nodes = sorted({nic.node or "nobody known" for nic in on}, key=by_number)
-    return f"; {counted(len(on), 'NIC')} right on it, of {called(nodes)}"
+    nodes = sorted({nic.node or "an unknown node" for nic in on}, key=by_number)
+    return f"; {counted(len(on), 'NIC')} directly on it, of {called(nodes)}"
 
 
 def _nodes(fabric: Fabric, block: Block) -> int:
@@ -250,6 +256,10 @@ def _uplinks(fabric: Fabric, switch: str) -> int:
     return sum(len(link.cables) for link in fabric.uplinks(switch))
 
 
-def _some(numbers: Sequence[int], one: str, several: str = "") -> str:
+def _range(numbers: Sequence[int], singular: str, several: str = "") -> str:
     low, high = min(numbers), max(numbers)
-    return counted(low, one, several) if low == high else f"{low:,}-{high:,} {several or one + 's'}"
+    return (
+        counted(low, singular, several)
+        if low == high
+        else f"{low:,}-{high:,} {several or singular + 's'}"
+    )

@@ -6,7 +6,7 @@ Reports only read. They never judge, and never run anything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from anubis.core.fabric import Fabric, Part
@@ -47,20 +47,21 @@ class CampaignView:
         fabric, nodes = self.campaign.plan.fabric, self.campaign.plan.nodes
         if fabric is None:
             return None
-        seen = observe_traffic(fabric, self.assessment.alone, self.assessment.rulings)
-        known = set(fabric.nodes)
+        observations = observe_traffic(fabric, self.assessment.alone, self.assessment.rulings)
+        in_fabric = set(fabric.nodes)
         return NetworkView(
             fabric=fabric,
             counters=self.campaign.plan.counters,
-            shortfall=seen.shortfalls(),
+            shortfall=observations.shortfalls(),
             blamed=tuple(map(blamed_by, self.assessment.parts)),
-            unplaced=tuple(node.name for node in nodes if node.name not in known),
+            unplaced=tuple(node.name for node in nodes if node.name not in in_fabric),
             nodes=tuple(node.name for node in nodes),
+            verdicts={node.node: node.judgement for node in self.assessment.nodes},
         )
 
     @property
     def duration_s(self) -> float:
-        """Until it finished or, when it was cut short, until the last thing that is known of it."""
+        """Until it finished or, if it was cut short, until its last execution ended."""
         end = self.campaign.finished_at
         if end is None:
             ends = (e.started_at + e.duration_s for e in self.executions if e.started_at)
@@ -99,7 +100,7 @@ DirectedPair = tuple[str, str, str]  # source node, target node, rail
 
 @dataclass(frozen=True, kw_only=True)
 class Blamed:
-    """What one sentence blames: its parts, or parts of which nobody can tell which it is."""
+    """The parts that a sentence blames; of several, one is at fault and it is not known which."""
 
     parts: tuple[Part, ...]
     sentence: str
@@ -109,14 +110,15 @@ class Blamed:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkView:
-    """What a scan found, or a fabric of which nothing is measured yet."""
+    """What a scan found, or a fabric that has not been measured yet."""
 
     fabric: Fabric
-    # the share by which a flow is below what is normal for it; 1: nothing came
+    # the share by which a flow is below what is normal for it; 1: nothing arrived
     shortfall: Mapping[DirectedPair, float]
     blamed: Sequence[Blamed] = ()
     unplaced: tuple[str, ...] = ()  # asked for, and not in the fabric
     nodes: tuple[str, ...] = ()  # that were asked for; none: all of the fabric
+    verdicts: Mapping[str, Judgement] = field(default_factory=dict)  # of nodes; none: no campaign
     counters: Counters = Counters(counts=())
 
     @cached_property
@@ -125,15 +127,15 @@ class NetworkView:
 
     @cached_property
     def marks(self) -> dict[Part, Mark]:
-        """What is to be said of each blamed part; what is sure goes before what is not."""
-        found: dict[Part, Mark] = {}
+        """The mark of each blamed part; where two blame it, the surer one."""
+        marks: dict[Part, Mark] = {}
         numbered = list(enumerate(self.blamed, start=1))
-        for number, each in sorted(numbered, key=lambda item: not item[1].surely):
-            for part in each.parts:
-                found.setdefault(
-                    part, Mark(number=number, surely=each.surely, sentence=each.sentence)
+        for number, blamed in sorted(numbered, key=lambda item: not item[1].surely):
+            for part in blamed.parts:
+                marks.setdefault(
+                    part, Mark(number=number, surely=blamed.surely, sentence=blamed.sentence)
                 )
-        return found
+        return marks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +157,7 @@ class Mark:
 
 
 def blamed_by(verdict: PartVerdict) -> Blamed:
-    """Several parts are one defect, and a picture that condemned all of them would mislead."""
+    """Several parts are one defect: a picture that shows them all as defective would mislead."""
     return Blamed(
         parts=verdict.parts,
         sentence=verdict.reason,

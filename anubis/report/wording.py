@@ -1,4 +1,4 @@
-"""How numbers, times and lists of names are spelled, alike in every report."""
+"""How numbers, times and lists of names are written, the same in every report."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def called(listed: Sequence[str]) -> str:
     return names(listed, first) if first else f"{listed[0][:20]}... and {len(listed) - 1:,} more"
 
 
-def counted(number: int, one: str, several: str = "") -> str:
-    return f"{number:,} {one if number == 1 else several or one + 's'}"
+def counted(number: int, singular: str, several: str = "") -> str:
+    return f"{number:,} {singular if number == 1 else several or singular + 's'}"

@@ -121,7 +121,7 @@ def test_what_takes_longer_than_it_is_expected_to_save_is_not_run(count):
     decision = decide(hasty, even, EXACT, at=0, together=True)
     assert run(decision) == [("gemm", nodes(count))]
     assert decision.remaining == pytest.approx(0.2)
-    assert "leaves 0.2: no other test fits and is worth its time." in paragraph(decision)
+    assert "leaves a risk of 0.2: no other test fits and is worth its time." in paragraph(decision)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_risk_that_no_known_test_lowers_is_told_and_nothing_runs():
     assert decision.action is Action.SKIP
     assert decision.gaps[0].finders == ()
     assert decision.gaps[0].share == pytest.approx(1)
-    assert "Nothing is run all the same: no test fits" in paragraph(decision)
+    assert "Still, nothing runs: no test fits" in paragraph(decision)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
@@ -273,13 +273,13 @@ def test_a_decision_explains_itself_in_one_paragraph():
     guess = "every node has the fleet's base rate"
     decision = decide(job(2), outlook([0.2, 0.05], assumed=(guess,)), EXACT, at=0)
     assert paragraph(decision) == (
-        "a job of 24 h 00 min on n1, n2: one of them has an incident within 24 h 00 min with"
-        " p = 0.24; p0 is 0.1, by the policy."
-        " Of the incidents to expect, most are those of n1 (80%, p = 0.2), n2 (20%, p = 0.05)."
-        " Run: gemm on n1 (10 s, takes 0.12 off, 1.2e-02 per node-second);"
-        " ring on n1 (20 s, takes 0.058 off, 2.9e-03 per node-second)."
-        " That takes 30 s at most on a node, 0.0083 node-hours in all, and leaves 0.067."
-        " Uncovered stays 28% of the incidents to expect: 12% that only gemm would find;"
+        "a job of 24 h 00 min on n1, n2: p = 0.24 that at least one of them has"
+        " an incident within 24 h 00 min; p0 is 0.1, by the policy."
+        " Most of the expected incidents come from n1 (80%, p = 0.2), n2 (20%, p = 0.05)."
+        " Run: gemm on n1 (10 s, lowers the risk by 0.12, 1.2e-02 per node-second);"
+        " ring on n1 (20 s, lowers the risk by 0.058, 2.9e-03 per node-second)."
+        " That takes at most 30 s on a node, 0.0083 node-hours in all, and leaves a risk of 0.067."
+        " 28% of the expected incidents stay uncovered: 12% that only gemm would find;"
         " 10% that only disk would find; 6% that only ring would find."
         " Assumed: every node has the fleet's base rate."
     )
@@ -289,12 +289,12 @@ def test_a_decision_to_skip_says_what_it_rests_on():
     fresh = np.full((64, 3), 0.8)
     decision = decide(job(64, 2), outlook([0.004] * 64, fresh), EXACT, at=0)
     assert paragraph(decision) == (
-        "a job of 2 h 00 min on 64 nodes: one of them has an incident within 2 h 00 min with"
-        " p = 0.23; p0 is 0.1, by the policy."
-        " What was measured lately covers 80% of that, so 0.045 is left."
+        "a job of 2 h 00 min on 64 nodes: p = 0.23 that at least one of them has"
+        " an incident within 2 h 00 min; p0 is 0.1, by the policy."
+        " Recent measurements cover 80% of that, which leaves 0.045."
         " No node stands out: the riskiest, n1, has p = 0.004."
-        " So nothing has to run."
-        " Uncovered stays 20% of the incidents to expect: 12% that only gemm would find;"
+        " So no test needs to run."
+        " 20% of the expected incidents stay uncovered: 12% that only gemm would find;"
         " 6% that only ring would find; 2% that only disk would find."
     )
 
@@ -312,7 +312,7 @@ def test_many_nodes_that_are_likely_to_fail_are_not_told_as_one():
     decision = decide(job(1000), outlook([0.01] * 1000, np.full((1000, 3), 0.91)), EXACT, at=0)
     assert decision.remaining == pytest.approx(0.09, abs=1e-4)
     assert decision.missed == pytest.approx(1 - (1 - 0.0009) ** 1000)
-    assert "nothing foresees with a chance of 0.59" in paragraph(decision)
+    assert "the chance that one has an incident no test would find is 0.59" in paragraph(decision)
 
 
 def test_as_json_a_decision_says_all_of_it_and_the_paragraph():

@@ -60,7 +60,7 @@ def slow(node: str, loss: float = 0.37) -> Fault:
 
 
 def blaming(fabric: Fabric, *parts: Part, surely: bool = True) -> NetworkView:
-    """Every pair as its like, and a sentence all the same."""
+    """Every pair is normal, and yet there is a sentence."""
     shortfall = {(a, b, r): 0.0 for r in fabric.rails for a, b in permutations(fabric.nodes, 2)}
     blamed = (Blamed(parts=parts, sentence="it is slow", surely=surely),)
     return NetworkView(fabric=fabric, shortfall=shortfall, blamed=blamed)
@@ -113,8 +113,8 @@ def test_each_measured_flow_is_a_cell_and_what_was_not_measured_is_none():
     )
     assert (matrix.measured, matrix.pairs, matrix.short) == (29, 30, 10)
     titles = {said(each) for each in svg.iter("rect")}
-    assert "node00004 → node00001: 37% short" in titles
-    assert "node00001 → node00002: as its like" in titles
+    assert "node00004 → node00001: 37% below normal" in titles
+    assert "node00001 → node00002: normal" in titles
     assert not any(title.startswith("node00002 → node00005") for title in titles)
 
 
@@ -278,6 +278,28 @@ def test_blamed_parts_stand_out_with_their_sentence():
     assert [each.text for each in of_kind(svg, "sign")] == ["✗1"]
 
 
+def test_a_node_has_the_colour_of_its_verdict_and_none_where_nothing_was_measured():
+    verdicts = {"node00000": Judgement.HEALTHY, "node00001": Judgement.UNKNOWN}
+    verdicts["node00002"] = Judgement.DEFECTIVE
+    svg = drawn(fabric_picture.drawing(NetworkView(fabric=SMALL, shortfall={}, verdicts=verdicts)))
+    chips = {said(chip): chip for chip in of_kind(svg, "chip")}
+    kinds = {node: chip.get("class", "").split()[1:] for node, chip in chips.items()}
+    assert kinds["node00000: healthy"] == ["healthy"]
+    assert kinds["node00001: unknown"] == ["unknown"]
+    assert kinds["node00002: defective"] == ["defective"]
+    assert kinds["node00003"] == []
+    assert chips["node00001: unknown"].findtext("text") == "? node00001"
+
+
+def test_dots_have_the_colour_of_their_nodes_verdict():
+    fabric = FatTree(nodes=64, nodes_per_leaf=8, spines=4).fabric()
+    verdicts = dict.fromkeys(fabric.nodes[1:], Judgement.HEALTHY)
+    verdicts[fabric.nodes[0]] = Judgement.UNKNOWN
+    svg = drawn(fabric_picture.drawing(NetworkView(fabric=fabric, shortfall={}, verdicts=verdicts)))
+    assert len(of_kind(svg, "dot", "healthy")) == 63
+    assert [said(dot) for dot in of_kind(svg, "dot", "unknown")] == [f"{fabric.nodes[0]}: unknown"]
+
+
 def test_uplinks_blamed_together_are_all_wires_upwards_of_their_leaf():
     fabric = FatTree(nodes=64, nodes_per_leaf=8, spines=4).fabric()
     svg = drawn(fabric_picture.drawing(blaming(fabric, Part("uplinks", "leaf-0-5"))))
@@ -365,7 +387,7 @@ def test_the_page_names_who_is_blamed_what_is_unplaced_and_what_is_odd():
     assert "node node00004 or its NIC mlx5_0: 37% short in 10 of 10 flows" in page.text
     assert "not in the fabric: n[7-8]" in page.text
     assert "line 7: nobody knows whose H-1 is" in page.text
-    assert "10 of 30 flows fall short" in page.text
+    assert "10 of 30 flows are below normal" in page.text
 
 
 def test_a_scan_without_trouble_says_so_and_a_fabric_alone_claims_nothing():

@@ -415,12 +415,12 @@ def test_a_limit_that_is_too_tight_for_the_healthy_says_so_beneath_the_table():
     (known,) = view.criteria
     loose = replace(known.criteria[1], proposed_alpha=0.9164)
     view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], loose)),))
-    said = "the healthy scatter widely: alpha 0.916 would suit them"
+    said = "healthy units vary widely: alpha 0.916 would suit them"
     assert said in shown(view)
     assert said in html.render(view)
     barely = replace(loose, proposed_alpha=0.94996)  # 0.950 would read as if nothing were wrong
     view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], barely)),))
-    assert "alpha 0.949 would suit them, at 0.95 some" in " ".join(shown(view).split())
+    assert "alpha 0.949 would suit them; at 0.95 some" in " ".join(shown(view).split())
     fits = replace(loose, proposed_alpha=0.9632)
     view = replace(view, criteria=(replace(known, criteria=(known.criteria[0], fits)),))
     assert "scatter" not in shown(view)

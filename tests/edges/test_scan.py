@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -76,6 +77,8 @@ def test_a_dead_leaf_is_the_first_thing_that_table_json_page_and_exit_code_say(d
     told = page.read_text()
     assert f"<title>defective: {leaf['subject']} · nodes: " in told
     assert told.index(f"✗ {leaf['subject']}</b> defective") < told.index("<h1>")
+    head = told[told.index("<h1>") : told.index("</h1>")]
+    assert re.sub(r"<[^>]*>|\s+", "", head).startswith("nodes:")
 
 
 def test_a_second_scan_is_judged_by_what_the_first_one_learned(near):
