@@ -199,7 +199,9 @@ def test_the_decision_after_incidents_explains_itself_in_json(fleet):
     assert decision["node_seconds"] == test["duration_s"] > 0
     before = decision["p"] * (1 - decision["covered_before"])
     assert test["drop"] == pytest.approx(before - decision["remaining"])
-    assert decision["why"].startswith("a job of 24 h 00 min on 8 nodes: one of them has")
+    assert decision["why"].startswith(
+        "a job of 24 h 00 min on 8 nodes: p = 1 that at least one of them has"
+    )
 
 
 # --- what lies between nodes, and what a budget leaves open ----------------------------------

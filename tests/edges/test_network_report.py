@@ -279,16 +279,16 @@ def test_blamed_parts_stand_out_with_their_sentence():
 
 
 def test_a_node_has_the_colour_of_its_verdict_and_none_where_nothing_was_measured():
-    verdicts = {"node00000": Judgement.HEALTHY, "node00001": Judgement.UNKNOWN}
-    verdicts["node00002"] = Judgement.DEFECTIVE
+    verdicts = {"node00001": Judgement.HEALTHY, "node00002": Judgement.UNKNOWN}
+    verdicts["node00003"] = Judgement.DEFECTIVE
     svg = drawn(fabric_picture.drawing(NetworkView(fabric=SMALL, shortfall={}, verdicts=verdicts)))
     chips = {said(chip): chip for chip in of_kind(svg, "chip")}
     kinds = {node: chip.get("class", "").split()[1:] for node, chip in chips.items()}
-    assert kinds["node00000: healthy"] == ["healthy"]
-    assert kinds["node00001: unknown"] == ["unknown"]
-    assert kinds["node00002: defective"] == ["defective"]
-    assert kinds["node00003"] == []
-    assert chips["node00001: unknown"].findtext("text") == "? node00001"
+    assert kinds["node00001: healthy"] == ["healthy"]
+    assert kinds["node00002: unknown"] == ["unknown"]
+    assert kinds["node00003: defective"] == ["defective"]
+    assert kinds["node00004"] == []
+    assert chips["node00002: unknown"].findtext("text") == "? node00002"
 
 
 def test_dots_have_the_colour_of_their_nodes_verdict():
@@ -402,7 +402,11 @@ def test_rails_without_trouble_are_folded_away_and_those_not_measured_are_named(
     flow = ("node00001", "node00002")
     view = NetworkView(fabric=fabric, shortfall={(*flow, "0"): 0.0, (*flow, "1"): 0.5})
     text = " ".join(Markup(network_page(view, title="scan")).text.split())
-    assert text.index("Rail 1") < text.index("1 more rail without") < text.index("Rail 0")
+    assert (
+        text.index("Rail 1")
+        < text.index("1 more rail with no flow below normal")
+        < text.index("Rail 0")
+    )
     assert "nothing was measured on rail 2" in text
 
 

@@ -236,10 +236,13 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
     assert summary == {
         "type": "summary",
         "campaign": "c-20261118-0930",
+        "judgement": "defective",
         "healthy": ["n01", "n04"],
         "defective": ["n03"],
         "unknown": ["n02"],
         "not_applicable": [],
+        "defective_parts": [],
+        "unknown_parts": [],
         "duration_s": 754.0,
     }
 
