@@ -24,12 +24,12 @@ def read(document: object, record: type[Shape], where: str, error: type[AnubisEr
     except (TypeError, ValueError) as cause:
         raise error(f"{where}: {cause}; expected plain numbers, texts, lists and tables") from None
     try:
-        found = _adapter(record).validate_json(text)
+        validated = _adapter(record).validate_json(text)
     except ValidationError as cause:
         raise error(f"{where}: {_sentence(cause.errors(include_url=False)[0], record)}") from None
     # pydantic's is a subclass, which is equal to no record that was made without it
     fields = [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
-    return record(**{name: getattr(found, name) for name in fields})
+    return record(**{name: getattr(validated, name) for name in fields})
 
 
 def _refuse(value: object) -> None:
@@ -59,7 +59,7 @@ def parse_yaml(text: str, where: str, error: type[AnubisError]) -> object:
     except yaml.YAMLError as cause:
         raise error(f"{where} is not valid YAML: {_where_and_what(cause)}") from None
     except RecursionError:
-        raise error(f"{where} is not valid YAML: lists or tables stand too deep") from None
+        raise error(f"{where} is not valid YAML: lists or tables nest too deep") from None
 
 
 @cache
@@ -76,8 +76,8 @@ def _unique_key_loader() -> type[Any]:
                         None, None, f'the key "{key.value}" stands twice', key.start_mark
                     )
                 seen.add(str(key.value))
-            found: dict[Any, Any] = super().construct_mapping(node, deep)
-            return found
+            table: dict[Any, Any] = super().construct_mapping(node, deep)
+            return table
 
     return Loader
 

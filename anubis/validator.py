@@ -96,10 +96,10 @@ def carry_out(
                         executor.kill(command)
                     case Judge(phase=phase, turn=turn):
                         learned = verdict[1] if verdict else ()
-                        heard = [
+                        final = [
                             e for e in executions if (e.step.phase, e.step.turn) <= (phase, turn)
                         ]
-                        verdict = judge(campaign, heard, lost, executor.now(), learned)
+                        verdict = judge(campaign, final, lost, executor.now(), learned)
                         defective = frozenset(verdict[0].named(Judgement.DEFECTIVE))
                         more = following(campaign.plan, phase, turn, verdict[0])
                         answers += tell(Judged(phase=phase, defective=defective, more=more))

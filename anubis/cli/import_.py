@@ -197,8 +197,8 @@ def _show_intake(file: Path, found: Intake, added: Import, *, as_json: bool) -> 
             "since": since,
             "until": until,
             "categories": dict(categories),
-            "left_out": {note.what: len(note.where) for note in found.left_out},
-            "taken": {note.what: len(note.where) for note in found.remarks},
+            "left_out": {note.text: len(note.where) for note in found.left_out},
+            "taken": {note.text: len(note.where) for note in found.remarks},
         }
         print(json.dumps(facts, ensure_ascii=False))
         return

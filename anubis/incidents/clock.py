@@ -36,18 +36,22 @@ class Clock:
     def __post_init__(self) -> None:
         if not self.formats:
             raise ValueError('"times" is empty: give "iso", a unit, or a pattern like "%Y-%m-%d"')
-        for each in self.formats:
-            if each != "iso" and each not in UNITS_S and "%" not in each:
-                known = ", ".join(["iso", *UNITS_S])
-                raise ValueError(f'"times" has "{each}", expected a pattern with % or {known}')
+        for pattern in self.formats:
+            if pattern != "iso" and pattern not in UNITS_S and "%" not in pattern:
+                expected = ", ".join(["iso", *UNITS_S])
+                raise ValueError(
+                    f'"times" has "{pattern}", expected a pattern with % or {expected}'
+                )
         _start(self.origin, self.zone)
 
     def read(self, text: str) -> Moment | None:
         """None where it fits no format."""
-        for each in self.formats:
+        for pattern in self.formats:
             try:
                 return (
-                    self._number(text, UNITS_S[each]) if each in UNITS_S else self._date(text, each)
+                    self._number(text, UNITS_S[pattern])
+                    if pattern in UNITS_S
+                    else self._date(text, pattern)
                 )
             except (ValueError, OverflowError):
                 continue

@@ -24,9 +24,9 @@ from anubis.incidents.records import SourceRecord, SourceRecords
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """One thing to say of some records, and where these are."""
+    """A sentence about some records, and where they are."""
 
-    what: str
+    text: str
     where: tuple[str, ...]
 
 
@@ -40,8 +40,8 @@ class Intake:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """An incident as a record tells it; the end may have to wait for another record."""
+class _SourceIncident:
+    """An incident as a record describes it; its end may come from another record."""
 
     record: SourceRecord
     node: str
@@ -57,11 +57,11 @@ class _Desk:
     left_out: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     remarks: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def leave_out(self, what: str, record: SourceRecord, cell: str = "") -> None:
-        self.left_out[what].append(record.where + (f' ("{cell[:40]}")' if cell else ""))
+    def leave_out(self, text: str, record: SourceRecord, cell: str = "") -> None:
+        self.left_out[text].append(record.where + (f' ("{cell[:40]}")' if cell else ""))
 
-    def remark(self, what: str, record: SourceRecord) -> None:
-        self.remarks[what].append(record.where)
+    def remark(self, text: str, record: SourceRecord) -> None:
+        self.remarks[text].append(record.where)
 
 
 def take_in(
@@ -71,33 +71,35 @@ def take_in(
     now: float,
     nodes: Collection[str] | None = None,
 ) -> Intake:
-    """`nodes` are all that were watched, when that is known: those of which the file says
-    nothing were well, and what it says of others is left out."""
+    """`nodes` are all watched nodes, if known: those without a record had no incident, and
+    records of other nodes are left out."""
     _check_columns(records, mapping, where)
     desk = _Desk()
     for place in records.unreadable:
         desk.left_out["no JSON"].append(place)
     clock = mapping.clock()
-    told: Iterable[_Found] = (
+    candidates: Iterable[_SourceIncident] = (
         _pair(records, mapping, clock, desk)
         if isinstance(mapping, EventMapping)
         else _intervals(records, mapping, clock, desk)
     )
-    known = None if nodes is None else set(nodes)
-    incidents = _each_once([one for one in told if _sound(one, now, known, desk)], desk)
-    taken = tuple(_incident(one, now, desk) for one in incidents)
+    fleet = None if nodes is None else set(nodes)
+    incidents = _without_duplicates(
+        [candidate for candidate in candidates if _is_usable(candidate, now, fleet, desk)], desk
+    )
+    taken = tuple(_incident(candidate, now, desk) for candidate in incidents)
     _look_for_overlaps(incidents, taken, desk)
     return Intake(
         records=len(records.rows) + len(records.unreadable),
         incidents=taken,
-        watches=_watches(records, mapping, clock, taken, known),
+        watches=_watches(records, mapping, clock, taken, fleet),
         left_out=_notes(desk.left_out),
         remarks=_notes(desk.remarks),
     )
 
 
-def _notes(found: dict[str, list[str]]) -> tuple[Note, ...]:
-    return tuple(Note(what=what, where=tuple(where)) for what, where in found.items())
+def _notes(notes: dict[str, list[str]]) -> tuple[Note, ...]:
+    return tuple(Note(text=text, where=tuple(where)) for text, where in notes.items())
 
 
 def _check_columns(records: SourceRecords, mapping: IncidentMapping, where: str) -> None:
@@ -114,36 +116,40 @@ def _check_columns(records: SourceRecords, mapping: IncidentMapping, where: str)
 
 def _intervals(
     records: SourceRecords, mapping: IntervalMapping, clock: Clock, desk: _Desk
-) -> Iterator[_Found]:
+) -> Iterator[_SourceIncident]:
     for record in records.rows:
         written = filled(mapping.end, record.cells)
         start = _read(clock, record, mapping.start, "start", desk)
         end = _read(clock, record, mapping.end, "end", desk) if start and written else None
         if start and (end or not written):
-            yield _found(record, mapping, start, end)
+            yield _incident_of(record, mapping, start, end)
 
 
-def _pair(records: SourceRecords, mapping: EventMapping, clock: Clock, desk: _Desk) -> list[_Found]:
-    """An end belongs to the oldest incident of its node and category that is not over. What
-    stays open is over with the last of these ends after it: two starts may share one."""
-    open_: dict[tuple[str, str], list[_Found]] = defaultdict(list)
+def _pair(
+    records: SourceRecords, mapping: EventMapping, clock: Clock, desk: _Desk
+) -> list[_SourceIncident]:
+    """An end belongs to the oldest open incident of its node and category. Incidents that stay
+    open end with the last such end after their start: two starts may share one."""
+    open_: dict[tuple[str, str], list[_SourceIncident]] = defaultdict(list)
     last: dict[tuple[str, str], Moment] = {}
-    found = []
+    paired = []
     for moment, starts, record in sorted(_events(records, mapping, clock, desk), key=_in_time):
-        one = _found(record, mapping, moment, None)
-        incident = (one.node, one.category)
+        incident = _incident_of(record, mapping, moment, None)
+        key = (incident.node, incident.category)
         if starts:
-            open_[incident].append(one)
-        elif open_[incident]:
-            found.append(_over(open_[incident].pop(0), moment))
-            last[incident] = moment
+            open_[key].append(incident)
+        elif open_[key]:
+            paired.append(_over(open_[key].pop(0), moment))
+            last[key] = moment
         else:
-            desk.leave_out("it ends what did not begin", record)
-    for incident, rest in open_.items():
-        for one in rest:
-            shared = last.get(incident)
-            found.append(_over(one, shared) if shared and shared.at >= one.start.at else one)
-    return found
+            desk.leave_out("it ends an incident that did not begin", record)
+    for key, rest in open_.items():
+        for incident in rest:
+            shared = last.get(key)
+            paired.append(
+                _over(incident, shared) if shared and shared.at >= incident.start.at else incident
+            )
+    return paired
 
 
 def _events(
@@ -158,96 +164,107 @@ def _events(
 
 
 def _in_time(event: tuple[Moment, bool, SourceRecord]) -> tuple[float, bool]:
-    """What has no length begins before it ends."""
+    """Starts come before ends at the same time, for incidents of no length."""
     moment, starts, _ = event
     return moment.at, not starts
 
 
-def _over(one: _Found, end: Moment) -> _Found:
-    return _Found(one.record, one.node, one.category, one.start, end)
+def _over(incident: _SourceIncident, end: Moment) -> _SourceIncident:
+    return _SourceIncident(incident.record, incident.node, incident.category, incident.start, end)
 
 
-def _read(clock: Clock, record: SourceRecord, column: str, what: str, desk: _Desk) -> Moment | None:
+def _read(
+    clock: Clock, record: SourceRecord, column: str, column_name: str, desk: _Desk
+) -> Moment | None:
     text = filled(column, record.cells)
     moment = clock.read(text)
     if moment is None:
-        desk.leave_out(f"the {what} cannot be read as a time", record, text or "nothing")
+        desk.leave_out(f"the {column_name} cannot be read as a time", record, text or "nothing")
     return moment
 
 
-def _found(
+def _incident_of(
     record: SourceRecord, mapping: IncidentMapping, start: Moment, end: Moment | None
-) -> _Found:
+) -> _SourceIncident:
     category = mapping.category_of(record.cells) or NOT_SAID
-    return _Found(record, filled(mapping.node, record.cells), category, start, end)
+    return _SourceIncident(record, filled(mapping.node, record.cells), category, start, end)
 
 
 # --- what of it can be taken ---------------------------------------------------------------
 
 
-def _sound(one: _Found, now: float, known: set[str] | None, desk: _Desk) -> bool:
-    if not one.node:
-        desk.leave_out("no node is named", one.record)
-    elif not hostlist.is_name(one.node):
-        desk.leave_out("the node is no node name", one.record, one.node)
-    elif known is not None and one.node not in known:
-        desk.leave_out("the node is not in the list", one.record, one.node)
-    elif one.start.at > now:
-        desk.leave_out("it begins in the future", one.record)
-    elif one.end and one.start.at > max(one.end):
-        desk.leave_out("it ends before it begins", one.record)
+def _is_usable(incident: _SourceIncident, now: float, fleet: set[str] | None, desk: _Desk) -> bool:
+    if not incident.node:
+        desk.leave_out("no node is named", incident.record)
+    elif not hostlist.is_name(incident.node):
+        desk.leave_out("the node is no node name", incident.record, incident.node)
+    elif fleet is not None and incident.node not in fleet:
+        desk.leave_out("the node is not in the list", incident.record, incident.node)
+    elif incident.start.at > now:
+        desk.leave_out("it begins in the future", incident.record)
+    elif incident.end and incident.start.at > max(incident.end):
+        desk.leave_out("it ends before it begins", incident.record)
     else:
         return True
     return False
 
 
-def _incident(one: _Found, now: float, desk: _Desk) -> Incident:
+def _incident(incident: _SourceIncident, now: float, desk: _Desk) -> Incident:
     end = None
-    if one.end:
+    if incident.end:
         # in the hour that is repeated, the end may be in the second one
-        end = one.end.at if one.end.at >= one.start.at else one.end.otherwise
+        end = incident.end.at if incident.end.at >= incident.start.at else incident.end.otherwise
         if end > now:
-            desk.remark("it ends in the future: taken as not over", one.record)
+            desk.remark("it ends in the future: taken as not over", incident.record)
             end = None
     else:
-        desk.remark("no end: the node is down until one is imported", one.record)
-    if one.start.doubtful or (one.end and one.end.doubtful):
-        desk.remark("a change of clocks repeats or leaves out this time of day", one.record)
-    if one.category == NOT_SAID:
-        desk.remark(f'no category: taken as "{NOT_SAID}"', one.record)
-    if "\ufffd" in one.category:
-        desk.remark(f'the category "{one.category}" is not UTF-8: convert the file', one.record)
-    return Incident(node=one.node, category=one.category, start=one.start.at, end=end)
+        desk.remark("no end: the node is down until one is imported", incident.record)
+    if incident.start.doubtful or (incident.end and incident.end.doubtful):
+        desk.remark("a change of clocks repeats or leaves out this time of day", incident.record)
+    if incident.category == NOT_SAID:
+        desk.remark(f'no category: taken as "{NOT_SAID}"', incident.record)
+    if "\ufffd" in incident.category:
+        desk.remark(
+            f'the category "{incident.category}" is not UTF-8: convert the file', incident.record
+        )
+    return Incident(
+        node=incident.node, category=incident.category, start=incident.start.at, end=end
+    )
 
 
-def _each_once(told: list[_Found], desk: _Desk) -> list[_Found]:
-    """By node and start; where one stands twice with different ends, with the later end."""
-    found: dict[tuple[str, float, str], _Found] = {}
-    for one in told:
-        kept = found.setdefault((one.node, one.start.at, one.category), one)
-        if kept is one:
+def _without_duplicates(incidents: list[_SourceIncident], desk: _Desk) -> list[_SourceIncident]:
+    """By node and start; of two that differ only in their ends, the one with the later end."""
+    kept_of: dict[tuple[str, float, str], _SourceIncident] = {}
+    for incident in incidents:
+        kept = kept_of.setdefault((incident.node, incident.start.at, incident.category), incident)
+        if kept is incident:
             continue
-        if _last(one) == _last(kept):
-            desk.leave_out("the same incident stands there twice", one.record)
+        if _known_end(incident) == _known_end(kept):
+            desk.leave_out("the same incident is listed twice", incident.record)
         else:
             desk.leave_out(
-                "the same incident stands there with another end: the later one counts", one.record
+                "the same incident is listed with another end: the later one counts",
+                incident.record,
             )
-            found[one.node, one.start.at, one.category] = max(kept, one, key=_last)
-    return [found[key] for key in sorted(found)]
+            kept_of[incident.node, incident.start.at, incident.category] = max(
+                kept, incident, key=_known_end
+            )
+    return [kept_of[key] for key in sorted(kept_of)]
 
 
-def _last(one: _Found) -> float:
+def _known_end(incident: _SourceIncident) -> float:
     """A known end is better than none."""
-    return -1e300 if one.end is None else one.end.at
+    return -1e300 if incident.end is None else incident.end.at
 
 
-def _look_for_overlaps(told: list[_Found], incidents: tuple[Incident, ...], desk: _Desk) -> None:
+def _look_for_overlaps(
+    sources: list[_SourceIncident], incidents: tuple[Incident, ...], desk: _Desk
+) -> None:
     node, down_until = "", 0.0
-    for one, incident in zip(told, incidents, strict=True):
+    for source, incident in zip(sources, incidents, strict=True):
         end = float("inf") if incident.end is None else incident.end
         if incident.node == node and incident.start < down_until:
-            desk.remark("the node was down already: the time counts once", one.record)
+            desk.remark("the node was down already: the time counts once", source.record)
         down_until = max(down_until, end) if incident.node == node else end
         node = incident.node
 
@@ -264,7 +281,7 @@ class _Cluster:
     since: list[float] = field(default_factory=list)
 
     def silent(self, prefix: str) -> Iterator[str]:
-        """Those of which it says nothing: the free numbers from 0 on."""
+        """Nodes without a record: the free numbers from 0 on."""
         free = (name for number in count() if (name := f"{prefix}{number}") not in self.nodes)
         return islice(free, max(0, min(self.size, hostlist.MOST_NODES) - len(self.nodes)))
 
@@ -274,18 +291,18 @@ def _watches(
     mapping: IncidentMapping,
     clock: Clock,
     incidents: tuple[Incident, ...],
-    known: set[str] | None,
+    fleet: set[str] | None,
 ) -> tuple[Watch, ...]:
-    """From the first to the last time in the file, where it does not say since when and until
-    when a node was there; and never less than what it tells of the node."""
+    """From the first to the last time in the file, unless it says since when and until when a node
+    was there; and never less than the incidents of the node."""
     if not incidents:
         return ()
-    first = min(one.start for one in incidents)
+    first = min(incident.start for incident in incidents)
     last = max(map(_end, incidents))
     seen: dict[str, float] = {}
-    for one in incidents:
-        seen[one.node] = max(_end(one), seen.get(one.node, first))
-    since, until = dict.fromkeys(known or (), first), dict.fromkeys(known or (), last)
+    for incident in incidents:
+        seen[incident.node] = max(_end(incident), seen.get(incident.node, first))
+    since, until = dict.fromkeys(fleet or (), first), dict.fromkeys(fleet or (), last)
     clusters = defaultdict[str, _Cluster](_Cluster)
     read = cache(clock.read)  # the same few in every record
     for record in records.rows:
@@ -300,7 +317,7 @@ def _watches(
         cluster.size = max(mapping.size_of(record.cells), cluster.size)
         cluster.nodes.add(node)
         cluster.since.append(since[node])
-    if known is None:
+    if fleet is None:
         for prefix, cluster in clusters.items():
             for node in cluster.silent(prefix):
                 since[node], until[node] = min(cluster.since), last

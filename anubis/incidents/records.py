@@ -34,10 +34,10 @@ def read(path: Path) -> SourceRecords:
         data = path.read_bytes()
         text, _ = decode(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
     except OSError as error:
-        reason = error.strerror or "it is no whole gzip file"
+        reason = error.strerror or "it is not a complete gzip file"
         raise UsageError(f'cannot read "{path}": {reason}') from None
     except (EOFError, zlib.error):
-        raise UsageError(f'cannot read "{path}": it is no whole gzip file') from None
+        raise UsageError(f'cannot read "{path}": it is not a complete gzip file') from None
     return parse(text, f'"{path}"')
 
 
@@ -73,9 +73,10 @@ def _of_table(text: str, where: str) -> SourceRecords:
 
 def _of_json(text: str, where: str) -> SourceRecords:
     try:
-        found = list(_flat(json.loads(text), {}))
+        tables = list(_flat(json.loads(text), {}))
         rows = [
-            SourceRecord(where=f"record {n}", cells=each) for n, each in enumerate(found, start=1)
+            SourceRecord(where=f"record {n}", cells=cells)
+            for n, cells in enumerate(tables, start=1)
         ]
         unreadable: list[str] = []
     except json.JSONDecodeError as error:
@@ -83,7 +84,7 @@ def _of_json(text: str, where: str) -> SourceRecords:
         if not rows:
             raise UsageError(f"{where} is no JSON: {error}; was it cut off?") from None
     except RecursionError:
-        raise UsageError(f"{where}: lists or tables stand too deep") from None
+        raise UsageError(f"{where}: lists or tables nest too deep") from None
     columns = dict.fromkeys(name for row in rows for name in row.cells)
     return SourceRecords(columns=tuple(columns), rows=tuple(rows), unreadable=tuple(unreadable))
 
@@ -101,24 +102,24 @@ def _of_lines(text: str) -> tuple[list[SourceRecord], list[str]]:
 
 
 def _flat(value: object, above: dict[str, str]) -> Iterator[dict[str, str]]:
-    """A record for each innermost table, with what stands beside the lists it is in."""
+    """A record for each innermost table, with the cells beside the lists that hold it."""
     if isinstance(value, list):
-        for each in value:
-            yield from _flat(each, above)
+        for element in value:
+            yield from _flat(element, above)
         return
     if not isinstance(value, dict):
         yield above  # it has none of the columns, and is counted
         return
-    lists = {key: each for key, each in value.items() if _holds_tables(each)}
+    lists = {key: member for key, member in value.items() if _holds_tables(member)}
     own = above | dict(_cells({k: v for k, v in value.items() if k not in lists}, ""))
     if not lists:
         yield own
-    for key, each in lists.items():
-        yield from _flat(each, own | {KEY: key})
+    for key, tables in lists.items():
+        yield from _flat(tables, own | {KEY: key})
 
 
 def _holds_tables(value: object) -> bool:
-    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
+    return isinstance(value, list) and any(isinstance(element, dict) for element in value)
 
 
 def _cells(table: dict[str, object], prefix: str) -> Iterator[tuple[str, str]]:

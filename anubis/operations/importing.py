@@ -166,4 +166,4 @@ def _tell(taken: Intake, caller: Caller) -> None:
 
 def _told(note: Note) -> str:
     many = "1 record" if len(note.where) == 1 else f"{len(note.where):,} records"
-    return f"{many} ({names(note.where, limit=3)}): {note.what}"
+    return f"{many} ({names(note.where, limit=3)}): {note.text}"

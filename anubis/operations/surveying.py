@@ -101,7 +101,7 @@ def _judged(readings: Sequence[CounterReading], over_s: float | None) -> Counter
     if over_s is None:
         return Counters(counts=readings[-1].counts, limits=limits)
     before = readings[0] if len(readings) > 1 else counters.NONE
-    return counters.compared(before, readings[-1], over_s, limits)
+    return counters.compare(before, readings[-1], over_s, limits)
 
 
 def _ask_for_counters(

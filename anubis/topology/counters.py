@@ -1,7 +1,7 @@
-"""What `ibqueryerrors` says of the error counters of all ports of an InfiniBand fabric.
+"""The error counters of all ports of an InfiniBand fabric, as `ibqueryerrors` prints them.
 
-It knows ports by GUID. `perfquery`, which reads one port, knows them by LID, which says nothing of
-whose they are, and shows no error that `ibqueryerrors` does not.
+It names ports by GUID. `perfquery`, which reads one port, names them by LID, which does not tell
+whose they are, and it shows no error that `ibqueryerrors` does not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ALL = "ALL"  # stands for the sum of a switch's ports
 class CounterReading:
     counts: tuple[Count, ...]  # a counter that is not among them showed 0 ...
     unread: frozenset[tuple[str, str]]  # ... but for these ports, by name and port
-    is_whole: bool  # all of it is there, and who is unread is known
+    is_whole: bool  # the output is complete, and the unread ports are known
     findings: tuple[Remark, ...] = ()
 
 
@@ -48,35 +48,35 @@ NONE = CounterReading(counts=(), unread=frozenset(), is_whole=True)  # as if jus
 
 
 def live(command: Sequence[str] = LIVE) -> CounterReading:
-    """It ends with code 1 as well when a port counts errors; then its summary is there."""
+    """The tool also ends with code 1 when a port counts errors, but then prints its summary."""
     answer = tool.ask(command, "--counters")
     text, findings = decode(answer.out)
     if not SUMMARY.search(text):
         raise answer.refusal(command, "--counters")
-    found = parse(f"{text}\n{answer.err}", f'what "{command[0]}" says')
-    return replace(found, findings=(*findings, *found.findings))
+    reading = parse(f"{text}\n{answer.err}", f'what "{command[0]}" says')
+    return replace(reading, findings=(*findings, *reading.findings))
 
 
 def load(path: Path) -> CounterReading:
     text, findings = decode(read_bytes(path))
-    found = parse(text, f'"{path}"')
-    return replace(found, findings=(*findings, *found.findings))
+    reading = parse(text, f'"{path}"')
+    return replace(reading, findings=(*findings, *reading.findings))
 
 
-def compared(
+def compare(
     before: CounterReading, after: CounterReading, over_s: float, limits: tuple[Limit, ...] = ()
 ) -> Counters:
-    """What rose between the two; of ports that did not answer the first time nobody knows."""
+    """The rise between two readings, except for ports that did not answer the first time."""
     if not before.is_whole:
         raise TopologyError(
-            "the earlier reading of the counters is not whole: what rose since cannot be told"
+            "the earlier reading of the counters is incomplete: the rise since then is unknown"
         )
-    known = [
-        each
-        for each in after.counts
-        if not before.unread & {(each.name, each.port), (each.name, ALL)}
+    readable = [
+        count
+        for count in after.counts
+        if not before.unread & {(count.name, count.port), (count.name, ALL)}
     ]
-    return risen(before.counts, known, over_s, limits)
+    return risen(before.counts, readable, over_s, limits)
 
 
 def parse(text: str, where: str) -> CounterReading:
@@ -103,45 +103,49 @@ def parse(text: str, where: str) -> CounterReading:
         counts=tuple(counts),
         unread=frozenset(unread),
         is_whole=not is_cut_off and bool(unread or not failures),
-        findings=tuple(replace(each, sentence=f"in {where}: {each.sentence}") for each in findings),
+        findings=tuple(
+            replace(remark, sentence=f"in {where}: {remark.sentence}") for remark in findings
+        ),
     )
 
 
 def _counts(guid: str, name: str, port: str, listed: str) -> Iterator[Count]:
-    for told, value in COUNTER.findall(listed):
-        counter = kernels_name(told)
+    for label, value in COUNTER.findall(listed):
+        counter = kernels_name(label)
         if not NO_ERRORS.fullmatch(counter):
             yield Count(guid=guid, name=name, port=port, counter=counter, value=int(value))
 
 
-def kernels_name(told: str) -> str:
-    """SymbolErrorCounter is symbol_error under /sys/class/infiniband, and so it is here."""
-    if told == "VL15Dropped":
+def kernels_name(label: str) -> str:
+    """SymbolErrorCounter is called symbol_error under /sys/class/infiniband, and here."""
+    if label == "VL15Dropped":
         return "VL15_dropped"
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", told)
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", label)
     return words.lower().removesuffix("_counter")
 
 
 def _unknown(
     unread: Collection[tuple[str, str]], failures: str, is_cut_off: bool
 ) -> Iterator[Remark]:
-    """What did not answer is neither well nor bad."""
+    """Ports that did not answer are neither good nor bad."""
     for name, ports in Tally(name for name, _ in sorted(unread)).items():
-        many = "a port" if ports == 1 else f"{ports} ports"
-        yield Remark(kind="unread", sentence=f"{many} of {name} did not answer: errors unknown")
+        unread_ports = "a port" if ports == 1 else f"{ports} ports"
+        yield Remark(
+            kind="unread", sentence=f"{unread_ports} of {name} did not answer: errors unknown"
+        )
     if failures != "0" and not unread:
-        sentence = f"{failures} queries failed, and it does not say of which ports: errors unknown"
+        sentence = f"{failures} queries failed, of ports that it does not name: errors unknown"
         yield Remark(kind="unread", sentence=sentence)
     if is_cut_off:
-        sentence = "no summary at its end, so it was cut off: errors of further ports unknown"
+        sentence = "no summary at the end, so it was cut off: errors of further ports unknown"
         yield Remark(kind="cut-off", sentence=sentence)
 
 
 def _no_counters(text: str, where: str) -> TopologyError:
     if OF_PERFQUERY.search(text):
         return TopologyError(
-            f'{where} is what "perfquery" says, which names ports by LID: '
-            'expected what "ibqueryerrors" says'
+            f'{where} is output of "perfquery", which names ports by LID: '
+            'expected output of "ibqueryerrors"'
         )
-    found = "is empty" if not text.strip() else "holds no counters of ports"
-    return TopologyError(f'{where} {found}: expected what "ibqueryerrors" says')
+    content = "is empty" if not text.strip() else "holds no counters of ports"
+    return TopologyError(f'{where} {content}: expected output of "ibqueryerrors"')

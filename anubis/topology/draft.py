@@ -1,4 +1,4 @@
-"""A fabric while it is being read: whatever is odd becomes a finding, never an exception."""
+"""A fabric while it is being read: anything odd becomes a finding, never an exception."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anubis.core.fabric import Cable, Fabric, Link, Nic, Remark, Switch, rail_of
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What a source says: the fabric, and everything about it that a person should know."""
+    """What a source describes: the fabric, and everything odd about it."""
 
     fabric: Fabric
     findings: tuple[Remark, ...] = ()
@@ -30,7 +30,7 @@ class Draft:
         self.findings.append(Remark(kind=kind, sentence=sentence, line=line))
 
     def switch(self, id: str, name: str = "", guid: str = "") -> None:
-        """Known from now on; a later name does not replace the first one."""
+        """Add a switch; a later name does not replace the first one."""
         self._switches[id] = self._switches.get(id) or name
         self._guids[id] = self._guids.get(id) or guid
 
@@ -49,15 +49,15 @@ class Draft:
         guid: str = "",
         line: int = 0,
     ) -> None:
-        """A NIC without a node is kept: it says what hangs there, and meets nobody."""
+        """A NIC without a node is kept: it shows that the port is taken, and is never measured."""
         self.switch(switch)
         rail = rail_of(device)
         if node and (node, rail) in self._seats:
             again = sum((node, f"{rail}/{n}") in self._seats for n in range(2, 1000)) + 2
-            called = f'NICs called "{device}"' if device else "NICs without a name"
+            several_nics = f'NICs called "{device}"' if device else "NICs without a name"
             self.find(
                 "same-device",
-                f"{node} has several {called}: this one is taken for rail {rail}/{again}",
+                f"{node} has several {several_nics}: this one is taken for rail {rail}/{again}",
                 line,
             )
             rail = f"{rail}/{again}"
@@ -96,7 +96,7 @@ class Draft:
             self.cable(b, a, ports=(ports[1], ports[0]), gbit_s=gbit_s, line=line)
 
     def uplink(self, low: str, high: str, *, gbit_s: float | None = None, line: int = 0) -> None:
-        """A cable of which the source says which end is further from the nodes."""
+        """A cable for which the source says which end is further from the nodes."""
         self.cable(low, high, gbit_s=gbit_s, line=line)
         if low != high:
             self._above.setdefault(low, set()).add(high)
@@ -121,8 +121,8 @@ class Draft:
         )
 
     def _tiers(self) -> dict[str, int]:
-        """One more than the highest below. Nothing where nobody said it, or where it is a circle:
-        Fabric then counts them itself.
+        """One more than the highest below. Empty if the source does not say, or names a circle:
+        Fabric then counts tiers itself.
         """
         if not self._above:
             return {}
@@ -141,7 +141,7 @@ class Draft:
         return {}
 
     def _names(self) -> dict[str, str]:
-        """What people call the switches; with the id where several are called alike."""
+        """The names of the switches; with the id where several have the same name."""
         names = {id: name or id for id, name in self._switches.items()}
         count = Counter(names.values())
         for name, times in count.items():
@@ -153,9 +153,9 @@ class Draft:
     def _unique(nics: list[Nic]) -> list[Nic]:
         """Ids tell NICs apart whatever the source calls them."""
         seen: Counter[str] = Counter()
-        found = []
+        unique = []
         for nic in nics:
             seen[nic.id] += 1
             again = seen[nic.id]
-            found.append(nic if again == 1 else replace(nic, id=f"{nic.id}#{again}"))
-        return found
+            unique.append(nic if again == 1 else replace(nic, id=f"{nic.id}#{again}"))
+        return unique

@@ -1,7 +1,7 @@
-"""What `ibnetdiscover` says of an InfiniBand fabric, and whose HCAs those are.
+"""An InfiniBand fabric as `ibnetdiscover` prints it, and the hosts of its HCAs.
 
-An HCA is known by its GUID. Whose it is stands in its description, "node001 mlx5_0", where the
-hosts have set it; otherwise a mapping says it, and failing that nobody knows.
+An HCA is identified by its GUID. Its host stands in its description, "node001 mlx5_0", if the host
+has set it; otherwise a mapping may tell, or else the host is unknown.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class _Block:
 
 @dataclass(frozen=True)
 class _End:
-    """The far end of a port as it stands in a line of the block of the near end."""
+    """The far end of a port, from a line in the block of the near end."""
 
     id: str
     port: str
-    guid: str  # the port GUID of whichever end is no switch
+    guid: str  # the port GUID of the end that is not a switch
     description: str
     gbit_s: float | None
     line: int
@@ -88,7 +88,7 @@ def guid_of(text: str) -> str:
 
 
 def switch_name(description: str) -> str:
-    """What people call it; without what says how it is put together: MF0;leaf-4:MQM9701/U1."""
+    """The switch's plain name, without the chassis parts: MF0;leaf-4:MQM9701/U1 is leaf-4."""
     chassis = CHASSIS.fullmatch(description)
     parts = [part for part in chassis.groups() if part] if chassis else []
     return "/".join(parts) or description
@@ -107,10 +107,10 @@ def _read(text: str, draft: Draft) -> tuple[dict[str, _Block], Ports]:
                 draft.find("twice", f"{here} is described again", line)
             blocks[here] = _Block(kind, description or "", line)
         elif (port := PORT.fullmatch(row)) and here:
-            number, own_guid, other, far, far_guid, comment = port.groups()
+            number, own_guid, far_id, far, far_guid, comment = port.groups()
             described = DESCRIPTION.search(comment or "")
             ports[here, number] = _End(
-                id=other,
+                id=far_id,
                 port=far,
                 guid=guid_of(own_guid or far_guid or ""),
                 description=described.group(1) if described else "",
@@ -131,7 +131,7 @@ def _speed(comment: str) -> float | None:
 
 
 def _name_those_without_block(blocks: dict[str, _Block], ports: Ports, draft: Draft) -> None:
-    """Where the file ends too early, the far ends of cables are all that is known of the rest."""
+    """If the file ends too early, the rest of the fabric is known only from the ends of cables."""
     missing: dict[str, _End] = {}
     for end in ports.values():
         if end.id not in blocks:
@@ -158,7 +158,7 @@ def _report_one_sided(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) 
     for (id, port), end in ports.items():
         back = ports.get((end.id, end.port))
         if back is None and blocks[end.id].line:
-            sentence = f"{id}[{port}] is cabled to {end.id}[{end.port}], which does not say so"
+            sentence = f"{id}[{port}] is cabled to {end.id}[{end.port}], which does not list it"
             draft.find("one-sided", sentence, end.line)
         elif back and (back.id, back.port) != (id, port):
             sentence = f"{id}[{port}] is cabled to {end.id}[{end.port}], "
@@ -166,12 +166,12 @@ def _report_one_sided(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) 
 
 
 def _add_cables(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> None:
-    done: set[tuple[str, str]] = set()
+    added: set[tuple[str, str]] = set()
     for (id, port), end in ports.items():
         far = (end.id, end.port)
-        if blocks[id].kind != "Switch" or blocks[end.id].kind != "Switch" or (id, port) in done:
+        if blocks[id].kind != "Switch" or blocks[end.id].kind != "Switch" or (id, port) in added:
             continue
-        done |= {(id, port), far}
+        added |= {(id, port), far}
         speed = _slower(end, ports.get(far))
         draft.cable(id, end.id, ports=(port, end.port), gbit_s=speed, line=end.line)
 
@@ -226,8 +226,8 @@ def _add_hcas(
 
 
 def _seats(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Seat]:
-    """Every HCA port once, whichever end told of it; what is no host's is left out."""
-    found: dict[tuple[str, str], _Seat] = {}
+    """Every HCA port once, whichever end names it; those that belong to no host are left out."""
+    seat_of: dict[tuple[str, str], _Seat] = {}
     aggregation = 0
     for (id, port), end in ports.items():
         hca = end.id if blocks[id].kind == "Switch" else id
@@ -240,23 +240,23 @@ def _seats(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Se
         if hca != id:
             near = _Seat(end.id, end.port, id, port, end.guid, end.gbit_s, end.line)
         key = (near.id, near.port)
-        if key in found:
+        if key in seat_of:
             continue
         if blocks[hca].kind == "Rt":
             draft.find("router", f"the router {hca} is no host: left out", end.line)
         elif AGGREGATION in blocks[hca].description:
             aggregation += 1
         else:
-            found[key] = near
+            seat_of[key] = near
             continue
-        found[key] = _Seat("", "", "", "", "", None, 0)
+        seat_of[key] = _Seat("", "", "", "", "", None, 0)
     if aggregation:
         draft.find("aggregation", f"SHARP aggregation nodes, no hosts: {aggregation} left out")
-    return [seat for seat in found.values() if seat.id]
+    return [seat for seat in seat_of.values() if seat.id]
 
 
 def _owner(seat: _Seat, block: _Block, owners: Mapping[str, Owner]) -> Owner | None:
-    """The mapping is right about the host; the description may still know the device."""
+    """The mapping decides the host; the description may still give the device."""
     described = None
     if not UNSET.fullmatch(block.description) and (
         match := OF_A_HOST.fullmatch(block.description.strip())
@@ -266,12 +266,12 @@ def _owner(seat: _Seat, block: _Block, owners: Mapping[str, Owner]) -> Owner | N
     mapped = owners.get(guid_of(seat.id)) or owners.get(seat.guid)
     if mapped is None or mapped.device:
         return mapped or described
-    known = described.device if described else unset.group(1) if unset else ""
-    return Owner(mapped.host, known)
+    device = described.device if described else unset.group(1) if unset else ""
+    return Owner(mapped.host, device)
 
 
 def _drop_shared_names(named: dict[str, Owner | None], seats: list[_Seat], draft: Draft) -> None:
-    """Two HCAs of one name are two hosts of one name: nobody knows which is which."""
+    """Two HCAs with the same name belong to two hosts that cannot be told apart."""
     holders: dict[Owner, list[str]] = {}
     for id, owner in named.items():
         if owner:
@@ -280,7 +280,7 @@ def _drop_shared_names(named: dict[str, Owner | None], seats: list[_Seat], draft
     for owner, ids in holders.items():
         if len(ids) > 1 and owner.device:
             sentence = f'{len(ids)} HCAs are called "{owner.host} {owner.device}" '
-            sentence += f"({', '.join(ids[:3])}): whose they are is not known"
+            sentence += f"({', '.join(ids[:3])}): their hosts are unknown"
             draft.find("same-description", sentence, lines[ids[1]])
             named.update(dict.fromkeys(ids))
 
@@ -296,7 +296,7 @@ def _report_unowned(
             described = blocks[seat.id].description
             if UNSET.fullmatch(described) or not OF_A_HOST.fullmatch(described.strip()):
                 sentence = f'the description of {seat.id}, "{described}", names no host'
-                draft.find("no-host", f"{sentence}: a mapping would", seat.line)
+                draft.find("no-host", f"{sentence}: give a mapping", seat.line)
 
 
 # --- host to HCA -----------------------------------------------------------------------------
@@ -305,19 +305,19 @@ GUID = re.compile(r"(0x)?[0-9a-fA-F]{12,16}|([0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}")
 
 
 def parse_mapping(text: str) -> tuple[dict[str, Owner], list[Remark]]:
-    """Lines `host guid [device]` in any order, or a line with a host above those of its GUIDs.
+    """Lines of `host guid [device]` in any order, or a line with a host above those of its GUIDs.
 
-    So the gathered output of `ibstat -p`, host by host, is a mapping as well.
+    So the collected output of `ibstat -p`, host by host, is a mapping too.
     """
-    found: dict[str, Owner] = {}
+    owners: dict[str, Owner] = {}
     findings = []
     host = ""
     for line, row in enumerate(text.split("\n"), start=1):
         words = row.partition("#")[0].replace(",", " ").replace(";", " ").split()
         guids = [word for word in words if GUID.fullmatch(word)]
-        others = [word for word in words if not GUID.fullmatch(word)]
-        devices = [word for word in others if re.fullmatch(DEVICE, word)]
-        names = [word for word in others if word not in devices]
+        further = [word for word in words if not GUID.fullmatch(word)]
+        devices = [word for word in further if re.fullmatch(DEVICE, word)]
+        names = [word for word in further if word not in devices]
         if not words or not guids:
             host = names[-1] if names else host
             continue
@@ -327,10 +327,10 @@ def parse_mapping(text: str) -> tuple[dict[str, Owner], list[Remark]]:
             findings.append(Remark(kind="mapping", sentence=sentence, line=line))
         for guid in guids if host else ():
             owner = Owner(host, devices[0] if len(devices) == 1 else "")
-            before = found.setdefault(guid_of(guid), owner)
+            before = owners.setdefault(guid_of(guid), owner)
             if before.host != host:
                 sentence = f"{guid} is given to {before.host} and to {host}: the first is taken"
                 findings.append(Remark(kind="mapping", sentence=sentence, line=line))
-    if not found:
+    if not owners:
         findings.append(Remark(kind="mapping", sentence="the mapping names no GUID"))
-    return found, findings
+    return owners, findings

@@ -1,4 +1,4 @@
-"""Where the labels of Kubernetes' nodes say they hang: `kubectl get nodes -o json` (or yaml)."""
+"""The switches of nodes from Kubernetes' labels: `kubectl get nodes -o json` (or yaml)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def parse(document: object, where: str) -> Survey:
     nodes = _nodes(document, where)
     family = max(FAMILIES, key=lambda labels: _labelled(labels, nodes))
     if not _labelled(family, nodes):
-        known = ", ".join(labels[0] for labels in FAMILIES)
-        raise TopologyError(f"{where}: no node has a label of a switch; known: {known}")
+        leaf_labels = ", ".join(labels[0] for labels in FAMILIES)
+        raise TopologyError(f"{where}: no node has a label of a switch; known: {leaf_labels}")
     paths = {
         name: [(key, labels[key]) for key in family if labels.get(key)]
         for name, labels in nodes.items()

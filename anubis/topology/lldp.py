@@ -1,4 +1,4 @@
-"""What each host's neighbours say by LLDP: `lldpctl -f json`, gathered from many machines.
+"""The neighbours of each host by LLDP: `lldpctl -f json`, collected from many machines.
 
 One document is an object `{"node001": {"lldp": ...}, ...}`, or lines of
 `{"host": "node001", "lldp": ...}`. Switches that run lldpd may be among the machines: their
@@ -27,48 +27,57 @@ class _Neighbour:
 
 def parse(text: str, where: str) -> Survey:
     draft = Draft()
-    found = [
+    neighbours = [
         neighbour
         for host, document in _documents(text, where, draft)
         for neighbour in _neighbours(host, document, draft)
     ]
-    switches = {each.name for each in found if each.is_switch}
-    switches |= {each.of for each in found if each.of in switches}
-    done: set[tuple[str, str]] = set()
+    switches = {neighbour.name for neighbour in neighbours if neighbour.is_switch}
+    switches |= {neighbour.of for neighbour in neighbours if neighbour.of in switches}
+    cabled: set[tuple[str, str]] = set()
     seen: dict[tuple[str, str], str] = {}
-    for each in found:
-        if each.name not in switches:
-            sentence = f"{each.of} {each.device} is next to {each.name}, which is no switch"
+    for neighbour in neighbours:
+        if neighbour.name not in switches:
+            sentence = (
+                f"{neighbour.of} {neighbour.device} is next to {neighbour.name}, which is no switch"
+            )
             draft.find("no-switch", sentence)
-        elif each.of in switches:
-            if (each.of, each.device) not in done:
-                draft.cable(each.of, each.name, ports=(each.device, each.port))
-            done |= {(each.of, each.device), (each.name, each.port)}
-        elif seen.setdefault((each.of, each.device), each.name) != each.name:
-            sentence = f"{each.of} {each.device} sees {each.name} besides "
-            draft.find("two-neighbours", f"{sentence}{seen[each.of, each.device]}: left out")
+        elif neighbour.of in switches:
+            if (neighbour.of, neighbour.device) not in cabled:
+                draft.cable(neighbour.of, neighbour.name, ports=(neighbour.device, neighbour.port))
+            cabled |= {(neighbour.of, neighbour.device), (neighbour.name, neighbour.port)}
+        elif seen.setdefault((neighbour.of, neighbour.device), neighbour.name) != neighbour.name:
+            sentence = f"{neighbour.of} {neighbour.device} sees {neighbour.name} besides "
+            draft.find(
+                "two-neighbours", f"{sentence}{seen[neighbour.of, neighbour.device]}: left out"
+            )
         else:
-            draft.nic(node=each.of, device=each.device, switch=each.name, port=each.port)
+            draft.nic(
+                node=neighbour.of,
+                device=neighbour.device,
+                switch=neighbour.name,
+                port=neighbour.port,
+            )
     return draft.survey()
 
 
 def _documents(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:
     try:
-        whole = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         yield from _lines(text, where, draft)
         return
-    if not isinstance(whole, dict):
-        raise TopologyError(f"{where}: expected a table from host to what lldpctl says there")
-    if isinstance(whole.get("host"), str):
-        yield whole["host"], whole
-    elif "lldp" in whole:
+    if not isinstance(document, dict):
+        raise TopologyError(f"{where}: expected a table from host to the output of lldpctl there")
+    if isinstance(document.get("host"), str):
+        yield document["host"], document
+    elif "lldp" in document:
         raise TopologyError(
-            f"{where}: this is what one host sees, and it does not say which; "
+            f"{where}: this is the output of one host, which it does not name; "
             'expected {"<host>": {"lldp": ...}, ...}'
         )
     else:
-        yield from whole.items()
+        yield from document.items()
 
 
 def _lines(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:
@@ -85,7 +94,7 @@ def _lines(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:
         understood = True
         yield str(host), document
     if not understood:
-        raise TopologyError(f"{where}: no line of it is a JSON document of a host")
+        raise TopologyError(f"{where}: no line is a JSON document of a host")
 
 
 def _neighbours(host: str, document: Any, draft: Draft) -> Iterator[_Neighbour]:
@@ -113,6 +122,6 @@ def _neighbour(host: str, device: str, seen: Any) -> _Neighbour:
     port = seen.get("port", {}).get("id", {}).get("value", "")
     capabilities = about.get("capability", [])
     listed = capabilities if isinstance(capabilities, list) else [capabilities]
-    enabled = {each["type"] for each in listed if each.get("enabled")}
+    enabled = {capability["type"] for capability in listed if capability.get("enabled")}
     forwards = bool(enabled & {"Bridge", "Router"}) and "Station" not in enabled
     return _Neighbour(host, device, str(name), str(port), forwards or not listed)

@@ -31,11 +31,11 @@ def parse_conf(text: str) -> Survey:
     entries = []
     for line, row in _lines(text):
         words = {key.casefold(): value.strip('"') for key, value in WORD.findall(row)}
-        known = {"switchname", "switch", "switches", "nodes", "linkspeed"}
-        known |= {"blockname", "blocksizes"}
+        keys = {"switchname", "switch", "switches", "nodes", "linkspeed"}
+        keys |= {"blockname", "blocksizes"}
         name = words.get("switchname") or words.get("switch") or words.get("blockname")
-        for word in sorted(words.keys() - known):
-            draft.find("unknown-key", f'unknown key "{word}"; {did_you_mean(word, known)}', line)
+        for word in sorted(words.keys() - keys):
+            draft.find("unknown-key", f'unknown key "{word}"; {did_you_mean(word, keys)}', line)
         if name:
             entries.append(
                 _Entry(
@@ -52,7 +52,7 @@ def parse_conf(text: str) -> Survey:
 
 
 def _lines(text: str) -> Iterable[tuple[int, str]]:
-    """Lines without comments; a backslash at the end goes on in the next one."""
+    """Lines without comments; one that ends in a backslash is continued on the next."""
     begun, first = "", 0
     for number, line in enumerate(text.split("\n"), start=1):
         kept = line.partition("#")[0].rstrip()
@@ -107,16 +107,19 @@ class _File:
 
 def parse_yaml(document: object, where: str) -> Survey:
     """The topology that is the cluster's default, or the first one."""
-    found = read({"topologies": document}, _File, where, TopologyError).topologies
+    topologies = read({"topologies": document}, _File, where, TopologyError).topologies
     draft = Draft()
-    chosen = next((each for each in found if each.cluster_default), found[0] if found else None)
+    chosen = next(
+        (topology for topology in topologies if topology.cluster_default),
+        topologies[0] if topologies else None,
+    )
     if chosen is None:
         raise TopologyError(f"{where} holds no topology")
-    if len(found) > 1:
-        others = ", ".join(each.topology for each in found if each is not chosen)
-        draft.find("others", f'"{chosen.topology}" is taken; there are also: {others}')
+    if len(topologies) > 1:
+        rest = ", ".join(topology.topology for topology in topologies if topology is not chosen)
+        draft.find("others", f'"{chosen.topology}" is taken; there are also: {rest}')
     if chosen.flat or not (chosen.tree or chosen.block):
-        raise TopologyError(f'{where}: topology "{chosen.topology}" says nothing of switches')
+        raise TopologyError(f'{where}: topology "{chosen.topology}" names no switches')
     entries = [
         _Entry(name=item.switch, nodes=item.nodes, below=item.children)
         for item in (chosen.tree.switches if chosen.tree else ())
@@ -137,21 +140,21 @@ def _survey(entries: list[_Entry], draft: Draft) -> Survey:
     for entry in entries:
         for node in _names(entry.nodes, entry, draft):
             if node in placed:
-                sentence = f"{node} is under {placed[node]} already: not also under {entry.name}"
+                sentence = f"{node} is already under {placed[node]}: not also under {entry.name}"
                 draft.find("node-twice", sentence, entry.line)
                 continue
             placed[node] = entry.name
             draft.nic(node=node, device="", switch=entry.name, line=entry.line)
         for below in _names(entry.below, entry, draft):
             if not draft.has_switch(below):
-                sentence = f'nothing is said of "{below}", which is under {entry.name}'
+                sentence = f'"{below}", which is under {entry.name}, is not described'
                 draft.find("unknown-switch", sentence, entry.line)
             draft.uplink(below, entry.name, line=entry.line)
     blocks = [entry.name for entry in entries if entry.block]
     if len(blocks) > 1:
         for block in blocks:
             draft.uplink(block, ABOVE_BLOCKS)
-        draft.find("blocks", "what joins the blocks is not said: one switch above all is assumed")
+        draft.find("blocks", "the file does not say what joins the blocks: one switch is assumed")
     return draft.survey()
 
 

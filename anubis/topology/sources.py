@@ -1,4 +1,4 @@
-"""Where a fabric comes from: a file of any kind that is known, or the fabric itself."""
+"""Where a fabric comes from: a file of any known kind, or the fabric itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_YAML = re.compile(r"^(racks|links|rails|items|apiVersion)\s*:|^-\s+topology\
 
 
 def load(path: Path, mapping: Path | None = None) -> Survey:
-    """The fabric in a file of any known kind, or in a folder of what lldpctl says on each host."""
+    """The fabric in a file of any known kind, or in a folder of lldpctl's output per host."""
     if path.is_dir():
         return _of_folder(path)
     text, findings = decode(read_bytes(path))
@@ -37,13 +37,13 @@ def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
     if answer.code:
         raise answer.refusal(command, "--topology")
     text, findings = decode(answer.out)
-    said = [line for line in answer.err.split("\n") if line.strip()]
-    findings += [Remark(kind="said", sentence=line) for line in said]
+    lines = [line for line in answer.err.split("\n") if line.strip()]
+    findings += [Remark(kind="said", sentence=line) for line in lines]
     return _with(findings, text, f'what "{command[0]}" says', mapping)
 
 
 def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> Survey:
-    """By what the text looks like; a table is the last guess."""
+    """The kind is guessed from the text; a table is the last guess."""
     if not text.strip():
         raise TopologyError(f"{where} is empty: expected the description of a fabric")
     if _OF_IBNETDISCOVER.search(text):
@@ -54,15 +54,15 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
         return _of_yaml(parse_yaml(text, where, TopologyError), where)
     if _OF_SLURM.search(text):
         return slurm.parse_conf(text)
-    found = table.parse(text)
-    unreadable = sum(finding.kind == "unreadable" for finding in found.findings)
-    if not found.fabric.nics or len(found.fabric.nics) < unreadable:
+    survey = table.parse(text)
+    unreadable = sum(finding.kind == "unreadable" for finding in survey.findings)
+    if not survey.fabric.nics or len(survey.fabric.nics) < unreadable:
         raise TopologyError(
             f"{where}: no fabric could be read from it; known are ibnetdiscover's output, YAML "
             "like configs/topologies/example.yaml, tables of host and switch, lldpctl -f json, "
             "Slurm's topology.conf and topology.yaml, and kubectl get nodes -o json"
         )
-    return found
+    return survey
 
 
 def _with(findings: list[Remark], text: str, where: str, mapping: Path | None) -> Survey:
@@ -71,17 +71,18 @@ def _with(findings: list[Remark], text: str, where: str, mapping: Path | None) -
         written_there, odd = decode(read_bytes(mapping))
         owners, more = ibnetdiscover.parse_mapping(written_there)
         findings = findings + [
-            replace(each, sentence=f'in "{mapping}": {each.sentence}') for each in (*odd, *more)
+            replace(remark, sentence=f'in "{mapping}": {remark.sentence}')
+            for remark in (*odd, *more)
         ]
-    found = parse(text, where, owners)
-    return replace(found, findings=(*findings, *found.findings))
+    survey = parse(text, where, owners)
+    return replace(survey, findings=(*findings, *survey.findings))
 
 
 def _of_json(text: str, where: str) -> Survey:
     try:
         document = json.loads(text)
     except RecursionError:
-        raise TopologyError(f"{where} is not valid JSON: lists or tables stand too deep") from None
+        raise TopologyError(f"{where} is not valid JSON: lists or tables nest too deep") from None
     except ValueError as error:
         return _of_json_lines(text, where, error)
     if isinstance(document, dict) and ("items" in document or "metadata" in document):
@@ -92,14 +93,14 @@ def _of_json(text: str, where: str) -> Survey:
 
 
 def _of_json_lines(text: str, where: str, error: ValueError) -> Survey:
-    """A document on each line; or a single one that is broken, which then is what to tell."""
+    """One document per line; if that fails too, report that the single document is broken."""
     try:
         return lldp.parse(text, where)
     except TopologyError:
-        what = str(error)
+        reason = str(error)
         if isinstance(error, json.JSONDecodeError):
-            what = f"line {error.lineno}: {error.msg.lower()}; was it cut off?"
-        raise TopologyError(f"{where} is not valid JSON: {what}") from None
+            reason = f"line {error.lineno}: {error.msg.lower()}; was it cut off?"
+        raise TopologyError(f"{where} is not valid JSON: {reason}") from None
 
 
 def _of_yaml(document: object, where: str) -> Survey:
@@ -114,15 +115,19 @@ def _of_folder(folder: Path) -> Survey:
     """One file per host, named after it: node001.json."""
     files = sorted(folder.glob("*.json"))
     if not files:
-        raise TopologyError(f'"{folder}" has no file <host>.json of what lldpctl -f json says')
+        raise TopologyError(
+            f'"{folder}" has no file <host>.json with the output of lldpctl -f json'
+        )
     lines, findings = [], []
     for file in files:
         text, odd = decode(read_bytes(file))
-        findings += [replace(each, sentence=f"in {file.name}: {each.sentence}") for each in odd]
+        findings += [
+            replace(remark, sentence=f"in {file.name}: {remark.sentence}") for remark in odd
+        ]
         try:
             lines.append(json.dumps({"host": file.stem, **json.loads(text)}))
         except (ValueError, TypeError, RecursionError):
             sentence = f"{file.name} is no JSON document: left out"
             findings.append(Remark(kind="unreadable", sentence=sentence))
-    found = lldp.parse("\n".join(lines), f'"{folder}"')
-    return replace(found, findings=(*findings, *found.findings))
+    survey = lldp.parse("\n".join(lines), f'"{folder}"')
+    return replace(survey, findings=(*findings, *survey.findings))

@@ -1,4 +1,4 @@
-"""A table with a line per NIC: host, switch, and more where a header says what it is."""
+"""A table with a line per NIC: host, switch, and more columns if a header names them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse(text: str) -> Survey:
     header = _header(rows[0][1]) if rows else {}
     if header:
         for word in [word for word in rows[0][1] if _word(word) not in MEANING]:
-            draft.find("column", f'the column "{word}" says nothing here: left out', rows[0][0])
+            draft.find("column", f'the column "{word}" is not known: left out', rows[0][0])
         rows = rows[1:]
     columns = header or {"host": 0, "switch": 1, "device": 2}
     times = Counter(
@@ -63,15 +63,15 @@ def parse(text: str) -> Survey:
 
 
 def _rows(text: str) -> list[tuple[int, list[str]]]:
-    """The cells of each line that has some, and its number."""
+    """The cells of each line that is not empty, with its number."""
     lines = [line.partition("#")[0] for line in text.split("\n")]
     sample = next((line for line in lines if line.strip()), "")
     mark = next((mark for mark in (",", ";", "\t") if mark in sample), "")
-    found = []
+    numbered = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            found.append((number, _cells(line, mark)))
-    return found
+            numbered.append((number, _cells(line, mark)))
+    return numbered
 
 
 def _cells(line: str, mark: str) -> list[str]:
@@ -84,12 +84,12 @@ def _cells(line: str, mark: str) -> list[str]:
 
 
 def _header(row: list[str]) -> dict[str, int]:
-    """Where each column is; nothing where the first line is none of headings."""
-    found: dict[str, int] = {}
+    """The position of each column; empty if the first line is not a header."""
+    columns: dict[str, int] = {}
     for position, word in enumerate(row):
         if _word(word) in MEANING:
-            found.setdefault(MEANING[_word(word)], position)
-    return found if "host" in found and "switch" in found else {}
+            columns.setdefault(MEANING[_word(word)], position)
+    return columns if "host" in columns and "switch" in columns else {}
 
 
 def _word(cell: str) -> str:

@@ -1,4 +1,4 @@
-"""Bytes of a file or a tool into lines, whatever editor or machine they came from."""
+"""Decodes the bytes of a file or tool into lines, whatever editor or machine they came from."""
 
 from __future__ import annotations
 

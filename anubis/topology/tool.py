@@ -1,4 +1,4 @@
-"""Asks a program of infiniband-diags what it sees of the fabric this machine is on."""
+"""Runs a program of infiniband-diags that reads the fabric of this machine."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class ToolOutput:
 
 
 def ask(command: Sequence[str], option: str) -> ToolOutput:
-    """`option` is the one by which its recorded answer may be given in its place."""
+    """`option` is the command-line option that takes recorded output instead."""
     try:
-        done = subprocess.run(command, capture_output=True, timeout=LIVE_S, check=False)
+        process = subprocess.run(command, capture_output=True, timeout=LIVE_S, check=False)
     except FileNotFoundError:
         raise TopologyError(
             f'"{command[0]}" is not installed: install infiniband-diags, or give {option} FILE'
         ) from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TopologyError(f'"{command[0]}" did not answer: {error}') from None
-    return ToolOutput(code=done.returncode, out=done.stdout, err=decode(done.stderr)[0])
+    return ToolOutput(code=process.returncode, out=process.stdout, err=decode(process.stderr)[0])

@@ -1,4 +1,4 @@
-"""The fabric as a person writes it down: which nodes are under which leaves, and what is above.
+"""A fabric written by hand: which nodes are under which leaves, and what is above.
 
 rails: [mlx5_0, mlx5_1]
 racks:
@@ -16,7 +16,7 @@ from anubis.core.errors import HostlistError, TopologyError
 from anubis.reading import read
 from anubis.topology.draft import Draft, Survey
 
-MOST_CABLES = 1_000_000  # of one entry; more is a slip of the finger
+MOST_CABLES = 1_000_000  # of one entry; more must be a typing error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Rack:
     nodes: str
     """Its nodes, as a node list."""
     leaves: str
-    """The switches that they hang on: as many as rails, in their order, or one for all."""
+    """The switches they are connected to: one for each rail, in order, or one for all."""
     name: str = ""
     """For people only."""
 
@@ -40,9 +40,9 @@ class Links:
     above: str
     """The upper switches; each is linked with each of the lower ones."""
     cables: int = 1
-    """Cables between each two of them."""
+    """Cables between each lower and each upper switch."""
     gbit_s: float | None = None
-    """The speed of a cable, where it is not that of the file."""
+    """The speed of a cable, if it differs from that of the file."""
     name: str = ""
     """For people only."""
 
@@ -60,11 +60,11 @@ class Links:
 @dataclass(frozen=True, kw_only=True)
 class Written:
     racks: tuple[Rack, ...]
-    """Which nodes hang on which leaves."""
+    """Which nodes are on which leaves."""
     links: tuple[Links, ...] = ()
     """What is above the leaves."""
     rails: tuple[str, ...] = ("",)
-    """The NICs that every node has. Without it, a node has one."""
+    """The NICs that every node has. Default: one."""
     gbit_s: float | None = None
     """The speed of NICs and cables, unless a link says otherwise."""
     summary: str = ""
@@ -109,24 +109,24 @@ def parse(document: object, where: str) -> Survey:
                     draft.nic(node=node, device=rail, switch=leaf, gbit_s=written.gbit_s)
         for node in _names(rack.nodes):
             if placed[node] != number:
-                sentence = f"racks, entry {number}: {node} is in entry {placed[node]} already: "
+                sentence = f"racks, entry {number}: {node} is already in entry {placed[node]}: "
                 draft.find("node-twice", f"{sentence}left out here")
     _add_links(written, draft)
     return draft.survey()
 
 
 def _add_links(written: Written, draft: Draft) -> None:
-    known = {leaf for rack in written.racks for leaf in _names(rack.leaves)}
-    known |= {name for links in written.links for name in _names(links.above)}
+    below_links = {leaf for rack in written.racks for leaf in _names(rack.leaves)}
+    below_links |= {name for links in written.links for name in _names(links.above)}
     for number, links in enumerate(written.links, start=1):
         for below in _names(links.below):
-            if below not in known:
-                sentence = f'links, entry {number}: nothing is below "{below}"; is it misspelt?'
+            if below not in below_links:
+                sentence = f'links, entry {number}: nothing is below "{below}"; is it misspelled?'
                 draft.find("unknown-switch", sentence)
             for above in _names(links.above):
                 for _ in range(links.cables):
                     draft.uplink(below, above, gbit_s=links.gbit_s or written.gbit_s)
     linked = {name for links in written.links for name in _names(links.below)}
-    for leaf in sorted(known - linked if written.links else ()):
+    for leaf in sorted(below_links - linked if written.links else ()):
         if leaf in {name for rack in written.racks for name in _names(rack.leaves)}:
             draft.find("no-uplink", f'"{leaf}" has nodes and no link to anything above')

@@ -90,7 +90,7 @@ SUITES = {
     ),
     "a list as a key": ("? [a]\n: b", "line 1: found unhashable key"),
     "broken YAML": ("summary: [mine", "is not valid YAML: line 1: "),
-    "an endless list": ("[" * 5000, "stand too deep"),
+    "an endless list": ("[" * 5000, "nest too deep"),
     "an empty file": ("", 'expected a table of "key: value" lines, found nothing'),
     "a list": ("- flow", 'expected a table of "key: value" lines, found a list'),
 }

@@ -17,7 +17,7 @@ from anubis.core.records import Count
 from anubis.operations.surveying import count_errors
 from anubis.simulation.fabric import FatTree
 from anubis.topology import counters, sources
-from anubis.topology.counters import compared, parse
+from anubis.topology.counters import compare, parse
 from tests.edges.desk import Desk, Done
 from tests.edges.ibsim import Simulator
 from tests.edges.test_topology import EXCERPT, under
@@ -98,13 +98,13 @@ def test_ports_that_did_not_answer_are_unknown():
 
 def test_what_did_not_answer_before_is_not_said_to_have_risen():
     later = parse(SAID.replace("leaf-0-5", "leaf-0-7"), "it")
-    rises = compared(parse(f"{CLEAN}\n{FAILED}", "it"), later, 60)
+    rises = compare(parse(f"{CLEAN}\n{FAILED}", "it"), later, 60)
     assert [(each.name, each.port) for each in rises.counts] == [
         ("node00100 mlx5_0", "1"), ("leaf-0-7", "7"),
     ]  # fmt: skip
     for half in (SAID[: SAID.index("## Summary")], SOME_FAILED):
         with pytest.raises(TopologyError, match="not whole"):
-            compared(parse(half, "it"), later, 60)
+            compare(parse(half, "it"), later, 60)
 
 
 def test_a_line_that_cannot_be_read_is_named():

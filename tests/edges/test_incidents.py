@@ -143,8 +143,8 @@ def test_two_starts_may_share_an_end_but_not_one_that_came_before() -> None:
 def test_what_begins_and_ends_at_once_is_an_incident_and_ends_without_a_start_are_told() -> None:
     found = events("n1 up 5 gpu", "n1 down 5 gpu", "n1 up 7 gpu", "n1 up 7 fan", "n1 flies 8 gpu")
     assert hours(found) == [("n1", "gpu", 5, 5)]
-    assert {note.what: note.where for note in found.left_out} == {
-        "it ends what did not begin": ("record 3", "record 4"),
+    assert {note.text: note.where for note in found.left_out} == {
+        "it ends an incident that did not begin": ("record 3", "record 4"),
         "the event is neither a start nor an end": ('record 5 ("flies")',),
     }
 
@@ -258,7 +258,7 @@ def test_what_is_bad_is_left_out_by_line_and_reason_and_the_rest_is_taken() -> N
     )
     assert hours(found) == hours(read(table("n1,fan,2026-03-01T10:00,2026-03-01T13:00")))
     assert found.records == 12
-    assert {note.what: note.where for note in found.left_out} == {
+    assert {note.text: note.where for note in found.left_out} == {
         "it ends before it begins": ("line 3",),
         "the start cannot be read as a time": (
             'line 4 ("01/03/26")', 'line 6 ("2026-02-30")', 'line 12 ("nothing")',
@@ -268,8 +268,8 @@ def test_what_is_bad_is_left_out_by_line_and_reason_and_the_rest_is_taken() -> N
         "no node is named": ("line 7",),
         "the node is no node name": ('line 8 ("n 1!")',),
         "it begins in the future": ("line 9",),
-        "the same incident stands there twice": ("line 10",),
-        "the same incident stands there with another end: the later one counts": ("line 11",),
+        "the same incident is listed twice": ("line 10",),
+        "the same incident is listed with another end: the later one counts": ("line 11",),
     }  # fmt: skip
 
 
@@ -286,7 +286,7 @@ def test_what_is_odd_is_taken_and_told() -> None:
     )
     assert [one.end for one in found.incidents][-2:] == [None, None]
     assert found.incidents[-2].category == "unspecified"
-    assert {note.what: note.where for note in found.remarks} == {
+    assert {note.text: note.where for note in found.remarks} == {
         "the node was down already: the time counts once": ("line 3", "line 4"),
         "it ends in the future: taken as not over": ("line 6",),
         'no category: taken as "unspecified"': ("line 6",),
@@ -300,7 +300,7 @@ def test_a_category_in_another_encoding_is_taken_and_told(tmp_path) -> None:
     found = take_in(records.read(file), PLAIN, "it", NOW)
     (note,) = found.remarks
     assert (len(found.incidents), note.where) == (1, ("line 2",))
-    assert note.what.endswith("is not UTF-8: convert the file")
+    assert note.text.endswith("is not UTF-8: convert the file")
 
 
 def test_a_line_that_is_no_json_is_left_out() -> None:
@@ -308,7 +308,7 @@ def test_a_line_that_is_no_json_is_left_out() -> None:
     found = read("\n".join(lines))
     assert found.incidents == TOLD
     assert found.records == 4
-    assert [(note.what, note.where) for note in found.left_out] == [
+    assert [(note.text, note.where) for note in found.left_out] == [
         ("no JSON", ("line 2",)),
         ("the start cannot be read as a time", ('line 3 ("nothing")',)),
     ]
@@ -340,7 +340,7 @@ def test_nodes_are_watched_from_the_first_to_the_last_time_in_the_file() -> None
     assert found.watches == tuple(Watch(node=n, since=first, until=last) for n in ("n1", "n2"))
     named = read(table("n2,x,2026-03-01,2026-03-09", "n9,x,2026-03-02,"), nodes=["n1", "n2"])
     assert named.watches == found.watches
-    assert [(note.what, note.where) for note in named.left_out] == [
+    assert [(note.text, note.where) for note in named.left_out] == [
         ("the node is not in the list", ('line 3 ("n9")',))
     ]
 
@@ -456,8 +456,8 @@ def test_a_mapping_that_is_wrong_is_one_line(near, change: dict[str, Any], sente
     ("content", "sentence"),
     [
         (None, "No such file"),
-        (b"\x1f\x8b\x08broken", "it is no whole gzip file"),
-        (gzip.compress(CSV.encode())[:-12], "it is no whole gzip file"),
+        (b"\x1f\x8b\x08broken", "it is not a complete gzip file"),
+        (gzip.compress(CSV.encode())[:-12], "it is not a complete gzip file"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(near, content: Any, sentence: str) -> None:

@@ -601,7 +601,7 @@ def test_slurms_yaml_says_the_same_as_its_tree():
     found = parse(TREE, "it")
     assert found.fabric == parse(CONF, "it").fabric
     assert kinds(found.findings) == {"others": 1}
-    with pytest.raises(TopologyError, match="says nothing of switches"):
+    with pytest.raises(TopologyError, match="names no switches"):
         parse("- topology: a\n  flat: true\n", "it")
 
 
