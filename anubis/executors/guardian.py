@@ -4,7 +4,7 @@ One order comes in as a line of JSON on stdin, one outcome goes out as JSON on s
 open for as long as somebody wants the answer: its end, however the parent died, ends everything.
 
 It travels to the nodes as text, so it needs the standard library alone and imports nothing of
-Anubis. It knows nothing of benchmarks, and it never waits for what cannot be killed.
+Anubis. It knows nothing about benchmarks, and never waits for what cannot be killed.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class Guard:
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
 
-    def _outcome(self, **said: Any) -> dict[str, Any]:
+    def _outcome(self, **facts: Any) -> dict[str, Any]:
         code = None if self.status is None else os.waitstatus_to_exitcode(self.status)
         return {
             "exit": code if code is not None and code >= 0 else None,
@@ -232,7 +232,7 @@ class Guard:
             "stderr": self.stderr.text(),
             "started_at": self.started_at,
             "duration_s": time.monotonic() - self.started,
-            **said,
+            **facts,
         }
 
 
@@ -244,14 +244,14 @@ def descendants(root: int) -> list[int]:
             state, parent = stat.read_bytes().rpartition(b")")[2].split()[:2]
             pid = int(stat.parent.name)
             children.setdefault(int(parent), []).append(-pid if state in (b"Z", b"X") else pid)
-    found: list[int] = []
+    living: list[int] = []
     todo = [root]
     while todo:
         for pid in children.get(todo.pop(), []):
             todo.append(abs(pid))  # a thread of a dead leader can still be a parent
             if pid > 0:
-                found.append(pid)
-    return found
+                living.append(pid)
+    return living
 
 
 def signal_all(number: int) -> None:

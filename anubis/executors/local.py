@@ -31,7 +31,7 @@ from anubis.executors.programs import (
     outcome_in,
 )
 
-LOOPBACK = "127.0.0.1"  # a group of one node has nobody else to meet
+LOOPBACK = "127.0.0.1"  # a group of one node meets no other node
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
 
 
@@ -86,7 +86,9 @@ class LocalExecutor:
         program = self._programs[step.workload.benchmark, step.workload.version]
         meets = program.spec.launcher == "torchrun"
         rendezvous = Rendezvous(address=LOOPBACK, port=free_port(LOOPBACK)) if meets else None
-        wanted = order(program, step.workload.arguments, step.timeout_s, self._machine, rendezvous)
+        program_order = order(
+            program, step.workload.arguments, step.timeout_s, self._machine, rendezvous
+        )
         try:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(guardian.__file__).resolve())],
@@ -108,7 +110,7 @@ class LocalExecutor:
             return
         running = LocalLaunch(launch, process)
         with suppress(BrokenPipeError):  # it died already: its silence is reported like any other
-            running.stdin.write(json.dumps(wanted).encode() + b"\n")
+            running.stdin.write(json.dumps(program_order).encode() + b"\n")
         self._running[step.id, attempt] = running
         self._selector.register(running.stdout, selectors.EVENT_READ, running)
         self._events.append(Started(step_id=step.id, attempt=attempt, at=self.now()))

@@ -54,7 +54,7 @@ def describe(address: str, environment: Mapping[str, str]) -> Machine:
 
 
 def sku_of(gpus: list[str], cpu: str) -> str:
-    """The count belongs to the name: a node that lost a GPU must not pass for a whole one."""
+    """The count is part of the name: a node that lost a GPU must not pass for a complete one."""
     return slug(f"{gpus[0]} {len(gpus)}x") if gpus else slug(cpu)
 
 

@@ -1,7 +1,7 @@
 """From a benchmark to the order a guardian carries out, and from its outcome to an event.
 
-Pure: it starts nothing and reads no file. What a document means is the catalog's to say; here
-is decided only how an execution ended, in one sentence for the person who reads the report.
+Pure: it starts nothing and reads no file. The catalog decides what a document means; this module
+only how an execution ended, in one sentence for the person who reads the report.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def as_only_rank(rendezvous: Rendezvous) -> dict[str, str]:
 
 
 def network(interface: str) -> dict[str, str]:
-    """Without a word gloo takes the interface that the host's name resolves to: often loopback."""
+    """Otherwise gloo takes the interface that the host's name resolves to: often loopback."""
     return {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL") if interface}
 
 
@@ -163,9 +163,9 @@ def event_of(
         result = parse(outcome["stdout"], spec)
     except ContractError as error:
         return failed(with_last_words(f"{spec.name}: {error}", outcome, spec))
-    said, exited = bool(result.not_applicable), exit_code(outcome, spec)
-    if said != (exited == NOT_APPLICABLE):
-        document = f'"{result.not_applicable}"' if said else "none"
+    not_applicable, exited = bool(result.not_applicable), exit_code(outcome, spec)
+    if not_applicable != (exited == NOT_APPLICABLE):
+        document = f'"{result.not_applicable}"' if not_applicable else "none"
         return failed(
             f"{spec.name} exited with {exited}, but its document's reason for being not applicable"
             f" is {document}: exit {NOT_APPLICABLE} and a reason go together"
@@ -177,7 +177,7 @@ def event_of(
 
 
 def why_not(outcome: ProgramOutcome, spec: BenchmarkSpec, *, document: bool = True) -> str:
-    """Why there is nothing to read; "" when it ended well, with its document if one is due."""
+    """Why there is nothing to read; "" if it ended well, with its document if one is expected."""
     name = spec.name
     if not outcome:
         return f"the guardian of {name} ended without a report; was it killed for memory?"
@@ -215,12 +215,12 @@ def port_was_taken(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
 
 
 def killed_with(outcome: ProgramOutcome) -> str:
-    others = outcome.get("left_behind", 0)
-    plural = "es" if others > 1 else ""
-    text = f"killed with {others} more process{plural}" if others else "killed"
+    left_behind = outcome.get("left_behind", 0)
+    plural = "es" if left_behind > 1 else ""
+    text = f"killed with {left_behind} more process{plural}" if left_behind else "killed"
     if stuck := outcome.get("unkillable"):
         pids = ", ".join(map(str, stuck[:5]))
-        text += f", but pid {pids} outlived SIGKILL: stuck in the kernel, the node needs a look"
+        text += f", but pid {pids} outlived SIGKILL: stuck in the kernel, look at the node"
     return text
 
 
@@ -254,7 +254,7 @@ def death_signal(outcome: ProgramOutcome, spec: BenchmarkSpec) -> int | None:
 
 
 def _behind_torchrun(outcome: ProgramOutcome, spec: BenchmarkSpec) -> int | None:
-    """torchrun exits with 1 whatever befell its child; what that was, it says on stderr."""
+    """torchrun exits with 1 whatever happened to its child, and names the cause on stderr."""
     if spec.launcher != "torchrun" or outcome.get("exit") != 1:
         return None
     verdict = _TORCHRUN_VERDICT.search(outcome.get("stderr", ""))
@@ -285,7 +285,7 @@ _BLAMES_A_PEER = re.compile(
 
 
 def culprit(outcomes: Mapping[str, ProgramOutcome], spec: BenchmarkSpec) -> list[str]:
-    """The participant whose failure the others merely felt; they come in order of arrival."""
+    """The participant that failed first, not the ones that failed because of it."""
     failed = [
         node
         for node, outcome in outcomes.items()
@@ -309,14 +309,14 @@ def group_event_of(
     at: float,
     parse: Parse,
 ) -> Measured | Failed | TimedOut:
-    """The event of a group: the document is the first participant's, a failure is anybody's."""
+    """The event of a group: the document of the first participant, or the failure of any."""
     first = step.participants[0]
     answer = outcomes.get(first, {})
     late = [node for node, outcome in outcomes.items() if outcome.get("timed_out")]
     if late:
         at_fault = late
     elif exit_code(answer, spec) == NOT_APPLICABLE:
-        at_fault = []  # torchrun makes a failure of it, which the others feel
+        at_fault = []  # torchrun turns it into a failure, which makes the others fail
     else:
         at_fault = culprit(outcomes, spec)
     event = event_of(outcomes[at_fault[0]] if at_fault else answer, step, attempt, spec, at, parse)

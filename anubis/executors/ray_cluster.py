@@ -62,7 +62,7 @@ PROGRAMS_AT_ONCE = 32  # on one node; exclusive ones come one at a time anyway
 UNKNOWN_SKU = "unknown"
 DRIVER_RESOURCE = "anubis_driver"  # marks a Ray node where only the operator sits
 
-Heard = Callable[..., None]  # (answer, trouble): trouble is "" when the agent could do it
+OnAnswer = Callable[..., None]  # (answer, trouble): trouble is "" when the agent could do it
 
 # A silent partition must not go unnoticed for minutes; these are Ray's names for "soon".
 HEALTH_CHECKS = {
@@ -82,7 +82,7 @@ OWN_CLUSTER = {
 
 @dataclass
 class AgentHandle:
-    """The driver's end of one node: what it wants of the agent there, and since when in vain."""
+    """The driver's view of one node: what it expects of the agent there, and since when."""
 
     name: str
     address: str
@@ -99,19 +99,19 @@ class AgentHandle:
 
     @property
     def busy(self) -> bool:
-        """Something is wanted of it, beside the answer to a ping."""
+        """Whether answers are due from it, other than to a ping."""
         return self.awaited > (1 if self.pinging else 0)
 
 
 @dataclass
 class RayLaunch:
-    """One launch, and what its participants have said so far."""
+    """One launch, and the reports of its participants so far."""
 
     launch: Launch
     program: Program
     outcomes: dict[str, ProgramOutcome] = field(default_factory=dict)  # in order of arrival
     begun: bool = False
-    asked: bool = False  # the participants were given their orders
+    ordered: bool = False  # the participants were given their orders
     end_by: float | None = None  # when those that still run are killed for the one that failed
 
     @property
@@ -131,8 +131,8 @@ class RayExecutor:
     ) -> None:
         """Join the cluster at `address`, or start one on this machine for None.
 
-        `names` narrows the nodes to these; `sku` is the label of all of them, where the name of
-        their hardware does not tell enough.
+        `names` narrows the nodes to these; `sku` is the label of all of them, if the name of their
+        hardware does not say enough.
         """
         self._programs = programs
         self._parse = parse
@@ -148,7 +148,7 @@ class RayExecutor:
         try:
             connect(address, self._staging)
             self._connected = True
-            self._agents = {each.name: each for each in members(tuple(names))}
+            self._agents = {handle.name: handle for handle in members(tuple(names))}
             self._start_agents()
         except BaseException:
             self.close()
@@ -176,7 +176,7 @@ class RayExecutor:
         for name in step.participants:
             agent = self._agents.get(name)
             if agent is None or agent.lost:
-                reason = agent.lost if agent else f'"{name}" is no node of this cluster'
+                reason = agent.lost if agent else f'"{name}" is not a node of this cluster'
                 self._events.append(NodeLost(node=name, at=self.now(), reason=reason))
                 self._forget(running)
                 return
@@ -186,7 +186,7 @@ class RayExecutor:
         running = self._running.get((kill.step_id, kill.attempt))
         if running is None:
             return
-        if running.asked:
+        if running.ordered:
             self._kill_rest(running)
         else:
             self._fail(running, f"{running.program.spec.name} was ended early", again=False)
@@ -204,7 +204,7 @@ class RayExecutor:
         self._closed = True
         for running in list(self._running.values()):
             self._kill_rest(running)
-            if not running.asked:
+            if not running.ordered:
                 self._forget(running)
         deadline = time.monotonic() + CLOSE_PATIENCE_S
         while self._running and time.monotonic() < deadline:
@@ -217,7 +217,7 @@ class RayExecutor:
     # --- steps -----------------------------------------------------------------------------
 
     def _begin(self, running: RayLaunch) -> None:
-        """Not beside a program that still dies: the new one would measure its end as well."""
+        """Wait while a killed program is still ending: it would disturb the new one."""
         step, attempt = running.launch.step, running.launch.attempt
         if any(self._agents[name].dying for name in step.participants):
             return
@@ -231,7 +231,7 @@ class RayExecutor:
 
     def _order(self, running: RayLaunch, port: int | None) -> None:
         """Send the participants their orders; they meet at the first one's port, if they meet."""
-        running.asked = True
+        running.ordered = True
         step = running.launch.step
         meeting = self._agents[step.participants[0]].address
         for rank, name in enumerate(step.participants):
@@ -242,11 +242,11 @@ class RayExecutor:
             )
             there = agent.folder / self._staged[running.program.file.parent]
             program = replace(running.program, file=there / running.program.file.name)
-            wanted = order(
+            program_order = order(
                 program, step.workload.arguments, step.timeout_s, agent.machine, rendezvous or None
             )
-            heard = partial(self._on_report, running, name)
-            self._ask(agent, heard, "run", running.key, wanted, group="work")
+            on_report = partial(self._on_report, running, name)
+            self._ask(agent, on_report, "run", running.key, program_order, group="work")
 
     def _on_port(self, running: RayLaunch, port: int, trouble: str) -> None:
         if not self._is_current(running):
@@ -298,7 +298,7 @@ class RayExecutor:
         running.end_by = None
         for name in running.launch.step.participants:
             agent = self._agents.get(name)
-            if running.asked and agent and not agent.lost and name not in running.outcomes:
+            if running.ordered and agent and not agent.lost and name not in running.outcomes:
                 self._kill_on(agent, running.key)
 
     def _kill_on(
@@ -326,7 +326,7 @@ class RayExecutor:
     # --- agents ----------------------------------------------------------------------------
 
     def _start_agents(self) -> None:
-        """All at once; one that does not come up is lost, and the others go on without it."""
+        """Start all at once; an agent that does not start is lost, and the others go on."""
         source = Path(guardian.__file__).read_text()
         starting = [agent for agent in self._agents.values() if not agent.lost]
         for agent in self._agents.values():
@@ -340,7 +340,7 @@ class RayExecutor:
             if time.monotonic() > deadline:
                 for agent in starting:
                     if agent.machine is None and not agent.lost:
-                        self._lose(agent, f"no agent came up on it within {START_DEADLINE_S:g} s")
+                        self._lose(agent, f"no agent started on it within {START_DEADLINE_S:g} s")
                 return
             self._take_in(0.5)
 
@@ -355,32 +355,32 @@ class RayExecutor:
     def _ask(
         self,
         agent: AgentHandle,
-        heard: Heard,
+        on_answer: OnAnswer,
         method: str,
         *arguments: object,
         group: str = "control",
     ) -> None:
-        """The answer comes through the inbox as `heard(answer, trouble)`; never waited for."""
+        """The answer arrives through the inbox as `on_answer(answer, trouble)`; nothing waits."""
         agent.awaited += 1
-        asked = getattr(agent.handle, method).options(concurrency_group=group)
-        future = asked.remote(*arguments).future()
+        method_call = getattr(agent.handle, method).options(concurrency_group=group)
+        future = method_call.remote(*arguments).future()
         future.add_done_callback(
-            lambda done: self._inbox.put(partial(self._hear, agent, heard, done))
+            lambda future: self._inbox.put(partial(self._hear, agent, on_answer, future))
         )
 
-    def _hear(self, agent: AgentHandle, heard: Heard, done: Future[Any]) -> None:
+    def _hear(self, agent: AgentHandle, on_answer: OnAnswer, future: Future[Any]) -> None:
         from ray.exceptions import ActorUnavailableError, RayTaskError
 
         agent.awaited -= 1
         if agent.lost:
             return
-        error = done.exception()
+        error = future.exception()
         if error is None:
-            heard(done.result(), "")
+            on_answer(future.result(), "")
         elif isinstance(error, RayTaskError):  # the agent is well, but could not do it
-            heard(None, in_short(error.cause))
+            on_answer(None, in_short(error.cause))
         elif isinstance(error, ActorUnavailableError):  # for now: the next ping will tell
-            heard(None, in_short(error))
+            on_answer(None, in_short(error))
         else:
             self._lose(agent, gone(error))
 
@@ -412,7 +412,7 @@ class RayExecutor:
         if agent.pinging and agent.silent_since is None:
             agent.silent_since = now
         if agent.silent_since is not None and now - agent.silent_since > SILENCE_S:
-            self._lose(agent, f"its agent gives no sign of life for {SILENCE_S:g} s")
+            self._lose(agent, f"its agent has not answered for {SILENCE_S:g} s")
 
     def _on_ping(self, agent: AgentHandle, _: None, trouble: str) -> None:
         agent.pinging = False
@@ -420,7 +420,7 @@ class RayExecutor:
             agent.silent_since = None
 
     def _lose(self, agent: AgentHandle, reason: str) -> None:
-        """The node is gone for us; what runs beside it in a group has lost its sense as well."""
+        """Give the node up, with every group that it takes part in."""
         agent.lost = reason
         self._events.append(NodeLost(node=agent.name, at=self.now(), reason=reason))
         for running in list(self._running.values()):
@@ -491,39 +491,39 @@ def disconnect() -> None:
     leaving.join(timeout=CLOSE_PATIENCE_S)
 
 
-def members(wanted: tuple[str, ...]) -> list[AgentHandle]:
-    """The nodes of the cluster, narrowed to the wanted; a wanted one that died is lost already."""
+def members(chosen: tuple[str, ...]) -> list[AgentHandle]:
+    """The nodes of the cluster, narrowed to the chosen; a chosen one that died is already lost."""
     import ray
 
-    return agents_of(ray.nodes(), wanted)  # type: ignore[no-untyped-call]
+    return agents_of(ray.nodes(), chosen)  # type: ignore[no-untyped-call]
 
 
-def agents_of(records: Iterable[Mapping[str, Any]], wanted: tuple[str, ...]) -> list[AgentHandle]:
+def agents_of(records: Iterable[Mapping[str, Any]], chosen: tuple[str, ...]) -> list[AgentHandle]:
     alive = [record for record in records if record["Alive"]]
     hosts = Counter(record["NodeManagerHostname"] for record in alive)
     addresses = Counter(record["NodeManagerAddress"] for record in alive)
-    found: dict[str, AgentHandle] = {}
+    handles: dict[str, AgentHandle] = {}
     drivers: set[str] = set()
     for record in alive:
         host, address = record["NodeManagerHostname"], record["NodeManagerAddress"]
         alone = f"{address}:{record['NodeManagerPort']}"
         name = host if hosts[host] == 1 else address if addresses[address] == 1 else alone
-        found[name] = AgentHandle(name=name, address=address, node_id=record["NodeID"])
+        handles[name] = AgentHandle(name=name, address=address, node_id=record["NodeID"])
         if DRIVER_RESOURCE in record.get("Resources", {}):
             drivers.add(name)
     for record in records:
-        for name in {record["NodeManagerHostname"], record["NodeManagerAddress"]} & set(wanted):
-            if not record["Alive"] and name not in found:
+        for name in {record["NodeManagerHostname"], record["NodeManagerAddress"]} & set(chosen):
+            if not record["Alive"] and name not in handles:
                 lost = "the ray cluster lists it as dead"
-                found[name] = AgentHandle(
+                handles[name] = AgentHandle(
                     name=name, address=record["NodeManagerAddress"], lost=lost
                 )
-    for name in wanted:
-        if name not in found:
-            hint = did_you_mean(name, found)
+    for name in chosen:
+        if name not in handles:
+            hint = did_you_mean(name, handles)
             raise ExecutorError(f'node "{name}" is not in the ray cluster; {hint}')
-    names = wanted or found.keys() - drivers
-    return [found[name] for name in sorted(set(names), key=by_number)]
+    names = chosen or handles.keys() - drivers
+    return [handles[name] for name in sorted(set(names), key=by_number)]
 
 
 def by_number(name: str) -> list[str]:
@@ -548,7 +548,7 @@ def actor_on(agent: AgentHandle, guardian_source: str) -> Any:
 
 
 def dismiss(handle: Any) -> None:
-    """Should the node come back, its agent must not: what it runs would disturb others."""
+    """If the node comes back, its agent must not: what it runs would disturb other programs."""
     import ray
 
     with suppress(Exception):
@@ -556,7 +556,7 @@ def dismiss(handle: Any) -> None:
 
 
 def gone(error: object) -> str:
-    """Why an agent will never answer again, for the person who reads the verdict."""
+    """Why an agent will never answer again, in words for the verdict."""
     if "node has died" in str(error):
         return "the node left the ray cluster: it crashed, its ray was ended, or it was cut off"
     return f"its agent is gone: {in_short(error)}"
@@ -575,9 +575,9 @@ def ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
 
 
 def stage(programs: Iterable[Program], into: Path) -> dict[Path, str]:
-    """One folder that holds all program folders: Ray ships one, by the hash of what is in it.
+    """One folder that holds all program folders: Ray ships one, by the hash of its content.
 
-    Beside the programs lies the module by which they read GPUs; a node may have its own.
+    Beside the programs lies the module with which they read GPUs; a node may have its own.
     """
     bindings = Path(str(distribution("nvidia-ml-py").locate_file("pynvml.py")))
     staged: dict[Path, str] = {}

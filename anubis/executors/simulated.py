@@ -1,4 +1,4 @@
-"""A fleet in memory, on a virtual clock: the same events as the real ones, in no time."""
+"""A fleet in memory, on a virtual clock: the same events as on real nodes, in no time."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class SimulatedExecutor:
         specs: Mapping[str, BenchmarkSpec],
         fabric: Fabric | None = None,
     ) -> None:
-        """Trouble is planted in single-node benchmarks, where it can be told whose it is.
+        """Trouble is planted in single-node benchmarks, so that it belongs to one known node.
 
-        With a fabric, pairs measure what lies between them, and its faults.
+        With a fabric, pairs measure the parts between them, with their faults.
         """
         self._fleet = fleet
         self._specs = specs
@@ -61,7 +61,7 @@ class SimulatedExecutor:
         duration_s = spec.duration_s * (0.9 + 0.2 * share(self._fleet.seed, step.id))
         self._at(0.0, step, attempt, Started, {})
         if self._lost.intersection(step.participants):
-            return  # the campaign is about to hear of it
+            return  # the campaign is about to be told
         plant = self._troubled(step)
         if plant is None or plant.trouble == "slow":
             result = Result(series=self._measure(step, spec))
@@ -84,7 +84,7 @@ class SimulatedExecutor:
         self._killed.add((kill.step_id, kill.attempt))
 
     def wait(self, until: float) -> list[CampaignEvent]:
-        """All that happens within SLICE_S of the next thing, as a busy driver would find it."""
+        """All events within SLICE_S of the next one, as a busy driver would find them."""
         if not self._due or self._due[0][0] > until:
             self._clock = max(self._clock, until)
             return [TimePassed(at=self._clock)]
