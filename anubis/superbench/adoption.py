@@ -1,7 +1,7 @@
 """Rows of results-summary.jsonl as a campaign: a plan, its executions, and what was left out.
 
-Nothing is judged here. What a node lacks and most others have becomes a failed execution, because
-a value that is missing, NaN or 0 must leave the node unknown, and never healthy.
+Nothing is judged here. A value that most nodes have and one lacks becomes a failed execution,
+because a value that is missing, NaN or 0 must leave the node unknown, and never healthy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from anubis.report.wording import names as few
 from anubis.superbench.names import RETURN_CODE, VERSION, MetricPlace, place, spec, workload
 from anubis.superbench.results import NodeResults, comparable, cut, number, shown
 
-DURATION_S = 1.0  # the file does not say; a specification must name one
+DURATION_S = 1.0  # the file does not say, and a specification must name one
 NAMED = 3  # names in a sentence
 
 Failures = Mapping[str, tuple[str, object]]  # benchmark -> its first bad return code, and the name
@@ -44,44 +44,49 @@ class _Metric:
 
 
 def adopt(rows: Sequence[NodeResults], sku: str) -> tuple[Plan, list[Execution]]:
-    """A plan of one workload per benchmark, and what each node did of it."""
+    """A plan of one workload per benchmark, and its executions on each node."""
     metrics, left_out = _metrics(rows)
     failures = [_failures(row) for row in rows]
     usable = [_usable(row, metrics) for row in rows]
-    counts = Counter(name for found in usable for name in found)
+    counts = Counter(name for node_values in usable for name in node_values)
     expected = dict.fromkeys(name for name in metrics if 2 * counts[name] > len(rows))
     left_out["without a number above 0 on any node"] = [
         metric.place.name for name, metric in metrics.items() if not counts[name]
     ]
-    left_out["that are 0 or no number on some nodes, and that most nodes lack"] = [
+    left_out["that are 0 or not a number on some nodes and missing on most"] = [
         metrics[name].place.name
-        for row, found in zip(rows, usable, strict=True)
+        for row, node_values in zip(rows, usable, strict=True)
         for name in row.values
-        if counts[name] and name not in found and name not in expected
+        if counts[name] and name not in node_values and name not in expected
     ]
 
     measured = [metric for name, metric in metrics.items() if counts[name]]
     failed_somewhere = [benchmark for failed in failures for benchmark in failed]
     specs = _specs(measured, failed_somewhere)
-    told = tuple(
-        f"{_count(found, 'metric')} {why}: {few(found, NAMED)}"
-        for why, found in ((why, list(dict.fromkeys(found))) for why, found in left_out.items())
-        if found
+    remarks = tuple(
+        f"{_count(names, 'metric')} {why}: {few(names, NAMED)}"
+        for why, names in ((why, list(dict.fromkeys(names))) for why, names in left_out.items())
+        if names
     )
     if not specs:
-        raise UsageError("no metric that can be judged: " + ("; ".join(told) or "there is none"))
+        raise UsageError("no metric that can be judged: " + ("; ".join(remarks) or "there is none"))
     plan = Plan(
         suite=VERSION,
         nodes=tuple(Node(name=row.node, sku=sku) for row in rows),
         phases=(Phase(name="imported", entries=tuple(map(_entry, specs))),),
         specs=tuple(specs.values()),
-        left_out=told,
+        left_out=remarks,
     )
     return plan, [
         execution
-        for row, failed, found in zip(rows, failures, usable, strict=True)
+        for row, failed, node_values in zip(rows, failures, usable, strict=True)
         for execution in _executions(
-            row.node, list(specs), failed, found, metrics, _lacking(row, expected, found, metrics)
+            row.node,
+            list(specs),
+            failed,
+            node_values,
+            metrics,
+            _lacking(row, expected, node_values, metrics),
         )
     ]
 
@@ -90,8 +95,8 @@ def adopt(rows: Sequence[NodeResults], sku: str) -> tuple[Plan, list[Execution]]
 
 
 def _metrics(rows: Iterable[NodeResults]) -> tuple[dict[str, _Metric], dict[str, list[str]]]:
-    """Every name that can be compared, in the order of the file, and why the others cannot."""
-    known: dict[str, _Metric] = {}
+    """Every metric that can be compared, in the order of the file, and why others cannot."""
+    comparable_metrics: dict[str, _Metric] = {}
     nameless: list[str] = []
     directionless: list[str] = []
     for name in dict.fromkeys(name for row in rows for name in row.values):
@@ -101,18 +106,20 @@ def _metrics(rows: Iterable[NodeResults]) -> tuple[dict[str, _Metric], dict[str,
         elif where.metric != RETURN_CODE:
             declared = spec(where)
             if declared:
-                known[name] = _Metric(where, declared)
+                comparable_metrics[name] = _Metric(where, declared)
             else:
                 directionless.append(where.name)
-    torn = _torn(known.values())
+    torn = _torn(comparable_metrics.values())
     return {
         name: metric
-        for name, metric in known.items()
+        for name, metric in comparable_metrics.items()
         if (metric.place.benchmark, metric.place.family) not in torn
     }, {
         "whose name has no benchmark": nameless,
-        "of which nothing says whether higher or lower is better": directionless,
-        "alike before the colon, but not in direction": ["/".join(family) for family in torn],
+        "without a known direction (higher or lower is better)": directionless,
+        "of one name before the colon, but with two directions": [
+            "/".join(family) for family in torn
+        ],
     }
 
 
@@ -122,14 +129,16 @@ def _torn(metrics: Iterable[_Metric]) -> list[tuple[str, str]]:
     for metric in metrics:
         where = metric.place
         directions[where.benchmark, where.family].add(metric.spec.direction)
-    return [family for family, found in directions.items() if len(found) > 1]
+    return [
+        family for family, family_directions in directions.items() if len(family_directions) > 1
+    ]
 
 
 def _specs(measured: Iterable[_Metric], failed: Iterable[str]) -> dict[str, BenchmarkSpec]:
     families: defaultdict[str, dict[str, MetricSpec]] = defaultdict(dict)
     for metric in measured:
         families[metric.place.benchmark].setdefault(metric.spec.name, metric.spec)
-    for benchmark in failed:  # where it failed everywhere, its return code is all there is of it
+    for benchmark in failed:  # if it failed everywhere, it has no metric but its return code
         code = MetricSpec(name=RETURN_CODE, unit="units", direction="lower")
         families[benchmark] = families[benchmark] or {RETURN_CODE: code}
     return {
@@ -137,8 +146,8 @@ def _specs(measured: Iterable[_Metric], failed: Iterable[str]) -> dict[str, Benc
             name=benchmark,
             version=VERSION,
             summary="Measured by SuperBench.",
-            stresses="what SuperBench says of it",
-            reveals="what SuperBench says of it",
+            stresses="see SuperBench's documentation",
+            reveals="see SuperBench's documentation",
             level="end-to-end" if "model" in benchmark else "micro",
             scope="node",
             duration_s=DURATION_S,
@@ -177,8 +186,8 @@ def _failures(row: NodeResults) -> Failures:
 def _usable(row: NodeResults, metrics: Mapping[str, _Metric]) -> dict[str, float]:
     return {
         name: value
-        for name, found in row.values.items()
-        if name in metrics and (value := comparable(found)) is not None
+        for name, raw in row.values.items()
+        if name in metrics and (value := comparable(raw)) is not None
     }
 
 
@@ -188,7 +197,7 @@ def _lacking(
     usable: Mapping[str, float],
     metrics: Mapping[str, _Metric],
 ) -> dict[str, list[str]]:
-    """By benchmark, what most nodes have and this one has not: `H2D_Mem_BW:3 is missing`."""
+    """By benchmark, what most nodes have and this one lacks: `H2D_Mem_BW:3 is missing`."""
     lacking: defaultdict[str, list[str]] = defaultdict(list)
     for name in expected:
         if name not in usable:
@@ -210,17 +219,17 @@ def _executions(
     for name, value in usable.items():
         measured[metrics[name].place.benchmark][name] = value
     for position, benchmark in enumerate(benchmarks):
-        if benchmark in failed:  # what numbers it left are nothing to trust
+        if benchmark in failed:  # its numbers, if any, cannot be trusted
             name, code = failed[benchmark]
             reason = f"its {name.removeprefix(f'{benchmark}/')} is {shown(code)}"
-            known = {} if number(code) is None else {RETURN_CODE: code}
+            environment = {} if number(code) is None else {RETURN_CODE: code}
             step = _step(position, 0, benchmark, node)
-            yield _execution(step, reason, Result(environment=known))
+            yield _execution(step, reason, Result(environment=environment))
             continue
         if benchmark in measured:
             series = _series(measured[benchmark], metrics)
             yield _execution(_step(position, 0, benchmark, node), "", Result(series=series))
-        if benchmark in lacking:  # beside what was measured: the node must not pass for a whole one
+        if benchmark in lacking:  # in addition, so that the node does not pass for a complete one
             values = lacking[benchmark]
             reason = f"{_count(values, 'value')} that most nodes have: {few(values, NAMED)}"
             yield _execution(_step(position, 1, benchmark, node), reason, Result())
@@ -254,5 +263,5 @@ def _execution(step: Step, failure: str, result: Result) -> Execution:
 # --- words ---------------------------------------------------------------------------------
 
 
-def _count(things: Sequence[object], what: str) -> str:
-    return f"{len(things):,} {what}" + ("s" if len(things) != 1 else "")
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things):,} {noun}" + ("s" if len(things) != 1 else "")

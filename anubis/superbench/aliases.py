@@ -1,7 +1,7 @@
-"""What SuperBench calls a metric of ours that measures the same, and the factor between the units.
+"""SuperBench's names for metrics of Anubis that measure the same, with the factor between units.
 
-Only what means the same has a name there: one measured by another tool, or with other bytes
-counted, keeps its own, so that nobody compares unlike numbers.
+Only metrics that mean the same have one: a metric that is measured by another tool, or counts other
+bytes, keeps its own name, so that unlike numbers are never compared.
 """
 
 from __future__ import annotations
@@ -44,8 +44,12 @@ PATTERNS = tuple(
             1.0,
         ),
         *(
-            (rf"train_\w+/samples_per_s:{ours}(\w*)/(\w+)", rf"{theirs}\1/\2_train_throughput", 1.0)
-            for ours, theirs in MODELS.items()
+            (
+                rf"train_\w+/samples_per_s:{own_prefix}(\w*)/(\w+)",
+                rf"{foreign_prefix}\1/\2_train_throughput",
+                1.0,
+            )
+            for own_prefix, foreign_prefix in MODELS.items()
         ),
     )
 )
@@ -54,12 +58,12 @@ PATTERNS = tuple(
 def alias(
     benchmark: str, metric: str, arguments: Mapping[str, ParameterValue] = MappingProxyType({})
 ) -> tuple[str, float] | None:
-    """SuperBench's name without a rank, and what to multiply by; None for what it has no name."""
+    """SuperBench's name without a rank, and the factor; None if SuperBench has no such metric."""
     if benchmark == "ib_loopback" and arguments.get("memory") == "cuda":
         return None  # there it is between the host's buffers
     for pattern, name, factor in PATTERNS:
-        if found := pattern.fullmatch(f"{benchmark}/{metric}"):
-            return re.sub(COLLECTIVES, _without_underscore, found.expand(name)), factor
+        if match := pattern.fullmatch(f"{benchmark}/{metric}"):
+            return re.sub(COLLECTIVES, _without_underscore, match.expand(name)), factor
     return None
 
 

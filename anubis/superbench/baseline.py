@@ -1,7 +1,7 @@
-"""baseline.json as criteria: one mean per metric, and what a person says stands behind it.
+"""baseline.json as criteria: one mean per metric, over a number of units that the user states.
 
-A mean has no spread: the repeatability of such a criterion is not known, and it says so. How many
-units it is the mean of is not in the file, so it is asked for. A rank of its own has none.
+A mean has no spread, so the repeatability of such a criterion is unknown, and it says so. How many
+units the mean covers is not in the file, so it has to be given. Single ranks have no baseline.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def criteria(
     anubis: str,
     created_at: str,
 ) -> tuple[CriteriaSet, list[str]]:
-    """For the node and for each rank alike, as SuperBench applies it; and the names left out."""
+    """Criteria for the node and for each rank, as SuperBench applies them; and names left out."""
     if units < policy.min_units:
         raise CriteriaError(
-            f"a mean of {units} units teaches nothing: the policy asks for {policy.min_units}"
+            f"a mean of {units} units is too few: the policy asks for {policy.min_units}"
         )
-    found = []
+    criteria_read = []
     left_out = []
     for name, mean in baseline.items():
         where, value = place(name), comparable(mean)
@@ -50,7 +50,7 @@ def criteria(
         if where is None or declared is None or value is None or where.device != NODE:
             left_out.append(name)
             continue
-        found += [
+        criteria_read += [
             Criterion(
                 key=CriterionKey(
                     sku=sku,
@@ -70,8 +70,8 @@ def criteria(
             )
             for kind in (NODE, RANK)
         ]
-    if not found:
-        raise CriteriaError("the baseline has no metric that can be judged by it")
+    if not criteria_read:
+        raise CriteriaError("the baseline has no metric that Anubis can judge")
     digest = hashlib.sha256(canonical(dict(baseline)).encode()).hexdigest()[:16]
     provenance = Provenance(suite=SUITE, anubis=anubis, digest=digest, created_at=created_at)
-    return CriteriaSet(sku=sku, criteria=tuple(found), provenance=provenance), left_out
+    return CriteriaSet(sku=sku, criteria=tuple(criteria_read), provenance=provenance), left_out

@@ -1,7 +1,7 @@
-"""What a metric name of SuperBench says: benchmark, metric, rank, and which direction is better.
+"""The parts of a metric name of SuperBench: benchmark, metric, rank, and the better direction.
 
-SuperBench writes neither unit nor direction. The direction is read from a declared table of words
-and of a few old names; a name that is in neither has none, and nobody guesses.
+SuperBench writes neither unit nor direction. The direction is looked up in a table of words and of
+a few old names; a name that is in neither has no direction, and none is guessed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from functools import lru_cache
 
 from anubis.core.records import Direction, MetricSpec, Workload
 
-VERSION = "superbench"  # the file does not say which version of it measured
+VERSION = "superbench"  # the file does not say which version of SuperBench measured
 RETURN_CODE = "return_code"
 NODE, RANK = "node", "rank"  # kinds of device: the whole node, or one rank of it
 
 LOWER = ("time", "times", "steptime", "latency", "lat", "duration", "overhead", "cost")
 HIGHER = ("bw", "busbw", "algbw", "bandwidth", "throughput", "flops", "gflops", "tflops", "iops")
-OWN = ("gbps", "samples_per_s", "agreement")  # as Anubis' programs say it; higher as well
+OWN = ("gbps", "samples_per_s", "agreement")  # words of Anubis' own programs; higher as well
 BY_WORD: dict[str, Direction] = {
     **dict.fromkeys(LOWER, "lower"),
     **dict.fromkeys((*HIGHER, *OWN), "higher"),
@@ -31,9 +31,9 @@ BY_NAME: tuple[tuple[str, Direction], ...] = (
     (r"(pytorch-)?matmul/nosharding", "lower"),
     (r"(pytorch-)?sharding-matmul/(allreduce|allgather)", "lower"),
 )
-# there a rank is a way between a GPU and a NUMA node: unlike the others, alike on every node
+# here a rank is a way between a GPU and a NUMA node: ranks differ, but are the same on every node
 WAYS = re.compile(r"gpu-(sm-)?copy-bw/(dtoh|htod)")
-USAGE = "monitor/"  # what was in use meanwhile, bandwidth too: no measure of how good it is
+USAGE = "monitor/"  # what was in use meanwhile, bandwidth too: not a measure of quality
 
 _RANKED = re.compile(r"(.+):(\d+)")
 _NS = re.compile(r"_ns(?![a-z])")
@@ -42,7 +42,7 @@ _WORD = re.compile(rf"(?<![a-z])({'|'.join(sorted(BY_WORD, key=len, reverse=True
 
 @dataclass(frozen=True)
 class MetricPlace:
-    """Where a number of SuperBench stands in Anubis."""
+    """Where a number of SuperBench belongs in Anubis."""
 
     benchmark: str
     metric: str
@@ -55,7 +55,7 @@ class MetricPlace:
 
     @property
     def family(self) -> str:
-        """Anubis takes what follows a colon for a qualifier of what stands before it."""
+        """The part before the colon; in Anubis the part after it is a qualifier."""
         return self.metric.partition(":")[0]
 
 
@@ -83,14 +83,14 @@ def rank_of(device: str) -> str:
 
 
 def spec(where: MetricPlace) -> MetricSpec | None:
-    """The metric as Anubis declares one; None when nothing says which direction is better."""
+    """The metric as Anubis declares it; None if the better direction is unknown."""
     better = direction(where.name)
     unit = "ns" if _NS.search(where.metric) else "units"
     return better and MetricSpec(name=where.family, unit=unit, direction=better)
 
 
 def direction(name: str) -> Direction | None:
-    """Of a name without its rank; the last word that says something decides: `bw_test_time`."""
+    """The direction of a name without its rank; the last known word decides: `bw_test_time`."""
     name = name.lower()
     for pattern, better in BY_NAME:
         if re.fullmatch(pattern, name):

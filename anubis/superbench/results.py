@@ -15,7 +15,7 @@ LONGEST = 60  # characters of a foreign value or name in a sentence
 
 @dataclass(frozen=True)
 class NodeResults:
-    """One node's line: its metrics as they stand there, numbers or not."""
+    """One node's line, with its metrics as written, numbers or not."""
 
     node: str
     values: Mapping[str, object]
@@ -44,8 +44,8 @@ def parse_results(text: str, where: str) -> tuple[NodeResults, ...]:
         row = _row(_object(line, here), here)
         if row.node in rows:
             raise UsageError(
-                f'{here}: node "{row.node}" stands on line {seen[row.node]} already: one line per '
-                "node; import the results of another run by themselves"
+                f'{here}: node "{row.node}" is already on line {seen[row.node]}: one line per '
+                "node; import the results of each run separately"
             )
         rows[row.node], seen[row.node] = row, number
     if not rows:
@@ -54,28 +54,28 @@ def parse_results(text: str, where: str) -> tuple[NodeResults, ...]:
 
 
 def parse_baseline(text: str, where: str) -> dict[str, object]:
-    found = _object(text, where)
-    if "node" in found or not found:
-        what = "one node's results" if found else "empty"
-        raise UsageError(f"{where}: {what}, expected a baseline: metric names with their means")
-    return found
+    baseline = _object(text, where)
+    if "node" in baseline or not baseline:
+        content = "one node's results" if baseline else "empty"
+        raise UsageError(f"{where}: {content}, expected a baseline: metric names with their means")
+    return baseline
 
 
 def number(value: object) -> float | None:
-    """A finite number, or None for anything else. true is none."""
+    """A finite number, or None for anything else, true and false included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        converted = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return converted if math.isfinite(converted) else None
 
 
 def comparable(value: object) -> float | None:
-    """What can be compared is a finite number above 0."""
-    found = number(value)
-    return found if found is not None and found > 0 else None
+    """A finite number above 0, or None."""
+    finite = number(value)
+    return finite if finite is not None and finite > 0 else None
 
 
 def shown(value: object) -> str:
@@ -104,34 +104,34 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise UsageError(f'cannot read "{path}": {error.strerror}') from None
     except UnicodeDecodeError:
-        raise UsageError(f'cannot read "{path}": it is no UTF-8 text; save it as UTF-8') from None
+        raise UsageError(f'cannot read "{path}": it is not UTF-8 text; save it as UTF-8') from None
 
 
 def _object(text: str, where: str) -> dict[str, object]:
     try:
-        found = json.loads(text, object_pairs_hook=_unique)
+        document = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         at = f"{error.msg} at character {error.pos + 1}"
-        raise UsageError(f"{where}: no whole JSON object ({at}); was it cut off?") from None
+        raise UsageError(f"{where}: not a complete JSON object ({at}); was it cut off?") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: {error}") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{where}: expected a JSON object, found {shown(found)}")
-    return found
+    if not isinstance(document, dict):
+        raise UsageError(f"{where}: expected a JSON object, found {shown(document)}")
+    return document
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    table = dict(pairs)
+    if len(table) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f'"{twice}" stands twice, and which one is meant cannot be told')
-    return found
+        raise ValueError(f'"{twice}" is written twice: keep the one you mean')
+    return table
 
 
 def _row(document: dict[str, object], here: str) -> NodeResults:
     node = document.pop("node", None)
     if not isinstance(node, str) or not node.strip():
-        found = "it is missing" if node is None else f"found {shown(node)}"
-        raise UsageError(f'{here}: "node" must be the name of a node, {found}')
+        problem = "it is missing" if node is None else f"found {shown(node)}"
+        raise UsageError(f'{here}: "node" must be the name of a node, {problem}')
     return NodeResults(node, document)

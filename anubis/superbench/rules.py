@@ -1,8 +1,8 @@
 """SuperBench's rule files: parsed, never evaluated, and applied as SuperBench applies them.
 
-A criterion is Python text, `lambda x:x<-0.05`. One comparison of x with a number is read as that;
+A criterion is Python text, `lambda x:x<-0.05`. A single comparison of x with a number is accepted;
 anything else is refused. Two things differ on purpose: what a node did not measure is unknown, not
-defective; and a rule that finds nothing to look at is told.
+defective; and a rule that matches nothing is reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COMPARISON = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A value that the comparison is true of is a defect."""
+    """A value for which the comparison is true is a defect."""
 
     name: str
     category: str
@@ -54,7 +54,7 @@ class Rule:
         return OPERATORS[self.comparison](value, self.limit)
 
     def finds(self, name: str) -> bool:
-        """As SuperBench: the benchmark word for word, the rest anywhere the pattern matches."""
+        """As in SuperBench: the benchmark word for word, the rest wherever the pattern matches."""
         return any(
             name == pattern.pattern
             or (_benchmark(name) == _benchmark(pattern.pattern) and pattern.search(name))
@@ -81,14 +81,16 @@ def _rule(name: str, rule: object, where: str) -> Rule:
     criterion = rule.get("criteria")
     function = rule.get("function")
     if function not in FUNCTIONS or rule.get("store"):
-        known = function in FUNCTIONS
-        what = "it is stored for other rules" if known else f"its function is {shown(function)}"
+        is_stored = function in FUNCTIONS
+        problem = (
+            "it is stored for other rules" if is_stored else f"its function is {shown(function)}"
+        )
         raise UsageError(
-            f"{here}: {what}, and Anubis applies only {', '.join(FUNCTIONS)} by themselves; "
+            f"{here}: {problem}, and Anubis applies only {', '.join(FUNCTIONS)} by themselves; "
             f"take it out of a copy of the file (criteria: {shown(criterion)})"
         )
-    found = _COMPARISON.fullmatch(criterion) if isinstance(criterion, str) else None
-    if not found:
+    comparison = _COMPARISON.fullmatch(criterion) if isinstance(criterion, str) else None
+    if not comparison:
         raise UsageError(
             f"{here}: its criteria is {shown(criterion)}, expected one comparison with a number "
             'like "lambda x:x<-0.05"; code in a rule is never run'
@@ -97,8 +99,8 @@ def _rule(name: str, rule: object, where: str) -> Rule:
         name=name,
         category=str(rule.get("categories", "")),
         function=str(function),
-        comparison=found[2],
-        limit=float(found[3]),
+        comparison=comparison[2],
+        limit=float(comparison[3]),
         patterns=_patterns(rule, here),
     )
 
@@ -116,7 +118,7 @@ def _patterns(rule: Mapping[str, object], here: str) -> tuple[re.Pattern[str], .
         try:
             patterns.append(re.compile(text))
         except re.error as error:
-            raise UsageError(f'{here}: "{text}" is no pattern: {error}') from None
+            raise UsageError(f'{here}: "{text}" is not a pattern: {error}') from None
     return tuple(patterns)
 
 
@@ -131,27 +133,27 @@ def _benchmark(name: str) -> str:
 def apply_rules(
     rules: Iterable[Rule], rows: Sequence[NodeResults], baseline: Mapping[str, object]
 ) -> tuple[Assessment, list[str]]:
-    """The verdicts of all nodes, worst first, and the rules that found nothing to look at."""
+    """The verdicts of all nodes, worst first, and the rules that match nothing."""
     names = [name for name in dict.fromkeys(n for row in rows for n in row.values) if "/" in name]
     verdicts: list[Verdict] = []
     idle = []
     for rule in rules:
-        found = [name for name in names if rule.finds(name)]
-        if not found and rule.function != "failure_check":
+        matching = [name for name in names if rule.finds(name)]
+        if not matching and rule.function != "failure_check":
             idle.append(rule.name)
             continue
-        means = {name: _mean(rule, name, baseline) for name in found}
+        means = {name: _mean(rule, name, baseline) for name in matching}
         for row in rows:
-            said = [*_missing(rule, found, row), *_violations(rule, means, row)]
-            verdicts += said or [_kept(rule, len(found), row)]
+            problems = [*_missing(rule, matching, row), *_violations(rule, means, row)]
+            verdicts += problems or [_kept(rule, len(matching), row)]
     if not verdicts:
-        raise UsageError("no rule finds a metric in the results: nothing could be judged")
+        raise UsageError("no rule matches a metric in the results: nothing could be judged")
     verdicts.sort(key=lambda verdict: WORST_FIRST.index(verdict.judgement))
     return Assessment(alone=tuple(verdicts), nodes=_roll_up(verdicts, rows)), idle
 
 
 def _mean(rule: Rule, name: str, baseline: Mapping[str, object]) -> float:
-    """Of the metric or, where it has a rank, of the metric without it."""
+    """The mean of the metric or, if it has a rank, of the metric without it."""
     if rule.function != "variance":
         return 0.0
     mean = number(baseline.get(name, baseline.get(name.rpartition(":")[0])))
@@ -176,11 +178,11 @@ def _violations(rule: Rule, means: Mapping[str, float], row: NodeResults) -> Ite
             yield _broken(rule, row, name, f"{name} is {value:.4g}")
 
 
-def _missing(rule: Rule, found: Iterable[str], row: NodeResults) -> Iterator[Verdict]:
-    """A failure check asks that each of its patterns is there at all."""
+def _missing(rule: Rule, names: Iterable[str], row: NodeResults) -> Iterator[Verdict]:
+    """A failure check requires that each of its patterns matches something."""
     if rule.function == "failure_check":
         for pattern in rule.patterns:
-            if not any(pattern.search(name) for name in found):
+            if not any(pattern.search(name) for name in names):
                 reason = f"{pattern.pattern} is nowhere in the results"
                 yield _verdict(rule, row, "", Judgement.UNKNOWN, "NOT-MEASURED", reason)
 
@@ -210,13 +212,15 @@ def _verdict(
 
 
 def _roll_up(verdicts: Iterable[Verdict], rows: Iterable[NodeResults]) -> tuple[NodeVerdict, ...]:
-    said: defaultdict[str, list[Verdict]] = defaultdict(list)
+    verdicts_of: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:  # worst first
-        said[verdict.participants[0]].append(verdict)
+        verdicts_of[verdict.participants[0]].append(verdict)
     nodes = []
     for row in rows:
-        worst = said[row.node][0]
-        alike = [verdict for verdict in said[row.node] if verdict.judgement is worst.judgement]
+        worst = verdicts_of[row.node][0]
+        alike = [
+            verdict for verdict in verdicts_of[row.node] if verdict.judgement is worst.judgement
+        ]
         more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
         healthy = worst.judgement is Judgement.HEALTHY
         reason = f"keeps all {len(alike)} rules" if healthy else f"{worst.reason}{more}"

@@ -13,17 +13,17 @@ from anubis.core.records import CriterionKey, Ended, Execution, Plan, Workload
 from anubis.superbench.aliases import alias
 from anubis.superbench.names import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
 
-OWN_CODE = 1  # of a program of ours that could not measure; SuperBench knows only "not 0"
+OWN_CODE = 1  # for an Anubis program that could not measure; SuperBench only knows "not 0"
 
 
 @dataclass(frozen=True)
 class Summary:
     text: str
-    left_out: str  # what has no place in such a file; "" when all has
+    left_out: str  # what such a file cannot hold; "" if it holds everything
 
 
 def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
-    """Nodes in the order of the plan, names in the order of their letters: the same bytes again."""
+    """Nodes in the order of the plan and names in alphabetical order, so that bytes repeat."""
     last = latest(executions)
     called = _annotated(entry.workload for phase in plan.phases for entry in phase.entries)
     lines: dict[str, dict[str, object]] = {node.name: {} for node in plan.nodes}
@@ -33,18 +33,22 @@ def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
     measured = units(last, plan)
     ambiguous = _ambiguous(measured)
     for alike in measured:
-        told = (alike.key.workload, alike.key.metric) in ambiguous
-        names = {device: _name(alike.key, device, called, told) for device in set(alike.devices)}
-        known = _alias(alike.key, called)
-        medians = (alike.medians * (known[1] if known else 1.0)).tolist()
-        for who, device, median in zip(alike.participants, alike.devices, medians, strict=True):
-            if len(who) > 1:
+        with_kind = (alike.key.workload, alike.key.metric) in ambiguous
+        names = {
+            device: _name(alike.key, device, called, with_kind) for device in set(alike.devices)
+        }
+        foreign = _alias(alike.key, called)
+        medians = (alike.medians * (foreign[1] if foreign else 1.0)).tolist()
+        for participants, device, median in zip(
+            alike.participants, alike.devices, medians, strict=True
+        ):
+            if len(participants) > 1:
                 groups += 1
                 continue
-            line, name = lines[who[0]], names[device]
+            line, name = lines[participants[0]], names[device]
             if name in line:
                 raise UsageError(
-                    f'"{name}" of node "{who[0]}" would stand twice in the summary: '
+                    f'"{name}" of node "{participants[0]}" would be in the summary twice: '
                     "its devices differ only in kind, which SuperBench does not write"
                 )
             line[name] = median
@@ -57,20 +61,24 @@ def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
 
 
 def _ambiguous(measured: Iterable[Units]) -> set[tuple[Workload, str]]:
-    """Metrics that one node has of several kinds of device: mlx5_0 and mlx5_1, / and /scratch."""
+    """Metrics that a node has for several kinds of device: mlx5_0 and mlx5_1, / and /scratch."""
     kinds: defaultdict[tuple[Workload, str, str], set[str]] = defaultdict(set)
     for alike in measured:
         kind = alike.key.device_kind
         if kind != NODE and not kind.startswith(RANK):
-            for who in set(alike.participants):
-                kinds[alike.key.workload, alike.key.metric, who[0]].add(kind)
-    return {(workload, metric) for (workload, metric, _), found in kinds.items() if len(found) > 1}
+            for participants in set(alike.participants):
+                kinds[alike.key.workload, alike.key.metric, participants[0]].add(kind)
+    return {
+        (workload, metric)
+        for (workload, metric, _), device_kinds in kinds.items()
+        if len(device_kinds) > 1
+    }
 
 
 def _return_codes(
     last: Iterable[Execution], called: Mapping[Workload, str]
 ) -> Iterable[tuple[str, str, object]]:
-    """0 wherever something was measured; nothing for a benchmark that was never begun."""
+    """0 wherever something was measured; none for a benchmark that never started."""
     codes: defaultdict[tuple[str, Workload], object] = defaultdict(lambda: None)
     for execution in last:
         if len(execution.step.participants) > 1:
@@ -86,14 +94,14 @@ def _return_codes(
             yield node, called[workload], code
 
 
-def _name(key: CriterionKey, device: str, called: Mapping[Workload, str], told: bool) -> str:
+def _name(key: CriterionKey, device: str, called: Mapping[Workload, str], with_kind: bool) -> str:
     """The index of a device is its rank: `cuda:3` and `rank:3` both end in `:3`.
 
-    SuperBench writes no kind of device: where it must be told, it ends the metric's name.
+    SuperBench writes no kind of device; if it is needed, it is appended to the metric's name.
     """
-    kind = f"_{key.device_kind.strip('/').replace('/', '_') or 'root'}" if told else ""
-    known = _alias(key, called)
-    name = (known[0] if known else f"{called[key.workload]}/{key.metric}") + kind
+    kind = f"_{key.device_kind.strip('/').replace('/', '_') or 'root'}" if with_kind else ""
+    foreign = _alias(key, called)
+    name = (foreign[0] if foreign else f"{called[key.workload]}/{key.metric}") + kind
     index = rank_of(device)
     if index:
         return f"{name}:{index}"
@@ -118,9 +126,9 @@ def _annotated(workloads: Iterable[Workload]) -> dict[Workload, str]:
 
 
 def _peculiar(workload: Workload, alike: Iterable[Workload]) -> str:
-    others = [other.arguments for other in alike]
+    siblings = [sibling.arguments for sibling in alike]
     return ",".join(
         f"{name}={value}"
         for name, value in workload.arguments.items()
-        if any(other.get(name) != value for other in others)
+        if any(sibling.get(name) != value for sibling in siblings)
     )

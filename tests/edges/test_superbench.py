@@ -301,8 +301,8 @@ def test_what_cannot_be_judged_is_named_and_left_out():
     plan, executions = adopt(parse_results(text, "it"), "a100")
     assert plan.left_out == (
         "1 metric whose name has no benchmark: uptime",
-        "1 metric of which nothing says whether higher or lower is better: monitor/gpu_temperature",
-        "1 metric alike before the colon, but not in direction: nccl-bw/allreduce_0_1",
+        "1 metric without a known direction (higher or lower is better): monitor/gpu_temperature",
+        "1 metric of one name before the colon, but with two directions: nccl-bw/allreduce_0_1",
         "1 metric without a number above 0 on any node: nccl-bw/all_busbw",
     )
     assert {spec.name for spec in plan.specs} == {"mem-bw", "kernel-launch"}
@@ -320,7 +320,7 @@ BAD_FILES = {
     "nothing": ("", "no results in it"),
     "a broken line": (
         '{"node": "a", "mem-bw/x_bw": 1}\n{"node": "b", "mem',
-        "line 2: no whole JSON object (Unterminated string starting at at character 15)",
+        "line 2: not a complete JSON object (Unterminated string starting at at character 15)",
     ),
     "a list": ('[{"node": "a"}]', "line 1: expected a JSON object, found a list"),
     "no name": ('\n{"mem-bw/x_bw": 1}', 'line 2: "node" must be the name of a node, it is missing'),
@@ -328,16 +328,16 @@ BAD_FILES = {
     "an empty name": ('{"node": " "}', '"node" must be the name of a node, found the text ""'),
     "a node twice": (
         '{"node": "a", "b/x_bw": 1}\n{"node": "c", "b/x_bw": 1}\n{"node": "a", "b/x_bw": 1}',
-        'line 3: node "a" stands on line 1 already',
+        'line 3: node "a" is already on line 1',
     ),
     "a metric twice": (
         '{"node": "a", "b/x_bw": 1, "b/x_bw": 2}',
-        'line 1: "b/x_bw" stands twice',
+        'line 1: "b/x_bw" is written twice',
     ),
     "a baseline": ('{\n  "b/x_bw": 1\n}', "read by anubis import superbench-baseline"),
     "nothing to judge": (
         '{"node": "a", "monitor/gpu_temperature": 60}',
-        "no metric that can be judged: 1 metric of which nothing says whether higher or lower",
+        "no metric that can be judged: 1 metric without a known direction",
     ),
     "no metric": ('{"node": "a"}', "no metric that can be judged: there is none"),
     "too deep": ('{"node": "a", "b/x_bw": ' + "[" * 100_000, "line 1: "),
@@ -356,7 +356,7 @@ def test_results_in_another_encoding_are_refused_and_a_byte_order_mark_is_not(ne
     ask = ("import", "superbench", str(file), "--sku", "a100")
     for encoding in ("utf-16", "latin-1"):
         file.write_bytes(fleet(n1={"node": "knötchen"}).replace("\\u00f6", "ö").encode(encoding))
-        assert_refused(near.run(*ask), "results.jsonl", "no UTF-8 text")
+        assert_refused(near.run(*ask), "results.jsonl", "not UTF-8 text")
     file.write_bytes(fleet().encode("utf-8-sig"))
     assert near.run(*ask).code == 0
 
@@ -518,9 +518,9 @@ def test_a_baseline_that_cannot_be_criteria_is_refused(near):
     file = str(near.write("baseline.json", {"mem-bw/h2d_bw": 25.0}))
     of = ("import", "superbench-baseline")
     assert_refused(near.run(*of, file, *ask), "'--units'")
-    assert_refused(near.run(*of, file, *ask, "--units", "2"), "a mean of 2 units teaches nothing")
+    assert_refused(near.run(*of, file, *ask, "--units", "2"), "a mean of 2 units is too few")
     for text, sentence in (
-        ('{"mem-bw/h2d_bw": ', "no whole JSON object"),
+        ('{"mem-bw/h2d_bw": ', "not a complete JSON object"),
         ("{}", "expected a baseline"),
         ('{"node": "a", "mem-bw/h2d_bw": 25.0}', "one node's results, expected a baseline"),
         ('{"mem-bw/h2d_bw:3": 25.0}', "no metric that can be judged"),
@@ -623,7 +623,7 @@ REFUSED_RULES = {
         {"function": "value", "criteria": "lambda x:x>0", "metircs": ["b/x"]},
         ('expected "metrics"', "metircs"),
     ),
-    "no pattern": (rule("value", "lambda x:x>0", "b/(x"), ('"b/(x" is no pattern',)),
+    "no pattern": (rule("value", "lambda x:x>0", "b/(x"), ('"b/(x" is not a pattern',)),
     "no table": ("value", ("expected a table",)),
 }
 
@@ -651,7 +651,7 @@ def test_rules_without_what_they_need_are_refused(near):
     assert_refused(ask(varying, "--baseline", zero), "which has no number other than 0 for it")
     assert_refused(ask({"superbench": {"benchmarks": {}}}), 'under "superbench", "rules"')
     nowhere = rules(one=rule("value", "lambda x:x>0", "other/x"))
-    assert_refused(ask(nowhere), "no rule finds a metric in the results")
+    assert_refused(ask(nowhere), "no rule matches a metric in the results")
     assert not near.home.exists()
 
 
@@ -678,7 +678,7 @@ def test_a_rule_looks_only_at_the_benchmark_it_names():
     rows = [NodeResults("n", {"mem-bw:nvlink/x_count": 0, "gpu-mem-bw/x_count": 9})]
     assessment, _ = apply_rules(found, rows, {})
     assert assessment.nodes[0].judgement is Judgement.HEALTHY
-    with pytest.raises(UsageError, match="no rule finds a metric"):
+    with pytest.raises(UsageError, match="no rule matches a metric"):
         apply_rules(found, [NodeResults("n", {"gpu-mem-bw/x_count": 9})], {})
 
 
