@@ -58,22 +58,23 @@ class Catalog:
     folders: tuple[Path, ...]
 
 
-def load(folders: Iterable[Path], wanted: Collection[str] | None = None) -> Catalog:
+def load(folders: Iterable[Path], required: Collection[str] | None = None) -> Catalog:
     """Ask every program to describe itself; a broken one is an error that names it.
 
-    Where all that are wanted are there, nobody else is asked: programs are named as their files.
+    If a file is there for each required benchmark, only those are asked: a program has the name of
+    its file.
     """
     folders = tuple(folder.absolute() for folder in folders)
     files = [file for folder in folders for file in programs_in(folder)]
-    if wanted is not None and set(wanted) <= {file.stem for file in files}:
-        files = [file for file in files if file.stem in wanted]
+    if required is not None and set(required) <= {file.stem for file in files}:
+        files = [file for file in files if file.stem in required]
     specs: dict[str, BenchmarkSpec] = {}
     programs: dict[tuple[str, str], Program] = {}
     for file, spec in zip(files, describe_all(files), strict=True):
         if spec.name in specs:
             first = programs[spec.name, specs[spec.name].version].file
             raise CatalogError(
-                f'benchmark "{spec.name}" is there twice, as "{first}" and as "{file}": rename one'
+                f'benchmark "{spec.name}" exists twice, as "{first}" and as "{file}": rename one'
             )
         specs[spec.name] = spec
         programs[spec.name, spec.version] = Program(file=file, spec=spec)
@@ -93,7 +94,7 @@ def find(name: str, catalog: Catalog) -> Program:
 
 def programs_in(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise CatalogError(f'benchmark folder "{folder}" is not there')
+        raise CatalogError(f'benchmark folder "{folder}" does not exist')
     return [
         file
         for file in sorted(folder.iterdir())
@@ -107,11 +108,15 @@ def programs_in(folder: Path) -> list[Path]:
 def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec]:
     """The shipped programs answer from one process, in a tenth of the time.
 
-    Who does not answer there, and every other program, is asked alone: its error is its own.
+    Any other program, and one that does not answer there, runs alone, so that errors stay its own.
     """
     shipped = places.shipped("benchmarks").absolute()
-    ours = [file for file in files if file.parent == shipped and file.suffix == ".py"]
-    texts = dict(zip(ours, _describe_together(ours), strict=False)) if len(ours) > 1 else {}
+    shipped_files = [file for file in files if file.parent == shipped and file.suffix == ".py"]
+    texts = (
+        dict(zip(shipped_files, _describe_together(shipped_files), strict=False))
+        if len(shipped_files) > 1
+        else {}
+    )
 
     def spec(file: Path) -> BenchmarkSpec:
         return parse_description(texts[file], file) if texts.get(file) else describe(file)
@@ -124,10 +129,10 @@ def _describe_together(files: Sequence[Path]) -> list[str]:
     """What programs of one folder print, run one after the other by one interpreter."""
     command = [sys.executable, "-c", DESCRIBE_EACH, *map(str, files)]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DESCRIBE_LIMIT_S
         )
-        texts: list[str] = json.loads(done.stdout)
+        texts: list[str] = json.loads(process.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return []
     return texts
@@ -160,7 +165,7 @@ def describe(file: Path, limit_s: float = DESCRIBE_LIMIT_S) -> BenchmarkSpec:
                 "it must answer before it loads or measures anything"
             ) from None
     if program.returncode != 0:
-        last = stderr.strip().splitlines()[-1:] or ["no word on stderr"]
+        last = stderr.strip().splitlines()[-1:] or ["nothing on stderr"]
         raise CatalogError(f'"{file}" --describe ended with {program.returncode}: {last[0]}')
     return parse_description(stdout, file)
 
@@ -180,7 +185,7 @@ def parse_description(text: str, file: Path) -> BenchmarkSpec:
 
 
 def parse_result(text: str, spec: BenchmarkSpec) -> Result:
-    """The document of one execution; whatever breaks the contract is named in the error."""
+    """The document of one execution; an error names what breaks the contract."""
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -193,17 +198,17 @@ def parse_result(text: str, spec: BenchmarkSpec) -> Result:
     _expect(document, "version", spec.version)
     environment = document.get("environment", {})
     if not isinstance(environment, dict):
-        raise ContractError('"environment" is no table')
+        raise ContractError('"environment" is not a table')
     if document.get("not_applicable"):
         return Result(environment=environment, not_applicable=_text(document, "not_applicable"))
     series = document.get("series")
     if not isinstance(series, list) or not series:
         raise ContractError('"series" is empty: nothing was measured')
-    found = tuple(_series(each, spec) for each in series)
-    names = [(each.metric, each.device) for each in found]
+    series_read = tuple(_series(entry, spec) for entry in series)
+    names = [(one_series.metric, one_series.device) for one_series in series_read]
     if len(set(names)) < len(names):
-        raise ContractError("a metric stands twice for one device")
-    return Result(series=Readings.of(found), environment=environment)
+        raise ContractError("a metric is listed twice for one device")
+    return Result(series=Readings.of(series_read), environment=environment)
 
 
 def _series(document: object, spec: BenchmarkSpec) -> Series:

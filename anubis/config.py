@@ -27,8 +27,8 @@ class LocalCluster:
 
     executor: Literal["local"]
     sku: str = ""
-    """A name for the kind of hardware: only like is compared with like. Without it, the name of the
-    GPU, or else of the processor."""
+    """A name for the kind of hardware: only nodes of the same kind are compared. Default: the name
+    of the GPU, or else of the processor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +37,11 @@ class RayCluster:
 
     executor: Literal["ray"]
     address: str = ""
-    """`host:port` of the head. Without it, `$RAY_ADDRESS`; without that, Ray is started on this
-    machine."""
+    """`host:port` of the head. Default: `$RAY_ADDRESS`, or else Ray is started on this machine."""
     nodes: str = ""
-    """Which nodes to use, as a node list. Without it, all of them."""
+    """Which nodes to use, as a node list. Default: all of them."""
     sku: str = ""
-    """The kind of hardware, where all nodes are alike and their own names do not say enough."""
+    """The kind of hardware, if all nodes are alike and their own names do not say enough."""
     parallel_nodes: int | None = None
     """How many nodes may work at once. Without it, all of them."""
 
@@ -94,7 +93,7 @@ class _Distance:
 
 @dataclass(frozen=True, kw_only=True)
 class _Bound:
-    """A limit as it stands in the table of its benchmark."""
+    """A limit as written in the table of its benchmark."""
 
     metric: str
     at_most: float | None = None
@@ -113,7 +112,7 @@ class _Bound:
 @dataclass(frozen=True, kw_only=True)
 class _LimitsFile:
     version: int
-    """Raise it with any change: it is kept with each campaign."""
+    """Raise it with every change: it is stored with each campaign."""
     benchmark: str
     """The program that measures all of them."""
     limits: tuple[_Bound, ...]
@@ -125,7 +124,7 @@ class _LimitsFile:
 
 @dataclass(frozen=True, kw_only=True)
 class _PolicyFile:
-    """The policy as people group it; core keeps it flat."""
+    """The policy as grouped in the file; core keeps it flat."""
 
     summary: str = ""
     """How strict it is, in one line."""
@@ -137,10 +136,10 @@ class _PolicyFile:
     min_units: int = Policy.min_units
     retries: int = Policy.retries
     limits: tuple[str, ...] = ("node_health",)
-    """Tables of limits, by their names under configs/policies/limits/. They are judged whatever the
+    """Tables of limits, by their names under configs/policies/limits/. They apply whatever the
     fleet shows."""
     overrides: tuple[Limit, ...] = ()
-    """Single limits of these tables as the site wants them, each of them whole."""
+    """Single limits that replace those of the tables on this site, each given in full."""
     selection: SelectionPolicy = Policy.selection
     """When a test is worth its time: `anubis select`, `gate` and `sweep`."""
 
@@ -166,15 +165,15 @@ def cluster(name: str) -> Cluster:
 
 def suite(name: str) -> Suite:
     path = find("suites", name)
-    found = read(load_yaml(path, ConfigError), _SuiteFile, f'"{path}"', ConfigError)
-    return Suite(name=path.stem, summary=found.summary, benchmarks=found.benchmarks)
+    file = read(load_yaml(path, ConfigError), _SuiteFile, f'"{path}"', ConfigError)
+    return Suite(name=path.stem, summary=file.summary, benchmarks=file.benchmarks)
 
 
 def policy(name: str) -> Policy:
     path = find("policies", name)
-    found = read(load_yaml(path, ConfigError), _PolicyFile, f'"{path}"', ConfigError)
-    tables = [limit for table in found.limits for limit in limits(table)]
-    return found.record(_overridden(tables, found.overrides, f'"{path}"'))
+    file = read(load_yaml(path, ConfigError), _PolicyFile, f'"{path}"', ConfigError)
+    tables = [limit for table in file.limits for limit in limits(table)]
+    return file.record(_overridden(tables, file.overrides, f'"{path}"'))
 
 
 def simulation(name: str) -> Scenario:
@@ -185,20 +184,20 @@ def simulation(name: str) -> Scenario:
 def limits(name: str) -> tuple[Limit, ...]:
     """A table of limits, by its name under configs/policies/limits/."""
     path = find("policies/limits", name)
-    found = read(load_yaml(path, ConfigError), _LimitsFile, f'"{path}"', ConfigError)
-    return tuple(b.of(found.benchmark, f"{path.stem}@{found.version}") for b in found.limits)
+    file = read(load_yaml(path, ConfigError), _LimitsFile, f'"{path}"', ConfigError)
+    return tuple(bound.of(file.benchmark, f"{path.stem}@{file.version}") for bound in file.limits)
 
 
 def _overridden(
     tables: Iterable[Limit], overrides: Iterable[Limit], where: str
 ) -> tuple[Limit, ...]:
-    """The tables with single limits replaced; one that replaces nothing is a slip in a name."""
+    """The tables with single limits replaced; one that replaces nothing must be a typing error."""
     kept = {f"{limit.benchmark} {limit.metric}": limit for limit in tables}
     for limit in overrides:
         name = f"{limit.benchmark} {limit.metric}"
         if name not in kept:
             raise ConfigError(
-                f'{where}: "overrides" has "{name}", and none of its tables of limits has; '
+                f'{where}: "overrides" has "{name}", which is in none of its tables of limits; '
                 + did_you_mean(name, kept)
             )
         kept[name] = limit
@@ -210,12 +209,12 @@ def incident_mapping(name: str) -> IncidentMapping:
 
 
 def _by_kind(path: Path, key: str, kinds: Mapping[str, type[Shape]]) -> Shape:
-    """A file of which one key says which keys the others are."""
+    """A file in which one key decides which other keys are allowed."""
     document = load_yaml(path, ConfigError)
     kind = document.get(key)
     if kind not in kinds:
-        found = f'"{key}" is "{kind}"' if kind else f'the key "{key}" is missing'
-        raise ConfigError(f'"{path}": {found}; {did_you_mean(str(kind), kinds)}')
+        problem = f'"{key}" is "{kind}"' if kind else f'the key "{key}" is missing'
+        raise ConfigError(f'"{path}": {problem}; {did_you_mean(str(kind), kinds)}')
     return read(document, kinds[str(kind)], f'"{path}"', ConfigError)
 
 
@@ -230,16 +229,16 @@ def find(kind: str, name: str) -> Path:
             )
         return path
     folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)
-    known = {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
-    if name not in known:
-        raise ConfigError(f"no configs/{kind}/{name}.yaml; {did_you_mean(name, known)}")
-    return known[name]
+    files = {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
+    if name not in files:
+        raise ConfigError(f"no configs/{kind}/{name}.yaml; {did_you_mean(name, files)}")
+    return files[name]
 
 
 def _each_once(names: Iterable[str]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
-            raise ValueError(f'"{name}" stands {times} times, expected once')
+            raise ValueError(f'"{name}" is listed {times} times, expected once')
 
 
 def _names_nodes(nodes: str) -> None:

@@ -61,7 +61,7 @@ class _File:
 
 
 def file_name(criteria: CriteriaSet) -> str:
-    """A name that any file system bears, and no other SKU has: `h100-sxm-8x.json`."""
+    """A name that every file system accepts and no other SKU has: `h100-sxm-8x.json`."""
     plain = re.sub(r"[^a-z0-9.+-]+", "-", criteria.sku.lower()).strip("-.")
     if plain != criteria.sku:
         plain += "-" + hashlib.sha256(criteria.sku.encode()).hexdigest()[:6]
@@ -69,7 +69,7 @@ def file_name(criteria: CriteriaSet) -> str:
 
 
 def write(criteria: CriteriaSet, path: Path) -> None:
-    """The whole file or none of it: a full disk must not cut off the one that is there."""
+    """Write the whole file or nothing: a full disk must not cut off the existing one."""
     beside = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,15 +129,15 @@ def load(path: Path) -> tuple[CriteriaSet, ...]:
             raise CriteriaError(f'no criteria (*.json) in folder "{path}"')
     else:
         files = [path]
-    found = tuple(_load(file) for file in files)
-    keys = Counter(criterion.key for each in found for criterion in each.criteria)
+    sets = tuple(_load(file) for file in files)
+    keys = Counter(criterion.key for criteria_set in sets for criterion in criteria_set.criteria)
     for key, times in keys.items():
         if times > 1:
             raise CriteriaError(
-                f'criteria "{path}": {key.workload} {key.metric} of {key.sku} stands {times} '
-                "times, and which one is meant cannot be told: remove the others"
+                f'criteria "{path}": {key.workload} {key.metric} of {key.sku} is listed {times} '
+                "times: keep the one you mean and remove the others"
             )
-    return found
+    return sets
 
 
 def _load(path: Path) -> CriteriaSet:
@@ -148,7 +148,7 @@ def _load(path: Path) -> CriteriaSet:
         raise CriteriaError(f"cannot read {where}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise CriteriaError(
-            f"{where}: not a whole JSON document ({error}); fetch it again, or learn it again"
+            f"{where}: not a complete JSON document ({error}); fetch it again, or learn it again"
         ) from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:

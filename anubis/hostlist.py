@@ -20,7 +20,7 @@ _LAST_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
 
 
 def expand(text: str) -> list[str]:
-    """All names of a node list, in the order written; a name that stands twice is an error."""
+    """All names of a node list, in the order written; a name listed twice is an error."""
     names = list(_expand(text))
     if not names:
         raise HostlistError(f'node list "{text}" names no node: give names like node[01-16]')
@@ -53,7 +53,7 @@ def read(argument: str) -> list[str]:
 
 
 def compress(names: Sequence[str]) -> str:
-    """The short form, for scontrol and for people; ranges where numbers run on."""
+    """The short form, for scontrol and for people, with ranges for consecutive numbers."""
     return ",".join(_written(run) for run in _runs(names))
 
 
@@ -65,7 +65,7 @@ def shortened(names: Sequence[str]) -> str:
 
 @dataclass
 class _Run:
-    """Names in a row that differ in their last number only, and pad it alike."""
+    """Consecutive names that differ only in their last number, padded to the same width."""
 
     prefix: str
     suffix: str
@@ -144,13 +144,13 @@ def _pieces(word: str, text: str) -> list[str]:
 def _choices(piece: str, text: str) -> Sequence[str]:
     if not piece.startswith("["):
         if not _NAME.fullmatch(piece):
-            raise HostlistError(f'node list "{text}": "{piece}" is no node name')
+            raise HostlistError(f'node list "{text}": "{piece}" is not a node name')
         return [piece]
     names: list[str] = []
     for part in piece[1:-1].split(","):
         match = _RANGE.fullmatch(part.strip())
         if not match:
-            raise HostlistError(f'node list "{text}": "{part}" is no number or range like 01-16')
+            raise HostlistError(f'node list "{text}": "{part}" is not a number or range like 01-16')
         low, high = match.group(1), match.group(2) or match.group(1)
         if int(high) < int(low):
             raise HostlistError(f'node list "{text}": range "{part}" runs backwards')

@@ -73,7 +73,7 @@ def _unique_key_loader() -> type[Any]:
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f'the key "{key.value}" stands twice', key.start_mark
+                        None, None, f'the key "{key.value}" is written twice', key.start_mark
                     )
                 seen.add(str(key.value))
             table: dict[Any, Any] = super().construct_mapping(node, deep)

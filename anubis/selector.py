@@ -1,6 +1,6 @@
 """The Selector: from the history and a model of risk to what core.decision decides by.
 
-It reads and adds up; which tests are worth their time is core's to say.
+It reads and adds up; core decides which tests are worth their time.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from anubis.store.history import History
 
 HOUR_S = 3600.0
 MOST_NAMED = 8  # nodes, in a sentence
-EXPECTED_H = 90 * 24.0  # between incidents of a node: where nothing is known, and weighed in as one
-LOOKED_BACK_S = 365 * 24 * HOUR_S  # what benchmarks found before says little of those of today
+EXPECTED_H = 90 * 24.0  # between incidents of a node if nothing is known; counts as one incident
+LOOKED_BACK_S = 365 * 24 * HOUR_S  # older findings of benchmarks say little about today's
 
 
 class Risk(Protocol):
@@ -52,7 +52,7 @@ class Risk(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRate:
-    """Every node alike: the incidents of the fleet per hour that its nodes were in service."""
+    """The same for every node: incidents of the fleet per hour that its nodes were in service."""
 
     per_h: float
     covariates: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class BaseRate:
     def assumed(self) -> str:
         days = 1 / self.per_h / 24
         return (
-            "no model of risk is trained, so every node has the fleet's base rate, an incident in"
+            "no model of risk is trained, so every node has the fleet's base rate, one incident in"
             f" {days:.0f} days"
         )
 
@@ -70,7 +70,7 @@ class BaseRate:
 
 
 def base_rate(logbook: Logbook, now: float) -> BaseRate:
-    """Of what the logbook has seen until now, and one incident in 90 days beside it."""
+    """From the logbook up to now, with one incident in 90 days added."""
     spells = logbook.spells(logbook.returns(), now, ())
     hours = float(spells.duration_h.sum()) + EXPECTED_H
     return BaseRate(per_h=(float(np.count_nonzero(spells.observed)) + 1) / hours)
@@ -82,18 +82,20 @@ class Offer:
 
     benchmark: str
     duration_s: float
-    alone: bool  # whether a node can run it without others
+    alone: bool  # whether a single node can run it
 
 
 def offers(plan: Plan, measured_s: Mapping[tuple[str, str], float]) -> tuple[Offer, ...]:
-    """What the suite can find out; each takes as long as it took, or as it says itself."""
+    """The benchmarks of the suite, with their measured durations or else their declared ones."""
     seconds: defaultdict[str, float] = defaultdict(float)
     alone: dict[str, bool] = {}
     for phase in plan.phases:
         for entry in phase.entries:
             workload = entry.workload
-            known = measured_s.get((workload.benchmark, workload.parameters), entry.duration_s)
-            seconds[workload.benchmark] += known * entry.repeats * _rounds(entry, len(plan.nodes))
+            duration_s = measured_s.get((workload.benchmark, workload.parameters), entry.duration_s)
+            seconds[workload.benchmark] += (
+                duration_s * entry.repeats * _rounds(entry, len(plan.nodes))
+            )
             alone[workload.benchmark] = entry.scope == "node"
     return tuple(
         Offer(benchmark=name, duration_s=seconds[name], alone=alone[name]) for name in seconds
@@ -115,10 +117,10 @@ class Past:
     logbook: Logbook
     risk: Risk
     defects: Sequence[Defect]
-    categories: Mapping[str, Mapping[str, int]]  # of each node's incidents, how often each
-    passed: Mapping[str, Mapping[str, float]]  # of each node, when it passed which benchmark last
+    categories: Mapping[str, Mapping[str, int]]  # by node: how many incidents of each category
+    passed: Mapping[str, Mapping[str, float]]  # by node: when it last passed each benchmark
     unfit: Mapping[str, str]  # nodes that are out of service, and why
-    links: Sequence[BadGroup]  # nodes that are well, and what lies between them is not
+    links: Sequence[BadGroup]  # good nodes with something bad between them
     measured_s: Mapping[tuple[str, str], float]
 
     def links_among(self, nodes: Collection[str]) -> list[BadGroup]:
@@ -128,11 +130,11 @@ class Past:
 def read_past(history: History, now: float, risk: Risk | None = None) -> Past:
     """`risk`: a trained model; without one every node has the fleet's base rate."""
     validations = history.experience.validations(now - LOOKED_BACK_S)
-    incidents = [one for one in history.incidents.all() if one.start <= now]
+    incidents = [incident for incident in history.incidents.all() if incident.start <= now]
     logbook = history.experience.logbook()
     categories: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for one in incidents:
-        categories[one.node][one.category] += 1
+    for incident in incidents:
+        categories[incident.node][incident.category] += 1
     return Past(
         logbook=logbook,
         risk=risk or base_rate(logbook, now),
@@ -148,29 +150,33 @@ def read_past(history: History, now: float, risk: Risk | None = None) -> Past:
 def _passed(
     validations: Iterable[Validation], incidents: Iterable[Incident]
 ) -> dict[str, dict[str, float]]:
-    """A node is not what it was before its last incident: what it passed then counts no more."""
+    """What a node passed before its last incident no longer counts."""
     last: dict[str, float] = {}
     for incident in incidents:
         last[incident.node] = max(incident.start, last.get(incident.node, incident.start))
     passed: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for one in sorted(validations, key=lambda each: each.at):
-        if one.judgement is Judgement.DEFECTIVE:
-            passed.pop(one.node, None)
-        elif one.judgement is Judgement.HEALTHY and one.at >= last.get(one.node, -np.inf):
-            passed[one.node].update(dict.fromkeys(one.benchmarks, one.at))
+    for validation in sorted(validations, key=lambda validation: validation.at):
+        if validation.judgement is Judgement.DEFECTIVE:
+            passed.pop(validation.node, None)
+        elif validation.judgement is Judgement.HEALTHY and validation.at >= last.get(
+            validation.node, -np.inf
+        ):
+            passed[validation.node].update(dict.fromkeys(validation.benchmarks, validation.at))
     return passed
 
 
 def _unfit(
     validations: Iterable[Validation], incidents: Iterable[Incident], now: float
 ) -> dict[str, str]:
-    """Who is defective until a later validation says otherwise, or has an incident now."""
+    """Nodes whose last validation found them defective, or that have an incident now."""
     unfit: dict[str, str] = {}
-    for one in sorted(validations, key=lambda each: each.at):
-        if one.judgement is Judgement.DEFECTIVE:
-            unfit[one.node] = f"it was defective in campaign {one.campaign} ({one.code})"
-        elif one.judgement is Judgement.HEALTHY:
-            unfit.pop(one.node, None)
+    for validation in sorted(validations, key=lambda validation: validation.at):
+        if validation.judgement is Judgement.DEFECTIVE:
+            unfit[validation.node] = (
+                f"it was defective in campaign {validation.campaign} ({validation.code})"
+            )
+        elif validation.judgement is Judgement.HEALTHY:
+            unfit.pop(validation.node, None)
     for incident in incidents:
         if incident.end is not None and incident.end > now:
             unfit[incident.node] = f'its incident "{incident.category}" is not over'
@@ -180,29 +186,29 @@ def _unfit(
 def _bad_links(
     groups: Sequence[BadGroup], validations: Iterable[Validation]
 ) -> tuple[BadGroup, ...]:
-    """Groups that were bad while each of their nodes was well, until the nodes pass that benchmark
-    in one campaign."""
+    """Groups that were bad while each of their nodes was healthy, until the nodes pass that
+    benchmark in one campaign."""
     well: defaultdict[str, dict[str, Validation]] = defaultdict(dict)
-    for one in validations:
-        if one.judgement is Judgement.HEALTHY:
-            well[one.campaign][one.node] = one
+    for validation in validations:
+        if validation.judgement is Judgement.HEALTHY:
+            well[validation.campaign][validation.node] = validation
     bad = {(group.campaign, group.benchmark, frozenset(group.nodes)) for group in groups}
 
     def passed(group: BadGroup, campaign: str) -> bool:
-        found, nodes = well[campaign], frozenset(group.nodes)
+        verdicts, nodes = well[campaign], frozenset(group.nodes)
         return (
-            nodes <= found.keys()
-            and found[group.nodes[0]].at > well[group.campaign][group.nodes[0]].at
-            and all(group.benchmark in found[node].benchmarks for node in nodes)
+            nodes <= verdicts.keys()
+            and verdicts[group.nodes[0]].at > well[group.campaign][group.nodes[0]].at
+            and all(group.benchmark in verdicts[node].benchmarks for node in nodes)
             and (campaign, group.benchmark, nodes) not in bad
         )
 
-    links = [each for each in groups if set(each.nodes) <= well.get(each.campaign, {}).keys()]
-    return tuple(each for each in links if not any(passed(each, campaign) for campaign in well))
+    links = [group for group in groups if set(group.nodes) <= well.get(group.campaign, {}).keys()]
+    return tuple(group for group in links if not any(passed(group, campaign) for campaign in well))
 
 
 class Selector:
-    """Answers events by what it has read of the history, and keeps every answer in it."""
+    """Answers events from what it read in the history, and stores every answer there."""
 
     def __init__(self, past: Past, policy: SelectionPolicy, history: History) -> None:
         self.past, self.policy, self.history = past, policy, history
@@ -216,9 +222,9 @@ class Selector:
         together: bool = False,
         budget: Budget | None = None,
     ) -> Decision:
-        """The decision is in the history when it is returned."""
-        offered = [one for one in menu if together or one.alone]
-        left_out = sorted(one.benchmark for one in menu if not (together or one.alone))
+        """The decision is stored in the history before it is returned."""
+        offered = [offer for offer in menu if together or offer.alone]
+        left_out = sorted(offer.benchmark for offer in menu if not (together or offer.alone))
         decision = decide(
             event,
             self._outlook(event, offered, left_out, at),
@@ -234,7 +240,7 @@ class Selector:
         self, event: FleetEvent, offered: Sequence[Offer], left_out: Sequence[str], at: float
     ) -> Outlook:
         past, policy = self.past, self.policy
-        names = [one.benchmark for one in offered]
+        names = [offer.benchmark for offer in offered]
         statuses = past.logbook.statuses(Instants.now(event.nodes, at), past.risk.covariates)
         ahead_h = horizon_s(event, policy) / HOUR_S
         return Outlook(
@@ -245,12 +251,12 @@ class Selector:
             detection=learn_detection(
                 past.defects, names, prior=policy.prior, category_prior=policy.category_prior
             ),
-            durations_s=[one.duration_s for one in offered],
+            durations_s=[offer.duration_s for offer in offered],
             assumed=tuple(self._assumed(event, left_out)),
         )
 
     def _assumed(self, event: FleetEvent, left_out: Sequence[str]) -> Iterable[str]:
-        """What the decision has to say of what it goes by."""
+        """The assumptions that the decision must state."""
         if self.past.risk.assumed:
             yield self.past.risk.assumed
         unproven = [node for node in event.nodes if not self.past.passed.get(node)]
@@ -258,13 +264,16 @@ class Selector:
             some = hostlist.compress(unproven[:MOST_NAMED])
             more = f" and {len(unproven) - MOST_NAMED:,} more" if len(unproven) > MOST_NAMED else ""
             yield (
-                f"a defect is presumed on {some}{more}: nothing was passed there since the last"
-                " incident or defect, or ever"
+                f"a defect is presumed on {some}{more}: no benchmark was passed there since the"
+                " last incident or defect, or ever"
             )
         if left_out:
-            yield f"{', '.join(left_out)} left out, as several nodes have to run it"
+            yield f"left out, because they need several nodes: {', '.join(left_out)}"
 
     def _ages_s(self, nodes: Sequence[str], benchmarks: Sequence[str], at: float) -> Times:
         passed = [self.past.passed.get(node, {}) for node in nodes]
-        last = [[each.get(benchmark, -NEVER) for benchmark in benchmarks] for each in passed]
+        last = [
+            [node_passed.get(benchmark, -NEVER) for benchmark in benchmarks]
+            for node_passed in passed
+        ]
         return at - np.array(last).reshape(len(nodes), len(benchmarks))

@@ -53,7 +53,7 @@ def carry_out(
     wants_stop: Callable[[], bool] = lambda: False,
     history: Sequence[Execution] = (),
     parallel_nodes: int | None = None,
-    witness: Witness = lambda told: None,
+    witness: Witness = lambda event: None,
 ) -> CampaignOutcome:
     """Run a campaign to its end, or on from its history.
 

@@ -197,7 +197,7 @@ def _is_usable(incident: _SourceIncident, now: float, fleet: set[str] | None, de
     if not incident.node:
         desk.leave_out("no node is named", incident.record)
     elif not hostlist.is_name(incident.node):
-        desk.leave_out("the node is no node name", incident.record, incident.node)
+        desk.leave_out("the name is not a node name", incident.record, incident.node)
     elif fleet is not None and incident.node not in fleet:
         desk.leave_out("the node is not in the list", incident.record, incident.node)
     elif incident.start.at > now:

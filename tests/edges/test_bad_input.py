@@ -82,7 +82,7 @@ SUITES = {
     ),
     "the same key twice": (
         "summary: mine\nsummary: mine\n",
-        'line 2: the key "summary" stands twice',
+        'line 2: the key "summary" is written twice',
     ),
     "YAML that would execute": (
         'summary: !!python/object/apply:os.system ["touch pwned"]',
@@ -258,7 +258,7 @@ def test_two_programs_of_one_name_are_both_named(near):
 
 
 def test_a_missing_folder_of_programs_is_named(near):
-    assert_refused(near.run("bench", "list", "--benchmarks", "none"), "none", "is not there")
+    assert_refused(near.run("bench", "list", "--benchmarks", "none"), "none", "does not exist")
 
 
 def test_a_benchmark_that_is_nearly_right_is_suggested(desk):
@@ -324,9 +324,9 @@ CRITERIA: dict[str, tuple[Callable[[str], str], str]] = {
         edited(lambda document: document.update(schema="anubis.criteria/2")),
         'its schema is "anubis.criteria/2", this Anubis reads "anubis.criteria/1"',
     ),
-    "cut off": (lambda text: text[: len(text) // 2], "not a whole JSON document"),
-    "empty": (lambda _: "", "not a whole JSON document"),
-    "too deep": (lambda _: "[" * 90_000, "not a whole JSON document"),
+    "cut off": (lambda text: text[: len(text) // 2], "not a complete JSON document"),
+    "empty": (lambda _: "", "not a complete JSON document"),
+    "too deep": (lambda _: "[" * 90_000, "not a complete JSON document"),
     "no table": (lambda _: "[]", 'its schema is "None"'),
     "wrong type": (
         entry(alpha="high"),

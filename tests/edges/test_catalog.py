@@ -58,7 +58,7 @@ def test_the_shipped_programs_take_one_process(processes):
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        ("sys.exit(4)", 'b.py" --describe ended with 4: no word on stderr'),
+        ("sys.exit(4)", 'b.py" --describe ended with 4: nothing on stderr'),
         ("import no_such_module", "No module named 'no_such_module'"),
         ("import os; os._exit(5)", 'b.py" --describe ended with 5'),
         ("print(1)", 'b.py" --describe: not a JSON document'),

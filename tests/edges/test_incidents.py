@@ -266,7 +266,7 @@ def test_what_is_bad_is_left_out_by_line_and_reason_and_the_rest_is_taken() -> N
         ),
         "the end cannot be read as a time": ('line 5 ("soon")',),
         "no node is named": ("line 7",),
-        "the node is no node name": ('line 8 ("n 1!")',),
+        "the name is not a node name": ('line 8 ("n 1!")',),
         "it begins in the future": ("line 9",),
         "the same incident is listed twice": ("line 10",),
         "the same incident is listed with another end: the later one counts": ("line 11",),

@@ -156,7 +156,7 @@ def test_a_sites_table_of_the_same_name_replaces_the_shipped_one(near):
         ({"limits": [{"metric": "gpus", "source": "us"}]}, "has no bound"),
         ({"limits": [{"metric": "gpus", "at_most": -1, "source": "us"}]}, "0 or more"),
         ({"limits": [{"metric": "gpus", "at_most": "8", "source": "us"}]}, "a number"),
-        ({"limits": [{"metric": "g", "at_most": 1, "source": "us"}] * 2}, '"g" stands 2 times'),
+        ({"limits": [{"metric": "g", "at_most": 1, "source": "us"}] * 2}, '"g" is listed 2 times'),
         ({"versoin": 1}, 'did you mean "version"'),
     ],
 )

@@ -173,7 +173,7 @@ def test_after_incidents_of_a_category_its_node_is_tested_by_what_found_that_cat
     history.incidents.add(incident("n3", day - hours / 24, "gpu", 0.1) for hours in (0.5, 0.4, 0.3))
     decision = selector(history, p0=0.3).decide(job(), MENU, at=NOW)
     assert run(decision) == {"gemm": ("n3",)}
-    assert "a defect is presumed on n3: nothing was passed there since" in decision.assumed[-1]
+    assert "a defect is presumed on n3: no benchmark was passed there since" in decision.assumed[-1]
     reported = IncidentReported(nodes=("n3",), category="storage")
     assert next(iter(run(selector(history).decide(reported, MENU, at=NOW)))) == "disk"
 
@@ -243,7 +243,7 @@ def test_the_base_rate_is_incidents_per_hour_in_service_beside_one_in_90_days(hi
     history.incidents.add(incident("n1", day, "gpu", 24) for day in (100, 200))
     rate = base_rate(history.experience.logbook(), NOW)
     assert rate.per_h == pytest.approx((2 + 1) / ((3 * 400 - 2 + 90) * 24))
-    assert "an incident in 429 days" in rate.assumed
+    assert "one incident in 429 days" in rate.assumed
     carry_out(history, "c1", 300)
     decision = selector(history).decide(job("n1"), MENU, at=NOW)
     assert decision.p == pytest.approx(1 - np.exp(-24 * rate.per_h))
@@ -270,7 +270,7 @@ def test_what_several_nodes_have_to_run_is_left_out_of_tests_for_single_nodes(hi
     risky = job(hours=2000)
     apart = selector(history).decide(risky, ring, at=NOW)
     assert set(run(apart)) == {"gemm", "disk"}
-    assert "ring left out, as several nodes have to run it" in apart.assumed
+    assert "left out, because they need several nodes: ring" in apart.assumed
     together = selector(history).decide(risky, ring, at=NOW, together=True)
     assert set(run(together)) == {"gemm", "disk", "ring"}
 
