@@ -103,7 +103,7 @@ def test_what_did_not_answer_before_is_not_said_to_have_risen():
         ("node00100 mlx5_0", "1"), ("leaf-0-7", "7"),
     ]  # fmt: skip
     for half in (SAID[: SAID.index("## Summary")], SOME_FAILED):
-        with pytest.raises(TopologyError, match="not whole"):
+        with pytest.raises(TopologyError, match="incomplete"):
             compare(parse(half, "it"), later, 60)
 
 

@@ -525,7 +525,7 @@ def test_a_folder_with_a_file_per_host(tmp_path):
 
 
 def test_what_one_host_sees_does_not_say_which_host_it_is():
-    with pytest.raises(TopologyError, match="does not say which"):
+    with pytest.raises(TopologyError, match="which it does not name"):
         parse(json.dumps(host(eth0=neighbour("tor1", "1", "Bridge"))), "it")
 
 
