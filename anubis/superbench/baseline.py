@@ -71,7 +71,7 @@ def criteria(
             for kind in (NODE, RANK)
         ]
     if not criteria_read:
-        raise CriteriaError("the baseline has no metric that Anubis can judge")
+        raise CriteriaError("the baseline has no metric that can be judged")
     digest = hashlib.sha256(canonical(dict(baseline)).encode()).hexdigest()[:16]
     provenance = Provenance(suite=SUITE, anubis=anubis, digest=digest, created_at=created_at)
     return CriteriaSet(sku=sku, criteria=tuple(criteria_read), provenance=provenance), left_out

@@ -45,13 +45,13 @@ def test_what_is_compressed_expands_to_the_same(names):
         (",", "names no node"),
         ("a[1-3", "brackets"),
         ("a1-3]", "brackets"),
-        ("a[]", "no number or range"),
+        ("a[]", "not a number or range"),
         ("a[3-1]", "runs backwards"),
-        ("a[1-x]", "no number or range"),
+        ("a[1-x]", "not a number or range"),
         ("a[1-99999999]", "more than"),
         ("a[1-2000]b[1-2000]", "more than"),
         ("node1,node1", "twice"),
-        ("a;b", "no node name"),
+        ("a;b", "not a node name"),
     ],
 )
 def test_what_cannot_be_read_is_named(text, words):
