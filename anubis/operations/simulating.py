@@ -63,7 +63,7 @@ def _recorded(wanted: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
         return ()
     trace = traces.read(Path(wanted.trace), wanted.devices_per_node, wanted.whole_nodes_only)
     caller.remark(f"{wanted.trace}: {len(trace.jobs):,} jobs, {trace.node_hours:,.0f} node-hours")
-    for sentence in traces.told(trace):
+    for sentence in traces.reasons(trace):
         caller.remark(f"  {sentence}")
     return trace.jobs
 

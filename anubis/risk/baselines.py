@@ -1,6 +1,6 @@
 """The simple models: one rate for all, one for each incident count or hour, curves of all.
 
-All but one look at no covariate; whatever looks has to beat them.
+All but one ignore the covariates; models that use them have to beat these.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from anubis.risk.model import learnable
 from anubis.risk.survival import kaplan_meier, life_table, steps
 
 INCIDENTS = "incidents"  # the covariate that counts them
-CERTAIN = 1e6  # a cumulative hazard that nobody outlasts; steeper ones would overflow
+CERTAIN = 1e6  # a cumulative hazard that no node outlasts; a steeper one would overflow
 
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """Nothing ever happens: the predictor that a table of accuracies must be read against."""
+    """Nothing ever happens: the predictor that every accuracy must be compared with."""
 
     name: ClassVar[str] = "constant"
     looks: ClassVar[bool] = False
@@ -60,7 +60,7 @@ class Exponential:
 class ExponentialPerCount:
     """A rate for each number of incidents so far.
 
-    Each has one more incident at the fleet's rate, so that a count hardly seen stays close to it;
+    Each has one more incident at the fleet's rate, so that a rare count stays close to it;
     a count never reached has the rate of the highest seen.
     """
 
@@ -106,8 +106,8 @@ class ExponentialPerHour:
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         cumulated = np.concatenate(([0.0], np.cumsum(self.rates)))
         edges = np.arange(cumulated.size)
-        found = np.interp(hours, edges, cumulated)
-        return np.tile(keep_on(found, hours, edges[-1]), (len(statuses), 1))
+        hazard = np.interp(hours, edges, cumulated)
+        return np.tile(keep_on(hazard, hours, edges[-1]), (len(statuses), 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class KaplanMeier:
         spells = learnable(spells)
         table = life_table(spells.duration_h, spells.observed)
         alive = kaplan_meier(table)
-        if alive[-1] == 0:  # the longest spell ended in an incident: nobody knows what comes then
+        if alive[-1] == 0:  # the longest spell ended in an incident: what follows is not known
             alive[-1] = (alive[-2] if alive.size > 1 else 1.0) * np.exp(-1.0)
         return cls(
             covariates=spells.statuses.covariates,
@@ -136,8 +136,8 @@ class KaplanMeier:
         )
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
-        found = keep_on(steps(self.hazard, self.hours, hours, 0.0), hours, self.watched_h[0])
-        return np.tile(found, (len(statuses), 1))
+        hazard = keep_on(steps(self.hazard, self.hours, hours, 0.0), hours, self.watched_h[0])
+        return np.tile(hazard, (len(statuses), 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +158,8 @@ class Weibull:
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         scale, shape = self.scale_shape
         with np.errstate(over="ignore"):  # of a fleet whose incidents all came within minutes
-            found = np.minimum((hours / scale) ** shape, CERTAIN)
-        return np.tile(found, (len(statuses), 1))
+            hazard = np.minimum((hours / scale) ** shape, CERTAIN)
+        return np.tile(hazard, (len(statuses), 1))
 
 
 def _rate(spells: Spells) -> float:
@@ -169,7 +169,7 @@ def _rate(spells: Spells) -> float:
 def _counts(statuses: Statuses) -> Ints:
     if INCIDENTS not in statuses.covariates:
         raise RiskError(
-            f'no covariate "{INCIDENTS}" to have a rate for each: '
+            f'no covariate "{INCIDENTS}", by which the rates differ: '
             f"found {', '.join(statuses.covariates) or 'none'}"
         )
     column = statuses.values[:, statuses.covariates.index(INCIDENTS)]

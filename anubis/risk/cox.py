@@ -70,12 +70,12 @@ def _beta(x: Floats, spells: Spells, table: LifeTable) -> Times:
         if step @ gradient < 1e-9 * max(1.0, abs(best)):
             break
         while True:
-            found = _likelihood(beta + step, x, spells, table)
-            if found[0] >= best or np.abs(step).max() < 1e-12:
+            attempt = _likelihood(beta + step, x, spells, table)
+            if attempt[0] >= best or np.abs(step).max() < 1e-12:
                 break
             step /= 2
         beta = beta + step
-        best, gradient, curvature = found
+        best, gradient, curvature = attempt
     return beta
 
 

@@ -26,8 +26,8 @@ from anubis.risk.network import HazardNetwork
 from anubis.risk.scale import Scale
 from anubis.risk.survival import life_table
 
-KNOTS = 128  # leave the chances within 2e-4 of what all incident times give
-INCIDENTS_NEEDED = 30  # fewer teach a network nothing
+KNOTS = 128  # keep the chances within 2e-4 of those by all incident times
+INCIDENTS_NEEDED = 30  # a network learns nothing from fewer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +80,8 @@ class CoxTime:
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         risks = self.network.relative_risk(self.scale.apply(statuses.values), self.knots)
-        found = risks @ self._weights(hours).T.astype(np.float32)
-        monotone = np.maximum.accumulate(found.astype(np.float64), axis=1)  # products are rounded
+        hazard = risks @ self._weights(hours).T.astype(np.float32)
+        monotone = np.maximum.accumulate(hazard.astype(np.float64), axis=1)  # products are rounded
         return keep_on(monotone, hours, self.watched_h[0])
 
     def _weights(self, hours: Times) -> Floats:
@@ -112,14 +112,14 @@ class _Gains:
 
     def until(self, incidents: Ints) -> Floats:
         begin, end = self.first[:-1], self.first[1:]
-        found: Floats = self.sums[np.clip(incidents[:, None], begin, end)] - self.sums[begin]
-        return found
+        gains: Floats = self.sums[np.clip(incidents[:, None], begin, end)] - self.sums[begin]
+        return gains
 
 
 def knots(incidents: Times) -> Times:
-    """On the clock: half as often as incidents are, half evenly, ends included.
+    """On the clock: half of them at quantiles of the incidents, half evenly spaced, ends included.
 
-    Quantiles alone leave the long, thin tail to one stretch; even steps the crowded start.
+    Quantiles alone cover the long, thin tail with one stretch; even steps the crowded start.
     """
     share = np.linspace(0, 1, KNOTS // 2)
     even = np.linspace(incidents.min(), incidents.max(), KNOTS // 2)

@@ -22,7 +22,7 @@ CALIBRATED_H = 720.0
 ERRORS = 2.0  # a difference must be so many times its standard error
 
 
-Tell = Callable[[str], None]  # of what is being done: a network takes its time
+Tell = Callable[[str], None]  # of progress: training a network takes a while
 
 
 def nobody(sentence: str) -> None: ...
@@ -30,7 +30,7 @@ def nobody(sentence: str) -> None: ...
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One model, trained on one part of one split and asked about the other."""
+    """One model, trained on one part of a split and tested on the other."""
 
     model: str
     split: SplitKind
@@ -73,25 +73,25 @@ def evaluate(
     tell: Tell = nobody,
 ) -> Evaluation:
     learnable(spells)
-    found = Evaluation()
+    evaluation = Evaluation()
     for kind in kinds:
         for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True):
-            found += _compared(train, test, models, kind, seed, tell)
-    return found
+            evaluation += _compared(train, test, models, kind, seed, tell)
+    return evaluation
 
 
 def elsewhere(
-    learned: Spells,
-    asked: Spells,
+    train: Spells,
+    test: Spells,
     models: Sequence[type[RiskModel]] = MODELS,
     seeds: Sequence[int] = SEEDS,
     tell: Tell = nobody,
 ) -> Evaluation:
-    """Trained on all of one fleet, asked about all of another."""
-    found = Evaluation()
+    """Trained on all of one fleet, tested on all of another."""
+    evaluation = Evaluation()
     for seed in seeds:
-        found += _compared(learned, asked, models, "fleet", seed, tell)
-    return found
+        evaluation += _compared(train, test, models, "fleet", seed, tell)
+    return evaluation
 
 
 def _compared(
@@ -105,40 +105,39 @@ def _compared(
     where = f"by {kind}, seed {seed}"
     if reason := _unaskable(test):
         return Evaluation(left_out=(f"all models {where}: {reason}",))
-    found: list[Score] = []
+    scored: list[Score] = []
     left_out: list[str] = []
     for model in models:
         tell(f"{model.name} {where}")
         try:
-            found.append(score(model.fit(train, seed), kind, seed, test))
+            scored.append(score(model.fit(train, seed), kind, seed, test))
         except RiskError as error:
             left_out.append(f"{model.name} {where}: {error}")
-    return Evaluation(scores=tuple(found), left_out=tuple(left_out))
+    return Evaluation(scores=tuple(scored), left_out=tuple(left_out))
 
 
 def _unaskable(test: Spells) -> str:
     """Why no model can be scored on these spells; empty where each can."""
     if not test.observed.any():
-        return f"none of the {len(test)} spells to be asked about ended in an incident"
+        return f"none of the {len(test)} test spells ended in an incident"
     if scores.watched_hours(HOURS, test.duration_h, test.observed).size < 2:
         return (
-            f"too few of the {len(test)} spells to be asked about were watched "
-            f"for {HOURS[1] * 60:.0f} minutes"
+            f"too few of the {len(test)} test spells were watched for {HOURS[1] * 60:.0f} minutes"
         )
     return ""
 
 
 def best(evaluation: Evaluation) -> ModelChoice:
-    """The model with the best chances (Brier scores) on other nodes and on later times.
+    """The model with the best probabilities (Brier scores) on other nodes and at later times.
 
     A model that looks at the nodes' status has to beat the best of those that do not, in both
     splits and by more than chance: a constant must not be beaten by noise. The paper's accuracy is
-    told and does not decide, for a constant can win it while others know the chances better.
+    shown and does not decide: a constant can win it while others have better probabilities.
     """
     blind = [model.name for model in MODELS if not model.looks and model is not Constant]
     looking = [model.name for model in MODELS if model.looks]
     table = {(s.model, s.split, s.seed): s for s in evaluation.scores}
-    complete = {name: found for name in blind + looking if (found := _deciding(table, name))}
+    complete = {name: scored for name in blind + looking if (scored := _deciding(table, name))}
     bases = [name for name in blind if name in complete]
     if not bases:
         reason = _first(evaluation.left_out) or "nothing was evaluated by node and by time"
@@ -178,7 +177,9 @@ def _deciding(table: dict[tuple[str, SplitKind, int], Score], model: str) -> Dec
 
 
 def _mean_brier(scored: Deciding) -> float:
-    return float(np.mean([np.mean([one.brier for one in each]) for each in scored.values()]))
+    return float(
+        np.mean([np.mean([score.brier for score in scores]) for scores in scored.values()])
+    )
 
 
 def _beats(scored: Deciding, base: Deciding) -> bool:
@@ -194,36 +195,36 @@ def _clearly_lower(scored: list[Score], base: list[Score]) -> bool:
 def _reason(
     chosen: str, base: str, complete: dict[str, Deciding], constant: Deciding | None
 ) -> str:
-    def told(name: str) -> str:
+    def briers(name: str) -> str:
         return " and ".join(
-            f"{np.mean([one.brier for one in complete[name][kind]]):.4f}" for kind in DECIDING
+            f"{np.mean([score.brier for score in complete[name][kind]]):.4f}" for kind in DECIDING
         )
 
     if chosen == base:
-        others = ", ".join(f"{name} {told(name)}" for name in complete if name != base)
+        losers = ", ".join(f"{name} {briers(name)}" for name in complete if name != base)
         sentence = (
             f"no model that looks at the nodes beats the base rate both by node and by time: all "
-            f"nodes get that of {base} (Brier score {told(base)}; {others})"
+            f"nodes get the base rate of {base} (Brier score {briers(base)}; {losers})"
         )
     else:
         sentence = (
-            f"{chosen} wins by node and by time: Brier score {told(chosen)}, "
-            f"against {told(base)} of the base rate ({base})"
+            f"{chosen} wins by node and by time: Brier score {briers(chosen)}, "
+            f"against {briers(base)} for the base rate ({base})"
         )
     return f"{sentence}; {_accuracies(chosen, complete[chosen], constant)}"
 
 
 def _accuracies(name: str, scored: Deciding, constant: Deciding | None) -> str:
-    def mean(each: list[Score]) -> float:
-        return float(np.mean([one.accuracy.relative for one in each]))
+    def mean(scores: list[Score]) -> float:
+        return float(np.mean([score.accuracy.relative for score in scores]))
 
-    found = {kind: mean(scored[kind]) for kind in DECIDING}
-    text = f"accuracy {found['node']:.1%} and {found['time']:.1%}"
+    accuracy = {kind: mean(scored[kind]) for kind in DECIDING}
+    text = f"accuracy {accuracy['node']:.1%} and {accuracy['time']:.1%}"
     if constant is None:
         return text
-    known = {kind: mean(constant[kind]) for kind in DECIDING}
-    text += f", the constant's {known['node']:.1%} and {known['time']:.1%}"
-    if all(found[kind] > known[kind] for kind in DECIDING):
+    constant_accuracy = {kind: mean(constant[kind]) for kind in DECIDING}
+    text += f", the constant's {constant_accuracy['node']:.1%} and {constant_accuracy['time']:.1%}"
+    if all(accuracy[kind] > constant_accuracy[kind] for kind in DECIDING):
         return text
     return f"{text}: by accuracy, {name} does not beat the constant"
 

@@ -35,7 +35,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelProvenance:
-    """What a model was learned from, by what, and how good it was on other data."""
+    """The data and the program a model was trained with, and how good it was on other data."""
 
     data: str  # digest of the spells
     spells: int
@@ -64,7 +64,7 @@ def provenance(
         seed=seed,
         versions={"anubis": __version__, **{name: version(name) for name in LIBRARIES}},
         choice=choice,
-        scores=tuple(dataclasses.replace(one, groups=()) for one in scores),
+        scores=tuple(dataclasses.replace(score, groups=()) for score in scores),
     )
 
 
@@ -72,14 +72,14 @@ def digest(spells: Spells) -> str:
     """Of everything a model can learn from; the order of the rows is part of it."""
     statuses = spells.statuses
     names = json.dumps([statuses.covariates, statuses.nodes]).encode()
-    found = hashlib.sha256(names)
+    checksum = hashlib.sha256(names)
     for column in (statuses.at, statuses.values, spells.duration_h, spells.observed):
-        found.update(np.ascontiguousarray(column).tobytes())
-    return found.hexdigest()
+        checksum.update(np.ascontiguousarray(column).tobytes())
+    return checksum.hexdigest()
 
 
 def save(model: RiskModel, origin: ModelProvenance, path: Path) -> None:
-    """The whole file or none of it."""
+    """Writes the whole file or nothing."""
     head = {
         "schema": SCHEMA,
         "model": model.name,
@@ -101,25 +101,27 @@ def save(model: RiskModel, origin: ModelProvenance, path: Path) -> None:
 
 
 def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
-    """A model that answers; whatever is not one is refused."""
+    """A model that works; any other file is refused."""
     where = f'risk model "{path}"'
     try:
         arrays = _read(path)
         document = json.loads(arrays.pop(HEAD).tobytes())
     except OSError as error:
-        said = error.strerror or error
-        raise RiskError(f"cannot read the {where}: {said}; anubis risk train makes one") from None
+        reason = error.strerror or error
+        raise RiskError(f"cannot read the {where}: {reason}; anubis risk train makes one") from None
     except (BadZipFile, ValueError, KeyError, EOFError, RecursionError):
-        raise RiskError(f"{where}: not a whole model file; {AGAIN}, or fetch it again") from None
+        raise RiskError(f"{where}: not a complete model file; {AGAIN}, or fetch it again") from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise RiskError(f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; {AGAIN}')
     head = read(document, _Head, where, RiskError)
-    known = {model.name: model for model in MODELS}
-    if head.model not in known:
-        raise RiskError(f'{where}: unknown model "{head.model}"; {did_you_mean(head.model, known)}')
+    model_named = {model.name: model for model in MODELS}
+    if head.model not in model_named:
+        raise RiskError(
+            f'{where}: unknown model "{head.model}"; {did_you_mean(head.model, model_named)}'
+        )
     try:
-        model: RiskModel = _built(known[head.model], arrays, "", covariates=head.covariates)
+        model: RiskModel = _built(model_named[head.model], arrays, "", covariates=head.covariates)
         forecast(model, _nothing(head.covariates))
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise RiskError(f"{where}: its arrays do not fit each other ({error}); {AGAIN}") from None
@@ -132,31 +134,31 @@ def _read(path: Path) -> dict[str, Array]:
 
 
 def _nothing(covariates: tuple[str, ...]) -> Statuses:
-    """One node that nothing is known of: whoever answers for it is whole."""
+    """One node without a history: a model that answers for it is complete."""
     values = np.zeros((1, len(covariates)))
     return Statuses(covariates=covariates, nodes=("",), at=np.zeros(1), values=values)
 
 
 def _arrays(record: Any, prefix: str = "") -> dict[str, Array]:
     """The arrays in a record and in the records within, by their place: `network.first`."""
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for field in dataclasses.fields(record):
         value, place = getattr(record, field.name), f"{prefix}{field.name}"
         if isinstance(value, np.ndarray):
-            found[place] = value
+            arrays[place] = value
         elif dataclasses.is_dataclass(value):
-            found |= _arrays(value, f"{place}.")
-    return found
+            arrays |= _arrays(value, f"{place}.")
+    return arrays
 
 
-def _built(kind: Any, arrays: Mapping[str, Array], prefix: str, **given: object) -> Any:
+def _built(kind: Any, arrays: Mapping[str, Array], prefix: str, **fields: object) -> Any:
     """The other way round."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
-        if field.name in given:
+        if field.name in fields:
             continue
         inner, place = hints[field.name], f"{prefix}{field.name}"
-        given[field.name] = (
+        fields[field.name] = (
             _built(inner, arrays, f"{place}.") if dataclasses.is_dataclass(inner) else arrays[place]
         )
-    return kind(**given)
+    return kind(**fields)

@@ -41,15 +41,15 @@ class Forecast:
     def hazard_at(self, hours: Times) -> Floats:
         """H at other hours than the grid's."""
         left, share = self._between(hours)
-        found = self.hazard[:, left] * (1 - share) + self.hazard[:, left + 1] * share
-        return keep_on(found, hours, self.hours[-1])
+        hazard = self.hazard[:, left] * (1 - share) + self.hazard[:, left + 1] * share
+        return keep_on(hazard, hours, self.hours[-1])
 
     def hazard_each(self, hours: Times) -> Times:
         """H of each node at an hour of its own."""
         left, share = self._between(hours)
         rows = np.arange(hours.size)
-        found = self.hazard[rows, left] * (1 - share) + self.hazard[rows, left + 1] * share
-        return keep_on(found, hours, self.hours[-1])
+        hazard = self.hazard[rows, left] * (1 - share) + self.hazard[rows, left + 1] * share
+        return keep_on(hazard, hours, self.hours[-1])
 
     def _between(self, hours: Times) -> tuple[npt.NDArray[np.int64], Times]:
         """The stretch of the grid that each hour lies in, and how far into it."""
@@ -85,5 +85,5 @@ class Forecast:
 
 
 def keep_on(hazard: Floats, hours: Times, end: float) -> Floats:
-    """A hazard that was asked for no later than `end`, carried on at its mean rate beyond."""
+    """A hazard known up to `end`, continued at its mean rate beyond."""
     return hazard * np.maximum(1.0, hours / end)

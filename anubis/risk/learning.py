@@ -1,4 +1,4 @@
-"""From what is known of nodes to the risk model that is worth using."""
+"""From the history of nodes to the risk model that is worth using."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spells_of(logbook: Logbook, until: float) -> Spells:
     at_returns = logbook.spells(logbook.returns(), until)
     if not len(at_returns):
         raise RiskError(
-            "nothing is known of any node: import incidents first (anubis import incidents)"
+            "the history has no nodes: import incidents first (anubis import incidents)"
         )
     every_h = min(float(at_returns.duration_h.mean()), MONTH_H)
     regular = logbook.snapshots(every_h, until, np.random.default_rng(0))
@@ -33,12 +33,12 @@ def train(
     spells: Spells, seed: int, name: str | None = None, tell: Tell = nobody
 ) -> tuple[RiskModel, files.ModelProvenance]:
     """The model of that name, or the one that wins by node and by time."""
-    known = {model.name: model for model in MODELS}
-    if name is not None and name not in known:
-        raise RiskError(f'unknown risk model "{name}"; {did_you_mean(name, known)}')
+    model_named = {model.name: model for model in MODELS}
+    if name is not None and name not in model_named:
+        raise RiskError(f'unknown risk model "{name}"; {did_you_mean(name, model_named)}')
     if name is not None:
-        return known[name].fit(spells, seed), files.provenance(spells, seed, "asked for by name")
-    found = evaluate(spells, kinds=DECIDING, tell=tell)
-    choice = best(found)
-    model = known[choice.model].fit(spells, seed)
-    return model, files.provenance(spells, seed, choice.reason, found.scores)
+        return model_named[name].fit(spells, seed), files.provenance(spells, seed, "chosen by name")
+    evaluation = evaluate(spells, kinds=DECIDING, tell=tell)
+    choice = best(evaluation)
+    model = model_named[choice.model].fit(spells, seed)
+    return model, files.provenance(spells, seed, choice.reason, evaluation.scores)

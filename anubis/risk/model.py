@@ -1,4 +1,4 @@
-"""What every risk model can do: learn from spells, and tell the hazard of nodes alive now."""
+"""What every risk model can do: learn from spells, and give the hazard of nodes alive now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anubis.core.errors import RiskError
 from anubis.core.past.status import Spells, Statuses, Times
 from anubis.risk.forecast import HOURS, Forecast
 
-SHORTEST_H = 1 / 60  # what ended at once lasted a minute: H(0) = 0, and logarithms exist
+SHORTEST_H = 1 / 60  # what ended at once counts as a minute: H(0) = 0, and logarithms exist
 
 
 class RiskModel(Protocol):
@@ -31,7 +31,7 @@ class RiskModel(Protocol):
 
 
 def forecast(model: RiskModel, statuses: Statuses, hours: Times = HOURS) -> Forecast:
-    """What a model says of nodes; their covariates must be those that it learned from."""
+    """A model's forecast for nodes; their covariates must be those it was trained on."""
     if statuses.covariates != model.covariates:
         raise RiskError(
             f'the risk model "{model.name}" learned from other covariates: '
@@ -41,11 +41,11 @@ def forecast(model: RiskModel, statuses: Statuses, hours: Times = HOURS) -> Fore
 
 
 def learnable(spells: Spells, incidents: int = 1) -> Spells:
-    """The spells with no duration of nothing; refuses those that nothing can be learned from."""
-    seen = int(np.count_nonzero(spells.observed))
-    if seen < incidents:
+    """The spells with no duration of zero; refuses those that nothing can be learned from."""
+    ended = int(np.count_nonzero(spells.observed))
+    if ended < incidents:
         raise RiskError(
-            f"{seen} of {len(spells)} spells ended in an incident, expected at least {incidents}: "
+            f"{ended} of {len(spells)} spells ended in an incident, expected at least {incidents}: "
             "import more incidents"
         )
     if not np.all(np.isfinite(spells.statuses.values)):
@@ -55,8 +55,8 @@ def learnable(spells: Spells, incidents: int = 1) -> Spells:
     return replace(spells, duration_h=np.maximum(spells.duration_h, SHORTEST_H))
 
 
-def _difference(learned: tuple[str, ...], found: tuple[str, ...]) -> str:
-    missing = sorted(set(learned) - set(found))
-    added = sorted(set(found) - set(learned))
+def _difference(learned: tuple[str, ...], offered: tuple[str, ...]) -> str:
+    missing = sorted(set(learned) - set(offered))
+    added = sorted(set(offered) - set(learned))
     parts = [f'it needs "{name}"' for name in missing] + [f'"{name}" is new' for name in added]
     return ", ".join(parts) or "their order is another"

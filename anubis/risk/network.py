@@ -45,10 +45,12 @@ class HazardNetwork:
         for start in range(0, len(x), BLOCK):
             part = slice(start, start + BLOCK)
             hidden: Floats32 = by_node[part, None, :] + by_time[None, :, :]
-            risks[part] = self._rest(hidden.reshape(-1, hidden.shape[-1])).reshape(-1, times.size)
+            risks[part] = self._after_first_layer(hidden.reshape(-1, hidden.shape[-1])).reshape(
+                -1, times.size
+            )
         return np.exp(np.clip(risks, -LARGEST, LARGEST, out=risks), out=risks)
 
-    def _rest(self, hidden: Floats32) -> Floats32:
+    def _after_first_layer(self, hidden: Floats32) -> Floats32:
         np.maximum(hidden, 0, out=hidden)
         second = hidden @ self.second
         second += self.second_bias

@@ -13,7 +13,7 @@ from anubis.core.past.status import Times
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Beyond what was seen in training, a value counts as the closest that was."""
+    """A value outside the range of training counts as the nearest one inside."""
 
     low: Times
     high: Times
@@ -38,8 +38,8 @@ class Scale:
     def apply(self, table: Floats) -> Floats:
         if table.shape[1:] != self.low.shape:
             raise ValueError(f"{table.shape[1:]} columns, expected {self.low.shape}")
-        seen = np.clip(table, self.low, self.high)
-        plain = np.where(self.logged, np.log1p(np.maximum(seen, 0)), seen)
+        clipped = np.clip(table, self.low, self.high)
+        plain = np.where(self.logged, np.log1p(np.maximum(clipped, 0)), clipped)
         return (plain - self.mean) / self.spread
 
 

@@ -27,13 +27,13 @@ class Accuracy:
     """1 - |p - t| / max(p, t), in whole hours up to the horizon; no further incident is t = H."""
 
     relative: float
-    over_horizon: float  # the same difference over H
+    over_horizon: float  # 1 - |p - t| / H
     on_observed: float | None  # relative, on the spells that ended in an incident
 
 
 def accuracy(expected_h: Times, duration_h: Times, observed: Flags) -> Accuracy:
-    p = _whole(expected_h)
-    t = np.where(observed, _whole(duration_h), HORIZON_H)
+    p = _in_whole_hours(expected_h)
+    t = np.where(observed, _in_whole_hours(duration_h), HORIZON_H)
     away, larger = np.abs(p - t), np.maximum(np.maximum(p, t), 1.0)
     relative = 1 - away / larger
     return Accuracy(
@@ -44,7 +44,7 @@ def accuracy(expected_h: Times, duration_h: Times, observed: Flags) -> Accuracy:
 
 
 def concordance(hazard: Floats, column: Ints, duration_h: Times, observed: Flags) -> float | None:
-    """How often the node that had its incident first was the one more at risk just then.
+    """How often the node that had its incident first was the one more at risk at that time.
 
     `hazard` has a row for each node; `column` says which of its columns is the node's own end.
     Ties count half. (Antolini, Boracchi and Biganzoli, 2005, with the ties of random survival
@@ -112,7 +112,7 @@ def watched_hours(hours: Times, duration_h: Times, observed: Flags) -> Times:
 def calibration_slope(
     forecast: Forecast, duration_h: Times, observed: Flags, hours: float
 ) -> float | None:
-    """1 where risks spread as they should, below where they are exaggerated.
+    """1 where risks spread as they should, below 1 where they are exaggerated.
 
     With H_i at the spell's end and the risk r_i = log H_i(hours), the incidents are Poisson with
     the mean exp(a + b r_i + log H_i(end) - r_i); b is the slope (Crowson, Atkinson and Therneau,
@@ -121,33 +121,33 @@ def calibration_slope(
     happened = (observed & (duration_h <= hours)).astype(float)
     expected = forecast.hazard_each(np.minimum(duration_h, hours))
     at_hours = forecast.hazard_at(np.array([hours]))[:, 0]
-    known = (expected > 0) & (at_hours > 0)
-    risk = np.log(at_hours[known])
-    if not happened[known].any() or np.ptp(risk) < 1e-9:
+    usable = (expected > 0) & (at_hours > 0)
+    risk = np.log(at_hours[usable])
+    if not happened[usable].any() or np.ptp(risk) < 1e-9:
         return None
-    return _slope(risk, np.log(expected[known]) - risk, happened[known])
+    return _slope(risk, np.log(expected[usable]) - risk, happened[usable])
 
 
 def _slope(risk: Times, offset: Times, happened: Times) -> float | None:
     """Newton's method; none where the few incidents fit no slope, or any."""
     centre = risk.mean()
     design = np.column_stack([np.ones_like(risk), risk - centre])
-    found = np.array([centre, 1.0])
+    estimate = np.array([centre, 1.0])
     for _ in range(50):
-        mean = np.exp(np.minimum(design @ found + offset, LARGEST_LOG))
+        mean = np.exp(np.minimum(design @ estimate + offset, LARGEST_LOG))
         information = (design * mean[:, None]).T @ design
         if np.linalg.cond(information) > 1e12:
             return None
         step = np.linalg.solve(information, design.T @ (happened - mean))
-        found = found + step
+        estimate = estimate + step
         if np.abs(step).max() < 1e-9:
-            return float(found[1])
+            return float(estimate[1])
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RiskGroup:
-    """Spells of about the same risk: what was foretold, and the share that had an incident."""
+    """Spells of about the same risk: what was predicted, and the share that had an incident."""
 
     spells: int
     predicted: float
@@ -157,7 +157,7 @@ class RiskGroup:
 def calibration_groups(
     forecast: Forecast, duration_h: Times, observed: Flags, hours: float
 ) -> tuple[RiskGroup, ...]:
-    """The data of a calibration plot: tenths by risk; censoring is made up for in each."""
+    """The data of a calibration plot: tenths by risk; each corrected for censoring."""
     chance = forecast.within(np.array([hours]))[:, 0]
     parts = np.array_split(np.argsort(chance, kind="stable"), GROUPS)
     return tuple(
@@ -176,5 +176,5 @@ def _share_with_incident(duration_h: Times, observed: Flags, hours: float) -> fl
     return 1 - float(steps(kaplan_meier(table), table.hours, np.array([hours]), 1.0)[0])
 
 
-def _whole(hours: Times) -> Times:
+def _in_whole_hours(hours: Times) -> Times:
     return np.minimum(np.ceil(hours), HORIZON_H)

@@ -1,7 +1,7 @@
-"""Spells to learn from and spells to ask about: at random, by node, or by time.
+"""Spells to train on and spells to test on: at random, by node, or by time.
 
-Rows drawn at random leave the same node on both sides, which flatters whoever remembers nodes; the
-other two are what a model must do at work: other nodes, and the same nodes later.
+Rows drawn at random leave the same node on both sides, which flatters a model that remembers
+nodes; the other two are what a model must do in production: other nodes, and later times.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anubis.core.errors import RiskError
 from anubis.core.past.status import Spells, Statuses
 
 DrawnSplit = Literal["random", "node", "time"]
-SplitKind = DrawnSplit | Literal["fleet"]  # learned from some nodes, asked about others, both named
+SplitKind = DrawnSplit | Literal["fleet"]  # trained on some nodes, tested on others, both named
 DECIDING: tuple[DrawnSplit, ...] = ("node", "time")
 KINDS: tuple[DrawnSplit, ...] = (*DECIDING, "random")
 TESTED = 0.2  # of the rows or of the nodes
@@ -27,7 +27,7 @@ EARLIEST, LATEST = 0.5, 0.8  # a split by time comes after so many of the status
 def split(
     spells: Spells, kind: DrawnSplit, seeds: Sequence[int]
 ) -> Iterator[tuple[Spells, Spells]]:
-    """What to train on and what to ask about, for each seed."""
+    """What to train on and what to test on, for each seed."""
     nodes = np.asarray(spells.statuses.nodes)
     for position, seed in enumerate(seeds):
         rng = np.random.default_rng(seed)
@@ -47,21 +47,21 @@ def apart(spells: Spells, tested: Flags) -> tuple[Spells, Spells]:
 
 
 def named(spells: Spells, nodes: Sequence[str]) -> tuple[Spells, Spells]:
-    """All other nodes to learn from, and these to ask about."""
+    """All other nodes to train on, and these to test on."""
     tested = np.isin(np.asarray(spells.statuses.nodes), nodes)
     if missing := sorted(set(nodes) - set(spells.statuses.nodes)):
         raise RiskError(
-            f"of {len(missing)} nodes to ask about nothing is known: {', '.join(missing[:8])}"
+            f"no history of {len(missing)} of the nodes to test on: {', '.join(missing[:8])}"
         )
     if tested.all():
-        raise RiskError("all nodes are to be asked about: name fewer, none is left to learn from")
+        raise RiskError("all nodes are to be tested: name fewer, none is left to train on")
     return apart(spells, tested)
 
 
 def at_time(spells: Spells, now: float) -> tuple[Spells, Spells]:
     """What was known at an instant, and the statuses since: an incident to come is not known."""
-    known = spells.statuses.at < now
-    past = take(spells, known)
+    before = spells.statuses.at < now
+    past = take(spells, before)
     watched_h = (now - past.statuses.at) / 3600
     return (
         replace(
@@ -69,7 +69,7 @@ def at_time(spells: Spells, now: float) -> tuple[Spells, Spells]:
             duration_h=np.minimum(past.duration_h, watched_h),
             observed=past.observed & (past.duration_h <= watched_h),
         ),
-        take(spells, ~known),
+        take(spells, ~before),
     )
 
 

@@ -1,4 +1,4 @@
-"""A trained model as the Selector asks it: how likely an incident is within some hours."""
+"""A trained model as the Selector uses it: how likely an incident is within some hours."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from anubis.risk.model import RiskModel, forecast
 @dataclass(frozen=True, kw_only=True)
 class Trained:
     model: RiskModel
-    assumed: str  # what a decision must tell of it; empty where it looks at each node
+    assumed: str  # what a decision must say about it; empty where it looks at each node
 
     @property
     def covariates(self) -> tuple[str, ...]:
         return self.model.covariates
 
     def within(self, statuses: Statuses, hours: float) -> Times:
-        found: Times = forecast(self.model, statuses).within(np.array([hours]))[:, 0]
-        return found
+        chances: Times = forecast(self.model, statuses).within(np.array([hours]))[:, 0]
+        return chances
 
 
 def load(path: Path) -> Trained:
     model, origin = files.load(path)
-    alike = f"{model.name}, the trained model of risk, takes all nodes alike: {origin.choice}"
+    alike = f"{model.name}, the trained risk model, gives all nodes the same risk: {origin.choice}"
     return Trained(model=model, assumed="" if model.looks else alike)

@@ -1,6 +1,6 @@
 """Trains Cox-Time's network with pycox: the one place that knows pycox, torchtuples and torch.
 
-What has to be got round: they draw from numpy's and torch's global generators, leave their best
+Their habits to work around: they draw from numpy's and torch's global generators, leave their best
 weights in a file of the working folder, take a GPU without being asked and print; two threads make
 a small network 20 times slower than one; equal durations are sorted in no certain order; they
 index tensors in a way that torch 2.13 warns of. Only their training is used: the hazards are
@@ -67,7 +67,7 @@ def fit(
 
 
 def held_out(nodes: Sequence[str], seed: int) -> Flags:
-    """All spells of some nodes: what is known of one spell of a node tells much of its others."""
+    """All spells of some nodes: one spell of a node says much about its others."""
     names = np.unique(nodes)
     drawn = np.random.default_rng(seed).permutation(names)[: max(1, int(HELD_OUT * names.size))]
     return np.isin(np.asarray(nodes), drawn)
@@ -90,9 +90,9 @@ def network_of(net: MLPVanillaCoxTime) -> HazardNetwork:
 
 
 def _folded(norm: torch.nn.BatchNorm1d, linear: torch.nn.Linear) -> tuple[Floats32, Floats32]:
-    known = norm.state_dict()
-    factor = known["weight"] / torch.sqrt(known["running_var"] + norm.eps)
-    shift = known["bias"] - known["running_mean"] * factor
+    weights = norm.state_dict()
+    factor = weights["weight"] / torch.sqrt(weights["running_var"] + norm.eps)
+    shift = weights["bias"] - weights["running_mean"] * factor
     bias = linear.weight @ shift + (0 if linear.bias is None else linear.bias)
     return _array((linear.weight * factor).T), _array(bias)
 
@@ -102,7 +102,7 @@ def _array(tensor: torch.Tensor) -> Floats32:
 
 
 def as_pycox_wants(x: Floats, clock: Times, observed: Flags, rows: Flags) -> tuple[object, object]:
-    """As pycox wants it, in an order that says all: by time, incidents first, then by status."""
+    """As pycox wants it, in a definite order: by time, incidents first, then by status."""
     chosen = np.flatnonzero(rows)
     order = np.lexsort((*x[chosen].T, ~observed[chosen], clock[chosen]))
     kept = chosen[order]

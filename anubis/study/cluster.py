@@ -1,4 +1,4 @@
-"""A cluster at work, from event to event: jobs queue for nodes, nodes fail, a policy looks for it.
+"""A cluster at work, event by event: jobs queue for nodes, nodes fail, a policy tests them.
 
 Jobs and free nodes stand in line, first come, first served. Jobs get as many nodes as there are
 beside the spares; these, the hot buffer, replace nodes that failed or were found defective, until
@@ -24,14 +24,14 @@ from anubis.study.traces import TracedJob
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What the cluster is made of, and how long things take there."""
+    """The size of the cluster, and how long things take."""
 
     nodes: int
     spares: int
     span_h: float
     durations_h: tuple[float, ...]  # of each benchmark
     incident_repair_h: float  # mean
-    defect_repair_h: float  # mean, where a benchmark has said what is wrong
+    defect_repair_h: float  # mean, where a benchmark has found the defect
     shows_h: float | None  # how long before its incident a defect can be found; None: whatever
     # would strike during a job can be found at the job's start, which is the paper's assumption
     catch: float  # the share of those that the right benchmark finds
@@ -53,20 +53,20 @@ class StudiedPolicy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyOutcome:
-    """What came of one policy. Hours of nodes are sums over all nodes."""
+    """The outcome of one policy. Hours are sums over all nodes."""
 
     nodes: int
     span_h: float
     working_h: float
-    lost_h: float  # of the working hours, those that an incident undid
+    lost_h: float  # working hours that an incident undid
     validating_h: float
     repair_h: float
     idle_h: float  # free, or waiting for the other nodes of their job
     spare_h: float  # free, in the hot buffer
     incidents: int
-    hits: int  # of the incidents, those that interrupted work
-    found: int  # defects that were repaired before they became incidents
-    asked: int  # how often a policy was asked about a node
+    hits: int  # incidents that interrupted work
+    repaired_early: int  # defects that were repaired before they became incidents
+    queries: int  # how often a policy was asked about a node
     validations: int  # of one node each
     too_large: int  # jobs that can never run here
     done_h: Hours = field(repr=False)  # of each job's duration
@@ -85,9 +85,7 @@ class _Running:
         self.missing = nodes
         self.nodes: list[int] = []
         self.unchecked: list[int] = []  # of its nodes, those about which no policy was asked yet
-        self.rejected: list[
-            tuple[int, LatentDefect]
-        ] = []  # what the validation that runs will find
+        self.rejected: list[tuple[int, LatentDefect]] = []  # what the running validation will find
         self.worked_since_h: float | None = None
         self.alarm = 0  # the number of its next event; earlier ones are void
 
@@ -119,8 +117,8 @@ class _Cluster:
         self._spare_h = self._spare_until_h = 0.0
         self._working: list[tuple[float, int]] = [(0.0, 0)]
         self._lost_h = 0.0
-        self._incident_count = self._hits = self._found = self._too_large = 0
-        self._asked = self._validations = 0
+        self._incident_count = self._hits = self._repaired_early = self._too_large = 0
+        self._queries = self._validations = 0
         self._done_h = np.zeros(len(jobs))
         self._first_h = np.full(len(jobs), np.nan)
         self._finished_h = np.full(len(jobs), np.nan)
@@ -130,8 +128,8 @@ class _Cluster:
             self._put_to_service(node)
         self._expect_arrival(0)
         while self._events and self._events[0][0] < self._site.span_h:
-            self._now_h, number, happen, what = heappop(self._events)
-            happen(what, number)
+            self._now_h, number, happen, subject = heappop(self._events)
+            happen(subject, number)
         self._now_h = self._site.span_h
         return self._outcome()
 
@@ -167,7 +165,7 @@ class _Cluster:
             job.missing += 1
             if node in job.unchecked:
                 job.unchecked.remove(node)
-        self._repair(node, defect, found=not surprise)
+        self._repair(node, defect, in_time=not surprise)
         self._give_nodes()
 
     def _return(self, node: int, _: int) -> None:
@@ -181,7 +179,7 @@ class _Cluster:
         for node, defect in job.rejected:
             job.nodes.remove(node)
             job.missing += 1
-            self._repair(node, defect, found=True)
+            self._repair(node, defect, in_time=True)
         job.rejected = []
         if job.missing:
             self._short.append(job)
@@ -206,7 +204,7 @@ class _Cluster:
     # --- what follows from it --------------------------------------------------------------
 
     def _give_nodes(self) -> None:
-        """To whoever waits for a replacement, from all that is free; then to those in line."""
+        """First to jobs that wait for a replacement, from all free nodes; then to queued jobs."""
         while self._short and self._free:
             job = self._short[0]
             self._take(job, min(job.missing, len(self._free)))
@@ -215,35 +213,35 @@ class _Cluster:
             self._short.popleft()
             self._check(job)
         while self._queue:
-            wanted = self._jobs[self._queue[0]].nodes
-            if wanted > min(len(self._free), self._for_jobs):
+            number = self._jobs[self._queue[0]].nodes
+            if number > min(len(self._free), self._for_jobs):
                 return
-            job = _Running(self._queue.popleft(), wanted)
-            self._take(job, wanted)
-            self._for_jobs -= wanted
+            job = _Running(self._queue.popleft(), number)
+            self._take(job, number)
+            self._for_jobs -= number
             self._check(job)
 
-    def _take(self, job: _Running, wanted: int) -> None:
+    def _take(self, job: _Running, number: int) -> None:
         self._count_spares()
-        for _ in range(wanted):
-            node, _none = self._free.popitem(last=False)
+        for _ in range(number):
+            node, _unused = self._free.popitem(last=False)
             self._times.enter(node, HELD, self._now_h)
             self._job_of[node] = job
             job.nodes.append(node)
             job.unchecked.append(node)
-        job.missing -= wanted
+        job.missing -= number
 
     def _check(self, job: _Running) -> None:
         """Ask the policy about the nodes it was not asked about yet, and begin its tests."""
-        asked, job.unchecked = job.unchecked, []
+        nodes, job.unchecked = job.unchecked, []
         hours = self._jobs[job.number].duration_h - float(self._done_h[job.number])
-        self._asked += len(asked)
-        chosen = self._policy.choose(asked, hours, self._now_h, self._histories)
+        self._queries += len(nodes)
+        chosen = self._policy.choose(nodes, hours, self._now_h, self._histories)
         checks = [
-            self._validate(node, benchmarks) for node, benchmarks in zip(asked, chosen, strict=True)
+            self._validate(node, benchmarks) for node, benchmarks in zip(nodes, chosen, strict=True)
         ]
         longest_h = max(checks, default=0.0)
-        for node, benchmarks in zip(asked, chosen, strict=True):
+        for node, benchmarks in zip(nodes, chosen, strict=True):
             defect = self._defects[node]
             if defect is not None and self._is_found(defect, benchmarks, longest_h + hours):
                 job.rejected.append((node, defect))
@@ -286,7 +284,7 @@ class _Cluster:
         job.alarm = self._expect(self._now_h + left_h, self._finish, job)
 
     def _interrupt(self, job: _Running, surprise: bool) -> None:
-        """A surprise leaves of a job's work what its last checkpoint held."""
+        """After a surprise, a job keeps the work up to its last checkpoint."""
         before_h = float(self._done_h[job.number])
         self._stop_work(job)
         done_h = float(self._done_h[job.number])
@@ -306,9 +304,9 @@ class _Cluster:
         job.worked_since_h = None
         self._working.append((self._now_h, self._working[-1][1] - len(job.nodes)))
 
-    def _repair(self, node: int, defect: LatentDefect, found: bool) -> None:
-        self._found += found
-        hours = self._site.defect_repair_h if found else self._site.incident_repair_h
+    def _repair(self, node: int, defect: LatentDefect, in_time: bool) -> None:
+        self._repaired_early += in_time
+        hours = self._site.defect_repair_h if in_time else self._site.incident_repair_h
         self._histories.out_of_service_h[node] = self._now_h
         self._job_of[node] = self._defects[node] = None
         self._times.enter(node, REPAIR, self._now_h)
@@ -330,13 +328,13 @@ class _Cluster:
         if job < len(self._jobs):
             self._expect(self._jobs[job].arrival_h, self._arrive, job)
 
-    def _expect(self, when_h: float, happen: Callable[[Any, int], None], what: Any) -> int:
+    def _expect(self, when_h: float, happen: Callable[[Any, int], None], subject: Any) -> int:
         number = next(self._numbers)
-        heappush(self._events, (when_h, number, happen, what))
+        heappush(self._events, (when_h, number, happen, subject))
         return number
 
     def _count_spares(self) -> None:
-        """Before the free nodes change: what jobs could not have is in the hot buffer."""
+        """Before the free nodes change: those that jobs could not have are the hot buffer."""
         spares = max(0, len(self._free) - self._for_jobs)
         self._spare_h += spares * (self._now_h - self._spare_until_h)
         self._spare_until_h = self._now_h
@@ -360,8 +358,8 @@ class _Cluster:
             spare_h=self._spare_h,
             incidents=self._incident_count,
             hits=self._hits,
-            found=self._found,
-            asked=self._asked,
+            repaired_early=self._repaired_early,
+            queries=self._queries,
             validations=self._validations,
             too_large=self._too_large,
             done_h=self._done_h,

@@ -1,4 +1,4 @@
-"""When nodes fail and why: drawn from a known truth or a fitted model, or as it once happened.
+"""When nodes fail and why: drawn from a known truth or a fitted model, or as recorded.
 
 Every draw belongs to a node and to how many defects it has had, never to the order of calls, so
 that all policies meet the same fate as long as they act alike.
@@ -22,7 +22,7 @@ from anubis.core.past.status import Incident
 
 Hours = npt.NDArray[np.float64]
 HOUR_S = 3600.0
-FIRST = 1 << 32  # a seed for the first draws that belongs to no number of a defect
+FIRST = 1 << 32  # a seed for the first draws, beyond the number of any defect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +41,18 @@ class DefectCause:
 
 @dataclass(frozen=True, kw_only=True)
 class Category:
-    """How often a node has incidents of one kind, and how much oftener after each of them."""
+    """How often a node has incidents of one kind, and how much more often after each of them."""
 
     name: str
     """The category, as incidents name it."""
     mtbi_h: float
     """Mean hours to an incident, of a node that has had none of them."""
     worse_by: float = 1.0
-    """Each incident multiplies the rate of the next one by it."""
+    """Each incident multiplies the rate of the next one by this factor."""
     at_worst: float = 1.0
     """The rate rises to this multiple of the first at most."""
     causes: tuple[DefectCause, ...]
-    """What is behind these incidents."""
+    """The causes of these incidents."""
 
     def __post_init__(self) -> None:
         if not self.mtbi_h > 0:
@@ -66,12 +66,12 @@ class Category:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LatentDefect:
-    """What becomes a node's next incident unless it is found before."""
+    """A defect that becomes the node's next incident unless it is found before."""
 
     due_h: float
     category: int
     found_by: int  # the benchmarks that can find it, as bits
-    luck: float  # uniform: it can be caught where this lies below the share that is caught
+    luck: float  # uniform: it is caught if this lies below the share that is caught
     patience: float  # exponential with mean 1: how long its repair takes
 
 
@@ -99,7 +99,7 @@ class Histories:
 
 
 class Foresight(Protocol):
-    """How likely incidents are; what the Selector is told, and no more."""
+    """How likely incidents are: all that the Selector knows."""
 
     def within(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
@@ -128,10 +128,10 @@ class Pace(Protocol):
     """How fast the clocks of a node run while it is in service."""
 
     def reached(self, up_h: float) -> float:
-        """Of the clocks, after so many hours."""
+        """How far the clocks have run after so many hours."""
 
     def hours(self, left: Hours) -> Hours:
-        """Until clocks have run so far."""
+        """The hours until clocks have run so far."""
 
 
 class Clocks(ABC):
@@ -145,9 +145,9 @@ class Clocks(ABC):
     ) -> None:
         self.categories = tuple(category.name for category in categories)
         causes = [(place, cause) for place, kind in enumerate(categories) for cause in kind.causes]
-        whole = [sum(cause.share for cause in kind.causes) for kind in categories]
+        total_shares = [sum(cause.share for cause in kind.causes) for kind in categories]
         self._category = np.array([place for place, _ in causes], dtype=np.intp)
-        self._share = np.array([cause.share / whole[place] for place, cause in causes])
+        self._share = np.array([cause.share / total_shares[place] for place, cause in causes])
         self._found_by = [bits(cause.found_by, benchmarks) for _, cause in causes]
         self._draws = Draws(nodes, seed, 3)
         rng = np.random.default_rng([seed, FIRST])
@@ -301,7 +301,7 @@ class Replayed:
 
 
 class Draws:
-    """Uniform numbers for the n-th defect of every node, the same whoever asks first."""
+    """Uniform numbers for the n-th defect of every node, independent of the order of the draws."""
 
     def __init__(self, nodes: int, seed: int, numbers: int) -> None:
         self._shape, self._seed = (nodes, numbers), seed

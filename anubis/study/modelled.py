@@ -1,4 +1,4 @@
-"""A fitted model of risk in a simulation: asked by the Selector, or drawn incidents from.
+"""A fitted risk model in a simulation: the Selector uses it, or incidents are drawn from it.
 
 A model is anything that gives cumulative hazards for statuses (anubis/risk has some). It knows no
 categories. Incidents drawn from it get one by how often each happens to a new node, and by how
@@ -30,7 +30,7 @@ class HazardModel(Protocol):
 
 
 class ModelRisk:
-    """A model's risk for nodes as they are now: what a Selector can know in production."""
+    """A model's risk for nodes as they are now: what the Selector can know in production."""
 
     def __init__(self, model: HazardModel, categories: Sequence[Category]) -> None:
         self.categories = tuple(category.name for category in categories)
@@ -70,13 +70,13 @@ class ModelRisk:
         )
 
     def _column(self, name: str, rows: Ints, now_h: float, histories: Histories) -> Hours:
-        what, _, category = name.partition(":")
+        quantity, _, category = name.partition(":")
         kinds = self._kinds(category)
         count = histories.incidents[rows, kinds].sum(axis=1)
         last_h = histories.last_incident_h[rows, kinds].max(axis=1, initial=-np.inf)
         known_h = histories.known_h[rows]
         column: Hours
-        match what:
+        match quantity:
             case "up_h":
                 column = np.maximum(now_h - histories.in_service_h[rows], 0.0)
             case "incidents":
@@ -90,12 +90,12 @@ class ModelRisk:
                 column = now_h - np.where(np.isfinite(passed_h), passed_h, known_h)
             case _:
                 raise ValueError(
-                    f'the simulation knows nothing of the covariate "{name}" of the model'
+                    f'the simulation does not know the covariate "{name}" of the model'
                 )
         return column
 
     def _kinds(self, category: str) -> slice:
-        """The columns of a category, or of all; of one that nobody here has, none."""
+        """The columns of a category, or of all; of an unknown one, none."""
         if not category:
             return slice(None)
         if category not in self.categories:
@@ -123,7 +123,7 @@ class Curve:
 
 
 class ModelledIncidents(Clocks):
-    """Incidents drawn from a model, by the node's status at its last return. Also tells the true
+    """Incidents drawn from a model, by the node's status at its last return. Also gives the true
     risk, which depends on that status."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""When to validate what: the Selector, and what it has to beat."""
+"""When to validate what: the Selector, and the policies it has to beat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anubis.study.incidents import HOUR_S, Foresight, Histories
 
 @dataclass(frozen=True, kw_only=True)
 class Absence:
-    """Nobody looks: incidents are repaired, and that is all."""
+    """No validation: incidents are repaired, and that is all."""
 
     knows_all: bool = False
 
@@ -34,7 +34,7 @@ class Ideal(Absence):
 
 @dataclass(frozen=True, kw_only=True)
 class FullSet:
-    """Everything, whenever a job gets nodes, and again when an incident has interrupted it."""
+    """All benchmarks whenever a job gets nodes, and again when an incident has interrupted it."""
 
     benchmarks: int
     knows_all: bool = False
@@ -47,7 +47,7 @@ class FullSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Cron:
-    """Everything, on nodes not validated for that long or since a repair, between two jobs."""
+    """All benchmarks on nodes not validated for that long or since a repair, between two jobs."""
 
     benchmarks: int
     every_h: float
@@ -63,7 +63,7 @@ class Cron:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSubsets:
-    """Each benchmark with the same chance: a share of the full set's time, spent blindly."""
+    """Each benchmark with the same chance: a share of the full set's time, spent at random."""
 
     benchmarks: int
     share: float
@@ -79,7 +79,7 @@ class RandomSubsets:
 
 @dataclass(frozen=True, kw_only=True)
 class GreedySelection:
-    """What production decides when a job is given nodes, on what it would know of them."""
+    """What production decides when a job gets nodes, from what it would know about them."""
 
     risk: Foresight
     detection: Detection  # its benchmarks in the order of the site's

@@ -1,4 +1,4 @@
-"""What is to be simulated, as configs/simulations/ has it: a cluster, its jobs, its troubles."""
+"""What is to be simulated, as configs/simulations/ has it: a cluster, its jobs, its incidents."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def _each_once(name: str, words: Iterable[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How many of the jobs ask for so many nodes."""
+    """The share of jobs that ask for a number of nodes."""
 
     nodes: int
     """The nodes that a job asks for."""
     share: float
-    """The weight of such jobs beside the others."""
+    """The weight of such jobs relative to the others."""
 
     def __post_init__(self) -> None:
         _at_least("nodes", self.nodes, 1)
@@ -50,25 +50,25 @@ class Size:
 
 @dataclass(frozen=True, kw_only=True)
 class Jobs:
-    """Recorded jobs, or made ones: durations are log-normal, sizes as they are shared out."""
+    """Recorded jobs, or random ones with log-normal durations and the given sizes."""
 
     trace: str = ""
     """Recorded jobs: a file in the Standard Workload Format, or a table with the columns timestamp,
     duration and num_gpus. Without it, jobs are made."""
     devices_per_node: int = 8
-    """GPUs or processors of a node, by which a trace counts."""
+    """GPUs or processors per node: what a trace counts."""
     whole_nodes_only: bool = True
     """Whether to leave out recorded jobs that ask for less than a node."""
     limit_h: float | None = None
-    """Longer jobs are cut into pieces of so many hours, each with nodes of its own."""
+    """Longer jobs are cut into pieces of this many hours, each with its own nodes."""
     load: float = 1.5
     """What jobs ask for, as a multiple of what the nodes can do. 0: as recorded."""
     median_h: float = 12.0
-    """Median duration of made jobs, in hours."""
+    """Median duration of random jobs, in hours."""
     spread: float = 1.5
     """Standard deviation of the logarithm of the duration."""
     sizes: tuple[Size, ...] = (Size(nodes=1, share=1.0),)
-    """How many nodes made jobs ask for."""
+    """How many nodes random jobs ask for."""
 
     def __post_init__(self) -> None:
         _at_least("devices_per_node", self.devices_per_node, 1)
@@ -101,7 +101,7 @@ class RepairTimes:
     incident_h: float = 24.0
     """Mean hours of repair after an incident."""
     defect_h: float = 6.0
-    """Mean hours of repair where a benchmark has said what is wrong."""
+    """Mean hours of repair where a benchmark has found the defect."""
 
     def __post_init__(self) -> None:
         _at_least("incident_h", self.incident_h, 0)
@@ -110,7 +110,7 @@ class RepairTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class Variations:
-    """What is tried beside the scenario itself."""
+    """Other values to try, besides the scenario's own."""
 
     catch: tuple[float, ...] = (1.0, 0.5, 0.0)
     """Values of `catch` to try."""
@@ -131,48 +131,48 @@ class Scenario:
     nodes: int = 100
     """The nodes, spares included."""
     spares: int = 5
-    """How many of them replace those in repair: the hot buffer."""
+    """How many of them are spares that replace nodes in repair: the hot buffer."""
     days: float = 30.0
     """How long each run lasts."""
     seeds: int = 5
-    """How often each policy runs; numbers come with the interval over these runs."""
+    """How often each policy runs; figures have an interval over these runs."""
     jobs: Jobs = field(default_factory=Jobs)
-    """What the nodes do."""
+    """The jobs of the cluster."""
     benchmarks: tuple[Benchmark, ...]
-    """What there is to choose from."""
+    """The benchmarks to choose from."""
     categories: tuple[Category, ...]
-    """What goes wrong."""
+    """The kinds of incidents."""
     incidents: IncidentSource = "rates"
-    """Where incidents come from: the rates of the categories, a trained model of risk, or the
+    """Where incidents come from: the rates of the categories, a trained risk model, or the
     history, which then happens again."""
     risk: str = "truth"
     """What the Selector knows: the truth, or what a model learned from the past, named (cox-time,
     exponential …) or the best of them."""
     past_days: float = 90.0
-    """How long a past such a model learns from, where the history has none."""
+    """How long a simulated past such a model learns from, where the history has none."""
     repair: RepairTimes = field(default_factory=RepairTimes)
-    """How long nodes are away."""
+    """How long repairs take."""
     shows_h: float | None = None
     """How many hours before its incident a defect can be found. Without it, all that would strike
     during a job can be found at its start."""
     catch: float = 1.0
-    """Share of the defects within its reach that a benchmark does find."""
+    """Share of the defects within its reach that a benchmark really finds."""
     checkpoint_h: float = 0.0
     """An incident loses the work since the last checkpoint. 0: it loses none."""
     policies: tuple[PolicyName, ...] = POLICIES
-    """Which policies of validation are compared."""
+    """Which validation policies are compared."""
     cron_every_h: float = 168.0
     """How often the policy `cron` validates a node."""
     selection: SelectionPolicy = SelectionPolicy(p0=0.01, half_life_h=1.0)
-    """What the Selector decides by, with the keys that a policy has. Without it, `p0` is 0.01 and
+    """The Selector's settings, with the keys of a policy. Without it, `p0` is 0.01 and
     `half_life_h` is 1."""
     incident_costs_h: float | None = None
     """What an incident costs, in node-hours: a benchmark that saves less is not run. Without it,
     half of the job on all its nodes."""
     known_defects: int = 500
-    """How many defects of the past tell the Selector which benchmark finds what."""
+    """From how many past defects the Selector learns which benchmark finds what."""
     sweep: Variations = field(default_factory=Variations)
-    """What is tried beside these settings."""
+    """Other values to try, besides these settings."""
 
     def __post_init__(self) -> None:
         _at_least("nodes", self.nodes, 1)
@@ -199,14 +199,14 @@ class Scenario:
         _each_once("benchmarks", (benchmark.name for benchmark in self.benchmarks))
         _each_once("categories", (category.name for category in self.categories))
         _each_once("policies", self.policies)
-        known = {benchmark.name for benchmark in self.benchmarks}
+        names = {benchmark.name for benchmark in self.benchmarks}
         for category in self.categories:
             for cause in category.causes:
                 for name in cause.found_by:
-                    if name not in known:
+                    if name not in names:
                         raise ValueError(
                             f'"{category.name}" has a cause found by "{name}", '
-                            f"which is none of the benchmarks; {did_you_mean(name, known)}"
+                            f"which is not one of the benchmarks; {did_you_mean(name, names)}"
                         )
 
     @property

@@ -1,4 +1,4 @@
-"""Where a simulation's incidents come from, and the past that a model of risk can learn from.
+"""Where a simulation's incidents come from, and the past that a risk model can learn from.
 
 They are drawn at the scenario's rates, or from a model, or happen as they were recorded. The past
 ends before the first run begins: a model never sees what it is to foretell.
@@ -26,7 +26,7 @@ from anubis.study.incidents import (
 from anubis.study.modelled import HazardModel, ModelledIncidents
 from anubis.study.scenario import Scenario
 
-PAST_SEED = 1 << 20  # of a past that is made; no run has it
+PAST_SEED = 1 << 20  # of a simulated past; no run has it
 NOBODY_FINDS = (DefectCause(share=1.0),)
 
 
@@ -43,7 +43,7 @@ class Source(Protocol):
     def scenario(self) -> Scenario: ...
 
     def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
-        """The incidents of a run and their true risk, or None where nobody knows it."""
+        """The incidents of a run and their true risk, or None where it is not known."""
 
     def past(self) -> PastIncidents: ...
 
@@ -65,7 +65,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class DrawnIncidents:
-    """Incidents drawn from a model, whose risk is then true; the scenario has the causes."""
+    """Incidents drawn from a model, whose risk is then the true one; causes as in the scenario."""
 
     scenario: Scenario
     model: HazardModel
@@ -92,15 +92,18 @@ class Recorded:
     def of(
         cls, scenario: Scenario, incidents: Sequence[Incident], watches: Sequence[Watch]
     ) -> Self:
-        """The nodes and the categories are the record's; the spares keep their share."""
+        """Nodes and categories come from the record; spares keep their share."""
         if not incidents:
             raise TraceError("no incident is recorded: import some first (anubis import incidents)")
         starts = [incident.start for incident in incidents]
-        days, wanted = (max(starts) - min(starts)) / HOUR_S / 24, scenario.days * scenario.seeds
-        if days <= wanted:
+        days, needed_days = (
+            (max(starts) - min(starts)) / HOUR_S / 24,
+            scenario.days * scenario.seeds,
+        )
+        if days <= needed_days:
             raise TraceError(
                 f"the record spans {days:.0f} days, and {scenario.seeds} runs of {scenario.days:g} "
-                "days leave no past before them: ask for fewer seeds or days"
+                "days leave no past before them: use fewer seeds or days"
             )
         nodes = len({incident.node for incident in incidents} | {watch.node for watch in watches})
         shaped = replace(
@@ -113,12 +116,12 @@ class Recorded:
 
     def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
         begin = self._begin(seed)
-        known = dict[str, float]()
+        since_of = dict[str, float]()
         for node, since in self._since():
-            known[node] = min(since, known.get(node, begin))
+            since_of[node] = min(since, since_of.get(node, begin))
         scenario = self.scenario
         categories, benchmarks = scenario.categories, scenario.benchmark_names
-        return Replayed(self.incidents, known, begin, categories, benchmarks, seed), None
+        return Replayed(self.incidents, since_of, begin, categories, benchmarks, seed), None
 
     def past(self) -> PastIncidents:
         until = self._begin(self.scenario.seeds - 1)
@@ -132,7 +135,7 @@ class Recorded:
         return end - (seed + 1) * self.scenario.span_h * HOUR_S
 
     def _since(self) -> Iterator[tuple[str, float]]:
-        """When each node was seen."""
+        """Times at which each node was seen."""
         for incident in self.incidents:
             yield incident.node, incident.start
         for watch in self.watches:
@@ -142,14 +145,14 @@ class Recorded:
 def _categories(
     scenario: Scenario, incidents: Sequence[Incident], watched_h: float
 ) -> Iterator[Category]:
-    """At the recorded rates; what the scenario has no causes for, no benchmark finds."""
+    """At the recorded rates; no benchmark finds those without causes in the scenario."""
     causes = {category.name: category.causes for category in scenario.categories}
     for name, count in sorted(Counter(incident.category for incident in incidents).items()):
         yield Category(name=name, mtbi_h=watched_h / count, causes=causes.get(name, NOBODY_FINDS))
 
 
 def _lived(scenario: Scenario, incidents: Incidents) -> PastIncidents:
-    """The life of nodes that nobody validates: every defect strikes and is repaired."""
+    """The past of nodes without validation: every defect becomes an incident and is repaired."""
     until_h, struck = scenario.past_days * 24, list[Incident]()
     histories = incidents.histories(len(scenario.benchmarks))
     for node in range(scenario.nodes):

@@ -1,4 +1,4 @@
-"""Spells of a fleet whose hazard is known: what risk models are held against.
+"""Spells of a fleet whose hazard is known, to check risk models against.
 
 After n_c incidents of each category c, the last one u hours ago, a node's cumulative hazard is
 
@@ -50,7 +50,7 @@ class KnownHazard:
         return self.base * product
 
     def next_after(self, counts: Times, hazard: float) -> float:
-        """The hours since an incident after which a node has gathered so much hazard."""
+        """The hours since an incident after which a node's hazard has reached so much."""
         return float((hazard / self._factor(counts)) ** (1 / self.shape))
 
 
@@ -60,7 +60,7 @@ NO_SIGNAL = KnownHazard(powers={"gpu": 0.0, "memory": 0.0}, base=0.001, shape=1.
 def spells(
     truth: KnownHazard, *, nodes: int, seed: int, watched_h: float = 8760.0, every_h: float = 730.0
 ) -> Spells:
-    """A status right after each incident, and one at a chance moment of every month."""
+    """A status right after each incident, and one at a random moment of every month."""
     rng = np.random.default_rng(seed)
     rows = [
         (f"node{number:04}", *row)
@@ -83,7 +83,7 @@ def spells(
 def _lifetime(
     truth: KnownHazard, watched_h: float, every_h: float, rng: np.random.Generator
 ) -> list[tuple[float, list[float], float, bool]]:
-    """When a node was looked at, its covariates then, how long it went on, and what ended that."""
+    """When a status was taken, its covariates then, how long it went on, and what ended that."""
     counts = np.zeros(len(truth.powers))
     begun_h, rows = 0.0, []
     while begun_h < watched_h:

@@ -19,14 +19,14 @@ from anubis.core.errors import TraceError
 
 COLUMNS = ("timestamp", "duration", "num_gpus")
 SWF_FIELDS = 18
-PIECES = {2, 3, 4}  # status of a piece of a job, whose whole has a line of its own
+PIECES = {2, 3, 4}  # status of a piece of a job that has a line of its own
 HOUR_S = 3600.0
 ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing within the span
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedJob:
-    """So many nodes for so long, asked for some hours after the trace began."""
+    """A request for nodes: how many, for how long, how many hours after the trace began."""
 
     arrival_h: float
     nodes: int
@@ -55,7 +55,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class _Request:
-    """A job as its line tells it."""
+    """A job as its line describes it."""
 
     arrival_s: float
     duration_s: float
@@ -63,27 +63,31 @@ class _Request:
 
 
 def read(path: Path, devices_per_node: int, whole_nodes_only: bool = False) -> Trace:
-    """A trace in either format, which its first line tells; one that ends in .gz is unpacked."""
+    """A trace in either format, recognised by its first line; one that ends in .gz is unpacked."""
     try:
         content = path.read_bytes()
         text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
     except OSError as cause:  # a broken archive is one too, without a strerror
         raise TraceError(f'cannot read "{path}": {cause.strerror or cause}') from None
     except (EOFError, UnicodeDecodeError):
-        raise TraceError(f'cannot read "{path}": it is cut short, or no text') from None
+        raise TraceError(f'cannot read "{path}": it is cut short, or not text') from None
     lines = text.splitlines()
     requests = requests_of_swf(lines) if _is_swf(lines) else requests_of_table(lines, f'"{path}"')
     trace = trace_of(requests, devices_per_node, whole_nodes_only)
     if not trace.jobs:
-        raise TraceError(f'"{path}" has no job; ' + ("; ".join(told(trace)) or "it has no lines"))
+        raise TraceError(
+            f'"{path}" has no job; ' + ("; ".join(reasons(trace)) or "it has no lines")
+        )
     return trace
 
 
-def told(trace: Trace) -> Iterator[str]:
+def reasons(trace: Trace) -> Iterator[str]:
     """What was left out, a sentence for each reason, the most frequent first."""
-    for reason, what in sorted(trace.left_out.items(), key=lambda item: -item[1].lines):
-        lines = f"{what.lines:,} lines left out, the first is line" if what.lines > 1 else "line"
-        yield f"{lines} {what.first}: {reason}"
+    for reason, skipped in sorted(trace.left_out.items(), key=lambda item: -item[1].lines):
+        lines = (
+            f"{skipped.lines:,} lines left out, the first is line" if skipped.lines > 1 else "line"
+        )
+        yield f"{lines} {skipped.first}: {reason}"
 
 
 def requests_of_table(
@@ -109,9 +113,9 @@ def requests_of_table(
         try:
             moment = datetime.fromisoformat(when)
         except ValueError:
-            yield rows.line_num, "the timestamp is none (expected 2017-10-09 07:01:55)"
+            yield rows.line_num, "not a timestamp (expected 2017-10-09 07:01:55)"
             continue
-        # a time without a zone is read as UTC: what it is where Anubis runs must not matter
+        # a time without a zone is read as UTC: the time zone where Anubis runs must not matter
         arrival = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
         yield rows.line_num, _Request(arrival, _number(duration), _number(devices))
 
@@ -147,8 +151,8 @@ def trace_of(
         if isinstance(request, _Request) and not reason:
             kept.append(request)
         else:
-            known = left_out.get(reason, SkippedLines(lines=0, first=number))
-            left_out[reason] = SkippedLines(lines=known.lines + 1, first=known.first)
+            skipped = left_out.get(reason, SkippedLines(lines=0, first=number))
+            left_out[reason] = SkippedLines(lines=skipped.lines + 1, first=skipped.first)
     kept.sort(key=lambda request: request.arrival_s)
     begin_s = kept[0].arrival_s if kept else 0.0
     return Trace(
@@ -175,17 +179,19 @@ def stressed(
     if not any(job.nodes * job.duration_h > 0 for job in jobs):
         return ()
     asked_h, goal_h = 0.0, nodes * span_h * min(load, ENOUGH)
-    made: list[TracedJob] = []
+    stressed_jobs: list[TracedJob] = []
     while asked_h < goal_h:
-        job = jobs[len(made) % len(jobs)]
+        job = jobs[len(stressed_jobs) % len(jobs)]
         arrival_h = asked_h / (nodes * load)
-        made.append(TracedJob(arrival_h=arrival_h, nodes=job.nodes, duration_h=job.duration_h))
+        stressed_jobs.append(
+            TracedJob(arrival_h=arrival_h, nodes=job.nodes, duration_h=job.duration_h)
+        )
         asked_h += job.nodes * job.duration_h
-    return tuple(made)
+    return tuple(stressed_jobs)
 
 
 def cut(jobs: Sequence[TracedJob], limit_h: float | None) -> tuple[TracedJob, ...]:
-    """Jobs longer than the limit as several, each with nodes of its own."""
+    """Jobs longer than the limit are cut into several, each with its own nodes."""
     if limit_h is None:
         return tuple(jobs)
     return tuple(
@@ -207,7 +213,7 @@ ENOUGH = (
 
 
 def rotated(jobs: Sequence[TracedJob], start: int) -> tuple[TracedJob, ...]:
-    """The trace from another of its jobs on: another sample of the same requests."""
+    """The trace starting at another of its jobs: another sample of the same requests."""
     if not jobs:
         return ()
     start %= len(jobs)
@@ -234,14 +240,14 @@ def _number(word: str) -> float:
 
 
 def _trouble(request: _Request, least_devices: int) -> str:
-    """Why a request is no job; "" when it is one."""
-    for value, what in (
+    """Why a request is not a job; "" if it is one."""
+    for value, quantity in (
         (request.arrival_s, "its arrival"),
         (request.duration_s, "how long it ran"),
         (request.devices, "how much it asks for"),
     ):
         if not math.isfinite(value):
-            return f"{what} is no number"
+            return f"{quantity} is not a number"
     if request.duration_s < 0:
         return "how long it ran is not known"
     if request.duration_s == 0:

@@ -1,4 +1,4 @@
-"""A scenario carried out: every policy meets the same jobs and fates, several seeds over."""
+"""A scenario carried out: every policy meets the same jobs and incidents, under several seeds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SeedMean:
 
 
 class Study:
-    """The runs of one scenario, each made once however often it is asked for."""
+    """The runs of one scenario, each made only once."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Study:
         source: Source | None = None,
         model: HazardModel | None = None,
     ) -> None:
-        """`model`: what the Selector asks instead of being told the true risk."""
+        """`model`: what the Selector uses instead of the true risk."""
         self.scenario = scenario
         self._source, self._model = source or Rates(scenario), model
         self._recorded = traces.cut(recorded, scenario.jobs.limit_h)
@@ -80,14 +80,14 @@ class Study:
         """The policies as the scenario has them, then with other catches, then with other p0."""
         scenario = self.scenario
         as_it_is = (scenario.catch, scenario.selection.p0)
-        others = [(catch, as_it_is[1]) for catch in scenario.sweep.catch if catch != as_it_is[0]]
-        made = [
+        swept = [(catch, as_it_is[1]) for catch in scenario.sweep.catch if catch != as_it_is[0]]
+        trials = [
             Trial(policy=policy, seed=seed, catch=catch, p0=p0)
-            for catch, p0 in (as_it_is, *others)
+            for catch, p0 in (as_it_is, *swept)
             for policy in scenario.policies
             for seed in range(scenario.seeds)
         ]
-        return made + [
+        return trials + [
             Trial(policy="selector", seed=seed, catch=as_it_is[0], p0=p0)
             for p0 in scenario.sweep.p0
             if p0 != as_it_is[1]
@@ -97,18 +97,18 @@ class Study:
     def figures(
         self, policy: PolicyName, catch: float, p0: float | Literal["job"], name: str
     ) -> list[float]:
-        """One figure under each seed."""
+        """One figure for each seed."""
         return [
             self.result(Trial(policy=policy, seed=seed, catch=catch, p0=p0)).figures[name]
             for seed in range(self.scenario.seeds)
         ]
 
     def gains(self, over: PolicyName, p0: float | Literal["job"]) -> list[float]:
-        """How much more of the nodes' time the Selector turns into work, under each seed."""
+        """How much more of the nodes' time the Selector turns into work, for each seed."""
         catch = self.scenario.catch
-        mine = self.figures("selector", catch, p0, "goodput")
-        theirs = self.figures(over, catch, self.scenario.selection.p0, "goodput")
-        return [a - b for a, b in zip(mine, theirs, strict=True)]
+        selector = self.figures("selector", catch, p0, "goodput")
+        compared = self.figures(over, catch, self.scenario.selection.p0, "goodput")
+        return [a - b for a, b in zip(selector, compared, strict=True)]
 
     # --- one run ---------------------------------------------------------------------------
 
@@ -158,24 +158,24 @@ class Study:
             return ModelRisk(self._model, self.scenario.categories)
         if true_risk is None:
             raise TraceError(
-                'nobody knows the true risk of recorded incidents: "risk" has to name a model'
+                'the true risk of recorded incidents is not known: "risk" has to name a model'
             )
         return true_risk
 
     def _share(self, trial: Trial) -> float:
-        """Of the full set's time, what the Selector spends on a node that it is asked about."""
+        """The share of the full set's time that the Selector spends on a node per decision."""
         spent = self.result(replace(trial, policy="selector")).outcome
         full_h = sum(benchmark.minutes for benchmark in self.scenario.benchmarks) / 60
-        return spent.validating_h / (spent.asked * full_h) if spent.asked and full_h else 0.0
+        return spent.validating_h / (spent.queries * full_h) if spent.queries and full_h else 0.0
 
     def _detection(self, seed: int) -> Detection:
         """Learned from defects of the past, on which the whole set had been tried."""
         names = self.scenario.benchmark_names
         rng = np.random.default_rng([seed, 2])
         kinds = [
-            (category.name, frozenset(cause.found_by), cause.share / whole / category.mtbi_h)
+            (category.name, frozenset(cause.found_by), cause.share / total_share / category.mtbi_h)
             for category in self.scenario.categories
-            for whole in [sum(cause.share for cause in category.causes)]
+            for total_share in [sum(cause.share for cause in category.causes)]
             for cause in category.causes
         ]
         weights = np.array([weight for _, _, weight in kinds])
@@ -186,29 +186,31 @@ class Study:
             for i in rng.choice(max(1, len(kinds)), size=size, p=chances).tolist()
             for name, found_by, _ in [kinds[i]]
         ]
-        known = self.scenario.selection
-        return learn_detection(past, names, prior=known.prior, category_prior=known.category_prior)
+        selection = self.scenario.selection
+        return learn_detection(
+            past, names, prior=selection.prior, category_prior=selection.category_prior
+        )
 
     def _jobs_of(self, seed: int) -> tuple[TracedJob, ...]:
-        scenario, wanted = self.scenario, self.scenario.jobs
+        scenario, request = self.scenario, self.scenario.jobs
         rng = np.random.default_rng([seed, 0])
-        if wanted.trace:
+        if request.trace:
             jobs = traces.rotated(self._recorded, int(rng.integers(max(1, len(self._recorded)))))
         else:
-            jobs = traces.cut(made(wanted, rng), wanted.limit_h)
-        if not wanted.load:
+            jobs = traces.cut(drawn_jobs(request, rng), request.limit_h)
+        if not request.load:
             return jobs
-        return traces.stressed(jobs, scenario.nodes, scenario.span_h, wanted.load)
+        return traces.stressed(jobs, scenario.nodes, scenario.span_h, request.load)
 
 
-MADE = 2000  # jobs, which a stressed replay repeats
+DRAWN = 2000  # jobs, which a stressed replay repeats
 
 
-def made(wanted: Jobs, rng: np.random.Generator) -> tuple[TracedJob, ...]:
+def drawn_jobs(request: Jobs, rng: np.random.Generator) -> tuple[TracedJob, ...]:
     """Jobs of the wanted sizes with log-normal durations."""
-    shares = np.array([size.share for size in wanted.sizes])
-    sizes = rng.choice([size.nodes for size in wanted.sizes], MADE, p=shares / shares.sum())
-    durations_h = rng.lognormal(math.log(wanted.median_h), wanted.spread, MADE)
+    shares = np.array([size.share for size in request.sizes])
+    sizes = rng.choice([size.nodes for size in request.sizes], DRAWN, p=shares / shares.sum())
+    durations_h = rng.lognormal(math.log(request.median_h), request.spread, DRAWN)
     return tuple(
         TracedJob(arrival_h=0.0, nodes=nodes, duration_h=duration_h)
         for nodes, duration_h in zip(sizes.tolist(), durations_h.tolist(), strict=True)
@@ -216,7 +218,7 @@ def made(wanted: Jobs, rng: np.random.Generator) -> tuple[TracedJob, ...]:
 
 
 def figures(outcome: PolicyOutcome, jobs: Sequence[TracedJob]) -> dict[str, float]:
-    """What is compared. Hours of nodes are per node; times between incidents may be infinite."""
+    """The compared figures. Hours are per node; times between incidents may be infinite."""
     nodes, total_h = outcome.nodes, outcome.nodes * outcome.span_h
     arrival_h = np.array([job.arrival_h for job in jobs])
     duration_h = np.array([job.duration_h for job in jobs])
@@ -234,7 +236,7 @@ def figures(outcome: PolicyOutcome, jobs: Sequence[TracedJob]) -> dict[str, floa
         "mtbi_h": _per(total_h - outcome.repair_h, outcome.incidents),
         "work_per_hit_h": _per(outcome.working_h, outcome.hits),
         "incidents": outcome.incidents / nodes,
-        "found": outcome.found / nodes,
+        "found": outcome.repaired_early / nodes,
         "jobs_finished": float(np.count_nonzero(finished)),
         "wait_h": _mean((until_h - arrival_h)[arrived]),
         "held_up_h": _mean(held_up_h[finished]),

@@ -81,4 +81,4 @@ def assert_books_balance(found: PolicyOutcome, jobs) -> None:
     assert (found.done_h[~finished] <= duration_h[~finished] * (1 + 1e-9)).all()
     assert (found.finished_h[finished] >= (found.first_h + duration_h)[finished] - 1e-6).all()
     assert found.hits <= found.incidents
-    assert found.validations <= found.asked
+    assert found.validations <= found.queries

@@ -86,16 +86,16 @@ def test_many_servers_keep_the_mean_number_of_jobs_that_little_says():
 def test_a_subset_finds_its_coverage_of_the_defects_that_would_strike(benchmarks, coverage):
     place = site(nodes=100, incident_repair_h=0.0, defect_repair_h=0.0)
     found = outcome(place, endless(100, count=5_000), Always(benchmarks=benchmarks))
-    defects = found.found + found.incidents
+    defects = found.repaired_early + found.incidents
     margin = 4 * math.sqrt(max(coverage * (1 - coverage), 0.002) / defects)
-    assert abs(found.found / defects - coverage) < margin
+    assert abs(found.repaired_early / defects - coverage) < margin
 
 
 @pytest.mark.parametrize("catch", [1.0, 0.5, 0.1])
 def test_what_is_caught_is_the_coverage_times_the_catch(catch):
     place = site(nodes=100, incident_repair_h=0.0, defect_repair_h=0.0, catch=catch)
     found = outcome(place, endless(100, count=5_000), Always(benchmarks=0b001))
-    share = found.found / (found.found + found.incidents)
+    share = found.repaired_early / (found.repaired_early + found.incidents)
     assert share == pytest.approx(0.75 * catch, abs=0.05)
 
 
@@ -106,7 +106,7 @@ def test_a_defect_that_shows_too_late_is_an_incident():
     found = outcome(
         place, endless(2000, duration_h=24.0, count=70_000), FullSet(benchmarks=3), 0, few
     )
-    share = found.found / (found.found + found.incidents)
+    share = found.repaired_early / (found.repaired_early + found.incidents)
     assert share == pytest.approx(6 / 24, abs=0.03)
 
 
@@ -153,7 +153,7 @@ def test_where_nothing_is_caught_every_policy_has_the_incidents_of_absence(name)
     found = outcome(place, jobs, policies()[name], 7, growing)
     assert found.incidents == alone.incidents > 200
     assert found.repair_h == pytest.approx(alone.repair_h, rel=1e-12)
-    assert found.found == 0
+    assert found.repaired_early == 0
 
 
 @pytest.mark.parametrize("name", policies())
@@ -213,10 +213,10 @@ def test_a_job_waits_for_the_repair_where_nothing_replaces_its_node():
 def test_a_found_defect_never_becomes_an_incident_and_the_job_starts_after_its_tests():
     place = site(nodes=2)
     found = run(place, JOB, recorded(("n0", 5.0)), Always(benchmarks=0b001))
-    assert (found.found, found.incidents) == (1, 0)
+    assert (found.repaired_early, found.incidents) == (1, 0)
     assert found.first_h.tolist() == [pytest.approx(0.4)]  # n0 was tested, then n1
     blind = run(place, JOB, recorded(("n0", 5.0)), Always(benchmarks=0b010))
-    assert (blind.found, blind.incidents) == (0, 1)
+    assert (blind.repaired_early, blind.incidents) == (0, 1)
 
 
 def test_a_policy_is_told_since_when_a_node_is_back():
@@ -301,7 +301,7 @@ def test_the_books_balance_whatever_is_asked_for(place, jobs, mtbi_h, name, seed
     found = outcome(place, jobs, policy, seed, growing)
     assert_books_balance(found, jobs)
     if name == "absence":
-        assert found.found == found.validating_h == 0
+        assert found.repaired_early == found.validating_h == 0
 
 
 def test_zero_jobs_and_no_kind_of_incident_leave_a_cluster_idle():

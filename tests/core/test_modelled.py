@@ -89,5 +89,5 @@ def test_a_status_is_what_the_history_of_the_node_tells():
 
 def test_a_covariate_nobody_simulates_is_named():
     told = ModelRisk(Weibull(1.0, 1.0, ("temperature",)), KINDS)
-    with pytest.raises(ValueError, match='nothing of the covariate "temperature"'):
+    with pytest.raises(ValueError, match='not know the covariate "temperature"'):
         told.statuses([0], 0.0, Histories.blank(nodes=1, categories=2, benchmarks=3))

@@ -180,8 +180,8 @@ def test_a_selector_that_sees_no_risk_tests_what_was_never_proven_and_nothing_el
 
     blind = Study(SCENARIO, (), Rates(SCENARIO), Blind()).result(SELECTOR).outcome
     told = Study(SCENARIO).result(SELECTOR).outcome
-    assert 0 < blind.validations <= SCENARIO.nodes + blind.incidents + blind.found
-    assert told.validations > SCENARIO.nodes + told.incidents + told.found
+    assert 0 < blind.validations <= SCENARIO.nodes + blind.incidents + blind.repaired_early
+    assert told.validations > SCENARIO.nodes + told.incidents + told.repaired_early
 
 
 def test_incidents_drawn_from_a_model_that_knows_the_rates_are_those_of_the_rates():

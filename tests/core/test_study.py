@@ -60,8 +60,8 @@ def test_the_selector_spends_little_and_prevents_almost_as_much_as_everything(st
 def test_random_subsets_spend_what_the_selector_spends_on_a_node(study):
     trials = [Trial(policy=p, seed=0, catch=1.0, p0=0.01) for p in ("selector", "random")]
     mine, blind = (study.result(trial).outcome for trial in trials)
-    assert blind.validating_h / blind.asked == pytest.approx(
-        mine.validating_h / mine.asked, rel=0.3
+    assert blind.validating_h / blind.queries == pytest.approx(
+        mine.validating_h / mine.queries, rel=0.3
     )
     assert blind.incidents > mine.incidents
 
@@ -207,7 +207,7 @@ def test_an_early_repair_takes_nothing_from_other_causes():
     kinds = category(mtbi_h=20.0, causes=(seen, blind))
     found = run(place, endless(200, count=20_000), truth(place, kinds), Always(benchmarks=1))
     expected = 200 * 720 / 20 * 0.1
-    assert found.found > 5 * expected
+    assert found.repaired_early > 5 * expected
     assert abs(found.incidents - expected) < 4 * math.sqrt(expected)
 
 
@@ -219,7 +219,7 @@ def test_an_early_repair_takes_nothing_from_other_causes():
         ({"catch": 1.5}, "catch is 1.5, expected a share from 0 to 1"),
         ({"days": 0}, '"days" is 0, expected more than 0'),
         ({"selection": SelectionPolicy(search="optimum")}, 'search is "optimum", expected greedy'),
-        ({"benchmarks": SCENARIO.benchmarks[1:]}, 'found by "gemm", which is none'),
+        ({"benchmarks": SCENARIO.benchmarks[1:]}, 'found by "gemm", which is not'),
         ({"policies": ("ideal", "ideal")}, '"policies" names "ideal" 2 times'),
     ],
 )

@@ -16,11 +16,11 @@ from anubis.study.traces import (
     TracedJob,
     cut,
     read,
+    reasons,
     requests_of_swf,
     requests_of_table,
     rotated,
     stressed,
-    told,
     trace_of,
 )
 
@@ -35,7 +35,7 @@ yesterday,60,8,480,a
 2017-10-09 09:30:00,nan,8,480,a
 2017-10-09 09:30:00,60
 """
-NO_TIME = "the timestamp is none (expected 2017-10-09 07:01:55)"
+NO_TIME = "not a timestamp (expected 2017-10-09 07:01:55)"
 # job, submit, wait, run, allocated, cpu, memory, requested, time, memory, status, ...
 SWF = """; Version: 2.2
 ; MaxNodes: 4
@@ -58,11 +58,11 @@ def test_a_table_becomes_jobs_in_the_order_of_their_arrival():
 
 def test_every_line_that_is_no_job_is_counted_by_its_reason_and_the_first_is_named():
     trace = trace_of(requests_of_table([*TABLE.splitlines(), "today,1,1,1,a"]), devices_per_node=8)
-    assert set(told(trace)) == {
+    assert set(reasons(trace)) == {
         "line 4: ran for no time",
         "line 5: asks for nothing",
         f"2 lines left out, the first is line 6: {NO_TIME}",
-        "line 7: how long it ran is no number",
+        "line 7: how long it ran is not a number",
         "line 8: expected 5 columns",
     }
 
@@ -101,7 +101,7 @@ def test_the_format_is_told_from_the_file_itself(tmp_path):
         (b"a,b\n1,2\n", 'has no column "timestamp"; expected a header with timestamp'),
         (b"; Version: 2.2\n", "has no job; it has no lines"),
         (b"1 2 3\n4 5 6\n", "has no job; 2 lines left out, the first is line 1: expected 18"),
-        (b"\xff\xfe\x00", "it is cut short, or no text"),
+        (b"\xff\xfe\x00", "it is cut short, or not text"),
     ],
 )
 def test_a_file_without_a_job_says_why(tmp_path, content, sentence):

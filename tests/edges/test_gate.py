@@ -369,7 +369,7 @@ def test_a_model_of_risk_that_cannot_be_read_is_no_reason_to_go_on_without_it(fl
     (fleet.home / "risk.npz").write_text("broken")
     done = gate_fleet(fleet)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
-    assert "not a whole model file; train it again" in done.err
+    assert "not a complete model file; train it again" in done.err
 
 
 def test_select_only_decides_and_every_event_is_answered(near):

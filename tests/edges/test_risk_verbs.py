@@ -130,8 +130,11 @@ def test_the_curve_of_a_node_is_drawn_on_a_page(anubis, home, tmp_path):
         (["train", "--model", "cox-tim"], 'unknown risk model "cox-tim"; did you mean "cox-time"?'),
         (["show", "node01", "--file", "gone.npz"], "cannot read the risk model"),
         (["evaluate", "--html", "."], '--html "." is a folder: name a file in it'),
-        (["evaluate", "--ask", "node03,n99"], "of 1 nodes to ask about nothing is known: n99"),
-        (["evaluate", "--ask", "node[00-11]"], "name fewer, none is left to learn from"),
+        (
+            ["evaluate", "--ask", "node03,n99"],
+            "no history of 1 of the nodes to test on: n99",
+        ),
+        (["evaluate", "--ask", "node[00-11]"], "name fewer, none is left to train on"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(anubis, home, words, complaint):

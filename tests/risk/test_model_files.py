@@ -121,11 +121,11 @@ def damaged(how, path, to):
 @pytest.mark.parametrize(
     ("how", "complaint"),
     [
-        ("cut off", "not a whole model file"),
-        ("a byte changed", "not a whole model file"),
-        ("empty", "not a whole model file"),
-        ("a pickle", "not a whole model file"),
-        ("a pickle inside", "not a whole model file"),
+        ("cut off", "not a complete model file"),
+        ("a byte changed", "not a complete model file"),
+        ("empty", "not a complete model file"),
+        ("a pickle", "not a complete model file"),
+        ("a pickle inside", "not a complete model file"),
         ("another schema", 'its schema is "anubis.risk/9", this Anubis reads "anubis.risk/1"'),
         ("an unknown model", 'unknown model "cox-tame"; did you mean "cox-time"?'),
         ("a covariate less", "do not fit each other"),
