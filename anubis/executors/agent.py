@@ -25,7 +25,7 @@ class Agent:
     def __init__(self, guardian: str, address: str) -> None:
         # Ray sets OMP_NUM_THREADS, hides the GPUs and more in a worker: programs get the
         # environment this process was born with, before Ray's hand was on it.
-        self._environment = born_with()
+        self._environment = read_birth_environment()
         self._guardian = guardian
         self._address = address
         self._folder = Path.cwd()  # Ray unpacked the programs here
@@ -93,7 +93,7 @@ def end_with(parent: int) -> None:
     os._exit(1)
 
 
-def born_with() -> dict[str, str]:
+def read_birth_environment() -> dict[str, str]:
     pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
     split = (pair.partition(b"=") for pair in pairs if b"=" in pair)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in split}

@@ -378,11 +378,11 @@ class RayExecutor:
         if error is None:
             on_answer(future.result(), "")
         elif isinstance(error, RayTaskError):  # the agent is well, but could not do it
-            on_answer(None, in_short(error.cause))
+            on_answer(None, shorten_error(error.cause))
         elif isinstance(error, ActorUnavailableError):  # for now: the next ping will tell
-            on_answer(None, in_short(error))
+            on_answer(None, shorten_error(error))
         else:
-            self._lose(agent, gone(error))
+            self._lose(agent, explain_loss(error))
 
     def _take_in(self, patience_s: float) -> None:
         """All answers that are there; waits for the first."""
@@ -461,7 +461,7 @@ def connect(address: str | None, staging: Path) -> None:
     try:
         ray.init(**settings)
     except Exception as error:
-        raise ExecutorError(f"{where} cannot be used: {in_short(error)}") from error
+        raise ExecutorError(f"{where} cannot be used: {shorten_error(error)}") from error
 
 
 def unheard(*_: object, **__: object) -> None:
@@ -555,14 +555,14 @@ def dismiss(handle: Any) -> None:
         ray.kill(handle)
 
 
-def gone(error: object) -> str:
+def explain_loss(error: object) -> str:
     """Why an agent will never answer again, in words for the verdict."""
     if "node has died" in str(error):
         return "the node left the ray cluster: it crashed, its ray was ended, or it was cut off"
-    return f"its agent is gone: {in_short(error)}"
+    return f"its agent is gone: {shorten_error(error)}"
 
 
-def in_short(error: object) -> str:
+def shorten_error(error: object) -> str:
     """Ray explains itself over many lines; the sentence that says why, or the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "because" in line or "reason" in line.lower()]

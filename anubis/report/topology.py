@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 
 from anubis.core.fabric import Fabric, Placement, Remark, by_number, main_rails
-from anubis.core.network.counters import broken
+from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
 from anubis.report.blocks import Block, by_name, nics_of, take_apart
 from anubis.report.wording import called, counted
@@ -87,7 +87,7 @@ def _counted(inspection: Inspection) -> Iterator[str]:
             "link": [counted_port.link.a, counted_port.link.b] if counted_port.link else None,
             "nic": counted_port.nic.id if counted_port.nic else None,
             "over_s": counters.over_s,
-            "fatal": broken(counters, counted_port.count) is not None,
+            "fatal": exceeded_limit(counters, counted_port.count) is not None,
         }
         yield json.dumps({"type": "counter", **asdict(counted_port.count), **about})
     for count in inspection.counted_elsewhere:

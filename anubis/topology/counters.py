@@ -14,7 +14,7 @@ from pathlib import Path
 
 from anubis.core.errors import TopologyError
 from anubis.core.fabric import Remark
-from anubis.core.network.counters import risen
+from anubis.core.network.counters import count_rises
 from anubis.core.records import Count, Counters, Limit
 from anubis.topology import tool
 from anubis.topology.ibnetdiscover import guid_of, switch_name
@@ -76,7 +76,7 @@ def compare(
         for count in after.counts
         if not before.unread & {(count.name, count.port), (count.name, ALL)}
     ]
-    return risen(before.counts, readable, over_s, limits)
+    return count_rises(before.counts, readable, over_s, limits)
 
 
 def parse(text: str, where: str) -> CounterReading:

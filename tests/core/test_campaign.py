@@ -27,7 +27,7 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.campaign.planning import follow_ups, instead, leaves_crossed, steps
 from anubis.core.campaign.replay import Opening, replay
-from anubis.core.network.pairing import apart
+from anubis.core.network.pairing import hops_between
 from anubis.core.records import Ended, Readings, Result, Series
 from anubis.store import event_log
 from anubis.store.codec import document
@@ -274,11 +274,11 @@ def test_whom_a_lost_node_leaves_behind_meets_another_as_far_away():
     run_well(world)
     measured = [r.step.participants for r in world.records if r.ended is Ended.MEASURED]
     for node in {f"n{i}" for i in range(1, 8)}:
-        assert {apart(fabric, *pair) for pair in measured if node in pair} == {2, 4}, node
+        assert {hops_between(fabric, *pair) for pair in measured if node in pair} == {2, 4}, node
     assert all("n0" not in pair for pair in measured)
     for step in (each for each in steps(plan, 0, set(fabric.nodes)) if "n0" in each.participants):
-        others = {apart(fabric, *each.participants) for each in instead(plan, step, {"n0"})}
-        assert others == {apart(fabric, *step.participants)}
+        others = {hops_between(fabric, *each.participants) for each in instead(plan, step, {"n0"})}
+        assert others == {hops_between(fabric, *step.participants)}
     assert partner in {name for pair in measured for name in pair}
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.fabric import Cable, Fabric, Part
-from anubis.core.network.counters import broken, on_ports, risen
+from anubis.core.network.counters import count_rises, exceeded_limit, place_counts
 from anubis.core.network.coverage import coverage
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.pairing import quick_rounds
@@ -170,7 +170,7 @@ def count(name: str, port: object, value: int, counter: str = "symbol_error", gu
 def test_a_rise_is_fatal_by_its_limits(counter, rise, over_s, is_fatal):
     risen_by = count("leaf-0-0", 1, rise, counter)
     judged = Counters(counts=(risen_by,), over_s=over_s, limits=LIMITS)
-    assert (broken(judged, risen_by) is not None) == is_fatal
+    assert (exceeded_limit(judged, risen_by) is not None) == is_fatal
     assert Inspection(fabric=FABRIC, counters=judged).has_defects == is_fatal
     (finding,) = findings_of(FABRIC, judged)
     assert ("fatal" in finding.sentence) == is_fatal
@@ -188,7 +188,7 @@ def test_what_counted_since_nobody_knows_when_is_told_and_not_judged():
 def test_only_what_rose_between_two_readings_counts():
     before = [count("l", 1, 7), count("l", 2, 7), count("l", 3, 9), count("l", 5, 65535)]
     after = [count("l", 1, 7), count("l", 2, 9), count("l", 3, 4), count("l", 4, 5)]
-    found = risen(before, [*after, count("l", 5, 65535)], over_s=60)
+    found = count_rises(before, [*after, count("l", 5, 65535)], over_s=60)
     assert {each.port: each.value for each in found.counts} == {"2": 2, "3": 4, "4": 5}
     assert [each.port for each in found.stuck] == ["5"]  # it cannot rise: unknown, not well
 
@@ -202,7 +202,7 @@ def test_a_counter_that_cannot_rise_is_named():
 
 def test_a_count_is_found_by_its_guid_whatever_it_calls_itself():
     nic = FABRIC.nics[6]
-    placed, unknown = on_ports(
+    placed, unknown = place_counts(
         [
             count("?", 5, 1, guid="50"),
             count("localhost HCA-1", 1, 1, guid=nic.guid),
@@ -221,7 +221,7 @@ def test_a_count_is_found_by_its_guid_whatever_it_calls_itself():
 
 def test_where_the_source_of_the_fabric_has_no_guids_names_will_do():
     plain = FatTree(nodes=8, nodes_per_leaf=4, leaves_per_pod=2, spines=1).fabric()
-    placed, _ = on_ports(
+    placed, _ = place_counts(
         [count("leaf-0-1", 3, 1, guid="50"), count("node00002 HCA-1", 1, 1, guid="c1")], plain
     )
     assert [each.place for each in placed] == [

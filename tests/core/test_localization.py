@@ -27,7 +27,7 @@ from anubis.core.network.localization import (
     usual_rate,
 )
 from anubis.core.network.pairing import quick_rounds, round_robin
-from anubis.core.network.posterior import PRIOR, Evidence, FaultPrior, Observation, odds, solved
+from anubis.core.network.posterior import PRIOR, Evidence, FaultPrior, Observation, odds, solve_case
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import FAULT_KINDS, Fault, SimulatedNetwork, plant
 
@@ -260,11 +260,11 @@ def test_the_search_through_large_cases_finds_what_looking_at_every_set_finds(
     weight = np.array([random.uniform(-12, -2) for _ in range(columns)])
     evidence = Evidence(q, np.array([random.uniform(2, 1000) for _ in range(rows)]), weight)
     _, scores = evidence.all_sets()
-    exact = solved(np.arange(rows), np.arange(columns), evidence)
+    exact = solve_case(np.arange(rows), np.arange(columns), evidence)
     assert evidence.score(exact.chosen) == pytest.approx(scores.max())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(posterior, "MOST_COLUMNS", 0)
-        searched = solved(np.arange(rows), np.arange(columns), evidence)
+        searched = solve_case(np.arange(rows), np.arange(columns), evidence)
     assert evidence.score(searched.chosen) == pytest.approx(scores.max())
     for column in range(columns):
         truth = exact.confidence([column])

@@ -11,7 +11,7 @@ import pytest
 from anubis import config
 from anubis.core.errors import AnubisError, TopologyError
 from anubis.core.fabric import Part
-from anubis.core.network.counters import broken
+from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Count
 from anubis.operations.surveying import count_errors
@@ -125,7 +125,7 @@ def test_the_shipped_limits_judge_switches_ports_as_those_of_nodes():
         judged = counters.Counters(
             counts=(Count(**one, counter=counter, value=value),), over_s=over_s, limits=limits
         )
-        assert bool(broken(judged, judged.counts[0])) == is_fatal, counter
+        assert bool(exceeded_limit(judged, judged.counts[0])) == is_fatal, counter
 
 
 # --- the verb ----------------------------------------------------------------------------------

@@ -14,7 +14,14 @@ from itertools import chain, islice
 from anubis.core.errors import ConfigError, UsageError, did_you_mean
 from anubis.core.fabric import Fabric
 from anubis.core.network.coverage import covering_rounds
-from anubis.core.network.pairing import HopRound, Pair, apart, mended, quick_rounds, round_robin
+from anubis.core.network.pairing import (
+    HopRound,
+    Pair,
+    hops_between,
+    quick_rounds,
+    replace_unfit,
+    round_robin,
+)
 from anubis.core.records import (
     BenchmarkSpec,
     Node,
@@ -142,10 +149,10 @@ def _meetings(plan: Plan, entry: PlannedEntry, fit: Collection[str]) -> Iterator
 def _by_distance(
     plan: Plan, fabric: Fabric, entry: PlannedEntry, fit: Collection[str]
 ) -> Iterator[Pair]:
-    """The rounds of all nodes, mended where some are not fit: so the others meet as planned."""
+    """The rounds of all nodes, mended where nodes are unfit, so that the others meet as planned."""
     met: set[frozenset[str]] = set()
     for hop_round in islice(rounds(plan, fabric, entry.groups == "covering"), entry.rounds):
-        for pair in mended(fabric, hop_round, fit):
+        for pair in replace_unfit(fabric, hop_round, fit):
             if frozenset(pair) not in met:  # as far apart on one rail as on another
                 met.add(frozenset(pair))
                 yield pair
@@ -292,9 +299,9 @@ def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
     elif len(step.participants) == 2 and len(left) == 1 and plan.fabric and not step.turn:
         entry = plan.phases[step.phase].entries[int(step.id.split(".")[1])]
         if entry.groups in BY_DISTANCE:
-            hops = apart(plan.fabric, *step.participants)
+            hops = hops_between(plan.fabric, *step.participants)
             for other in _from(placed(plan, plan.fabric), left[0]):
-                if other not in lost and apart(plan.fabric, left[0], other) == hops:
+                if other not in lost and hops_between(plan.fabric, left[0], other) == hops:
                     pair = (left[0], other)
                     yield replace(step, id=f"{head}/{_label(pair)}", participants=pair)
 

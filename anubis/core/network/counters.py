@@ -31,7 +31,7 @@ MOST = {  # the largest value of each standard counter (InfiniBand Architecture,
 PERIODS = {"s": 1.0, "h": 3600.0}  # of the metrics port_errors_per_s and port_errors_per_h
 
 
-def broken(counters: Counters, count: Count) -> Limit | None:
+def exceeded_limit(counters: Counters, count: Count) -> Limit | None:
     """The limit that this rise exceeds; less than a period of time counts as one period."""
     if counters.over_s is None:
         return None
@@ -44,7 +44,7 @@ def broken(counters: Counters, count: Count) -> Limit | None:
     return None
 
 
-def risen(
+def count_rises(
     before: Iterable[Count], after: Iterable[Count], over_s: float, limits: tuple[Limit, ...] = ()
 ) -> Counters:
     """By how much each counter rose; one that shows less than before was cleared in between."""
@@ -75,7 +75,7 @@ class PortCount:
     place: str  # in words
 
 
-def on_ports(counts: Collection[Count], fabric: Fabric) -> tuple[list[PortCount], list[Count]]:
+def place_counts(counts: Collection[Count], fabric: Fabric) -> tuple[list[PortCount], list[Count]]:
     """Each count at its port, and the counts of ports that the fabric does not have."""
     ports, placed, unknown = _Ports(fabric), [], []
     for count in counts:
@@ -129,12 +129,12 @@ class _Ports:
         return PortCount(count=count, switch=switch, link=link, cable=cable, nic=nic, place=place)
 
 
-def most_telling(port_counts: Iterable[PortCount], counters: Counters) -> list[PortCount]:
+def sort_by_severity(port_counts: Iterable[PortCount], counters: Counters) -> list[PortCount]:
     """Fatal counts first, then the largest."""
     return sorted(
         port_counts,
         key=lambda port_count: (
-            broken(counters, port_count.count) is None,
+            exceeded_limit(counters, port_count.count) is None,
             -port_count.count.value,
             port_count.place,
         ),
@@ -147,7 +147,7 @@ def sentence(port_count: PortCount, counters: Counters) -> str:
     if counters.over_s is None:
         full = " (the most it can show)" if count.value == MOST.get(count.counter) else ""
         return f"{count.counter} {count.value}{full} at {port_count.place}"
-    limit = broken(counters, count)
+    limit = exceeded_limit(counters, count)
     text = f"{count.counter} rose by {count.value} in {counters.over_s:g} s at {port_count.place}"
     if limit is None:
         return text

@@ -13,7 +13,7 @@ from functools import cached_property
 from anubis.core.fabric import Cable, Fabric, Link, Part, Remark, cable_name
 from anubis.core.network import counters as counting
 from anubis.core.network import redundancy
-from anubis.core.network.counters import PortCount, broken, most_telling, on_ports
+from anubis.core.network.counters import PortCount, exceeded_limit, place_counts, sort_by_severity
 from anubis.core.network.redundancy import Shortage
 from anubis.core.records import Count, Counters
 
@@ -31,7 +31,9 @@ class Inspection:
         failing = {
             (port_count.link, port_count.cable)
             for port_count in self.counted
-            if port_count.link and port_count.cable and broken(self.counters, port_count.count)
+            if port_count.link
+            and port_count.cable
+            and exceeded_limit(self.counters, port_count.count)
         }
         return redundancy.shortages(self.fabric, failing)
 
@@ -73,7 +75,7 @@ class Inspection:
         """One kind for each counter, so that thousands of one do not hide the rest."""
         for port_count in self._sorted(self.counted):
             text = counting.sentence(port_count, self.counters)
-            if broken(self.counters, port_count.count):
+            if exceeded_limit(self.counters, port_count.count):
                 switches = (
                     (port_count.link.a, port_count.link.b)
                     if port_count.link
@@ -82,7 +84,7 @@ class Inspection:
                 yield Remark(kind="fatal", sentence=text, switches=switches)
             else:
                 yield Remark(kind=f"counter {port_count.count.counter}", sentence=text)
-        for port_count in on_ports(self.counters.stuck, self.fabric)[0]:
+        for port_count in place_counts(self.counters.stuck, self.fabric)[0]:
             counter, largest = port_count.count.counter, port_count.count.value
             text = f"{counter} at {port_count.place} shows {largest}, the most it can"
             yield Remark(kind="stuck", sentence=f"{text}: whether it rises is unknown until reset")
@@ -91,11 +93,11 @@ class Inspection:
             yield Remark(kind="elsewhere", sentence=text)
 
     def _sorted(self, counted: list[PortCount]) -> list[PortCount]:
-        return most_telling(counted, self.counters)
+        return sort_by_severity(counted, self.counters)
 
     @cached_property
     def _on_ports(self) -> tuple[list[PortCount], list[Count]]:
-        return on_ports(self.counters.counts, self.fabric)
+        return place_counts(self.counters.counts, self.fabric)
 
 
 def _is_short(part: Part, short: Shortage) -> bool:

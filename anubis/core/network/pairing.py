@@ -122,7 +122,7 @@ def _complete(
     )
 
 
-def apart(fabric: Fabric, first: str, second: str) -> int | None:
+def hops_between(fabric: Fabric, first: str, second: str) -> int | None:
     """Hops between two nodes, on the first rail that both are on."""
     for rail in fabric.rails:
         a, b = fabric.nic(first, rail), fabric.nic(second, rail)
@@ -131,7 +131,7 @@ def apart(fabric: Fabric, first: str, second: str) -> int | None:
     return None
 
 
-def mended(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> Iterator[Pair]:
+def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> Iterator[Pair]:
     """The round without unfit nodes.
 
     Nodes that lose their partner meet each other where they are at the same distance, or else a

@@ -253,7 +253,7 @@ class Case:
         return float(min(self.posterior[self.sets[:, list(named)].any(axis=1)].sum(), 1.0))
 
 
-def solved(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
+def solve_case(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
     """Small cases by looking at all sets, large ones by search and the probable sets near it."""
     count = len(classes)
     if count <= MOST_COLUMNS and len(rows) << count <= MOST_CELLS:
@@ -322,4 +322,4 @@ class Problem:
             weight = self.weight[columns[columns_here]]
             evidence = Evidence(table, self.odds[rows[here]], weight)
             if len(here):
-                yield solved(rows[here], columns[columns_here], evidence)
+                yield solve_case(rows[here], columns[columns_here], evidence)
