@@ -60,11 +60,9 @@ NOT_YET = (  # to be named: a folder goes from this list as soon as it is clean
     "anubis/core/campaign/",
     "anubis/core/choosing/",
     "anubis/operations/",
-    "anubis/report/",
     "anubis/risk/",
     "anubis/simulation/",
     "anubis/store/",
-    "anubis/study/",
     "benchmarks/",
 )
 
