@@ -57,5 +57,5 @@ def budget(text: str | None) -> Budget:
 
 
 def _read(text: str) -> tuple[float, str]:
-    found = AMOUNT.fullmatch(text.strip())
-    return (float(found[1]), found[2]) if found else (0.0, "")
+    match = AMOUNT.fullmatch(text.strip())
+    return (float(match[1]), match[2]) if match else (0.0, "")

@@ -53,7 +53,7 @@ def _line(name: str, level: str, scope: str, typical: str, needs: str) -> str:
     return f"{name:<26} {level:<10} {scope:<5} {typical:>7}  {needs}"
 
 
-@app.command(help="What one benchmark says of itself.")
+@app.command(help="The description of a benchmark.")
 def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
     import dataclasses
     from json import dumps
@@ -78,8 +78,10 @@ def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Js
     console.print(table)
     if spec.parameters:
         table = Table("parameter", "type", "default", "what", box=None, pad_edge=False)
-        for each in spec.parameters:
-            table.add_row(f"--{each.name}", each.type, str(each.default), each.summary)
+        for parameter in spec.parameters:
+            table.add_row(
+                f"--{parameter.name}", parameter.type, str(parameter.default), parameter.summary
+            )
         console.print()
         console.print(table)
 

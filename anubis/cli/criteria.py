@@ -20,7 +20,7 @@ After = Annotated[Path, typer.Argument(metavar="B", help="Another.")]
 
 
 @app.command(
-    help="How repeatable each metric is, by which limit it judges, and what was set aside."
+    help="How repeatable each metric is, which limit it judges by, and what was set aside."
 )
 def show(
     path: Annotated[
@@ -39,22 +39,22 @@ def show(
 
     sets = criteria_files.load(path.expanduser()) if path else learned_here()
     if json:
-        for each in sets:
-            for line in tables.show_lines(each):
+        for criteria_set in sets:
+            for line in tables.show_lines(criteria_set):
                 print(line)
         return
     from rich.console import Console
 
     console = Console(highlight=False)
-    for number, each in enumerate(sets):
+    for number, criteria_set in enumerate(sets):
         if number:
             console.print()
-        tables.show(each, console)
+        tables.show(criteria_set, console)
 
 
 @app.command(
-    help="What moved from A to B, and whose verdict in a campaign changes with it. "
-    "Exit codes: 0 nothing moved, 1 something did, 2 that cannot be told."
+    help="What changed from A to B, and which verdicts of a campaign change with it. "
+    "Exit codes: 0 nothing changed, 1 something did, 2 could not compare."
 )
 def diff(
     before: Before,

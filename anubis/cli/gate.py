@@ -21,14 +21,14 @@ LINKS_NAMED = 3  # bad links that a sentence names
 def gate(
     nodes: options.NodesNamed,
     duration: Annotated[
-        str, typer.Option("--duration", metavar="TIME", help="Of the job: 90m, 24h, 2d.")
+        str, typer.Option("--duration", metavar="TIME", help="How long the job runs: 90m, 24h, 2d.")
     ],
     on_unknown: Annotated[
         str,
         typer.Option(
             "--on-unknown",
             metavar="pass|fail",
-            help="Whether a node may pass that a test could not judge.",
+            help="Whether a node passes that no test could judge.",
         ),
     ] = "fail",
     cluster: options.Cluster = "local",

@@ -17,7 +17,7 @@ app = typer.Typer(
 Last = Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")]
 
 
-@app.command(help="Incidents, repairs, validations and decisions in the order of time.")
+@app.command(help="Incidents, repairs, validations and decisions in order of time.")
 def show(
     nodes: Annotated[
         str | None,
@@ -66,7 +66,7 @@ def decisions(last: Last = 5, json: options.Json = False) -> None:
             print()
 
 
-@app.command(help="Files of incidents that were imported, newest first.")
+@app.command(help="Imported files of incidents, newest first.")
 def imports(json: options.Json = False) -> None:
     from anubis.core.errors import UsageError
     from anubis.operations import past
@@ -87,8 +87,8 @@ def imports(json: options.Json = False) -> None:
 
 
 @app.command(
-    help="Take an import of incidents back: what it was the first to tell goes. "
-    "What another file told as well comes back by importing that one again."
+    help="Undo an import of incidents: what it was the first to report is removed. "
+    "What another file reported as well comes back when that file is imported again."
 )
 def forget(
     import_: Annotated[

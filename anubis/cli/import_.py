@@ -23,11 +23,13 @@ app = typer.Typer(
 
 Sku = Annotated[
     str,
-    typer.Option("--sku", help="The kind of these nodes: only results of one kind are compared."),
+    typer.Option(
+        "--sku", help="The hardware kind of the nodes: only results of one kind are compared."
+    ),
 ]
 
 
-@app.command(help="Keep a results-summary.jsonl of SuperBench as a finished campaign.")
+@app.command(help="Import SuperBench's results-summary.jsonl as a finished campaign.")
 def superbench(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A results-summary.jsonl.")],
     sku: Sku,
@@ -37,7 +39,7 @@ def superbench(
         typer.Option(
             "--rules",
             metavar="FILE",
-            help="Judge by this rule file of SuperBench as well. Nothing in it is executed.",
+            help="Also judge by this SuperBench rule file. Nothing in it is executed.",
             show_default=False,
         ),
     ] = None,
@@ -98,7 +100,8 @@ def _name(campaign: Campaign, *, as_json: bool) -> None:
 
 
 @app.command(
-    "superbench-baseline", help="Make criteria of a baseline.json of SuperBench: means, no spread."
+    "superbench-baseline",
+    help="Make criteria from SuperBench's baseline.json: means without spread.",
 )
 def superbench_baseline(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A baseline.json.")],
@@ -106,7 +109,7 @@ def superbench_baseline(
     units: Annotated[
         int,
         typer.Option(
-            "--units", metavar="N", help="How many units it is the mean of; the file does not say."
+            "--units", metavar="N", help="How many units the means are of; the file does not say."
         ),
     ],
     policy: options.Policy = "default",
@@ -132,7 +135,7 @@ def superbench_baseline(
     )
 
 
-@app.command(help="Keep the incidents of a CSV or JSON file, also a gzipped one, in the history.")
+@app.command(help="Import the incidents of a CSV or JSON file, gzipped or not, into the history.")
 def incidents(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table or a list of events.")],
     mapping: Annotated[
@@ -140,7 +143,7 @@ def incidents(
         typer.Option(
             "--mapping",
             "-m",
-            help="Which column says what: a name under configs/incidents/, or a file. "
+            help="What each column means: a name under configs/incidents/, or a file. "
             "plain: node, category, start, end.",
         ),
     ] = "plain",
@@ -150,7 +153,7 @@ def incidents(
             "--nodes",
             metavar="NODES",
             help="All nodes that were watched; incidents of others are left out. "
-            "Default: those in the file, and as many more as its mapping says.",
+            "Default: those in the file, plus as many as the mapping says.",
             show_default=False,
         ),
     ] = None,
@@ -174,42 +177,42 @@ def incidents(
     showing.say(f"to take this back: anubis history forget --import {imported.kept.key}")
 
 
-def _show_intake(file: Path, found: Intake, added: Import, *, as_json: bool) -> None:
+def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) -> None:
     import dataclasses
     import json
     from collections import Counter
 
     from anubis.report.wording import counted, moment
 
-    categories = Counter(one.category for one in found.incidents).most_common()
-    since = min(watch.since for watch in found.watches)
-    until = max(watch.until for watch in found.watches if watch.until)
-    hit = len({one.node for one in found.incidents})
+    categories = Counter(incident.category for incident in intake.incidents).most_common()
+    since = min(watch.since for watch in intake.watches)
+    until = max(watch.until for watch in intake.watches if watch.until)
+    hit = len({incident.node for incident in intake.incidents})
     if as_json:
         facts = {
             "type": "incidents",
-            "records": found.records,
-            "incidents": len(found.incidents),
+            "records": intake.records,
+            "incidents": len(intake.incidents),
             "import": added.key,
             **dataclasses.asdict(added.kept),
             "nodes": hit,
-            "watched": len(found.watches),
+            "watched": len(intake.watches),
             "since": since,
             "until": until,
             "categories": dict(categories),
-            "left_out": {note.text: len(note.where) for note in found.left_out},
-            "taken": {note.text: len(note.where) for note in found.remarks},
+            "left_out": {note.text: len(note.where) for note in intake.left_out},
+            "taken": {note.text: len(note.where) for note in intake.remarks},
         }
         print(json.dumps(facts, ensure_ascii=False))
         return
     kept = added.kept
     print(
-        f"{file.name}: {counted(len(found.incidents), 'incident')} in"
-        f" {counted(found.records, 'record')}: "
+        f"{file.name}: {counted(len(intake.incidents), 'incident')} in"
+        f" {counted(intake.records, 'record')}: "
         f"{kept.new:,} new, {kept.completed:,} completed by their end, {kept.known:,} known before"
     )
     print(
-        f"on {hit:,} of {counted(len(found.watches), 'node')},"
+        f"on {hit:,} of {counted(len(intake.watches), 'node')},"
         f" watched {moment(since)} to {moment(until)}"
     )
-    print(", ".join(f"{category} {many:,}" for category, many in categories))
+    print(", ".join(f"{category} {count:,}" for category, count in categories))

@@ -19,7 +19,7 @@ def judge(
         typer.Option(
             "--criteria",
             metavar="PATH",
-            help="A criteria file, or a folder of them. Default: those it was judged by before.",
+            help="A criteria file, or a folder of them. Default: those it was last judged by.",
             show_default=False,
         ),
     ] = None,

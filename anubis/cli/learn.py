@@ -13,7 +13,7 @@ from anubis.cli import options
 if TYPE_CHECKING:
     from anubis.core.records import CriteriaSet
 
-HELP = "Learn criteria from what was measured before, in one campaign or in many."
+HELP = "Learn criteria from past measurements, of one campaign or of several."
 METRICS_NAMED = 3  # metrics that are named beside a reason
 
 
@@ -36,8 +36,9 @@ def learn(
         typer.Option(
             "--exclude",
             metavar="NODES",
-            help="Learn nothing from these nodes, nor from groups with them: node[01-16], a comma "
-            "list, or @file. Each must be in a campaign that is learned from.",
+            help="Do not learn from these nodes, nor from groups that contain them: node[01-16], "
+            "a comma "
+            "list, or @file. Each must be in one of the campaigns.",
             show_default=False,
         ),
     ] = None,
@@ -46,7 +47,7 @@ def learn(
         typer.Option(
             "--from",
             metavar="PATH",
-            help="Set out from these criteria, of before the last days: a file, or a folder.",
+            help="Start from these earlier criteria: a file, or a folder of them.",
             show_default=False,
         ),
     ] = None,

@@ -34,7 +34,8 @@ from anubis.core.errors import AnubisError
 
 app = typer.Typer(
     name="anubis",
-    help="Keeps GPU clusters fit for work: measures nodes, learns what normal is, names the bad.",
+    help="Keeps GPU clusters fit for work: measures nodes, learns what is normal, names what is "
+    "not.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

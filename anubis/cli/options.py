@@ -41,7 +41,7 @@ TestBudget = Annotated[
     typer.Option(
         "--budget",
         metavar="AMOUNT",
-        help="Most of the tests: node-hours in all, 8nh, or a time on each node, 30m.",
+        help="Upper limit for the tests: node-hours in total (8nh), or time per node (30m).",
         show_default=False,
     ),
 ]
@@ -56,7 +56,7 @@ Benchmarks = Annotated[
     typer.Option(
         "--benchmarks",
         metavar="DIR",
-        help="Another folder of benchmark programs; may be given again.",
+        help="Another folder of benchmark programs; may be repeated.",
         show_default=False,
     ),
 ]
@@ -77,14 +77,14 @@ Html = Annotated[
 HtmlToo = Annotated[
     Path | None,
     typer.Option(
-        "--html", metavar="FILE", help="Write an HTML report there as well.", show_default=False
+        "--html", metavar="FILE", help="Also write an HTML report to this file.", show_default=False
     ),
 ]
 Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Go on with a campaign that was cut short: its own nodes, suite and policy.",
+        help="Continue an interrupted campaign, with its own nodes, suite and policy.",
     ),
 ]
 Unfinished = Annotated[
@@ -92,7 +92,7 @@ Unfinished = Annotated[
     typer.Option(
         "--campaign",
         metavar="ID",
-        help="Which one to resume. Default: the latest that was cut short.",
+        help="The campaign to resume. Default: the latest interrupted one.",
         show_default=False,
     ),
 ]
@@ -101,7 +101,7 @@ Campaign = Annotated[
     typer.Option(
         "--campaign",
         metavar="ID",
-        help="Which one. Default: the latest that was carried out.",
+        help="The campaign. Default: the latest one.",
         show_default=False,
     ),
 ]
@@ -111,7 +111,8 @@ Topology = Annotated[
         "--topology",
         metavar="FILE",
         help="ibnetdiscover's output, YAML, a table of host and switch, LLDP, Slurm's or "
-        "Kubernetes' view; or a name under configs/topologies/. Default: ask the fabric itself.",
+        "Kubernetes' view; or a name under configs/topologies/. Default: read from the fabric "
+        "itself.",
         show_default=False,
     ),
 ]
@@ -120,8 +121,8 @@ Counters = Annotated[
     typer.Option(
         "--counters",
         metavar="FILE",
-        help="Error counters, as ibqueryerrors tells them; a second one is a later reading. "
-        "Default: ask the fabric itself, where the topology is asked of it.",
+        help="Error counters, as ibqueryerrors prints them; a second file is a later reading. "
+        "Default: read them from the fabric, if the topology is read from it too.",
         show_default=False,
     ),
 ]
@@ -131,8 +132,8 @@ Over = Annotated[
         "--over",
         metavar="SECONDS",
         min=1.0,
-        help="In which the counters rose, so that they can be judged: between both files, since "
-        "they were cleared before the only one, or between two readings of the fabric itself.",
+        help="The time in which the counters rose, so that they can be judged: between both "
+        "files, from their clearing to the only file, or between two readings of the fabric.",
         show_default=False,
     ),
 ]
@@ -141,7 +142,7 @@ Hcas = Annotated[
     typer.Option(
         "--hcas",
         metavar="FILE",
-        help="Lines of host and HCA GUID, where the HCAs' descriptions do not say whose they are.",
+        help="Lines of host and HCA GUID, for HCAs whose descriptions do not name their host.",
         show_default=False,
     ),
 ]

@@ -93,9 +93,9 @@ class Progress:
 
     def _report_trouble(self, event: Failed | TimedOut | NodeLost) -> None:
         self._troubles += 1
-        what = event.node if isinstance(event, NodeLost) else event.step_id.partition("/")[2]
+        subject = event.node if isinstance(event, NodeLost) else event.step_id.partition("/")[2]
         if self._troubles <= FEW_TROUBLES:
-            text = f"  {what}: {event.reason}"
+            text = f"  {subject}: {event.reason}"
             if self._bar:
                 self._bar.console.print(text, highlight=False, markup=False)
             else:

@@ -24,7 +24,7 @@ def report(
         typer.Option(
             "--superbench",
             metavar="FILE",
-            help="Write its medians there as SuperBench's results-summary.jsonl as well.",
+            help="Also write the medians to this file, as SuperBench's results-summary.jsonl.",
             show_default=False,
         ),
     ] = None,

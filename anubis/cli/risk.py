@@ -20,7 +20,7 @@ ModelFile = Annotated[
     typer.Option(
         "--file",
         metavar="FILE",
-        help="Where the trained model lies. Default: risk.npz in $ANUBIS_HOME.",
+        help="The file of the trained model. Default: risk.npz in $ANUBIS_HOME.",
         show_default=False,
     ),
 ]
@@ -34,12 +34,12 @@ def train(
         typer.Option(
             "--model",
             metavar="NAME",
-            help="This model, without comparing it with others.",
+            help="Train this model, without comparing it with others.",
             show_default=False,
         ),
     ] = None,
     file: ModelFile = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of all that is drawn in training.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the training's random draws.")] = 0,
 ) -> None:
     from anubis.cli import showing
     from anubis.cli.terminal import Terminal
@@ -63,7 +63,7 @@ def evaluate(
         typer.Option(
             "--ask",
             metavar="NODES",
-            help="Keep these nodes out of all else; ask about them what the others teach.",
+            help="Test on these nodes only, with models trained on all others.",
             show_default=False,
         ),
     ] = None,
@@ -110,15 +110,17 @@ def show(
     from anubis.report import risk as tables
     from anubis.report import risk_page
 
-    seen = foresee(hostlist.read(nodes), file=file, caller=Terminal())
+    foresight = foresee(hostlist.read(nodes), file=file, caller=Terminal())
     if html:
-        page = risk_page.nodes_page(seen.nodes, seen.forecast, HOURS, seen.model, seen.choice)
+        page = risk_page.nodes_page(
+            foresight.nodes, foresight.forecast, HOURS, foresight.model, foresight.choice
+        )
         showing.write_page(page, html)
     if json:
-        for line in tables.node_lines(seen.nodes, seen.forecast, HOURS, seen.model):
+        for line in tables.node_lines(foresight.nodes, foresight.forecast, HOURS, foresight.model):
             print(line)
         return
     from rich.console import Console
 
-    tables.show_nodes(seen.nodes, seen.forecast, HOURS, Console(highlight=False))
-    showing.say(f"{seen.model}: {seen.choice}")
+    tables.show_nodes(foresight.nodes, foresight.forecast, HOURS, Console(highlight=False))
+    showing.say(f"{foresight.model}: {foresight.choice}")

@@ -25,12 +25,13 @@ def scan(
     ] = False,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Each node once at every distance (what is done by default)."),
+        typer.Option("--quick", help="Each node once at every distance (the default)."),
     ] = False,
     cover: Annotated[
         bool,
         typer.Option(
-            "--cover", help="As --quick, and on until every uplink is almost surely crossed."
+            "--cover",
+            help="Like --quick, then more rounds until every uplink is almost surely crossed.",
         ),
     ] = False,
     suite: Annotated[
@@ -49,7 +50,8 @@ def scan(
         typer.Option(
             "--criteria",
             metavar="PATH",
-            help="Criteria of an earlier scan. Default: the fast pairs of this one teach them.",
+            help="Criteria of an earlier scan. Default: learn them from the fast pairs of this "
+            "one.",
             show_default=False,
         ),
     ] = None,
@@ -65,9 +67,9 @@ def scan(
     from anubis.core.records import CampaignKind
     from anubis.operations.preparing import CampaignRequest, NetworkRequest
 
-    asked = [name for name, given in _ways(full, quick, cover).items() if given]
-    if len(asked) > 1:
-        raise UsageError(f"--{' and --'.join(asked)} exclude each other: give one of them")
+    chosen = [name for name, is_set in _ways(full, quick, cover).items() if is_set]
+    if len(chosen) > 1:
+        raise UsageError(f"--{' and --'.join(chosen)} exclude each other: give one of them")
     request = CampaignRequest(
         kind=CampaignKind.SCAN,
         nodes=amounts.nodes(nodes),

@@ -27,14 +27,17 @@ def select(
         typer.Option(
             "--duration",
             metavar="TIME",
-            help="Of the job that got the nodes: 90m, 24h, 2d.",
+            help="How long the job on these nodes runs: 90m, 24h, 2d.",
             show_default=False,
         ),
     ] = None,
     category: Annotated[
         str | None,
         typer.Option(
-            "--category", metavar="WORD", help="Of the incident reported.", show_default=False
+            "--category",
+            metavar="WORD",
+            help="The category of the reported incident.",
+            show_default=False,
         ),
     ] = None,
     criteria: Annotated[
@@ -42,7 +45,7 @@ def select(
         typer.Option(
             "--criteria",
             metavar="learned|refused",
-            help="What became of learning them again after the upgrade.",
+            help="Whether the criteria could be learned again after the upgrade.",
         ),
     ] = "learned",
     suite: options.Suite = "quick",
@@ -64,8 +67,8 @@ def select(
         budget=amounts.budget(budget),
         together=together,
     )
-    told = _event(event, amounts.named(nodes), duration, category, criteria)
-    decision(answer(told, terms), as_json=json)
+    happening = _event(event, amounts.named(nodes), duration, category, criteria)
+    decision(answer(happening, terms), as_json=json)
 
 
 def _event(

@@ -62,11 +62,11 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
             console.print(f"\n{note}", markup=False, highlight=False)
 
 
-def decision(made: Decision, *, as_json: bool) -> None:
+def decision(decided: Decision, *, as_json: bool) -> None:
     if as_json:
-        print(decision_report.line(made))
+        print(decision_report.line(decided))
     else:
-        paragraph(decision_report.paragraph(made))
+        paragraph(decision_report.paragraph(decided))
     sys.stdout.flush()  # its tests may take minutes
 
 
@@ -144,8 +144,8 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
         )
         for entry in phase.entries:
             meeting = MEETINGS.get(entry.groups, "") if entry.scope != "node" else ""
-            what = f"  {entry.workload}{meeting}"
-            table.add_row(what, _chosen(planned, entry).replace(",", ", "), str(entry.repeats))
+            label = f"  {entry.workload}{meeting}"
+            table.add_row(label, _chosen(planned, entry).replace(",", ", "), str(entry.repeats))
     console = Console(highlight=False)
     nodes = f"{len(planned.nodes):,} node" + ("s" if len(planned.nodes) > 1 else "")
     total_s = sum(cost.duration_s for _, cost in phases)
@@ -160,26 +160,26 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
         console.print(f"left out: {sentence}", markup=False)
 
 
-SAID = {
+REASONS = {
     "seldom": "crossed seldom",
     "missing": "not there to be crossed, though sister switches have them, uplinks",
 }
 
 
-def crossed(found: Coverage, fabric: Fabric, *, as_json: bool) -> None:
+def crossed(coverage: Coverage, fabric: Fabric, *, as_json: bool) -> None:
     """Which parts of the fabric the planned pairs cross, and which stay untested."""
-    uplinks = found.uplinks(0)
-    sure = len(uplinks) - len(found.untested_uplinks) - len(found.unsure_uplinks)
+    uplinks = coverage.uplinks(0)
+    sure = len(uplinks) - len(coverage.untested_uplinks) - len(coverage.unsure_uplinks)
     untested = {
-        "switches": [fabric.name(switch) for switch in found.untested_switches],
-        "uplinks": [link_name(fabric, link) for link in found.untested_uplinks],
-        "seldom": [link_name(fabric, link) for link in found.unsure_uplinks],
-        "missing": [gap_name(fabric, gap) for gap in found.missing_uplinks],
+        "switches": [fabric.name(switch) for switch in coverage.untested_switches],
+        "uplinks": [link_name(fabric, link) for link in coverage.untested_uplinks],
+        "seldom": [link_name(fabric, link) for link in coverage.unsure_uplinks],
+        "missing": [gap_name(fabric, gap) for gap in coverage.missing_uplinks],
     }
     if as_json:
         document = {
             "type": "coverage",
-            "nics": len(found.nics),
+            "nics": len(coverage.nics),
             "switches": len(fabric.switches) - len(untested["switches"]),
             "uplinks": sure,
             "untested_switches": untested["switches"],
@@ -191,19 +191,22 @@ def crossed(found: Coverage, fabric: Fabric, *, as_json: bool) -> None:
         return
     switches = len(fabric.switches) - len(untested["switches"])
     print(
-        f"\ncrossed: {len(found.nics):,} NICs, {switches:,} of {len(fabric.switches):,} switches, "
+        f"\ncrossed: {len(coverage.nics):,} NICs, "
+        f"{switches:,} of {len(fabric.switches):,} switches, "
         f"{sure:,} of {len(uplinks):,} uplinks almost surely (95 % or more)"
     )
-    for what, names in untested.items():
+    for label, names in untested.items():
         if names:
-            said = SAID.get(what, f"not crossed, {what}")
+            reason = REASONS.get(label, f"not crossed, {label}")
             more = f" and {len(names) - MOST_LINKS:,} more" if len(names) > MOST_LINKS else ""
-            print(f"  {said}: {', '.join(names[:MOST_LINKS])}{more}")
+            print(f"  {reason}: {', '.join(names[:MOST_LINKS])}{more}")
 
 
 def _chosen(planned: Plan, entry: PlannedEntry) -> str:
     """The parameters that are not the program's own defaults."""
-    defaults = {each.name: each.default for each in planned.spec(entry.workload).parameters}
+    defaults = {
+        parameter.name: parameter.default for parameter in planned.spec(entry.workload).parameters
+    }
     arguments = entry.workload.arguments.items()
     return " ".join(f"{name}={spelled(v)}" for name, v in arguments if v != defaults[name])
 

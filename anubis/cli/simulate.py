@@ -9,13 +9,13 @@ import typer
 
 from anubis.cli import options
 
-HELP = "Let policies of validation compete on a simulated cluster: work, incidents, hours spent."
+HELP = "Compare validation policies on a simulated cluster: work, incidents, hours spent."
 
 
 def simulate(
     scenario: Annotated[
         str,
-        typer.Argument(metavar="SCENARIO", help="A name under configs/simulations/, or file."),
+        typer.Argument(metavar="SCENARIO", help="A name under configs/simulations/, or a file."),
     ] = "example",
     trace: Annotated[
         Path | None,
@@ -35,7 +35,8 @@ def simulate(
         typer.Option(
             "--incidents",
             metavar="rates|model|history",
-            help="At the scenario's rates, drawn from a risk model, or the history's replayed.",
+            help="Where incidents come from: the scenario's rates, a risk model, or the recorded "
+            "history.",
             show_default=False,
         ),
     ] = None,
@@ -53,7 +54,7 @@ def simulate(
         typer.Option(
             "--model",
             metavar="FILE",
-            help="To draw incidents from. Default: risk.npz in $ANUBIS_HOME.",
+            help="The risk model to draw incidents from. Default: risk.npz in $ANUBIS_HOME.",
             show_default=False,
         ),
     ] = None,

@@ -18,7 +18,7 @@ def sweep(
         typer.Option(
             "--budget",
             metavar="AMOUNT",
-            help="Node-hours in all, 8nh, or a time on each node, 30m.",
+            help="Node-hours in total (8nh), or time per node (30m).",
         ),
     ] = "1nh",
     cluster: options.Cluster = "local",

@@ -24,7 +24,7 @@ def group() -> None:
     """Keeps `show` a word of its own."""
 
 
-@app.command(help="Draw the fabric, say what is odd in it and which nodes it does not know.")
+@app.command(help="Draw the fabric; say what is odd in it and which nodes are missing.")
 def show(
     topology: options.Topology = None,
     hcas: options.Hcas = None,
@@ -33,7 +33,7 @@ def show(
         typer.Option(
             "--nodes",
             metavar="NODES",
-            help="The fleet to find in it: node[01-16], a comma list, or @file.",
+            help="The nodes to find in it: node[01-16], a comma list, or @file.",
             show_default=False,
         ),
     ] = None,
@@ -50,7 +50,7 @@ def show(
     from anubis.operations.surveying import inspect_fabric
     from anubis.report.topology import json_lines, text
 
-    seen = inspect_fabric(
+    inspected = inspect_fabric(
         topology,
         hcas=hcas,
         nodes=hostlist.read(nodes) if nodes else (),
@@ -58,23 +58,25 @@ def show(
         over_s=over,
         caller=Terminal(),
     )
-    for line in (json_lines if json else text)(seen.inspection, seen.remarks, seen.placement):
+    for line in (json_lines if json else text)(
+        inspected.inspection, inspected.remarks, inspected.placement
+    ):
         print(line)
     if html:
-        _write_page(seen, html)
-    sys.exit(EXIT_CODES[seen.judgement])
+        _write_page(inspected, html)
+    sys.exit(EXIT_CODES[inspected.judgement])
 
 
-def _write_page(seen: InspectedFabric, path: Path) -> None:
+def _write_page(inspected: InspectedFabric, path: Path) -> None:
     from anubis.cli import showing
     from anubis.report.network import network_page
     from anubis.report.view import NetworkView
 
     view = NetworkView(
-        fabric=seen.inspection.fabric,
-        counters=seen.inspection.counters,
+        fabric=inspected.inspection.fabric,
+        counters=inspected.inspection.counters,
         shortfall={},
-        nodes=seen.placement.nodes if seen.placement else (),
-        unplaced=seen.placement.unplaced if seen.placement else (),
+        nodes=inspected.placement.nodes if inspected.placement else (),
+        unplaced=inspected.placement.unplaced if inspected.placement else (),
     )
-    showing.write_page(network_page(view, title="Topology", findings=seen.remarks), path)
+    showing.write_page(network_page(view, title="Topology", findings=inspected.remarks), path)

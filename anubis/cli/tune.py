@@ -25,7 +25,7 @@ def tune(
         typer.Option(
             "--suite",
             "-s",
-            help="The suite that --write begins from. Default: FILE, or the campaign's own.",
+            help="The suite that --write starts from. Default: FILE, or the campaign's own.",
             show_default=False,
         ),
     ] = None,
@@ -34,7 +34,7 @@ def tune(
         typer.Option(
             "--write",
             metavar="FILE",
-            help="Write the suite there, with the parameters found.",
+            help="Write the suite with the tuned parameters to this file.",
             show_default=False,
         ),
     ] = None,
@@ -45,18 +45,18 @@ def tune(
     from anubis.cli import showing
     from anubis.operations import tuning
 
-    found = tuning.tune(benchmark, campaign)
+    tuned = tuning.tune(benchmark, campaign)
     if json:
-        _print_json(found.rows)
+        _print_json(tuned.rows)
     else:
-        _print_table(found.rows)
-    for row in found.rows:
+        _print_table(tuned.rows)
+    for row in tuned.rows:
         if row.unsettable and not row.tuned.refusal:
             showing.say(f"{row.key.workload}: {row.unsettable}")
     if write:
-        tuning.write_suite(found, write, suite)
+        tuning.write_suite(tuned, write, suite)
         showing.say(f"suite: {write}")
-    sys.exit(2 if any(row.tuned.refusal for row in found.rows) else 0)
+    sys.exit(2 if any(row.tuned.refusal for row in tuned.rows) else 0)
 
 
 def _print_json(rows: Iterable[TuningRow]) -> None:

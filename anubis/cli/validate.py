@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anubis.cli import options
 
-HELP = "Validate nodes: run, and judge by criteria learned before."
+HELP = "Validate nodes: run, and judge by criteria learned earlier."
 
 
 def validate(

@@ -57,8 +57,8 @@ def _judge_by_both(
     new: tuple[CriteriaSet, ...],
 ) -> tuple[Assessment, Assessment]:
     settled = latest(history.executions.of(campaign.id))
-    known = history.assessments.of(campaign.id)
-    lost = known.lost if known else {}
+    assessed = history.assessments.of(campaign.id)
+    lost = assessed.lost if assessed else {}
     measured = units(settled, campaign.plan)
     limits = campaign.policy.limits
     before, after = (

@@ -83,7 +83,7 @@ def _offers(terms: Terms, nodes: Sequence[str], past: Past) -> tuple[Offer, ...]
     if not nodes:
         return ()
     suite = config.suite(terms.suite)
-    wanted = {entry.benchmark for entry in suite.benchmarks}
-    programs = catalog.load((places.shipped("benchmarks"), *terms.benchmarks), wanted)
+    in_suite = {entry.benchmark for entry in suite.benchmarks}
+    programs = catalog.load((places.shipped("benchmarks"), *terms.benchmarks), in_suite)
     fleet = [Node(name=name, sku="") for name in nodes]
     return offers(planning.plan(suite, fleet, programs.specs), past.measured_s)

@@ -26,19 +26,19 @@ def executor_of(
     fabric: Fabric | None = None,
 ) -> Iterator[Executor]:
     """`used`: the benchmarks that will run. `fabric`: what a fleet in memory is wired with."""
-    wanted = nodes or ()
-    executor = _open(cluster, programs, caller, used, wanted, fabric)
+    requested = nodes or ()
+    executor = _open(cluster, programs, caller, used, requested, fabric)
     try:
         if not missing_is_fine:
-            _refuse_absent(wanted, [node.name for node in executor.nodes()])
+            _refuse_absent(requested, [node.name for node in executor.nodes()])
         yield executor
     finally:
         executor.close()
 
 
-def _refuse_absent(wanted: Sequence[str], present: Sequence[str]) -> None:
-    known = set(present)
-    absent = [name for name in wanted if name not in known]
+def _refuse_absent(requested: Sequence[str], present: Sequence[str]) -> None:
+    names = set(present)
+    absent = [name for name in requested if name not in names]
     if absent:
         raise UsageError(
             f'node "{shortened(absent)}" is not in the cluster, which has {shortened(present)}'
@@ -50,7 +50,7 @@ def _open(
     programs: catalog.Catalog,
     caller: Caller,
     used: Collection[str],
-    wanted: Sequence[str],
+    requested: Sequence[str],
     fabric: Fabric | None,
 ) -> Executor:
     match cluster:
@@ -65,7 +65,7 @@ def _open(
                 _address(cluster, caller),
                 programs.programs,
                 catalog.parse_result,
-                names=wanted or (hostlist.read(cluster.nodes) if cluster.nodes else ()),
+                names=requested or (hostlist.read(cluster.nodes) if cluster.nodes else ()),
                 sku=cluster.sku,
             )
         case config.SimulatedCluster():

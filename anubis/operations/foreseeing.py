@@ -47,10 +47,10 @@ def train_risk(
 ) -> LearnedRisk:
     """The model of that name, or the one that wins by node and by time; kept in the file."""
     spells = learning.spells_of(_logbook(history_url), clock())
-    learned, provenance = learning.train(spells, seed, model, (caller or Caller()).doing)
+    trained, provenance = learning.train(spells, seed, model, (caller or Caller()).doing)
     path = _model_file(file)
-    files.save(learned, provenance, path)
-    return LearnedRisk(model=learned, provenance=provenance, file=path)
+    files.save(trained, provenance, path)
+    return LearnedRisk(model=trained, provenance=provenance, file=path)
 
 
 def evaluate_risk(
@@ -66,9 +66,9 @@ def evaluate_risk(
     if not ask:
         compared = evaluation.evaluate(spells, seeds=range(seeds), tell=tell)
     else:
-        learned, asked = named(spells, list(ask))
-        compared = evaluation.evaluate(learned, seeds=range(seeds), tell=tell)
-        compared += evaluation.elsewhere(learned, asked, seeds=range(seeds), tell=tell)
+        train_spells, test_spells = named(spells, list(ask))
+        compared = evaluation.evaluate(train_spells, seeds=range(seeds), tell=tell)
+        compared += evaluation.elsewhere(train_spells, test_spells, seeds=range(seeds), tell=tell)
     return compared, evaluation.best(compared)
 
 

@@ -89,7 +89,7 @@ def gate(
         tests = request.terms.tests(request.cluster, request.criteria)
         campaigns = carry_out_tests(decision, tests, caller, history_url=history_url, clock=clock)
     short = request.terms.are_limited and decision.remaining > decision.p0
-    judged = {**_known(past, request.nodes, unfit), **_tested(campaigns)}
+    judged = {**_settled_by_history(past, request.nodes, unfit), **_tested(campaigns)}
     return GateResult(
         decision=decision,
         judged=_doubted(judged) if short else judged,
@@ -109,7 +109,9 @@ def _decide(request: GateRequest, history_url: str | None, at: float) -> tuple[P
         return past, decide(job, request.terms, past, history, at)
 
 
-def _known(past: Past, nodes: Sequence[str], unfit: Mapping[str, str]) -> dict[str, Judgement]:
+def _settled_by_history(
+    past: Past, nodes: Sequence[str], unfit: Mapping[str, str]
+) -> dict[str, Judgement]:
     """By the history alone."""
     passed = {
         node: Judgement.HEALTHY if past.passed.get(node) else Judgement.UNKNOWN for node in nodes

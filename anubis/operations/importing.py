@@ -159,11 +159,11 @@ def _keep(
 
 def _tell(taken: Intake, caller: Caller) -> None:
     for note in taken.left_out:
-        caller.remark(f"left out: {_told(note)}")
+        caller.remark(f"left out: {_sentence(note)}")
     for note in taken.remarks:
-        caller.remark(f"taken: {_told(note)}")
+        caller.remark(f"taken: {_sentence(note)}")
 
 
-def _told(note: Note) -> str:
-    many = "1 record" if len(note.where) == 1 else f"{len(note.where):,} records"
-    return f"{many} ({names(note.where, limit=3)}): {note.text}"
+def _sentence(note: Note) -> str:
+    count = "1 record" if len(note.where) == 1 else f"{len(note.where):,} records"
+    return f"{count} ({names(note.where, limit=3)}): {note.text}"

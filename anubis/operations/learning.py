@@ -43,8 +43,8 @@ def learn(
             f"learning from {len(pooled)} campaigns of suite {suite}: {names}"
         )
     if not measured:
-        rest = " without the excluded nodes" if excluded else ""
-        raise CriteriaError(f"campaign {names} measured nothing to learn from{rest}")
+        suffix = " without the excluded nodes" if excluded else ""
+        raise CriteriaError(f"campaign {names} measured nothing to learn from{suffix}")
     return learn_criteria(
         measured,
         config.policy(policy) if policy else last.policy,
@@ -85,12 +85,12 @@ def _pooled(history: History, last: Campaign, since: float) -> list[Campaign]:
 
 def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> None:
     """A slip in a name would let the very node into the criteria that is to stay out."""
-    known = {node.name: None for campaign in pooled for node in campaign.plan.nodes}
-    strangers = sorted(excluded - known.keys())
+    present = {node.name: None for campaign in pooled for node in campaign.plan.nodes}
+    strangers = sorted(excluded - present.keys())
     if strangers:
         raise UsageError(
             f'--exclude: node "{hostlist.shortened(strangers)}" is in no campaign that is learned '
-            f"from; their nodes are {hostlist.shortened(list(known))}"
+            f"from; their nodes are {hostlist.shortened(list(present))}"
         )
 
 

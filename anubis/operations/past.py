@@ -22,14 +22,14 @@ MOST_DECISIONS = 10_000  # that a time line looks at: the latest
 
 
 def finished(history: History, campaign: str | None) -> Campaign:
-    """The one named, else the latest."""
+    """The named campaign, or the latest one."""
     name = campaign or history.campaigns.latest(finished=True)
     if name is None:
-        raise UsageError("no campaign was carried out yet: begin with anubis accept")
-    found = history.campaigns.get(name)
-    if found.finished_at is None:
-        raise UsageError(f'campaign "{name}" is not finished; {how_to_go_on(found)}')
-    return found
+        raise UsageError("no campaign has finished yet: begin with anubis accept")
+    past_campaign = history.campaigns.get(name)
+    if past_campaign.finished_at is None:
+        raise UsageError(f'campaign "{name}" is not finished; {how_to_go_on(past_campaign)}')
+    return past_campaign
 
 
 def how_to_go_on(campaign: Campaign) -> str:

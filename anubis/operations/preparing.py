@@ -145,9 +145,9 @@ def read_setting(text: str) -> Setting:
 def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) -> Plan:
     """For those of the nodes that were asked for."""
     named = brief.request.nodes
-    wanted = [node for node in nodes if named is None or node.name in named]
-    fabric = brief.fabric(wanted)
-    plan = planning.plan(brief.suite, wanted, programs.specs, fabric)
+    chosen = [node for node in nodes if named is None or node.name in named]
+    fabric = brief.fabric(chosen)
+    plan = planning.plan(brief.suite, chosen, programs.specs, fabric)
     plan = replace(plan, counters=brief.counters)
     if fabric:
         _refuse_no_pairs(plan, fabric)
@@ -246,25 +246,26 @@ def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
     """Better no run than one whose every verdict is unknown."""
     if not criteria:
         return
-    known = {criterion.key.workload for each in criteria for criterion in each.criteria}
+    learned = {c.key.workload for criteria_set in criteria for c in criteria_set.criteria}
     planned = {entry.workload for phase in plan.phases for entry in phase.entries}
-    if known & planned:
+    if learned & planned:
         return
-    versions = {str(workload) for workload in known}
-    wanted = {str(workload) for workload in planned}
+    learned_names = {str(workload) for workload in learned}
+    planned_names = {str(workload) for workload in planned}
     hint = (
         "the same benchmarks with other parameters"
-        if versions & wanted
-        else f"they are for {', '.join(sorted(versions)) or 'nothing'}"
+        if learned_names & planned_names
+        else f"they are for {', '.join(sorted(learned_names)) or 'nothing'}"
     )
     raise CriteriaError(
-        f"the criteria cover nothing of suite {plan.suite} ({', '.join(sorted(wanted))}): {hint}; "
+        f"the criteria cover nothing of suite {plan.suite} "
+        f"({', '.join(sorted(planned_names))}): {hint}; "
         f"learn them again with anubis accept --suite {plan.suite}"
     )
 
 
 def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:
-    """A limit for a metric that nobody measures would hold nobody to anything, without a word."""
+    """A limit for a metric that nothing measures would silently have no effect."""
     for limit in policy.limits:
         spec = programs.specs.get(limit.benchmark)
         if spec and spec.metric(limit.metric) is None:

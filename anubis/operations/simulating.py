@@ -32,17 +32,17 @@ def simulate(
 ) -> Study:
     """Every policy under every seed, carried out; what is given replaces what the scenario says."""
     caller = caller or Caller()
-    wanted = config.simulation(scenario)
+    setup = config.simulation(scenario)
     if trace is not None:
-        wanted = replace(wanted, jobs=replace(wanted.jobs, trace=str(trace)))
+        setup = replace(setup, jobs=replace(setup.jobs, trace=str(trace)))
     if seeds is not None:
-        wanted = replace(wanted, seeds=seeds)
+        setup = replace(setup, seeds=seeds)
     if incidents is not None or model is not None:
-        wanted = replace(wanted, incidents=_incident_source(incidents or "model", model))
+        setup = replace(setup, incidents=_incident_source(incidents or "model", model))
     if risk is not None:
-        wanted = replace(wanted, risk=risk)
-    jobs = _recorded(wanted.jobs, caller)
-    source = _source(wanted, model, caller, history_url)
+        setup = replace(setup, risk=risk)
+    jobs = _recorded(setup.jobs, caller)
+    source = _source(setup, model, caller, history_url)
     study = Study(source.scenario, jobs, source, _learned(source, caller))
     _run(study, caller)
     return study
@@ -57,38 +57,36 @@ def _incident_source(name: str, model: Path | None) -> IncidentSource:
     raise UsageError(f'--incidents is "{name}", expected {" or ".join(SOURCES)}')
 
 
-def _recorded(wanted: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
-    """The jobs of the scenario's trace; what of it is no job is told."""
-    if not wanted.trace:
+def _recorded(jobs: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
+    """The jobs of the scenario's trace; skipped lines are reported."""
+    if not jobs.trace:
         return ()
-    trace = traces.read(Path(wanted.trace), wanted.devices_per_node, wanted.whole_nodes_only)
-    caller.remark(f"{wanted.trace}: {len(trace.jobs):,} jobs, {trace.node_hours:,.0f} node-hours")
+    trace = traces.read(Path(jobs.trace), jobs.devices_per_node, jobs.whole_nodes_only)
+    caller.remark(f"{jobs.trace}: {len(trace.jobs):,} jobs, {trace.node_hours:,.0f} node-hours")
     for sentence in traces.reasons(trace):
         caller.remark(f"  {sentence}")
     return trace.jobs
 
 
-def _source(
-    wanted: Scenario, model: Path | None, caller: Caller, history_url: str | None
-) -> Source:
-    """Where the incidents come from; its scenario has the nodes that they happen to."""
-    match wanted.incidents:
+def _source(setup: Scenario, model: Path | None, caller: Caller, history_url: str | None) -> Source:
+    """Where the incidents come from; its scenario has the nodes they happen on."""
+    match setup.incidents:
         case "rates":
-            return Rates(wanted)
+            return Rates(setup)
         case "model":
             fitted, origin = files.load(model or places.risk_file())
             caller.remark(f"incidents are drawn from {fitted.name}: {origin.choice}")
-            return DrawnIncidents(wanted, fitted)
+            return DrawnIncidents(setup, fitted)
         case "history":
-            return _replayed(wanted, caller, history_url)
+            return _replayed(setup, caller, history_url)
 
 
-def _replayed(wanted: Scenario, caller: Caller, history_url: str | None) -> Recorded:
+def _replayed(setup: Scenario, caller: Caller, history_url: str | None) -> Recorded:
     with History.open(history_url or places.history_url()) as history:
         incidents, watches = history.incidents.all(), history.watches.all()
-    source = Recorded.of(wanted, incidents, watches)
+    source = Recorded.of(setup, incidents, watches)
     caller.remark(f"replayed: {len(incidents):,} incidents on {source.scenario.nodes:,} nodes")
-    caused = {category.name for category in wanted.categories}
+    caused = {category.name for category in setup.categories}
     if strangers := sorted({incident.category for incident in incidents} - caused):
         caller.remark(f"the scenario has no causes for {names(strangers)}: no benchmark finds them")
     return source
@@ -111,8 +109,8 @@ def _learned(source: Source, caller: Caller) -> RiskModel | None:
 def _run(study: Study, caller: Caller) -> None:
     """Every run once: the study keeps what it computed."""
     trials = study.trials()
-    for done, trial in enumerate(trials):
+    for finished, trial in enumerate(trials):
         if caller.wants_stop():
-            raise Stopped(f"stopped after {done} of {len(trials)} runs; nothing was kept")
-        caller.doing(f"run {done + 1} of {len(trials)}: {trial.policy}, seed {trial.seed}")
+            raise Stopped(f"stopped after {finished} of {len(trials)} runs; nothing was kept")
+        caller.doing(f"run {finished + 1} of {len(trials)}: {trial.policy}, seed {trial.seed}")
         study.result(trial)

@@ -72,21 +72,25 @@ def _changed(entry: list[str], indent: int, parameters: Mapping[str, ParameterVa
     return [first, f"{' ' * (indent + 2)}{snippet(parameters)}", *entry[1:]]
 
 
-def _braces(found: re.Match[str], parameters: Mapping[str, ParameterValue]) -> str:
-    inside = found[2].strip()
+def _braces(match: re.Match[str], parameters: Mapping[str, ParameterValue]) -> str:
+    inside = match[2].strip()
     for name, value in parameters.items():
         pair = re.compile(rf"\b{re.escape(name)}:\s*[^,]+")
         spelt = f"{name}: {spelled(value)}"
         inside = (
             pair.sub(spelt, inside) if pair.search(inside) else f"{inside}, {spelt}".lstrip(", ")
         )
-    return f"{found[1]}{inside}{found[3]}"
+    return f"{match[1]}{inside}{match[3]}"
 
 
-def _below(rest: list[str], depth: int, parameters: Mapping[str, ParameterValue]) -> list[str]:
+def _below(
+    lines_below: list[str], depth: int, parameters: Mapping[str, ParameterValue]
+) -> list[str]:
     """`rest` follows the line "parameters:", which is indented by `depth`."""
-    changed, missing = list(rest), []
-    inner = next((len(m[1]) for line in rest if (m := re.match(r"^(\s*)[^\s#]", line))), depth + 2)
+    changed, missing = list(lines_below), []
+    inner = next(
+        (len(m[1]) for line in lines_below if (m := re.match(r"^(\s*)[^\s#]", line))), depth + 2
+    )
     for name, value in parameters.items():
         own = re.compile(rf"^(\s{{{inner}}}{re.escape(name)}:\s*)[^\s#]+(.*)$")
         at = next((i for i, line in enumerate(changed) if own.match(line)), None)

@@ -31,8 +31,8 @@ class InspectedFabric:
         if self.inspection.has_defects:
             return Judgement.DEFECTIVE
         unplaced = self.placement.unplaced if self.placement else ()
-        whole = self.inspection.fabric.nodes and not unplaced
-        return Judgement.HEALTHY if whole else Judgement.UNKNOWN
+        is_complete = self.inspection.fabric.nodes and not unplaced
+        return Judgement.HEALTHY if is_complete else Judgement.UNKNOWN
 
 
 def inspect_fabric(

@@ -65,12 +65,12 @@ def _step_series(measured: Iterable[Units], benchmark: str, campaign: Campaign) 
             f'"{benchmark}" is run by several nodes together; only what each node runs by itself, '
             "step by step, can be tuned"
         )
-    most: dict[tuple[object, ...], Units] = {}
+    longest: dict[tuple[object, ...], Units] = {}
     for alike in series:
         kind = (alike.key.sku, alike.key.workload, alike.key.device_kind)
-        if kind not in most or _samples(alike) > _samples(most[kind]):
-            most[kind] = alike
-    return list(most.values())
+        if kind not in longest or _samples(alike) > _samples(longest[kind]):
+            longest[kind] = alike
+    return list(longest.values())
 
 
 def _samples(alike: Units) -> int:
@@ -107,12 +107,12 @@ def write_suite(tuning: Tuning, path: Path, suite: str | None = None) -> None:
     position = _position(before, row, str(source), campaign)
     old = before.benchmarks[position]
     entry = replace(old, parameters={**old.parameters, **row.settings})
-    wanted = (*before.benchmarks[:position], entry, *before.benchmarks[position + 1 :])
+    expected = (*before.benchmarks[:position], entry, *before.benchmarks[position + 1 :])
     draft = path.with_name(f".{path.name}.{os.getpid()}.yaml")
     try:
         text = retuned(source.read_text(encoding="utf-8"), position, row.settings)
         draft.write_text(text, encoding="utf-8")
-        if not _reads_as(draft, replace(before, benchmarks=wanted)):
+        if not _reads_as(draft, replace(before, benchmarks=expected)):
             raise UsageError(
                 f'the entry cannot be changed in the text of "{source}"; put this into it: '
                 + snippet(entry.parameters)
@@ -147,9 +147,9 @@ def _source(path: Path, suite: str | None, campaign: Campaign) -> Path:
     return config.find("suites", suite or own)
 
 
-def _reads_as(draft: Path, wanted: Suite) -> bool:
+def _reads_as(draft: Path, expected: Suite) -> bool:
     try:
-        return config.suite(str(draft.absolute())).benchmarks == wanted.benchmarks
+        return config.suite(str(draft.absolute())).benchmarks == expected.benchmarks
     except ConfigError:
         return False
 
@@ -158,12 +158,12 @@ def _position(suite: Suite, row: TuningRow, source: str, campaign: Campaign) -> 
     """The entry that runs this workload but for the parameters that were tuned."""
     spec = campaign.plan.spec(row.key.workload)
     defaults = {parameter.name: parameter.default for parameter in spec.parameters}
-    wanted = {**row.key.workload.arguments, **row.settings}
+    expected = {**row.key.workload.arguments, **row.settings}
     positions = [
         i
         for i, entry in enumerate(suite.benchmarks)
         if entry.benchmark == spec.name
-        and {**defaults, **entry.parameters, **row.settings} == wanted
+        and {**defaults, **entry.parameters, **row.settings} == expected
     ]
     if len(positions) != 1:
         raise UsageError(

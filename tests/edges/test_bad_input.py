@@ -408,9 +408,9 @@ def test_a_file_where_the_home_should_be_is_named(desk):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("report", "no campaign was carried out yet: begin with anubis accept"),
-        ("judge", "no campaign was carried out yet: begin with anubis accept"),
-        ("learn", "no campaign was carried out yet: begin with anubis accept"),
+        ("report", "no campaign has finished yet: begin with anubis accept"),
+        ("judge", "no campaign has finished yet: begin with anubis accept"),
+        ("learn", "no campaign has finished yet: begin with anubis accept"),
         ("report --campaign none", 'campaign "none" is not in the history'),
         ("accept --resume", "there is nothing to resume: no accept was cut short"),
         ("validate --resume", "there is nothing to resume: no validate was cut short"),

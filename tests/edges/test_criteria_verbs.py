@@ -189,7 +189,7 @@ def test_criteria_can_be_compared_where_nothing_was_ever_run(near):
     near.history.unlink()
     done = near.run("criteria", "diff", str(learned(near)), other)
     assert done.code == 1
-    assert "no campaign was carried out yet" in done.err
+    assert "no campaign has finished yet" in done.err
 
 
 @pytest.mark.parametrize("words", [("absent.json",), ("--campaign", "nope")])

@@ -96,7 +96,7 @@ def test_a_risk_that_is_learned_is_foreseen_as_of_a_time(table, url, tmp_path):
 
 
 def test_a_past_that_is_not_there_is_one_sentence(url):
-    with pytest.raises(UsageError, match="no campaign was carried out yet"):
+    with pytest.raises(UsageError, match="no campaign has finished yet"):
         recall(history_url=url)
 
 
