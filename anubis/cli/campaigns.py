@@ -1,4 +1,4 @@
-"""What `accept`, `validate` and `scan` share: a campaign asked for, shown and written as a page."""
+"""What `accept`, `validate` and `scan` share: requesting a campaign, showing it, its page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def answer(
         return
     turn_termination_into_interrupt()
     if campaign and not resume:
-        raise UsageError("--campaign names the campaign to go on with: give --resume as well")
+        raise UsageError("--campaign names the campaign to resume: give --resume as well")
     showing.check_page(html)
     if resume:
         result = resume_campaign(request.kind, campaign, Terminal())
@@ -64,7 +64,7 @@ def _show(result: CampaignResult, html: Path | None, *, as_json: bool) -> None:
 
 
 def _write_page(view: CampaignView, asked_for: Path | None) -> None:
-    """One that nobody asked for by name must not cost the verdict its exit code."""
+    """A report in the default place must not cost the verdict its exit code."""
     if asked_for:
         showing.write_html(view, asked_for)
         return

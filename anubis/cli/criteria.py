@@ -71,7 +71,7 @@ def diff(
     moved = compare_criteria(before, after, campaign=campaign)
     judged = moved.campaign.id if moved.campaign else None
     if judged is None:
-        showing.say("no campaign was carried out yet: there is no verdict to compare")
+        showing.say("no campaign has finished yet: there is no verdict to compare")
     if json:
         for line in tables.change_lines(moved.criteria, moved.nodes, moved.verdicts, judged):
             print(line)

@@ -1,4 +1,4 @@
-"""`anubis gate`: are these nodes good for a job of that length? By history, or by a chosen test."""
+"""`anubis gate`: are these nodes good for a job? By history, or by chosen tests."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def decisions(last: Last = 5, json: options.Json = False) -> None:
 
     decided = past.decisions(last)
     if not decided:
-        raise UsageError("nothing was decided yet: anubis gate, sweep and select decide")
+        raise UsageError("no decisions yet: anubis gate, sweep and select make them")
     for decision in decided:
         if json:
             print(told.line(decision))

@@ -130,8 +130,8 @@ def superbench_baseline(
         left_out = names(imported.left_out)
         showing.say(f"left out, no positive mean or no known direction: {left_out}")
     showing.say(
-        "means have no spread, so nobody knows how far healthy nodes stray from them: a metric "
-        "that varies more than the policy allows gives false alarms; results teach better criteria"
+        "means have no spread, so how far healthy nodes vary around them is unknown: a metric "
+        "that varies more than the policy allows gives false alarms; learn from results instead"
     )
 
 

@@ -88,7 +88,7 @@ def learn(
 
 
 def _refusals(criteria: CriteriaSet) -> dict[str, list[str]]:
-    """The metrics by what is said of them: a fleet that is too small has one reason for all."""
+    """The metrics grouped by remark: a fleet that is too small has one reason for all."""
     refusals: dict[str, list[str]] = {}
     for criterion in criteria.criteria:
         if criterion.refusal:

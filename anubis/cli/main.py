@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def run() -> int:
-    """Every error a user can act on is one line; a traceback is our bug, and no verdict either."""
+    """Every error a user can act on is one line; a traceback is our bug, and not a verdict."""
     try:
         try:
             code = app(prog_name="anubis", standalone_mode=False)
@@ -104,7 +104,7 @@ def fail(reason: str, code: int) -> int:
 
 
 def misused(error: Any) -> str:
-    """Typer's words in ours; none where it has just printed the help."""
+    """Typer's error in our words; none where it has just printed the help."""
     message = error.format_message().strip()
     if not message:
         return ""

@@ -102,7 +102,7 @@ class Progress:
                 say(text)
 
     def _left_s(self, machine: CampaignMachine) -> float:
-        """By the pace of this phase so far, once there is one; by what is typical before."""
+        """By the pace of this phase so far; before there is one, by typical durations."""
         share = machine.done / machine.planned if machine.planned else 1.0
         spent_s = time.monotonic() - self._phase_began
         expected_s = spent_s / share if share > 0.1 else self._expected_s[self._phase]

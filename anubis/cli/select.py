@@ -1,4 +1,4 @@
-"""`anubis select`: tell an event and hear which tests are worth their time. Nothing runs."""
+"""`anubis select`: which tests an event is worth. Nothing runs."""
 
 from __future__ import annotations
 

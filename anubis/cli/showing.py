@@ -1,4 +1,4 @@
-"""What a verb puts on stdout and where it says so: tables or JSON Lines, and the HTML report."""
+"""What a verb puts on stdout, as tables or JSON Lines, and the HTML report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def say(sentence: str) -> None:
 
 
 def passing(sentence: str) -> None:
-    """On a terminal, what is being done now, in the place of what was done before."""
+    """On a terminal, each message overwrites the one before."""
     if sys.stderr.isatty():
         print(f"\r\033[K{sentence}", end="", file=sys.stderr, flush=True)
 
@@ -77,14 +77,16 @@ def paragraph(text: str) -> None:
 
 
 def check_page(path: Path | None) -> None:
-    """Refuses, before minutes of work, a page that could not be written after them."""
+    """Refuses, before minutes of work, a page that could not be written afterwards."""
     if path is None:
         return
     if path.is_dir():
         raise UsageError(f'--html "{path}" is a folder: name a file in it')
     nearest = next(folder for folder in path.absolute().parents if folder.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-        raise UsageError(f'--html "{path}": "{nearest}" is no folder that this user can write to')
+        raise UsageError(
+            f'--html "{path}": "{nearest}" is not a folder that this user can write to'
+        )
 
 
 def write_html(view: CampaignView, path: Path) -> None:
@@ -217,6 +219,6 @@ def _notes(view: CampaignView) -> list[str]:
     if view.campaign.kind.learns and len(view.campaign.plan.nodes) == 1:
         notes.append(
             "these criteria were learned from repeats on this machine and describe it alone: "
-            "they can show that it changes, not that it is as good as others."
+            "they can show that it changes, not that it is as good as other machines."
         )
     return notes

@@ -1,4 +1,4 @@
-"""The person at the terminal, as operations know who asks."""
+"""The person at the terminal, as the caller of operations."""
 
 from __future__ import annotations
 

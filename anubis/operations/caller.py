@@ -1,4 +1,4 @@
-"""Who asked for an operation: hears remarks and progress, and may ask it to stop.
+"""The caller of an operation: receives remarks and progress, and may stop it.
 
 An operation prints nothing and exits nothing. The command line, a service and a notebook each hand
 in a caller of their own; this one hears nothing and never stops anything.
@@ -17,7 +17,7 @@ from anubis.validator import Observe
 
 class Caller:
     def remark(self, sentence: str) -> None:
-        """Something worth knowing that is no part of the answer."""
+        """Something worth knowing that is not part of the answer."""
 
     def doing(self, sentence: str) -> None:
         """What is being done now; the next one takes its place."""
@@ -30,9 +30,9 @@ class Caller:
 
     @contextmanager
     def following(self, campaign: Campaign, parallel_nodes: int | None) -> Iterator[Observe]:
-        """Around a campaign: what is yielded sees the machine and its events as they come."""
+        """Around a campaign: the yielded function sees the machine and its events as they come."""
         yield lambda machine, events: None
 
     def wants_stop(self) -> bool:
-        """Asked between events: a campaign that is stopped keeps what was measured."""
+        """Checked between events: a stopped campaign keeps what was measured."""
         return False

@@ -1,4 +1,4 @@
-"""Campaigns: planned, carried out, and carried on after they were cut short."""
+"""Campaigns: planned, run, and resumed after they were interrupted."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def resume_campaign(
     history_url: str | None = None,
     clock: WallClock = time.time,
 ) -> CampaignResult:
-    """The one named, else the latest of this kind that was cut short: the rest, and only that."""
+    """Resumes the named campaign, or the latest interrupted one of this kind: only what is left."""
     caller = caller or Caller()
     with History.open(history_url or places.history_url()) as history:
         campaign = _unfinished(history, kind, name)
@@ -156,7 +156,7 @@ def _unfinished(history: History, kind: CampaignKind, name: str | None) -> Campa
     for latest in history.campaigns.newest(limit=LOOKED_AT):
         if latest.kind is kind and latest.finished_at is None:
             return history.campaigns.get(latest.id)
-    raise UsageError(f"there is nothing to resume: no {kind} was cut short")
+    raise UsageError(f"there is nothing to resume: no {kind} was interrupted")
 
 
 def _resumable(campaign: Campaign, kind: CampaignKind) -> Campaign:
@@ -243,7 +243,7 @@ def _behind_s(campaign: Campaign, executor: Executor, clock: WallClock) -> float
 
 @contextmanager
 def _saying_how_to_go_on(campaign: Campaign) -> Iterator[None]:
-    """Whatever ends the driver early, what was measured is kept."""
+    """Whatever stops the driver early, measurements are kept."""
     try:
         yield
     except (KeyboardInterrupt, Stopped):

@@ -1,4 +1,4 @@
-"""What moved from one set of criteria to another, and whose verdict in a campaign moves with it."""
+"""What changed from one set of criteria to another, and which verdicts change with it."""
 
 from __future__ import annotations
 

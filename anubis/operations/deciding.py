@@ -51,14 +51,14 @@ def select(
     history_url: str | None = None,
     clock: WallClock = time.time,
 ) -> Decision:
-    """No node is asked anything."""
+    """No node is contacted."""
     at = clock()
     with History.open(history_url or places.history_url()) as history:
         return decide(event, terms, past_of(history, at), history, at)
 
 
 def past_of(history: History, at: float) -> Past:
-    """With the model of risk that was trained, if any was."""
+    """With the trained risk model, if there is one."""
     return read_past(history, at, _trained_risk())
 
 

@@ -65,7 +65,7 @@ def _gpus() -> tuple[Check, int]:
 
 
 def _cuda() -> Check:
-    """In a process of its own: a sick driver can hang whoever asks it."""
+    """In a process of its own: a broken driver can hang its caller."""
     question = "import torch; print(torch.cuda.device_count(), torch.version.cuda)"
     try:
         answer = subprocess.run(

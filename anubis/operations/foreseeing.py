@@ -1,4 +1,4 @@
-"""How likely incidents are: learning a model from the history, comparing models, asking one."""
+"""How likely incidents are: learning a model from the history, comparing models, using one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def evaluate_risk(
     history_url: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> tuple[Evaluation, ModelChoice]:
-    """The models compared; nodes to `ask` about are kept out of all else."""
+    """Compares the models; nodes in `ask` are kept out of training."""
     spells, tell = learning.spells_of(_logbook(history_url), clock()), (caller or Caller()).doing
     if not ask:
         compared = evaluation.evaluate(spells, seeds=range(seeds), tell=tell)

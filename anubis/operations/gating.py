@@ -1,4 +1,4 @@
-"""Are these nodes good for a job? By the history, or by the tests that are worth their time."""
+"""Decides whether nodes are good for a job: by history, or by the tests worth their time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GateRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
-    """What each node was judged to be, and what lies badly between them, with the reasons."""
+    """The verdict on each node and on parts between them, with the reasons."""
 
     decision: Decision
     judged: Mapping[str, Judgement]
@@ -77,7 +77,7 @@ def gate(
     history_url: str | None = None,
     clock: WallClock = time.time,
 ) -> GateResult:
-    """Nothing runs for nodes of which the history says that they are not fit."""
+    """Nothing runs on nodes that are unfit according to the history."""
     caller = caller or Caller()
     past, decision = _decide(request, history_url, clock())
     caller.decided(decision)
@@ -135,7 +135,7 @@ def _tested(campaigns: Iterable[CampaignResult]) -> dict[str, Judgement]:
 
 
 def _tested_links(campaigns: Iterable[CampaignResult]) -> BadLinks:
-    """By what the assessments say of the paths between nodes."""
+    """By the assessments' verdicts on the paths between nodes."""
     return {
         part.nodes: part.reason.removeprefix(f"{part.subject}: ")
         for campaign in campaigns
@@ -145,7 +145,7 @@ def _tested_links(campaigns: Iterable[CampaignResult]) -> BadLinks:
 
 
 def _doubted(judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
-    """Where too much stays untested, nobody passes."""
+    """Where too much stays untested, no node passes."""
     return {
         node: Judgement.UNKNOWN if judgement is Judgement.HEALTHY else judgement
         for node, judgement in judged.items()

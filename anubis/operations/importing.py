@@ -1,4 +1,4 @@
-"""Taking over what another tool measured, or what happened to nodes, into the history."""
+"""Imports what another tool measured, or what happened to nodes, into the history."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def import_superbench(
 ) -> ImportedResults:
     """A results-summary.jsonl as a finished campaign, judged by what it teaches itself."""
     if not sku.strip():
-        raise UsageError("--sku is empty: name the kind of these nodes, as a100-sxm-8x")
+        raise UsageError("--sku is empty: name the kind of these nodes, such as a100-sxm-8x")
     if baseline and not rules:
         raise UsageError("--baseline is what --rules compare with: give --rules as well")
     chosen = config.policy(policy)
@@ -89,7 +89,7 @@ def import_superbench_baseline(
 ) -> ImportedBaseline:
     """A baseline.json as criteria: means of so many units, without their spread."""
     if not sku.strip():
-        raise UsageError("--sku is empty: name the kind of the nodes it is the mean of")
+        raise UsageError("--sku is empty: name the kind of nodes that the means are from")
     criteria, left_out = means.criteria(
         read_baseline(file),
         sku=sku.strip(),
@@ -116,7 +116,7 @@ def import_incidents(
     taken = intake.take_in(records.read(file), chosen, f'"{file}"', now, nodes)
     _tell(taken, caller or Caller())
     if not taken.incidents:
-        raise UsageError(f'"{file}" has no incident that can be taken: nothing was kept')
+        raise UsageError(f'"{file}" has no usable incident: nothing was imported')
     with History.open(history_url or places.history_url()) as history:
         before = {watch.node for watch in history.watches.all()}
         kept = history.imports.add(str(file.absolute()), now, taken.incidents, taken.watches)

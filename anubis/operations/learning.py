@@ -84,7 +84,7 @@ def _pooled(history: History, last: Campaign, since: float) -> list[Campaign]:
 
 
 def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> None:
-    """A slip in a name would let the very node into the criteria that is to stay out."""
+    """A misspelt name would let the excluded node into the criteria."""
     present = {node.name: None for campaign in pooled for node in campaign.plan.nodes}
     strangers = sorted(excluded - present.keys())
     if strangers:
@@ -107,7 +107,7 @@ def _measured(
 
 
 def _learned_at(campaign: Campaign) -> float:
-    """What accept has learned already is dated as it was, so that the files are the same bytes."""
+    """Criteria that accept has already learned keep their date: the files stay identical."""
     if campaign.kind.learns and campaign.criteria:
         return datetime.fromisoformat(campaign.criteria[0].provenance.created_at).timestamp()
     return campaign.finished_at or campaign.created_at

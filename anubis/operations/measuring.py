@@ -1,4 +1,4 @@
-"""Campaigns by the verbs that people know them by, each with no more arguments than it needs."""
+"""Campaigns by their verbs, each with only the arguments it needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def accept(
     history_url: str | None = None,
     clock: WallClock = time.time,
 ) -> CampaignResult:
-    """Run a suite, learn criteria from this run, and judge by them. No nodes: all there are."""
+    """Runs a suite, learns criteria from this run, and judges by them. Default: all nodes."""
     request = CampaignRequest(
         kind=CampaignKind.ACCEPT,
         nodes=None if nodes is None else tuple(nodes),

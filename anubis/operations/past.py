@@ -86,6 +86,6 @@ def imports(*, history_url: str | None = None) -> list[Import]:
 
 
 def forget_import(number: int, *, history_url: str | None = None) -> Forgotten:
-    """What this import was the first to tell goes."""
+    """Removes what this import was the first to report."""
     with History.open(history_url or places.history_url()) as history:
         return history.imports.forget(number)

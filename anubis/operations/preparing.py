@@ -53,7 +53,7 @@ class CampaignRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkRequest:
-    """What a scan is told of the fabric, and which pairs it is to measure."""
+    """What a scan knows about the fabric, and which pairs it measures."""
 
     topology: str | None = None
     hcas: Path | None = None
@@ -64,7 +64,7 @@ class NetworkRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Where a campaign runs; kept with it, so that it can be resumed without being told again."""
+    """Where a campaign runs; kept with it, so that it can be resumed without repeating it."""
 
     cluster: config.Cluster
     folders: tuple[str, ...]
@@ -110,7 +110,7 @@ class Brief:
         return placement.fabric
 
     def simulated_fabric(self) -> Fabric | None:
-        """The network that a fleet in memory is to have; real ones have their own."""
+        """The network of a simulated fleet; real ones have their own."""
         cluster = self.setting.cluster
         if self.request.network is None or not isinstance(cluster, config.SimulatedCluster):
             return None
@@ -143,7 +143,7 @@ def read_setting(text: str) -> Setting:
 
 
 def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) -> Plan:
-    """For those of the nodes that were asked for."""
+    """For the requested nodes."""
     named = brief.request.nodes
     chosen = [node for node in nodes if named is None or node.name in named]
     fabric = brief.fabric(chosen)
@@ -170,7 +170,7 @@ def _survey(network: NetworkRequest, caller: Caller) -> Survey | None:
         return None
     if surveyed.findings:
         caller.remark(
-            f"{len(surveyed.findings):,} remarks on the topology: anubis topology show tells them"
+            f"{len(surveyed.findings):,} remarks on the topology: anubis topology show lists them"
         )
     return surveyed
 
@@ -191,14 +191,14 @@ def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
             "a scan takes programs for pairs and groups"
         )
     if len(planning.placed(plan, fabric)) < 2:
-        raise UsageError("a scan takes two nodes of the topology at least")
+        raise UsageError("a scan needs at least two nodes of the topology")
 
 
 # --- the suite -----------------------------------------------------------------------------
 
 
 def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
-    """The one that was named; for a scan with the arrangement that was asked for."""
+    """The named suite; for a scan, with the requested arrangement of pairs."""
     if request.network is None:
         return _restricted(config.suite(request.suite or "quick"), request.chosen)
     rdma = surveyed is not None and any(_is_hca(nic.device) for nic in surveyed.fabric.nics)
@@ -227,7 +227,7 @@ def criteria_folder(suite: str) -> Path:
 
 
 def _criteria(request: CampaignRequest) -> tuple[CriteriaSet, ...]:
-    """What the campaign is to judge by; none for one that learns its own."""
+    """The criteria to judge by; none for a campaign that learns its own."""
     if request.criteria:
         return criteria_files.load(request.criteria.expanduser())
     if not request.kind.needs_criteria:

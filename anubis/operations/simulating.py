@@ -1,4 +1,4 @@
-"""Policies of validation that compete on a simulated cluster."""
+"""Validation policies compared on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def simulate(
     caller: Caller | None = None,
     history_url: str | None = None,
 ) -> Study:
-    """Every policy under every seed, carried out; what is given replaces what the scenario says."""
+    """Runs every policy under every seed; arguments replace what the scenario says."""
     caller = caller or Caller()
     setup = config.simulation(scenario)
     if trace is not None:
@@ -52,7 +52,9 @@ def _incident_source(name: str, model: Path | None) -> IncidentSource:
     for source in SOURCES:
         if source == name:
             if model is not None and source != "model":
-                raise UsageError(f"--model draws incidents, and --incidents {source} has others")
+                raise UsageError(
+                    f"--model draws incidents, and --incidents {source} does not use a model"
+                )
             return source
     raise UsageError(f'--incidents is "{name}", expected {" or ".join(SOURCES)}')
 
@@ -93,7 +95,7 @@ def _replayed(setup: Scenario, caller: Caller, history_url: str | None) -> Recor
 
 
 def _learned(source: Source, caller: Caller) -> RiskModel | None:
-    """What the Selector asks; none where it is told the truth."""
+    """The model that the Selector uses; none where it knows the true risk."""
     name = source.scenario.risk
     if name == "truth":
         return None

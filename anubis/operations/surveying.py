@@ -20,7 +20,7 @@ from anubis.topology.draft import Survey
 
 @dataclass(frozen=True, kw_only=True)
 class InspectedFabric:
-    """A fabric, what is odd in it, and where the nodes hang that were asked for."""
+    """A fabric, what is odd in it, and where the requested nodes are attached."""
 
     inspection: Inspection
     remarks: tuple[Remark, ...]  # on the source
@@ -44,7 +44,7 @@ def inspect_fabric(
     over_s: float | None = None,
     caller: Caller | None = None,
 ) -> InspectedFabric:
-    """Where `nodes` are named, the fabric bears their names, and who is not in it is told."""
+    """Where `nodes` are named, the fabric uses their names, and missing ones are reported."""
     surveyed = survey(topology, hcas)
     counted, remarks = count_errors(topology, counter_files, over_s, caller)
     placement = place(surveyed.fabric, list(nodes)) if nodes else None
@@ -96,7 +96,7 @@ def count_errors(
 
 
 def _judged(readings: Sequence[CounterReading], over_s: float | None) -> Counters:
-    """Only what rose in a known time can be held against a limit."""
+    """Only a rise over a known time can be compared with a limit."""
     limits = config.limits("node_health") + config.limits("switch_ports")
     if over_s is None:
         return Counters(counts=readings[-1].counts, limits=limits)

@@ -57,9 +57,9 @@ def sweep(
 
 
 def _idle(nodes: tuple[str, ...] | None, past: Past, history: History) -> Tick:
-    """Those named, else all that the history knows; without those at work or out of service."""
+    """The named nodes, or all in the history; without those at work or out of service."""
     named = past.logbook.nodes if nodes is None else nodes
     if not named:
-        raise UsageError("the history knows no node yet: name them, or begin with anubis accept")
+        raise UsageError("the history has no nodes yet: name them, or begin with anubis accept")
     busy = {node for job in history.jobs.all() if job.end is None for node in job.nodes}
     return Tick(nodes=tuple(node for node in named if node not in busy | past.unfit.keys()))

@@ -1,4 +1,4 @@
-"""A decision, carried out: a campaign for the nodes that are to run the same tests."""
+"""Carries a decision out: one campaign for the nodes that run the same tests."""
 
 from __future__ import annotations
 

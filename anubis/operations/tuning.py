@@ -39,7 +39,7 @@ class Tuning:
 
 
 def tune(benchmark: str, campaign: str | None = None, *, history_url: str | None = None) -> Tuning:
-    """From what the campaign, or the latest, measured with many steps."""
+    """From the samples of a campaign, by default the latest, measured with many steps."""
     with History.open(history_url or places.history_url()) as history:
         source = finished(history, campaign)
         measured = units(latest(history.executions.of(source.id)), source.plan)
@@ -100,7 +100,7 @@ def _row(alike: Units, campaign: Campaign) -> TuningRow:
 
 
 def write_suite(tuning: Tuning, path: Path, suite: str | None = None) -> None:
-    """Only if it is certain which entry is meant and that nothing else of the suite changes."""
+    """Only if it is certain which entry is meant and nothing else in the suite changes."""
     row, campaign = _settable(tuning), tuning.campaign
     source = _source(path, suite, campaign)
     before = config.suite(str(source.absolute()))
@@ -155,7 +155,7 @@ def _reads_as(draft: Path, expected: Suite) -> bool:
 
 
 def _position(suite: Suite, row: TuningRow, source: str, campaign: Campaign) -> int:
-    """The entry that runs this workload but for the parameters that were tuned."""
+    """The entry that runs this workload, apart from the tuned parameters."""
     spec = campaign.plan.spec(row.key.workload)
     defaults = {parameter.name: parameter.default for parameter in spec.parameters}
     expected = {**row.key.workload.arguments, **row.settings}

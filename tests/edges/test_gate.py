@@ -325,7 +325,7 @@ def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_w
             '--on-unknown is "maybe", expected pass or fail',
         ),
         (["sweep", "--budget", "much"], '--budget is "much", expected node-hours such as 8nh'),
-        (["sweep"], "the history knows no node yet: name them, or begin with anubis accept"),
+        (["sweep"], "the history has no nodes yet: name them, or begin with anubis accept"),
         (["select", "n1", "--event", "tock"], '--event "tock" is not known; did you mean "tick"?'),
         (["select", "n1", "--event", "job-allocated"], "needs the job's --duration, such as 24h"),
         (["select", "n1", "--event", "incident-reported"], "needs the incident's --category"),

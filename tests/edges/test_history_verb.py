@@ -131,7 +131,7 @@ def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
     ("words", "told"),
     [
         (["show"], "the history knows nothing yet"),
-        (["decisions"], "nothing was decided yet: anubis gate, sweep and select decide"),
+        (["decisions"], "no decisions yet: anubis gate, sweep and select make them"),
         (["imports"], "no incidents were imported yet: anubis import incidents FILE imports them"),
         (["forget"], "missing option '--import'"),
         (["forget", "--import", "1"], "import 1 is not in the history; known: there is none"),

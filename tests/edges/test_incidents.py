@@ -426,7 +426,7 @@ def test_one_incident_is_enough_and_none_is_no_success(near) -> None:
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines() == [
         'left out: 1 record (line 2 ("soon")): the start cannot be read as a time',
-        f'anubis: error: "{none}" has no incident that can be taken: nothing was kept',
+        f'anubis: error: "{none}" has no usable incident: nothing was imported',
     ]
     only = near.run("import", "incidents", str(one), "-m", mapping, "--nodes", "n[2-3]")
     assert only.code == 2

@@ -141,7 +141,7 @@ def test_a_campaign_that_is_stopped_keeps_what_was_measured_and_resume_does_the_
     assert steps[: len(kept)] == [execution.step.id for execution in kept]
     assert len(steps) == len(set(steps)) == 6
     assert desk.began() == begun + 6 - len(kept)
-    with pytest.raises(UsageError, match="there is nothing to resume: no accept was cut short"):
+    with pytest.raises(UsageError, match="there is nothing to resume: no accept was interrupted"):
         resume_campaign(CampaignKind.ACCEPT, history_url=url)
 
 

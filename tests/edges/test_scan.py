@@ -135,7 +135,7 @@ def test_without_a_topology_all_count_as_being_on_one_switch_and_that_is_said(ne
         (["n1"], 'suite "scan" has nothing that 1 node(s) can run'),
         (["--suite", "quick"], "node_health, which measures single nodes"),
         (["--topology", "/nowhere.yaml"], 'there is no file "/nowhere.yaml"'),
-        (["--resume"], "there is nothing to resume: no scan was cut short"),
+        (["--resume"], "there is nothing to resume: no scan was interrupted"),
         (["--resume", "--dry-run"], "leave out --resume"),
     ],
 )

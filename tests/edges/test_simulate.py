@@ -146,14 +146,14 @@ def remember(desk: Desk) -> None:
         (["simulate", "small.yaml", "--model", "small.yaml"], '"small.yaml"'),
         (
             ["simulate", "small.yaml", "--model", "x.npz", "--incidents", "rates"],
-            "--incidents rates has others",
+            "--incidents rates does not use a model",
         ),
         (["simulate", "exampel"], 'did you mean "example"?'),
         (["simulate", "nowhere.yaml"], 'there is no file "nowhere.yaml"'),
         (["simulate", "small.yaml", "--trace", "none.csv"], 'cannot read "none.csv": No such file'),
         (["simulate", "small.yaml", "--trace", "small.yaml"], 'has no column "timestamp"'),
         (["simulate", "small.yaml", "--html", "."], '--html "." is a folder: name a file in it'),
-        (["simulate", "small.yaml", "--html", "jobs.csv/x"], "is no folder that this user can"),
+        (["simulate", "small.yaml", "--html", "jobs.csv/x"], "is not a folder that this user can"),
         (["simulate", "small.yaml", "--seeds", "0"], "Input should be greater than or equal to 1"),
     ],
 )
