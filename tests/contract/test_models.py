@@ -15,6 +15,8 @@ from _transformers import SwiGLU, initialize
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+pytestmark = pytest.mark.long
+
 META = torch.device("meta")
 
 # weights, and 1e9 multiplications with 224 pixels, as in torchvision's table of its models

@@ -486,6 +486,7 @@ def names_of(marker: str) -> list[str]:
     return names
 
 
+@pytest.mark.long
 @needs_ucx
 @pytest.mark.parametrize("later_s", [0.0, 0.2, 1.5])
 def test_killed_at_any_moment_a_pair_leaves_nothing(
@@ -522,6 +523,7 @@ TOOL_OF = {  # by adapter: the tool that it waits for, and what it must believe 
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["it starts", "the tool starts", "the tool works"])
 @pytest.mark.parametrize("name", TOOL_OF)
 def test_killed_at_any_moment_an_adapter_leaves_nothing(

@@ -23,6 +23,8 @@ from _steps import Times, Training, dissenters, drawn, fingerprint, made
 from _training import Schedule, Trained, by_device, choose_precisions
 from torch import nn
 
+pytestmark = pytest.mark.long
+
 BENCHMARKS = Path(contract.__file__).parent
 CPU = torch.device("cpu")
 

@@ -125,6 +125,7 @@ def test_a_report_tells_what_the_campaign_told(desk):
     assert max(len(line) for line in table.out.splitlines()) <= 80
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_bytes_but_for_the_campaigns_name(tmp_path):
     """Nothing else in the JSON is of this world's clock: the simulated one gives `duration_s`."""
     outs, criteria = [], []
@@ -165,6 +166,7 @@ def validate(desk: Desk) -> Done:
     return Desk.run(desk, "validate", "--json", *words)
 
 
+@pytest.mark.long
 def test_a_node_that_got_slower_is_found_by_what_was_learned_before(accepted):
     assert validate(accepted).code == 0
 

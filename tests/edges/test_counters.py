@@ -22,6 +22,8 @@ from tests.edges.desk import Desk, Done
 from tests.edges.ibsim import Simulator
 from tests.edges.test_topology import EXCERPT, under
 
+pytestmark = pytest.mark.long
+
 # Cut from what `ibqueryerrors -r --data` of infiniband-diags 44 says of a simulated fabric.
 SAID = """\
 Errors for "node00100 mlx5_0"

@@ -14,6 +14,8 @@ from anubis.core.records import Judgement, Verdict
 from anubis.store.history import History
 from tests.edges.desk import Desk, Done
 
+pytestmark = pytest.mark.long
+
 NODES = 8
 SAMPLES = 16
 

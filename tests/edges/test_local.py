@@ -32,6 +32,8 @@ from anubis.executors.local import LocalExecutor, this_machine
 from anubis.executors.machine import describe, free_port
 from anubis.executors.programs import Program, Rendezvous, order, torchrun
 
+pytestmark = pytest.mark.long
+
 HOSTILE = Path(__file__).parent / "hostile"
 MARK = "ANUBIS_TEST_MARK"
 NODE = Node(name="here", sku="any")

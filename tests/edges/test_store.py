@@ -69,6 +69,8 @@ from anubis.store.happenings import Kept
 from anubis.store.history import History
 from anubis.store.imports import Forgotten
 
+pytestmark = pytest.mark.long
+
 # --- the databases -------------------------------------------------------------------------
 
 

@@ -10,6 +10,8 @@ from anubis import config
 from anubis.operations.suite_text import retuned
 from tests.edges.desk import Desk
 
+pytestmark = pytest.mark.long
+
 TRAIN = '''
 """Steps of a training that needs twelve of them to warm up; nothing here is measured."""
 import json, sys
