@@ -56,11 +56,8 @@ PRONOUNS = {
     *("found", "said", "told", "heard", "asked", "given", "wanted", "known", "done"),
 }
 NOT_YET = (  # to be named: a folder goes from this list as soon as it is clean
-    "anubis/cli/",
     "anubis/core/campaign/",
     "anubis/core/choosing/",
-    "anubis/operations/",
-    "anubis/risk/",
     "anubis/simulation/",
     "anubis/store/",
     "benchmarks/",

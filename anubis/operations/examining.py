@@ -98,16 +98,16 @@ def _history() -> Check:
 
 
 def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Check:
-    what = f"benchmark {spec.name}"
+    subject = f"benchmark {spec.name}"
     absent = [tool for tool in spec.needs.tools if not shutil.which(tool)]
     if absent:
         ways = ", ".join(TOOLS.get(tool, f"install {tool}") for tool in absent)
-        return Check(what, "missing", f"needs {', '.join(absent)}", ways)
+        return Check(subject, "missing", f"needs {', '.join(absent)}", ways)
     if spec.needs.gpu and not gpus:
-        return Check(what, "missing", "needs a GPU")
+        return Check(subject, "missing", "needs a GPU")
     nodes = max(spec.needs.min_nodes, ceil(spec.needs.min_devices / gpus) if gpus else 1)
     if nodes > 1 and spec.scope == "node":
-        return Check(what, "missing", f"needs {spec.needs.min_devices} GPUs")
+        return Check(subject, "missing", f"needs {spec.needs.min_devices} GPUs")
     if nodes > 1:
-        return Check(what, "good", f"can run, with {nodes} nodes or more")
-    return Check(what, "good", "can run")
+        return Check(subject, "good", f"can run, with {nodes} nodes or more")
+    return Check(subject, "good", "can run")

@@ -49,10 +49,10 @@ class Evaluation:
     scores: tuple[Score, ...] = ()
     left_out: tuple[str, ...] = ()  # which model could not be scored where, and why
 
-    def __add__(self, other: Evaluation) -> Evaluation:
+    def __add__(self, added: Evaluation) -> Evaluation:
         return Evaluation(
-            scores=self.scores + other.scores,
-            left_out=tuple(dict.fromkeys(self.left_out + other.left_out)),
+            scores=self.scores + added.scores,
+            left_out=tuple(dict.fromkeys(self.left_out + added.left_out)),
         )
 
 
