@@ -6,6 +6,9 @@ built once; what fills the machine by itself (Ray, hosts) is one group, the firs
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator
+
 import pytest
 from hypothesis import settings
 
@@ -32,6 +35,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: group_of(item) not in LONG)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    bed = sys.modules.get("tests.edges.bed")
+    if bed and call.when == "call" and bed.repeats:
+        report.user_properties.append(("repeats", list(bed.repeats)))
+        bed.repeats.clear()
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A test that passed at a later try is told: more of them on a quiet machine is a defect."""
+    for report in terminalreporter.getreports("passed"):
+        for loads in (value for name, value in report.user_properties if name == "repeats"):
+            shown = ", ".join(f"{load:.1f}" for load in loads)
+            terminalreporter.write_line(f"REPEATED at load {shown}: {report.nodeid}")
 
 
 def waits(item: pytest.Item) -> bool:

@@ -33,17 +33,21 @@ def why_not() -> str:
     return f"the test bed needs namespaces: {tried.stderr.strip()}" if tried.returncode else ""
 
 
+repeats: list[float] = []  # the load of the machine when a run of this test was repeated
+
+
 def tried(
     run: Callable[[], Outcome], as_planted: Callable[[Outcome], bool], tries: int = 3
 ) -> Outcome:
     """The outcome of a run, repeated where it is not as planted.
 
-    Who else uses the machine slows a host for a while, and it is blamed beside the planted one; a
-    planted fault is there in every run.
+    Other work on the machine slows a host for a while, and it is blamed beside the planted one; a
+    planted fault is there in every run. The end of the tests says what was repeated.
     """
     for _ in range(tries - 1):
         if as_planted(outcome := run()):
             return outcome
+        repeats.append(os.getloadavg()[0])
     return run()
 
 
