@@ -157,7 +157,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class SharedMemory:
     """A /dev/shm of its own for what a test starts: nobody else's memory comes and goes in it.
 
-    Where that takes more than the user may do, nothing is ever left in it.
+    Where the user may not mount one, whoever asks what is left is skipped.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -174,6 +174,8 @@ class SharedMemory:
         self.inside = inside if allowed else []
 
     def left(self) -> list[Path]:
+        if not self.inside:
+            pytest.skip("a /dev/shm of its own takes the right to mount")
         return [file for file in self._folder.iterdir() if file not in self._seen]
 
 

@@ -108,7 +108,12 @@ def ask_ray(bed: Bed, program: str) -> Any:
     return json.loads(next(line for line in lines if line.startswith("answer "))[7:])
 
 
-def transfer_s(bed: Bed, sender: str, receiver: str, size_bytes: int = 10_000_000) -> float:
+def fastest_s(bed: Bed, sender: str, receiver: str, size_bytes: int = 10_000_000) -> float:
+    """Of three transfers: other work on the machine makes some slower, and none faster."""
+    return min(transfer_s(bed, sender, receiver, size_bytes) for _ in range(3))
+
+
+def transfer_s(bed: Bed, sender: str, receiver: str, size_bytes: int) -> float:
     with bed.start(receiver, [sys.executable, "-c", RECEIVE]) as listening:
         assert listening.stdout is not None
         assert listening.stdout.readline().strip() == "listening"
@@ -186,17 +191,17 @@ def test_no_packet_finds_a_way_out_of_a_host_nor_into_it(bed: Bed) -> None:
 
 
 def test_a_slow_link_is_slow_both_ways_and_the_others_are_not(bed: Bed) -> None:
-    out, back = transfer_s(bed, "node3", "node1"), transfer_s(bed, "node1", "node3")
-    others = max(transfer_s(bed, "node1", "node2"), transfer_s(bed, "node2", "node1"))
+    out, back = fastest_s(bed, "node3", "node1"), fastest_s(bed, "node1", "node3")
+    others = max(fastest_s(bed, "node1", "node2"), fastest_s(bed, "node2", "node1"))
     assert min(out, back) > 4 * others
     bed.verb("slow-link", "node3", "none")
-    assert min(out, back) > 4 * transfer_s(bed, "node3", "node1")
+    assert min(out, back) > 4 * fastest_s(bed, "node3", "node1")
 
 
 def test_a_host_with_a_share_of_the_cpu_takes_longer_for_the_same_work(bed: Bed) -> None:
     took = work_s(bed, *bed.nodes)
     # A fifth of the cores: five times as long on an idle machine, less on one that others use.
-    assert 1.4 < took["node2"] / max(took["node1"], took["node3"]) < 15
+    assert took["node2"] > 1.4 * max(took["node1"], took["node3"])
     bed.verb("slow-cpu", "node2", "1")
     freed = work_s(bed, "node1", "node2")
     assert took["node2"] > 1.4 * freed["node2"]
@@ -217,7 +222,7 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 def seconds(bed: Bed, *ways: tuple[str, str]) -> list[float]:
     """Of 32 Mbit each way: 0.16 s by a link of 200 Mbit/s, 0.8 s by one of 40."""
-    return [transfer_s(bed, *way, 4_000_000) for way in ways]
+    return [fastest_s(bed, *way, 4_000_000) for way in ways]
 
 
 def at_least_s(rate_mbit_s: float) -> float:
