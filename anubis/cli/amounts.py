@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from anubis import hostlist
-from anubis.core.choosing.selection import Budget
 from anubis.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from anubis.core.choosing.selection import Budget
 
 Word = TypeVar("Word", bound=str)
 
@@ -42,6 +44,8 @@ def duration_s(text: str, option: str) -> float:
 
 
 def budget(text: str | None) -> Budget:
+    from anubis.core.choosing.selection import Budget
+
     if text is None:
         return Budget()
     number, unit = _read(text)

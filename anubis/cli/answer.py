@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from anubis.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class StandardOutput(io.TextIOWrapper):
@@ -43,3 +49,20 @@ def open_answer() -> None:
         errors="replace",
         line_buffering=sys.stdout.isatty(),
     )
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def write_json(document: Mapping[str, object]) -> None:
+    """A line of JSON Lines."""
+    print(json.dumps(document, ensure_ascii=False))
+
+
+def screen() -> Console:
+    """For tables: numbers and names keep the colour that they are given."""
+    from rich.console import Console
+
+    return Console(highlight=False)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anubis.cli import options
+from anubis.cli import answer, options
 
 app = typer.Typer(help="The benchmark programs: list, describe, run.", no_args_is_help=True)
 
@@ -18,7 +18,6 @@ Name = Annotated[str, typer.Argument(help="The benchmark's name.")]
 @app.command("list", help="All benchmarks with level, scope, needs and typical duration.")
 def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
     import dataclasses
-    from json import dumps
     from textwrap import fill
 
     from anubis import catalog
@@ -26,12 +25,11 @@ def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) 
     specs = catalog.load(catalog.folders(benchmarks or ())).specs.values()
     if json:
         for spec in specs:
-            print(dumps(dataclasses.asdict(spec)))
+            answer.write_json(dataclasses.asdict(spec))
         return
-    from rich.console import Console
     from rich.text import Text
 
-    screen = Console(highlight=False)
+    screen = answer.screen()
 
     def write(words: str, indent: int, style: str = "") -> None:
         screen.print(Text(fill(words, screen.width, subsequent_indent=" " * indent), style=style))
@@ -56,18 +54,16 @@ def _line(name: str, level: str, scope: str, typical: str, needs: str) -> str:
 @app.command(help="The description of a benchmark.")
 def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
     import dataclasses
-    from json import dumps
 
     from anubis import catalog
 
     spec = catalog.find(name, catalog.load(catalog.folders(benchmarks or ()))).spec
     if json:
-        print(dumps(dataclasses.asdict(spec)))
+        answer.write_json(dataclasses.asdict(spec))
         return
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    console = answer.screen()
     console.print(f"[bold]{spec.name}@{spec.version}[/bold]  {spec.level}, scope {spec.scope}")
     console.print(spec.summary, markup=False)
     console.print(f"stresses: {spec.stresses}", markup=False)
@@ -79,9 +75,8 @@ def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Js
     if spec.parameters:
         table = Table("parameter", "type", "default", "what", box=None, pad_edge=False)
         for parameter in spec.parameters:
-            table.add_row(
-                f"--{parameter.name}", parameter.type, str(parameter.default), parameter.summary
-            )
+            default = str(parameter.default)
+            table.add_row(f"--{parameter.name}", parameter.type, default, parameter.summary)
         console.print()
         console.print(table)
 

@@ -1,8 +1,7 @@
-"""What `accept`, `validate` and `scan` share: requesting a campaign, showing it, its page."""
+"""A campaign requested on the command line: run, shown, and written as a page."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from anubis import places
@@ -44,7 +43,7 @@ def answer(
     else:
         result = run_campaign(request, Terminal())
     _show(result, html, as_json=as_json)
-    sys.exit(showing.EXIT_CODES[result.judgement])
+    showing.leave(result.judgement)
 
 
 def _show_plan(planned: PlannedCampaign, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anubis.cli import options
+from anubis.cli import answer, options
 
 app = typer.Typer(
     help="What was learned: how far each metric can be trusted, and what moved.",
@@ -28,7 +28,6 @@ def show(
         typer.Argument(
             metavar="PATH",
             help="A criteria file, or a folder of them. Default: all that accept has learned here.",
-            show_default=False,
         ),
     ] = None,
     json: options.Json = False,
@@ -38,18 +37,13 @@ def show(
     from anubis.report import criteria as tables
 
     sets = criteria_files.load(path.expanduser()) if path else learned_here()
-    if json:
-        for criteria_set in sets:
-            for line in tables.show_lines(criteria_set):
-                print(line)
-        return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    for number, criteria_set in enumerate(sets):
-        if number:
-            console.print()
-        tables.show(criteria_set, console)
+    screen = answer.screen()
+    for number, criteria in enumerate(sets):
+        if json:
+            answer.write_lines(tables.show_lines(criteria))
+        else:
+            screen.print(end="\n" if number else "")
+            tables.show(criteria, screen)
 
 
 @app.command(
@@ -57,15 +51,12 @@ def show(
     "Exit codes: 0 nothing changed, 1 something did, 2 could not compare."
 )
 def diff(
-    before: Before,
-    after: After,
-    campaign: options.Campaign = None,
-    json: options.Json = False,
+    before: Before, after: After, campaign: options.Campaign = None, json: options.Json = False
 ) -> None:
     import sys
 
     from anubis.cli import showing
-    from anubis.operations.comparing import compare_criteria
+    from anubis.operations.judging import compare_criteria
     from anubis.report import criteria as tables
 
     moved = compare_criteria(before, after, campaign=campaign)
@@ -73,13 +64,10 @@ def diff(
     if judged is None:
         showing.say("no campaign has finished yet: there is no verdict to compare")
     if json:
-        for line in tables.change_lines(moved.criteria, moved.nodes, moved.verdicts, judged):
-            print(line)
+        changes = tables.change_lines(moved.criteria, moved.nodes, moved.verdicts, judged)
+        answer.write_lines(changes)
     else:
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        tables.show_changes(moved.criteria, console)
+        tables.show_changes(moved.criteria, answer.screen())
         if judged and moved.criteria:
-            tables.show_verdict_changes(judged, moved.nodes, moved.verdicts, console)
+            tables.show_verdict_changes(judged, moved.nodes, moved.verdicts, answer.screen())
     sys.exit(1 if moved.criteria else 0)

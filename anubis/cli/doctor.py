@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from anubis.cli import options
-
-HELP = "What this node can run, what is missing and how to get it."
+from anubis.cli import answer, options
 
 
 def doctor(benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
+    """What this node can run, what is missing and how to get it."""
     import sys
     from dataclasses import asdict
-    from json import dumps
 
     from anubis.operations.examining import examine
 
     checks = examine(benchmarks or ())
     if json:
         for check in checks:
-            print(dumps(asdict(check)))
+            answer.write_json(asdict(check))
     else:
-        from rich.console import Console
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, show_header=False)
@@ -30,5 +27,5 @@ def doctor(benchmarks: options.Benchmarks = None, json: options.Json = False) ->
             mark = {"good": "[green]✓", "missing": "[yellow]-", "bad": "[bold red]✗"}[check.state]
             advice = f"\n[dim]{check.advice}[/dim]" if check.advice else ""
             table.add_row(mark, check.what, f"{check.found}{advice}")
-        Console(highlight=False).print(table)
+        answer.screen().print(table)
     sys.exit(2 if any(check.state == "bad" for check in checks) else 0)

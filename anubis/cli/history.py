@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anubis.cli import options
+from anubis.cli import answer, options
 
 app = typer.Typer(
     help="What happened to nodes and what was decided; and taking a wrong import back.",
@@ -22,9 +22,7 @@ def show(
     nodes: Annotated[
         str | None,
         typer.Argument(
-            metavar="NODES",
-            help="Node list: node[01-16], a comma list, or @file. Default: all.",
-            show_default=False,
+            metavar="NODES", help="Node list: node[01-16], a comma list, or @file. Default: all."
         ),
     ] = None,
     last: Last = 50,
@@ -39,12 +37,9 @@ def show(
     if not happened:
         raise UsageError(f"the history knows nothing{f' of {nodes}' if nodes else ' yet'}")
     if json:
-        for happening in happened:
-            print(told.line(happening))
-        return
-    from rich.console import Console
-
-    told.show(happened, Console(highlight=False))
+        answer.write_lines(map(told.line, happened))
+    else:
+        told.show(happened, answer.screen())
 
 
 @app.command(help="The last decisions of gate, sweep and select with their reasons, newest first.")
@@ -78,12 +73,9 @@ def imports(json: options.Json = False) -> None:
             "no incidents were imported yet: anubis import incidents FILE imports them"
         )
     if json:
-        for import_ in imported:
-            print(told.import_line(import_))
-        return
-    from rich.console import Console
-
-    told.show_imports(imported, Console(highlight=False))
+        answer.write_lines(map(told.import_line, imported))
+    else:
+        told.show_imports(imported, answer.screen())
 
 
 @app.command(
@@ -100,14 +92,13 @@ def forget(
     json: options.Json = False,
 ) -> None:
     import dataclasses
-    from json import dumps
 
     from anubis.operations.past import forget_import
     from anubis.report.wording import counted
 
     gone = forget_import(import_)
     if json:
-        print(dumps({"type": "forgotten", "import": import_, **dataclasses.asdict(gone)}))
+        answer.write_json({"type": "forgotten", "import": import_, **dataclasses.asdict(gone)})
         return
     print(
         f"import {import_} is forgotten: {counted(gone.incidents, 'incident')} and"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anubis.cli import options
+from anubis.cli import answer, options
 
 if TYPE_CHECKING:
     from anubis.core.records import Campaign
@@ -40,22 +40,17 @@ def superbench(
             "--rules",
             metavar="FILE",
             help="Also judge by this SuperBench rule file. Nothing in it is executed.",
-            show_default=False,
         ),
     ] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(
-            "--baseline",
-            metavar="FILE",
-            help="The baseline.json that the rules compare with.",
-            show_default=False,
+            "--baseline", metavar="FILE", help="The baseline.json that the rules compare with."
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
     import dataclasses
-    import sys
 
     from anubis.cli import showing
     from anubis.cli.terminal import Terminal
@@ -81,18 +76,19 @@ def superbench(
             criteria=(),
         )
         showing.campaign(view, as_json=json)
-        sys.exit(showing.exit_code(view))
+        showing.leave(view.assessment.judgement)
     _name(campaign, as_json=json)
 
 
 def _name(campaign: Campaign, *, as_json: bool) -> None:
     """stdout has what a script needs to go on: the campaign's name."""
-    import json
-
     from anubis.cli import showing
 
     line = {"type": "campaign", "campaign": campaign.id, "nodes": len(campaign.plan.nodes)}
-    print(json.dumps(line) if as_json else campaign.id)
+    if as_json:
+        answer.write_json(line)
+    else:
+        print(campaign.id)
     showing.say(
         f"see it with anubis report --campaign {campaign.id}, "
         f"learn from it with anubis learn --campaign {campaign.id}"
@@ -154,7 +150,6 @@ def incidents(
             metavar="NODES",
             help="All nodes that were watched; incidents of others are left out. "
             "Default: those in the file, plus as many as the mapping says.",
-            show_default=False,
         ),
     ] = None,
     json: options.Json = False,
@@ -166,10 +161,7 @@ def incidents(
     from anubis.report.wording import names
 
     imported = import_incidents(
-        file,
-        mapping=mapping,
-        nodes=hostlist.read(nodes) if nodes else None,
-        caller=Terminal(),
+        file, mapping=mapping, nodes=hostlist.read(nodes) if nodes else None, caller=Terminal()
     )
     _show_intake(file, imported.intake, imported.kept, as_json=json)
     if imported.strangers:
@@ -179,7 +171,6 @@ def incidents(
 
 def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) -> None:
     import dataclasses
-    import json
     from collections import Counter
 
     from anubis.report.wording import counted, moment
@@ -203,7 +194,7 @@ def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) ->
             "left_out": {note.text: len(note.where) for note in intake.left_out},
             "taken": {note.text: len(note.where) for note in intake.remarks},
         }
-        print(json.dumps(facts, ensure_ascii=False))
+        answer.write_json(facts)
         return
     kept = added.kept
     print(

@@ -9,8 +9,6 @@ import typer
 
 from anubis.cli import options
 
-HELP = "Judge a past campaign again, by other criteria, without running anything."
-
 
 def judge(
     campaign: options.Campaign = None,
@@ -20,14 +18,12 @@ def judge(
             "--criteria",
             metavar="PATH",
             help="A criteria file, or a folder of them. Default: those it was last judged by.",
-            show_default=False,
         ),
     ] = None,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    import sys
-
+    """Judge a past campaign again, by other criteria, without running anything."""
     from anubis.cli import showing
     from anubis.operations import judging
 
@@ -35,4 +31,4 @@ def judge(
     showing.campaign(view, as_json=json)
     if html:
         showing.write_html(view, html)
-    sys.exit(showing.exit_code(view))
+    showing.leave(view.assessment.judgement)

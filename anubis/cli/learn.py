@@ -13,7 +13,6 @@ from anubis.cli import options
 if TYPE_CHECKING:
     from anubis.core.records import CriteriaSet
 
-HELP = "Learn criteria from past measurements, of one campaign or of several."
 METRICS_NAMED = 3  # metrics that are named beside a reason
 
 
@@ -28,7 +27,6 @@ def learn(
             "DATE (2026-11-01 or 2026-11-01T08:00, UTC) or later. What a device, or a group of "
             "nodes, measured in all of them is one unit; the last try of each step counts, and "
             "workloads that the campaign itself does not run are left out.",
-            show_default=False,
         ),
     ] = None,
     exclude: Annotated[
@@ -39,7 +37,6 @@ def learn(
             help="Do not learn from these nodes, nor from groups that contain them: node[01-16], "
             "a comma "
             "list, or @file. Each must be in one of the campaigns.",
-            show_default=False,
         ),
     ] = None,
     start: Annotated[
@@ -48,7 +45,6 @@ def learn(
             "--from",
             metavar="PATH",
             help="Start from these earlier criteria: a file, or a folder of them.",
-            show_default=False,
         ),
     ] = None,
     policy: Annotated[
@@ -57,13 +53,13 @@ def learn(
             "--policy",
             "-p",
             help="A name under configs/policies/, or a file. Default: the campaign's own.",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The folder to write <sku>.json into.")
     ] = Path("criteria"),
 ) -> None:
+    """Learn criteria from past measurements, of one campaign or of several."""
     from anubis import criteria_files, hostlist
     from anubis.cli import showing
     from anubis.cli.terminal import Terminal

@@ -1,4 +1,4 @@
-"""The command line: one verb, one file. Heavy packages load inside the verbs that need them."""
+"""The command line: its verbs in order. Heavy packages load inside the verbs that need them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,16 @@ from typing import Any
 import typer
 
 from anubis import __version__
-from anubis.cli import (
-    accept,
-    bench,
-    criteria,
-    doctor,
-    gate,
-    history,
-    import_,
-    judge,
-    learn,
-    report,
-    risk,
-    scan,
-    select,
-    simulate,
-    sweep,
-    topology,
-    tune,
-    validate,
-)
+from anubis.cli import bench, criteria, history, import_, risk, topology
 from anubis.cli.answer import open_answer
+from anubis.cli.decide import gate, select, sweep
+from anubis.cli.doctor import doctor
+from anubis.cli.judge import judge
+from anubis.cli.learn import learn
+from anubis.cli.measure import accept, scan, validate
+from anubis.cli.report import report
+from anubis.cli.simulate import simulate
+from anubis.cli.tune import tune
 from anubis.core.errors import AnubisError
 
 app = typer.Typer(
@@ -42,24 +31,24 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 all healthy, 1 at least one node defective, 2 no verdict.",
 )
-app.command(help=accept.HELP)(accept.accept)
-app.command(help=validate.HELP)(validate.validate)
-app.command(help=scan.HELP)(scan.scan)
-app.command(help=gate.HELP)(gate.gate)
-app.command(help=select.HELP)(select.select)
-app.command(help=sweep.HELP)(sweep.sweep)
-app.command(help=learn.HELP)(learn.learn)
-app.command(help=judge.HELP)(judge.judge)
-app.command(help=report.HELP)(report.report)
+app.command()(accept)
+app.command()(validate)
+app.command()(scan)
+app.command()(gate)
+app.command()(select)
+app.command()(sweep)
+app.command()(learn)
+app.command()(judge)
+app.command()(report)
 app.add_typer(import_.app, name="import")
 app.add_typer(history.app, name="history")
 app.add_typer(topology.app, name="topology")
-app.command(help=tune.HELP)(tune.tune)
-app.command(help=simulate.HELP)(simulate.simulate)
+app.command()(tune)
+app.command()(simulate)
 app.add_typer(criteria.app, name="criteria")
 app.add_typer(risk.app, name="risk")
 app.add_typer(bench.app, name="bench")
-app.command(help=doctor.HELP)(doctor.doctor)
+app.command()(doctor)
 
 
 @app.callback(invoke_without_command=True)

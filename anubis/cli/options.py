@@ -12,7 +12,6 @@ Nodes = Annotated[
     typer.Argument(
         metavar="NODES",
         help="Node list: node[01-16], a comma list, or @file. Default: all of the cluster.",
-        show_default=False,
     ),
 ]
 NodesNamed = Annotated[
@@ -33,7 +32,6 @@ Criteria = Annotated[
         "--criteria",
         metavar="PATH",
         help="A criteria file, or a folder of them. Default: what accept learned for the suite.",
-        show_default=False,
     ),
 ]
 TestBudget = Annotated[
@@ -42,7 +40,6 @@ TestBudget = Annotated[
         "--budget",
         metavar="AMOUNT",
         help="Upper limit for the tests: node-hours in total (8nh), or time per node (30m).",
-        show_default=False,
     ),
 ]
 Together = Annotated[
@@ -57,7 +54,6 @@ Benchmarks = Annotated[
         "--benchmarks",
         metavar="DIR",
         help="Another folder of benchmark programs; may be repeated.",
-        show_default=False,
     ),
 ]
 DryRun = Annotated[
@@ -71,14 +67,11 @@ Html = Annotated[
         "--html",
         metavar="FILE",
         help="Where to write the HTML report. Default: reports/ in $ANUBIS_HOME.",
-        show_default=False,
     ),
 ]
 HtmlToo = Annotated[
     Path | None,
-    typer.Option(
-        "--html", metavar="FILE", help="Also write an HTML report to this file.", show_default=False
-    ),
+    typer.Option("--html", metavar="FILE", help="Also write an HTML report to this file."),
 ]
 Resume = Annotated[
     bool,
@@ -93,17 +86,11 @@ Unfinished = Annotated[
         "--campaign",
         metavar="ID",
         help="The campaign to resume. Default: the latest interrupted one.",
-        show_default=False,
     ),
 ]
 Campaign = Annotated[
     str | None,
-    typer.Option(
-        "--campaign",
-        metavar="ID",
-        help="The campaign. Default: the latest one.",
-        show_default=False,
-    ),
+    typer.Option("--campaign", metavar="ID", help="The campaign. Default: the latest one."),
 ]
 Topology = Annotated[
     str | None,
@@ -113,7 +100,6 @@ Topology = Annotated[
         help="ibnetdiscover's output, YAML, a table of host and switch, LLDP, Slurm's or "
         "Kubernetes' view; or a name under configs/topologies/. Default: read from the fabric "
         "itself.",
-        show_default=False,
     ),
 ]
 Counters = Annotated[
@@ -123,7 +109,6 @@ Counters = Annotated[
         metavar="FILE",
         help="Error counters, as ibqueryerrors prints them; a second file is a later reading. "
         "Default: read them from the fabric, if the topology is read from it too.",
-        show_default=False,
     ),
 ]
 Over = Annotated[
@@ -134,7 +119,6 @@ Over = Annotated[
         min=1.0,
         help="The time in which the counters rose, so that they can be judged: between both "
         "files, from their clearing to the only file, or between two readings of the fabric.",
-        show_default=False,
     ),
 ]
 Hcas = Annotated[
@@ -143,6 +127,5 @@ Hcas = Annotated[
         "--hcas",
         metavar="FILE",
         help="Lines of host and HCA GUID, for HCAs whose descriptions do not name their host.",
-        show_default=False,
     ),
 ]

@@ -12,8 +12,6 @@ from anubis.cli import options
 if TYPE_CHECKING:
     from anubis.report.view import CampaignView
 
-HELP = "Show a past campaign: a table, JSON Lines, or a self-contained HTML file."
-
 
 def report(
     campaign: options.Campaign = None,
@@ -25,12 +23,10 @@ def report(
             "--superbench",
             metavar="FILE",
             help="Also write the medians to this file, as SuperBench's results-summary.jsonl.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
-    import sys
-
+    """Show a past campaign: a table, JSON Lines, or a self-contained HTML file."""
     from anubis.cli import showing
     from anubis.operations.past import recall
 
@@ -40,7 +36,7 @@ def report(
     showing.campaign(view, as_json=json)
     if html:
         showing.write_html(view, html)
-    sys.exit(showing.exit_code(view))
+    showing.leave(view.assessment.judgement)
 
 
 def _write_summary(view: CampaignView, path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anubis.cli import options
+from anubis.cli import answer, options
 
 app = typer.Typer(
     help="How likely each node's next incident is, learned from the history.",
@@ -21,7 +21,6 @@ ModelFile = Annotated[
         "--file",
         metavar="FILE",
         help="The file of the trained model. Default: risk.npz in $ANUBIS_HOME.",
-        show_default=False,
     ),
 ]
 HOURS = (24.0, 168.0, 720.0)  # a day, a week, a month
@@ -32,10 +31,7 @@ def train(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model",
-            metavar="NAME",
-            help="Train this model, without comparing it with others.",
-            show_default=False,
+            "--model", metavar="NAME", help="Train this model, without comparing it with others."
         ),
     ] = None,
     file: ModelFile = None,
@@ -64,7 +60,6 @@ def evaluate(
             "--ask",
             metavar="NODES",
             help="Test on these nodes only, with models trained on all others.",
-            show_default=False,
         ),
     ] = None,
     json: options.Json = False,
@@ -85,19 +80,15 @@ def evaluate(
     if html:
         write_page(risk_page.evaluation_page(compared, choice), html)
     if json:
-        for line in tables.evaluation_lines(compared, choice):
-            print(line)
-        return
-    from rich.console import Console
-
-    tables.show_evaluation(compared, choice, Console(highlight=False))
+        answer.write_lines(tables.evaluation_lines(compared, choice))
+    else:
+        tables.show_evaluation(compared, choice, answer.screen())
 
 
 @app.command(help="How likely an incident is on each node within a day, a week and a month.")
 def show(
     nodes: Annotated[
-        str,
-        typer.Argument(metavar="NODES", help="Node list: node[01-16], a comma list, or @file."),
+        str, typer.Argument(metavar="NODES", help="Node list: node[01-16], a comma list, or @file.")
     ],
     file: ModelFile = None,
     json: options.Json = False,
@@ -117,10 +108,9 @@ def show(
         )
         showing.write_page(page, html)
     if json:
-        for line in tables.node_lines(foresight.nodes, foresight.forecast, HOURS, foresight.model):
-            print(line)
+        answer.write_lines(
+            tables.node_lines(foresight.nodes, foresight.forecast, HOURS, foresight.model)
+        )
         return
-    from rich.console import Console
-
-    tables.show_nodes(foresight.nodes, foresight.forecast, HOURS, Console(highlight=False))
+    tables.show_nodes(foresight.nodes, foresight.forecast, HOURS, answer.screen())
     showing.say(f"{foresight.model}: {foresight.choice}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import NoReturn
 
+from anubis.cli import answer
 from anubis.core.campaign import planning
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import UsageError
@@ -17,13 +20,16 @@ from anubis.core.network.coverage import Coverage
 from anubis.core.network.redundancy import gap_name
 from anubis.core.records import Judgement, Plan, PlannedEntry
 from anubis.executors.programs import spelled
+from anubis.hostlist import compress
+from anubis.operations.gating import GateResult
 from anubis.report import decision as decision_report
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
-from anubis.report.wording import lasting
+from anubis.report.wording import lasting, names
 
 MOST_LINKS = 8  # that are named
+LINKS_NAMED = 3  # bad links that the sentence of a gate names
 MEETINGS = {"pairs": ", pairs", "quick": ", quick", "covering": ", quick and covering"}
 EXIT_CODES = {
     Judgement.HEALTHY: 0,
@@ -44,15 +50,14 @@ def passing(sentence: str) -> None:
         print(f"\r\033[K{sentence}", end="", file=sys.stderr, flush=True)
 
 
-def exit_code(view: CampaignView) -> int:
+def leave(judgement: Judgement) -> NoReturn:
     """0 only when every node is healthy, and what lies between them: never without data."""
-    return EXIT_CODES[view.assessment.judgement]
+    sys.exit(EXIT_CODES[judgement])
 
 
 def campaign(view: CampaignView, *, as_json: bool) -> None:
     if as_json:
-        for line in jsonl.lines(view):
-            print(line)
+        answer.write_lines(jsonl.lines(view))
     else:
         from rich.console import Console
 
@@ -62,12 +67,54 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
             console.print(f"\n{note}", markup=False, highlight=False)
 
 
-def decision(decided: Decision, *, as_json: bool) -> None:
+def decision(made: Decision, *, as_json: bool) -> None:
     if as_json:
-        print(decision_report.line(decided))
+        print(decision_report.line(made))
     else:
-        paragraph(decision_report.paragraph(decided))
+        paragraph(decision_report.paragraph(made))
     sys.stdout.flush()  # its tests may take minutes
+
+
+def gate(result: GateResult, *, as_json: bool) -> None:
+    if as_json:
+        answer.write_json(_gate_document(result))
+    else:
+        print(_gate_sentence(result))
+
+
+def _gate_document(result: GateResult) -> dict[str, object]:
+    return {
+        "type": "gate",
+        "answer": result.answer,
+        "defective": result.named(Judgement.DEFECTIVE),
+        "links": [{"nodes": nodes, "reason": why} for nodes, why in result.links.items()],
+        "unknown": result.unknown,
+        "unfit": result.unfit,
+        "budget_short": result.budget_short,
+    }
+
+
+def _gate_sentence(result: GateResult) -> str:
+    word: str = result.answer
+    if word == "no-go" and not result.is_tested:
+        word = "no-go, and nothing was run"
+    return f"{word}: {'; '.join(_reasons(result)) or compress(list(result.judged))}"
+
+
+def _reasons(result: GateResult) -> Iterator[str]:
+    yield from (f"{node}: {why}" for node, why in result.unfit.items())
+    defective = [node for node in result.named(Judgement.DEFECTIVE) if node not in result.unfit]
+    if defective:
+        yield f"defective: {compress(defective)}"
+    for nodes, why in islice(result.links.items(), LINKS_NAMED):
+        yield f"bad between {names(sorted(nodes))}: {why}"
+    if len(result.links) > LINKS_NAMED:
+        yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
+    if result.unknown:
+        short = "the budget leaves too much untested"
+        yield f"{short if result.budget_short else 'not known to be healthy'}: " + compress(
+            result.unknown
+        )
 
 
 def paragraph(text: str) -> None:
@@ -112,20 +159,17 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
     ]
     if as_json:
         for phase, cost in phases:
-            print(
-                json.dumps(
-                    {
-                        "type": "phase",
-                        "phase": phase.name,
-                        "benchmarks": [str(entry.workload) for entry in phase.entries],
-                        "steps": cost.steps,
-                        "duration_s": round(cost.duration_s, 1),
-                        "node_hours": round(cost.node_hours, 4),
-                    }
-                )
+            answer.write_json(
+                {
+                    "type": "phase",
+                    "phase": phase.name,
+                    "benchmarks": [str(entry.workload) for entry in phase.entries],
+                    "steps": cost.steps,
+                    "duration_s": round(cost.duration_s, 1),
+                    "node_hours": round(cost.node_hours, 4),
+                }
             )
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -148,7 +192,7 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
             meeting = MEETINGS.get(entry.groups, "") if entry.scope != "node" else ""
             label = f"  {entry.workload}{meeting}"
             table.add_row(label, _chosen(planned, entry).replace(",", ", "), str(entry.repeats))
-    console = Console(highlight=False)
+    console = answer.screen()
     nodes = f"{len(planned.nodes):,} node" + ("s" if len(planned.nodes) > 1 else "")
     total_s = sum(cost.duration_s for _, cost in phases)
     hours = sum(cost.node_hours for _, cost in phases)
@@ -189,7 +233,7 @@ def crossed(coverage: Coverage, fabric: Fabric, *, as_json: bool) -> None:
             "seldom_crossed_uplinks": untested["seldom"],
             "missing_uplinks": untested["missing"],
         }
-        print(json.dumps(document))
+        answer.write_json(document)
         return
     switches = len(fabric.switches) - len(untested["switches"])
     print(
@@ -197,11 +241,11 @@ def crossed(coverage: Coverage, fabric: Fabric, *, as_json: bool) -> None:
         f"{switches:,} of {len(fabric.switches):,} switches, "
         f"{sure:,} of {len(uplinks):,} uplinks almost surely (95 % or more)"
     )
-    for label, names in untested.items():
-        if names:
+    for label, parts in untested.items():
+        if parts:
             reason = REASONS.get(label, f"not crossed, {label}")
-            more = f" and {len(names) - MOST_LINKS:,} more" if len(names) > MOST_LINKS else ""
-            print(f"  {reason}: {', '.join(names[:MOST_LINKS])}{more}")
+            more = f" and {len(parts) - MOST_LINKS:,} more" if len(parts) > MOST_LINKS else ""
+            print(f"  {reason}: {', '.join(parts[:MOST_LINKS])}{more}")
 
 
 def _chosen(planned: Plan, entry: PlannedEntry) -> str:

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anubis.cli import options
-
-HELP = "Compare validation policies on a simulated cluster: work, incidents, hours spent."
+from anubis.cli import answer, options
 
 
 def simulate(
@@ -23,12 +21,10 @@ def simulate(
             "--trace",
             metavar="FILE",
             help="Recorded jobs instead of the scenario's: SWF, or a table; .gz is unpacked.",
-            show_default=False,
         ),
     ] = None,
     seeds: Annotated[
-        int | None,
-        typer.Option("--seeds", min=1, help="How often each policy runs.", show_default=False),
+        int | None, typer.Option("--seeds", min=1, help="How often each policy runs.")
     ] = None,
     incidents: Annotated[
         str | None,
@@ -37,7 +33,6 @@ def simulate(
             metavar="rates|model|history",
             help="Where incidents come from: the scenario's rates, a risk model, or the recorded "
             "history.",
-            show_default=False,
         ),
     ] = None,
     risk: Annotated[
@@ -46,7 +41,6 @@ def simulate(
             "--risk",
             metavar="truth|NAME|best",
             help="What the Selector knows: the truth, or a risk model learned from the past.",
-            show_default=False,
         ),
     ] = None,
     model: Annotated[
@@ -55,12 +49,12 @@ def simulate(
             "--model",
             metavar="FILE",
             help="The risk model to draw incidents from. Default: risk.npz in $ANUBIS_HOME.",
-            show_default=False,
         ),
     ] = None,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
+    """Compare validation policies on a simulated cluster: work, incidents, hours spent."""
     from anubis.cli.showing import check_page, passing, write_page
     from anubis.cli.terminal import Terminal
     from anubis.operations import simulating
@@ -78,7 +72,6 @@ def simulate(
     )
     passing("")
     name = Path(scenario).stem
-    for line in (simulation.json_lines if json else simulation.text)(name, study):
-        print(line)
+    answer.write_lines((simulation.json_lines if json else simulation.text)(name, study))
     if html:
         write_page(simulation.render(name, study), html)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anubis.cli import options
+from anubis.cli import answer, options
 
 if TYPE_CHECKING:
     from anubis.operations.surveying import InspectedFabric
@@ -34,7 +34,6 @@ def show(
             "--nodes",
             metavar="NODES",
             help="The nodes to find in it: node[01-16], a comma list, or @file.",
-            show_default=False,
         ),
     ] = None,
     counters: options.Counters = None,
@@ -42,10 +41,8 @@ def show(
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    import sys
-
     from anubis import hostlist
-    from anubis.cli.showing import EXIT_CODES
+    from anubis.cli import showing
     from anubis.cli.terminal import Terminal
     from anubis.operations.surveying import inspect_fabric
     from anubis.report.topology import json_lines, text
@@ -58,13 +55,11 @@ def show(
         over_s=over,
         caller=Terminal(),
     )
-    for line in (json_lines if json else text)(
-        inspected.inspection, inspected.remarks, inspected.placement
-    ):
-        print(line)
+    shown = json_lines if json else text
+    answer.write_lines(shown(inspected.inspection, inspected.remarks, inspected.placement))
     if html:
         _write_page(inspected, html)
-    sys.exit(EXIT_CODES[inspected.judgement])
+    showing.leave(inspected.judgement)
 
 
 def _write_page(inspected: InspectedFabric, path: Path) -> None:

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anubis.cli import options
+from anubis.cli import answer, options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from anubis.operations.tuning import TuningRow
-
-HELP = "Find the fewest warm-up and measured steps of a benchmark that still repeat."
 
 
 def tune(
@@ -26,7 +24,6 @@ def tune(
             "--suite",
             "-s",
             help="The suite that --write starts from. Default: FILE, or the campaign's own.",
-            show_default=False,
         ),
     ] = None,
     write: Annotated[
@@ -35,11 +32,11 @@ def tune(
             "--write",
             metavar="FILE",
             help="Write the suite with the tuned parameters to this file.",
-            show_default=False,
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
+    """Find the fewest warm-up and measured steps of a benchmark that still repeat."""
     import sys
 
     from anubis.cli import showing
@@ -47,7 +44,8 @@ def tune(
 
     tuned = tuning.tune(benchmark, campaign)
     if json:
-        _print_json(tuned.rows)
+        for row in tuned.rows:
+            answer.write_json(_document(row))
     else:
         _print_table(tuned.rows)
     for row in tuned.rows:
@@ -59,40 +57,33 @@ def tune(
     sys.exit(2 if any(row.tuned.refusal for row in tuned.rows) else 0)
 
 
-def _print_json(rows: Iterable[TuningRow]) -> None:
+def _document(row: TuningRow) -> dict[str, object]:
     from dataclasses import asdict
-    from json import dumps
 
-    for row in rows:
-        key = row.key
-        print(
-            dumps(
-                {
-                    "type": "tuning",
-                    "benchmark": key.workload.benchmark,
-                    "version": key.workload.version,
-                    "measured_with": key.workload.arguments,
-                    "metric": key.metric,
-                    "sku": key.sku,
-                    "device": key.device_kind,
-                    "series": row.series,
-                    **asdict(row.tuned),
-                    "parameters": {} if row.tuned.refusal else row.settings,
-                    "unsettable": row.unsettable,
-                }
-            )
-        )
+    key = row.key
+    return {
+        "type": "tuning",
+        "benchmark": key.workload.benchmark,
+        "version": key.workload.version,
+        "measured_with": key.workload.arguments,
+        "metric": key.metric,
+        "sku": key.sku,
+        "device": key.device_kind,
+        "series": row.series,
+        **asdict(row.tuned),
+        "parameters": {} if row.tuned.refusal else row.settings,
+        "unsettable": row.unsettable,
+    }
 
 
 def _print_table(rows: Iterable[TuningRow]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("benchmark", overflow="fold")
     for heading in ("steps", "period", "warm-up + steps", "repeatability", "saved"):
         table.add_column(heading, justify="right", no_wrap=True)
-    console = Console(highlight=False)
+    console = answer.screen()
     notes = []
     for row in rows:
         key, tuned = row.key, row.tuned

@@ -8,8 +8,8 @@
     result.judgement                       # healthy, defective or unknown
     result.view.assessment.nodes           # a verdict on each node, with the reason
 
-A request names its files and nodes as the command line does. A caller (`operations.caller`) may be
-handed in: it hears remarks, decisions and progress, and may end a campaign early, which raises
-`errors.Stopped`; `resume_campaign` goes on with it. The history is $ANUBIS_HISTORY unless
-`history_url` names another. What a user can mend is an `errors.AnubisError`.
+Files and nodes are named as on the command line. A caller (`operations.caller`) may be handed in:
+it says which history and what time it is, hears remarks, decisions and progress, and may end a
+campaign early, which raises `errors.Stopped`; `resume_campaign` goes on with it. What a user can
+mend is an `errors.AnubisError`.
 """

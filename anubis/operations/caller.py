@@ -1,21 +1,37 @@
 """The caller of an operation: receives remarks and progress, and may stop it.
 
 An operation prints nothing and exits nothing. The command line, a service and a notebook each hand
-in a caller of their own; this one hears nothing and never stops anything.
+in a caller of their own; `NOBODY` hears nothing and never stops anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from anubis import places
 from anubis.core.choosing.decision import Decision
 from anubis.core.records import Campaign
 from anubis.report.view import CampaignView
+from anubis.store.history import History
 from anubis.validator import Observe
 
 
 class Caller:
+    history_url: str | None = None  # $ANUBIS_HISTORY unless another is named
+    clock: Callable[[], float] = staticmethod(time.time)  # seconds since the epoch
+
+    def __init__(
+        self, *, history_url: str | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        """A subclass with an `__init__` of its own need not call this one."""
+        self.history_url = history_url
+        self.clock = clock
+
+    def history(self) -> History:
+        return History.open(self.history_url or places.history_url())
+
     def remark(self, sentence: str) -> None:
         """Something worth knowing that is not part of the answer."""
 
@@ -36,3 +52,6 @@ class Caller:
     def wants_stop(self) -> bool:
         """Checked between events: a stopped campaign keeps what was measured."""
         return False
+
+
+NOBODY = Caller()

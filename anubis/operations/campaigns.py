@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from anubis import catalog, criteria_files, places
 from anubis.core.campaign import planning
@@ -18,7 +18,7 @@ from anubis.core.errors import AnubisError, Stopped, UsageError
 from anubis.core.network.coverage import Coverage, coverage
 from anubis.core.records import Campaign, CampaignKind, Judgement, Plan, canonical
 from anubis.executors.base import Executor
-from anubis.operations.caller import Caller
+from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.executing import executor_of
 from anubis.operations.past import how_to_go_on
 from anubis.operations.preparing import (
@@ -36,8 +36,6 @@ from anubis.store.history import History
 from anubis.validator import CampaignOutcome, carry_out
 
 LOOKED_AT = 100  # campaigns, for the latest that was cut short
-
-WallClock = Callable[[], float]  # seconds since the epoch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +66,8 @@ class PlannedCampaign:
         return coverage(fabric, planning.planned_rounds(self.plan, fabric))
 
 
-def plan_campaign(request: CampaignRequest, caller: Caller | None = None) -> PlannedCampaign:
+def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedCampaign:
     """Nodes are looked up, nothing runs on them."""
-    caller = caller or Caller()
     brief = read_request(request, caller)
     programs = brief.setting.programs()
     with executor_of(
@@ -80,19 +77,12 @@ def plan_campaign(request: CampaignRequest, caller: Caller | None = None) -> Pla
     return PlannedCampaign(plan=plan, parallel_nodes=brief.setting.parallel_nodes)
 
 
-def run_campaign(
-    request: CampaignRequest,
-    caller: Caller | None = None,
-    *,
-    history_url: str | None = None,
-    clock: WallClock = time.time,
-) -> CampaignResult:
+def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignResult:
     """Accept, validate or scan. Every result is kept as it comes; what was learned is written."""
-    caller = caller or Caller()
     brief = read_request(request, caller)
     programs = brief.setting.programs()
     with (
-        History.open(history_url or places.history_url()) as history,
+        caller.history() as history,
         executor_of(
             brief.setting.cluster,
             programs,
@@ -103,22 +93,38 @@ def run_campaign(
         ) as executor,
     ):
         plan = make_plan(brief, executor.nodes(), programs)
-        campaign = _new_campaign(brief, plan, clock(), executor)
+        campaign = _new_campaign(brief, plan, caller.clock(), executor)
         history.campaigns.begin(campaign)
-        return _drive(campaign, brief.setting, executor, history, caller, clock)
+        return _drive(campaign, brief.setting, executor, history, caller)
+
+
+def accept(
+    nodes: Sequence[str] | None = None, caller: Caller = NOBODY, **wishes: Any
+) -> CampaignResult:
+    """Run a suite, learn criteria from this run, and judge by them. `wishes` are fields of
+    CampaignRequest; without nodes, all that the cluster has."""
+    return run_campaign(CampaignRequest(kind=CampaignKind.ACCEPT, nodes=nodes, **wishes), caller)
+
+
+def validate(
+    nodes: Sequence[str] | None = None, caller: Caller = NOBODY, **wishes: Any
+) -> CampaignResult:
+    """As `accept`, but judge by these criteria, or by those that were accepted for the suite."""
+    return run_campaign(CampaignRequest(kind=CampaignKind.VALIDATE, nodes=nodes, **wishes), caller)
+
+
+def scan(
+    nodes: Sequence[str] | None = None, caller: Caller = NOBODY, **wishes: Any
+) -> CampaignResult:
+    """As `accept`, but measure pairs of nodes across the fabric, and name the part at fault."""
+    return run_campaign(CampaignRequest(kind=CampaignKind.SCAN, nodes=nodes, **wishes), caller)
 
 
 def resume_campaign(
-    kind: CampaignKind,
-    name: str | None = None,
-    caller: Caller | None = None,
-    *,
-    history_url: str | None = None,
-    clock: WallClock = time.time,
+    kind: CampaignKind, name: str | None = None, caller: Caller = NOBODY
 ) -> CampaignResult:
     """Resumes the named campaign, or the latest interrupted one of this kind: only what is left."""
-    caller = caller or Caller()
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         campaign = _unfinished(history, kind, name)
         setting = read_setting(campaign.setting)
         programs = setting.programs()
@@ -132,7 +138,7 @@ def resume_campaign(
             missing_is_fine=True,
             fabric=campaign.plan.fabric,
         ) as executor:
-            return _drive(campaign, setting, executor, history, caller, clock)
+            return _drive(campaign, setting, executor, history, caller)
 
 
 def _new_campaign(brief: Brief, plan: Plan, now: float, executor: Executor) -> Campaign:
@@ -180,12 +186,7 @@ def _refuse_changed(plan: Plan, programs: catalog.Catalog) -> None:
 
 
 def _drive(
-    campaign: Campaign,
-    setting: Setting,
-    executor: Executor,
-    history: History,
-    caller: Caller,
-    clock: WallClock,
+    campaign: Campaign, setting: Setting, executor: Executor, history: History, caller: Caller
 ) -> CampaignResult:
     with (
         _saying_how_to_go_on(campaign),
@@ -203,7 +204,7 @@ def _drive(
                 parallel_nodes=setting.parallel_nodes,
                 witness=witness,
             )
-        view = _view(campaign, outcome, _behind_s(campaign, executor, clock))
+        view = _view(campaign, outcome, _behind_s(campaign, executor, caller))
         _conclude(view, history)
     learned = not campaign.criteria
     return CampaignResult(view=view, criteria_files=_write_criteria(view) if learned else ())
@@ -235,10 +236,10 @@ def _conclude(view: CampaignView, history: History) -> None:
     )
 
 
-def _behind_s(campaign: Campaign, executor: Executor, clock: WallClock) -> float:
+def _behind_s(campaign: Campaign, executor: Executor, caller: Caller) -> float:
     """How far the executor's clock is behind. One in memory, on a clock of its own, is over now:
     a gate finds it recent, and what happens to a node next comes after it."""
-    return clock() - executor.now() if campaign.executor == "simulated" else 0.0
+    return caller.clock() - executor.now() if campaign.executor == "simulated" else 0.0
 
 
 @contextmanager

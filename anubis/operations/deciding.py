@@ -1,18 +1,20 @@
-"""Which tests an event is worth: decided by the history, and kept in it. Nothing runs."""
+"""Which tests an event is worth: decided by the history, kept in it, and carried out."""
 
 from __future__ import annotations
 
-import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from anubis import catalog, config, places
 from anubis.core.campaign import planning
-from anubis.core.choosing.decision import Decision, FleetEvent
+from anubis.core.choosing.decision import Decision, FleetEvent, Tick
 from anubis.core.choosing.selection import Budget
-from anubis.core.records import CampaignKind, Node
-from anubis.operations.campaigns import WallClock
+from anubis.core.errors import UsageError
+from anubis.core.records import WORST_FIRST, CampaignKind, Judgement, Node
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.campaigns import CampaignResult, run_campaign
 from anubis.operations.preparing import CampaignRequest
 from anubis.selector import Offer, Past, Risk, Selector, offers, read_past
 from anubis.store.history import History
@@ -20,41 +22,49 @@ from anubis.store.history import History
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """Which tests may be chosen, when one is worth its time, and what all may cost."""
+    """Which tests may be chosen, what all may cost, and how they are run."""
 
     suite: str = "quick"
     policy: str = "default"
-    benchmarks: tuple[Path, ...] = ()  # folders with programs beside the shipped ones
+    benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
     budget: Budget = Budget()
     together: bool = False  # tests that several nodes run together are chosen from as well
+    cluster: str = "local"
+    criteria: Path | None = None
+
+
+USUAL = Terms()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResult:
+    decision: Decision
+    campaigns: tuple[CampaignResult, ...]  # that carried it out
 
     @property
-    def are_limited(self) -> bool:
-        return self.budget != Budget()
-
-    def tests(self, cluster: str, criteria: Path | None) -> CampaignRequest:
-        """The campaign that carries a decision out."""
-        return CampaignRequest(
-            kind=CampaignKind.VALIDATE,
-            cluster=cluster,
-            suite=self.suite,
-            policy=self.policy,
-            benchmarks=self.benchmarks,
-            criteria=criteria,
-        )
+    def judgement(self) -> Judgement:
+        """The worst of all; healthy where no test was worth its time."""
+        judgements = [campaign.judgement for campaign in self.campaigns]
+        return min(judgements, key=WORST_FIRST.index, default=Judgement.HEALTHY)
 
 
-def select(
-    event: FleetEvent,
-    terms: Terms = Terms(),
-    *,
-    history_url: str | None = None,
-    clock: WallClock = time.time,
-) -> Decision:
-    """No node is contacted."""
-    at = clock()
-    with History.open(history_url or places.history_url()) as history:
+def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> Decision:
+    """Nothing runs, and no node is contacted."""
+    at = caller.clock()
+    with caller.history() as history:
         return decide(event, terms, past_of(history, at), history, at)
+
+
+def sweep(
+    nodes: Sequence[str] | None = None, terms: Terms = USUAL, caller: Caller = NOBODY
+) -> SweepResult:
+    """The idle nodes most at risk, tested within a budget: of these, or of all in the history."""
+    at = caller.clock()
+    with caller.history() as history:
+        past = past_of(history, at)
+        decision = decide(_idle(nodes, past, history), terms, past, history, at)
+    caller.decided(decision)
+    return SweepResult(decision=decision, campaigns=carry_out_tests(decision, terms, caller))
 
 
 def past_of(history: History, at: float) -> Past:
@@ -67,6 +77,37 @@ def decide(event: FleetEvent, terms: Terms, past: Past, history: History, at: fl
     selector = Selector(past, config.policy(terms.policy).selection, history)
     menu = _offers(terms, event.nodes, past)
     return selector.decide(event, menu, at=at, together=terms.together, budget=terms.budget)
+
+
+def carry_out_tests(decision: Decision, terms: Terms, caller: Caller) -> tuple[CampaignResult, ...]:
+    """One campaign for the nodes that run the same tests."""
+    results = []
+    for chosen, nodes in _nodes_by_tests(decision).items():
+        request = CampaignRequest(
+            kind=CampaignKind.VALIDATE,
+            nodes=nodes,
+            cluster=terms.cluster,
+            suite=terms.suite,
+            policy=terms.policy,
+            benchmarks=terms.benchmarks,
+            criteria=terms.criteria,
+            chosen=chosen,
+        )
+        results.append(run_campaign(request, caller))
+        caller.concluded(results[-1].view)
+    return tuple(results)
+
+
+def _nodes_by_tests(decision: Decision) -> dict[frozenset[str], list[str]]:
+    tests: defaultdict[str, set[str]] = defaultdict(set)
+    for test in decision.tests:
+        for node in test.nodes:
+            tests[node].add(test.benchmark)
+    groups: defaultdict[frozenset[str], list[str]] = defaultdict(list)
+    for node in decision.nodes:
+        if tests[node]:
+            groups[frozenset(tests[node])].append(node)
+    return groups
 
 
 def _trained_risk() -> Risk | None:
@@ -87,3 +128,12 @@ def _offers(terms: Terms, nodes: Sequence[str], past: Past) -> tuple[Offer, ...]
     programs = catalog.load((places.shipped("benchmarks"), *terms.benchmarks), in_suite)
     fleet = [Node(name=name, sku="") for name in nodes]
     return offers(planning.plan(suite, fleet, programs.specs), past.measured_s)
+
+
+def _idle(nodes: Sequence[str] | None, past: Past, history: History) -> Tick:
+    """Without the nodes that are at work or out of service."""
+    candidates = past.logbook.nodes if nodes is None else nodes
+    if not candidates:
+        raise UsageError("the history has no nodes yet: name them, or begin with anubis accept")
+    busy = {node for job in history.jobs.all() if job.end is None for node in job.nodes}
+    return Tick(nodes=tuple(node for node in candidates if node not in busy | past.unfit.keys()))

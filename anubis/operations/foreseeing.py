@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from anubis import places
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Instants
-from anubis.operations.caller import Caller
+from anubis.operations.caller import NOBODY, Caller
 from anubis.report.wording import names
 from anubis.risk import evaluation, files, learning
 from anubis.risk.evaluation import Evaluation, ModelChoice
@@ -18,7 +17,6 @@ from anubis.risk.files import ModelProvenance
 from anubis.risk.forecast import Forecast
 from anubis.risk.model import RiskModel, forecast
 from anubis.risk.splits import named
-from anubis.store.history import History
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,32 +35,21 @@ class NodeRisks:
 
 
 def train_risk(
-    model: str | None = None,
-    *,
-    file: Path | None = None,
-    seed: int = 0,
-    caller: Caller | None = None,
-    history_url: str | None = None,
-    clock: Callable[[], float] = time.time,
+    model: str | None = None, *, file: Path | None = None, seed: int = 0, caller: Caller = NOBODY
 ) -> LearnedRisk:
     """The model of that name, or the one that wins by node and by time; kept in the file."""
-    spells = learning.spells_of(_logbook(history_url), clock())
-    trained, provenance = learning.train(spells, seed, model, (caller or Caller()).doing)
+    spells = learning.spells_of(_logbook(caller), caller.clock())
+    trained, provenance = learning.train(spells, seed, model, caller.doing)
     path = _model_file(file)
     files.save(trained, provenance, path)
     return LearnedRisk(model=trained, provenance=provenance, file=path)
 
 
 def evaluate_risk(
-    *,
-    seeds: int = 5,
-    ask: Collection[str] = (),
-    caller: Caller | None = None,
-    history_url: str | None = None,
-    clock: Callable[[], float] = time.time,
+    *, seeds: int = 5, ask: Collection[str] = (), caller: Caller = NOBODY
 ) -> tuple[Evaluation, ModelChoice]:
     """Compares the models; nodes in `ask` are kept out of training."""
-    spells, tell = learning.spells_of(_logbook(history_url), clock()), (caller or Caller()).doing
+    spells, tell = learning.spells_of(_logbook(caller), caller.clock()), caller.doing
     if not ask:
         compared = evaluation.evaluate(spells, seeds=range(seeds), tell=tell)
     else:
@@ -73,22 +60,16 @@ def evaluate_risk(
 
 
 def foresee(
-    nodes: Sequence[str],
-    *,
-    file: Path | None = None,
-    caller: Caller | None = None,
-    history_url: str | None = None,
-    clock: Callable[[], float] = time.time,
+    nodes: Sequence[str], *, file: Path | None = None, caller: Caller = NOBODY
 ) -> NodeRisks:
     """What the trained model says of these nodes as they are now."""
-    caller = caller or Caller()
     model, provenance = files.load(_model_file(file))
-    logbook = _logbook(history_url)
+    logbook = _logbook(caller)
     if strangers := sorted(set(nodes) - set(logbook.nodes)):
         caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
     if unforeseen := logbook.unforeseen(model.covariates):
         caller.remark(f"not known when it was trained, counted in the totals: {names(unforeseen)}")
-    statuses = logbook.statuses(Instants.now(list(nodes), clock()), model.covariates)
+    statuses = logbook.statuses(Instants.now(list(nodes), caller.clock()), model.covariates)
     return NodeRisks(
         nodes=tuple(nodes),
         forecast=forecast(model, statuses),
@@ -97,8 +78,8 @@ def foresee(
     )
 
 
-def _logbook(history_url: str | None) -> Logbook:
-    with History.open(history_url or places.history_url()) as history:
+def _logbook(caller: Caller) -> Logbook:
+    with caller.history() as history:
         return history.experience.logbook()
 
 

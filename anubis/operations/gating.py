@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from anubis import places
 from anubis.core.choosing.decision import Decision, JobAllocated
+from anubis.core.choosing.selection import Budget
 from anubis.core.records import Judgement
-from anubis.operations.caller import Caller
-from anubis.operations.campaigns import CampaignResult, WallClock
-from anubis.operations.deciding import Terms, decide, past_of
-from anubis.operations.testing import carry_out_tests
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.campaigns import CampaignResult
+from anubis.operations.deciding import USUAL, Terms, carry_out_tests, decide, past_of
 from anubis.selector import Past
-from anubis.store.history import History
 
 BadLinks = Mapping[tuple[str, ...], str]  # nodes that do badly together, and why
-
-
-@dataclass(frozen=True, kw_only=True)
-class GateRequest:
-    nodes: tuple[str, ...]
-    duration_s: float  # of the job
-    unknown_passes: bool = False  # whether a node may pass that a test could not judge
-    terms: Terms = Terms()
-    cluster: str = "local"
-    criteria: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,25 +57,27 @@ class GateResult:
 
 
 def gate(
-    request: GateRequest,
-    caller: Caller | None = None,
+    nodes: Sequence[str],
+    duration_s: float,
+    terms: Terms = USUAL,
     *,
-    history_url: str | None = None,
-    clock: WallClock = time.time,
+    unknown_passes: bool = False,
+    caller: Caller = NOBODY,
 ) -> GateResult:
-    """Nothing runs on nodes that are unfit according to the history."""
-    caller = caller or Caller()
-    past, decision = _decide(request, history_url, clock())
+    """Nothing runs on nodes that are unfit according to the history.
+    `unknown_passes`: a node may pass that a test could not judge."""
+    job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
+    at = caller.clock()
+    with caller.history() as history:
+        past = past_of(history, at)
+        decision = decide(job, terms, past, history, at)
     caller.decided(decision)
-    unfit = {node: why for node in request.nodes if (why := past.unfit.get(node))}
-    links = _known_links(past, request.nodes)
+    unfit = {node: why for node in nodes if (why := past.unfit.get(node))}
+    links = _known_links(past, nodes)
     runs = not unfit and not links
-    campaigns: tuple[CampaignResult, ...] = ()
-    if runs:
-        tests = request.terms.tests(request.cluster, request.criteria)
-        campaigns = carry_out_tests(decision, tests, caller, history_url=history_url, clock=clock)
-    short = request.terms.are_limited and decision.remaining > decision.p0
-    judged = {**_settled_by_history(past, request.nodes, unfit), **_tested(campaigns)}
+    campaigns = carry_out_tests(decision, terms, caller) if runs else ()
+    short = terms.budget != Budget() and decision.remaining > decision.p0
+    judged = {**_settled_by_history(past, nodes, unfit), **_tested(campaigns)}
     return GateResult(
         decision=decision,
         judged=_doubted(judged) if short else judged,
@@ -98,15 +86,8 @@ def gate(
         campaigns=campaigns,
         is_tested=runs,
         budget_short=short,
-        unknown_passes=request.unknown_passes,
+        unknown_passes=unknown_passes,
     )
-
-
-def _decide(request: GateRequest, history_url: str | None, at: float) -> tuple[Past, Decision]:
-    job = JobAllocated(nodes=request.nodes, duration_s=request.duration_s)
-    with History.open(history_url or places.history_url()) as history:
-        past = past_of(history, at)
-        return past, decide(job, request.terms, past, history, at)
 
 
 def _settled_by_history(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from anubis import __version__, config, places
+from anubis import __version__, config
 from anubis.core.errors import UsageError
 from anubis.core.records import (
     Assessment,
@@ -23,9 +22,8 @@ from anubis.core.records import (
 )
 from anubis.incidents import intake, records
 from anubis.incidents.intake import Intake, Note
-from anubis.operations.caller import Caller
+from anubis.operations.caller import NOBODY, Caller
 from anubis.report.wording import names
-from anubis.store.history import History
 from anubis.store.imports import Import
 from anubis.superbench import baseline as means
 from anubis.superbench.adoption import adopt
@@ -61,9 +59,7 @@ def import_superbench(
     policy: str = "default",
     rules: Path | None = None,
     baseline: Path | None = None,
-    caller: Caller | None = None,
-    history_url: str | None = None,
-    clock: Callable[[], float] = time.time,
+    caller: Caller = NOBODY,
 ) -> ImportedResults:
     """A results-summary.jsonl as a finished campaign, judged by what it teaches itself."""
     if not sku.strip():
@@ -72,20 +68,15 @@ def import_superbench(
         raise UsageError("--baseline is what --rules compare with: give --rules as well")
     chosen = config.policy(policy)
     rows = read_results(file)
-    by_rules = _by_rules(rows, rules, baseline, caller or Caller()) if rules else None
+    by_rules = _by_rules(rows, rules, baseline, caller) if rules else None
     plan, executions = adopt(rows, sku.strip())
-    campaign = _keep(plan, executions, chosen, clock(), history_url)
+    campaign = _keep(plan, executions, chosen, caller)
     values = sum(len(execution.result.series) for execution in executions)
     return ImportedResults(campaign=campaign, values=values, by_rules=by_rules)
 
 
 def import_superbench_baseline(
-    file: Path,
-    *,
-    sku: str,
-    units: int,
-    policy: str = "default",
-    clock: Callable[[], float] = time.time,
+    file: Path, *, sku: str, units: int, policy: str = "default", caller: Caller = NOBODY
 ) -> ImportedBaseline:
     """A baseline.json as criteria: means of so many units, without their spread."""
     if not sku.strip():
@@ -96,7 +87,7 @@ def import_superbench_baseline(
         units=units,
         policy=config.policy(policy),
         anubis=__version__,
-        created_at=datetime.fromtimestamp(clock(), UTC).isoformat(timespec="seconds"),
+        created_at=datetime.fromtimestamp(caller.clock(), UTC).isoformat(timespec="seconds"),
     )
     return ImportedBaseline(criteria=criteria, left_out=tuple(left_out))
 
@@ -106,18 +97,16 @@ def import_incidents(
     *,
     mapping: str = "plain",
     nodes: Collection[str] | None = None,
-    caller: Caller | None = None,
-    history_url: str | None = None,
-    clock: Callable[[], float] = time.time,
+    caller: Caller = NOBODY,
 ) -> ImportedIncidents:
     """A table or a list of events; `nodes` are all that were watched."""
     chosen = config.incident_mapping(mapping)
-    now = clock()
+    now = caller.clock()
     taken = intake.take_in(records.read(file), chosen, f'"{file}"', now, nodes)
-    _tell(taken, caller or Caller())
+    _tell(taken, caller)
     if not taken.incidents:
         raise UsageError(f'"{file}" has no usable incident: nothing was imported')
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         before = {watch.node for watch in history.watches.all()}
         kept = history.imports.add(str(file.absolute()), now, taken.incidents, taken.watches)
     hit = {incident.node for incident in taken.incidents}
@@ -135,9 +124,8 @@ def _by_rules(
     return assessment
 
 
-def _keep(
-    plan: Plan, executions: Sequence[Execution], policy: Policy, now: float, history_url: str | None
-) -> Campaign:
+def _keep(plan: Plan, executions: Sequence[Execution], policy: Policy, caller: Caller) -> Campaign:
+    now = caller.clock()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
     campaign = Campaign(
         id=f"import-{stamp}-{secrets.token_hex(2)}",
@@ -148,7 +136,7 @@ def _keep(
         created_at=now,
     )
     assessment, criteria = judge(campaign, executions, {}, campaign.created_at)
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         history.campaigns.begin(campaign)
         history.executions.record(campaign.id, executions)
         history.assessments.conclude(

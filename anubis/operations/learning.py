@@ -11,7 +11,7 @@ from anubis.core.errors import CriteriaError, UsageError
 from anubis.core.judging.judgement import learn_criteria
 from anubis.core.judging.units import Units, latest, pool, relevant, units
 from anubis.core.records import Campaign, CriteriaSet
-from anubis.operations.caller import Caller
+from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.past import finished
 from anubis.report.wording import moment
 from anubis.store.history import History
@@ -26,22 +26,19 @@ def learn(
     exclude: Collection[str] = (),
     start: Path | None = None,
     policy: str | None = None,
-    caller: Caller | None = None,
-    history_url: str | None = None,
+    caller: Caller = NOBODY,
 ) -> tuple[CriteriaSet, ...]:
     """A set for each sku. With `since`, all finished campaigns of the same suite that began from
     then on until this one are pooled."""
     excluded = frozenset(exclude)
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         last = finished(history, campaign)
         pooled = [last] if since is None else _pooled(history, last, since.timestamp())
         _refuse_strangers(excluded, pooled)
         measured = _measured(history, pooled, last, excluded)
     suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
     if len(pooled) > 1:
-        (caller or Caller()).remark(
-            f"learning from {len(pooled)} campaigns of suite {suite}: {names}"
-        )
+        caller.remark(f"learning from {len(pooled)} campaigns of suite {suite}: {names}")
     if not measured:
         suffix = " without the excluded nodes" if excluded else ""
         raise CriteriaError(f"campaign {names} measured nothing to learn from{suffix}")

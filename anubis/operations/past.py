@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from anubis import places
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import UsageError
 from anubis.core.records import Campaign
+from anubis.operations.caller import NOBODY, Caller
 from anubis.report import history as told
 from anubis.report.history import Happening
 from anubis.report.view import CampaignView
@@ -38,9 +38,9 @@ def how_to_go_on(campaign: Campaign) -> str:
     return f"go on with: anubis {campaign.kind} --resume --campaign {campaign.id}"
 
 
-def recall(campaign: str | None = None, *, history_url: str | None = None) -> CampaignView:
+def recall(campaign: str | None = None, caller: Caller = NOBODY) -> CampaignView:
     """A campaign as it was judged when it ended."""
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         chosen = finished(history, campaign)
         assessment = history.assessments.of(chosen.id)
         assert assessment is not None, "a finished campaign has one"
@@ -52,24 +52,24 @@ def recall(campaign: str | None = None, *, history_url: str | None = None) -> Ca
         )
 
 
-def campaigns(last: int = 50, *, history_url: str | None = None) -> list[CampaignRow]:
+def campaigns(last: int = 50, caller: Caller = NOBODY) -> list[CampaignRow]:
     """The latest, the newest first."""
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         return history.campaigns.newest(limit=last)
 
 
-def decisions(last: int = 5, *, history_url: str | None = None) -> list[Decision]:
+def decisions(last: int = 5, caller: Caller = NOBODY) -> list[Decision]:
     """Of gate, sweep and select, the newest first."""
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         return history.decisions.newest(last)
 
 
 def timeline(
-    nodes: Collection[str] | None = None, last: int = 50, *, history_url: str | None = None
+    nodes: Collection[str] | None = None, last: int = 50, *, caller: Caller = NOBODY
 ) -> list[Happening]:
     """Incidents, repairs, validations and decisions of these nodes, or of all, in the order of
     time."""
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         happenings = [
             *map(told.of_incident, history.incidents.all()),
             *map(told.of_repair, history.repairs.all()),
@@ -79,13 +79,13 @@ def timeline(
     return told.timeline(happenings, nodes, last)
 
 
-def imports(*, history_url: str | None = None) -> list[Import]:
+def imports(caller: Caller = NOBODY) -> list[Import]:
     """Files of incidents that were imported, the newest first."""
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         return history.imports.newest()
 
 
-def forget_import(number: int, *, history_url: str | None = None) -> Forgotten:
+def forget_import(number: int, caller: Caller = NOBODY) -> Forgotten:
     """Removes what this import was the first to report."""
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         return history.imports.forget(number)

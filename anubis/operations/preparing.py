@@ -12,12 +12,7 @@ from pathlib import Path
 
 from anubis import catalog, config, criteria_files, places
 from anubis.core.campaign import planning
-from anubis.core.errors import (
-    CriteriaError,
-    TopologyError,
-    UsageError,
-    did_you_mean,
-)
+from anubis.core.errors import CriteriaError, TopologyError, UsageError, did_you_mean
 from anubis.core.fabric import Fabric, one_switch, place
 from anubis.core.records import (
     Arrangement,
@@ -41,25 +36,23 @@ class CampaignRequest:
     """What is to be measured, where, and by what it is judged."""
 
     kind: CampaignKind
-    nodes: tuple[str, ...] | None = None  # None: all that the cluster has
+    nodes: Sequence[str] | None = None  # None: all that the cluster has
     cluster: str = "local"
     suite: str | None = None  # None: the one that suits the network, else "quick"
     policy: str = "default"
-    benchmarks: tuple[Path, ...] = ()  # folders with programs beside the shipped ones
+    benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
     criteria: Path | None = None
     chosen: frozenset[str] | None = None  # of the suite's benchmarks; None: all of them
-    network: NetworkRequest | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkRequest:
-    """What a scan knows about the fabric, and which pairs it measures."""
-
+    # of a scan: the fabric, and which pairs are to be measured
     topology: str | None = None
     hcas: Path | None = None
-    counters: tuple[Path, ...] = ()
+    counters: Sequence[Path] = ()
     over_s: float | None = None
     groups: Arrangement = "quick"
+
+    @property
+    def crosses_fabric(self) -> bool:
+        return self.kind.names_parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +89,7 @@ class Brief:
 
     def fabric(self, nodes: Sequence[Node]) -> Fabric | None:
         """What a scan of these nodes crosses, with the nodes under the names they have here."""
-        if self.request.network is None:
+        if not self.request.crosses_fabric:
             return None
         names = [node.name for node in nodes]
         if self.survey is None:
@@ -112,7 +105,7 @@ class Brief:
     def simulated_fabric(self) -> Fabric | None:
         """The network of a simulated fleet; real ones have their own."""
         cluster = self.setting.cluster
-        if self.request.network is None or not isinstance(cluster, config.SimulatedCluster):
+        if not isinstance(cluster, config.SimulatedCluster) or not self.request.crosses_fabric:
             return None
         from anubis.simulation.fleet import members
 
@@ -125,8 +118,7 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
         cluster=config.cluster(request.cluster),
         folders=tuple(str(folder.expanduser().resolve()) for folder in folders),
     )
-    network = request.network
-    surveyed = _survey(network, caller) if network else None
+    surveyed = _survey(request, caller) if request.crosses_fabric else None
     return Brief(
         request=request,
         setting=setting,
@@ -134,7 +126,7 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
         policy=config.policy(request.policy),
         criteria=_criteria(request),
         survey=surveyed,
-        counters=_counters(network, caller) if network and surveyed else Counters(),
+        counters=_counters(request, caller) if surveyed else Counters(),
     )
 
 
@@ -159,12 +151,12 @@ def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) ->
 # --- the network ---------------------------------------------------------------------------
 
 
-def _survey(network: NetworkRequest, caller: Caller) -> Survey | None:
+def _survey(request: CampaignRequest, caller: Caller) -> Survey | None:
     """What the topology says; None where none was given, and the fabric does not answer."""
     try:
-        surveyed = survey(network.topology, network.hcas)
+        surveyed = survey(request.topology, request.hcas)
     except TopologyError as error:
-        if network.topology is not None:
+        if request.topology is not None:
             raise
         caller.remark(f"{error}; until then all nodes count as being on one switch")
         return None
@@ -175,9 +167,9 @@ def _survey(network: NetworkRequest, caller: Caller) -> Survey | None:
     return surveyed
 
 
-def _counters(network: NetworkRequest, caller: Caller) -> Counters:
+def _counters(request: CampaignRequest, caller: Caller) -> Counters:
     """What the ports of the fabric counted before the scan."""
-    counted, remarks = count_errors(network.topology, network.counters, network.over_s, caller)
+    counted, remarks = count_errors(request.topology, request.counters, request.over_s, caller)
     for remark in remarks:
         caller.remark(str(remark))
     return counted
@@ -199,11 +191,11 @@ def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
 
 def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
     """The named suite; for a scan, with the requested arrangement of pairs."""
-    if request.network is None:
+    if not request.crosses_fabric:
         return _restricted(config.suite(request.suite or "quick"), request.chosen)
     rdma = surveyed is not None and any(_is_hca(nic.device) for nic in surveyed.fabric.nics)
     suite = config.suite(request.suite or ("scan-rdma" if rdma else "scan"))
-    entries = (replace(entry, groups=request.network.groups) for entry in suite.benchmarks)
+    entries = (replace(entry, groups=request.groups) for entry in suite.benchmarks)
     return replace(suite, benchmarks=tuple(entries))
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from anubis import config, places
 from anubis.core.errors import Stopped, UsageError
-from anubis.operations.caller import Caller
+from anubis.operations.caller import NOBODY, Caller
 from anubis.report.wording import names
 from anubis.risk import files, learning
 from anubis.risk.model import RiskModel
-from anubis.store.history import History
 from anubis.study import traces
 from anubis.study.scenario import SOURCES, IncidentSource, Jobs, Scenario
 from anubis.study.sources import DrawnIncidents, Rates, Recorded, Source
@@ -27,11 +26,9 @@ def simulate(
     incidents: str | None = None,
     risk: str | None = None,
     model: Path | None = None,
-    caller: Caller | None = None,
-    history_url: str | None = None,
+    caller: Caller = NOBODY,
 ) -> Study:
     """Runs every policy under every seed; arguments replace what the scenario says."""
-    caller = caller or Caller()
     setup = config.simulation(scenario)
     if trace is not None:
         setup = replace(setup, jobs=replace(setup.jobs, trace=str(trace)))
@@ -42,7 +39,7 @@ def simulate(
     if risk is not None:
         setup = replace(setup, risk=risk)
     jobs = _recorded(setup.jobs, caller)
-    source = _source(setup, model, caller, history_url)
+    source = _source(setup, model, caller)
     study = Study(source.scenario, jobs, source, _learned(source, caller))
     _run(study, caller)
     return study
@@ -70,7 +67,7 @@ def _recorded(jobs: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
     return trace.jobs
 
 
-def _source(setup: Scenario, model: Path | None, caller: Caller, history_url: str | None) -> Source:
+def _source(setup: Scenario, model: Path | None, caller: Caller) -> Source:
     """Where the incidents come from; its scenario has the nodes they happen on."""
     match setup.incidents:
         case "rates":
@@ -80,11 +77,11 @@ def _source(setup: Scenario, model: Path | None, caller: Caller, history_url: st
             caller.remark(f"incidents are drawn from {fitted.name}: {origin.choice}")
             return DrawnIncidents(setup, fitted)
         case "history":
-            return _replayed(setup, caller, history_url)
+            return _replayed(setup, caller)
 
 
-def _replayed(setup: Scenario, caller: Caller, history_url: str | None) -> Recorded:
-    with History.open(history_url or places.history_url()) as history:
+def _replayed(setup: Scenario, caller: Caller) -> Recorded:
+    with caller.history() as history:
         incidents, watches = history.incidents.all(), history.watches.all()
     source = Recorded.of(setup, incidents, watches)
     caller.remark(f"replayed: {len(incidents):,} incidents on {source.scenario.nodes:,} nodes")

@@ -12,7 +12,7 @@ from anubis.core.errors import TopologyError, UsageError
 from anubis.core.fabric import Placement, Remark, place
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Counters, Judgement
-from anubis.operations.caller import Caller
+from anubis.operations.caller import NOBODY, Caller
 from anubis.topology import counters, sources
 from anubis.topology.counters import CounterReading
 from anubis.topology.draft import Survey
@@ -42,7 +42,7 @@ def inspect_fabric(
     nodes: Sequence[str] = (),
     counter_files: Sequence[Path] = (),
     over_s: float | None = None,
-    caller: Caller | None = None,
+    caller: Caller = NOBODY,
 ) -> InspectedFabric:
     """Where `nodes` are named, the fabric uses their names, and missing ones are reported."""
     surveyed = survey(topology, hcas)
@@ -68,7 +68,7 @@ def count_errors(
     topology: str | None,
     files: Sequence[Path],
     over_s: float | None,
-    caller: Caller | None = None,
+    caller: Caller = NOBODY,
     wait: Callable[[float], None] = time.sleep,
 ) -> tuple[Counters, tuple[Remark, ...]]:
     """What the ports count, from files or from the fabric itself; and what is odd in the answer.
@@ -86,7 +86,7 @@ def count_errors(
         return Counters(counts=()), ()
     try:
         readings = [counters.load(file) for file in files]
-        readings = readings or _ask_for_counters(over_s, caller or Caller(), wait)
+        readings = readings or _ask_for_counters(over_s, caller, wait)
         counted = _judged(readings, over_s)
     except TopologyError as error:
         if files:

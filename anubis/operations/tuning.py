@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from anubis import config, places
+from anubis import config
 from anubis.core.errors import ConfigError, UsageError, did_you_mean
 from anubis.core.judging.tuning import Tuned
 from anubis.core.judging.tuning import tune as search
 from anubis.core.judging.units import Units, latest, units
 from anubis.core.records import Campaign, CriterionKey, ParameterValue, Suite
+from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.past import finished
 from anubis.operations.suite_text import retuned, snippet
-from anubis.store.history import History
 
 STEPS = ("steps", "samples")  # what programs call the number of them; the first that is declared
 WARMUP = "warmup"
@@ -38,9 +38,9 @@ class Tuning:
     rows: tuple[TuningRow, ...]
 
 
-def tune(benchmark: str, campaign: str | None = None, *, history_url: str | None = None) -> Tuning:
+def tune(benchmark: str, campaign: str | None = None, caller: Caller = NOBODY) -> Tuning:
     """From the samples of a campaign, by default the latest, measured with many steps."""
-    with History.open(history_url or places.history_url()) as history:
+    with caller.history() as history:
         source = finished(history, campaign)
         measured = units(latest(history.executions.of(source.id)), source.plan)
     rows = [_row(alike, source) for alike in _step_series(measured, benchmark, source)]

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,9 @@ from anubis.core.past.status import Incident, Job
 from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
-from anubis.operations.deciding import Terms, select
-from anubis.operations.gating import GateRequest, gate
+from anubis.operations.deciding import Terms, select, sweep
+from anubis.operations.gating import gate
 from anubis.operations.preparing import CampaignRequest
-from anubis.operations.sweeping import SweepRequest, sweep
 from anubis.simulation.fleet import plants
 from anubis.store.history import History
 from tests.edges.desk import Desk
@@ -53,7 +53,8 @@ def url(desk) -> str:
 class Listener(Caller):
     """Keeps what it is told, and wants to stop after so many executions."""
 
-    def __init__(self, enough: int | None = None) -> None:
+    def __init__(self, enough: int | None = None, history_url: str | None = None) -> None:
+        self.history_url = history_url  # no call of Caller's own __init__ is needed
         self.enough, self.done = enough, 0
         self.heard: list[object] = []
 
@@ -91,7 +92,7 @@ def flow_on(desk, kind, *, repeats=1, **fleet) -> CampaignRequest:
 def test_accept_names_the_planted_node_and_writes_what_it_learned(desk, url):
     request = flow_on(desk, CampaignKind.ACCEPT, slow_share=0.125)
     (planted,) = plants(config.cluster(request.cluster).fleet, ["flow"])
-    result = run_campaign(request, history_url=url)
+    result = run_campaign(request, caller=Caller(history_url=url))
     assert result.judgement is Judgement.DEFECTIVE
     assert result.view.assessment.named(Judgement.DEFECTIVE) == (planted,)
     assert [file.parent.name for file in result.criteria_files] == ["tiny"]
@@ -103,9 +104,9 @@ def test_accept_names_the_planted_node_and_writes_what_it_learned(desk, url):
 
 def test_validate_judges_by_what_accept_wrote_and_writes_nothing(desk, url):
     with pytest.raises(CriteriaError, match="no criteria for suite"):
-        run_campaign(flow_on(desk, CampaignKind.VALIDATE), history_url=url)
-    accepted = run_campaign(flow_on(desk, CampaignKind.ACCEPT), history_url=url)
-    validated = run_campaign(flow_on(desk, CampaignKind.VALIDATE), history_url=url)
+        run_campaign(flow_on(desk, CampaignKind.VALIDATE), caller=Caller(history_url=url))
+    accepted = run_campaign(flow_on(desk, CampaignKind.ACCEPT), caller=Caller(history_url=url))
+    validated = run_campaign(flow_on(desk, CampaignKind.VALIDATE), caller=Caller(history_url=url))
     assert validated.judgement is Judgement.HEALTHY
     assert validated.criteria_files == ()
     (learned,), (used,) = accepted.view.criteria, validated.view.campaign.criteria
@@ -127,7 +128,7 @@ def test_a_campaign_that_is_stopped_keeps_what_was_measured_and_resume_does_the_
         benchmarks=(desk.programs,),
     )
     with pytest.raises(Stopped, match="go on with: anubis accept --resume --campaign accept-"):
-        run_campaign(request, Listener(enough=2), history_url=url)
+        run_campaign(request, Listener(enough=2, history_url=url))
     begun = desk.began()
     assert not desk.alive()
     with History.open(url) as history:
@@ -135,14 +136,14 @@ def test_a_campaign_that_is_stopped_keeps_what_was_measured_and_resume_does_the_
         kept = history.executions.of(name)
     assert 2 <= len(kept) < 6
 
-    result = resume_campaign(CampaignKind.ACCEPT, history_url=url)
+    result = resume_campaign(CampaignKind.ACCEPT, caller=Caller(history_url=url))
     steps = [execution.step.id for execution in result.view.executions]
     assert result.view.campaign.id == name
     assert steps[: len(kept)] == [execution.step.id for execution in kept]
     assert len(steps) == len(set(steps)) == 6
     assert desk.began() == begun + 6 - len(kept)
     with pytest.raises(UsageError, match="there is nothing to resume: no accept was interrupted"):
-        resume_campaign(CampaignKind.ACCEPT, history_url=url)
+        resume_campaign(CampaignKind.ACCEPT, caller=Caller(history_url=url))
 
 
 def test_the_example_in_the_documentation_of_operations_runs(desk):
@@ -162,14 +163,17 @@ def test_the_example_in_the_documentation_of_operations_runs(desk):
 @pytest.fixture
 def fleet(desk, url):
     """Eight simulated nodes that were accepted just now."""
-    run_campaign(flow_on(desk, CampaignKind.ACCEPT), history_url=url)
-    desk.terms = Terms(suite=str(desk.folder / "tiny.yaml"), benchmarks=(desk.programs,))
-    desk.cluster = str(desk.folder / "fleet.yaml")
+    run_campaign(flow_on(desk, CampaignKind.ACCEPT), caller=Caller(history_url=url))
+    desk.terms = Terms(
+        suite=str(desk.folder / "tiny.yaml"),
+        benchmarks=(desk.programs,),
+        cluster=str(desk.folder / "fleet.yaml"),
+    )
     return desk
 
 
-def gate_of(desk, *nodes) -> GateRequest:
-    return GateRequest(nodes=nodes, duration_s=86400.0, terms=desk.terms, cluster=desk.cluster)
+def gate_of(desk, *nodes, caller):
+    return gate(nodes, 86400.0, desk.terms, caller=caller)
 
 
 def executions(desk) -> int:
@@ -178,7 +182,9 @@ def executions(desk) -> int:
 
 
 def test_select_dates_a_decision_by_the_clock_it_is_given_and_keeps_it(fleet, url):
-    decision = select(NodeAdded(nodes=("new",)), fleet.terms, history_url=url, clock=lambda: 2e9)
+    decision = select(
+        NodeAdded(nodes=("new",)), fleet.terms, Caller(history_url=url, clock=lambda: 2e9)
+    )
     assert (decision.at, decision.action) == (2e9, Action.VALIDATE)
     with History.open(url) as history:
         assert history.decisions.newest() == [decision]
@@ -191,8 +197,8 @@ def test_a_gate_tells_its_decision_before_it_tests_by_it(fleet, url):
             Incident(node="n3", category="psu", start=now - 0.01 * i, end=now - 0.01 * i + 0.001)
             for i in (1, 2, 3)
         )
-    before, listener = executions(fleet), Listener()
-    result = gate(gate_of(fleet, "n3", "n4"), listener, history_url=url)
+    before, listener = executions(fleet), Listener(history_url=url)
+    result = gate_of(fleet, "n3", "n4", caller=listener)
     decision, campaign, over = listener.heard
     assert decision == result.decision
     assert over == campaign.id  # told at once, whatever becomes of those that follow
@@ -206,7 +212,7 @@ def test_a_gate_runs_nothing_for_a_node_that_is_out_of_service(fleet, url):
     with History.open(url) as history:
         history.incidents.add([Incident(node="n3", category="psu", start=1e9, end=soon)])
     before = executions(fleet)
-    result = gate(gate_of(fleet, "n3", "n4"), history_url=url)
+    result = gate_of(fleet, "n3", "n4", caller=Caller(history_url=url))
     assert (result.answer, result.judgement) == ("no-go", Judgement.DEFECTIVE)
     assert (result.is_tested, result.campaigns, executions(fleet)) == (False, (), before)
     assert (list(result.unfit), result.named(Judgement.HEALTHY)) == (["n3"], ["n4"])
@@ -220,11 +226,8 @@ def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
             Incident(node=f"n{i}", category="psu", start=now - 0.002, end=now - 0.001)
             for i in (1, 2, 3)
         )
-    terms = Terms(
-        suite=fleet.terms.suite, benchmarks=(fleet.programs,), budget=Budget(node_seconds=36)
-    )
-    request = SweepRequest(terms=terms, cluster=fleet.cluster)
-    result = sweep(request, history_url=url)
+    terms = replace(fleet.terms, budget=Budget(node_seconds=36))
+    result = sweep(terms=terms, caller=Caller(history_url=url))
     assert "n1" not in result.decision.nodes
     assert 0 < result.decision.node_seconds <= 36
     (test,) = result.decision.tests

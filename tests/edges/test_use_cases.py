@@ -27,7 +27,8 @@ n3,gpu,{BEGAN},never
 
 
 class Listener(Caller):
-    def __init__(self) -> None:
+    def __init__(self, url: str | None = None) -> None:
+        super().__init__(history_url=url, clock=lambda: NOW)
         self.remarks: list[str] = []
         self.doings: list[str] = []
 
@@ -60,36 +61,32 @@ def nothing_is_printed(capfd, tmp_path, monkeypatch):
 
 
 def test_incidents_are_taken_in_as_of_a_time_and_what_is_left_out_is_told(table, url):
-    listener = Listener()
-    taken = import_incidents(
-        table, nodes=["n1", "n2"], caller=listener, history_url=url, clock=lambda: NOW
-    )
+    listener = Listener(url)
+    taken = import_incidents(table, nodes=["n1", "n2"], caller=listener)
     assert (len(taken.intake.incidents), taken.kept.kept.new, taken.strangers) == (3, 3, ())
     assert any(sentence.startswith("left out: 1 record") for sentence in listener.remarks)
-    told = timeline(history_url=url)
+    told = timeline(caller=Listener(url))
     assert [(event.nodes, event.kind) for event in told] == [
         (("n1",), "incident"),
         (("n1",), "incident"),
         (("n2",), "incident"),
     ]
-    assert timeline(["n2"], history_url=url) == told[2:]
+    assert timeline(["n2"], caller=Listener(url)) == told[2:]
 
 
 def test_an_import_is_taken_back(table, url):
-    number = import_incidents(table, history_url=url, clock=lambda: NOW).kept.key
-    assert [row.key for row in imports(history_url=url)] == [number]
-    forget_import(number, history_url=url)
-    assert imports(history_url=url) == timeline(history_url=url) == []
+    number = import_incidents(table, caller=Listener(url)).kept.key
+    assert [row.key for row in imports(caller=Listener(url))] == [number]
+    forget_import(number, caller=Listener(url))
+    assert imports(caller=Listener(url)) == timeline(caller=Listener(url)) == []
 
 
 def test_a_risk_that_is_learned_is_foreseen_as_of_a_time(table, url, tmp_path):
-    import_incidents(table, nodes=["n1", "n2", "n4"], history_url=url, clock=lambda: NOW)
-    file, listener = tmp_path / "risk.npz", Listener()
-    learned = train_risk("exponential", file=file, history_url=url, clock=lambda: NOW)
+    import_incidents(table, nodes=["n1", "n2", "n4"], caller=Listener(url))
+    file, listener = tmp_path / "risk.npz", Listener(url)
+    learned = train_risk("exponential", file=file, caller=Listener(url))
     assert (learned.model.name, learned.file) == ("exponential", file)
-    risks = foresee(
-        ["n1", "n4", "new"], file=file, caller=listener, history_url=url, clock=lambda: NOW
-    )
+    risks = foresee(["n1", "n4", "new"], file=file, caller=listener)
     often, never, new = risks.forecast.within([720.0])[:, 0]
     assert 0 < often == never == new < 1  # this model does not look at the nodes
     assert listener.remarks == ["nothing is known of new: taken for just added"]
@@ -97,7 +94,7 @@ def test_a_risk_that_is_learned_is_foreseen_as_of_a_time(table, url, tmp_path):
 
 def test_a_past_that_is_not_there_is_one_sentence(url):
     with pytest.raises(UsageError, match="no campaign has finished yet"):
-        recall(history_url=url)
+        recall(caller=Listener(url))
 
 
 def test_every_run_of_a_simulation_is_told_and_made():

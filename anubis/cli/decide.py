@@ -1,0 +1,169 @@
+"""`anubis gate`, `select` and `sweep`: which tests are worth their time, and what came of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from anubis.cli import amounts, options
+from anubis.core.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from anubis.core.choosing.decision import FleetEvent
+
+EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
+CRITERIA: tuple[Literal["learned", "refused"], ...] = ("learned", "refused")
+
+
+def gate(
+    nodes: options.NodesNamed,
+    duration: Annotated[
+        str, typer.Option("--duration", metavar="TIME", help="How long the job runs: 90m, 24h, 2d.")
+    ],
+    on_unknown: Annotated[
+        str,
+        typer.Option(
+            "--on-unknown",
+            metavar="pass|fail",
+            help="Whether a node passes that no test could judge.",
+        ),
+    ] = "fail",
+    cluster: options.Cluster = "local",
+    suite: options.Suite = "quick",
+    policy: options.Policy = "default",
+    criteria: options.Criteria = None,
+    benchmarks: options.Benchmarks = None,
+    budget: options.TestBudget = None,
+    together: options.Together = False,
+    json: options.Json = False,
+) -> None:
+    """Say whether nodes are good for a job: by history, or by the tests worth their time."""
+    from anubis.cli import showing
+    from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+    from anubis.operations.deciding import Terms
+    from anubis.operations.gating import gate as answer
+
+    seconds = amounts.duration_s(duration, "--duration")
+    passes = amounts.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
+    terms = Terms(
+        suite=suite,
+        policy=policy,
+        benchmarks=benchmarks or (),
+        budget=amounts.budget(budget),
+        together=together,
+        cluster=cluster,
+        criteria=criteria,
+    )
+    turn_termination_into_interrupt()
+    caller = Terminal(as_json=json)
+    result = answer(amounts.named(nodes), seconds, terms, unknown_passes=passes, caller=caller)
+    showing.gate(result, as_json=json)
+    showing.leave(result.judgement)
+
+
+def select(
+    nodes: options.NodesNamed,
+    event: Annotated[
+        str, typer.Option("--event", metavar="EVENT", help=f"What happened: {', '.join(EVENTS)}.")
+    ],
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            "--duration", metavar="TIME", help="How long the job on these nodes runs: 90m, 24h, 2d."
+        ),
+    ] = None,
+    category: Annotated[
+        str | None,
+        typer.Option("--category", metavar="WORD", help="The category of the reported incident."),
+    ] = None,
+    criteria: Annotated[
+        str,
+        typer.Option(
+            "--criteria",
+            metavar="learned|refused",
+            help="Whether the criteria could be learned again after the upgrade.",
+        ),
+    ] = "learned",
+    suite: options.Suite = "quick",
+    policy: options.Policy = "default",
+    benchmarks: options.Benchmarks = None,
+    budget: options.TestBudget = None,
+    together: options.Together = False,
+    json: options.Json = False,
+) -> None:
+    """Decide which tests an event is worth, and say why; run nothing."""
+    from anubis.cli.terminal import Terminal
+    from anubis.operations.deciding import Terms
+    from anubis.operations.deciding import select as answer
+
+    happened = _event(event, amounts.named(nodes), duration, category, criteria)
+    terms = Terms(
+        suite=suite,
+        policy=policy,
+        benchmarks=benchmarks or (),
+        budget=amounts.budget(budget),
+        together=together,
+    )
+    Terminal(as_json=json).decided(answer(happened, terms))
+
+
+def _event(
+    kind: str, nodes: tuple[str, ...], duration: str | None, category: str | None, criteria: str
+) -> FleetEvent:
+    from anubis.core.choosing import decision
+
+    match kind:
+        case "node-added":
+            return decision.NodeAdded(nodes=nodes)
+        case "fleet-upgraded":
+            became = amounts.one_of("--criteria", criteria, CRITERIA)
+            return decision.FleetUpgraded(nodes=nodes, criteria=became)
+        case "job-allocated":
+            if duration is None:
+                raise UsageError("a job-allocated needs the job's --duration, such as 24h")
+            seconds = amounts.duration_s(duration, "--duration")
+            return decision.JobAllocated(nodes=nodes, duration_s=seconds)
+        case "incident-reported":
+            if not category:
+                raise UsageError("an incident-reported needs the incident's --category")
+            return decision.IncidentReported(nodes=nodes, category=category)
+        case "tick":
+            return decision.Tick(nodes=nodes)
+    raise UsageError(f'--event "{kind}" is not known; {did_you_mean(kind, EVENTS)}')
+
+
+def sweep(
+    nodes: options.Nodes = None,
+    budget: Annotated[
+        str,
+        typer.Option(
+            "--budget",
+            metavar="AMOUNT",
+            help="Node-hours in total (8nh), or time per node (30m).",
+        ),
+    ] = "1nh",
+    cluster: options.Cluster = "local",
+    suite: options.Suite = "quick",
+    policy: options.Policy = "default",
+    criteria: options.Criteria = None,
+    benchmarks: options.Benchmarks = None,
+    json: options.Json = False,
+) -> None:
+    """Test the idle nodes that are most at risk, within a budget."""
+    from anubis.cli import showing
+    from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+    from anubis.operations.deciding import Terms
+    from anubis.operations.deciding import sweep as answer
+
+    terms = Terms(
+        suite=suite,
+        policy=policy,
+        benchmarks=benchmarks or (),
+        budget=amounts.budget(budget),
+        cluster=cluster,
+        criteria=criteria,
+    )
+    turn_termination_into_interrupt()
+    result = answer(amounts.nodes(nodes), terms, Terminal(as_json=json))
+    showing.leave(result.judgement)

@@ -1,0 +1,142 @@
+"""`anubis accept`, `validate` and `scan`: measure nodes, or the network between them, and judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anubis.cli import amounts, options
+from anubis.core.errors import UsageError
+
+
+def accept(
+    nodes: options.Nodes = None,
+    cluster: options.Cluster = "local",
+    suite: options.Suite = "quick",
+    policy: options.Policy = "default",
+    benchmarks: options.Benchmarks = None,
+    html: options.Html = None,
+    json: options.Json = False,
+    dry_run: options.DryRun = False,
+    resume: options.Resume = False,
+    campaign: options.Unfinished = None,
+) -> None:
+    """Accept a new cluster: run, learn criteria from this run, judge, report."""
+    from anubis.cli.campaigns import answer
+    from anubis.core.records import CampaignKind
+    from anubis.operations.preparing import CampaignRequest
+
+    request = CampaignRequest(
+        kind=CampaignKind.ACCEPT,
+        nodes=amounts.nodes(nodes),
+        cluster=cluster,
+        suite=suite,
+        policy=policy,
+        benchmarks=benchmarks or (),
+    )
+    answer(request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json)
+
+
+def validate(
+    nodes: options.Nodes = None,
+    cluster: options.Cluster = "local",
+    suite: options.Suite = "quick",
+    policy: options.Policy = "default",
+    criteria: options.Criteria = None,
+    benchmarks: options.Benchmarks = None,
+    html: options.Html = None,
+    json: options.Json = False,
+    dry_run: options.DryRun = False,
+    resume: options.Resume = False,
+    campaign: options.Unfinished = None,
+) -> None:
+    """Validate nodes: run, and judge by criteria learned earlier."""
+    from anubis.cli.campaigns import answer
+    from anubis.core.records import CampaignKind
+    from anubis.operations.preparing import CampaignRequest
+
+    request = CampaignRequest(
+        kind=CampaignKind.VALIDATE,
+        nodes=amounts.nodes(nodes),
+        cluster=cluster,
+        suite=suite,
+        policy=policy,
+        criteria=criteria,
+        benchmarks=benchmarks or (),
+    )
+    answer(request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json)
+
+
+def scan(
+    nodes: options.Nodes = None,
+    cluster: options.Cluster = "local",
+    topology: options.Topology = None,
+    hcas: options.Hcas = None,
+    counters: options.Counters = None,
+    over: options.Over = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every pair of nodes, in n - 1 rounds.")
+    ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Each node once at every distance (the default)."),
+    ] = False,
+    cover: Annotated[
+        bool,
+        typer.Option(
+            "--cover",
+            help="Like --quick, then more rounds until every uplink is almost surely crossed.",
+        ),
+    ] = False,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            "--suite",
+            "-s",
+            help="A suite of programs for pairs: a name under configs/suites/, or a file. "
+            "Default: scan-rdma where the topology has InfiniBand adapters, else scan.",
+        ),
+    ] = None,
+    policy: options.Policy = "default",
+    criteria: Annotated[
+        Path | None,
+        typer.Option(
+            "--criteria",
+            metavar="PATH",
+            help="Criteria of an earlier scan. Default: learn them from the fast pairs of this "
+            "one.",
+        ),
+    ] = None,
+    benchmarks: options.Benchmarks = None,
+    html: options.Html = None,
+    json: options.Json = False,
+    dry_run: options.DryRun = False,
+    resume: options.Resume = False,
+    campaign: options.Unfinished = None,
+) -> None:
+    """Scan the network: pairs of nodes at every distance, and the part at fault by name."""
+    from anubis.cli.campaigns import answer
+    from anubis.core.records import CampaignKind
+    from anubis.operations.preparing import CampaignRequest
+
+    ways = {"full": full, "quick": quick, "cover": cover}
+    asked = [f"--{way}" for way, is_asked in ways.items() if is_asked]
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)} exclude each other: give one of them")
+    request = CampaignRequest(
+        kind=CampaignKind.SCAN,
+        nodes=amounts.nodes(nodes),
+        cluster=cluster,
+        suite=suite,
+        policy=policy,
+        criteria=criteria,
+        benchmarks=benchmarks or (),
+        topology=topology,
+        hcas=hcas,
+        counters=counters or (),
+        over_s=over,
+        groups="pairs" if full else "covering" if cover else "quick",
+    )
+    answer(request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json)
