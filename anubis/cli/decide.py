@@ -138,9 +138,7 @@ def sweep(
     budget: Annotated[
         str,
         typer.Option(
-            "--budget",
-            metavar="AMOUNT",
-            help="Node-hours in total (8nh), or time per node (30m).",
+            "--budget", metavar="AMOUNT", help="Node-hours in total (8nh), or time per node (30m)."
         ),
     ] = "1nh",
     cluster: options.Cluster = "local",

@@ -80,8 +80,7 @@ def scan(
         bool, typer.Option("--full", help="Every pair of nodes, in n - 1 rounds.")
     ] = False,
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Each node once at every distance (the default)."),
+        bool, typer.Option("--quick", help="Each node once at every distance (the default).")
     ] = False,
     cover: Annotated[
         bool,

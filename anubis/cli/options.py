@@ -51,9 +51,7 @@ Together = Annotated[
 Benchmarks = Annotated[
     list[Path] | None,
     typer.Option(
-        "--benchmarks",
-        metavar="DIR",
-        help="Another folder of benchmark programs; may be repeated.",
+        "--benchmarks", metavar="DIR", help="Another folder of benchmark programs; may be repeated."
     ),
 ]
 DryRun = Annotated[
@@ -76,8 +74,7 @@ HtmlToo = Annotated[
 Resume = Annotated[
     bool,
     typer.Option(
-        "--resume",
-        help="Continue an interrupted campaign, with its own nodes, suite and policy.",
+        "--resume", help="Continue an interrupted campaign, with its own nodes, suite and policy."
     ),
 ]
 Unfinished = Annotated[
