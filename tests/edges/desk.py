@@ -170,8 +170,9 @@ class Desk:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """The same without waiting, in a session of its own as a terminal would have it."""
+        interruptible = ["env", "--default-signal=INT"]  # also where a script began the tests
         return subprocess.Popen(
-            [*ANUBIS, *words, "--benchmarks", str(self.programs)],
+            [*interruptible, *ANUBIS, *words, "--benchmarks", str(self.programs)],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,

@@ -32,7 +32,7 @@ from anubis.executors import agent, guardian, machine
 from anubis.executors.programs import Program
 from anubis.executors.ray_cluster import RayExecutor, agents_of
 
-MARK = "a-program-of-the-ray-tests"  # in the argv of every program here
+MARK = f"a-program-of-the-ray-tests-{os.getpid()}"  # in the argv of every program here
 
 ANSWERS = """#!/bin/sh
 echo '{"environment": {"home": "'$PWD'", "arguments": "'$*'"},
