@@ -121,9 +121,9 @@ def scan(
     from anubis.operations.preparing import CampaignRequest
 
     ways = {"full": full, "quick": quick, "cover": cover}
-    asked = [f"--{way}" for way, is_asked in ways.items() if is_asked]
-    if len(asked) > 1:
-        raise UsageError(f"{' and '.join(asked)} exclude each other: give one of them")
+    chosen = [f"--{way}" for way, is_chosen in ways.items() if is_chosen]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} exclude each other: give one of them")
     request = CampaignRequest(
         kind=CampaignKind.SCAN,
         nodes=amounts.nodes(nodes),

@@ -50,6 +50,16 @@ class CampaignRequest:
     over_s: float | None = None
     groups: Arrangement = "quick"
 
+    def __post_init__(self) -> None:
+        if not self.kind.can_resume:
+            raise UsageError("what another tool measured is imported, not carried out")
+        of_a_scan = (self.topology, self.hcas, self.counters, self.over_s, self.groups != "quick")
+        if any(of_a_scan) and not self.crosses_fabric:
+            raise UsageError(
+                "topology, hcas, counters, over_s and groups are for a scan: "
+                f"{self.kind} measures no fabric"
+            )
+
     @property
     def crosses_fabric(self) -> bool:
         return self.kind.names_parts

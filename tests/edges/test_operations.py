@@ -234,3 +234,16 @@ def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
     (campaign,) = result.campaigns
     assert {node.name for node in campaign.view.campaign.plan.nodes} == set(test.nodes)
     assert result.judgement is Judgement.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("kind", "wishes", "sentence"),
+    [
+        (CampaignKind.ACCEPT, {"topology": "example"}, "accept measures no fabric"),
+        (CampaignKind.VALIDATE, {"groups": "pairs"}, "validate measures no fabric"),
+        (CampaignKind.IMPORT, {}, "imported, not carried out"),
+    ],
+)
+def test_a_request_that_asks_its_kind_for_what_it_cannot_do_is_refused(kind, wishes, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        CampaignRequest(kind=kind, **wishes)
