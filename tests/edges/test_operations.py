@@ -53,8 +53,8 @@ def url(desk) -> str:
 class Listener(Caller):
     """Keeps what it is told, and wants to stop after so many executions."""
 
-    def __init__(self, enough: int | None = None, history_url: str | None = None) -> None:
-        self.history_url = history_url  # no call of Caller's own __init__ is needed
+    def __init__(self, enough: int | None = None, **settings) -> None:
+        super().__init__(**settings)
         self.enough, self.done = enough, 0
         self.heard: list[object] = []
 
@@ -194,10 +194,9 @@ def test_a_gate_tells_its_decision_before_it_tests_by_it(fleet, url):
     now = time.time()
     with History.open(url) as history:
         history.incidents.add(
-            Incident(node="n3", category="psu", start=now - 0.01 * i, end=now - 0.01 * i + 0.001)
-            for i in (1, 2, 3)
+            Incident(node="n3", category="psu", start=now + i, end=now + i + 0.5) for i in (1, 2, 3)
         )
-    before, listener = executions(fleet), Listener(history_url=url)
+    before, listener = executions(fleet), Listener(history_url=url, clock=lambda: now + 60)
     result = gate_of(fleet, "n3", "n4", caller=listener)
     decision, campaign, over = listener.heard
     assert decision == result.decision
