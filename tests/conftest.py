@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,7 +17,9 @@ from hypothesis import settings
 settings.register_profile("anubis", deadline=None, print_blob=True)
 settings.load_profile("anubis")
 
-FILLS_THE_MACHINE = {"ray", "testbed"}
+ROOT = Path(__file__).parents[1]
+MACHINE = "machine"
+FILLS_THE_MACHINE = {"ray", "testbed"}  # marks
 STARTS_PROCESSES = {"desk", "run", "forked", "site", "home", "checkout"}  # fixtures
 
 
@@ -25,16 +29,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("fast"):
         left_out = [item for item in items if waits(item)]
         items[:] = [item for item in items if not waits(item)]
         config.hook.pytest_deselected(items=left_out)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: group_of(item) not in LONG)
+    if hasattr(config, "workerinput"):  # the long group first, or it would be alone at the end
+        items.sort(key=lambda item: group_of(item.nodeid) != MACHINE)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        """xdist's own groups are lost with pytest 9.2, which keeps the ids of tests elsewhere."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return Groups(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -64,11 +78,11 @@ def waits(item: pytest.Item) -> bool:
     return bool(starts) or any(item.get_closest_marker(m) for m in (*FILLS_THE_MACHINE, "long"))
 
 
-def group_of(item: pytest.Item) -> str:
-    if any(item.get_closest_marker(name) for name in FILLS_THE_MACHINE):
-        return "machine"
-    return item.nodeid.partition("::")[0]
+@cache
+def fills_the_machine(file: str) -> bool:
+    return any(f"mark.{name}" in (ROOT / file).read_text() for name in FILLS_THE_MACHINE)
 
 
-# The long group first: else a worker would be left alone with it at the end.
-LONG = {"machine"}
+def group_of(nodeid: str) -> str:
+    file = nodeid.partition("::")[0]
+    return MACHINE if fills_the_machine(file) else file
