@@ -1,7 +1,7 @@
 """What all tests share: no test fails because the machine was slow; who runs beside whom.
 
 Workers (pytest -n) take groups of tests. A group is a file, so that what its fixtures built is
-built once; what fills the machine by itself (Ray, hosts) is one group, the first to begin.
+built once; beds of hosts are one group, the first to begin.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ settings.register_profile("anubis", deadline=None, print_blob=True)
 settings.load_profile("anubis")
 
 ROOT = Path(__file__).parents[1]
-MACHINE = "machine"
-FILLS_THE_MACHINE = {"ray", "testbed"}  # marks
+HOSTS = "hosts"
 STARTS_PROCESSES = {"desk", "run", "forked", "site", "home", "checkout"}  # fixtures
 
 
@@ -35,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not waits(item)]
         config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):  # the long group first, or it would be alone at the end
-        items.sort(key=lambda item: group_of(item.nodeid) != MACHINE)
+        items.sort(key=lambda item: group_of(item.nodeid) != HOSTS)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -75,14 +74,15 @@ def waits(item: pytest.Item) -> bool:
     if item.get_closest_marker("smoke"):
         return False
     starts = STARTS_PROCESSES & set(getattr(item, "fixturenames", ()))
-    return bool(starts) or any(item.get_closest_marker(m) for m in (*FILLS_THE_MACHINE, "long"))
+    return bool(starts) or any(item.get_closest_marker(m) for m in ("ray", "testbed", "long"))
 
 
 @cache
-def fills_the_machine(file: str) -> bool:
-    return any(f"mark.{name}" in (ROOT / file).read_text() for name in FILLS_THE_MACHINE)
+def has_hosts(file: str) -> bool:
+    """A bed of hosts has the machine's processors to share out: one at a time."""
+    return file.startswith("tests/edges/") and "mark.testbed" in (ROOT / file).read_text()
 
 
 def group_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
-    return MACHINE if fills_the_machine(file) else file
+    return HOSTS if has_hosts(file) else file
