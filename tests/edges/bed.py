@@ -51,6 +51,13 @@ def tried(
     return run()
 
 
+def free_subnet(number: int) -> str:
+    """One that no route here has: a bed whose tests were killed leaves its routes behind."""
+    taken = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
+    nets = (f"10.{232 + number % 16}.{(os.getpid() + i) % 256}.0/24" for i in range(256))
+    return next(net for net in nets if net not in taken)
+
+
 class Bed:
     """`with Bed(3, "--slow-cpu", "node2:0.5") as bed: bed.run("driver", ["anubis", ...])`"""
 
@@ -58,7 +65,7 @@ class Bed:
         number = next(_numbers)
         self.nodes = tuple(f"node{index}" for index in range(1, nodes + 1))
         self.name = f"t{os.getpid()}-{number}"
-        self.subnet = f"10.{232 + number % 16}.{os.getpid() % 256}.0/24"
+        self.subnet = free_subnet(number)
         self._options = options
 
     def __enter__(self) -> Bed:
