@@ -10,7 +10,7 @@ from fleets import entry, small_plan
 from anubis import criteria_files
 from anubis.core.campaign.planning import steps
 from anubis.core.fabric import Part
-from anubis.core.judging.conclusion import complete
+from anubis.core.judging.conclusion import complete, faulty_paths
 from anubis.core.judging.judgement import assess, learn_criteria
 from anubis.core.judging.units import latest, units
 from anubis.core.records import (
@@ -24,6 +24,7 @@ from anubis.core.records import (
     Readings,
     Result,
     Series,
+    Verdict,
 )
 
 POLICY = Policy()
@@ -279,3 +280,17 @@ def test_an_assessment_kept_before_parts_were_is_completed_to_the_same_value():
     done = list(executions(plan, lambda step, i: 50 if set(step.participants) == slow else 100))
     assessment = judged(plan, done)
     assert complete(replace(assessment, parts=()), plan) == assessment
+
+
+def test_a_group_that_is_slow_because_of_a_faulty_pair_in_it_is_not_named_beside_the_pair():
+    names = ("n1", "n2", "n3", "n4")
+    nodes = [NodeVerdict(node=name, judgement=H, code="OK", reason="") for name in names]
+
+    def slow(*participants):
+        return Verdict(
+            participants=participants, benchmark="b", judgement=D, code="B", reason="slow"
+        )
+
+    pair, whole, elsewhere = slow("n3", "n1"), slow(*names), slow("n2", "n4", "n5")
+    parts = faulty_paths([whole, pair, elsewhere], nodes)
+    assert [part.nodes for part in parts] == [("n1", "n3"), ("n2", "n4", "n5")]
