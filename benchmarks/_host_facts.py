@@ -78,9 +78,9 @@ def edac(findings: Findings, root: Path) -> None:
     controllers = sorted((root / "sys/devices/system/edac/mc").glob("mc[0-9]*"))
     for kind, name in (("correctable", "ce_count"), ("uncorrectable", "ue_count")):
         counts = [number(controller / name) for controller in controllers]
-        known = [count for count in counts if count is not None]
-        if known:
-            findings.add(f"edac_errors:{kind}", "node", sum(known))
+        readable = [count for count in counts if count is not None]
+        if readable:
+            findings.add(f"edac_errors:{kind}", "node", sum(readable))
         else:
             findings.miss("edac_errors", "no memory controller is watched (EDAC driver)")
 
@@ -91,15 +91,15 @@ def edac(findings: Findings, root: Path) -> None:
 def pci_devices(findings: Findings, root: Path, gpus: dict[str, str]) -> None:
     """Lost lanes and errors of adapters and drives; of GPUs, whose lanes NVML tells, the errors."""
     cards = {device: root / "sys/bus/pci/devices" / place for device, place in gpus.items()}
-    others = {
+    peripherals = {
         path.name: (path / "device").resolve()
         for kind in ("infiniband", "nvme")
         for path in sorted((root / "sys/class" / kind).glob("*"))
         if (path / "device/current_link_width").exists()
     }
-    for device, place in others.items():
+    for device, place in peripherals.items():
         lanes(findings, device, place)
-    for device, place in (cards | others).items():
+    for device, place in (cards | peripherals).items():
         for kind, word in AER.items():
             total = re.search(rf"^TOTAL_ERR_{word} (\d+)", text(place / f"aer_dev_{kind}"), re.M)
             if total:
@@ -111,8 +111,8 @@ def pci_devices(findings: Findings, root: Path, gpus: dict[str, str]) -> None:
 def lanes(findings: Findings, device: str, place: Path) -> None:
     """A wide card in a narrower slot is as it should be, so the slot above counts too."""
     now = number(place / "current_link_width")
-    most = [number(place / "max_link_width"), number(place.parent / "max_link_width")]
-    possible = [width for width in most if width]
+    widths = [number(place / "max_link_width"), number(place.parent / "max_link_width")]
+    possible = [width for width in widths if width]
     if not now or not possible:
         findings.miss(f"pcie_width of {device}", "the kernel does not say")
         return
@@ -201,7 +201,7 @@ def answer_of(tool: str, *arguments: str) -> str:
     if path is None:
         return ""
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             contract.bonded([path, *arguments]),
             capture_output=True,
             text=True,
@@ -209,7 +209,7 @@ def answer_of(tool: str, *arguments: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    return completed.stdout if completed.returncode == 0 else ""
 
 
 def chrony_offset_ms(answer: str) -> float | None:

@@ -304,11 +304,11 @@ def split(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def chosen(parameter: str, text: str, known: Iterable[str]) -> list[str]:
+def chosen(parameter: str, text: str, allowed: Iterable[str]) -> list[str]:
     """What a list names, each once and all of it known."""
     names = list(dict.fromkeys(split(text)))
-    if not names or not set(names) <= set(known):
-        raise BadParameter(f'{parameter} cannot be "{text}": use {", ".join(known)}')
+    if not names or not set(names) <= set(allowed):
+        raise BadParameter(f'{parameter} cannot be "{text}": use {", ".join(allowed)}')
     return names
 
 

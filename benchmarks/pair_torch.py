@@ -82,8 +82,8 @@ def measure(report: contract.Report, sizes: str, samples: int) -> None:
                 for size in chosen:
                     one_size(report, rail, name, size, samples)
             dist.barrier()
-        heard = everyones(report.series)
-        report.series = [series for first in rails for series in heard[first]]
+        by_rank = everyones(report.series)
+        report.series = [series for first in rails for series in by_rank[first]]
 
 
 def one_size(report: contract.Report, rail: Rail, name: str, size: int, samples: int) -> None:
