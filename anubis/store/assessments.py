@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Index, Integer, delete, select, update
+import sqlalchemy as sa
 
 from anubis.core.judging.conclusion import complete
 from anubis.core.records import (
@@ -26,16 +26,18 @@ from anubis.store.mapping import Prose, R, RecordTable, Row, packed
 from anubis.store.sharing import PARTICIPANTS, ROSTERS, reference, sharing
 
 
-def _place() -> tuple[Column[Any], Column[Any]]:
+def _place() -> tuple[sa.Column[Any], sa.Column[Any]]:
     """The primary key: the campaign, and the place among its verdicts, worst first."""
-    return campaign_column(), Column("position", Integer, primary_key=True, autoincrement=False)
+    return campaign_column(), sa.Column(
+        "position", sa.Integer, primary_key=True, autoincrement=False
+    )
 
 
 VERDICTS = RecordTable(
     "verdicts",
     Verdict,
     *_place(),
-    Index("verdicts_by_participants", "participants"),
+    sa.Index("verdicts_by_participants", "participants"),
     participants=reference("participants", PARTICIPANTS),
     reason=Prose,
 )
@@ -54,13 +56,18 @@ NODE_VERDICTS = RecordTable(
     "node_verdicts",
     NodeVerdict,
     *_place(),
-    Index("node_verdicts_by_node", "node"),
+    sa.Index("node_verdicts_by_node", "node"),
     reason=Prose,
 )
 
 PART_VERDICTS = RecordTable("part_verdicts", PartVerdict, *_place(), reason=Prose)
 
-TABLES: tuple[RecordTable[Any], ...] = (VERDICTS, RULINGS, NODE_VERDICTS, PART_VERDICTS)
+TABLES: Mapping[str, RecordTable[Any]] = {  # of the fields of an assessment
+    "alone": VERDICTS,
+    "rulings": RULINGS,
+    "nodes": NODE_VERDICTS,
+    "parts": PART_VERDICTS,
+}
 
 
 class Assessments:
@@ -83,21 +90,21 @@ class Assessments:
         with sharing(self._database) as transaction:
             connection = transaction.connection
             key = key_of(connection, campaign_id)
-            for table in (kind.table for kind in TABLES):
-                connection.execute(delete(table).where(table.c.campaign == key))
-            transaction.insert(VERDICTS, _placed(key, assessment.alone))
-            transaction.insert(RULINGS, _placed(key, assessment.rulings))
-            transaction.insert(NODE_VERDICTS, _placed(key, assessment.nodes))
-            transaction.insert(PART_VERDICTS, _placed(key, assessment.parts))
-            kind = _finish(
-                connection,
-                key,
-                judgement=assessment.judgement.value,
-                criteria=codec.dump(tuple(criteria)),
-                finished_at=finished_at,
-                **({} if created_at is None else {"created_at": created_at}),
+            for name, kind in TABLES.items():
+                connection.execute(sa.delete(kind.table).where(kind.c.campaign == key))
+                transaction.insert(kind, _placed(key, getattr(assessment, name)))
+            concluded = (
+                sa.update(CAMPAIGNS.table)
+                .where(CAMPAIGNS.c.key == key)
+                .values(
+                    judgement=assessment.judgement.value,
+                    criteria=codec.dump(tuple(criteria)),
+                    finished_at=finished_at,
+                    created_at=CAMPAIGNS.c.created_at if created_at is None else created_at,
+                )
             )
-            if kind.validates:
+            verb = connection.execute(concluded.returning(CAMPAIGNS.c.verb)).scalar_one()
+            if CampaignKind(verb).validates:
                 nodes = [verdict.node for verdict in assessment.nodes]
                 begin_watches(connection, nodes, finished_at)
 
@@ -106,17 +113,14 @@ class Assessments:
         with self._database.reading() as connection:
             key = key_of(connection, campaign_id)
             campaign = connection.execute(
-                select(CAMPAIGNS.c.finished_at, CAMPAIGNS.c.judgement, CAMPAIGNS.c.plan).where(
+                sa.select(CAMPAIGNS.c.finished_at, CAMPAIGNS.c.judgement, CAMPAIGNS.c.plan).where(
                     CAMPAIGNS.c.key == key
                 )
             ).one()
             if campaign.finished_at is None:
                 return None
             assessment = Assessment(
-                alone=_of_campaign(connection, VERDICTS, key),
-                rulings=_of_campaign(connection, RULINGS, key),
-                nodes=_of_campaign(connection, NODE_VERDICTS, key),
-                parts=_of_campaign(connection, PART_VERDICTS, key),
+                **{name: _of_campaign(connection, kind, key) for name, kind in TABLES.items()}
             )
         if campaign.judgement is None:  # concluded before verdicts on parts were kept
             return complete(assessment, codec.load(Plan, campaign.plan))
@@ -128,12 +132,6 @@ def _placed(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
         yield record, {"campaign": key, "position": position}
 
 
-def _finish(connection: Connection, key: int, **changes: Any) -> CampaignKind:
-    """Returns the kind of the campaign."""
-    changed = update(CAMPAIGNS.table).where(CAMPAIGNS.c.key == key).values(**changes)
-    return CampaignKind(connection.execute(changed.returning(CAMPAIGNS.c.verb)).scalar_one())
-
-
-def _of_campaign(connection: Connection, kind: RecordTable[R], key: int) -> tuple[R, ...]:
+def _of_campaign(connection: sa.Connection, kind: RecordTable[R], key: int) -> tuple[R, ...]:
     query = kind.select().where(kind.c.campaign == key).order_by(kind.c.position)
     return tuple(kind.records(connection, query))

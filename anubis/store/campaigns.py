@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, ForeignKey, Integer, Select, Text, insert, select
+import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.schema import UniqueConstraint
 
 from anubis.core.errors import StoreError, did_you_mean
 from anubis.core.records import Campaign, CampaignKind
@@ -24,11 +23,11 @@ SUGGESTED = 10  # campaigns that a hint looks at: the latest
 CAMPAIGNS = RecordTable(
     "campaigns",
     Campaign,
-    Column("key", Integer, primary_key=True),
-    Column("suite", Text, nullable=False),
-    Column("nodes", Integer, nullable=False),
-    Column("judgement", Text),  # what the whole came to; NULL: not concluded, or before 0006
-    UniqueConstraint("id"),
+    sa.Column("key", sa.Integer, primary_key=True),
+    sa.Column("suite", sa.Text, nullable=False),
+    sa.Column("nodes", sa.Integer, nullable=False),
+    sa.Column("judgement", sa.Text),  # what the whole came to; NULL: not concluded, or before 0006
+    sa.UniqueConstraint("id"),
     kind="verb",
 )
 
@@ -57,7 +56,7 @@ class Campaigns:
         row = CAMPAIGNS.row(campaign, suite=suite, nodes=nodes)
         with self._database.writing() as connection:
             try:
-                connection.execute(insert(CAMPAIGNS.table), row)
+                connection.execute(sa.insert(CAMPAIGNS.table), row)
             except IntegrityError:
                 raise StoreError(
                     f'campaign "{campaign.id}" exists already; resume it, or begin another'
@@ -85,35 +84,35 @@ class Campaigns:
 
     def newest(self, limit: int) -> list[CampaignRow]:
         columns = (CAMPAIGNS.c[column.name] for column in AT_A_GLANCE.columns)
-        query = _newest_first(select(*columns)).limit(limit)
+        query = _newest_first(sa.select(*columns)).limit(limit)
         with self._database.reading() as connection:
             return list(map(AT_A_GLANCE.reader(0), connection.execute(query)))
 
     def latest(self, finished: bool | None = None) -> str | None:
         """The id of the campaign begun last; of finished or of unfinished ones if that is given."""
-        query = _newest_first(select(CAMPAIGNS.c.id)).limit(1)
+        query = _newest_first(sa.select(CAMPAIGNS.c.id)).limit(1)
         if finished is not None:
-            done = CAMPAIGNS.c.finished_at.is_not(None)
-            query = query.where(done if finished else ~done)
+            has_end = CAMPAIGNS.c.finished_at.is_not(None)
+            query = query.where(has_end if finished else ~has_end)
         with self._database.reading() as connection:
             return connection.execute(query).scalar()
 
 
-def key_of(connection: Connection, campaign_id: str) -> int:
-    query = select(CAMPAIGNS.c.key).where(CAMPAIGNS.c.id == campaign_id)
+def key_of(connection: sa.Connection, campaign_id: str) -> int:
+    query = sa.select(CAMPAIGNS.c.key).where(CAMPAIGNS.c.id == campaign_id)
     key = connection.execute(query).scalar()
     if key is None:
-        newest = connection.execute(_newest_first(select(CAMPAIGNS.c.id)).limit(SUGGESTED))
+        newest = connection.execute(_newest_first(sa.select(CAMPAIGNS.c.id)).limit(SUGGESTED))
         hint = did_you_mean(campaign_id, newest.scalars())
         raise StoreError(f'campaign "{campaign_id}" is not in the history; {hint}')
     return int(key)
 
 
-def campaign_column() -> Column[Any]:
+def campaign_column() -> sa.Column[Any]:
     """The first half of the primary key of what belongs to a campaign."""
-    return Column("campaign", Integer, ForeignKey(CAMPAIGNS.c.key), primary_key=True)
+    return sa.Column("campaign", sa.Integer, sa.ForeignKey(CAMPAIGNS.c.key), primary_key=True)
 
 
-def _newest_first(query: Select[Any]) -> Select[Any]:
+def _newest_first(query: sa.Select[Any]) -> sa.Select[Any]:
     """In the order in which they were begun here: clocks are not always right."""
     return query.order_by(CAMPAIGNS.c.key.desc())

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    Table,
-    create_engine,
-    event,
-    inspect,
-    make_url,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -40,7 +31,7 @@ UPGRADE_LOCK = 0x616E756269730000  # any number that nobody else takes in the sa
 
 
 class Database:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self.dialect = engine.dialect.name
         self.place = _place(engine.url)
@@ -66,19 +57,16 @@ class Database:
     def close(self) -> None:
         self.engine.dispose()
 
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        try:
-            with self.engine.begin() as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            raise explain(self.place, error) from error
+    def reading(self) -> AbstractContextManager[sa.Connection]:
+        return self._transaction(self.engine)
+
+    def writing(self) -> AbstractContextManager[sa.Connection]:
+        """All of it is on disk when the block is left, or none of it."""
+        return self._transaction(self.engine.execution_options(writes=True))
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """All of it is on disk when the block is left, or none of it."""
+    def _transaction(self, engine: sa.Engine) -> Iterator[sa.Connection]:
         try:
-            engine = self.engine.execution_options(writes=True)
             with engine.begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
@@ -91,13 +79,13 @@ class Database:
         with self.writing() as connection:
             # Two may open a new database at once: the second finds the work done.
             if self.dialect == "postgresql":
-                connection.execute(text(f"SELECT pg_advisory_xact_lock({UPGRADE_LOCK})"))
+                connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({UPGRADE_LOCK})"))
             if self._revision(connection) != HEAD:
                 _upgrade(connection)
 
-    def _revision(self, connection: Connection) -> str | None:
+    def _revision(self, connection: sa.Connection) -> str | None:
         """The revision of the schema found; None in an empty database."""
-        tables = inspect(connection).get_table_names()
+        tables = sa.inspect(connection).get_table_names()
         if not tables:
             return None
         if "alembic_version" not in tables:
@@ -105,7 +93,7 @@ class Database:
                 f'history "{self.place}": expected an empty database or one of Anubis, found the'
                 f' table "{min(tables)}"; nothing was changed: name another database'
             )
-        revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        revision = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
         if revision is not None and revision not in REVISIONS:
             raise StoreError(
                 f'history "{self.place}": its schema has revision "{revision}", this Anubis knows'
@@ -115,13 +103,30 @@ class Database:
         return revision
 
 
-def upsert(connection: Connection, table: Table) -> Any:
-    """An INSERT that may say what is to happen to rows that are there already."""
+def upsert(
+    connection: sa.Connection,
+    table: sa.Table,
+    rows: list[dict[str, Any]],
+    *,
+    keys: Sequence[str] = (),
+    replace: bool = False,
+) -> None:
+    """What is in the table by these columns, or by the primary key, stays or is replaced."""
+    if not rows:
+        return
+    keys = keys or table.primary_key.columns.keys()
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return dialect.insert(table)
+    statement = dialect.insert(table)
+    if replace:
+        cells = {name: statement.excluded[name] for name in rows[0] if name not in keys}
+        statement = statement.on_conflict_do_update(index_elements=keys, set_=cells)
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=keys)
+    # Sorted, so that two writers who share rows wait for each other in one order only.
+    connection.execute(statement, sorted(rows, key=itemgetter(*keys)))
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: sa.Connection) -> None:
     # Alembic costs a quarter of a second that an up-to-date database need not pay.
     from alembic import command
     from alembic.config import Config
@@ -133,11 +138,11 @@ def _upgrade(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
-def _parse(url: str) -> URL:
+def _parse(url: str) -> sa.URL:
     if "://" not in url:
-        return URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
+        return sa.URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
     try:
-        parsed = make_url(url)
+        parsed = sa.make_url(url)
     except (ArgumentError, ValueError):
         raise StoreError(_unknown(url)) from None
     backend = parsed.get_backend_name()
@@ -155,21 +160,21 @@ def _unknown(url: str) -> str:
     )
 
 
-def _place(url: URL) -> str:
+def _place(url: sa.URL) -> str:
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     return url.set(drivername="postgresql").render_as_string(hide_password=True)
 
 
-def _engine(url: URL) -> Engine:
+def _engine(url: sa.URL) -> sa.Engine:
     return _postgresql(url) if url.get_backend_name() == "postgresql" else _sqlite(url)
 
 
-def _postgresql(url: URL) -> Engine:
+def _postgresql(url: sa.URL) -> sa.Engine:
     # The name lets the claim of a campaign say who holds it.
     name = f"anubis process {os.getpid()} on {socket.gethostname()}"
     try:
-        return create_engine(
+        return sa.create_engine(
             url,
             connect_args={"application_name": name[:63]},
             pool_pre_ping=True,  # a server that was restarted must not end a campaign of hours
@@ -181,14 +186,14 @@ def _postgresql(url: URL) -> Engine:
         ) from None
 
 
-def _sqlite(url: URL) -> Engine:
+def _sqlite(url: sa.URL) -> sa.Engine:
     try:
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise explain(_place(url), error) from error
-    engine = create_engine(url)
+    engine = sa.create_engine(url)
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # transactions begin where `begin` says, not later
         try:
@@ -198,8 +203,8 @@ def _sqlite(url: URL) -> Engine:
             connection.close()
             raise
 
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
         # A writer takes the lock at once: one that first reads may find it cannot write.
         writes = connection.get_execution_options().get("writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

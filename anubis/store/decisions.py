@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Double, Integer, Text, insert
+import sqlalchemy as sa
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import StoreError
 from anubis.store import codec
 from anubis.store.campaigns import UNREADABLE
 from anubis.store.database import Database
-from anubis.store.mapping import Form, RecordTable, RowValues, Share, converted
-
-
-def _document() -> Form:
-    document = converted(
-        Column("document", Text, nullable=False),
-        codec.dump,
-        lambda text: codec.load(Decision, text),
-    )
-
-    def write(decision: Decision, share: Share) -> RowValues:
-        beside = (decision.at, decision.event, decision.action.value)
-        return *beside, *document.write(decision, share)
-
-    return Form(
-        columns=(
-            Column("at", Double, nullable=False),
-            Column("event", Text, nullable=False),
-            Column("action", Text, nullable=False),
-            *document.columns,
-        ),
-        write=write,
-        reader=document.reader,
-        sources=document.sources,
-    )
-
+from anubis.store.mapping import RecordTable, converted
 
 DECISIONS = RecordTable(
-    "decisions", Decision, Column("key", Integer, primary_key=True), form=_document()
+    "decisions",
+    Decision,
+    sa.Column("key", sa.Integer, primary_key=True),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    form=converted(
+        sa.Column("document", sa.Text, nullable=False),
+        codec.dump,
+        lambda text: codec.load(Decision, text),
+    ),
 )
 
 
@@ -46,8 +31,9 @@ class Decisions:
         self._database = database
 
     def add(self, decision: Decision) -> None:
+        beside = {"at": decision.at, "event": decision.event, "action": decision.action.value}
         with self._database.writing() as connection:
-            connection.execute(insert(DECISIONS.table), DECISIONS.row(decision))
+            connection.execute(sa.insert(DECISIONS.table), DECISIONS.row(decision, **beside))
 
     def newest(self, limit: int = 100) -> list[Decision]:
         query = DECISIONS.select().order_by(DECISIONS.c.key.desc()).limit(limit)

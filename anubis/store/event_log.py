@@ -20,6 +20,7 @@ from anubis.core.errors import StoreError
 from anubis.core.records import Result, canonical
 from anubis.store import codec
 
+Entry = Opening | CampaignEvent
 KINDS = {kind.__name__: kind for kind in (Opening, *get_args(CampaignEvent))}
 
 
@@ -33,7 +34,7 @@ class Recording:
 def recording(folder: Path | None, campaign: str) -> Iterator[Witness]:
     """A new file in the folder; without a folder nothing is kept."""
     if folder is None:
-        yield lambda told: None
+        yield lambda _: None
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,23 +46,23 @@ def recording(folder: Path | None, campaign: str) -> Iterator[Witness]:
             "let $ANUBIS_EVENTS name a folder that can be written, or unset it"
         ) from None
 
-    def keep(told: Opening | CampaignEvent) -> None:
-        file.write(f"{line(told)}\n")
+    def keep(entry: Entry) -> None:
+        file.write(f"{line(entry)}\n")
 
     with file:
         yield keep
 
 
-def line(told: Opening | CampaignEvent) -> str:
-    return canonical({type(told).__name__: codec.document(_without_samples(told))})
+def line(entry: Entry) -> str:
+    return canonical({type(entry).__name__: codec.document(_without_samples(entry))})
 
 
-def _without_samples(told: Opening | CampaignEvent) -> Opening | CampaignEvent:
+def _without_samples(entry: Entry) -> Entry:
     """What earlier runs measured stands in the history, and the machine asks how they ended."""
-    if not isinstance(told, Opening):
-        return told
-    bare = (dataclasses.replace(execution, result=Result()) for execution in told.history)
-    return dataclasses.replace(told, history=tuple(bare))
+    if not isinstance(entry, Opening):
+        return entry
+    bare = (dataclasses.replace(execution, result=Result()) for execution in entry.history)
+    return dataclasses.replace(entry, history=tuple(bare))
 
 
 def read(path: Path) -> Recording:
@@ -69,22 +70,22 @@ def read(path: Path) -> Recording:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f'cannot read events from "{path}": {error}') from None
-    whole = [text for text in lines if text.endswith("\n")]
-    told = [parse(text, f'"{path}", line {number}') for number, text in enumerate(whole, 1)]
-    if not told or not isinstance(told[0], Opening):
+    complete = [text for text in lines if text.endswith("\n")]
+    entries = [parse(text, f'"{path}", line {number}') for number, text in enumerate(complete, 1)]
+    if not entries or not isinstance(entries[0], Opening):
         raise StoreError(
             f'"{path}" does not begin with how a campaign opened; expected a file '
             "that a campaign wrote under $ANUBIS_EVENTS"
         )
-    events = tuple(event for event in told[1:] if not isinstance(event, Opening))
-    return Recording(opening=told[0], events=events)
+    events = tuple(event for event in entries[1:] if not isinstance(event, Opening))
+    return Recording(opening=entries[0], events=events)
 
 
-def parse(text: str, where: str) -> Opening | CampaignEvent:
+def parse(text: str, where: str) -> Entry:
     """The inverse of `line`."""
     try:
         ((name, document),) = json.loads(text).items()
-        told: Opening | CampaignEvent = codec.restore(KINDS[name], document)
+        entry: Entry = codec.restore(KINDS[name], document)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(f"{where} is no event of a campaign: {error}") from None
-    return told
+    return entry

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Column, Connection, Index, Integer, UniqueConstraint, func, select
+import sqlalchemy as sa
 
 from anubis.core.records import Execution, Readings, Result, Step, Workload
 from anubis.store.campaigns import campaign_column, key_of
-from anubis.store.database import PER_QUESTION, Database
+from anubis.store.database import Database, upsert
 from anubis.store.mapping import (
     Form,
     Prose,
@@ -43,23 +43,25 @@ def _readings() -> Form:
         columns=layout.columns + samples.columns,
         write=write,
         reader=reader,
-        sources=layout.sources + samples.sources,
+        selected=layout.sources + samples.sources,
         joins=layout.joins,
     )
 
+
+ONCE = ("campaign", "step", "attempt")
 
 EXECUTIONS = RecordTable(
     "executions",
     Execution,
     campaign_column(),
-    Column("number", Integer, primary_key=True, autoincrement=False),  # in order of arrival
-    UniqueConstraint("campaign", "step", "attempt", name="executions_once"),
-    Index("executions_by_benchmark", "benchmark", "version", "started_at"),
-    Index("executions_by_participants", "participants"),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),  # in order of arrival
+    sa.UniqueConstraint(*ONCE, name="executions_once"),
+    sa.Index("executions_by_benchmark", "benchmark", "version", "started_at"),
+    sa.Index("executions_by_participants", "participants"),
     # The samples stand in the same rows, and nobody wants to read them to learn who was measured.
-    Index("executions_who_and_what", "campaign", "ended", "participants", "benchmark"),
+    sa.Index("executions_who_and_what", "campaign", "ended", "participants", "benchmark"),
     # PostgreSQL keeps long samples elsewhere, and refuses long parameters in an index.
-    Index("executions_how_long", "ended", "benchmark", "parameters", "duration_s").ddl_if(
+    sa.Index("executions_how_long", "ended", "benchmark", "parameters", "duration_s").ddl_if(
         dialect="sqlite"
     ),
     step=side_by_side(
@@ -87,17 +89,12 @@ class Executions:
         with sharing(self._database) as transaction:
             connection = transaction.connection
             key = key_of(connection, campaign_id)
-            known = _attempts(connection, key, {execution.step.id for execution in batch})
-            arrived: dict[tuple[str, int], Execution] = {}
-            for execution in batch:
-                attempt = (execution.step.id, execution.attempt)
-                if attempt not in known:
-                    arrived.setdefault(attempt, execution)
-            numbered = enumerate(arrived.values(), start=_next_number(connection, key))
-            transaction.insert(
+            numbered = enumerate(batch, start=_next_number(connection, key))
+            rows = transaction.rows(
                 EXECUTIONS,
                 ((execution, {"campaign": key, "number": n}) for n, execution in numbered),
             )
+            upsert(connection, EXECUTIONS.table, rows, keys=ONCE)
 
     def of(self, campaign_id: str) -> list[Execution]:
         """Everything that arrived, in the order of arrival."""
@@ -107,20 +104,6 @@ class Executions:
             return list(EXECUTIONS.records(connection, query.order_by(EXECUTIONS.c.number)))
 
 
-def _attempts(connection: Connection, key: int, steps: set[str]) -> set[tuple[str, int]]:
-    asked = sorted(steps)
-    return {
-        (row.step, row.attempt)
-        for start in range(0, len(asked), PER_QUESTION)
-        for row in connection.execute(
-            select(EXECUTIONS.c.step, EXECUTIONS.c.attempt).where(
-                EXECUTIONS.c.campaign == key,
-                EXECUTIONS.c.step.in_(asked[start : start + PER_QUESTION]),
-            )
-        )
-    }
-
-
-def _next_number(connection: Connection, key: int) -> int:
-    last = select(func.max(EXECUTIONS.c.number)).where(EXECUTIONS.c.campaign == key)
+def _next_number(connection: sa.Connection, key: int) -> int:
+    last = sa.select(sa.func.max(EXECUTIONS.c.number)).where(EXECUTIONS.c.campaign == key)
     return int(connection.execute(last).scalar() or 0) + 1

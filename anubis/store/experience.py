@@ -17,7 +17,7 @@ from anubis.store.assessments import NODE_VERDICTS, VERDICTS
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
-from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES, read_all
+from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES
 from anubis.store.sharing import PARTICIPANTS, participant_nodes
 
 LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
@@ -75,23 +75,23 @@ class Experience:
     def logbook(self) -> Logbook:
         """All that happened to nodes; what validations found defective are incidents as well."""
         with self._database.reading() as connection:
-            incidents = read_all(connection, INCIDENTS)
-            repairs = read_all(connection, REPAIRS)
-            watches = read_all(connection, WATCHES)
+            incidents = INCIDENTS.all(connection)
+            repairs = REPAIRS.all(connection)
+            watches = WATCHES.all(connection)
             validations = _conclusions(connection)
         defects = defects_as_incidents(validations, repairs)
         return Logbook.of([*incidents, *defects], watches, validations, repairs)
 
 
 def _defective(
-    connection: Connection, *which: ColumnElement[bool]
+    connection: Connection, *conditions: ColumnElement[bool]
 ) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """Campaign, participants and benchmark, each once."""
     query = (
         select(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
         .join(campaigns, campaigns.c.key == verdicts.c.campaign)
         .join(participants, participants.c.digest == verdicts.c.participants)
-        .where(verdicts.c.judgement == Judgement.DEFECTIVE.value, *which)
+        .where(verdicts.c.judgement == Judgement.DEFECTIVE.value, *conditions)
         .distinct()
         .order_by(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
     )

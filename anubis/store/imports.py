@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import Connection, delete, insert, update
+import sqlalchemy as sa
 
 from anubis.core.errors import StoreError
 from anubis.core.past.status import Incident, Watch
 from anubis.store.database import Database
-from anubis.store.happenings import INCIDENTS, WATCHES, Kept, keep
+from anubis.store.happenings import INCIDENTS, WATCHES, Kept
 from anubis.store.mapping import RecordTable, Row, side_by_side
 
 SUGGESTED = 10  # imports that an error lists: the latest
@@ -46,14 +46,11 @@ class Imports:
         self, file: str, at: float, incidents: Iterable[Incident], watches: Iterable[Watch]
     ) -> Import:
         with self._database.writing() as connection:
-            begun = insert(IMPORTS.table).values(at=at, file=file, new=0, completed=0, known=0)
+            begun = sa.insert(IMPORTS.table).values(at=at, file=file, new=0, completed=0, known=0)
             key = int(connection.execute(begun.returning(IMPORTS.c.key)).scalar_one())
-            kept = keep(
-                connection, INCIDENTS.table, (_told(key, incident) for incident in incidents)
-            )
-            told_watches = (WATCHES.row(watch, told_by=key) for watch in watches)
-            keep(connection, WATCHES.table, told_watches)
-            counts = update(IMPORTS.table).where(IMPORTS.c.key == key).values(**asdict(kept))
+            kept = INCIDENTS.keep(connection, (_reported(key, incident) for incident in incidents))
+            WATCHES.keep(connection, (WATCHES.row(watch, told_by=key) for watch in watches))
+            counts = sa.update(IMPORTS.table).where(IMPORTS.c.key == key).values(**asdict(kept))
             connection.execute(counts)
         return Import(key=key, at=at, file=file, kept=kept)
 
@@ -65,30 +62,30 @@ class Imports:
         """Remove what that import was the first to report. An incident that it only ended is open
         again; what was known before stays."""
         with self._database.writing() as connection:
-            known = [imported.key for imported in _newest(connection)]
-            if key not in known:
-                numbers = ", ".join(map(str, known[:SUGGESTED])) or "there is none"
+            keys = [imported.key for imported in _newest(connection)]
+            if key not in keys:
+                numbers = ", ".join(map(str, keys[:SUGGESTED])) or "there is none"
                 raise StoreError(f"import {key} is not in the history; known: {numbers}")
             return _forget(connection, key)
 
 
-def _told(key: int, incident: Incident) -> Row:
+def _reported(key: int, incident: Incident) -> Row:
     ended_by = None if incident.end is None else key
     return INCIDENTS.row(incident, told_by=key, ended_by=ended_by)
 
 
-def _newest(connection: Connection) -> list[Import]:
+def _newest(connection: sa.Connection) -> list[Import]:
     query = IMPORTS.select().order_by(IMPORTS.c.key.desc())
     return list(IMPORTS.records(connection, query))
 
 
-def _forget(connection: Connection, key: int) -> Forgotten:
+def _forget(connection: sa.Connection, key: int) -> Forgotten:
     incidents, watches = INCIDENTS.table, WATCHES.table
-    reported = connection.execute(delete(incidents).where(incidents.c.told_by == key))
-    ended = update(incidents).where(incidents.c.ended_by == key)
+    reported = connection.execute(sa.delete(incidents).where(incidents.c.told_by == key))
+    ended = sa.update(incidents).where(incidents.c.ended_by == key)
     reopened = connection.execute(ended.values(ended_at=None, ended_by=None))
-    watched = connection.execute(delete(watches).where(watches.c.told_by == key))
-    connection.execute(delete(IMPORTS.table).where(IMPORTS.c.key == key))
+    watched = connection.execute(sa.delete(watches).where(watches.c.told_by == key))
+    connection.execute(sa.delete(IMPORTS.table).where(IMPORTS.c.key == key))
     return Forgotten(
         incidents=reported.rowcount, reopened=reopened.rowcount, watches=watched.rowcount
     )

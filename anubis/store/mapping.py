@@ -8,47 +8,35 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    ColumnElement,
-    Connection,
-    Double,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Select,
-    String,
-    Table,
-    Text,
-    TypeDecorator,
-    select,
-)
-from sqlalchemy.schema import SchemaItem
-from sqlalchemy.types import TypeEngine
+import sqlalchemy as sa
 
 from anubis.store import codec
 
 R = TypeVar("R")
 Row = dict[str, Any]  # of a table, by the names of its columns
 RowValues = Sequence[Any]  # of a row, in the order of its columns
-SqlType = TypeEngine[Any] | type[TypeEngine[Any]]
+SqlType = sa.types.TypeEngine[Any] | type[sa.types.TypeEngine[Any]]
 
-PLAIN: Mapping[Any, SqlType] = {str: Text, float: Double, int: Integer, bool: Boolean}
-metadata = MetaData()
+PLAIN: Mapping[Any, SqlType] = {
+    str: sa.Text,
+    float: sa.Double,
+    int: sa.Integer,
+    bool: sa.Boolean,
+}
+metadata = sa.MetaData()
 
 
-class Prose(TypeDecorator[str]):
+class Prose(sa.TypeDecorator[str]):
     """A sentence that may quote what a program printed: bytes that are no text are replaced."""
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
@@ -57,18 +45,22 @@ class Prose(TypeDecorator[str]):
         return value.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
+def unchanged(value: Any) -> Any:
+    return value
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SharedTable:
     """Values that many rows have in common, kept once and named by the digest of their text."""
 
-    table: Table
-    key: Callable[[Any], Hashable]  # what tells two values apart
+    table: sa.Table
+    key: Callable[[Any], Hashable] = unchanged  # what tells two values apart
     text: Callable[[Any], str]  # of a key
-    store: Callable[[str], Any]  # the cell for a text
+    store: Callable[[str], Any] = unchanged  # the cell for a text
     load: Callable[[Any], Any]  # from the cell back to the value
 
     @property
-    def cell(self) -> Column[Any]:
+    def cell(self) -> sa.Column[Any]:
         return self.table.columns[1]  # beside the digest
 
 
@@ -82,65 +74,59 @@ Share = Callable[[SharedTable, Any], str]  # the digest of a value that will be 
 class Form:
     """How one value stands in a row."""
 
-    columns: tuple[Column[Any], ...]
+    columns: tuple[sa.Column[Any], ...]
     write: Callable[[Any, Share], RowValues]  # a cell for each column
     # Given the place of its first cell: the way from a row to the value. One is made for each
     # query, so that the rows of one answer may share values.
     reader: Callable[[int], Callable[[RowValues], Any]]
-    sources: tuple[ColumnElement[Any], ...]  # what is selected
-    joins: tuple[tuple[Column[Any], Table], ...] = ()
+    selected: tuple[sa.Column[Any], ...] = ()  # instead of the columns: from other tables
+    joins: tuple[tuple[sa.Column[Any], sa.Table], ...] = ()
+
+    @property
+    def sources(self) -> tuple[sa.Column[Any], ...]:
+        return self.selected or self.columns
 
 
-def plain(column: Column[Any]) -> Form:
+def plain(column: sa.Column[Any]) -> Form:
     """A value as it is."""
-    return Form(
-        columns=(column,),
-        write=lambda value, _: (value,),
-        reader=itemgetter,
-        sources=(column,),
-    )
+    return Form(columns=(column,), write=lambda value, _: (value,), reader=itemgetter)
 
 
-def converted(column: Column[Any], write: Callable[[Any], Any], read: Callable[[Any], Any]) -> Form:
+def converted(
+    column: sa.Column[Any], write: Callable[[Any], Any], read: Callable[[Any], Any]
+) -> Form:
     def reader(place: int) -> Callable[[RowValues], Any]:
         return lambda row: read(row[place])
 
-    return Form(
-        columns=(column,),
-        write=lambda value, _: (write(value),),
-        reader=reader,
-        sources=(column,),
-    )
+    return Form(columns=(column,), write=lambda value, _: (write(value),), reader=reader)
 
 
 def packed(name: str) -> Form:
     """Samples as bytes; NULL where there are none."""
-    columns = (Column("packing", String(4)), Column(name, LargeBinary))
 
     def reader(place: int) -> Callable[[RowValues], Any]:
         return lambda row: row[place] and codec.unpack(row[place], row[place + 1])
 
     return Form(
-        columns=columns,
+        columns=(sa.Column("packing", sa.String(4)), sa.Column(name, sa.LargeBinary)),
         write=lambda samples, _: (None, None) if samples is None else codec.pack(samples),
         reader=reader,
-        sources=columns,
     )
 
 
-def shared(column: Column[Any], what: SharedTable) -> Form:
+def shared(column: sa.Column[Any], shared_table: SharedTable) -> Form:
     """A value that stands in a table of its own; NULL where it is None."""
 
     def reader(place: int) -> Callable[[RowValues], Any]:
-        load = cache(what.load)
+        load = cache(shared_table.load)
         return lambda row: None if row[place] is None else load(row[place])
 
     return Form(
         columns=(column,),
-        write=lambda value, share: (None if value is None else share(what, value),),
+        write=lambda value, share: (None if value is None else share(shared_table, value),),
         reader=reader,
-        sources=(what.cell,),
-        joins=((column, what.table),),
+        selected=(shared_table.cell,),
+        joins=((column, shared_table.table),),
     )
 
 
@@ -151,13 +137,7 @@ def repeated(form: Form) -> Form:
         read, end = cache(form.reader(0)), place + len(form.sources)
         return lambda row: read(row[place:end])
 
-    return Form(
-        columns=form.columns,
-        write=form.write,
-        reader=reader,
-        sources=form.sources,
-        joins=form.joins,
-    )
+    return replace(form, reader=reader)
 
 
 Exceptional = str | SqlType | Form  # another name, another SQL type, or a form
@@ -176,10 +156,8 @@ def side_by_side(
     """
     hints = get_type_hints(record)
     parts = dict(together or {})
-    alone = [
-        field.name for field in fields(record) if not any(field.name in many for many in parts)
-    ]
-    for name in alone:
+    grouped = {name for names in parts for name in names}
+    for name in (field.name for field in fields(record) if field.name not in grouped):
         exception = exceptions.pop(name, name)
         parts[name,] = (
             exception
@@ -195,9 +173,9 @@ def _derived(name: str, hint: Any, exception: str | SqlType, primary_key: bool) 
     kinds = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     kind = next(kind for kind in kinds if kind is not types.NoneType)
     renamed = isinstance(exception, str)
-    column: Column[Any] = Column(
+    column: sa.Column[Any] = sa.Column(
         exception if renamed else name,
-        cast(SqlType, PLAIN.get(kind, Text) if renamed else exception),
+        cast(SqlType, PLAIN.get(kind, sa.Text) if renamed else exception),
         primary_key=primary_key,
         nullable=types.NoneType in kinds,
     )
@@ -236,7 +214,7 @@ def _composed(record: type[Any], parts: Mapping[tuple[str, ...], Form]) -> Form:
         columns=tuple(column for form in forms for column in form.columns),
         write=write,
         reader=reader,
-        sources=tuple(source for form in forms for source in form.sources),
+        selected=tuple(source for form in forms for source in form.sources),
         joins=tuple(join for form in forms for join in form.joins),
     )
 
@@ -255,26 +233,24 @@ class RecordTable(Generic[R]):
         self,
         name: str,
         record: type[R],
-        *beside: SchemaItem,
+        *beside: sa.schema.SchemaItem,
         form: Form | None = None,
         **fields: Any,  # as `side_by_side` takes them
     ) -> None:
         self._form = form or side_by_side(record, **fields)
         self._names = tuple(column.name for column in self._form.columns)
-        self.table = Table(name, metadata, *self._form.columns, *beside)
+        self.table = sa.Table(name, metadata, *self._form.columns, *beside)
         self.c = self.table.c
 
-    def row(self, record: R, share: Share = _nothing_shared, **beside: Any) -> Row:
+    def row(self, record: R, share: Share = _nothing_shared, /, **beside: Any) -> Row:
         return dict(zip(self._names, self._form.write(record, share), strict=True)) | beside
 
-    def select(self) -> Select[Any]:
-        tables = self.table
-        joined: Any = tables
-        for column, other in self._form.joins:
-            joined = joined.join(other, column == other.c.digest, isouter=bool(column.nullable))
-        return select(*self._form.sources).select_from(joined)
+    def select(self) -> sa.Select[Any]:
+        query = sa.select(*self._form.sources).select_from(self.table)
+        for column, table in self._form.joins:
+            query = query.join(table, column == table.c.digest, isouter=bool(column.nullable))
+        return query
 
-    def records(self, connection: Connection, query: Select[Any]) -> Iterator[R]:
+    def records(self, connection: sa.Connection, query: sa.Select[Any]) -> Iterator[R]:
         """Of a query that began with `select`."""
-        read = self._form.reader(0)
-        return map(read, connection.execute(query))
+        return map(self._form.reader(0), connection.execute(query))

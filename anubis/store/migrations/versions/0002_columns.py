@@ -54,11 +54,13 @@ def _move_series(connection: sa.Connection) -> None:
             "layouts": "digest document",
         }.items()
     )
-    known: set[str] = set()
-    whole = sa.select(series.c.campaign, series.c.execution).distinct()
-    for campaign, number in connection.execute(whole).all():
-        mine = (series.c.campaign == campaign) & (series.c.execution == number)
-        rows = connection.execute(sa.select(series).where(mine).order_by(series.c.position)).all()
+    digests: set[str] = set()
+    measured = sa.select(series.c.campaign, series.c.execution).distinct()
+    for campaign, number in connection.execute(measured).all():
+        of_execution = (series.c.campaign == campaign) & (series.c.execution == number)
+        rows = connection.execute(
+            sa.select(series).where(of_execution).order_by(series.c.position)
+        ).all()
         raw = [
             zlib.decompress(row.samples) if row.packing == "zlib" else bytes(row.samples)
             for row in rows
@@ -68,9 +70,9 @@ def _move_series(connection: sa.Connection) -> None:
         ]
         document = json.dumps(layout, separators=(",", ":"))
         digest = sha256(document.encode()).hexdigest()[:32]
-        if digest not in known:
+        if digest not in digests:
             connection.execute(layouts.insert().values(digest=digest, document=document))
-            known.add(digest)
+            digests.add(digest)
         connection.execute(
             executions.update()
             .where((executions.c.campaign == campaign) & (executions.c.number == number))
