@@ -42,9 +42,9 @@ def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Ite
     for position, entry in enumerate(plan.phases[phase].entries):
         if entry.scope == "group" and entry.groups == "all":
             results = _results(assessment, entry.workload)
-            whole = max((g for g in results if _as_planned(plan, g)), key=len, default=())
-            if len(whole) >= SMALLEST_GROUP and results[whole]:
-                tests = _next_tests(whole, results, entry.duration_s / 60)
+            largest = max((g for g in results if _as_planned(plan, g)), key=len, default=())
+            if len(largest) >= SMALLEST_GROUP and results[largest]:
+                tests = _next_tests(largest, results, entry.duration_s / 60)
                 yield from follow_ups(plan, phase, position, turn + 1, tests)
 
 
@@ -58,26 +58,25 @@ def _results(assessment: Assessment, workload: Workload) -> dict[Group, bool | N
     """Which groups were tried, and whether any metric fell short; None: nobody can say."""
     fell_short: dict[Group, bool | None] = {}
     for verdict in assessment.verdicts():
-        ours = (verdict.benchmark, verdict.parameters) == (workload.benchmark, workload.parameters)
-        if ours and len(verdict.participants) > 1:
-            known = fell_short.get(verdict.participants)
+        group, measured_by = verdict.participants, (verdict.benchmark, verdict.parameters)
+        if len(group) > 1 and measured_by == (workload.benchmark, workload.parameters):
             if verdict.judgement is Judgement.DEFECTIVE:
-                fell_short[verdict.participants] = True
+                fell_short[group] = True
             elif verdict.judgement is Judgement.HEALTHY:
-                fell_short[verdict.participants] = known or False
+                fell_short[group] = fell_short.get(group) or False
             else:
-                fell_short.setdefault(verdict.participants, None)
+                fell_short.setdefault(group, None)
     return fell_short
 
 
 def _next_tests(
-    whole: Group, results: Mapping[Group, bool | None], minutes: float
+    group: Group, results: Mapping[Group, bool | None], minutes: float
 ) -> tuple[Group, ...]:
     """What the search asks for and nobody has answered yet; nothing when it is over.
 
     A test that was tried and says nothing ends it.
     """
-    search = bisect(whole, budget=SearchBudget(minutes_per_test=minutes))
+    search = bisect(group, budget=SearchBudget(minutes_per_test=minutes))
     try:
         tests = next(search)
         while all(test in results for test in tests):

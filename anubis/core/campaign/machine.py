@@ -278,8 +278,8 @@ class CampaignMachine:
             *(self._drop(step, node, reason) for step in waiting),
         ]
         for step in (*running, *waiting):
-            others = instead(self._plan, step, self.excluded)
-            new = (other for other in others if not self._knows(other))
+            replacements = instead(self._plan, step, self.excluded)
+            new = (candidate for candidate in replacements if not self._knows(candidate))
             if (first := next(new, None)) is not None:
                 self._enqueue(first)
         return commands

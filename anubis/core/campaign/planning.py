@@ -138,8 +138,7 @@ def _meetings(plan: Plan, entry: PlannedEntry, fit: Collection[str]) -> Iterator
         yield from _by_distance(plan, plan.fabric, entry, fit)
     elif len(nodes) > 1 and (entry.scope == "pair" or entry.groups == "pairs"):
         if plan.fabric:
-            known = set(plan.fabric.nodes)
-            nodes = [name for name in nodes if name in known]
+            nodes = [name for name in placed(plan, plan.fabric) if name in fit]
         for matches in islice(round_robin(nodes), entry.rounds):
             yield from matches
     elif nodes:
@@ -203,8 +202,8 @@ def _rail_by_rail(fabric: Fabric, pairs: Sequence[Pair]) -> Iterator[HopRound]:
 
 
 def placed(plan: Plan, fabric: Fabric) -> list[str]:
-    known = set(fabric.nodes)
-    return [node.name for node in plan.nodes if node.name in known]
+    in_fabric = set(fabric.nodes)
+    return [node.name for node in plan.nodes if node.name in in_fabric]
 
 
 def _label(participants: tuple[str, ...]) -> str:
@@ -243,12 +242,12 @@ def _resolved(entry: SuiteEntry, spec: BenchmarkSpec, suite: Suite) -> PlannedEn
 
 
 def complete(
-    spec: BenchmarkSpec, given: Mapping[str, ParameterValue], where: str
+    spec: BenchmarkSpec, chosen: Mapping[str, ParameterValue], where: str
 ) -> dict[str, ParameterValue]:
-    """All parameters of a benchmark: its defaults, with what was given in their place."""
+    """All parameters of a benchmark: its defaults, with what was chosen in their place."""
     parameters = {parameter.name: parameter.default for parameter in spec.parameters}
     types = {parameter.name: parameter.type for parameter in spec.parameters}
-    for name, value in given.items():
+    for name, value in chosen.items():
         if name not in types:
             raise ConfigError(f'{where}: unknown parameter "{name}"; {did_you_mean(name, types)}')
         given_type = type(value).__name__
@@ -300,9 +299,9 @@ def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
         entry = plan.phases[step.phase].entries[int(step.id.split(".")[1])]
         if entry.groups in BY_DISTANCE:
             hops = hops_between(plan.fabric, *step.participants)
-            for other in _from(placed(plan, plan.fabric), left[0]):
-                if other not in lost and hops_between(plan.fabric, left[0], other) == hops:
-                    pair = (left[0], other)
+            for partner in _from(placed(plan, plan.fabric), left[0]):
+                if partner not in lost and hops_between(plan.fabric, left[0], partner) == hops:
+                    pair = (left[0], partner)
                     yield replace(step, id=f"{head}/{_label(pair)}", participants=pair)
 
 

@@ -282,16 +282,16 @@ def _presumed(event: FleetEvent, outlook: Outlook) -> Floats:
 
 
 def _exposure(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Exposure:
-    known, p = outlook.detection, _presumed(event, outlook)
+    detection, p = outlook.detection, _presumed(event, outlook)
     match event:
         case IncidentReported(category=category):
-            return expose(known, p, mixes=[{category: 1.0}] * len(p))
+            return expose(detection, p, mixes=[{category: 1.0}] * len(p))
         case NodeAdded() | FleetUpgraded(criteria="refused"):
-            return expose(known, p)
+            return expose(detection, p)
         case FleetUpgraded():
-            return expose(known, p, mixes=outlook.mixes)
+            return expose(detection, p, mixes=outlook.mixes)
     fresh = freshness(outlook.ages_s, policy.half_life_h * HOUR_S)
-    return expose(known, p, mixes=outlook.mixes, fresh=fresh)
+    return expose(detection, p, mixes=outlook.mixes, fresh=fresh)
 
 
 def _tests(choice: Choice, nodes: Sequence[str]) -> Iterable[ChosenTest]:
@@ -339,11 +339,11 @@ def _thin(event: FleetEvent, detection: Detection, policy: SelectionPolicy) -> I
     if detection.known == 0:
         yield "no defect is known yet, so each benchmark is taken to find as much as any other"
     elif isinstance(event, IncidentReported):
-        known = detection.defects.get(event.category, 0)
-        if known == 0:
+        count = detection.defects.get(event.category, 0)
+        if count == 0:
             yield f'no defect behind "{event.category}" is known, so those of all categories count'
-        elif known < policy.category_prior:
-            defects = "1 defect" if known == 1 else f"{known} defects"
+        elif count < policy.category_prior:
+            defects = "1 defect" if count == 1 else f"{count} defects"
             yield (
                 f'only {defects} behind "{event.category}" known, so those of all categories'
                 " count as well"

@@ -53,9 +53,9 @@ class _Programme:
         if np.isfinite(menu.budget.seconds):
             self._at_most(sparse.kron(identity, durations_s[None, :]), menu.budget.seconds)
 
-    def _at_most(self, rows: sparse.sparray | Floats, most: float) -> None:
+    def _at_most(self, rows: sparse.sparray | Floats, limit: float) -> None:
         none = sparse.csr_array((rows.shape[0], self.gaps))
-        self.rules.append(LinearConstraint(sparse.hstack([rows, none]), ub=most))
+        self.rules.append(LinearConstraint(sparse.hstack([rows, none]), ub=limit))
 
     def cheapest(self, left: float) -> Floats | None:
         """What to run so that no more than this is left; None where nothing does that."""

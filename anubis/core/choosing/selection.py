@@ -92,7 +92,7 @@ class Detection:
 
 
 def learn_detection(
-    defects: Iterable[Defect], benchmarks: Sequence[str], *, prior: float, category_prior: float
+    defects: Collection[Defect], benchmarks: Sequence[str], *, prior: float, category_prior: float
 ) -> Detection:
     """From the defects of history, smoothed twice.
 
@@ -100,12 +100,11 @@ def learn_detection(
     on all that history knows, and the same share of them all where it was never tried. A category
     is filled up with `category_prior` defects that are shared out as those of all categories.
     """
-    known = list(defects)
     position = {name: i for i, name in enumerate(benchmarks)}
     rows: dict[frozenset[int], int] = {frozenset({i}): i for i in range(len(benchmarks))}
     counts: Counter[tuple[str, int]] = Counter()
     tried: Counter[str] = Counter()
-    for defect in known:
+    for defect in defects:
         kind = frozenset(position[name] for name in defect.found_by if name in position)
         counts[defect.category, rows.setdefault(kind, len(rows))] += 1
         tried.update(defect.found_by | defect.tried)
@@ -115,13 +114,13 @@ def learn_detection(
 
     overall = np.zeros(len(rows))
     for i, name in enumerate(benchmarks):
-        overall[i] = prior * (len(known) + 1) / (tried[name] + 1)
+        overall[i] = prior * (len(defects) + 1) / (tried[name] + 1)
     for (_, row), count in counts.items():
         overall[row] += count
     total = overall.sum()
     overall = overall / total if total else overall
 
-    sizes = Counter(defect.category for defect in known if defect.category != UNKNOWN)
+    sizes = Counter(defect.category for defect in defects if defect.category != UNKNOWN)
     categories = tuple(sorted(sizes))
     shares = np.vstack([*(category_prior * overall for _ in categories), overall])
     row_of = {category: i for i, category in enumerate(categories)}
@@ -136,7 +135,7 @@ def learn_detection(
         categories=categories,
         shares=shares,
         defects=dict(sizes),
-        known=len(known),
+        known=len(defects),
     )
 
 
