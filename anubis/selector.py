@@ -22,8 +22,9 @@ from anubis.core.choosing.decision import (
     mix_of,
 )
 from anubis.core.choosing.selection import NEVER, Budget, learn_detection
-from anubis.core.past.defects import BadGroup, Defect, defects
+from anubis.core.past.defects import Defect, defects
 from anubis.core.past.logbook import Logbook
+from anubis.core.past.paths import bad_links
 from anubis.core.past.status import Incident, Instants, Statuses, Times, Validation
 from anubis.core.records import Judgement, Plan, PlannedEntry, SelectionPolicy
 from anubis.store.history import History
@@ -120,11 +121,11 @@ class Past:
     categories: Mapping[str, Mapping[str, int]]  # by node: how many incidents of each category
     passed: Mapping[str, Mapping[str, float]]  # by node: when it last passed each benchmark
     unfit: Mapping[str, str]  # nodes that are out of service, and why
-    links: Sequence[BadGroup]  # good nodes with something bad between them
+    links: Mapping[tuple[str, ...], str]  # good nodes with something bad between them, and why
     measured_s: Mapping[tuple[str, str], float]
 
-    def links_among(self, nodes: Collection[str]) -> list[BadGroup]:
-        return [link for link in self.links if set(link.nodes) <= set(nodes)]
+    def links_among(self, nodes: Collection[str]) -> dict[tuple[str, ...], str]:
+        return {link: why for link, why in self.links.items() if set(link) <= set(nodes)}
 
 
 def read_past(history: History, now: float, risk: Risk | None = None) -> Past:
@@ -142,7 +143,7 @@ def read_past(history: History, now: float, risk: Risk | None = None) -> Past:
         categories=categories,
         passed=_passed(validations, incidents),
         unfit=_unfit(validations, incidents, now),
-        links=_bad_links(history.experience.bad_groups(), validations),
+        links=bad_links(history.experience.faulty_paths(), validations),
         measured_s=history.experience.durations_s(),
     )
 
@@ -181,30 +182,6 @@ def _unfit(
         if incident.end is not None and incident.end > now:
             unfit[incident.node] = f'its incident "{incident.category}" is not over'
     return unfit
-
-
-def _bad_links(
-    groups: Sequence[BadGroup], validations: Iterable[Validation]
-) -> tuple[BadGroup, ...]:
-    """Groups that were bad while each of their nodes was healthy, until the nodes pass that
-    benchmark in one campaign."""
-    well: defaultdict[str, dict[str, Validation]] = defaultdict(dict)
-    for validation in validations:
-        if validation.judgement is Judgement.HEALTHY:
-            well[validation.campaign][validation.node] = validation
-    bad = {(group.campaign, group.benchmark, frozenset(group.nodes)) for group in groups}
-
-    def passed(group: BadGroup, campaign: str) -> bool:
-        verdicts, nodes = well[campaign], frozenset(group.nodes)
-        return (
-            nodes <= verdicts.keys()
-            and verdicts[group.nodes[0]].at > well[group.campaign][group.nodes[0]].at
-            and all(group.benchmark in verdicts[node].benchmarks for node in nodes)
-            and (campaign, group.benchmark, nodes) not in bad
-        )
-
-    links = [group for group in groups if set(group.nodes) <= well.get(group.campaign, {}).keys()]
-    return tuple(group for group in links if not any(passed(group, campaign) for campaign in well))
 
 
 class Selector:

@@ -20,7 +20,7 @@ Numbers = npt.NDArray[np.int64]
 Steps = npt.NDArray[np.uint16]
 Shares = npt.NDArray[np.float64]
 NO_PATH = np.iinfo(np.uint16).max
-PartKind = Literal["node", "nic", "link", "uplinks", "switch", "path"]
+PartKind = Literal["node", "nic", "link", "uplinks", "switch"]
 KINDS: tuple[PartKind, ...] = ("node", "nic", "link", "switch", "uplinks")
 
 _NUMBERED = re.compile(r"(?:mlx\d+_|HCA-)(\d+)(.*)")
@@ -69,7 +69,6 @@ class Nic:
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
     """node: its name. nic: its node and rail. link: both ends. uplinks: the leaf. switch: its id.
-    path: the first of the nodes that did badly together, and the others, if no fabric is known.
 
     A node and its only NIC are one part: no traffic could tell them apart.
     """

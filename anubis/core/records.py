@@ -477,9 +477,14 @@ class NodeVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class PartVerdict:
-    """The verdict on a part between nodes, or on several that cannot be told apart."""
+    """The verdict on a part between nodes, or on several that cannot be told apart.
 
-    parts: tuple[Part, ...]  # the most probable first
+    Where no fabric is known, it is the path between the nodes that did badly together.
+    """
+
+    parts: tuple[Part, ...] = ()  # of the fabric, the most probable first
+    nodes: tuple[str, ...] = ()  # the ends of a path
+    benchmarks: tuple[str, ...] = ()  # in which they did badly, the worst first
     subject: str  # the same in words: `switch leaf3`
     judgement: Judgement
     code: str
@@ -487,16 +492,6 @@ class PartVerdict:
     # that it is one of them, rather than another part or chance; None where nothing was weighed
     confidence: float | None = None
     evidence: tuple[str, ...] = ()  # the worst flows that cross it, a sentence each
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """The ends of a path: the nodes that did badly together."""
-        return tuple(
-            node
-            for part in self.parts
-            if part.kind == "path"
-            for node in (part.name, *part.other.split(","))
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -537,7 +532,8 @@ class Assessment:
         return tuple(
             verdict.subject
             for verdict in self.parts
-            if verdict.judgement is judgement and any(part.kind != "node" for part in verdict.parts)
+            if verdict.judgement is judgement
+            and (verdict.nodes or any(part.kind != "node" for part in verdict.parts))
         )
 
     @property

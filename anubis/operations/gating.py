@@ -73,7 +73,7 @@ def gate(
         decision = decide(job, terms, past, history, at)
     caller.decided(decision)
     unfit = {node: why for node in nodes if (why := past.unfit.get(node))}
-    links = _known_links(past, nodes)
+    links = past.links_among(nodes)
     runs = not unfit and not links
     campaigns = carry_out_tests(decision, terms, caller) if runs else ()
     short = terms.budget != Budget() and decision.remaining > decision.p0
@@ -98,13 +98,6 @@ def _settled_by_history(
         node: Judgement.HEALTHY if past.passed.get(node) else Judgement.UNKNOWN for node in nodes
     }
     return passed | dict.fromkeys(unfit, Judgement.DEFECTIVE)
-
-
-def _known_links(past: Past, nodes: Sequence[str]) -> BadLinks:
-    return {
-        group.nodes: f"{group.benchmark} was defective in campaign {group.campaign}"
-        for group in past.links_among(nodes)
-    }
 
 
 def _tested(campaigns: Iterable[CampaignResult]) -> dict[str, Judgement]:

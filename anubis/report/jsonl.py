@@ -51,9 +51,7 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
 def _part(verdict: PartVerdict) -> dict[str, object]:
     return {
         "type": "part",
-        "parts": [
-            {"kind": p.kind, "name": p.name, "other": p.other or None} for p in verdict.parts
-        ],
+        "parts": _parts(verdict),
         "subject": verdict.subject,
         "verdict": verdict.judgement.value,
         "code": verdict.code,
@@ -61,6 +59,16 @@ def _part(verdict: PartVerdict) -> dict[str, object]:
         "reason": verdict.reason,
         "evidence": verdict.evidence,
     }
+
+
+def _parts(verdict: PartVerdict) -> list[dict[str, str | None]]:
+    if verdict.nodes:
+        first, *further = verdict.nodes
+        return [{"kind": "path", "name": first, "other": ",".join(further)}]
+    return [
+        {"kind": part.kind, "name": part.name, "other": part.other or None}
+        for part in verdict.parts
+    ]
 
 
 def _finite(number: float | None) -> float | None:

@@ -120,7 +120,7 @@ class Assessments:
             if campaign.finished_at is None:
                 return None
             assessment = Assessment(
-                **{name: _of_campaign(connection, kind, key) for name, kind in TABLES.items()}
+                **{name: of_campaign(connection, kind, key) for name, kind in TABLES.items()}
             )
         if campaign.judgement is None:  # concluded before verdicts on parts were kept
             return complete(assessment, codec.load(Plan, campaign.plan))
@@ -132,6 +132,6 @@ def _placed(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
         yield record, {"campaign": key, "position": position}
 
 
-def _of_campaign(connection: sa.Connection, kind: RecordTable[R], key: int) -> tuple[R, ...]:
+def of_campaign(connection: sa.Connection, kind: RecordTable[R], key: int) -> tuple[R, ...]:
     query = kind.select().where(kind.c.campaign == key).order_by(kind.c.position)
     return tuple(kind.records(connection, query))

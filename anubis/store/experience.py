@@ -4,16 +4,16 @@ benchmark takes. It reads no samples and writes nothing."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from anubis.core.past.defects import BadGroup, FailedTest
+from anubis.core.judging.conclusion import PATH, faulty_paths
+from anubis.core.past.defects import FailedTest
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Validation, defects_as_incidents
-from anubis.core.records import CampaignKind, Ended, Judgement
-from anubis.store.assessments import NODE_VERDICTS, VERDICTS
+from anubis.core.records import CampaignKind, Ended, Judgement, PartVerdict
+from anubis.store.assessments import NODE_VERDICTS, PART_VERDICTS, VERDICTS, of_campaign
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
@@ -27,6 +27,7 @@ Durations = dict[tuple[str, str], float]  # by benchmark and parameters
 
 campaigns, executions = CAMPAIGNS.table, EXECUTIONS.table
 verdicts, node_verdicts = VERDICTS.table, NODE_VERDICTS.table
+part_verdicts = PART_VERDICTS.table
 participants = PARTICIPANTS.table
 
 
@@ -42,23 +43,34 @@ class Experience:
 
     def failed_tests(self) -> list[FailedTest]:
         """What single nodes were defective in; a bad group counts for a node that is blamed."""
+        query = (
+            select(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
+            .join(campaigns, campaigns.c.key == verdicts.c.campaign)
+            .join(participants, participants.c.digest == verdicts.c.participants)
+            .where(verdicts.c.judgement == Judgement.DEFECTIVE.value)
+            .distinct()
+            .order_by(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
+        )
         with self._database.reading() as connection:
-            return [
-                FailedTest(campaign=campaign, node=nodes[0], benchmark=benchmark)
-                for campaign, nodes, benchmark in _defective(connection)
-                if len(nodes) == 1
-            ]
+            rows = [(row, json.loads(row.nodes)) for row in connection.execute(query)]
+        return [
+            FailedTest(campaign=row.id, node=nodes[0], benchmark=row.benchmark)
+            for row, nodes in rows
+            if len(nodes) == 1
+        ]
 
-    def bad_groups(self) -> list[BadGroup]:
-        """Groups that were defective together, except in scans: those blame parts of the fabric."""
+    def faulty_paths(self) -> dict[str, tuple[PartVerdict, ...]]:
+        """By campaign, in order of time. Scans have none: they blame parts of the fabric."""
         with self._database.reading() as connection:
-            return [
-                BadGroup(campaign=campaign, nodes=nodes, benchmark=benchmark)
-                for campaign, nodes, benchmark in _defective(
-                    connection, campaigns.c.verb.not_in(LOCATING)
+            return {
+                row.id: faulty_paths(
+                    of_campaign(connection, VERDICTS, row.key),
+                    of_campaign(connection, NODE_VERDICTS, row.key),
                 )
-                if len(nodes) > 1
-            ]
+                if row.judgement is None  # concluded before verdicts on parts were kept
+                else of_campaign(connection, PART_VERDICTS, row.key)
+                for row in connection.execute(_campaigns_with_paths()).all()
+            }
 
     def durations_s(self) -> Durations:
         """The mean time that each benchmark took with its parameters when it could measure."""
@@ -83,20 +95,18 @@ class Experience:
         return Logbook.of([*incidents, *defects], watches, validations, repairs)
 
 
-def _defective(
-    connection: Connection, *conditions: ColumnElement[bool]
-) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    """Campaign, participants and benchmark, each once."""
-    query = (
-        select(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
-        .join(campaigns, campaigns.c.key == verdicts.c.campaign)
-        .join(participants, participants.c.digest == verdicts.c.participants)
-        .where(verdicts.c.judgement == Judgement.DEFECTIVE.value, *conditions)
-        .distinct()
-        .order_by(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
+def _campaigns_with_paths() -> Select[Any]:
+    """Of those concluded before verdicts on parts were kept, all that may have one."""
+    have_paths = select(part_verdicts.c.campaign).where(part_verdicts.c.code == PATH)
+    have_defects = select(verdicts.c.campaign).where(
+        verdicts.c.judgement == Judgement.DEFECTIVE.value
     )
-    for row in connection.execute(query):
-        yield row.id, tuple(json.loads(row.nodes)), row.benchmark
+    older = campaigns.c.judgement.is_(None) & campaigns.c.verb.not_in(LOCATING)
+    return (
+        select(campaigns.c.key, campaigns.c.id, campaigns.c.judgement)
+        .where(campaigns.c.key.in_(have_paths) | (older & campaigns.c.key.in_(have_defects)))
+        .order_by(campaigns.c.finished_at, campaigns.c.id)
+    )
 
 
 def _validations(connection: Connection, since: float) -> list[Validation]:

@@ -245,7 +245,7 @@ def test_a_bad_pair_of_good_nodes_is_one_faulty_path_and_the_whole_is_defective(
     done = list(executions(plan, lambda step, i: 50 if set(step.participants) == slow else 100))
     assessment = judged(plan, done)
     assert set(by_node(assessment).values()) == {H}
-    assert faults(assessment) == [((Part("path", "n1", "n4"),), ("n1", "n4"), D)]
+    assert faults(assessment) == [((), ("n1", "n4"), D)]
     assert assessment.parts_named(D) == ("path between n1 and n4",)
     assert assessment.judgement is D
 
@@ -294,3 +294,13 @@ def test_a_group_that_is_slow_because_of_a_faulty_pair_in_it_is_not_named_beside
     pair, whole, elsewhere = slow("n3", "n1"), slow(*names), slow("n2", "n4", "n5")
     parts = faulty_paths([whole, pair, elsewhere], nodes)
     assert [part.nodes for part in parts] == [("n1", "n3"), ("n2", "n4", "n5")]
+
+
+def test_a_path_names_each_benchmark_in_which_its_nodes_did_badly_once_the_worst_first():
+    pair = Verdict(participants=("n2", "n1"), benchmark="", judgement=D, code="B", reason="slow")
+    shortcomings = [
+        replace(pair, benchmark=benchmark, similarity=similarity)
+        for benchmark, similarity in (("a", 0.8), ("b", 0.5), ("a", 0.6))
+    ]
+    (path,) = faulty_paths(shortcomings, [])
+    assert path.benchmarks == ("b", "a")

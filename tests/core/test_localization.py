@@ -572,7 +572,9 @@ def test_a_cause_is_told_in_a_drain_reason():
     network = SimulatedNetwork(fabric=RAILS, faults=(fault,), noise=0)
     (cause,) = located(RAILS, scanned(network, RAILS), noise=0.01).causes
     words = sentence(RAILS, cause)
-    assert words.startswith("NIC mlx5_1 of node00003 or its cable, inwards only: 40% short in 2 of")
+    assert words.startswith(
+        "NIC mlx5_1 of node00003 or its cable, inwards only: 40% below normal in 2 of"
+    )
     assert len(words) <= 200
     wide = Fault(kind="", part=Part("link", "leaf-0-1", "spine-0-2"), loss=0.5)
     hashed = SimulatedNetwork(fabric=TREE, faults=(wide,), noise=0.01)

@@ -32,6 +32,7 @@ from anubis.core.records import (
     MetricSpec,
     Node,
     NodeVerdict,
+    PartVerdict,
     Phase,
     Plan,
     Policy,
@@ -263,6 +264,22 @@ def test_a_group_is_named_by_its_members_and_what_is_absent_is_null():
     assert document["node"] == "a,b"
     assert document["verdict"] == "not-applicable"
     assert [document[key] for key in ("device", "metric", "similarity", "alpha")] == [None] * 4
+
+
+def test_a_path_is_one_part_in_json_with_its_further_ends_side_by_side():
+    path = PartVerdict(
+        nodes=("n1", "n2", "n3"),
+        benchmarks=("ring",),
+        subject="path between n1, n2 and n3",
+        judgement=Judgement.DEFECTIVE,
+        code="NETWORK.PATH",
+        reason="ring: slow",
+    )
+    view = replace(small_view(), assessment=Assessment(alone=(), nodes=(), parts=(path,)))
+    part, summary = map(json.loads, jsonl.lines(view))
+    assert part["parts"] == [{"kind": "path", "name": "n1", "other": "n2,n3"}]
+    assert part["code"] == "NETWORK.PATH"
+    assert summary["defective_parts"] == ["path between n1, n2 and n3"]
 
 
 def test_a_campaign_that_was_cut_short_lasted_until_its_last_execution_ended():

@@ -12,6 +12,7 @@ import pytest
 from anubis.core.campaign import planning
 from anubis.core.choosing.decision import Action, IncidentReported, JobAllocated, Tick
 from anubis.core.choosing.selection import Budget
+from anubis.core.judging.conclusion import faulty_paths
 from anubis.core.past.status import Incident, Watch
 from anubis.core.records import (
     Assessment,
@@ -113,23 +114,17 @@ def carry_out(
     pairs = [replace(verdict, participants=pair, benchmark="gemm") for pair in slow_together]
     found = [*single, *pairs]
     worst = dict(bad)
-    history.assessments.conclude(
-        name,
-        Assessment(
-            alone=tuple(found),
-            nodes=tuple(
-                NodeVerdict(
-                    node=node,
-                    judgement=Judgement.DEFECTIVE if node in worst else Judgement.HEALTHY,
-                    code=f"{worst[node].upper()}.RATE" if node in worst else "OK",
-                    reason="",
-                )
-                for node in NODES
-            ),
-        ),
-        (),
-        finished_at=day * DAY_S,
+    nodes = tuple(
+        NodeVerdict(
+            node=node,
+            judgement=Judgement.DEFECTIVE if node in worst else Judgement.HEALTHY,
+            code=f"{worst[node].upper()}.RATE" if node in worst else "OK",
+            reason="",
+        )
+        for node in NODES
     )
+    assessment = Assessment(alone=tuple(found), nodes=nodes, parts=faulty_paths(found, nodes))
+    history.assessments.conclude(name, assessment, (), finished_at=day * DAY_S)
 
 
 def incident(node, day, category, hours=1.0):
@@ -205,17 +200,14 @@ def test_a_link_is_bad_where_both_its_nodes_are_well_until_they_pass_together_la
     carry_out(history, "before", 389)
     blamed = [("n1", "n3"), ("n2", "n3")]
     carry_out(history, "c1", 390, bad=[("n3", "gemm")], slow_together=[("n1", "n2"), *blamed])
-    (link,) = read_past(history, NOW).links
-    assert (link.campaign, link.nodes, link.benchmark) == ("c1", ("n1", "n2"), "gemm")
     past = read_past(history, NOW)
-    assert [past.links_among(nodes) for nodes in (NODES, ("n2", "n1"), ("n1", "n3"))] == [
-        [link],
-        [link],
-        [],
-    ]
+    bad = {("n1", "n2"): "gemm was defective in campaign c1"}
+    among = [past.links_among(nodes) for nodes in (NODES, ("n2", "n1"), ("n1", "n3"))]
+    assert among == [bad, bad, {}]
     carry_out(history, "disk only", 391, run=plan(SuiteEntry(benchmark="disk")))
     carry_out(history, "still", 392, slow_together=[("n2", "n1")])
-    assert {each.campaign for each in read_past(history, NOW).links} == {"c1", "still"}
+    still = {("n1", "n2"): "gemm was defective in campaign still"}
+    assert read_past(history, NOW).links == still
     carry_out(history, "mended", 393)
     assert not read_past(history, NOW).links
 

@@ -36,7 +36,7 @@ from anubis.core.choosing.decision import IncidentReported, JobAllocated, Outloo
 from anubis.core.choosing.selection import learn_detection
 from anubis.core.errors import StoreError
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
-from anubis.core.past.defects import BadGroup, Defect, FailedTest
+from anubis.core.past.defects import Defect, FailedTest
 from anubis.core.past.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.core.records import (
     Assessment,
@@ -62,6 +62,7 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
+from anubis.selector import read_past
 from anubis.store import codec, mapping
 from anubis.store.campaigns import CampaignRow
 from anubis.store.database import HEAD
@@ -598,12 +599,6 @@ def test_findings_are_the_defects_of_single_nodes_once_each(history: History) ->
         FailedTest(campaign="c1", node="n1", benchmark="copy"),
         FailedTest(campaign="c1", node="n1", benchmark="gemm@1"),
     ]
-    # a scan has words of its own for a bad link
-    history.campaigns.begin(campaign("c2", kind=CampaignKind.SCAN))
-    history.assessments.conclude("c2", Assessment(alone=said[3:4], nodes=()), (), finished_at=6.0)
-    assert history.experience.bad_groups() == [
-        BadGroup(campaign="c1", nodes=("n1", "n2"), benchmark="gemm@1")
-    ]
 
 
 def test_decisions_come_back_as_they_were_taken_the_latest_first(history: History) -> None:
@@ -679,30 +674,74 @@ def test_in_an_older_history_the_path_of_a_bad_pair_is_named(url: str) -> None:
     database = engine_for(url)
     with database.begin() as connection:
         old = migrated(connection, "0005")
-        connection.execute(old.tables["campaigns"].insert().values(old_campaign(finished_at=2.0)))
         connection.execute(
             old.tables["participants"].insert().values(digest="p", nodes='["n1","n2"]')
         )
-        connection.execute(
-            old.tables["verdicts"].insert().values(
-                campaign=1, position=0, participants="p", benchmark="pair", parameters="{}",
-                metric="busbw", device="", judgement="defective", code="PAIR.BUSBW",
-                reason="50 % below normal", similarity=0.5, alpha=0.95,
-            )
-        )  # fmt: skip
-        for position, node in enumerate(("n1", "n2")):
+        for key, verb in enumerate(("validate", "scan"), start=1):
+            concluded_once = old_campaign(key=key, id=verb, verb=verb, finished_at=2.0)
+            connection.execute(old.tables["campaigns"].insert().values(concluded_once))
             connection.execute(
-                old.tables["node_verdicts"].insert().values(
-                    campaign=1, position=position, node=node, judgement="healthy", code="OK",
-                    reason="",
+                old.tables["verdicts"].insert().values(
+                    campaign=key, position=0, participants="p", benchmark="pair", parameters="{}",
+                    metric="busbw", device="", judgement="defective", code="PAIR.BUSBW",
+                    reason="50 % below normal", similarity=0.5, alpha=0.95,
                 )
             )  # fmt: skip
+            for position, node in enumerate(("n1", "n2")):
+                connection.execute(
+                    old.tables["node_verdicts"].insert().values(
+                        campaign=key, position=position, node=node, judgement="healthy",
+                        code="OK", reason="",
+                    )
+                )  # fmt: skip
     database.dispose()
     with History.open(url) as history:
-        assessment = history.assessments.of("c1")
+        assessment = history.assessments.of("validate")
+        paths = history.experience.faulty_paths()
+        links = read_past(history, 3.0).links
     assert assessment is not None
     assert [part.subject for part in assessment.parts] == ["path between n1 and n2"]
     assert assessment.judgement is Judgement.DEFECTIVE
+    assert paths == {"validate": assessment.parts}  # a scan blames parts of the fabric
+    assert links == {("n1", "n2"): "pair was defective in campaign validate"}
+
+
+def test_in_an_older_history_a_path_was_a_part_and_its_benchmarks_stood_in_sentences(
+    url: str,
+) -> None:
+    database = engine_for(url)
+    subject = "path between n1, n2 and n3"
+    with database.begin() as connection:
+        old = migrated(connection, "0006")
+        for key, verb in enumerate(("validate", "scan"), start=1):
+            concluded_once = old_campaign(
+                key=key, id=verb, verb=verb, finished_at=2.0, judgement="defective"
+            )
+            connection.execute(old.tables["campaigns"].insert().values(concluded_once))
+        verdict = {"position": 0, "subject": subject, "judgement": "defective"}
+        connection.execute(
+            old.tables["part_verdicts"].insert().values(
+                **verdict, campaign=1, code="NETWORK.PATH",
+                parts='[{"kind":"path","name":"n1","other":"n2,n3"}]',
+                reason=f"{subject}: ring: busbw: slow", evidence='["ring: latency: slow","all: x"]',
+            )
+        )  # fmt: skip
+        connection.execute(
+            old.tables["part_verdicts"].insert().values(
+                **verdict, campaign=2, code="NETWORK.SWITCH", parts=codec.dump((LEAF,)),
+                reason="s", evidence="[]",
+            )
+        )  # fmt: skip
+    database.dispose()
+    with History.open(url) as history:
+        paths = history.experience.faulty_paths()
+        scan = history.assessments.of("scan")
+    assert scan is not None
+    (path,), (switch,) = paths["validate"], scan.parts
+    assert (path.parts, path.nodes, path.benchmarks) == ((), ("n1", "n2", "n3"), ("ring", "all"))
+    assert path.evidence == ("ring: latency: slow", "all: x")
+    assert (switch.parts, switch.nodes, switch.benchmarks) == ((LEAF,), (), ())
+    assert paths.keys() == {"validate"}
 
 
 # --- what happened to nodes ----------------------------------------------------------------

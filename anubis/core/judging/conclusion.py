@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from anubis.core.fabric import Part, by_number
+from anubis.core.fabric import by_number
 from anubis.core.network.attribution import observe_traffic, part_verdicts
 from anubis.core.records import Assessment, Judgement, NodeVerdict, PartVerdict, Plan, Verdict
 
 MOST_NAMED = 4  # nodes of a group
+PATH = "NETWORK.PATH"
 
 
 def complete(assessment: Assessment, plan: Plan) -> Assessment:
@@ -51,14 +52,15 @@ def faulty_paths(
 def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdict:
     """Unless other groups clear its nodes, one of them may be at fault instead of the path."""
     worst, *further = shortcomings
-    first, *rest = ends = sorted(worst.participants, key=by_number)
-    names = _listed(ends)
+    nodes = tuple(sorted(worst.participants, key=by_number))
+    names = _listed(nodes)
     subject = f"path between {names}" if cleared else f"{names} or the path between them"
     return PartVerdict(
-        parts=(Part("path", first, ",".join(rest)),),
+        nodes=nodes,
+        benchmarks=tuple(dict.fromkeys(verdict.benchmark for verdict in shortcomings)),
         subject=subject,
         judgement=Judgement.DEFECTIVE,
-        code="NETWORK.PATH",
+        code=PATH,
         reason=f"{subject}: {worst.benchmark}: {worst.reason}",
         evidence=tuple(f"{verdict.benchmark}: {verdict.reason}" for verdict in further),
     )

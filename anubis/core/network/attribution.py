@@ -233,10 +233,10 @@ def _evidence(fabric: Fabric, observation: Observation, traffic: Traffic) -> str
     flow = observation.flow
     arrow = "↔" if flow.mutual else "→"
     rail = f" on rail {flow.rail}" if len(fabric.rails) > 1 else ""
-    short = (
-        "nothing measured" if flow in traffic.unmeasured else f"{observation.shortfall:.0%} short"
-    )
-    return f"{flow.source} {arrow} {flow.target}{rail}: {short}, {_path(fabric, flow)}"
+    rate = f"{observation.shortfall:.0%} below normal"
+    if flow in traffic.unmeasured:
+        rate = "nothing measured"
+    return f"{flow.source} {arrow} {flow.target}{rail}: {rate}, {_path(fabric, flow)}"
 
 
 def _path(fabric: Fabric, flow: Flow) -> str:
@@ -302,6 +302,7 @@ def _no_good_pair(fabric: Fabric, node: str, parts: Sequence[PartVerdict]) -> st
     ]
     if not above:
         return (
-            "every pair with this node fell short, and nothing shows whether the node is to blame"
+            "every pair with this node is below normal, and nothing shows whether the node is to"
+            " blame"
         )
-    return f"every pair with this node fell short; the cause is {describe(fabric, above[0])}"
+    return f"every pair with this node is below normal; the cause is {describe(fabric, above[0])}"

@@ -120,8 +120,6 @@ def _is_of(part: Part, port_count: PortCount, fabric: Fabric) -> bool:
             return port_count.link in fabric.uplinks(part.name)
         case "switch":
             return part.name in {port_count.switch, *ends}
-        case "path":
-            return False  # there is one only where no fabric is known
 
 
 def _slow_cables(fabric: Fabric) -> Iterator[Remark]:

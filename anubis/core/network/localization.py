@@ -225,7 +225,7 @@ def sentence(fabric: Fabric, cause: Cause) -> str:
     way = {"both": "", "out": ", outwards only", "in": ", inwards only"}[cause.way]
     flows = len(cause.bad) + cause.good
     return (
-        f"{place}{way}: {cause.shortfall:.0%} short in {len(cause.bad)} of {flows} flows, "
+        f"{place}{way}: {cause.shortfall:.0%} below normal in {len(cause.bad)} of {flows} flows, "
         f"{min(cause.confidence, 0.999):.1%} sure"
     )
 
@@ -253,8 +253,6 @@ def describe(fabric: Fabric, part: Part) -> str:
             return f"uplinks of {fabric.name(part.name)}"
         case "switch":
             return f"switch {fabric.name(part.name)}"
-        case "path":
-            return f"path between {part.name} and {part.other}"
 
 
 def _listed(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:

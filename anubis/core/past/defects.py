@@ -32,15 +32,6 @@ class FailedTest:
     benchmark: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class BadGroup:
-    """Nodes that did badly together in a benchmark; which of them is at fault is not said."""
-
-    campaign: str
-    nodes: tuple[str, ...]
-    benchmark: str
-
-
 @dataclass
 class _Case:
     """One defect while its evidence is gathered."""
