@@ -5,41 +5,23 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-OPERATIONS = {  # and the module of anubis.operations that is loaded when one is first asked for
-    "Caller": "caller",
-    "accept": "campaigns",
-    "validate": "campaigns",
-    "scan": "campaigns",
-    "CampaignRequest": "preparing",
-    "plan_campaign": "campaigns",
-    "run_campaign": "campaigns",
-    "resume_campaign": "campaigns",
-    "gate": "gating",
-    "sweep": "deciding",
-    "Terms": "deciding",
-    "select": "deciding",
-    "compare_criteria": "judging",
-    "learned_here": "learning",
-    "learn": "learning",
-    "judge": "judging",
-    "tune": "tuning",
-    "write_suite": "tuning",
-    "recall": "past",
-    "campaigns": "past",
-    "decisions": "past",
-    "timeline": "past",
-    "imports": "past",
-    "forget_import": "past",
-    "import_superbench": "importing",
-    "import_superbench_baseline": "importing",
-    "import_incidents": "importing",
-    "inspect_fabric": "surveying",
-    "train_risk": "foreseeing",
-    "evaluate_risk": "foreseeing",
-    "foresee": "foreseeing",
-    "simulate": "simulating",
-    "examine": "examining",
+NAMES = {  # by the module of anubis.operations that is loaded when one is first asked for
+    "caller": ["Caller"],
+    "campaigns": ["accept", "validate", "scan", "plan_campaign", "run_campaign", "resume_campaign"],
+    "preparing": ["CampaignRequest"],
+    "gating": ["gate"],
+    "deciding": ["sweep", "Terms", "select"],
+    "judging": ["compare_criteria", "judge"],
+    "learning": ["learned_here", "learn"],
+    "tuning": ["tune", "write_suite"],
+    "past": ["recall", "campaigns", "decisions", "timeline", "imports", "forget_import"],
+    "importing": ["import_superbench", "import_superbench_baseline", "import_incidents"],
+    "surveying": ["inspect_fabric"],
+    "foreseeing": ["train_risk", "evaluate_risk", "foresee"],
+    "simulating": ["simulate"],
+    "examining": ["examine"],
 }
+OPERATIONS = {name: module for module, names in NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

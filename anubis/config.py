@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -147,16 +147,12 @@ class _PolicyFile:
         self.record(())
 
     def record(self, limits: tuple[Limit, ...]) -> Policy:
-        return Policy(
-            alpha=self.alpha,
-            tail=self.distance.tail,
-            own_alpha=self.own_alpha,
-            false_alarm_rate=self.false_alarm_rate,
-            min_units=self.min_units,
-            retries=self.retries,
-            limits=limits,
-            selection=self.selection,
-        )
+        ungrouped = {
+            setting.name: getattr(self, setting.name)
+            for setting in fields(Policy)
+            if setting.name not in ("tail", "limits")
+        }
+        return Policy(tail=self.distance.tail, limits=limits, **ungrouped)
 
 
 def cluster(name: str) -> Cluster:

@@ -6,10 +6,11 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class _Entry:
     unit: str
     direction: Direction
     alpha: float
+    proposed_alpha: float | None = None
     tail: float
     units: int
     healthy: int
@@ -45,8 +47,14 @@ class _Entry:
     repeatability: float | None
     refusal: str
     from_repeats: bool = False
-    proposed_alpha: float | None = None
     reference: tuple[float, ...]
+
+
+OF_A_KEY = ("benchmark", "version", "parameters", "metric", "device_kind")
+AS_THEY_ARE = [  # in the file as in a criterion
+    field.name for field in fields(_Entry) if field.name not in (*OF_A_KEY, "reference")
+]
+OF_PROVENANCE = ("suite", "anubis", "created_at", "digest")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +94,7 @@ def dump(criteria: CriteriaSet) -> str:
     head = {
         "schema": SCHEMA,
         "sku": criteria.sku,
-        "suite": criteria.provenance.suite,
-        "anubis": criteria.provenance.anubis,
-        "created_at": criteria.provenance.created_at,
-        "digest": criteria.provenance.digest,
+        **_chosen(criteria.provenance, OF_PROVENANCE),
     }
     lines = [f' "{key}": {json.dumps(value)},' for key, value in head.items()]
     entries = ",\n".join(_dump_entry(criterion) for criterion in criteria.criteria)
@@ -98,26 +103,16 @@ def dump(criteria: CriteriaSet) -> str:
 
 def _dump_entry(criterion: Criterion) -> str:
     workload = criterion.key.workload
-    fields = {
+    values = {
         "benchmark": workload.benchmark,
         "version": workload.version,
         "parameters": workload.arguments,
         "metric": criterion.key.metric,
         "device_kind": criterion.key.device_kind,
-        "unit": criterion.unit,
-        "direction": criterion.direction,
-        "alpha": criterion.alpha,
-        "proposed_alpha": criterion.proposed_alpha,
-        "tail": criterion.tail,
-        "units": criterion.units,
-        "healthy": criterion.healthy,
-        "nodes": criterion.nodes,
-        "repeatability": criterion.repeatability,
-        "refusal": criterion.refusal,
-        "from_repeats": criterion.from_repeats,
+        **_chosen(criterion, AS_THEY_ARE),
         "reference": [float(value) for value in criterion.reference],
     }
-    lines = [f'   "{key}": {json.dumps(value, sort_keys=True)}' for key, value in fields.items()]
+    lines = [f'   "{key}": {json.dumps(value, sort_keys=True)}' for key, value in values.items()]
     return "  {\n" + ",\n".join(lines) + "\n  }"
 
 
@@ -160,9 +155,7 @@ def _load(path: Path) -> CriteriaSet:
     return CriteriaSet(
         sku=file.sku,
         criteria=tuple(_criterion(entry, file.sku, where) for entry in file.criteria),
-        provenance=Provenance(
-            suite=file.suite, anubis=file.anubis, digest=file.digest, created_at=file.created_at
-        ),
+        provenance=Provenance(**_chosen(file, OF_PROVENANCE)),
     )
 
 
@@ -186,16 +179,10 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
             metric=entry.metric,
             device_kind=entry.device_kind,
         ),
-        unit=entry.unit,
-        direction=entry.direction,
         reference=reference,
-        alpha=entry.alpha,
-        tail=entry.tail,
-        units=entry.units,
-        healthy=entry.healthy,
-        nodes=entry.nodes,
-        repeatability=entry.repeatability,
-        refusal=entry.refusal,
-        from_repeats=entry.from_repeats,
-        proposed_alpha=entry.proposed_alpha,
+        **_chosen(entry, AS_THEY_ARE),
     )
+
+
+def _chosen(record: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
