@@ -132,3 +132,19 @@ def wrong_elements(
     truth = left[::61].double() @ right.double()  # whole numbers below 2^53 are exact
     close = (out[::61].double() - truth).abs() <= tolerance  # False for NaN
     return int((~close).sum())
+
+
+# --- one format for all ranks: bf16 on a GPU, fp32 on a CPU --------------------------------
+
+
+def normal(n: int, seed: int, device: torch.device) -> torch.Tensor:
+    """A square matrix, the same on every rank."""
+    import torch
+
+    kind = "bfloat16" if device.type == "cuda" else "float32"
+    return random(kind, (n, n), torch.Generator(device).manual_seed(seed))
+
+
+def wrong_in_product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> int:
+    *_, tolerance = FORMATS["bf16" if out.itemsize == 2 else "fp32"]
+    return wrong_elements(left, right, out, tolerance * left.shape[1] ** 0.5)

@@ -10,6 +10,7 @@ size too small for that is left out, never measured under a wrong name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import contract
@@ -35,19 +36,14 @@ IN_BLOCKS = {"all_gather", "reduce_scatter", "all_to_all"}
 USUAL = "all_reduce,all_gather,reduce_scatter,all_to_all"
 
 METRICS = (
-    contract.Metric(
+    contract.higher(
         "busbw_gbps",
         "GB/s",
-        "higher",
-        summary="bus bandwidth per operation and message size, by the slowest rank",
+        "bus bandwidth per operation and message size, by the slowest rank",
         ceiling="the slowest link's bandwidth, one way",
     ),
-    contract.Metric(
-        "algbw_gbps", "GB/s", "higher", summary="message size over time, same operations"
-    ),
-    contract.Metric(
-        "latency_us", "us", "lower", summary="time of one operation, for messages up to 64 KiB"
-    ),
+    contract.higher("algbw_gbps", "GB/s", "message size over time, same operations"),
+    contract.lower("latency_us", "us", "time of one operation, for messages up to 64 KiB"),
     contract.AGREEMENT,
 )
 
@@ -128,52 +124,43 @@ Operation = tuple[Callable[[], object], Callable[[], int]]
 
 
 def all_reduce(group: Group, count: int) -> Operation:
-    import torch
     import torch.distributed as dist
 
-    n, buffer = group.ranks, torch.zeros(count, device=group.device)  # no sum of zeros overflows
-
-    def call() -> None:
-        dist.all_reduce(buffer, group=group.links)
-
-    def wrong() -> int:
-        fill(buffer, group.rank)
-        call()
-        return differing(buffer, times=n, plus=n * (n - 1) // 2)
-
-    return call, wrong
+    n = group.ranks
+    return in_place(group, count, dist.all_reduce, group.rank, times=n, plus=n * (n - 1) // 2)
 
 
 def reduce(group: Group, count: int) -> Operation:
-    import torch
     import torch.distributed as dist
 
-    n, buffer = group.ranks, torch.zeros(count, device=group.device)
-
-    def call() -> None:
-        dist.reduce(buffer, dst=0, group=group.links)
-
-    def wrong() -> int:
-        fill(buffer, group.rank)
-        call()
-        return differing(buffer, times=n, plus=n * (n - 1) // 2) if group.rank == 0 else 0
-
-    return call, wrong
+    n, to_first = group.ranks, partial(dist.reduce, dst=0)
+    call, wrong = in_place(group, count, to_first, group.rank, times=n, plus=n * (n - 1) // 2)
+    return call, lambda: wrong() * (group.rank == 0)  # all take part, one has the sum
 
 
 def broadcast(group: Group, count: int) -> Operation:
-    import torch
     import torch.distributed as dist
+
+    from_first = partial(dist.broadcast, src=0)
+    return in_place(group, count, from_first, 7 if group.rank == 0 else 0, times=1, plus=7)
+
+
+def in_place(
+    group: Group, count: int, operation: Callable[..., Any], sent: int, times: int, plus: int
+) -> Operation:
+    """On one buffer: it is checked with the ramp and `sent` in it, and must hold the ramp `times`
+    and `plus` then. Zeros are timed, because no sum of zeros overflows."""
+    import torch
 
     buffer = torch.zeros(count, device=group.device)
 
     def call() -> None:
-        dist.broadcast(buffer, src=0, group=group.links)
+        operation(buffer, group=group.links)
 
     def wrong() -> int:
-        fill(buffer, 7 if group.rank == 0 else 0)
+        fill(buffer, sent)
         call()
-        return differing(buffer, plus=7)
+        return differing(buffer, times, plus)
 
     return call, wrong
 

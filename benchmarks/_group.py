@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -120,11 +120,17 @@ def everyones(thing: Any) -> list[Any]:
     return things
 
 
-def slowest_times(call: Any, device: torch.device, samples: int, sample_s: float) -> list[float]:
+def slowest_times(
+    call: Callable[[], object],
+    device: torch.device,
+    samples: int,
+    sample_s: float,
+    group: ProcessGroup | None = None,
+) -> list[float]:
     """Seconds per call of a collective operation, by the slowest rank; the ranks stay in step."""
     import torch.distributed as dist
     from _timing import calls_for, time_calls
 
-    (calls,) = slowest([calls_for(call, device, sample_s)])
-    dist.barrier()
-    return slowest(time_calls(call, device, samples, int(calls)))
+    (calls,) = slowest([calls_for(call, device, sample_s)], group)
+    dist.barrier(group)
+    return slowest(time_calls(call, device, samples, int(calls)), group)

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,6 @@ NVIDIA, DISPLAYS = "0x10de", ("0x0300", "0x0302")
 AER = {"fatal": "FATAL", "nonfatal": "NONFATAL", "correctable": "COR"}
 PATIENCE_S = 2.0  # a mount or a time service that takes longer hangs
 
-# who may know how far the clock is off: the question, and how its answer is read
-CLOCKS: dict[str, tuple[str, ...]] = {
-    "chronyc": ("-c", "tracking"),
-    "ntpq": ("-c", "rv 0 offset"),
-    "timedatectl": ("timesync-status",),
-}
 MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 
 
@@ -184,16 +178,16 @@ def in_time(call: Callable[[], Any]) -> Any:
 # --- the clock -----------------------------------------------------------------------------
 
 
-def clock(findings: Findings, tools: Iterable[str] = CLOCKS) -> None:
+def clock(findings: Findings) -> None:
     """How far it is off, by the first time service that knows."""
-    for tool in tools:
-        answer = answer_of(tool, *CLOCKS[tool])
-        offset_ms = READERS[tool](answer) if answer else None
+    for tool, (question, offset_in) in CLOCKS.items():
+        answer = answer_of(tool, *question)
+        offset_ms = offset_in(answer) if answer else None
         if offset_ms is not None:
             findings.add("clock_offset_ms", "node", abs(offset_ms))
             findings.facts["clock_checked_by"] = tool
             return
-    findings.miss("clock_offset_ms", f"no time service answers ({', '.join(tools)})")
+    findings.miss("clock_offset_ms", f"no time service answers ({', '.join(CLOCKS)})")
 
 
 def answer_of(tool: str, *arguments: str) -> str:
@@ -230,8 +224,9 @@ def timesyncd_offset_ms(answer: str) -> float | None:
     return float(match[1]) * MS[match[2]] if match else None
 
 
-READERS: dict[str, Callable[[str], float | None]] = {
-    "chronyc": chrony_offset_ms,
-    "ntpq": ntpq_offset_ms,
-    "timedatectl": timesyncd_offset_ms,
+# who may know how far the clock is off: the question, and how its answer is read
+CLOCKS: dict[str, tuple[tuple[str, ...], Callable[[str], float | None]]] = {
+    "chronyc": (("-c", "tracking"), chrony_offset_ms),
+    "ntpq": (("-c", "rv 0 offset"), ntpq_offset_ms),
+    "timedatectl": (("timesync-status",), timesyncd_offset_ms),
 }

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import contract
 from _sysfs import parse_list
 
 SYS = Path("/sys")
@@ -58,11 +59,11 @@ def all_nodes() -> list[Node]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         cpus = frozenset(allowed)
         return [Node(index=0, cpus=cpus, all_cpus=cpus, memory_bytes=memory, distances={0: 10})]
-    with_memory = parse_list(_after(STATUS, "Mems_allowed_list:"))
+    with_memory = parse_list(contract.after(STATUS, "Mems_allowed_list"))
     nodes = []
     for index, folder in sorted(folders.items()):
         cpus = parse_list((folder / "cpulist").read_text())
-        kib = int(_after(folder / "meminfo", f"Node {index} MemTotal:").split()[0])
+        kib = int(contract.after(folder / "meminfo", f"Node {index} MemTotal").split()[0])
         distances = map(int, (folder / "distance").read_text().split())
         nodes.append(
             Node(
@@ -209,10 +210,3 @@ def _call(name: str, *arguments: object) -> bool:
         return False
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return bool(ctypes.CDLL(None).syscall(ctypes.c_long(number), *wide) == 0)
-
-
-def _after(path: Path, label: str) -> str:
-    for line in path.read_text().splitlines():
-        if line.startswith(label):
-            return line.removeprefix(label).strip()
-    return ""

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DIRECTIONS = {"forth": 0, "back": 1}  # and the end that sends: the first node, or the second
+LATENCY_UP_TO = 1 << 16  # bytes
+METRICS = (
+    contract.higher(
+        "bandwidth_gbps",
+        "GB/s",
+        "by direction (forth: first node to second) and message size",
+        ceiling="the NIC's link rate, one way",
+    ),
+    contract.lower("latency_us", "us", "one way, half of a round trip"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

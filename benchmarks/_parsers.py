@@ -54,18 +54,13 @@ def perftest_headings(line: str) -> list[str]:
 
 
 def in_our_units(numbers: dict[str, float]) -> dict[str, float]:
-    factors = {"MB/sec": MIB_PER_GB, "MiB/sec": MIB_PER_GB, "Gb/sec": 1 / 8}
+    words = {"BW average": "gbps", "BW peak": "peak_gbps", "MsgRate": "mpps", "t_avg": "us"}
+    factors = {"MB/sec": MIB_PER_GB, "MiB/sec": MIB_PER_GB, "Gb/sec": 1 / 8, "Mpps": 1, "usec": 1}
     values: dict[str, float] = {}
     for heading, number in numbers.items():
         name, _, unit = heading.rstrip("]").partition("[")
-        if name.strip() == "BW average":
-            values["gbps"] = number * factors[unit]
-        elif name.strip() == "BW peak":
-            values["peak_gbps"] = number * factors[unit]
-        elif name.strip() == "MsgRate":
-            values["mpps"] = number
-        elif name.strip() == "t_avg":
-            values["us"] = number
+        if word := words.get(name.strip()):
+            values[word] = number * factors[unit]
     return values
 
 

@@ -34,18 +34,14 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 ON_A_CPU = ("fp32", "bf16")
 
 METRICS = (
-    contract.Metric(
+    contract.higher(
         "samples_per_s",
         "1/s",
-        "higher",
-        summary="pictures or sequences per second, per step, by model and precision",
+        "pictures or sequences per second, per step, by model and precision",
         ceiling="the dense rate of the precision over the operations of a sample",
     ),
-    contract.Metric(
-        "compute_s",
-        "s",
-        "lower",
-        summary="forward and backward pass of a step, before waiting for other ranks",
+    contract.lower(
+        "compute_s", "s", "forward and backward pass of a step, before waiting for other ranks"
     ),
     contract.Metric(
         "loss",
@@ -100,8 +96,8 @@ class Schedule:
 
 def measure(
     report: contract.Report,
-    catalog: Mapping[str, object],
     *,
+    catalog: Mapping[str, object],
     models: str,
     precisions: str,
     size: str,

@@ -19,7 +19,6 @@ BENCHMARK = contract.Benchmark(
     summary="Collective operations of a group: NCCL on GPUs, gloo on CPUs.",
     stresses="NVLink, PCIe, NICs, switches and the software that drives them",
     reveals="a slow or lossy link, a NIC on the wrong rail, a straggling node, wrong sums",
-    level="micro",
     scope="group",
     duration_s=20.0,
     min_devices=2,

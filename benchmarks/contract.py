@@ -69,6 +69,15 @@ class Metric:
     judged_by: Literal["fleet", "limit"] = "fleet"  # a limit: a fact, which may be 0
 
 
+def higher(name: str, unit: str, summary: str = "", ceiling: str = "") -> Metric:
+    """A metric that is better when it is higher, compared with the fleet."""
+    return Metric(name, unit, "higher", summary, ceiling)
+
+
+def lower(name: str, unit: str, summary: str = "", ceiling: str = "") -> Metric:
+    return Metric(name, unit, "lower", summary, ceiling)
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A knob. `smoke` is its default under --smoke, `at_least` the smallest number it takes."""
@@ -95,10 +104,10 @@ class Benchmark:
     summary: str
     stresses: str
     reveals: str
-    level: Literal["micro", "end-to-end"]
-    scope: Literal["node", "pair", "group"]
     duration_s: float
     metrics: tuple[Metric, ...]
+    level: Literal["micro", "end-to-end"] = "micro"
+    scope: Literal["node", "pair", "group"] = "node"
     parameters: tuple[Parameter, ...] = ()
     tools: tuple[str, ...] = ()
     gpu: bool = False
@@ -124,12 +133,8 @@ class Benchmark:
         return document
 
 
-AGREEMENT = Metric(
-    "agreement",
-    "1",
-    "higher",
-    summary="1 when every checked answer is right, else 1 / (1 + wrong answers)",
-    ceiling="1",
+AGREEMENT = higher(
+    "agreement", "1", "1 when every checked answer is right, else 1 / (1 + wrong answers)", "1"
 )
 
 
@@ -186,11 +191,11 @@ def environment() -> dict[str, Any]:
     facts: dict[str, Any] = {
         "hostname": platform.node(),
         "kernel": platform.release(),
-        "cpu": _after("/proc/cpuinfo", "model name"),
+        "cpu": after("/proc/cpuinfo", "model name"),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
     }
-    if driver := _after("/proc/driver/nvidia/version", "NVRM version"):
+    if driver := after("/proc/driver/nvidia/version", "NVRM version"):
         facts["driver"] = driver
     if torch := sys.modules.get("torch"):
         facts["torch"] = torch.__version__
@@ -395,8 +400,8 @@ _READ: Mapping[type, Callable[[str], Value]] = {
 }
 
 
-def _after(path: str, label: str) -> str:
-    """What follows `label :` in a file under /proc, or nothing where there is no such file."""
+def after(path: str | Path, label: str) -> str:
+    """What follows `label :` in a file of the kernel, or nothing where there is no such file."""
     try:
         lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

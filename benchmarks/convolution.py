@@ -68,15 +68,12 @@ BENCHMARK = contract.Benchmark(
     summary="Convolutions of ResNet and VGG, forward and backward.",
     stresses="matrix units through cuDNN, caches, memory",
     reveals="throttled clocks, slow memory under mixed load, a broken library, wrong results",
-    level="micro",
-    scope="node",
     duration_s=20.0,
     metrics=(
-        contract.Metric(
+        contract.higher(
             "tflops",
             "TFLOP/s",
-            "higher",
-            summary="per number format, layer and pass; taps on the padding count too",
+            "per number format, layer and pass; taps on the padding count too",
             ceiling="the vendor's dense rate of the format; fp32 may pass it, by Winograd kernels",
         ),
         contract.AGREEMENT,
@@ -113,9 +110,8 @@ def measure(
     from _gpu_watch import watched
     from _timing import devices, seconds_per_call
 
-    names = list(LAYERS) if layers == "all" else contract.split(layers)
-    if not names or not set(names) <= set(LAYERS):
-        raise contract.BadParameter(f'layers cannot be "{layers}": use all, {", ".join(LAYERS)}')
+    names = contract.chosen("layers", layers, ["all", *LAYERS])
+    names = list(LAYERS) if "all" in names else names
     torch.backends.cudnn.benchmark = True
     for device in devices():
         images = batch or BATCH[device.type]

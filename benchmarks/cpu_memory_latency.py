@@ -49,15 +49,12 @@ BENCHMARK = contract.Benchmark(
     summary="Pointer chasing through caches and memory, per pair of NUMA nodes.",
     stresses="CPU caches, the links between sockets, memory controllers",
     reveals="a wrong NUMA or power setting, a socket link at reduced width, slow memory modules",
-    level="micro",
-    scope="node",
     duration_s=8.0,
     metrics=(
-        contract.Metric(
+        contract.lower(
             "latency_ns",
             "ns",
-            "lower",
-            summary="per load, by bytes of the array; device: CPU node (- memory node)",
+            "per load, by bytes of the array; device: CPU node (- memory node)",
             ceiling="load-to-use time of the level that holds the array",
         ),
     ),

@@ -41,30 +41,22 @@ BENCHMARK = contract.Benchmark(
     summary="Sequential and random reads and writes of a file (fio).",
     stresses="the local disk or the file system under a directory",
     reveals="a worn or throttled drive, a degraded RAID, a slow mount",
-    level="micro",
-    scope="node",
     duration_s=25.0,
     tools=("fio",),
     metrics=(
-        contract.Metric(
+        contract.higher(
             "bandwidth_gbps",
             "GB/s",
-            "higher",
-            summary="1 MiB blocks, 16 in flight (sequential); 4 KiB blocks, 32 in flight (random)",
+            "1 MiB blocks, 16 in flight (sequential); 4 KiB blocks, 32 in flight (random)",
             ceiling="NVMe: the drive's data sheet; PCIe 4.0 x4: 7.9 GB/s",
         ),
-        contract.Metric(
-            "iops",
-            "1/s",
-            "higher",
-            summary="requests of the random patterns",
-            ceiling="the drive's data sheet",
+        contract.higher(
+            "iops", "1/s", "requests of the random patterns", ceiling="the drive's data sheet"
         ),
-        contract.Metric(
+        contract.lower(
             "latency_us",
             "us",
-            "lower",
-            summary="completion of a 4 KiB request, one at a time: mean, p50, p99, p99.9 of a run",
+            "completion of a 4 KiB request, one at a time: mean, p50, p99, p99.9 of a run",
         ),
     ),
     parameters=(

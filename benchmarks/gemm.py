@@ -29,15 +29,12 @@ BENCHMARK = contract.Benchmark(
     summary="Dense matrix products in several number formats.",
     stresses="matrix units, registers, caches, power delivery and cooling",
     reveals="throttled clocks, a power cap, broken or miscalculating cores",
-    level="micro",
-    scope="node",
     duration_s=10.0,
     metrics=(
-        contract.Metric(
+        contract.higher(
             "tflops",
             "TFLOP/s",
-            "higher",
-            summary="2 m n k operations per product, per number format, and shape unless square",
+            "2 m n k operations per product, per number format, and shape unless square",
             ceiling="the vendor's dense rate of the format at the sustained clock",
         ),
         contract.AGREEMENT,

@@ -27,15 +27,12 @@ BENCHMARK = contract.Benchmark(
     summary="A sustained load on all GPUs at once, every result checked.",
     stresses="power delivery and cooling of the whole node, matrix units",
     reveals="silent data corruption, thermal throttling, a power cap, a GPU that falls off the bus",
-    level="micro",
-    scope="node",
     duration_s=100.0,
     metrics=(
-        contract.Metric(
+        contract.higher(
             "tflops",
             "TFLOP/s",
-            "higher",
-            summary="per number format, one sample per second, checking included",
+            "per number format, one sample per second, checking included",
             ceiling="the vendor's dense rate of the format, less about a tenth for checking",
         ),
         contract.AGREEMENT,

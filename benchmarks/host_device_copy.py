@@ -30,42 +30,32 @@ BENCHMARK = contract.Benchmark(
     summary="Copies between host memory and each GPU.",
     stresses="PCIe or C2C links, the GPU's copy engines, host memory, links between sockets",
     reveals="a link trained at fewer lanes or a lower speed, wrong NUMA placement, wrong bits",
-    level="micro",
-    scope="node",
     duration_s=60.0,
     metrics=(
-        contract.Metric(
+        contract.higher(
             "h2d_gbps",
             "GB/s",
-            "higher",
-            summary="host to device, from pinned or pageable memory, by size; pinned/far21: from "
+            "host to device, from pinned or pageable memory, by size; pinned/far21: from "
             "a node at that distance (sysfs) to the GPU's own, device with the node's name",
             ceiling=PCIE,
         ),
-        contract.Metric(
-            "d2h_gbps", "GB/s", "higher", summary="device to host, likewise", ceiling=PCIE
-        ),
-        contract.Metric(
+        contract.higher("d2h_gbps", "GB/s", "device to host, likewise", ceiling=PCIE),
+        contract.higher(
             "both_ways_gbps",
             "GB/s",
-            "higher",
-            summary="the bytes of both directions, copied at once, pinned",
+            "the bytes of both directions, copied at once, pinned",
             ceiling="twice that of one direction",
         ),
-        contract.Metric(
+        contract.higher(
             "host_copy_gbps",
             "GB/s",
-            "higher",
-            summary="host to host by one core, bytes counted once; only where there is no GPU",
+            "host to host by one core, bytes counted once; only where there is no GPU",
         ),
         contract.AGREEMENT,
     ),
     parameters=(
         contract.Parameter(
-            "bytes",
-            "auto",
-            'bytes per copy; "auto": 256 MiB, 128 MiB without GPU',
-            smoke="1048576",
+            "bytes", "auto", 'bytes per copy; "auto": 256 MiB, 128 MiB without GPU', smoke="1048576"
         ),
         contract.Parameter("samples", 20, "timed batches per direction", smoke=3, at_least=1),
     ),

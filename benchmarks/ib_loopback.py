@@ -17,17 +17,14 @@ BENCHMARK = contract.Benchmark(
     summary="RDMA writes of every HCA to itself (perftest).",
     stresses="HCAs and their PCIe slots, host or GPU memory",
     reveals="a PCIe slot trained low, a wrong NUMA or ACS setting, a weak HCA; needs no partner",
-    level="micro",
-    scope="node",
     duration_s=40.0,
     hca=True,
     tools=(BANDWIDTH,),
     metrics=(
-        contract.Metric(
+        contract.higher(
             "bandwidth_gbps",
             "GB/s",
-            "higher",
-            summary="mean, per HCA and message size",
+            "mean, per HCA and message size",
             ceiling="the HCA's link rate (sysfs: rate), or its PCIe slot's",
         ),
     ),

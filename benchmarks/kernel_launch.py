@@ -20,22 +20,18 @@ BENCHMARK = contract.Benchmark(
     summary="Launches of the smallest kernel, one after the other and one at a time.",
     stresses="one core of the host, the driver, the path from host to GPU",
     reveals="a slow or throttled host core, one far from the GPU, a driver that gets in the way",
-    level="micro",
-    scope="node",
     duration_s=5.0,
     metrics=(
-        contract.Metric(
+        contract.lower(
             "event_us",
             "us",
-            "lower",
-            summary="per launch, by CUDA events around many; only where there is a GPU",
+            "per launch, by CUDA events around many; only where there is a GPU",
             ceiling="the driver's path on one core of the host; no vendor states a number",
         ),
-        contract.Metric(
+        contract.lower(
             "wall_us",
             "us",
-            "lower",
-            summary="per launch and wait (without a GPU: per call), by the host's clock",
+            "per launch and wait (without a GPU: per call), by the host's clock",
             ceiling="event_us and one way to the GPU and back; no vendor states a number",
         ),
         contract.AGREEMENT,

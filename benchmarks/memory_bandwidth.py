@@ -31,23 +31,19 @@ BENCHMARK = contract.Benchmark(
     summary="Streams through arrays far larger than any cache.",
     stresses="memory controllers and channels of CPUs and GPUs (HBM)",
     reveals="a missing or slow memory channel, remapped rows, low memory clocks, wrong bits",
-    level="micro",
-    scope="node",
     duration_s=30.0,
     metrics=(
-        contract.Metric(
+        contract.higher(
             "bandwidth_gbps",
             "GB/s",
-            "higher",
-            summary="of the CPUs' memory, per kernel: copy a=b, scale a=3b, add a=b+c, "
+            "of the CPUs' memory, per kernel: copy a=b, scale a=3b, add a=b+c, "
             "triad a=b+3c; device: cpu for all cores, numa0 for one node's own",
             ceiling="channels x transfers per second x channel width",
         ),
-        contract.Metric(
+        contract.higher(
             "hbm_gbps",
             "GB/s",
-            "higher",
-            summary="of a GPU's memory, per kernel: copy, triad, read (a sum), write (a fill)",
+            "of a GPU's memory, per kernel: copy, triad, read (a sum), write (a fill)",
             ceiling="the vendor's memory bandwidth",
         ),
         contract.AGREEMENT,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import contract
-from _collectives import algbw_gbps, busbw_gbps
+from _collectives import SMALL_BYTES, algbw_gbps, busbw_gbps
 from _parsers import nccl_out_of_bounds, nccl_tests
 from _tools import checked, find, run
 
@@ -22,7 +22,6 @@ PROGRAMS = {
     "reduce": "reduce_perf",
 }
 LIMIT_S = 300.0
-SMALL_BYTES = 1 << 16
 
 BENCHMARK = contract.Benchmark(
     name="nccl_tests",
@@ -30,22 +29,19 @@ BENCHMARK = contract.Benchmark(
     summary="NVIDIA's nccl-tests over all GPUs of a node, out of place and in place.",
     stresses="NVLink, NVSwitch or PCIe between the GPUs",
     reveals="a degraded link or switch plane, wrong sums; NCCL's own fault or ours, by comparison",
-    level="micro",
-    scope="node",
     duration_s=60.0,
     gpu=True,
     min_devices=2,
     tools=tuple(PROGRAMS[name] for name in ("all_reduce", "all_gather")),
     metrics=(
-        contract.Metric(
+        contract.higher(
             "busbw_gbps",
             "GB/s",
-            "higher",
-            summary="by operation, size and place; size in bytes as the tool prints it",
+            "by operation, size and place; size in bytes as the tool prints it",
             ceiling="the slowest link's bandwidth, one way",
         ),
-        contract.Metric("algbw_gbps", "GB/s", "higher", summary="message size over time"),
-        contract.Metric("latency_us", "us", "lower", summary="for messages up to 64 KiB"),
+        contract.higher("algbw_gbps", "GB/s", "message size over time"),
+        contract.lower("latency_us", "us", "for messages up to 64 KiB"),
         contract.AGREEMENT,
     ),
     parameters=(

@@ -20,10 +20,6 @@ from _port_report import counted, report_rises, report_states
 from _ports import physical_ports
 
 
-def size(name: str, unit: str, summary: str) -> contract.Metric:
-    return contract.Metric(name, unit, "higher", summary)
-
-
 def fault(name: str, summary: str, unit: str = "1") -> contract.Metric:
     return contract.Metric(name, unit, "lower", summary, judged_by="limit")
 
@@ -39,14 +35,12 @@ BENCHMARK = contract.Benchmark(
     stresses="nothing: it reads",
     reveals="missing GPUs, worn GPU memory, narrowed or broken links, ports that are down, XIDs, "
     "full disks, absent mounts, a clock that is off",
-    level="micro",
-    scope="node",
     duration_s=5.0,
     exclusive=False,
     metrics=(
-        size("gpus", "1", "GPUs that the driver reaches"),
+        contract.higher("gpus", "1", "GPUs that the driver reaches"),
         fault("gpus_lost", "GPUs that no driver has, or that it no longer reaches"),
-        size("gpu_memory_gb", "GB", "memory of a GPU"),
+        contract.higher("gpu_memory_gb", "GB", "memory of a GPU"),
         need("ecc_enabled", "1", "1 when the GPU's memory is checked"),
         fault("ecc_correctable", "single-bit errors: volatile since driver load, aggregate ever"),
         fault("ecc_uncorrectable", "double-bit errors: volatile since driver load, aggregate ever"),
@@ -56,28 +50,28 @@ BENCHMARK = contract.Benchmark(
         fault("row_remap_failure", "1 when a row could not be replaced"),
         fault("pages_retired", "pages of GPU memory that are no longer used"),
         fault("page_retirement_pending", "1 when a page waits for a reset to be retired"),
-        size("pcie_max_generation", "1", "of card and slot; idle GPUs run a lower one"),
-        size("pcie_width", "1", "PCI Express lanes in use"),
+        contract.higher("pcie_max_generation", "1", "of card and slot; idle GPUs run a lower one"),
+        contract.higher("pcie_width", "1", "PCI Express lanes in use"),
         fault("pcie_lanes_missing", "lanes that card and slot have and the link does not use"),
         fault("pcie_errors", "PCIe errors that the kernel counted (AER) since boot, by severity"),
-        size("nvlinks", "1", "NVLinks that are up"),
+        contract.higher("nvlinks", "1", "NVLinks that are up"),
         fault("nvlinks_inactive", "NVLinks that are down while others are up"),
         fault("nvlink_errors", "how far NVLink's error counters rose during the look"),
         fault("fabric_unready", "1 when the GPU is not registered with the NVSwitch fabric"),
-        size("clock_max_mhz", "MHz", "highest clock that the GPU allows"),
+        contract.higher("clock_max_mhz", "MHz", "highest clock that the GPU allows"),
         fault("throttled", "share of looks at which the hardware slowed the GPU down"),
-        size("power_cap_w", "W", "power that the GPU may draw"),
+        contract.higher("power_cap_w", "W", "power that the GPU may draw"),
         need("thermal_margin_c", "C", "degrees left before the GPU slows itself down"),
-        size("ports_active", "1", "RDMA ports that are up"),
+        contract.higher("ports_active", "1", "RDMA ports that are up"),
         fault("port_down", "1 when an expected RDMA port is not up"),
-        size("port_gbps", "GB/s", "rate of the port's link, one way"),
+        contract.higher("port_gbps", "GB/s", "rate of the port's link, one way"),
         fault("port_errors_per_s", "how fast its error counters rose during the look", "1/s"),
         fault("xids", "errors of NVIDIA's driver in the kernel log: all, and by number"),
         fault("sxids", "errors of NVSwitches in the kernel log, by severity"),
         fault("machine_checks", "machine checks in the kernel log, corrected or uncorrected"),
         fault("edac_errors", "errors of main memory since boot, by kind"),
-        size("memory_gb", "GB", "main memory"),
-        size("cpus", "1", "processors that are online"),
+        contract.higher("memory_gb", "GB", "main memory"),
+        contract.higher("cpus", "1", "processors that are online"),
         fault("cpus_not_performance", "processors whose governor is not `performance`"),
         fault("mount_missing", "1 when an expected mount is not there"),
         need("disk_free_share", "1", "free share of a file system's blocks"),

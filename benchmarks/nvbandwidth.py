@@ -20,20 +20,17 @@ BENCHMARK = contract.Benchmark(
     summary="NVIDIA's nvbandwidth: copies between host and GPUs and among GPUs.",
     stresses="PCIe or C2C and NVLink, copy engines and SMs",
     reveals="a link trained low, a slow pair of GPUs, by NVIDIA's own measure",
-    level="micro",
-    scope="node",
     duration_s=120.0,
     gpu=True,
     tools=(TOOL,),
     metrics=(
-        contract.Metric(
+        contract.higher(
             "bandwidth_gbps",
             "GB/s",
-            "higher",
-            summary="per test of the tool and pair of devices",
+            "per test of the tool and pair of devices",
             ceiling="the link's: PCIe 5.0 x16 63 GB/s, NVLink 4 450 GB/s, one way",
         ),
-        contract.Metric("latency_us", "us", "lower", summary="of a load, in its latency tests"),
+        contract.lower("latency_us", "us", "of a load, in its latency tests"),
     ),
     parameters=(
         contract.Parameter(

@@ -26,31 +26,26 @@ BENCHMARK = contract.Benchmark(
     summary="Matrix products and all-reduces at once, against each alone.",
     stresses="matrix units, memory, links and the cores that drive communication, all at once",
     reveals="contention that neither load shows alone: NCCL on too many cores, a power limit",
-    level="micro",
-    scope="node",
     duration_s=10.0,
     min_devices=2,
     launcher="torchrun",
     metrics=(
-        contract.Metric(
+        contract.lower(
             "slowdown",
             "1",
-            "lower",
-            summary="time beside the other over time alone, of compute and of communication",
+            "time beside the other over time alone, of compute and of communication",
             ceiling="1, where the two share nothing",
         ),
-        contract.Metric(
+        contract.higher(
             "tflops",
             "TFLOP/s",
-            "higher",
-            summary="of the products alone",
+            "of the products alone",
             ceiling="the vendor's dense rate of the format (bf16 on GPUs)",
         ),
-        contract.Metric(
+        contract.higher(
             "busbw_gbps",
             "GB/s",
-            "higher",
-            summary="of the all-reduces alone",
+            "of the all-reduces alone",
             ceiling="the slowest link's bandwidth, one way",
         ),
         contract.AGREEMENT,
@@ -68,10 +63,9 @@ BENCHMARK = contract.Benchmark(
 
 def measure(report: contract.Report, size: int, bytes: int, sample_s: float, samples: int) -> None:
     import torch
-    from _arithmetic import state_ceiling
+    from _arithmetic import normal, state_ceiling, wrong_in_product
     from _collectives import ELEMENT, all_reduce, busbw_gbps
     from _group import joined
-    from _matrices import normal, wrong_in_product
 
     if alone():
         raise contract.NotApplicable("one rank has no communication to overlap with")
@@ -81,7 +75,7 @@ def measure(report: contract.Report, size: int, bytes: int, sample_s: float, sam
         elements = max(1, (bytes or (1 << 28 if kind == "cuda" else 1 << 22)) // ELEMENT)
         report.note(size=n, bytes=elements * ELEMENT, ranks=group.ranks, backend=group.backend)
         state_ceiling(report, "tflops:alone", "bf16", group.device)
-        left, right = (normal(n, n, seed, group.device) for seed in (1, 2))
+        left, right = (normal(n, seed, group.device) for seed in (1, 2))
         out = torch.empty_like(left)
         reduce, wrong_sums = all_reduce(group, elements)
         loads: Loads = {

@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import contract
-from _pair import DIRECTIONS, Pair, everywhere, paired, rails, transfer
+from _pair import DIRECTIONS, LATENCY_UP_TO, Pair, everywhere, paired, rails, transfer
 from _perftest import BANDWIDTH, LATENCY, LIMIT_S, answer, arguments, memory_arguments
 from _ports import NO_HCA, Hca, active, ceiling_of
 from _tools import find
-
-LATENCY_UP_TO = 1 << 16  # bytes
 
 BENCHMARK = contract.Benchmark(
     name="pair_rdma",
@@ -24,7 +22,6 @@ BENCHMARK = contract.Benchmark(
     summary="Bandwidth both ways and latency between two nodes, per HCA (perftest, RDMA writes).",
     stresses="HCAs, their PCIe slots, cables, switches",
     reveals="a slow or lossy rail or direction, a missing HCA, sizes that a switch drops",
-    level="micro",
     scope="pair",
     duration_s=130.0,
     min_nodes=2,
@@ -32,14 +29,13 @@ BENCHMARK = contract.Benchmark(
     hca=True,
     tools=(BANDWIDTH, LATENCY),
     metrics=(
-        contract.Metric(
+        contract.higher(
             "bandwidth_gbps",
             "GB/s",
-            "higher",
-            summary="mean, by direction (forth: first node to second) and message size",
+            "mean, by direction (forth: first node to second) and message size",
             ceiling="the HCA's link rate, one way (sysfs: rate), or its PCIe slot's",
         ),
-        contract.Metric("latency_us", "us", "lower", summary="mean of a write, one way"),
+        contract.lower("latency_us", "us", "mean of a write, one way"),
         contract.AGREEMENT,
     ),
     parameters=(

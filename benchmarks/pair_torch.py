@@ -6,19 +6,16 @@ one such rail after the other, so that a slow one has a name. What arrives is ch
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import contract
-from _pair import DIRECTIONS, ends
+from _pair import DIRECTIONS, LATENCY_UP_TO, METRICS, ends
 
 if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
-
-LATENCY_UP_TO = 1 << 16  # bytes
 
 BENCHMARK = contract.Benchmark(
     name="pair_torch",
@@ -26,22 +23,11 @@ BENCHMARK = contract.Benchmark(
     summary="Bandwidth both ways and latency between two nodes (torch send and receive).",
     stresses="the path between two nodes as NCCL or gloo use it",
     reveals="a slow rail, link or direction, a NIC that NCCL does not use, wrong bytes",
-    level="micro",
     scope="pair",
     duration_s=20.0,
     min_nodes=2,
     launcher="torchrun",
-    metrics=(
-        contract.Metric(
-            "bandwidth_gbps",
-            "GB/s",
-            "higher",
-            summary="by direction (forth: first node to second) and message size",
-            ceiling="the NIC's link rate, one way",
-        ),
-        contract.Metric("latency_us", "us", "lower", summary="one way, half of a round trip"),
-        contract.AGREEMENT,
-    ),
+    metrics=(*METRICS, contract.AGREEMENT),
     parameters=(
         contract.Parameter("sizes", "64,1024,65536,8388608", "bytes per message", smoke="64,65536"),
         contract.Parameter("samples", 10, "timed batches per size", smoke=3, at_least=1),
@@ -62,10 +48,10 @@ class Rail:
 
 def measure(report: contract.Report, sizes: str, samples: int) -> None:
     import torch.distributed as dist
-    from _group import everyones, joined
+    from _group import alone, everyones, joined
 
     chosen = contract.sizes("sizes", sizes)
-    if os.environ["WORLD_SIZE"] == "1":
+    if alone():
         raise contract.NotApplicable("one rank has nobody to send to")
     with joined() as group:
         report.note(backend=group.backend, hosts=group.hosts)
@@ -88,16 +74,14 @@ def measure(report: contract.Report, sizes: str, samples: int) -> None:
 
 def one_size(report: contract.Report, rail: Rail, name: str, size: int, samples: int) -> None:
     import torch
-    from _group import slowest, total
-    from _timing import calls_for, time_calls
+    from _group import slowest_times, total
 
     sent = torch.arange(size, device=rail.device).to(torch.uint8)
     received = torch.zeros_like(sent)
     wrong = 0
 
     def seconds(call: Callable[[], None]) -> list[float]:
-        (calls,) = slowest([calls_for(call, rail.device, sample_s=0.02)], rail.agreeing)
-        return slowest(time_calls(call, rail.device, samples, int(calls)), rail.agreeing)
+        return slowest_times(call, rail.device, samples, sample_s=0.02, group=rail.agreeing)
 
     for direction, sender in DIRECTIONS.items():
         received.zero_()

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import contract
-from _pair import DIRECTIONS, Pair, everywhere, paired, rails, transfer
+from _pair import DIRECTIONS, LATENCY_UP_TO, METRICS, Pair, everywhere, paired, rails, transfer
 from _parsers import ucx_perftest
 from _tools import find
 
-LATENCY_UP_TO = 1 << 16  # bytes
 FEW = 4  # messages of the first test, and of the shortest
 GROWTH = 30  # from test to test, since what fits into buffers seems faster than any link
 LIMIT_S = 60.0
@@ -27,22 +26,12 @@ BENCHMARK = contract.Benchmark(
     summary="Bandwidth both ways and latency between two nodes (ucx_perftest, tagged messages).",
     stresses="the path between two nodes: NICs, cables, switches, and the host's part in it",
     reveals="a slow or lossy link or direction, sizes that a switch drops, a misconfigured NIC",
-    level="micro",
     scope="pair",
     duration_s=30.0,
     min_nodes=2,
     launcher="torchrun",
     tools=("ucx_perftest",),
-    metrics=(
-        contract.Metric(
-            "bandwidth_gbps",
-            "GB/s",
-            "higher",
-            summary="by direction (forth: first node to second) and message size",
-            ceiling="the NIC's link rate, one way",
-        ),
-        contract.Metric("latency_us", "us", "lower", summary="one way, half of a round trip"),
-    ),
+    metrics=METRICS,
     parameters=(
         contract.Parameter(
             "transport", "tcp", '"tcp": anywhere; "rdma": each HCA that both nodes have'

@@ -21,17 +21,14 @@ BENCHMARK = contract.Benchmark(
     stresses="NVLink and its switches, or PCIe between GPUs; copy engines",
     reveals="a link that is down or retries, a switch port at reduced width, peer access that is "
     "off, wrong bits",
-    level="micro",
-    scope="node",
     duration_s=45.0,
     gpu=True,
     min_devices=2,
     metrics=(
-        contract.Metric(
+        contract.higher(
             "bandwidth_gbps",
             "GB/s",
-            "higher",
-            summary="one_way: from the first GPU of the device's name to the second; both_ways: "
+            "one_way: from the first GPU of the device's name to the second; both_ways: "
             "the bytes of both directions, copied at once",
             ceiling="links x rate of a link, per direction; NVLink of an H100 or H200: 450 GB/s",
         ),

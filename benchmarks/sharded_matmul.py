@@ -23,17 +23,14 @@ BENCHMARK = contract.Benchmark(
     summary="A matrix product shared out over a node's devices (tensor parallel).",
     stresses="matrix units and the links between the devices, in turn",
     reveals="a slow GPU or link that holds up the others, wrong products or sums",
-    level="micro",
-    scope="node",
     duration_s=5.0,
     min_devices=2,
     launcher="torchrun",
     metrics=(
-        contract.Metric(
+        contract.higher(
             "tflops",
             "TFLOP/s",
-            "higher",
-            summary="2 n^3 operations, per rank, communication included, by the slowest rank",
+            "2 n^3 operations, per rank, communication included, by the slowest rank",
             ceiling="the vendor's dense rate of the format (bf16 on GPUs), less communication",
         ),
         contract.AGREEMENT,
@@ -56,9 +53,8 @@ def flop_per_rank(size: int, ranks: int) -> float:
 
 
 def measure(report: contract.Report, size: int, samples: int) -> None:
-    from _arithmetic import state_ceiling
+    from _arithmetic import normal, state_ceiling, wrong_in_product
     from _group import joined, slowest_times
-    from _matrices import normal, wrong_in_product
 
     if alone():
         raise contract.NotApplicable("one rank has nobody to share a product with")
@@ -67,7 +63,7 @@ def measure(report: contract.Report, size: int, samples: int) -> None:
         n = size or (8192 if kind == "cuda" else 768)
         n = max(group.ranks, n - n % group.ranks)
         report.note(size=n, ranks=group.ranks, backend=group.backend)
-        left, right = (normal(n, n, seed, group.device) for seed in (1, 2))
+        left, right = (normal(n, seed, group.device) for seed in (1, 2))
         for name, way in WAYS.items():
             multiply, product = way(group, left, right)
             seconds = slowest_times(multiply, group.device, samples, sample_s=0.02)

@@ -6,7 +6,7 @@ arithmetic, and with its 138 million weights for the links. What is measured how
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import _training
 import contract
@@ -19,7 +19,6 @@ BENCHMARK = contract.Benchmark(
     stresses="convolutions, memory bandwidth, kernel launches and the links between GPUs together",
     reveals="slow convolution kernels, a slow GPU or link among good ones, wrong arithmetic",
     level="end-to-end",
-    scope="node",
     duration_s=20.0,
     launcher="torchrun",
     metrics=_training.METRICS,
@@ -27,8 +26,7 @@ BENCHMARK = contract.Benchmark(
 )
 
 
-def measure(report: contract.Report, **arguments: Any) -> None:
-    _training.measure(report, CNNS, **arguments)
+measure = partial(_training.measure, catalog=CNNS)
 
 
 if __name__ == "__main__":

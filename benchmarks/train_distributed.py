@@ -7,7 +7,7 @@ its slowest rank; `compute_s`, `loss` and `agreement` name host and device. How:
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import _training
 import contract
@@ -30,8 +30,7 @@ BENCHMARK = contract.Benchmark(
 )
 
 
-def measure(report: contract.Report, **arguments: Any) -> None:
-    _training.measure(report, EVERY, among_hosts=True, **arguments)
+measure = partial(_training.measure, catalog=EVERY, among_hosts=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ and the latency of a GPU shows, not its width. What is measured how: `_training.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import _training
 import contract
@@ -19,7 +19,6 @@ BENCHMARK = contract.Benchmark(
     stresses="chains of small products, caches, kernel launches and the links between GPUs",
     reveals="latency, clocks that do not rise, a slow GPU among good ones, wrong arithmetic",
     level="end-to-end",
-    scope="node",
     duration_s=20.0,
     launcher="torchrun",
     metrics=_training.METRICS,
@@ -27,8 +26,7 @@ BENCHMARK = contract.Benchmark(
 )
 
 
-def measure(report: contract.Report, **arguments: Any) -> None:
-    _training.measure(report, LSTMS, **arguments)
+measure = partial(_training.measure, catalog=LSTMS)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ all-to-alls on the way forward and two on the way back. What is measured how: `_
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import _training
 import contract
@@ -20,7 +20,6 @@ BENCHMARK = contract.Benchmark(
     reveals="what micro-benchmarks miss: jitter, slow hosts, throttling under a mixed load, "
     "a slow GPU or link among good ones, wrong arithmetic",
     level="end-to-end",
-    scope="node",
     duration_s=20.0,
     launcher="torchrun",
     metrics=_training.METRICS,
@@ -28,8 +27,7 @@ BENCHMARK = contract.Benchmark(
 )
 
 
-def measure(report: contract.Report, **arguments: Any) -> None:
-    _training.measure(report, TRANSFORMERS, **arguments)
+measure = partial(_training.measure, catalog=TRANSFORMERS)
 
 
 if __name__ == "__main__":

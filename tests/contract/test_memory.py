@@ -85,7 +85,7 @@ def test_a_kernel_without_numa_is_one_node_with_everything(tmp_path, monkeypatch
     monkeypatch.setattr(_numa, "SYS", tmp_path)
     (node,) = _numa.nodes()
     assert node.cpus == set(CPUS)
-    kib = int(_numa._after(Path("/proc/meminfo"), "MemTotal:").split()[0])
+    kib = int(contract.after("/proc/meminfo", "MemTotal").split()[0])
     assert node.memory_bytes == pytest.approx(kib << 10, rel=0.01)
 
 
@@ -131,7 +131,7 @@ def test_the_pci_address_is_asked_of_the_driver_by_the_gpus_number(tmp_path):
 def cpus_of_threads() -> set[str]:
     """The kernel's word on where each thread of this process may run."""
     status = (task / "status" for task in Path("/proc/self/task").iterdir())
-    return {_numa._after(file, "Cpus_allowed_list:") for file in status}
+    return {contract.after(file, "Cpus_allowed_list") for file in status}
 
 
 def books_of(area: mmap.mmap) -> str:
