@@ -1,33 +1,22 @@
 """Anubis keeps a GPU cluster fit for work. Its verbs are functions, too: see docs/python.md."""
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
 
-NAMES = {  # by the module of anubis.operations that is loaded when one is first asked for
-    "caller": ["Caller"],
-    "campaigns": ["accept", "validate", "scan", "plan_campaign", "run_campaign", "resume_campaign"],
-    "preparing": ["CampaignRequest"],
-    "gating": ["gate"],
-    "deciding": ["sweep", "Terms", "select"],
-    "judging": ["compare_criteria", "judge"],
-    "learning": ["learned_here", "learn"],
-    "tuning": ["tune", "write_suite"],
-    "past": ["recall", "campaigns", "decisions", "timeline", "imports", "forget_import"],
-    "importing": ["import_superbench", "import_superbench_baseline", "import_incidents"],
-    "surveying": ["inspect_fabric"],
-    "foreseeing": ["train_risk", "evaluate_risk", "foresee"],
-    "simulating": ["simulate"],
-    "examining": ["examine"],
-}
-OPERATIONS = {name: module for module, names in NAMES.items() for name in names}
+# What type checkers and editors read is the list of what there is; each name is loaded when it is
+# first asked for.
+STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+OPERATIONS = {name: home for home, name in re.findall(r"^from (\S+) import (\S+)", STUB, re.M)}
 
 
 def __getattr__(name: str) -> Any:
     if name not in OPERATIONS:
         raise AttributeError(f'module "anubis" has no attribute "{name}"')
-    return getattr(import_module(f"anubis.operations.{OPERATIONS[name]}"), name)
+    return getattr(import_module(OPERATIONS[name]), name)
 
 
 def __dir__() -> list[str]:

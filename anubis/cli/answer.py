@@ -9,14 +9,20 @@ import errno
 import io
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from anubis.core.records import Judgement
+
+EXIT_CODES = {"healthy": 0, "defective": 1, "unknown": 2, "not-applicable": 2}
 
 
 class StandardOutput(io.TextIOWrapper):
@@ -40,6 +46,11 @@ class StandardOutput(io.TextIOWrapper):
         return UsageError(f"cannot write the answer to stdout: {error.strerror}")
 
 
+def leave(judgement: Judgement) -> NoReturn:
+    """0 only when every node is healthy, and what lies between them: never without data."""
+    sys.exit(EXIT_CODES[judgement])
+
+
 def open_answer() -> None:
     """Names and units are UTF-8, whatever the terminal says: it shows what it can."""
     sys.stdout.flush()
@@ -54,6 +65,12 @@ def open_answer() -> None:
 def write_lines(lines: Iterable[str]) -> None:
     for line in lines:
         print(line)
+
+
+def write_paragraph(text: str) -> None:
+    """Whole for a program to read; on a terminal, broken between words."""
+    width = shutil.get_terminal_size().columns
+    print(textwrap.fill(text, width, break_on_hyphens=False) if sys.stdout.isatty() else text)
 
 
 def write_json(document: Mapping[str, object]) -> None:

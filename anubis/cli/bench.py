@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from dataclasses import asdict
+from textwrap import fill
 from typing import Annotated
 
 import typer
 
 from anubis.cli import answer, options
+from anubis.core.errors import CatalogError
 
-app = typer.Typer(help="The benchmark programs: list, describe, run.", no_args_is_help=True)
+app = typer.Typer(
+    name="bench", help="The benchmark programs: list, describe, run.", no_args_is_help=True
+)
 
 NEEDS_AT = 52  # the column of a line of the list
 
@@ -17,15 +24,12 @@ Name = Annotated[str, typer.Argument(help="The benchmark's name.")]
 
 @app.command("list", help="All benchmarks with level, scope, needs and typical duration.")
 def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
-    import dataclasses
-    from textwrap import fill
-
     from anubis import catalog
 
     specs = catalog.load(catalog.folders(benchmarks or ())).specs.values()
     if json:
         for spec in specs:
-            answer.write_json(dataclasses.asdict(spec))
+            answer.write_json(asdict(spec))
         return
     from rich.text import Text
 
@@ -53,13 +57,11 @@ def _line(name: str, level: str, scope: str, typical: str, needs: str) -> str:
 
 @app.command(help="The description of a benchmark.")
 def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
-    import dataclasses
-
     from anubis import catalog
 
     spec = catalog.find(name, catalog.load(catalog.folders(benchmarks or ()))).spec
     if json:
-        answer.write_json(dataclasses.asdict(spec))
+        answer.write_json(asdict(spec))
         return
     from rich.table import Table
 
@@ -86,11 +88,7 @@ def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Js
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def run(context: typer.Context, name: Name, benchmarks: options.Benchmarks = None) -> None:
-    import os
-    import sys
-
     from anubis import catalog
-    from anubis.core.errors import CatalogError
 
     program = catalog.find(name, catalog.load(catalog.folders(benchmarks or ())))
     argv = [*program.argv(sys.executable), *context.args]

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anubis
 from anubis import places
-from anubis.cli import showing
+from anubis.cli import amounts, answer, showing
+from anubis.cli.pages import check_page
+from anubis.cli.remarks import say
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError
-from anubis.operations.campaigns import (
-    CampaignResult,
-    PlannedCampaign,
-    plan_campaign,
-    resume_campaign,
-    run_campaign,
-)
+from anubis.core.records import CampaignKind
+from anubis.operations.campaigns import CampaignResult, PlannedCampaign
 from anubis.operations.preparing import CampaignRequest
 from anubis.report.view import CampaignView
 
 
-def answer(
+def request(
+    kind: str,
+    nodes: str | None,
+    *,
+    cluster: str,
+    suite: str | None,
+    policy: str,
+    benchmarks: list[Path] | None,
+) -> CampaignRequest:
+    """What the options that all campaigns have ask for."""
+    return CampaignRequest(
+        kind=CampaignKind(kind),
+        nodes=amounts.nodes(nodes),
+        cluster=cluster,
+        suite=suite,
+        policy=policy,
+        benchmarks=benchmarks or (),
+    )
+
+
+def carry_out(
     request: CampaignRequest,
     *,
     dry_run: bool,
@@ -32,18 +50,18 @@ def answer(
     if dry_run and resume:
         raise UsageError("--dry-run shows the plan of a new campaign: leave out --resume")
     if dry_run:
-        _show_plan(plan_campaign(request, Terminal()), as_json=as_json)
+        _show_plan(anubis.plan_campaign(request, Terminal()), as_json=as_json)
         return
     turn_termination_into_interrupt()
     if campaign and not resume:
         raise UsageError("--campaign names the campaign to resume: give --resume as well")
-    showing.check_page(html)
+    check_page(html)
     if resume:
-        result = resume_campaign(request.kind, campaign, Terminal())
+        result = anubis.resume_campaign(request.kind, campaign, Terminal())
     else:
-        result = run_campaign(request, Terminal())
+        result = anubis.run_campaign(request, Terminal())
     _show(result, html, as_json=as_json)
-    showing.leave(result.judgement)
+    answer.leave(result.judgement)
 
 
 def _show_plan(planned: PlannedCampaign, *, as_json: bool) -> None:
@@ -58,7 +76,7 @@ def _show(result: CampaignResult, html: Path | None, *, as_json: bool) -> None:
         showing.campaign(view, as_json=as_json)
     finally:  # whoever stopped reading must not cost the page
         for learned, path in zip(view.criteria, result.criteria_files, strict=False):
-            showing.say(f"criteria of {learned.sku} for suite {view.campaign.plan.suite}: {path}")
+            say(f"criteria of {learned.sku} for suite {view.campaign.plan.suite}: {path}")
         _write_page(view, html)
 
 
@@ -70,4 +88,4 @@ def _write_page(view: CampaignView, asked_for: Path | None) -> None:
     try:
         showing.write_html(view, places.home() / "reports" / f"{view.campaign.id}.html")
     except UsageError as error:
-        showing.say(f"{error}; anubis report --html FILE writes it elsewhere")
+        say(f"{error}; anubis report --html FILE writes it elsewhere")

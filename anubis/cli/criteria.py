@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import anubis
 from anubis.cli import answer, options
+from anubis.cli.remarks import say
 
 app = typer.Typer(
+    name="criteria",
     help="What was learned: how far each metric can be trusted, and what moved.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Before = Annotated[Path, typer.Argument(metavar="A", help="A criteria file, or a folder of them.")]
@@ -33,10 +36,9 @@ def show(
     json: options.Json = False,
 ) -> None:
     from anubis import criteria_files
-    from anubis.operations.learning import learned_here
     from anubis.report import criteria as tables
 
-    sets = criteria_files.load(path.expanduser()) if path else learned_here()
+    sets = criteria_files.load(path.expanduser()) if path else anubis.learned_here()
     screen = answer.screen()
     for number, criteria in enumerate(sets):
         if json:
@@ -53,16 +55,12 @@ def show(
 def diff(
     before: Before, after: After, campaign: options.Campaign = None, json: options.Json = False
 ) -> None:
-    import sys
-
-    from anubis.cli import showing
-    from anubis.operations.judging import compare_criteria
     from anubis.report import criteria as tables
 
-    moved = compare_criteria(before, after, campaign=campaign)
+    moved = anubis.compare_criteria(before, after, campaign=campaign)
     judged = moved.campaign.id if moved.campaign else None
     if judged is None:
-        showing.say("no campaign has finished yet: there is no verdict to compare")
+        say("no campaign has finished yet: there is no verdict to compare")
     if json:
         changes = tables.change_lines(moved.criteria, moved.nodes, moved.verdicts, judged)
         answer.write_lines(changes)

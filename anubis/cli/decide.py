@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from anubis.cli import amounts, options
+import anubis
+from anubis.cli import amounts, answer, options
+from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -40,26 +44,16 @@ def gate(
 ) -> None:
     """Say whether nodes are good for a job: by history, or by the tests worth their time."""
     from anubis.cli import showing
-    from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
-    from anubis.operations.deciding import Terms
-    from anubis.operations.gating import gate as answer
 
     seconds = amounts.duration_s(duration, "--duration")
     passes = amounts.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
-    terms = Terms(
-        suite=suite,
-        policy=policy,
-        benchmarks=benchmarks or (),
-        budget=amounts.budget(budget),
-        together=together,
-        cluster=cluster,
-        criteria=criteria,
-    )
+    terms = _terms(suite, policy, benchmarks, budget)
+    terms = replace(terms, together=together, cluster=cluster, criteria=criteria)
     turn_termination_into_interrupt()
     caller = Terminal(as_json=json)
-    result = answer(amounts.named(nodes), seconds, terms, unknown_passes=passes, caller=caller)
+    result = anubis.gate(amounts.named(nodes), seconds, terms, unknown_passes=passes, caller=caller)
     showing.gate(result, as_json=json)
-    showing.leave(result.judgement)
+    answer.leave(result.judgement)
 
 
 def select(
@@ -93,19 +87,9 @@ def select(
     json: options.Json = False,
 ) -> None:
     """Decide which tests an event is worth, and say why; run nothing."""
-    from anubis.cli.terminal import Terminal
-    from anubis.operations.deciding import Terms
-    from anubis.operations.deciding import select as answer
-
     happened = _event(event, amounts.named(nodes), duration, category, criteria)
-    terms = Terms(
-        suite=suite,
-        policy=policy,
-        benchmarks=benchmarks or (),
-        budget=amounts.budget(budget),
-        together=together,
-    )
-    Terminal(as_json=json).decided(answer(happened, terms))
+    terms = replace(_terms(suite, policy, benchmarks, budget), together=together)
+    Terminal(as_json=json).decided(anubis.select(happened, terms))
 
 
 def _event(
@@ -149,19 +133,22 @@ def sweep(
     json: options.Json = False,
 ) -> None:
     """Test the idle nodes that are most at risk, within a budget."""
-    from anubis.cli import showing
-    from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
-    from anubis.operations.deciding import Terms
-    from anubis.operations.deciding import sweep as answer
+    terms = _terms(suite, policy, benchmarks, budget)
+    turn_termination_into_interrupt()
+    result = anubis.sweep(
+        amounts.nodes(nodes),
+        replace(terms, cluster=cluster, criteria=criteria),
+        Terminal(as_json=json),
+    )
+    answer.leave(result.judgement)
 
-    terms = Terms(
+
+def _terms(
+    suite: str, policy: str, benchmarks: list[Path] | None, budget: str | None
+) -> anubis.Terms:
+    return anubis.Terms(
         suite=suite,
         policy=policy,
         benchmarks=benchmarks or (),
         budget=amounts.budget(budget),
-        cluster=cluster,
-        criteria=criteria,
     )
-    turn_termination_into_interrupt()
-    result = answer(amounts.nodes(nodes), terms, Terminal(as_json=json))
-    showing.leave(result.judgement)

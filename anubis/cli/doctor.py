@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict
+
+import anubis
 from anubis.cli import answer, options
 
 
 def doctor(benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
     """What this node can run, what is missing and how to get it."""
-    import sys
-    from dataclasses import asdict
-
-    from anubis.operations.examining import examine
-
-    checks = examine(benchmarks or ())
+    checks = anubis.examine(benchmarks or ())
     if json:
         for check in checks:
             answer.write_json(asdict(check))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from anubis.cli import answer, options
+import anubis
+from anubis.cli import amounts, answer, options
+from anubis.core.errors import UsageError
 
 app = typer.Typer(
+    name="history",
     help="What happened to nodes and what was decided; and taking a wrong import back.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Last = Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")]
@@ -28,54 +31,46 @@ def show(
     last: Last = 50,
     json: options.Json = False,
 ) -> None:
-    from anubis import hostlist
-    from anubis.core.errors import UsageError
-    from anubis.operations.past import timeline
-    from anubis.report import history as told
+    from anubis.report import history
 
-    happened = timeline(None if nodes is None else hostlist.read(nodes), last)
+    happened = anubis.timeline(amounts.nodes(nodes), last)
     if not happened:
         raise UsageError(f"the history knows nothing{f' of {nodes}' if nodes else ' yet'}")
     if json:
-        answer.write_lines(map(told.line, happened))
+        answer.write_lines(map(history.line, happened))
     else:
-        told.show(happened, answer.screen())
+        history.show(happened, answer.screen())
 
 
 @app.command(help="The last decisions of gate, sweep and select with their reasons, newest first.")
 def decisions(last: Last = 5, json: options.Json = False) -> None:
-    from anubis.cli import showing
-    from anubis.core.errors import UsageError
-    from anubis.operations import past
-    from anubis.report import decision as told
+    from anubis.report import decision
     from anubis.report.wording import moment
 
-    decided = past.decisions(last)
+    decided = anubis.decisions(last)
     if not decided:
         raise UsageError("no decisions yet: anubis gate, sweep and select make them")
-    for decision in decided:
+    for made in decided:
         if json:
-            print(told.line(decision))
+            print(decision.line(made))
         else:
-            showing.paragraph(f"{moment(decision.at)}  {told.paragraph(decision)}")
+            answer.write_paragraph(f"{moment(made.at)}  {decision.paragraph(made)}")
             print()
 
 
 @app.command(help="Imported files of incidents, newest first.")
 def imports(json: options.Json = False) -> None:
-    from anubis.core.errors import UsageError
-    from anubis.operations import past
-    from anubis.report import history as told
+    from anubis.report import history
 
-    imported = past.imports()
+    imported = anubis.imports()
     if not imported:
         raise UsageError(
             "no incidents were imported yet: anubis import incidents FILE imports them"
         )
     if json:
-        answer.write_lines(map(told.import_line, imported))
+        answer.write_lines(map(history.import_line, imported))
     else:
-        told.show_imports(imported, answer.screen())
+        history.show_imports(imported, answer.screen())
 
 
 @app.command(
@@ -91,14 +86,11 @@ def forget(
     ],
     json: options.Json = False,
 ) -> None:
-    import dataclasses
-
-    from anubis.operations.past import forget_import
     from anubis.report.wording import counted
 
-    gone = forget_import(import_)
+    gone = anubis.forget_import(import_)
     if json:
-        answer.write_json({"type": "forgotten", "import": import_, **dataclasses.asdict(gone)})
+        answer.write_json({"type": "forgotten", "import": import_, **asdict(gone)})
         return
     print(
         f"import {import_} is forgotten: {counted(gone.incidents, 'incident')} and"

@@ -3,12 +3,17 @@ and what happened to nodes, told by whoever keeps count of it."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anubis.cli import answer, options
+import anubis
+from anubis.cli import amounts, answer, options
+from anubis.cli.remarks import say
+from anubis.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from anubis.core.records import Campaign
@@ -16,9 +21,9 @@ if TYPE_CHECKING:
     from anubis.store.imports import Import
 
 app = typer.Typer(
+    name="import",
     help="Take over what another tool measured, or what happened to nodes.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Sku = Annotated[
@@ -50,23 +55,19 @@ def superbench(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    import dataclasses
-
     from anubis.cli import showing
-    from anubis.cli.terminal import Terminal
-    from anubis.operations.importing import import_superbench
     from anubis.report.view import CampaignView
 
-    imported = import_superbench(
+    imported = anubis.import_superbench(
         file, sku=sku, policy=policy, rules=rules, baseline=baseline, caller=Terminal()
     )
     campaign, plan = imported.campaign, imported.campaign.plan
-    showing.say(
+    say(
         f"campaign {campaign.id}: nodes {len(plan.nodes):,}, benchmarks {len(plan.specs):,}, "
         f"values {imported.values:,}"
     )
     for sentence in plan.left_out:
-        showing.say(f"left out: {sentence}")
+        say(f"left out: {sentence}")
     if imported.by_rules:
         unplanned = dataclasses.replace(plan, left_out=())  # it has just been said
         view = CampaignView(
@@ -76,20 +77,18 @@ def superbench(
             criteria=(),
         )
         showing.campaign(view, as_json=json)
-        showing.leave(view.assessment.judgement)
+        answer.leave(view.assessment.judgement)
     _name(campaign, as_json=json)
 
 
 def _name(campaign: Campaign, *, as_json: bool) -> None:
     """stdout has what a script needs to go on: the campaign's name."""
-    from anubis.cli import showing
-
     line = {"type": "campaign", "campaign": campaign.id, "nodes": len(campaign.plan.nodes)}
     if as_json:
         answer.write_json(line)
     else:
         print(campaign.id)
-    showing.say(
+    say(
         f"see it with anubis report --campaign {campaign.id}, "
         f"learn from it with anubis learn --campaign {campaign.id}"
     )
@@ -109,23 +108,19 @@ def superbench_baseline(
         ),
     ],
     policy: options.Policy = "default",
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder to write <sku>.json into.")
-    ] = Path("criteria"),
+    out: options.Out = Path("criteria"),
 ) -> None:
     from anubis import criteria_files
-    from anubis.cli import showing
-    from anubis.operations.importing import import_superbench_baseline
     from anubis.report.wording import names
 
-    imported = import_superbench_baseline(file, sku=sku, units=units, policy=policy)
+    imported = anubis.import_superbench_baseline(file, sku=sku, units=units, policy=policy)
     path = out / criteria_files.file_name(imported.criteria)
     criteria_files.write(imported.criteria, path)
-    showing.say(f"{path}: {len(imported.criteria.criteria)} criteria")
+    say(f"{path}: {len(imported.criteria.criteria)} criteria")
     if imported.left_out:
         left_out = names(imported.left_out)
-        showing.say(f"left out, no positive mean or no known direction: {left_out}")
-    showing.say(
+        say(f"left out, no positive mean or no known direction: {left_out}")
+    say(
         "means have no spread, so how far healthy nodes vary around them is unknown: a metric "
         "that varies more than the policy allows gives false alarms; learn from results instead"
     )
@@ -154,25 +149,18 @@ def incidents(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    from anubis import hostlist
-    from anubis.cli import showing
-    from anubis.cli.terminal import Terminal
-    from anubis.operations.importing import import_incidents
     from anubis.report.wording import names
 
-    imported = import_incidents(
-        file, mapping=mapping, nodes=hostlist.read(nodes) if nodes else None, caller=Terminal()
+    imported = anubis.import_incidents(
+        file, mapping=mapping, nodes=amounts.nodes(nodes or None), caller=Terminal()
     )
     _show_intake(file, imported.intake, imported.kept, as_json=json)
     if imported.strangers:
-        showing.say(f"nodes that nothing was known of before: {names(imported.strangers)}")
-    showing.say(f"to take this back: anubis history forget --import {imported.kept.key}")
+        say(f"nodes that nothing was known of before: {names(imported.strangers)}")
+    say(f"to take this back: anubis history forget --import {imported.kept.key}")
 
 
 def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) -> None:
-    import dataclasses
-    from collections import Counter
-
     from anubis.report.wording import counted, moment
 
     categories = Counter(incident.category for incident in intake.incidents).most_common()

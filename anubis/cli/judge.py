@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from anubis.cli import options
+import anubis
+from anubis.cli import answer, options
 
 
 def judge(
@@ -25,10 +26,9 @@ def judge(
 ) -> None:
     """Judge a past campaign again, by other criteria, without running anything."""
     from anubis.cli import showing
-    from anubis.operations import judging
 
-    view = judging.judge(campaign, criteria=criteria)
+    view = anubis.judge(campaign, criteria=criteria)
     showing.campaign(view, as_json=json)
     if html:
         showing.write_html(view, html)
-    showing.leave(view.assessment.judgement)
+    answer.leave(view.assessment.judgement)

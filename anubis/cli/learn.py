@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anubis.cli import options
+import anubis
+from anubis.cli import amounts, options
+from anubis.cli.remarks import say
+from anubis.cli.terminal import Terminal
+from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
     from anubis.core.records import CriteriaSet
@@ -55,21 +59,16 @@ def learn(
             help="A name under configs/policies/, or a file. Default: the campaign's own.",
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder to write <sku>.json into.")
-    ] = Path("criteria"),
+    out: options.Out = Path("criteria"),
 ) -> None:
     """Learn criteria from past measurements, of one campaign or of several."""
-    from anubis import criteria_files, hostlist
-    from anubis.cli import showing
-    from anubis.cli.terminal import Terminal
-    from anubis.operations import learning
+    from anubis import criteria_files
     from anubis.report.wording import names
 
-    learned = learning.learn(
+    learned = anubis.learn(
         campaign,
         since=None if since is None else _instant(since),
-        exclude=() if exclude is None else hostlist.read(exclude),
+        exclude=amounts.nodes(exclude) or (),
         start=start,
         policy=policy,
         caller=Terminal(),
@@ -78,9 +77,9 @@ def learn(
         path = out / criteria_files.file_name(criteria)
         criteria_files.write(criteria, path)
         refused = sum(bool(criterion.refusal) for criterion in criteria.criteria)
-        showing.say(f"{path}: {len(criteria.criteria)} criteria, {refused} of them refused")
+        say(f"{path}: {len(criteria.criteria)} criteria, {refused} of them refused")
         for sentence, metrics in _refusals(criteria).items():
-            showing.say(f"  {names(metrics, METRICS_NAMED)}: {sentence}")
+            say(f"  {names(metrics, METRICS_NAMED)}: {sentence}")
 
 
 def _refusals(criteria: CriteriaSet) -> dict[str, list[str]]:
@@ -94,8 +93,6 @@ def _refusals(criteria: CriteriaSet) -> dict[str, list[str]]:
 
 
 def _instant(text: str) -> datetime:
-    from anubis.core.errors import UsageError
-
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:

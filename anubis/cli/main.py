@@ -31,24 +31,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 all healthy, 1 at least one node defective, 2 no verdict.",
 )
-app.command()(accept)
-app.command()(validate)
-app.command()(scan)
-app.command()(gate)
-app.command()(select)
-app.command()(sweep)
-app.command()(learn)
-app.command()(judge)
-app.command()(report)
-app.add_typer(import_.app, name="import")
-app.add_typer(history.app, name="history")
-app.add_typer(topology.app, name="topology")
-app.command()(tune)
-app.command()(simulate)
-app.add_typer(criteria.app, name="criteria")
-app.add_typer(risk.app, name="risk")
-app.add_typer(bench.app, name="bench")
-app.command()(doctor)
+VERBS = (accept, validate, scan, gate, select, sweep, learn, judge, report, tune, simulate, doctor)
+for verb in VERBS:
+    app.command()(verb)
+for family in (import_, history, topology, criteria, risk, bench):
+    app.add_typer(family.app)
 
 
 @app.callback(invoke_without_command=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from anubis.cli import amounts, options
+from anubis.cli import options
 from anubis.core.errors import UsageError
 
 
@@ -24,19 +25,14 @@ def accept(
     campaign: options.Unfinished = None,
 ) -> None:
     """Accept a new cluster: run, learn criteria from this run, judge, report."""
-    from anubis.cli.campaigns import answer
-    from anubis.core.records import CampaignKind
-    from anubis.operations.preparing import CampaignRequest
+    from anubis.cli import campaigns
 
-    request = CampaignRequest(
-        kind=CampaignKind.ACCEPT,
-        nodes=amounts.nodes(nodes),
-        cluster=cluster,
-        suite=suite,
-        policy=policy,
-        benchmarks=benchmarks or (),
+    request = campaigns.request(
+        "accept", nodes, cluster=cluster, suite=suite, policy=policy, benchmarks=benchmarks
     )
-    answer(request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json)
+    campaigns.carry_out(
+        request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json
+    )
 
 
 def validate(
@@ -53,20 +49,15 @@ def validate(
     campaign: options.Unfinished = None,
 ) -> None:
     """Validate nodes: run, and judge by criteria learned earlier."""
-    from anubis.cli.campaigns import answer
-    from anubis.core.records import CampaignKind
-    from anubis.operations.preparing import CampaignRequest
+    from anubis.cli import campaigns
 
-    request = CampaignRequest(
-        kind=CampaignKind.VALIDATE,
-        nodes=amounts.nodes(nodes),
-        cluster=cluster,
-        suite=suite,
-        policy=policy,
-        criteria=criteria,
-        benchmarks=benchmarks or (),
+    request = campaigns.request(
+        "validate", nodes, cluster=cluster, suite=suite, policy=policy, benchmarks=benchmarks
     )
-    answer(request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json)
+    request = replace(request, criteria=criteria)
+    campaigns.carry_out(
+        request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json
+    )
 
 
 def scan(
@@ -116,26 +107,24 @@ def scan(
     campaign: options.Unfinished = None,
 ) -> None:
     """Scan the network: pairs of nodes at every distance, and the part at fault by name."""
-    from anubis.cli.campaigns import answer
-    from anubis.core.records import CampaignKind
-    from anubis.operations.preparing import CampaignRequest
+    from anubis.cli import campaigns
 
     ways = {"full": full, "quick": quick, "cover": cover}
     chosen = [f"--{way}" for way, is_chosen in ways.items() if is_chosen]
     if len(chosen) > 1:
         raise UsageError(f"{' and '.join(chosen)} exclude each other: give one of them")
-    request = CampaignRequest(
-        kind=CampaignKind.SCAN,
-        nodes=amounts.nodes(nodes),
-        cluster=cluster,
-        suite=suite,
-        policy=policy,
+    request = campaigns.request(
+        "scan", nodes, cluster=cluster, suite=suite, policy=policy, benchmarks=benchmarks
+    )
+    request = replace(
+        request,
         criteria=criteria,
-        benchmarks=benchmarks or (),
         topology=topology,
         hcas=hcas,
         counters=counters or (),
         over_s=over,
         groups="pairs" if full else "covering" if cover else "quick",
     )
-    answer(request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json)
+    campaigns.carry_out(
+        request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json
+    )

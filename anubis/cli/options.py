@@ -126,3 +126,6 @@ Hcas = Annotated[
         help="Lines of host and HCA GUID, for HCAs whose descriptions do not name their host.",
     ),
 ]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="The folder to write <sku>.json into.")
+]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from anubis.cli.showing import say
+from anubis.cli.remarks import say
 from anubis.core.campaign import planning
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine, Failed, NodeLost, TimedOut
 from anubis.core.records import Campaign

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anubis.cli import options
+import anubis
+from anubis.cli import answer, options
+from anubis.cli.remarks import say
+from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
     from anubis.report.view import CampaignView
@@ -28,20 +31,17 @@ def report(
 ) -> None:
     """Show a past campaign: a table, JSON Lines, or a self-contained HTML file."""
     from anubis.cli import showing
-    from anubis.operations.past import recall
 
-    view = recall(campaign)
+    view = anubis.recall(campaign)
     if superbench:
         _write_summary(view, superbench)
     showing.campaign(view, as_json=json)
     if html:
         showing.write_html(view, html)
-    showing.leave(view.assessment.judgement)
+    answer.leave(view.assessment.judgement)
 
 
 def _write_summary(view: CampaignView, path: Path) -> None:
-    from anubis.cli import showing
-    from anubis.core.errors import UsageError
     from anubis.superbench.summary import summarize
 
     summary = summarize(view.campaign.plan, view.executions)
@@ -50,6 +50,6 @@ def _write_summary(view: CampaignView, path: Path) -> None:
         path.write_text(summary.text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f'cannot write the summary "{path}": {error.strerror}') from None
-    showing.say(f"summary for SuperBench: {path}")
+    say(f"summary for SuperBench: {path}")
     if summary.left_out:
-        showing.say(f"left out of it: results, {summary.left_out}")
+        say(f"left out of it: results, {summary.left_out}")

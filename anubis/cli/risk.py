@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
-from anubis.cli import answer, options
+import anubis
+from anubis.cli import amounts, answer, options
+from anubis.cli.pages import check_page, write_page
+from anubis.cli.remarks import passing, say
+from anubis.cli.terminal import Terminal
 
 app = typer.Typer(
+    name="risk",
     help="How likely each node's next incident is, learned from the history.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 ModelFile = Annotated[
@@ -37,17 +41,11 @@ def train(
     file: ModelFile = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the training's random draws.")] = 0,
 ) -> None:
-    from anubis.cli import showing
-    from anubis.cli.terminal import Terminal
-    from anubis.operations.foreseeing import train_risk
-
-    learned = train_risk(model, file=file, seed=seed, caller=Terminal())
-    showing.passing("")
+    learned = anubis.train_risk(model, file=file, seed=seed, caller=Terminal())
+    passing("")
     origin = learned.provenance
-    showing.say(
-        f"learned from {origin.spells:,} spells of which {origin.incidents:,} ended in an incident"
-    )
-    showing.say(origin.choice)
+    say(f"learned from {origin.spells:,} spells of which {origin.incidents:,} ended in an incident")
+    say(origin.choice)
     print(f"{learned.model.name} {learned.file}")
 
 
@@ -65,52 +63,40 @@ def evaluate(
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    from anubis import hostlist
-    from anubis.cli.showing import check_page, passing, write_page
-    from anubis.cli.terminal import Terminal
-    from anubis.operations.foreseeing import evaluate_risk
-    from anubis.report import risk as tables
-    from anubis.report import risk_page
+    from anubis.report import risk, risk_page
 
     check_page(html)
-    compared, choice = evaluate_risk(
-        seeds=seeds, ask=() if ask is None else hostlist.read(ask), caller=Terminal()
+    compared, choice = anubis.evaluate_risk(
+        seeds=seeds, ask=amounts.nodes(ask) or (), caller=Terminal()
     )
     passing("")
     if html:
         write_page(risk_page.evaluation_page(compared, choice), html)
     if json:
-        answer.write_lines(tables.evaluation_lines(compared, choice))
+        answer.write_lines(risk.evaluation_lines(compared, choice))
     else:
-        tables.show_evaluation(compared, choice, answer.screen())
+        risk.show_evaluation(compared, choice, answer.screen())
 
 
 @app.command(help="How likely an incident is on each node within a day, a week and a month.")
 def show(
-    nodes: Annotated[
-        str, typer.Argument(metavar="NODES", help="Node list: node[01-16], a comma list, or @file.")
-    ],
+    nodes: options.NodesNamed,
     file: ModelFile = None,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    from anubis import hostlist
-    from anubis.cli import showing
-    from anubis.cli.terminal import Terminal
-    from anubis.operations.foreseeing import foresee
-    from anubis.report import risk as tables
-    from anubis.report import risk_page
+    from anubis.report import risk, risk_page
 
-    foresight = foresee(hostlist.read(nodes), file=file, caller=Terminal())
+    foresight = anubis.foresee(amounts.named(nodes), file=file, caller=Terminal())
     if html:
         page = risk_page.nodes_page(
             foresight.nodes, foresight.forecast, HOURS, foresight.model, foresight.choice
         )
-        showing.write_page(page, html)
+        write_page(page, html)
     if json:
         answer.write_lines(
-            tables.node_lines(foresight.nodes, foresight.forecast, HOURS, foresight.model)
+            risk.node_lines(foresight.nodes, foresight.forecast, HOURS, foresight.model)
         )
         return
-    tables.show_nodes(foresight.nodes, foresight.forecast, HOURS, answer.screen())
-    showing.say(f"{foresight.model}: {foresight.choice}")
+    risk.show_nodes(foresight.nodes, foresight.forecast, HOURS, answer.screen())
+    say(f"{foresight.model}: {foresight.choice}")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-import textwrap
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
 
 from anubis.cli import answer
+from anubis.cli.pages import write_page
 from anubis.core.campaign import planning
-from anubis.core.choosing.decision import Decision
-from anubis.core.errors import UsageError
 from anubis.core.fabric import Fabric, link_name
 from anubis.core.network.coverage import Coverage
 from anubis.core.network.redundancy import gap_name
@@ -22,7 +16,6 @@ from anubis.core.records import Judgement, Plan, PlannedEntry
 from anubis.executors.programs import spelled
 from anubis.hostlist import compress
 from anubis.operations.gating import GateResult
-from anubis.report import decision as decision_report
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
@@ -31,28 +24,6 @@ from anubis.report.wording import lasting, names
 MOST_LINKS = 8  # that are named
 LINKS_NAMED = 3  # bad links that the sentence of a gate names
 MEETINGS = {"pairs": ", pairs", "quick": ", quick", "covering": ", quick and covering"}
-EXIT_CODES = {
-    Judgement.HEALTHY: 0,
-    Judgement.DEFECTIVE: 1,
-    Judgement.UNKNOWN: 2,
-    Judgement.NOT_APPLICABLE: 2,
-}
-
-
-def say(sentence: str) -> None:
-    """A remark for the person at the terminal; stdout belongs to the answer."""
-    print(sentence, file=sys.stderr)
-
-
-def passing(sentence: str) -> None:
-    """On a terminal, each message overwrites the one before."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{sentence}", end="", file=sys.stderr, flush=True)
-
-
-def leave(judgement: Judgement) -> NoReturn:
-    """0 only when every node is healthy, and what lies between them: never without data."""
-    sys.exit(EXIT_CODES[judgement])
 
 
 def campaign(view: CampaignView, *, as_json: bool) -> None:
@@ -65,14 +36,6 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
         terminal.render(view, console)
         for note in _notes(view):
             console.print(f"\n{note}", markup=False, highlight=False)
-
-
-def decision(made: Decision, *, as_json: bool) -> None:
-    if as_json:
-        print(decision_report.line(made))
-    else:
-        paragraph(decision_report.paragraph(made))
-    sys.stdout.flush()  # its tests may take minutes
 
 
 def gate(result: GateResult, *, as_json: bool) -> None:
@@ -117,38 +80,8 @@ def _reasons(result: GateResult) -> Iterator[str]:
         )
 
 
-def paragraph(text: str) -> None:
-    """Whole for a program to read; on a terminal, broken between words."""
-    width = shutil.get_terminal_size().columns
-    print(textwrap.fill(text, width, break_on_hyphens=False) if sys.stdout.isatty() else text)
-
-
-def check_page(path: Path | None) -> None:
-    """Refuses, before minutes of work, a page that could not be written afterwards."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise UsageError(f'--html "{path}" is a folder: name a file in it')
-    nearest = next(folder for folder in path.absolute().parents if folder.exists())
-    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-        raise UsageError(
-            f'--html "{path}": "{nearest}" is not a folder that this user can write to'
-        )
-
-
 def write_html(view: CampaignView, path: Path) -> None:
     write_page(html_report.render(view), path)
-
-
-def write_page(page: str, path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        if path.is_file():  # half a report helps nobody, and fills the disk of the history
-            path.unlink(missing_ok=True)
-        raise UsageError(f'cannot write the report "{path}": {error.strerror}') from None
-    say(f"report: {path}")
 
 
 def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:

@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
+import anubis
 from anubis.cli import answer, options
+from anubis.cli.pages import check_page, write_page
+from anubis.cli.remarks import passing
+from anubis.cli.terminal import Terminal
 
 
 def simulate(
@@ -55,13 +59,10 @@ def simulate(
     html: options.HtmlToo = None,
 ) -> None:
     """Compare validation policies on a simulated cluster: work, incidents, hours spent."""
-    from anubis.cli.showing import check_page, passing, write_page
-    from anubis.cli.terminal import Terminal
-    from anubis.operations import simulating
     from anubis.report import simulation
 
     check_page(html)
-    study = simulating.simulate(
+    study = anubis.simulate(
         scenario,
         trace=trace,
         seeds=seeds,

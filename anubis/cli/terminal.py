@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from anubis.cli import showing
-from anubis.core.choosing.decision import Decision
-from anubis.core.records import Campaign
+from anubis.cli import answer
+from anubis.cli.remarks import passing, say
 from anubis.operations.caller import Caller
-from anubis.report.view import CampaignView
-from anubis.validator import Observe
+
+if TYPE_CHECKING:
+    from anubis.core.choosing.decision import Decision
+    from anubis.core.records import Campaign
+    from anubis.report.view import CampaignView
+    from anubis.validator import Observe
 
 
 class Terminal(Caller):
@@ -25,16 +30,24 @@ class Terminal(Caller):
         self._as_json = as_json
 
     def remark(self, sentence: str) -> None:
-        showing.passing("")
-        showing.say(sentence)
+        passing("")
+        say(sentence)
 
     def doing(self, sentence: str) -> None:
-        showing.passing(sentence)
+        passing(sentence)
 
     def decided(self, decision: Decision) -> None:
-        showing.decision(decision, as_json=self._as_json)
+        from anubis.report import decision as reports
+
+        if self._as_json:
+            print(reports.line(decision))
+        else:
+            answer.write_paragraph(reports.paragraph(decision))
+        sys.stdout.flush()  # its tests may take minutes
 
     def concluded(self, view: CampaignView) -> None:
+        from anubis.cli import showing
+
         showing.campaign(view, as_json=self._as_json)
 
     @contextmanager

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anubis.cli import answer, options
+import anubis
+from anubis.cli import amounts, answer, options
+from anubis.cli.pages import write_page
+from anubis.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from anubis.operations.surveying import InspectedFabric
 
 app = typer.Typer(
+    name="topology",
     help="The switches, and which node hangs on which.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -41,16 +44,12 @@ def show(
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    from anubis import hostlist
-    from anubis.cli import showing
-    from anubis.cli.terminal import Terminal
-    from anubis.operations.surveying import inspect_fabric
     from anubis.report.topology import json_lines, text
 
-    inspected = inspect_fabric(
+    inspected = anubis.inspect_fabric(
         topology,
         hcas=hcas,
-        nodes=hostlist.read(nodes) if nodes else (),
+        nodes=amounts.nodes(nodes or None) or (),
         counter_files=counters or (),
         over_s=over,
         caller=Terminal(),
@@ -59,11 +58,10 @@ def show(
     answer.write_lines(shown(inspected.inspection, inspected.remarks, inspected.placement))
     if html:
         _write_page(inspected, html)
-    showing.leave(inspected.judgement)
+    answer.leave(inspected.judgement)
 
 
 def _write_page(inspected: InspectedFabric, path: Path) -> None:
-    from anubis.cli import showing
     from anubis.report.network import network_page
     from anubis.report.view import NetworkView
 
@@ -74,4 +72,4 @@ def _write_page(inspected: InspectedFabric, path: Path) -> None:
         nodes=inspected.placement.nodes if inspected.placement else (),
         unplaced=inspected.placement.unplaced if inspected.placement else (),
     )
-    showing.write_page(network_page(view, title="Topology", findings=inspected.remarks), path)
+    write_page(network_page(view, title="Topology", findings=inspected.remarks), path)

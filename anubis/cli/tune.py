@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import anubis
 from anubis.cli import answer, options
+from anubis.cli.remarks import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,12 +41,7 @@ def tune(
     json: options.Json = False,
 ) -> None:
     """Find the fewest warm-up and measured steps of a benchmark that still repeat."""
-    import sys
-
-    from anubis.cli import showing
-    from anubis.operations import tuning
-
-    tuned = tuning.tune(benchmark, campaign)
+    tuned = anubis.tune(benchmark, campaign)
     if json:
         for row in tuned.rows:
             answer.write_json(_document(row))
@@ -50,16 +49,14 @@ def tune(
         _print_table(tuned.rows)
     for row in tuned.rows:
         if row.unsettable and not row.tuned.refusal:
-            showing.say(f"{row.key.workload}: {row.unsettable}")
+            say(f"{row.key.workload}: {row.unsettable}")
     if write:
-        tuning.write_suite(tuned, write, suite)
-        showing.say(f"suite: {write}")
+        anubis.write_suite(tuned, write, suite)
+        say(f"suite: {write}")
     sys.exit(2 if any(row.tuned.refusal for row in tuned.rows) else 0)
 
 
 def _document(row: TuningRow) -> dict[str, object]:
-    from dataclasses import asdict
-
     key = row.key
     return {
         "type": "tuning",

@@ -9,13 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from anubis import places
-from anubis.core.choosing.decision import Decision
-from anubis.core.records import Campaign
-from anubis.report.view import CampaignView
-from anubis.store.history import History
-from anubis.validator import Observe
+
+if TYPE_CHECKING:
+    from anubis.core.choosing.decision import Decision
+    from anubis.core.records import Campaign
+    from anubis.report.view import CampaignView
+    from anubis.store.history import History
+    from anubis.validator import Observe
 
 
 class Caller:
@@ -30,6 +33,8 @@ class Caller:
         self.clock = clock
 
     def history(self) -> History:
+        from anubis.store.history import History
+
         return History.open(self.history_url or places.history_url())
 
     def remark(self, sentence: str) -> None:

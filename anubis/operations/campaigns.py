@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from anubis import catalog, criteria_files, places
 from anubis.core.campaign import planning
@@ -96,28 +95,6 @@ def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignR
         campaign = _new_campaign(brief, plan, caller.clock(), executor)
         history.campaigns.begin(campaign)
         return _drive(campaign, brief.setting, executor, history, caller)
-
-
-def accept(
-    nodes: Sequence[str] | None = None, caller: Caller = NOBODY, **wishes: Any
-) -> CampaignResult:
-    """Run a suite, learn criteria from this run, and judge by them. `wishes` are fields of
-    CampaignRequest; without nodes, all that the cluster has."""
-    return run_campaign(CampaignRequest(kind=CampaignKind.ACCEPT, nodes=nodes, **wishes), caller)
-
-
-def validate(
-    nodes: Sequence[str] | None = None, caller: Caller = NOBODY, **wishes: Any
-) -> CampaignResult:
-    """As `accept`, but judge by these criteria, or by those that were accepted for the suite."""
-    return run_campaign(CampaignRequest(kind=CampaignKind.VALIDATE, nodes=nodes, **wishes), caller)
-
-
-def scan(
-    nodes: Sequence[str] | None = None, caller: Caller = NOBODY, **wishes: Any
-) -> CampaignResult:
-    """As `accept`, but measure pairs of nodes across the fabric, and name the part at fault."""
-    return run_campaign(CampaignRequest(kind=CampaignKind.SCAN, nodes=nodes, **wishes), caller)
 
 
 def resume_campaign(

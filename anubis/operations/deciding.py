@@ -33,7 +33,7 @@ class Terms:
     criteria: Path | None = None
 
 
-USUAL = Terms()
+USUAL: Terms = Terms()
 
 
 @dataclass(frozen=True, kw_only=True)

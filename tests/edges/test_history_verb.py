@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from anubis.cli import showing
+from anubis.cli import answer
 from anubis.core.past.status import Incident, Repair
 from anubis.store.history import History
 
@@ -109,11 +109,11 @@ def test_an_end_that_only_a_forgotten_import_told_is_not_known_again(near):
 
 def test_a_decision_is_broken_between_words_on_a_terminal_only(monkeypatch, capsys):
     sentence = " ".join(["no-go"] * 40)
-    showing.paragraph(sentence)
+    answer.write_paragraph(sentence)
     assert capsys.readouterr().out == f"{sentence}\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
-    showing.paragraph(sentence)
+    answer.write_paragraph(sentence)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 40
     assert " ".join(lines) == sentence

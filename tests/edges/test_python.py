@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import re
@@ -83,3 +84,42 @@ def test_the_table_of_the_page_promises_nothing_that_is_not_there():
 def test_a_name_that_anubis_does_not_have_is_no_operation():
     with pytest.raises(AttributeError, match='no attribute "juge"'):
         anubis.juge  # noqa: B018 - asking is the test
+
+
+def parameters(operation) -> set[str]:
+    return inspect.signature(operation).parameters.keys()
+
+
+def test_a_campaign_is_asked_for_by_the_fields_of_its_request_and_by_no_others():
+    """`kind` is the function's name; `chosen` is what a decision chose, for a gate and a sweep."""
+    of_a_scan = {"topology", "hcas", "counters", "over_s", "groups"}
+    fields = {field.name for field in dataclasses.fields(anubis.CampaignRequest)}
+    asked = fields - {"kind", "chosen"} | {"caller"}
+    assert parameters(anubis.scan) == asked
+    assert parameters(anubis.validate) == asked - of_a_scan
+    assert parameters(anubis.accept) == asked - of_a_scan - {"criteria"}
+
+
+def test_what_a_campaign_does_unless_it_is_told_otherwise_is_said_once_and_for_all():
+    defaults = {field.name: field.default for field in dataclasses.fields(anubis.CampaignRequest)}
+    for operation in (anubis.accept, anubis.validate, anubis.scan):
+        for name, parameter in inspect.signature(operation).parameters.items():
+            if name not in {"caller", "suite"}:  # the suite of a scan depends on the network
+                assert parameter.default == defaults[name], name
+
+
+@pytest.mark.parametrize("operation", [anubis.accept, anubis.validate, anubis.scan])
+def test_a_word_that_no_campaign_knows_is_refused_by_name(operation):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'clutser'"):
+        operation(["a"], clutser="simulated")
+
+
+def test_a_type_checker_sees_every_argument_of_every_operation():
+    """What it reads is the stub; there, a name is offered to others only as itself."""
+    for home, name, exported in re.findall(r"^from (\S+) import (\S+) as (\S+)", anubis.STUB, re.M):
+        assert name == exported
+        operation = getattr(anubis, name)
+        assert operation.__module__ == home, name
+        for parameter in inspect.signature(operation).parameters.values():
+            assert parameter.kind is not parameter.VAR_KEYWORD, name
+            assert parameter.annotation not in {parameter.empty, "Any"}, name

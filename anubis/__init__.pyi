@@ -1,0 +1,38 @@
+"""What anubis offers to Python: see docs/python.md."""
+
+from anubis.operations.caller import Caller as Caller
+from anubis.operations.campaigns import plan_campaign as plan_campaign
+from anubis.operations.campaigns import resume_campaign as resume_campaign
+from anubis.operations.campaigns import run_campaign as run_campaign
+from anubis.operations.deciding import Terms as Terms
+from anubis.operations.deciding import select as select
+from anubis.operations.deciding import sweep as sweep
+from anubis.operations.examining import examine as examine
+from anubis.operations.foreseeing import evaluate_risk as evaluate_risk
+from anubis.operations.foreseeing import foresee as foresee
+from anubis.operations.foreseeing import train_risk as train_risk
+from anubis.operations.gating import gate as gate
+from anubis.operations.importing import import_incidents as import_incidents
+from anubis.operations.importing import import_superbench as import_superbench
+from anubis.operations.importing import import_superbench_baseline as import_superbench_baseline
+from anubis.operations.judging import compare_criteria as compare_criteria
+from anubis.operations.judging import judge as judge
+from anubis.operations.learning import learn as learn
+from anubis.operations.learning import learned_here as learned_here
+from anubis.operations.measuring import accept as accept
+from anubis.operations.measuring import scan as scan
+from anubis.operations.measuring import validate as validate
+from anubis.operations.past import campaigns as campaigns
+from anubis.operations.past import decisions as decisions
+from anubis.operations.past import forget_import as forget_import
+from anubis.operations.past import imports as imports
+from anubis.operations.past import recall as recall
+from anubis.operations.past import timeline as timeline
+from anubis.operations.preparing import CampaignRequest as CampaignRequest
+from anubis.operations.simulating import simulate as simulate
+from anubis.operations.surveying import inspect_fabric as inspect_fabric
+from anubis.operations.tuning import tune as tune
+from anubis.operations.tuning import write_suite as write_suite
+
+__version__: str
+OPERATIONS: dict[str, str]

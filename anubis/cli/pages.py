@@ -1,0 +1,33 @@
+"""The page that a verb writes beside its answer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from anubis.cli.remarks import say
+from anubis.core.errors import UsageError
+
+
+def check_page(path: Path | None) -> None:
+    """Refuses, before minutes of work, a page that could not be written afterwards."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f'--html "{path}" is a folder: name a file in it')
+    nearest = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        raise UsageError(
+            f'--html "{path}": "{nearest}" is not a folder that this user can write to'
+        )
+
+
+def write_page(page: str, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        if path.is_file():  # half a report helps nobody, and fills the disk of the history
+            path.unlink(missing_ok=True)
+        raise UsageError(f'cannot write the report "{path}": {error.strerror}') from None
+    say(f"report: {path}")

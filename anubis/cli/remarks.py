@@ -1,0 +1,15 @@
+"""Remarks for the person at the terminal, on stderr: stdout belongs to the answer."""
+
+from __future__ import annotations
+
+import sys
+
+
+def say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+def passing(sentence: str) -> None:
+    """On a terminal, each message overwrites the one before."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{sentence}", end="", file=sys.stderr, flush=True)
