@@ -394,6 +394,12 @@ class CriteriaSet:
     provenance: Provenance
 
 
+def by_key(sets: Iterable[CriteriaSet]) -> dict[CriterionKey, Criterion]:
+    return {
+        criterion.key: criterion for criteria_set in sets for criterion in criteria_set.criteria
+    }
+
+
 class Judgement(StrEnum):
     HEALTHY = "healthy"
     DEFECTIVE = "defective"

@@ -4,12 +4,12 @@ benchmark takes. It reads no samples and writes nothing."""
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from anubis.core.judging.conclusion import PATH, faulty_paths
-from anubis.core.past.defects import FailedTest
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Validation, defects_as_incidents
 from anubis.core.records import CampaignKind, Ended, Judgement, PartVerdict
@@ -41,23 +41,23 @@ class Experience:
         with self._database.reading() as connection:
             return _validations(connection, since)
 
-    def failed_tests(self) -> list[FailedTest]:
-        """What single nodes were defective in; a bad group counts for a node that is blamed."""
+    def failed_tests(self) -> dict[tuple[str, str], set[str]]:
+        """By campaign and node, in what single nodes were defective; a bad group counts for a node
+        that is blamed."""
         query = (
             select(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
             .join(campaigns, campaigns.c.key == verdicts.c.campaign)
             .join(participants, participants.c.digest == verdicts.c.participants)
             .where(verdicts.c.judgement == Judgement.DEFECTIVE.value)
             .distinct()
-            .order_by(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
         )
+        failed = defaultdict[tuple[str, str], set[str]](set)
         with self._database.reading() as connection:
-            rows = [(row, json.loads(row.nodes)) for row in connection.execute(query)]
-        return [
-            FailedTest(campaign=row.id, node=nodes[0], benchmark=row.benchmark)
-            for row, nodes in rows
-            if len(nodes) == 1
-        ]
+            for campaign, nodes, benchmark in connection.execute(query):
+                match json.loads(nodes):
+                    case [node]:
+                        failed[campaign, node].add(benchmark)
+        return failed
 
     def faulty_paths(self) -> dict[str, tuple[PartVerdict, ...]]:
         """By campaign, in order of time. Scans have none: they blame parts of the fabric."""

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from anubis.core.past.defects import Defect, FailedTest, defects
+from anubis.core.past.defects import Defect, defects
 from anubis.core.past.status import Incident, Validation
 from anubis.core.records import Judgement
 
@@ -22,8 +22,8 @@ def validated(hour, judgement, node="n1"):
     )
 
 
-def found(hour, benchmark, node="n1"):
-    return FailedTest(campaign=f"c{hour}", node=node, benchmark=benchmark)
+def found(hour, *benchmarks, node="n1"):
+    return {(f"c{hour}", node): set(benchmarks)}
 
 
 def incident(hour, category, end=None, node="n1"):
@@ -38,14 +38,14 @@ def defect(*found_by, category=""):
 
 def test_what_a_campaign_finds_on_two_nodes_are_two_defects():
     both = [validated(1, "defective"), validated(1, "defective", "n2")]
-    findings = [found(1, "gemm"), found(1, "disk", "n2"), found(1, "ring", "n2")]
+    findings = found(1, "gemm") | found(1, "disk", "ring", node="n2")
     assert defects(both, findings, []) == [defect("gemm"), defect("disk", "ring")]
 
 
 def test_what_is_found_until_the_node_is_healthy_again_is_one_defect():
     times = {1: "defective", 2: "defective", 3: "healthy", 4: "defective"}
     history = [validated(hour, judgement) for hour, judgement in times.items()]
-    findings = [found(1, "gemm"), found(2, "ring"), found(4, "gemm")]
+    findings = found(1, "gemm") | found(2, "ring") | found(4, "gemm")
     for shuffled in permutations(history):
         assert defects(shuffled, findings, []) == [defect("gemm", "ring"), defect("gemm")]
 
@@ -63,34 +63,34 @@ def test_what_is_found_until_the_node_is_healthy_again_is_one_defect():
 )
 def test_a_finding_belongs_to_an_incident_within_a_day(start, end, category):
     (only,) = defects(
-        [validated(100, "defective")], [found(100, "ring")], [incident(start, "net", end)]
+        [validated(100, "defective")], found(100, "ring"), [incident(start, "net", end)]
     )
     assert only == defect("ring", category=category)
 
 
 def test_of_two_incidents_the_later_one_counts_and_those_of_other_nodes_never():
     told = [incident(90, "net"), incident(95, "gpu"), incident(99, "psu", node="n2")]
-    (only,) = defects([validated(100, "defective")], [found(100, "gemm")], told)
+    (only,) = defects([validated(100, "defective")], found(100, "gemm"), told)
     assert only == defect("gemm", category="gpu")
 
 
 def test_what_is_found_about_one_incident_is_one_defect():
     times = {100: "defective", 101: "healthy", 102: "defective"}
     history = [validated(hour, judgement) for hour, judgement in times.items()]
-    findings = [found(100, "gemm"), found(102, "disk")]
+    findings = found(100, "gemm") | found(102, "disk")
     (only,) = defects(history, findings, [incident(99, "gpu")])
     assert only == defect("gemm", "disk", category="gpu")
 
 
 def test_an_incident_during_which_nothing_was_found_is_a_defect_that_nobody_finds():
-    (only,) = defects([validated(100, "healthy")], [], [incident(99, "net", end=101)])
+    (only,) = defects([validated(100, "healthy")], {}, [incident(99, "net", end=101)])
     assert only == defect(category="net")
 
 
 def test_a_node_that_is_healthy_after_its_repair_says_nothing_of_the_incident():
-    assert defects([validated(100, "healthy")], [], [incident(90, "net", end=99)]) == []
-    assert defects([validated(80, "healthy")], [], [incident(90, "net", end=99)]) == []
-    assert defects([], [], [incident(90, "net")]) == []
+    assert defects([validated(100, "healthy")], {}, [incident(90, "net", end=99)]) == []
+    assert defects([validated(80, "healthy")], {}, [incident(90, "net", end=99)]) == []
+    assert defects([], {}, [incident(90, "net")]) == []
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_a_node_that_is_healthy_after_its_repair_says_nothing_of_the_incident():
 )
 def test_an_incident_was_missed_from_its_start_to_its_end_or_for_a_day(hour, end, missed):
     told = [incident(10, "gpu", end)]
-    assert defects([validated(hour, "healthy")], [], told) == [defect(category="gpu")] * missed
+    assert defects([validated(hour, "healthy")], {}, told) == [defect(category="gpu")] * missed
 
 
 def test_what_could_not_be_judged_neither_opens_nor_closes_a_defect():
     times = {1: "defective", 2: "unknown", 3: "defective", 4: "not-applicable"}
     history = [validated(hour, judgement) for hour, judgement in times.items()]
-    findings = [found(1, "gemm"), found(3, "ring")]
+    findings = found(1, "gemm") | found(3, "ring")
     assert defects(history, findings, []) == [defect("gemm", "ring")]

@@ -36,7 +36,7 @@ from anubis.core.choosing.decision import IncidentReported, JobAllocated, Outloo
 from anubis.core.choosing.selection import learn_detection
 from anubis.core.errors import StoreError
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
-from anubis.core.past.defects import Defect, FailedTest
+from anubis.core.past.defects import Defect
 from anubis.core.past.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.core.records import (
     Assessment,
@@ -595,10 +595,7 @@ def test_findings_are_the_defects_of_single_nodes_once_each(history: History) ->
         slow(Judgement.UNKNOWN, "n3"),
     )
     history.assessments.conclude("c1", Assessment(alone=said, nodes=()), (), finished_at=5.0)
-    assert history.experience.failed_tests() == [
-        FailedTest(campaign="c1", node="n1", benchmark="copy"),
-        FailedTest(campaign="c1", node="n1", benchmark="gemm@1"),
-    ]
+    assert history.experience.failed_tests() == {("c1", "n1"): {"copy", "gemm@1"}}
 
 
 def test_decisions_come_back_as_they_were_taken_the_latest_first(history: History) -> None:

@@ -7,7 +7,7 @@ what they were learned is not compared, since it changes no verdict.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 
 import numpy as np
@@ -21,22 +21,11 @@ from anubis.core.records import (
     CriterionKey,
     NodeVerdict,
     Verdict,
+    by_key,
 )
 
-# of a Criterion, in the order in which they are listed; the reference is compared separately
-ASPECTS = (
-    "refusal",
-    "unit",
-    "direction",
-    "alpha",
-    "proposed_alpha",
-    "tail",
-    "repeatability",
-    "units",
-    "healthy",
-    "nodes",
-    "from_repeats",
-)
+# of a Criterion; the reference is compared separately
+ASPECTS = [field.name for field in fields(Criterion) if field.name not in ("key", "reference")]
 Value = str | float | None
 
 
@@ -80,12 +69,8 @@ def criterion_changes(
     before: Iterable[CriteriaSet], after: Iterable[CriteriaSet]
 ) -> tuple[CriterionChange, ...]:
     """Every key whose criterion moved: removed and new ones first, then those that moved most."""
-    old = {
-        criterion.key: criterion for criteria_set in before for criterion in criteria_set.criteria
-    }
-    new = {
-        criterion.key: criterion for criteria_set in after for criterion in criteria_set.criteria
-    }
+    old = by_key(before)
+    new = by_key(after)
     gone = [CriterionChange(key=key, before=old[key], after=None) for key in old if key not in new]
     come = [CriterionChange(key=key, before=None, after=new[key]) for key in new if key not in old]
     both = [_moved(old[key], new[key]) for key in old if key in new]

@@ -22,7 +22,6 @@ from anubis.core.records import (
     Criterion,
     CriterionKey,
     Direction,
-    Judgement,
     MetricSpec,
     Policy,
     Samples,
@@ -238,15 +237,6 @@ def propose_alpha(
     return min(TIGHTEST, max(0.0, 1 - limit))
 
 
-def judge(
-    samples: Sequence[Samples] | Samples, criterion: Criterion
-) -> list[tuple[Judgement, float]]:
-    """Each sample's judgement and its one-sided similarity to the reference."""
-    return [
-        (_judgement(value, criterion), value) for value in similarities(samples, criterion).tolist()
-    ]
-
-
 def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:
     """1 for a sample that is nowhere worse than the reference, and less the worse it is.
 
@@ -258,12 +248,6 @@ def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> 
     fleet = comparable(samples, criterion.direction)
     worse = criterion.direction != "either"
     return 1 - medoid.distances_to(fleet, reference, criterion.tail, worse=worse)
-
-
-def _judgement(similarity: float, criterion: Criterion) -> Judgement:
-    if criterion.refusal:
-        return Judgement.UNKNOWN
-    return Judgement.HEALTHY if similarity > criterion.alpha else Judgement.DEFECTIVE
 
 
 def comparable(samples: Sequence[Samples] | Samples, direction: Direction) -> medoid.Bundle:

@@ -8,20 +8,16 @@ from itertools import combinations
 from anubis.core.network.bisection import Group
 
 
-def blame(groups: Mapping[Group, bool]) -> dict[str, tuple[Group, ...]]:
+def blame(groups: Mapping[Group, bool]) -> set[str]:
     """The nodes whose every group is bad while their partners did well elsewhere.
 
-    `groups` says of each group whether it is bad; the answer gives each blamed node its bad
-    groups as evidence. A node in any good group is cleared. A bad group of cleared nodes has a bad
-    link, and in a bad group with several suspects they cannot be told apart: neither blames a node.
+    `groups` says of each group whether it is bad. A node in any good group is cleared. A bad group
+    of cleared nodes has a bad link, and in a bad group with several suspects they cannot be told
+    apart: neither blames a node.
     """
     cleared = {node for group, bad in groups.items() if not bad for node in group}
-    blamed: dict[str, list[Group]] = {}
-    for group, bad in groups.items():
-        suspects = [node for node in group if node not in cleared]
-        if bad and len(suspects) == 1:
-            blamed.setdefault(suspects[0], []).append(group)
-    return {node: tuple(evidence) for node, evidence in blamed.items()}
+    suspects = [set(group) - cleared for group, bad in groups.items() if bad]
+    return set().union(*(nodes for nodes in suspects if len(nodes) == 1))
 
 
 def slow_together(groups: Mapping[Group, bool]) -> tuple[str, str] | None:

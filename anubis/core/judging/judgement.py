@@ -39,6 +39,7 @@ from anubis.core.records import (
     Ruling,
     Samples,
     Verdict,
+    by_key,
 )
 
 CODES = {
@@ -74,12 +75,8 @@ def learn_criteria(
     Metrics that only limits judge are left out. Learning starts from the earlier criteria in
     `start`.
     """
-    before = {
-        criterion.key: criterion for criteria_set in start for criterion in criteria_set.criteria
-    }
-    criterion_of = {
-        criterion.key: criterion for criteria_set in learned for criterion in criteria_set.criteria
-    }
+    before = by_key(start)
+    criterion_of = by_key(learned)
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
     orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}
@@ -179,9 +176,7 @@ def assess(
     fact that only limits judge. `learned_here` says that the criteria come from these very
     measurements. `lost` gives the reason for each lost node, even if no step was lost with it.
     """
-    criterion_of = {
-        criterion.key: criterion for criteria_set in criteria for criterion in criteria_set.criteria
-    }
+    criterion_of = by_key(criteria)
     bounds = by_metric(limits)
     alone: list[Verdict] = []
     rulings: list[Ruling] = []

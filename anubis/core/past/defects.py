@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anubis.core.past.status import Incident, Validation
@@ -23,15 +23,6 @@ class Defect:
     tried: frozenset[str] = frozenset()  # measured on the node at that time without finding it
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailedTest:
-    """A benchmark in which a node was defective."""
-
-    campaign: str
-    node: str
-    benchmark: str
-
-
 @dataclass
 class _Case:
     """One defect while its evidence is gathered."""
@@ -44,10 +35,11 @@ class _Case:
 
 def defects(
     validations: Iterable[Validation],
-    findings: Iterable[FailedTest],
+    findings: Mapping[tuple[str, str], Collection[str]],
     incidents: Iterable[Incident],
 ) -> list[Defect]:
-    """All findings on a node until it was healthy again are one defect.
+    """All findings on a node until it was healthy again are one defect. `findings` are the
+    benchmarks in which a node was defective, by campaign and node.
 
     Its category is that of the node's latest incident within a day of it, and all findings that
     belong to one incident are one defect. An incident during which the node was measured without
@@ -60,26 +52,18 @@ def defects(
     for incident in incidents:
         if incident.node in of_node:
             incidents_of[incident.node].append(incident)
-    findings_of = _by_campaign(findings)
     gathered: list[Defect] = []
     for node, node_validations in of_node.items():
         node_validations.sort(key=lambda validation: validation.at)
         incidents_of[node].sort(key=lambda incident: incident.start)
         gathered += _of_node(
-            _cases(node_validations, findings_of), node_validations, incidents_of[node]
+            _cases(node_validations, findings), node_validations, incidents_of[node]
         )
     return gathered
 
 
-def _by_campaign(findings: Iterable[FailedTest]) -> Mapping[tuple[str, str], set[str]]:
-    findings_of: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for finding in findings:
-        findings_of[finding.campaign, finding.node].add(finding.benchmark)
-    return findings_of
-
-
 def _cases(
-    validations: Sequence[Validation], findings_of: Mapping[tuple[str, str], set[str]]
+    validations: Sequence[Validation], findings: Mapping[tuple[str, str], Collection[str]]
 ) -> list[_Case]:
     cases: list[_Case] = []
     open_ = False
@@ -91,7 +75,8 @@ def _cases(
                 cases.append(_Case(first=validation.at, last=validation.at))
             open_ = True
             cases[-1].last = validation.at
-            cases[-1].found_by |= findings_of.get((validation.campaign, validation.node), set())
+            found_by = findings.get((validation.campaign, validation.node), ())
+            cases[-1].found_by.update(found_by)
             cases[-1].measured |= set(validation.benchmarks)
     return cases
 
