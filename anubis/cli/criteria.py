@@ -1,4 +1,4 @@
-"""`anubis criteria`: what was learned: how far each metric can be trusted, and what moved since."""
+"""`anubis criteria`: what was learned: how far each metric can be trusted, and what changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anubis.cli.remarks import say
 
 app = typer.Typer(
     name="criteria",
-    help="What was learned: how far each metric can be trusted, and what moved.",
+    help="What was learned: how far each metric can be trusted, and what changed.",
     no_args_is_help=True,
 )
 

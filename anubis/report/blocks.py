@@ -5,7 +5,7 @@ The drawings take their order from it: pods apart, and the leaves of a pod side 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from anubis.core.fabric import Fabric, Nic, by_number
@@ -41,9 +41,13 @@ def pods(fabric: Fabric) -> dict[str, tuple[str, ...]]:
     return pod_of
 
 
+def nics_on(fabric: Fabric, switches: Iterable[str]) -> list[Nic]:
+    return [nic for switch in switches for nic in fabric.nics_on.get(switch, ())]
+
+
 def nics_of(fabric: Fabric, block: Block) -> list[Nic]:
-    on_top = [nic for switch in block.top for nic in fabric.nics_on.get(switch, ())]
-    return on_top + [nic for inner in block.below for nic in nics_of(fabric, inner)]
+    below = [nic for inner in block.below for nic in nics_of(fabric, inner)]
+    return nics_on(fabric, block.top) + below
 
 
 def by_name(fabric: Fabric, switches: Collection[str]) -> tuple[str, ...]:

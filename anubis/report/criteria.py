@@ -1,8 +1,7 @@
-"""Criteria, and what moved between two sets of them, as tables and as JSON Lines."""
+"""Criteria, and what changed between two sets of them, as tables and as JSON Lines."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,8 @@ import numpy as np
 from anubis.core.judging.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey
 from anubis.report.metrics import benchmark_labels
-from anubis.report.wording import figure, share
+from anubis.report.tables import add_row, table
+from anubis.report.wording import counted, figure, json_line, share
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ def show(criteria: CriteriaSet, console: Console) -> None:
     ordered = least_repeatable_first(criteria.criteria)
     provenance = criteria.provenance
     refused = sum(bool(criterion.refusal) for criterion in ordered)
-    head = f"{criteria.sku}, suite {provenance.suite}: {_count(len(ordered), 'criterion')}"
+    head = f"{criteria.sku}, suite {provenance.suite}: {_criteria(len(ordered))}"
     console.print(Text(f"{head}, {refused} of them refused", style="bold"))
     console.print(
         Text(
@@ -51,9 +51,8 @@ def show(criteria: CriteriaSet, console: Console) -> None:
             style="dim",
         )
     )
-    table = _table("benchmark, metric", "unit")
-    for column in ("repeat", "alpha", "proposed", "set aside"):
-        table.add_column(column, justify="right", no_wrap=True)
+    figures = ("repeat", "alpha", "proposed", "set aside")
+    rows = table("benchmark, metric", "unit", figures=figures)
     called = benchmark_labels([criterion.key for criterion in ordered])
     notes: dict[str, int] = {}
     for criterion in ordered:
@@ -63,15 +62,16 @@ def show(criteria: CriteriaSet, console: Console) -> None:
         proposed = criterion.proposed_alpha
         too_loose = proposed is not None and proposed < criterion.alpha
         aside = criterion.units - criterion.healthy
-        table.add_row(
-            Text(f"{called[criterion.key]} {criterion.key.metric}{mark}"),
-            Text(criterion.unit),
+        add_row(
+            rows,
+            f"{called[criterion.key]} {criterion.key.metric}{mark}",
+            criterion.unit,
             share(criterion.repeatability),
             f"{share(criterion.alpha)} {applied(criterion)}",
             Text(share(proposed), style="yellow" if too_loose else ""),
             f"{aside:,}/{criterion.units:,}",
         )
-    console.print(table)
+    console.print(rows)
     for sentence in _legend(ordered):
         console.print(Padding(Text(sentence, style="dim"), (0, 0, 0, 2)))
     for note, number in notes.items():
@@ -85,14 +85,14 @@ def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
     loose = [c for c in criteria if c.proposed_alpha is not None and c.proposed_alpha < c.alpha]
     if loose:
         yield (
-            f"{_count(len(loose), 'metric')} with a proposal below the applied limit: there, "
+            f"{counted(len(loose), 'metric')} with a proposal below the applied limit: there, "
             "healthy units will be called defective more often than the policy's rate"
         )
 
 
 def show_lines(criteria: CriteriaSet) -> Iterator[str]:
     for criterion in least_repeatable_first(criteria.criteria):
-        yield _line(
+        yield json_line(
             {
                 "type": "criterion",
                 "suite": criteria.provenance.suite,
@@ -122,22 +122,22 @@ def show_changes(changes: Sequence[CriterionChange], console: Console) -> None:
     from rich.text import Text
 
     if not changes:
-        console.print("nothing moved")
+        console.print("nothing changed")
         return
-    console.print(Text(f"{_count(len(changes), 'criterion')} moved\n", style="bold"))
-    table = _table()
-    table.add_column("benchmark, metric", overflow="fold", min_width=20)
-    table.add_column("what", no_wrap=True)
-    table.add_column("A", overflow="fold", justify="right")
-    table.add_column("B", overflow="fold", justify="right")
-    table.add_column("change", justify="right", no_wrap=True)
+    console.print(Text(f"{_criteria(len(changes))} changed\n", style="bold"))
+    rows = table()
+    rows.add_column("benchmark, metric", overflow="fold", min_width=20)
+    rows.add_column("what", no_wrap=True)
+    for values in ("A", "B"):
+        rows.add_column(values, overflow="fold", justify="right")
+    rows.add_column("change", justify="right", no_wrap=True)
     called = benchmark_labels([change.key for change in changes])
     for change in changes:
         name = f"{called[change.key]} {change.key.metric}"
         for row in _rows(change):
-            table.add_row(Text(name), *(Text(cell) for cell in row))
+            add_row(rows, name, *row)
             name = ""
-    console.print(table)
+    console.print(rows)
 
 
 def _rows(change: CriterionChange) -> Iterator[tuple[str, str, str, str]]:
@@ -196,31 +196,27 @@ def show_verdict_changes(
 ) -> None:
     from rich.text import Text
 
-    head = f"\ncampaign {campaign}: the verdicts of {_count(len(nodes), 'node')}"
-    console.print(Text(f"{head} and {_count(len(verdicts), 'part')} change", style="bold"))
+    head = f"\ncampaign {campaign}: the verdicts of {counted(len(nodes), 'node')}"
+    console.print(Text(f"{head} and {counted(len(verdicts), 'part')} change", style="bold"))
     if nodes:
-        table = _table("node", "by A", "by B", "why, by B")
+        rows = table("node", "by A", "by B", "why, by B")
         for change in nodes[:LISTED]:
-            after = change.after
-            words = (after.node, change.before.judgement.value, after.judgement.value, after.reason)
-            table.add_row(*(Text(word) for word in words))
-        _print_up_to(table, len(nodes), console)
+            before, after = change.before.judgement, change.after
+            add_row(rows, after.node, before.value, after.judgement.value, after.reason)
+        _print_up_to(rows, len(nodes), console)
     if verdicts:
-        table = _table("part", "by A", "by B", "benchmark, metric")
+        rows = table("part", "by A", "by B", "benchmark, metric")
         for part in verdicts[:LISTED]:
             verdict = part.after
-            table.add_row(
-                Text(f"{'+'.join(verdict.participants)} {verdict.device}"),
-                Text(part.before.judgement.value),
-                Text(verdict.judgement.value),
-                Text(f"{verdict.benchmark} {verdict.metric}"),
-            )
-        _print_up_to(table, len(verdicts), console)
+            name = f"{'+'.join(verdict.participants)} {verdict.device}"
+            metric = f"{verdict.benchmark} {verdict.metric}"
+            add_row(rows, name, part.before.judgement.value, verdict.judgement.value, metric)
+        _print_up_to(rows, len(verdicts), console)
 
 
-def _print_up_to(table: Table, total: int, console: Console) -> None:
+def _print_up_to(rows: Table, total: int, console: Console) -> None:
     console.print()
-    console.print(table)
+    console.print(rows)
     if total > LISTED:
         console.print(f"  and {total - LISTED:,} more: --json has all", highlight=False)
 
@@ -232,7 +228,7 @@ def change_lines(
     campaign: str | None,
 ) -> Iterator[str]:
     for change in changes:
-        yield _line(
+        yield json_line(
             {
                 "type": "criterion-change",
                 **_key(change.key),
@@ -242,7 +238,7 @@ def change_lines(
             }
         )
     for node in nodes:
-        yield _line(
+        yield json_line(
             {
                 "type": "node-change",
                 "node": node.after.node,
@@ -253,7 +249,7 @@ def change_lines(
             }
         )
     for part in verdicts:
-        yield _line(
+        yield json_line(
             {
                 "type": "verdict-change",
                 "participants": part.after.participants,
@@ -265,7 +261,7 @@ def change_lines(
                 "reason": part.after.reason,
             }
         )
-    yield _line(
+    yield json_line(
         {
             "type": "summary",
             "criteria_moved": len(changes),
@@ -290,20 +286,5 @@ def _key(key: CriterionKey) -> dict[str, object]:
     }
 
 
-def _count(number: int, noun: str) -> str:
-    plural = "criteria" if noun == "criterion" else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
-def _table(*columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _line(document: dict[str, object]) -> str:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+def _criteria(number: int) -> str:
+    return counted(number, "criterion", "criteria")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
 from anubis.core.choosing.decision import Action, ChosenTest, Decision, Driver, Gap
-from anubis.report.wording import lasting, names
+from anubis.report.wording import json_line, lasting, names
 
 NAMED = 3  # nodes, tests and gaps that a sentence names
 NOT_WORTH = "test fits and is worth its time"
@@ -20,8 +19,7 @@ def paragraph(decision: Decision) -> str:
 
 
 def line(decision: Decision) -> str:
-    document = {"type": "decision", **asdict(decision), "why": paragraph(decision)}
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return json_line({"type": "decision", **asdict(decision), "why": paragraph(decision)})
 
 
 def _sentences(decision: Decision) -> Iterator[str]:

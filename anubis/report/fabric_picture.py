@@ -18,7 +18,7 @@ from anubis import hostlist
 from anubis.core.fabric import Fabric, Link, Nic, Part, by_number, main_rails
 from anubis.core.network.crossing import link_part
 from anubis.core.records import Judgement
-from anubis.report.blocks import pods
+from anubis.report.blocks import nics_on, pods
 from anubis.report.svg import LETTER, Element, add, apart, cut, number, picture, title, written
 from anubis.report.view import GLYPH, Mark, NetworkView
 from anubis.report.wording import called, counted
@@ -92,7 +92,7 @@ class _Strip:
 def drawing(view: NetworkView) -> str:
     """The fabric as an SVG."""
     plan = _Plan(view)
-    columns = _placed(plan, [plan.boxes(tier) for tier in plan.tiers])
+    columns = _placed(view.fabric, [plan.boxes(tier) for tier in plan.tiers])
     boxes = [box for column in columns for box in column]
     left = EDGE + HOSTS - max((strip.width for box in boxes for strip in box.beside), default=0.0)
     width = max((box.left + BOX for box in boxes), default=left) - left
@@ -128,24 +128,18 @@ class _Plan:
 
     def boxes(self, tier: int) -> list[_Box]:
         switches = [switch for switch in self.pod if max(1, self.fabric.tier[switch]) == tier]
-        if tier > 1:
-            return [
-                _Box(switches=group, column=tier - 1, note=", ".join(self._counts(group, tier)))
-                for group in self._grouped(switches)
-            ]
-        if self._few:
+        if tier == 1 and self._few:
             switches = self._by_rail(switches)
-        groups = self._grouped(switches)
-        captions = self._captions(groups) if self._few else [""] * len(groups)
+        boxes = [
+            _Box(switches=group, column=tier - 1, note=", ".join(self._counts(group, tier)))
+            for group in self._grouped(switches)
+        ]
+        if tier > 1:
+            return boxes
+        captions = self._captions(boxes)
         return [
-            _Box(
-                switches=group,
-                column=0,
-                beside=self._strips(group),
-                caption=caption,
-                note=", ".join(self._counts(group, tier)),
-            )
-            for group, caption in zip(groups, captions, strict=True)
+            replace(box, beside=self._strips(box.switches), caption=caption)
+            for box, caption in zip(boxes, captions, strict=True)
         ]
 
     def _by_rail(self, leaves: Sequence[str]) -> list[str]:
@@ -157,34 +151,32 @@ class _Plan:
     def _counts(self, switches: Sequence[str], tier: int) -> Iterator[str]:
         if len(switches) > 1:
             yield counted(len(switches), "switch", "switches")
-        nodes = {nic.node for switch in switches for nic in self.fabric.nics_on.get(switch, ())}
+        nodes = {nic.node for nic in nics_on(self.fabric, switches)}
         if tier > 1 and nodes:
             yield counted(len(nodes), "node")
 
-    def _captions(self, groups: Sequence[Sequence[str]]) -> list[str]:
+    def _captions(self, boxes: Sequence[_Box]) -> list[str]:
         """Where another rail begins, if not all leaves are on the same."""
-        rails = [self._rails(leaf) for (leaf,) in groups]
-        if len(set(rails)) < 2:
-            return [""] * len(groups)
+        rails = [self._rails(box.switches[0]) for box in boxes]
+        if not self._few or len(set(rails)) < 2:
+            return [""] * len(boxes)
         begun = [after if after != before else () for before, after in pairwise([(), *rails])]
         return [f"rail {', '.join(names)}" if names else "" for names in begun]
 
     def mark_of_nic(self, nic: Nic) -> Mark | None:
-        parts = Part("node", nic.node), Part("nic", nic.node, nic.rail)
-        return next((self.marks[part] for part in parts if part in self.marks), None)
+        return self.view.mark_of_nic(nic.node, nic.rail)
 
     def marks_of(self, box: _Box) -> list[Mark]:
         """Of its switches; above the leaves also of its NICs, which are not drawn there."""
         marks = [self.marks.get(Part("switch", switch)) for switch in box.switches]
         if box.column:
-            on = (nic for switch in box.switches for nic in self.fabric.nics_on.get(switch, ()))
-            marks += map(self.mark_of_nic, on)
+            marks += map(self.mark_of_nic, nics_on(self.fabric, box.switches))
         return list(dict.fromkeys(mark for mark in marks if mark))
 
     def mark_of_link(self, link: Link) -> Mark | None:
         lower = link.a if self.fabric.upper(link) == link.b else link.b
-        uplinks = Part("uplinks", lower) if self.fabric.is_uplink(link) else None
-        return self.marks.get(link_part(link)) or (self.marks.get(uplinks) if uplinks else None)
+        uplinks = self.marks.get(Part("uplinks", lower)) if self.fabric.is_uplink(link) else None
+        return self.marks.get(link_part(link)) or uplinks
 
     # --- switches in boxes -----------------------------------------------------------------
 
@@ -215,7 +207,7 @@ class _Plan:
         return max(Counter(self.fabric.tier.values()).values(), default=0) <= BOXES
 
     def _rails(self, switch: str) -> tuple[str, ...]:
-        return main_rails(self.fabric.nics_on.get(switch, ()))
+        return main_rails(nics_on(self.fabric, (switch,)))
 
     @cached_property
     def _blamed(self) -> set[str]:
@@ -226,8 +218,7 @@ class _Plan:
     # --- nodes beside boxes ----------------------------------------------------------------
 
     def _strips(self, switches: Sequence[str]) -> tuple[_Strip, ...]:
-        nics = [nic for switch in switches for nic in self.fabric.nics_on.get(switch, ())]
-        nics.sort(key=lambda nic: by_number(nic.node))
+        nics = sorted(nics_on(self.fabric, switches), key=lambda nic: by_number(nic.node))
         named = [nic for nic in nics if self.mark_of_nic(nic) or (self._named and nic.node)]
         have_chips = set(named)
         chips = list(dict.fromkeys(self._chip(nic) for nic in named))
@@ -236,14 +227,11 @@ class _Plan:
             chips[CHIPS:] = [_Chip(text=f"and {more:,} more", about="", kind="count")]
         unnamed = [nic for nic in nics if nic not in have_chips]
         if len(self.fabric.nics) <= DOTS and len(switches) == 1:
-            chips += [self._dot(nic) for nic in unnamed]
+            chips += [
+                _Chip(text="", about=self._about(nic), kind=self._kind(nic)) for nic in unnamed
+            ]
         elif unnamed:
-            nodes = list(dict.fromkeys(nic.node for nic in unnamed if nic.node))
-            unknown = sum(not nic.node for nic in unnamed)
-            text = counted(len(nodes), "node") if nodes else ""
-            text += f"{' + ' if nodes else ''}{counted(unknown, 'NIC')}" if unknown else ""
-            about = called(nodes) if nodes else "node unknown"
-            chips.append(_Chip(text=text, about=about, kind="count"))
+            chips.append(_counted(unnamed))
         return tuple(_in_lines(chips))
 
     @cached_property
@@ -251,15 +239,12 @@ class _Plan:
         return len(self.fabric.nodes) <= NAMED
 
     def _chip(self, nic: Nic) -> _Chip:
-        mark = self.mark_of_nic(nic)
-        if mark:
-            text = f"{mark.sign} {cut(nic.node, LETTERS + 4)}"
-            return _Chip(text=text, about=mark.sentence, kind=mark.kind)
+        name = cut(nic.node, LETTERS + 4)
+        if mark := self.mark_of_nic(nic):
+            return _Chip(text=f"{mark.sign} {name}", about=mark.sentence, kind=mark.kind)
         judgement = self.view.verdicts.get(nic.node)
         sign = f"{GLYPH[judgement]} " if judgement in TROUBLED else ""
-        return _Chip(
-            text=sign + cut(nic.node, LETTERS + 4), about=self._about(nic), kind=self._kind(nic)
-        )
+        return _Chip(text=sign + name, about=self._about(nic), kind=self._kind(nic))
 
     def _kind(self, nic: Nic) -> str:
         """As the page colours it: by the verdict on its node, where there is one."""
@@ -273,8 +258,15 @@ class _Plan:
         verdict = f": {judgement.value}" if judgement else ""
         return f"{nic.node}{verdict}" if nic.node else "a NIC of an unknown node"
 
-    def _dot(self, nic: Nic) -> _Chip:
-        return _Chip(text="", about=self._about(nic), kind=self._kind(nic))
+
+def _counted(nics: Sequence[Nic]) -> _Chip:
+    nodes = list(dict.fromkeys(nic.node for nic in nics if nic.node))
+    unknown = sum(not nic.node for nic in nics)
+    counts = [counted(len(nodes), "node")] if nodes else []
+    if unknown:
+        counts.append(counted(unknown, "NIC"))
+    about = called(nodes) if nodes else "node unknown"
+    return _Chip(text=" + ".join(counts), about=about, kind="count")
 
 
 def _in_lines(chips: Sequence[_Chip]) -> Iterator[_Strip]:
@@ -292,20 +284,18 @@ def _in_lines(chips: Sequence[_Chip]) -> Iterator[_Strip]:
 # --- where a box stands ----------------------------------------------------------------------
 
 
-def _placed(plan: _Plan, columns: Sequence[Sequence[_Box]]) -> list[list[_Box]]:
+def _placed(fabric: Fabric, columns: Sequence[Sequence[_Box]]) -> list[list[_Box]]:
     """Leaves one below the other; above them each switch in the middle of what it is linked to."""
     high = max(sum(box.height for box in column) for column in columns)
     at: dict[str, float] = {}
     placed_columns = []
     for column in columns:
         spare = (high - sum(box.height for box in column)) / max(1, len(column))
-        middles = [_middle(plan.fabric, box, at) if box.column else 0.0 for box in column]
-        order = sorted(range(len(column)), key=lambda place: (middles[place], place))
-        sizes = [box.height + (min(spare, LINE) if box.column else spare) for box in column]
-        places = apart([middles[i] for i in order], [sizes[i] for i in order], high)
+        ordered = sorted(column, key=lambda box: _middle(fabric, box, at))
+        sizes = [box.height + (min(spare, LINE) if box.column else spare) for box in ordered]
+        places = apart([_middle(fabric, box, at) for box in ordered], sizes, high)
         placed = [
-            replace(column[i], y=EDGE + y + column[i].head / 2)
-            for i, y in zip(order, places, strict=True)
+            replace(box, y=EDGE + y + box.head / 2) for box, y in zip(ordered, places, strict=True)
         ]
         at.update({switch: box.y for box in placed for switch in box.switches})
         placed_columns.append(placed)
@@ -313,6 +303,7 @@ def _placed(plan: _Plan, columns: Sequence[Sequence[_Box]]) -> list[list[_Box]]:
 
 
 def _middle(fabric: Fabric, box: _Box, at: dict[str, float]) -> float:
+    """Of what it is linked to and has been placed."""
     ends = [
         link.a if link.b == end else link.b for end in box.switches for link in fabric.links_of[end]
     ]

@@ -7,9 +7,10 @@ a slow link a block. In a large fleet neighbours share a row, and the worst of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, count, groupby, pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,8 @@ SMALLEST = 3.5  # cells below normal are drawn no smaller than this
 BORDERS = 48  # more lines than this would hide what is between them
 LINE = 12.0  # of text
 LETTERS = 20  # of a name
+
+Shared = TypeVar("Shared")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,37 +186,38 @@ def _leaves_of(fabric: Fabric, part: Part) -> tuple[str, ...]:
 
 def _rows(leaves: Sequence[_Leaf], alone: set[str], max_rows: int) -> Iterator[HeatRow]:
     for part in _sharing(leaves, alone, max_rows):
-        nodes = [(node, leaf) for leaf in part for node in leaf.nodes]
-        for _, group in groupby(nodes, key=lambda item: item[0] if item[0] in alone else ""):
+        for _, group in groupby(part, key=lambda item: item[0] if item[0] in alone else ""):
             together = list(group)
             yield HeatRow(
                 nodes=tuple(node for node, _ in together),
                 leaves=tuple(dict.fromkeys(leaf.switch for _, leaf in together if leaf.switch)),
-                pod=part[0].pod,
+                pod=part[0][1].pod,
             )
 
 
-def _sharing(leaves: Sequence[_Leaf], alone: set[str], max_rows: int) -> list[list[_Leaf]]:
+def _sharing(
+    leaves: Sequence[_Leaf], alone: set[str], max_rows: int
+) -> list[list[tuple[str, _Leaf]]]:
     """Each node for itself where there is room; else nodes of a leaf, else leaves of a pod."""
-    for size in range(1, max((len(leaf.nodes) for leaf in leaves), default=0) + 1):
-        if sum(-(-len(leaf.nodes) // size) for leaf in leaves) <= max_rows:
-            return [
-                [replace(leaf, nodes=leaf.nodes[at : at + size])]
-                for leaf in leaves
-                for at in range(0, len(leaf.nodes), size)
-            ]
+    if len(leaves) <= max_rows:
+        return _divided([_seats([leaf]) for leaf in leaves], max_rows)
     for neighbours in (
         lambda leaf: (leaf.pod, leaf.switch in alone and leaf.switch),
         lambda leaf: leaf.switch in alone and leaf.switch,
+        lambda leaf: "all",
     ):
         parts = [list(group) for _, group in groupby(leaves, key=neighbours)]
         if len(parts) <= max_rows:
-            return _divided(parts, max_rows)
-    return _divided([list(leaves)], max_rows)
+            break
+    return [_seats(part) for part in _divided(parts, max_rows)]
 
 
-def _divided(parts: Sequence[list[_Leaf]], max_rows: int) -> list[list[_Leaf]]:
-    """Into as many rows as there may be, each of leaves of one part."""
+def _seats(leaves: Sequence[_Leaf]) -> list[tuple[str, _Leaf]]:
+    return [(node, leaf) for leaf in leaves for node in leaf.nodes]
+
+
+def _divided(parts: Sequence[list[Shared]], max_rows: int) -> list[list[Shared]]:
+    """Into as many rows as there may be, each from one part."""
     size = next(
         size for size in count(1) if sum(-(-len(part) // size) for part in parts) <= max_rows
     )
@@ -305,8 +309,7 @@ def _nodes(view: NetworkView, matrix: Matrix, named: bool) -> list[_Band]:
 
 
 def _mark_of(view: NetworkView, row: HeatRow, rail: str) -> Mark | None:
-    parts = [p for node in row.nodes for p in (Part("node", node), Part("nic", node, rail))]
-    return next((view.marks[part] for part in parts if part in view.marks), None)
+    return next(filter(None, (view.mark_of_nic(node, rail) for node in row.nodes)), None)
 
 
 def _leaf_bands(view: NetworkView, matrix: Matrix) -> list[_Band]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.past.status import Incident, Repair, Validation
-from anubis.report.wording import counted, moment, names
+from anubis.report.tables import add_row, table
+from anubis.report.wording import counted, json_line, moment, names
 from anubis.store.imports import Import
 
 if TYPE_CHECKING:
@@ -28,30 +28,23 @@ class Happening:
 
 
 def of_incident(incident: Incident) -> Happening:
-    over = "not over" if incident.end is None else f"until {moment(incident.end)}"
-    return _of_node(
-        incident.node, incident.start, "incident", f"{incident.category}, {over}", incident
-    )
+    return _of_node("incident", incident.start, f"{incident.category}, {_over(incident)}", incident)
 
 
 def of_repair(repair: Repair) -> Happening:
-    over = "not over" if repair.end is None else f"until {moment(repair.end)}"
-    summary = ", ".join(filter(None, (repair.action, over)))
-    return _of_node(repair.node, repair.start, "repair", summary, repair)
+    summary = ", ".join(filter(None, (repair.action, _over(repair))))
+    return _of_node("repair", repair.start, summary, repair)
 
 
 def of_validation(validation: Validation) -> Happening:
     code = f" ({validation.code})" if validation.code else ""
-    summary = (
-        f"{validation.judgement.value}{code}, {counted(len(validation.benchmarks), 'benchmark')}"
-    )
-    return _of_node(
-        validation.node,
-        validation.at,
-        "validation",
-        f"{summary}, campaign {validation.campaign}",
-        validation,
-    )
+    benchmarks = counted(len(validation.benchmarks), "benchmark")
+    summary = f"{validation.judgement.value}{code}, {benchmarks}, campaign {validation.campaign}"
+    return _of_node("validation", validation.at, summary, validation)
+
+
+def _over(record: Incident | Repair) -> str:
+    return "not over" if record.end is None else f"until {moment(record.end)}"
 
 
 def of_decision(decision: Decision) -> Happening:
@@ -64,9 +57,9 @@ def of_decision(decision: Decision) -> Happening:
 
 
 def _of_node(
-    node: str, at: float, kind: str, summary: str, record: Incident | Repair | Validation
+    kind: str, at: float, summary: str, record: Incident | Repair | Validation
 ) -> Happening:
-    return Happening(at=at, kind=kind, nodes=(node,), summary=summary, facts=asdict(record))
+    return Happening(at=at, kind=kind, nodes=(record.node,), summary=summary, facts=asdict(record))
 
 
 def timeline(
@@ -84,56 +77,30 @@ def timeline(
 
 
 def line(happening: Happening) -> str:
-    return json.dumps(
-        {"type": happening.kind, "at": happening.at, **happening.facts}, ensure_ascii=False
-    )
+    return json_line({"type": happening.kind, "at": happening.at, **happening.facts})
 
 
 def show(happened: Sequence[Happening], console: Console) -> None:
-    _table(
-        console,
-        ("when (UTC)", "node", "", "what"),
-        (
-            (_when(happening.at), _node_or_count(happening), happening.kind, happening.summary)
-            for happening in happened
-        ),
-    )
+    rows = table("when (UTC)", "node", "", "what")
+    for happening in happened:
+        nodes = happening.nodes
+        node = nodes[0] if len(nodes) == 1 else f"{len(nodes):,} nodes"
+        add_row(rows, _when(happening.at), node, happening.kind, happening.summary)
+    console.print(rows)
 
 
 def _when(at: float) -> str:
     return moment(at).removesuffix(" UTC")
 
 
-def _node_or_count(happening: Happening) -> str:
-    return happening.nodes[0] if len(happening.nodes) == 1 else f"{len(happening.nodes):,} nodes"
-
-
 def import_line(record: Import) -> str:
     document = {"type": "import", "import": record.key, "at": record.at, "file": record.file}
-    return json.dumps({**document, **asdict(record.kept)}, ensure_ascii=False)
+    return json_line({**document, **asdict(record.kept)})
 
 
 def show_imports(imports: Sequence[Import], console: Console) -> None:
-    rows = (
-        (
-            str(record.key),
-            _when(record.at),
-            *(f"{n:,}" for n in asdict(record.kept).values()),
-            record.file,
-        )
-        for record in imports
-    )
-    _table(console, ("import", "when (UTC)", "new", "completed", "known", "file"), rows)
-
-
-def _table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)
+    rows = table("import", "when (UTC)", "new", "completed", "known", "file")
+    for record in imports:
+        counts = (f"{number:,}" for number in asdict(record.kept).values())
+        add_row(rows, str(record.key), _when(record.at), *counts, record.file)
+    console.print(rows)

@@ -9,14 +9,13 @@ from __future__ import annotations
 from itertools import groupby, islice
 from typing import Any
 
-from anubis import __version__
 from anubis.core.records import WORST_FIRST, Judgement, NodeVerdict
 from anubis.report import wording
 from anubis.report.circumstances import facts, omissions
 from anubis.report.figures import figure_of
 from anubis.report.metrics import benchmark_labels, metric_rows
 from anubis.report.network import network_section
-from anubis.report.page import environment
+from anubis.report.page import page
 from anubis.report.view import GLYPH, PARTS_NAMED, CampaignView
 
 LISTED = 20_000  # verdicts that travel in the page, the worst first; a browser copes with these
@@ -28,33 +27,27 @@ FACT_VALUES = 4  # of a fact with more values than this only their number is sho
 def render(view: CampaignView) -> str:
     rows = metric_rows(view)
     plots = [(row, figure_of(row)) for row in rows if not row.is_fact]
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            version=__version__,
-            view=view,
-            campaign=view.campaign,
-            glyph=GLYPH,
-            Judgement=Judgement,
-            worst_first=WORST_FIRST,
-            fleet=_fleet(view),
-            few=LARGE_TILES,
-            parts_named=PARTS_NAMED,
-            not_healthy=[
-                node for node in view.nodes_worst_first() if node.judgement is not Judgement.HEALTHY
-            ],
-            nodes_listed=NODES_LISTED,
-            rows=rows,
-            labels=benchmark_labels([row.key for row in rows]),
-            plots=plots,
-            verdicts=_verdicts(view),
-            network=network_section(view.network) if view.network else "",
-            omissions=omissions(view.executions),
-            facts=facts(view.executions),
-            fact_values=FACT_VALUES,
-            plotly=plotly() if plots else "",
-        )
+    nodes = view.nodes_worst_first()
+    return page(
+        "report",
+        view=view,
+        campaign=view.campaign,
+        glyph=GLYPH,
+        worst_first=WORST_FIRST,
+        fleet=_fleet(view),
+        few=LARGE_TILES,
+        parts_named=PARTS_NAMED,
+        not_healthy=[node for node in nodes if node.judgement is not Judgement.HEALTHY],
+        nodes_listed=NODES_LISTED,
+        rows=rows,
+        labels=benchmark_labels([row.key for row in rows]),
+        plots=plots,
+        verdicts=_verdicts(view),
+        network=network_section(view.network) if view.network else "",
+        omissions=omissions(view.executions),
+        facts=facts(view.executions),
+        fact_values=FACT_VALUES,
+        plotly=plotly() if plots else "",
     )
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from anubis.core.records import Judgement, PartVerdict, Verdict
 from anubis.report.view import CampaignView
+from anubis.report.wording import json_line
 
 
 def lines(view: CampaignView) -> Iterator[str]:
     for verdict in view.assessment.verdicts():
-        yield _line(_verdict(verdict))
+        yield json_line(_verdict(verdict))
     for part in view.assessment.parts:
-        yield _line(_part(part))
+        yield json_line(_part(part))
     named, parts_named = view.assessment.named, view.assessment.parts_named
-    yield _line(
+    yield json_line(
         {
             "type": "summary",
             "campaign": view.campaign.id,
@@ -42,8 +41,8 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
         "metric": verdict.metric or None,
         "verdict": verdict.judgement.value,
         "code": verdict.code,
-        "similarity": _finite(verdict.similarity),
-        "alpha": _finite(verdict.alpha),
+        "similarity": verdict.similarity,
+        "alpha": verdict.alpha,
         "reason": verdict.reason,
     }
 
@@ -69,11 +68,3 @@ def _parts(verdict: PartVerdict) -> list[dict[str, str | None]]:
         {"kind": part.kind, "name": part.name, "other": part.other or None}
         for part in verdict.parts
     ]
-
-
-def _finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None
-
-
-def _line(document: Mapping[str, object]) -> str:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

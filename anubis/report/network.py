@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anubis import __version__
 from anubis.core.fabric import Remark
 from anubis.core.records import Judgement
 from anubis.report import fabric_picture, heat_map
-from anubis.report.page import environment
+from anubis.report.page import page
 from anubis.report.topology import headline
 from anubis.report.view import GLYPH, NetworkView
 
@@ -18,13 +17,12 @@ LISTED = 200  # findings that are listed one by one
 
 def network_section(view: NetworkView) -> str:
     """For a page that has the styles of report.css."""
-    return environment().get_template("network_section.html.j2").render(**_facts(view, ()))
+    return page("network_section", **_facts(view, ()))
 
 
 def network_page(view: NetworkView, *, title: str, findings: Sequence[Remark] = ()) -> str:
     """A page that needs nothing else; `findings` are the remarks on the fabric's source."""
-    page = environment().get_template("network.html.j2")
-    return page.render(title=title, version=__version__, **_facts(view, findings))
+    return page("network", title=title, **_facts(view, findings))
 
 
 def _facts(view: NetworkView, findings: Sequence[Remark]) -> dict[str, Any]:

@@ -1,16 +1,21 @@
-"""The templates of the pages, and the filters they may use. All text is escaped."""
+"""Pages out of templates, and the filters that these may use. All text is escaped."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from anubis import __version__
 from anubis.report import wording
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def environment() -> Environment:
+def page(template: str, **facts: Any) -> str:
+    return _environment().get_template(f"{template}.html.j2").render(version=__version__, **facts)
+
+
+def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     templates = Environment(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anubis.report.wording import figure
+from anubis.report.tables import add_row, table
+from anubis.report.wording import figure, json_line
 from anubis.risk.evaluation import CALIBRATED_H, Evaluation, ModelChoice, Score
 from anubis.risk.forecast import HORIZON_H, Forecast
 from anubis.risk.splits import SplitKind
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 SPLITS: dict[SplitKind, str] = {
     "random": "rows at random, the same nodes in both parts: only for comparison with the paper",
@@ -91,12 +88,13 @@ def show_evaluation(evaluation: Evaluation, choice: ModelChoice, console: Consol
 
     for kind, scored in by_split(evaluation):
         console.print(Text(f"by {kind}: {SPLITS[kind]}", style="bold"))
-        table = _table("model", close=console.width < WIDE)
-        for column in COLUMNS:
-            table.add_column(column.title, justify="right", no_wrap=True)
-        for row in rows(scored, spread=console.width >= WIDE):
-            table.add_row(*row)
-        console.print(table)
+        wide = console.width >= WIDE
+        figures = [column.title for column in COLUMNS]
+        shown = table("model", figures=figures, gap=3 if wide else 2)
+        for row in rows(scored, spread=wide):
+            add_row(shown, *row)
+        console.print(shown)
+        console.print()
     for sentence in evaluation.left_out:
         console.print(Text(f"left out: {sentence}"))
     console.print(Text(choice.reason, style="bold"))
@@ -138,10 +136,10 @@ def mean(values: Iterable[float | None], shown: str, spread: bool = True) -> str
 def evaluation_lines(evaluation: Evaluation, choice: ModelChoice) -> Iterator[str]:
     """A line for each model, split and seed, with the data of its calibration plot."""
     for score in evaluation.scores:
-        yield json.dumps({"type": "score", **dataclasses.asdict(score)})
+        yield json_line({"type": "score", **asdict(score)})
     for sentence in evaluation.left_out:
-        yield json.dumps({"type": "left-out", "reason": sentence})
-    yield json.dumps({"type": "choice", **dataclasses.asdict(choice)})
+        yield json_line({"type": "left-out", "reason": sentence})
+    yield json_line({"type": "choice", **asdict(choice)})
 
 
 # --- nodes ---------------------------------------------------------------------------------
@@ -150,13 +148,11 @@ def evaluation_lines(evaluation: Evaluation, choice: ModelChoice) -> Iterator[st
 def show_nodes(
     nodes: Sequence[str], forecast: Forecast, hours: Sequence[float], console: Console
 ) -> None:
-    first, *titles = node_head(hours)
-    table = _table(first)
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+    node, *figures = node_head(hours)
+    shown = table(node, figures=figures)
     for row in node_rows(nodes, forecast, hours):
-        table.add_row(*row)
-    console.print(table)
+        add_row(shown, *row)
+    console.print(shown)
 
 
 def node_head(hours: Sequence[float]) -> list[str]:
@@ -192,29 +188,15 @@ def node_lines(
     curve_h = forecast.hours[:: max(1, forecast.hours.size // CURVE)]
     curves = forecast.within(curve_h)
     for i, node in enumerate(nodes):
-        document = {
-            "type": "risk",
-            "node": node,
-            "model": model,
-            "within": [
-                {"hours": hour, "p": float(p)} for hour, p in zip(hours, chances[i], strict=True)
-            ],
-            "expected_h": _finite(expected_h[i]),
-            "median_h": _finite(median_h[i]),
-            "curve": {"hours": curve_h.tolist(), "p": curves[i].tolist()},
-        }
-        yield json.dumps(document)
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: null means never within what is known."""
-    return float(value) if math.isfinite(value) else None
-
-
-def _table(first: str, close: bool = False) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if close else 1))
-    table.add_column(first, no_wrap=True)
-    return table
+        within = zip(hours, chances[i].tolist(), strict=True)
+        yield json_line(
+            {
+                "type": "risk",
+                "node": node,
+                "model": model,
+                "within": [{"hours": hour, "p": p} for hour, p in within],
+                "expected_h": float(expected_h[i]),  # null: never within what is known
+                "median_h": float(median_h[i]),
+                "curve": {"hours": curve_h.tolist(), "p": curves[i].tolist()},
+            }
+        )

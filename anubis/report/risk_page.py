@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from anubis import __version__
 from anubis.report.chart import Axis, Chart, round_down, round_up, whole_steps
-from anubis.report.page import environment
+from anubis.report.page import page
 from anubis.report.risk import (
     COLUMNS,
     SPLITS,
@@ -36,7 +34,7 @@ SMALLEST = 1e-3  # a share that is drawn; below, groups lie on the edge
 
 
 def evaluation_page(evaluation: Evaluation, choice: ModelChoice) -> str:
-    return _page(
+    return page(
         "risk_evaluation",
         choice=choice,
         columns=COLUMNS,
@@ -58,7 +56,7 @@ def evaluation_page(evaluation: Evaluation, choice: ModelChoice) -> str:
 def nodes_page(
     nodes: Sequence[str], forecast: Forecast, hours: Sequence[float], model: str, choice: str
 ) -> str:
-    return _page(
+    return page(
         "risk_nodes",
         model=model,
         choice=choice,
@@ -67,11 +65,6 @@ def nodes_page(
         rows=list(node_rows(nodes, forecast, hours)),
         curves=_curves(nodes, forecast),
     )
-
-
-def _page(template: str, **facts: Any) -> str:
-    page = environment().get_template(f"{template}.html.j2")
-    return page.render(version=__version__, **facts)
 
 
 # --- calibration ---------------------------------------------------------------------------

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from anubis import __version__
 from anubis.report.html import plotly
-from anubis.report.page import environment
-from anubis.report.wording import counted
+from anubis.report.page import page
+from anubis.report.wording import counted, finite, json_line
 from anubis.study.scenario import PolicyName, Scenario
 from anubis.study.trials import (
     SeedMean,
@@ -56,6 +54,7 @@ COLUMNS = (
     _Column("wait_h", "wait h", 1, 1, "from the submission of a job to its first work"),
     _Column("held_up_h", "held up h", 1, 2, "of a finished job between its first work and its end"),
 )
+OTHERS: tuple[PolicyName, ...] = ("absence", "full set")  # that the Selector is compared with
 ONLY_ON_THE_PAGE = {"repair_h", "wait_h", "held_up_h"}  # a terminal is narrow
 
 
@@ -94,11 +93,11 @@ def text(name: str, study: Study) -> Iterator[str]:
 
 def findings(study: Study) -> Iterator[str]:
     """What the numbers say, in sentences."""
-    policies = study.scenario.policies
-    if not {"selector", "full set", "absence"} <= set(policies):
+    if not {"selector", *OTHERS} <= set(study.scenario.policies):
         return
-    selector, full, absence = (
-        _means(study, policy) for policy in ("selector", "full set", "absence")
+    selector, absence, full = (
+        {name: value.mean for name, value in study.estimates(study.trial(policy)).items()}
+        for policy in ("selector", *OTHERS)
     )
     if full["validation_h"]:
         saved = 1 - selector["validation_h"] / full["validation_h"]
@@ -134,15 +133,12 @@ def stops_paying(study: Study) -> str:
 def json_lines(name: str, study: Study) -> Iterator[str]:
     """A record for each run, one for each policy with its intervals, and a summary at the end."""
     for trial in study.trials():
-        result = study.result(trial)
-        yield _line({"type": "run", **vars(trial), **result.figures})
-    for trial in _first_trials(study):
+        yield json_line({"type": "run", **vars(trial), **study.result(trial).figures})
+    for trial in study.first_trials():
         about = {"policy": trial.policy, "catch": trial.catch, "p0": trial.p0}
-        told_of = {
-            figure: [value.mean, value.margin] for figure, value in _estimates(study, trial).items()
-        }
-        yield _line({"type": "policy", **about, **told_of})
-    yield _line(
+        figures = {name: _pair(value) for name, value in study.estimates(trial).items()}
+        yield json_line({"type": "policy", **about, **figures})
+    yield json_line(
         {
             "type": "simulation",
             "name": name,
@@ -156,23 +152,19 @@ def json_lines(name: str, study: Study) -> Iterator[str]:
 
 def render(name: str, study: Study) -> str:
     """The page."""
-    return (
-        environment()
-        .get_template("simulation.html.j2")
-        .render(
-            version=__version__,
-            name=name,
-            scenario=study.scenario,
-            setting=_setting(study),
-            findings=list(findings(study)),
-            policies=[(policy, POLICIES[policy]) for policy in study.scenario.policies],
-            columns=_columns(study),
-            rows=_rows(study, _columns(study)),
-            catches=list(_catches(study)),
-            p0s=list(_p0s(study)),
-            data=_figures(study),
-            plotly=plotly(),
-        )
+    return page(
+        "simulation",
+        name=name,
+        scenario=study.scenario,
+        setting=_setting(study),
+        findings=list(findings(study)),
+        policies=[(policy, POLICIES[policy]) for policy in study.scenario.policies],
+        columns=_columns(study),
+        rows=_rows(study, _columns(study)),
+        catches=list(_catches(study)),
+        p0s=list(_p0s(study)),
+        data=finite(_figures(study)),
+        plotly=plotly(),
     )
 
 
@@ -181,9 +173,8 @@ def render(name: str, study: Study) -> str:
 
 def _setting(study: Study) -> str:
     scenario, outcome = study.scenario, study.result(study.trials()[0]).outcome
-    large = (
-        f"; {outcome.too_large:,} jobs left out that need more nodes" if outcome.too_large else ""
-    )
+    too_large = f"; {outcome.too_large:,} jobs left out that need more nodes"
+    large = too_large if outcome.too_large else ""
     return (
         f"{scenario.nodes:,} nodes, {scenario.spares:,} of them spare, {scenario.days:g} days, "
         f"{counted(scenario.seeds, 'seed')} (mean ± 95 % interval){large}{_assumed(scenario)}"
@@ -201,23 +192,6 @@ def _assumed(scenario: Scenario) -> str:
     return source + knows
 
 
-def _first_trials(study: Study) -> list[Trial]:
-    return [trial for trial in study.trials() if trial.seed == 0]
-
-
-def _estimates(study: Study, trial: Trial) -> dict[str, SeedMean]:
-    names = study.result(trial).figures
-    return {
-        name: estimate(study.figures(trial.policy, trial.catch, trial.p0, name)) for name in names
-    }
-
-
-def _means(study: Study, policy: PolicyName) -> dict[str, float]:
-    scenario = study.scenario
-    trial = Trial(policy=policy, seed=0, catch=scenario.catch, p0=scenario.selection.p0)
-    return {name: value.mean for name, value in _estimates(study, trial).items()}
-
-
 def _columns(study: Study) -> list[_Column]:
     """Where nothing is ever lost, all work is kept."""
     return [
@@ -226,14 +200,10 @@ def _columns(study: Study) -> list[_Column]:
 
 
 def _rows(study: Study, columns: Sequence[_Column]) -> list[list[str]]:
-    scenario = study.scenario
     rows = []
-    for policy in scenario.policies:
-        trial = Trial(policy=policy, seed=0, catch=scenario.catch, p0=scenario.selection.p0)
-        estimates = _estimates(study, trial)
-        cells = [
-            interval(estimates[column.figure], column.scale, column.digits) for column in columns
-        ]
+    for policy in study.scenario.policies:
+        estimates = study.estimates(study.trial(policy))
+        cells = (interval(estimates[c.figure], c.scale, c.digits) for c in columns)
         rows.append([policy, *cells])
     return rows
 
@@ -253,43 +223,39 @@ def _catches(study: Study) -> Iterator[list[str]]:
         return
     for catch in catches:
         for policy in scenario.policies:
-            trial = Trial(policy=policy, seed=0, catch=catch, p0=scenario.selection.p0)
-            yield [f"{catch:g}", policy, *_short(_estimates(study, trial))]
+            trial = replace(study.trial(policy), catch=catch)
+            yield [f"{catch:g}", policy, *_short(study.estimates(trial))]
 
 
 def _tried(study: Study) -> list[float]:
-    """The numbers that were tried as p0, in order."""
-    tried = {study.scenario.selection.p0, *study.scenario.sweep.p0}
+    """The numbers that were tried as p0, in order; none where only one was."""
+    scenario = study.scenario
+    if not scenario.sweep.p0 or "selector" not in scenario.policies:
+        return []
+    tried = {scenario.selection.p0, *scenario.sweep.p0}
     return sorted(p0 for p0 in tried if not isinstance(p0, str))
 
 
 def _p0s(study: Study) -> Iterator[list[str]]:
-    scenario = study.scenario
-    if not scenario.sweep.p0 or "selector" not in scenario.policies:
-        return
     for p0 in _tried(study):
-        trial = Trial(policy="selector", seed=0, catch=scenario.catch, p0=p0)
+        estimates = study.estimates(study.trial("selector", p0=p0))
         gains = [
-            interval(estimate(study.gains(over, p0)), 100, 2) if over in scenario.policies else "-"
-            for over in ("absence", "full set")
+            interval(estimate(study.gains(over, p0)), 100, 2)
+            if over in study.scenario.policies
+            else "-"
+            for over in OTHERS
         ]
-        yield [f"{p0:g}", *_short(_estimates(study, trial)), *gains]
+        yield [f"{p0:g}", *_short(estimates), *gains]
 
 
 def _figures(study: Study) -> dict[str, Any]:
     """What the page draws."""
     scenario = study.scenario
-    trials = [
-        Trial(policy=policy, seed=0, catch=scenario.catch, p0=scenario.selection.p0)
-        for policy in scenario.policies
-    ]
+    trials = [study.trial(policy) for policy in scenario.policies]
     hours = ("validation_h", "repair_h", "idle_h", "spare_h")
-    estimates = [_estimates(study, trial) for trial in trials]
-    tried = _tried(study) if scenario.sweep.p0 and "selector" in scenario.policies else []
-    by_p0 = [
-        _estimates(study, Trial(policy="selector", seed=0, catch=scenario.catch, p0=p0))
-        for p0 in tried
-    ]
+    estimates = [study.estimates(trial) for trial in trials]
+    tried = _tried(study)
+    by_p0 = [study.estimates(study.trial("selector", p0=p0)) for p0 in tried]
     return {
         "policies": list(scenario.policies),
         "days": scenario.days,
@@ -303,28 +269,18 @@ def _figures(study: Study) -> dict[str, Any]:
         },
         "mtbi": [_pair(figures["mtbi_h"]) for figures in estimates],
         "p0": tried,
-        "p0_work": [
-            [_finite(e["utilization"].mean), _finite(e["utilization"].margin)] for e in by_p0
-        ],
-        "p0_validation": [_finite(figures["validation_h"].mean) for figures in by_p0],
+        "p0_work": [_pair(figures["utilization"]) for figures in by_p0],
+        "p0_validation": [figures["validation_h"].mean for figures in by_p0],
     }
 
 
-def _pair(value: SeedMean) -> list[float | None]:
-    return [_finite(value.mean), _finite(value.margin)]
+def _pair(value: SeedMean) -> list[float]:
+    return [value.mean, value.margin]
 
 
 def _over_time(study: Study, trial: Trial) -> list[float]:
     """Mean over the seeds."""
-    curves = [
-        utilization_over_time(
-            study.result(
-                Trial(policy=trial.policy, seed=seed, catch=trial.catch, p0=trial.p0)
-            ).outcome,
-            BINS,
-        )
-        for seed in range(study.scenario.seeds)
-    ]
+    curves = [utilization_over_time(run.outcome, BINS) for run in study.results(trial)]
     means: list[float] = np.mean(curves, axis=0).round(4).tolist()
     return means
 
@@ -342,23 +298,3 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
             for cell, width, name in zip(row, widths, names, strict=True)
         ]
         yield "  ".join(cells).rstrip()
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _line(document: dict[str, Any]) -> str:
-    return json.dumps(_json(document), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def _json(value: Any) -> Any:
-    """What is infinite, as `null`: JSON has no number for it."""
-    match value:
-        case float():
-            return _finite(value)
-        case dict():
-            return {name: _json(inner) for name, inner in value.items()}
-        case list():
-            return [_json(inner) for inner in value]
-    return value

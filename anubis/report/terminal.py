@@ -1,15 +1,13 @@
-"""A campaign on one screen: the headline, the nodes worst first, then the metrics.
-
-Node names and reasons are shown as they are: `node[01]` is a name here, never markup.
-"""
+"""A campaign on one screen: the headline, the nodes worst first, then the metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anubis.core.records import Judgement, NodeVerdict, PartVerdict
 from anubis.report.metrics import MetricRow, benchmark_labels, metric_rows
+from anubis.report.tables import add_row, table
 from anubis.report.view import GLYPH, CampaignView
 from anubis.report.wording import figure, lasting, share
 
@@ -79,32 +77,33 @@ def _part_table(parts: Sequence[PartVerdict]) -> Table:
     """What is at fault between the nodes, each with its worst flows."""
     from rich.text import Text
 
-    table = _table()
-    table.add_column("network", no_wrap=True)
-    table.add_column("what is at fault, and its worst flows", overflow="fold", ratio=1)
+    rows = table()
+    rows.add_column("network", no_wrap=True)
+    rows.add_column("what is at fault, and its worst flows", overflow="fold", ratio=1)
     for part in parts:
-        verdict = f"{GLYPH[part.judgement]} {part.judgement.value}"
-        why = Text.assemble((f"{part.code}:", "dim"), " ", part.reason)
-        for line in part.evidence:
-            why.append(f"\n  {line}", style="dim")
-        table.add_row(Text(verdict, style=STYLE[part.judgement]), why)
-    return table
+        evidence = Text("".join(f"\n  {line}" for line in part.evidence), style="dim")
+        verdict, why = _verdict_and_why(part)
+        add_row(rows, verdict, why + evidence)
+    return rows
 
 
 def _node_table(nodes: list[NodeVerdict]) -> Table:
+    rows = table()
+    rows.add_column("node", overflow="fold", max_width=26)
+    rows.add_column("verdict", no_wrap=True)
+    rows.add_column("why", overflow="fold", ratio=1)
+    for node in nodes:
+        add_row(rows, node.node, *_verdict_and_why(node))
+    return rows
+
+
+def _verdict_and_why(verdict: NodeVerdict | PartVerdict) -> tuple[Text, Text]:
     from rich.text import Text
 
-    table = _table()
-    table.add_column("node", overflow="fold", max_width=26)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("why", overflow="fold", ratio=1)
-    for node in nodes:
-        verdict = f"{GLYPH[node.judgement]} {node.judgement.value}"
-        why = Text(node.reason)
-        if node.judgement is not Judgement.HEALTHY:
-            why = Text.assemble((f"{node.code}:", "dim"), " ", node.reason)
-        table.add_row(Text(node.node), Text(verdict, style=STYLE[node.judgement]), why)
-    return table
+    judgement = verdict.judgement
+    code = "" if judgement is Judgement.HEALTHY else f"{verdict.code}: "
+    why = Text.assemble((code, "dim"), verdict.reason)
+    return Text(f"{GLYPH[judgement]} {judgement.value}", style=STYLE[judgement]), why
 
 
 def _print_metrics(rows: list[MetricRow], console: Console) -> None:
@@ -112,24 +111,19 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
     from rich.text import Text
 
     listed = rows[:METRICS]  # those with defects come first
-    table = _table(gap=2)  # the widest names have to fit into 80 columns
-    table.add_column("benchmark, metric", overflow="fold", min_width=28)
-    table.add_column("unit", no_wrap=True)
-    for column in ("median", "repeat", "alpha", "defective"):
-        table.add_column(column, justify="right", no_wrap=True)
+    figures = ("median", "repeat", "alpha", "defective")
+    lines = table("benchmark, metric", "unit", figures=figures, gap=2)  # to fit into 80 columns
     notes: dict[str, int] = {}
     for benchmark, metrics in _by_benchmark(listed).items():
-        table.add_row(Text(benchmark))
+        add_row(lines, benchmark)
         for row in metrics:
             mark = f" ({notes.setdefault(row.note, len(notes) + 1)})" if row.note else ""
-            table.add_row(Text(f"  {row.key.metric}{mark}"), *_numbers(row))
-    console.print(table)
+            add_row(lines, f"  {row.key.metric}{mark}", *_numbers(row))
+    console.print(lines)
     if len(rows) > len(listed):
         unlisted = rows[len(listed) :]
-        bad, refused = (
-            sum(row.defective > 0 for row in unlisted),
-            sum(bool(row.refusal) for row in unlisted),
-        )
+        bad = sum(row.defective > 0 for row in unlisted)
+        refused = sum(bool(row.refusal) for row in unlisted)
         console.print(
             f"  and {len(unlisted):,} more ({bad:,} with defects, {refused:,} not judged): "
             "--html has all",
@@ -154,20 +148,15 @@ def _by_benchmark(rows: list[MetricRow]) -> dict[str, list[MetricRow]]:
     return grouped
 
 
-def _numbers(row: MetricRow) -> tuple[Text, ...]:
+def _numbers(row: MetricRow) -> Iterator[str | Text]:
     from rich.text import Text
 
-    criterion = row.criterion
-    return (
-        Text(row.unit),
-        Text(figure(row.median_of_healthy)),
-        Text(share(criterion.repeatability if criterion else None)),
-        Text(_bar(row)),
-        Text(
-            f"{row.defective:,}/{row.judged:,}",
-            style=STYLE[Judgement.DEFECTIVE] if row.defective else "",
-        ),
-    )
+    yield row.unit
+    yield figure(row.median_of_healthy)
+    yield share(row.criterion.repeatability if row.criterion else None)
+    yield _bar(row)
+    style = STYLE[Judgement.DEFECTIVE] if row.defective else ""
+    yield Text(f"{row.defective:,}/{row.judged:,}", style=style)
 
 
 def _bar(row: MetricRow) -> str:
@@ -175,16 +164,3 @@ def _bar(row: MetricRow) -> str:
     if row.limit:
         return row.limit.symbols
     return share(row.criterion.alpha if row.criterion else None)
-
-
-def _table(gap: int = 3) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    return Table(
-        box=box.SIMPLE_HEAD,
-        header_style="bold",
-        pad_edge=False,
-        show_edge=False,
-        padding=(0, 1, 0, gap - 2),
-    )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 
-from anubis.core.fabric import Fabric, Placement, Remark, by_number, main_rails
+from anubis.core.fabric import Fabric, Nic, Placement, Remark, by_number, main_rails
 from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
-from anubis.report.blocks import Block, by_name, nics_of, take_apart
-from anubis.report.wording import called, counted
+from anubis.report.blocks import Block, by_name, nics_of, nics_on, take_apart
+from anubis.report.wording import called, counted, json_line
 
-LINES_OF_NEIGHBOURS = (
-    12  # kinds of neighbours up to this many have a line each; more are shown as ranges
-)
+LINES_OF_NEIGHBOURS = 12  # kinds of neighbours that have a line each; more are shown as ranges
 SMALL = 24  # switches up to which each has its own line
 OF_A_KIND = 3  # remarks of one kind that are shown
 
@@ -48,18 +45,18 @@ def json_lines(
     plane = {switch: n for n, plane in enumerate(fabric.planes, start=1) for switch in plane}
     for switch in fabric.switches:
         about = {"tier": fabric.tier[switch.id], "plane": plane[switch.id]}
-        yield json.dumps({"type": "switch", **asdict(switch), **about})
+        yield json_line({"type": "switch", **asdict(switch), **about})
     for link in fabric.links:
-        yield json.dumps({"type": "link", **asdict(link), "uplink": fabric.is_uplink(link)})
+        yield json_line({"type": "link", **asdict(link), "uplink": fabric.is_uplink(link)})
     for nic in fabric.nics:
-        yield json.dumps({"type": "nic", **asdict(nic)})
+        yield json_line({"type": "nic", **asdict(nic)})
     for shortage in inspection.shortages:
-        yield json.dumps({"type": "shortage", **asdict(shortage), "degraded": shortage.is_degraded})
+        yield json_line({"type": "shortage", **asdict(shortage), "degraded": shortage.is_degraded})
     yield from _counted(inspection)
     for finding in (*findings, *inspection.findings):
-        yield json.dumps({"type": "finding", **asdict(finding)})
+        yield json_line({"type": "finding", **asdict(finding)})
     pairs = fabric.pairs_by_hops(placement.nodes if placement else None)
-    yield json.dumps(
+    yield json_line(
         {
             "type": "topology",
             "switches": len(fabric.switches),
@@ -89,17 +86,17 @@ def _counted(inspection: Inspection) -> Iterator[str]:
             "over_s": counters.over_s,
             "fatal": exceeded_limit(counters, counted_port.count) is not None,
         }
-        yield json.dumps({"type": "counter", **asdict(counted_port.count), **about})
+        yield json_line({"type": "counter", **asdict(counted_port.count), **about})
     for count in inspection.counted_elsewhere:
-        yield json.dumps({"type": "counter", **asdict(count), "switch": None})
+        yield json_line({"type": "counter", **asdict(count), "switch": None})
 
 
 def headline(fabric: Fabric) -> str:
-    tiers = max(fabric.tier.values(), default=0)
+    tiers = counted(max(fabric.tier.values(), default=0), "tier")
     planes = f", {len(fabric.planes)} parts with no cable between them" if fabric.planes[1:] else ""
     rails = f" on {len(fabric.rails)} rails" if len(fabric.rails) > 1 else ""
     return (
-        f"{counted(len(fabric.switches), 'switch', 'switches')} in {counted(tiers, 'tier')}, "
+        f"{counted(len(fabric.switches), 'switch', 'switches')} in {tiers}, "
         f"{counted(len(fabric.nics), 'NIC')} of {counted(len(fabric.nodes), 'node')}{rails}{planes}"
     )
 
@@ -178,16 +175,14 @@ def _alike(fabric: Fabric, blocks: Sequence[Block]) -> list[list[Block]]:
 def _shape(fabric: Fabric, block: Block) -> object:
     """Equal for blocks that differ in names only."""
     below = Counter(_shape(fabric, inner) for inner in block.below)
-    tops = Counter(
-        (
-            sum(bool(nic.node) for nic in fabric.nics_on.get(switch, ())),
-            len(fabric.nics_on.get(switch, ())),
-            _uplinks(fabric, switch),
-            frozenset(nic.rail for nic in fabric.nics_on.get(switch, ())),
-        )
-        for switch in block.top
-    )
+    tops = Counter(_kind_of_switch(fabric, switch) for switch in block.top)
     return (frozenset(tops.items()), frozenset(below.items()))
+
+
+def _kind_of_switch(fabric: Fabric, switch: str) -> object:
+    nics = nics_on(fabric, (switch,))
+    seated = sum(bool(nic.node) for nic in nics)
+    return seated, len(nics), _uplinks(fabric, switch), frozenset(nic.rail for nic in nics)
 
 
 def _rough_shape(fabric: Fabric, block: Block) -> object:
@@ -203,9 +198,9 @@ def _label(fabric: Fabric, alike: Sequence[Block]) -> str:
         switches = _range([len(block.top) for block in alike], "switch", "switches")
         exact = len({_shape(fabric, block) for block in alike}) == 1
         drawn = ", drawn once" if exact and prefix else ""
-        nodes = _range([_nodes(fabric, block) for block in alike], "node")
+        nodes = _range([len(_nodes(nics_of(fabric, block))) for block in alike], "node")
         return (
-            f"{prefix}{switches} {name}: {nodes} below{suffix}{_nics_on_top(fabric, alike)}{drawn}"
+            f"{prefix}{switches} {name}: {nodes} below{suffix}{_nics_on_top(fabric, tops)}{drawn}"
         )
     return f"{prefix}{name}: {_leaf_label(fabric, alike)}"
 
@@ -213,13 +208,10 @@ def _label(fabric: Fabric, alike: Sequence[Block]) -> str:
 def _leaf_label(fabric: Fabric, alike: Sequence[Block]) -> str:
     suffix = " each" if len(alike) > 1 or len(alike[0].top) > 1 else ""
     tops = [switch for block in alike for switch in block.top]
-    on = [fabric.nics_on.get(switch, ()) for switch in tops]
-    parts = [
-        f"{_range([len({nic.node for nic in nics if nic.node}) for nics in on], 'node')}{suffix}"
-    ]
-    nodes = [nic.node for nics in on for nic in nics if nic.node]
-    if nodes:
-        parts[0] += f" ({called(sorted(set(nodes), key=by_number))})"
+    on = [nics_on(fabric, (switch,)) for switch in tops]
+    parts = [f"{_range([len(_nodes(nics)) for nics in on], 'node')}{suffix}"]
+    if nodes := _nodes(nics_on(fabric, tops)):
+        parts[0] += f" ({called(sorted(nodes, key=by_number))})"
     unknown = [sum(not nic.node for nic in nics) for nics in on]
     if any(unknown):
         parts.append(_range(unknown, "unknown NIC"))
@@ -240,16 +232,16 @@ def _oversubscribed(fabric: Fabric, leaves: Sequence[str]) -> str:
     return f" ({max(shares):.2g} to 1 oversubscribed{' at most' if len(set(shares)) > 1 else ''})"
 
 
-def _nics_on_top(fabric: Fabric, alike: Sequence[Block]) -> str:
-    on = [nic for block in alike for top in block.top for nic in fabric.nics_on.get(top, ())]
+def _nics_on_top(fabric: Fabric, tops: Sequence[str]) -> str:
+    on = nics_on(fabric, tops)
     if not on:
         return ""
     nodes = sorted({nic.node or "an unknown node" for nic in on}, key=by_number)
     return f"; {counted(len(on), 'NIC')} directly on it, of {called(nodes)}"
 
 
-def _nodes(fabric: Fabric, block: Block) -> int:
-    return len({nic.node for nic in nics_of(fabric, block) if nic.node})
+def _nodes(nics: Iterable[Nic]) -> set[str]:
+    return {nic.node for nic in nics if nic.node}
 
 
 def _uplinks(fabric: Fabric, switch: str) -> int:
@@ -258,8 +250,6 @@ def _uplinks(fabric: Fabric, switch: str) -> int:
 
 def _range(numbers: Sequence[int], singular: str, several: str = "") -> str:
     low, high = min(numbers), max(numbers)
-    return (
-        counted(low, singular, several)
-        if low == high
-        else f"{low:,}-{high:,} {several or singular + 's'}"
-    )
+    if low == high:
+        return counted(low, singular, several)
+    return f"{low:,}-{high:,} {several or singular + 's'}"

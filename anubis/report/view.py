@@ -131,11 +131,14 @@ class NetworkView:
         marks: dict[Part, Mark] = {}
         numbered = list(enumerate(self.blamed, start=1))
         for number, blamed in sorted(numbered, key=lambda item: not item[1].surely):
+            mark = Mark(number=number, surely=blamed.surely, sentence=blamed.sentence)
             for part in blamed.parts:
-                marks.setdefault(
-                    part, Mark(number=number, surely=blamed.surely, sentence=blamed.sentence)
-                )
+                marks.setdefault(part, mark)
         return marks
+
+    def mark_of_nic(self, node: str, rail: str) -> Mark | None:
+        """Its own, or that of its node."""
+        return self.marks.get(Part("node", node)) or self.marks.get(Part("nic", node, rail))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,12 @@
-"""How numbers, times and lists of names are written, the same in every report."""
+"""How numbers, times, lists of names and JSON are written, the same in every report."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from anubis import hostlist
 
@@ -59,3 +61,21 @@ def called(listed: Sequence[str]) -> str:
 
 def counted(number: int, singular: str, several: str = "") -> str:
     return f"{number:,} {singular if number == 1 else several or singular + 's'}"
+
+
+def json_line(document: Mapping[str, object]) -> str:
+    """A line of JSON Lines."""
+    compact = (",", ":")
+    return json.dumps(finite(document), ensure_ascii=False, separators=compact, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """What is infinite or not a number, as `null`: JSON has no number for it."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {name: finite(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [finite(inner) for inner in value]
+    return value

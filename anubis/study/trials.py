@@ -20,7 +20,7 @@ from anubis.study.incidents import Foresight, Hours
 from anubis.study.modelled import HazardModel, ModelRisk
 from anubis.study.policies import Absence, Cron, FullSet, GreedySelection, Ideal, RandomSubsets
 from anubis.study.scenario import Jobs, PolicyName, Scenario
-from anubis.study.sources import Rates, Source
+from anubis.study.sources import DrawnIncidents, Source
 from anubis.study.traces import TracedJob
 
 CONFIDENCE = 0.95
@@ -38,7 +38,6 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult:
-    trial: Trial
     outcome: PolicyOutcome
     figures: dict[str, float]
 
@@ -71,44 +70,52 @@ class Study:
     ) -> None:
         """`model`: what the Selector uses instead of the true risk."""
         self.scenario = scenario
-        self._source, self._model = source or Rates(scenario), model
+        self._source, self._model = source or DrawnIncidents(scenario), model
         self._recorded = traces.cut(recorded, scenario.jobs.limit_h)
         self.result = cache(self._result)
         self._jobs = cache(self._jobs_of)
 
     def trials(self) -> list[Trial]:
         """The policies as the scenario has them, then with other catches, then with other p0."""
+        return [trial for first in self.first_trials() for trial in self._seeded(first)]
+
+    def first_trials(self) -> list[Trial]:
+        """Those under the first seed."""
         scenario = self.scenario
-        as_it_is = (scenario.catch, scenario.selection.p0)
-        swept = [(catch, as_it_is[1]) for catch in scenario.sweep.catch if catch != as_it_is[0]]
-        trials = [
-            Trial(policy=policy, seed=seed, catch=catch, p0=p0)
-            for catch, p0 in (as_it_is, *swept)
-            for policy in scenario.policies
-            for seed in range(scenario.seeds)
-        ]
-        return trials + [
-            Trial(policy="selector", seed=seed, catch=as_it_is[0], p0=p0)
-            for p0 in scenario.sweep.p0
-            if p0 != as_it_is[1]
-            for seed in range(scenario.seeds)
+        as_it_is = [self.trial(policy) for policy in scenario.policies]
+        catches = [catch for catch in scenario.sweep.catch if catch != scenario.catch]
+        p0s = [p0 for p0 in scenario.sweep.p0 if p0 != scenario.selection.p0]
+        return [
+            *as_it_is,
+            *(replace(trial, catch=catch) for catch in catches for trial in as_it_is),
+            *(self.trial("selector", p0=p0) for p0 in p0s),
         ]
 
-    def figures(
-        self, policy: PolicyName, catch: float, p0: float | Literal["job"], name: str
-    ) -> list[float]:
-        """One figure for each seed."""
-        return [
-            self.result(Trial(policy=policy, seed=seed, catch=catch, p0=p0)).figures[name]
-            for seed in range(self.scenario.seeds)
-        ]
+    def trial(self, policy: PolicyName, *, p0: float | Literal["job"] | None = None) -> Trial:
+        """The first run of a policy in the scenario as it is; the Selector may have another p0."""
+        scenario = self.scenario
+        accepted = scenario.selection.p0 if p0 is None else p0
+        return Trial(policy=policy, seed=0, catch=scenario.catch, p0=accepted)
+
+    def results(self, trial: Trial) -> list[StudyResult]:
+        """Under each of the seeds."""
+        return [self.result(seeded) for seeded in self._seeded(trial)]
+
+    def estimates(self, trial: Trial) -> dict[str, SeedMean]:
+        """Each figure over the seeds."""
+        runs = [result.figures for result in self.results(trial)]
+        return {name: estimate([figures[name] for figures in runs]) for name in runs[0]}
 
     def gains(self, over: PolicyName, p0: float | Literal["job"]) -> list[float]:
         """How much more of the nodes' time the Selector turns into work, for each seed."""
-        catch = self.scenario.catch
-        selector = self.figures("selector", catch, p0, "goodput")
-        compared = self.figures(over, catch, self.scenario.selection.p0, "goodput")
+        selector, compared = (
+            [result.figures["goodput"] for result in self.results(trial)]
+            for trial in (self.trial("selector", p0=p0), self.trial(over))
+        )
         return [a - b for a, b in zip(selector, compared, strict=True)]
+
+    def _seeded(self, trial: Trial) -> list[Trial]:
+        return [replace(trial, seed=seed) for seed in range(self.scenario.seeds)]
 
     # --- one run ---------------------------------------------------------------------------
 
@@ -128,7 +135,7 @@ class Study:
         jobs = self._jobs(trial.seed)
         incidents, true_risk = self._source.fates(trial.seed)
         outcome = run(site, jobs, incidents, self._policy(trial, true_risk))
-        return StudyResult(trial=trial, outcome=outcome, figures=figures(outcome, jobs))
+        return StudyResult(outcome=outcome, figures=figures(outcome, jobs))
 
     def _policy(self, trial: Trial, true_risk: Foresight | None) -> StudiedPolicy:
         scenario, count = self.scenario, len(self.scenario.benchmarks)
@@ -172,20 +179,19 @@ class Study:
         """Learned from defects of the past, on which the whole set had been tried."""
         names = self.scenario.benchmark_names
         rng = np.random.default_rng([seed, 2])
-        kinds = [
-            (category.name, frozenset(cause.found_by), cause.share / total_share / category.mtbi_h)
-            for category in self.scenario.categories
-            for total_share in [sum(cause.share for cause in category.causes)]
-            for cause in category.causes
-        ]
-        weights = np.array([weight for _, _, weight in kinds])
+        kinds: list[Defect] = []
+        weights: list[float] = []
+        for category in self.scenario.categories:
+            total_share = sum(cause.share for cause in category.causes)
+            for cause in category.causes:
+                found_by = frozenset(cause.found_by)
+                tried = frozenset(names) - found_by
+                kinds.append(Defect(category=category.name, found_by=found_by, tried=tried))
+                weights.append(cause.share / total_share / category.mtbi_h)
         size = self.scenario.known_defects if kinds else 0
-        chances = weights / weights.sum() if kinds else None
-        past = [
-            Defect(category=name, found_by=found_by, tried=frozenset(names) - found_by)
-            for i in rng.choice(max(1, len(kinds)), size=size, p=chances).tolist()
-            for name, found_by, _ in [kinds[i]]
-        ]
+        chances = np.array(weights) / np.sum(weights) if kinds else None
+        drawn = rng.choice(max(1, len(kinds)), size=size, p=chances)
+        past = [kinds[kind] for kind in drawn.tolist()]
         selection = self.scenario.selection
         return learn_detection(
             past, names, prior=selection.prior, category_prior=selection.category_prior

@@ -116,7 +116,7 @@ def test_equal_criteria_change_nothing_and_nobody(near):
     accept(near)
     file = str(learned(near))
     done = near.run("criteria", "diff", file, file)
-    assert (done.code, done.out) == (0, "nothing moved\n")
+    assert (done.code, done.out) == (0, "nothing changed\n")
     (summary,) = near.run("criteria", "diff", file, file, "--json").lines
     assert (summary["criteria_moved"], summary["nodes_changed"]) == (0, 0)
 

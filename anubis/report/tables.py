@@ -1,0 +1,36 @@
+"""Tables on a terminal: words at the left, which may be folded, figures at the right, which never
+are. Names are shown as they are: `node[01]` is a name here, never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+
+def table(*words: str, figures: Sequence[str] = (), gap: int = 3) -> Table:
+    """Columns by their headings; `gap`: the spaces between two of them."""
+    from rich import box
+    from rich.table import Table
+
+    columns = Table(
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1, 0, gap - 2),
+    )
+    for heading in words:
+        columns.add_column(heading, overflow="fold")
+    for heading in figures:
+        columns.add_column(heading, justify="right", no_wrap=True)
+    return columns
+
+
+def add_row(rows: Table, *cells: str | Text) -> None:
+    from rich.text import Text
+
+    rows.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
