@@ -13,7 +13,7 @@ from anubis.risk import files, learning
 from anubis.risk.model import RiskModel
 from anubis.study import traces
 from anubis.study.scenario import SOURCES, IncidentSource, Jobs, Scenario
-from anubis.study.sources import DrawnIncidents, Rates, Recorded, Source
+from anubis.study.sources import DrawnIncidents, Recorded, Source
 from anubis.study.traces import TracedJob
 from anubis.study.trials import Study
 
@@ -71,7 +71,7 @@ def _source(setup: Scenario, model: Path | None, caller: Caller) -> Source:
     """Where the incidents come from; its scenario has the nodes they happen on."""
     match setup.incidents:
         case "rates":
-            return Rates(setup)
+            return DrawnIncidents(setup)
         case "model":
             fitted, origin = files.load(model or places.risk_file())
             caller.remark(f"incidents are drawn from {fitted.name}: {origin.choice}")

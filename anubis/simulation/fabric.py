@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import count, product
+from itertools import product
 
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch, rail_of
 
@@ -42,11 +42,8 @@ class FatTree:
                     f"spine-{plane}{group // self.leaves_per_pod}-{i}" for i in range(self.spines)
                 ]
                 links += [self._link(leaf, spine, self.cables) for spine in spines]
-            for port, node in zip(
-                count(1),
-                names[group * self.nodes_per_leaf : (group + 1) * self.nodes_per_leaf],
-                strict=False,
-            ):
+            below = names[group * self.nodes_per_leaf : (group + 1) * self.nodes_per_leaf]
+            for port, node in enumerate(below, start=1):
                 device = f"mlx5_{rail}"
                 nics.append(
                     Nic(

@@ -107,9 +107,9 @@ def measure(
     for metric in spec.metrics:
         if metric.judged_by != "fleet":
             continue
+        typical = 1.0 if metric.unit == "1" else _typical(metric.name)
         for device in range(devices):
             noise = _noise(fleet.seed, f"{step.id}/{metric.name}/{device}", fleet.samples)
-            typical = 1.0 if metric.unit == "1" else _typical(metric.name)
             values = typical * pace * np.maximum(1 + fleet.noise * noise, 0.01)
             if metric.direction == "lower":
                 values = 1.0 / values
@@ -133,15 +133,15 @@ _STANDARD = NormalDist()
 _TABLE_SIZE = 1 << 16
 
 
-def share(seed: int, what: str) -> float:
+def share(seed: int, subject: str) -> float:
     """A number between 0 and 1 that belongs to one thing, whatever was drawn for others."""
-    digest = hashlib.blake2b(f"{seed}/{what}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{seed}/{subject}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") + 0.5) / 2.0**64
 
 
-def _noise(seed: int, what: str, size: int) -> Samples:
+def _noise(seed: int, subject: str, size: int) -> Samples:
     """Standard normal numbers that belong to one thing: a place of its own in one long table."""
-    start = int(share(seed, what) * _TABLE_SIZE)
+    start = int(share(seed, subject) * _TABLE_SIZE)
     return _table(seed).take(np.arange(start, start + size), mode="wrap")
 
 

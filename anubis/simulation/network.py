@@ -70,10 +70,11 @@ class SimulatedNetwork:
     ) -> tuple[Flow, float]:
         source, target, rail = flow
         a, b = self._nic(source, rail), self._nic(target, rail)
-        if self.routed:
-            via, cables = self._walk(a, b, self._by_target(b))
-        else:
-            via, cables = self._walk(a, b, lambda depth, fork: int(draws[depth] * fork))
+
+        def by_hash(depth: int, fork: int) -> int:
+            return int(draws[depth] * fork)
+
+        via, cables = self._walk(a, b, self._by_target(b) if self.routed else by_hash)
         loss = self._loss(source, target, rail, via, cables)
         rate = self.gbytes_s * (1 - 0.01 * (len(via) - 1)) * (1 - loss) * max(scatter, 0.01)
         return Flow(source, target, rail, via if self.routed else ()), rate
@@ -97,19 +98,17 @@ class SimulatedNetwork:
 
     def _ways(self, here: str, goal: str) -> list[tuple[str, int]]:
         """Every cable that leads nearer."""
-        known = self._forks.get((here, goal))
-        if known is None:
-            fabric, number, column = self.fabric, self._switch, self.fabric.leaf_number[goal]
-            near = int(fabric.steps[number[here], column])
-            known = [
+        if (here, goal) not in self._forks:
+            fabric = self.fabric
+            away = fabric.steps_between(here, goal)
+            self._forks[here, goal] = [
                 (there, cable)
                 for link in fabric.links_of[here]
                 for there in [link.b if link.a == here else link.a]
-                if int(fabric.steps[number[there], column]) + 1 == near
+                if fabric.steps_between(there, goal) + 1 == away
                 for cable in range(len(link.cables))
             ]
-            self._forks[here, goal] = known
-        return known
+        return self._forks[here, goal]
 
     def _loss(
         self, source: str, target: str, rail: str, via: Sequence[str], cables: Sequence[int]
@@ -150,10 +149,6 @@ class SimulatedNetwork:
         for nic, row in zip(self.fabric.nics, draws.tolist(), strict=True):
             turns[nic.id] = row
         return turns
-
-    @cached_property
-    def _switch(self) -> dict[str, int]:
-        return {switch.id: number for number, switch in enumerate(self.fabric.switches)}
 
     @cached_property
     def _forks(self) -> dict[tuple[str, str], list[tuple[str, int]]]:

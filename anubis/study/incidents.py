@@ -222,12 +222,12 @@ class KnownRates(Clocks):
     def within(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Hours:
-        total = self.rates(histories.incidents[np.asarray(nodes, dtype=np.intp)]).sum(axis=1)
+        total = self.rates(histories.incidents[list(nodes)]).sum(axis=1)
         chances: Hours = -np.expm1(-total * hours)
         return chances
 
     def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
-        rates = self.rates(histories.incidents[np.asarray(nodes, dtype=np.intp)])
+        rates = self.rates(histories.incidents[list(nodes)])
         return [dict(zip(self.categories, row, strict=True)) for row in rates.tolist()]
 
     def pace(self, node: int, now_h: float, histories: Histories) -> tuple[Hours, Pace]:

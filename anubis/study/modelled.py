@@ -45,7 +45,7 @@ class ModelRisk:
         return chances
 
     def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
-        counts = histories.incidents[np.asarray(nodes, dtype=np.intp)]
+        counts = histories.incidents[list(nodes)]
         return [mix_of(dict(zip(self.categories, row, strict=True))) for row in counts.tolist()]
 
     def weights(self, incidents: Ints) -> Hours:
@@ -75,24 +75,17 @@ class ModelRisk:
         count = histories.incidents[rows, kinds].sum(axis=1)
         last_h = histories.last_incident_h[rows, kinds].max(axis=1, initial=-np.inf)
         known_h = histories.known_h[rows]
-        column: Hours
-        match quantity:
-            case "up_h":
-                column = np.maximum(now_h - histories.in_service_h[rows], 0.0)
-            case "incidents":
-                column = count.astype(np.float64)
-            case "since_incident_h":
-                column = now_h - np.where(count > 0, last_h, known_h)
-            case "mtbi_h":
-                column = (np.where(count > 0, last_h, now_h) - known_h) / np.maximum(count, 1)
-            case "validated_h":
-                passed_h = histories.validated_h[rows].max(axis=1, initial=-np.inf)
-                column = now_h - np.where(np.isfinite(passed_h), passed_h, known_h)
-            case _:
-                raise ValueError(
-                    f'the simulation does not know the covariate "{name}" of the model'
-                )
-        return column
+        passed_h = histories.validated_h[rows].max(axis=1, initial=-np.inf)
+        columns: dict[str, Hours] = {
+            "up_h": np.maximum(now_h - histories.in_service_h[rows], 0.0),
+            "incidents": count.astype(np.float64),
+            "since_incident_h": now_h - np.where(count > 0, last_h, known_h),
+            "mtbi_h": (np.where(count > 0, last_h, now_h) - known_h) / np.maximum(count, 1),
+            "validated_h": now_h - np.where(np.isfinite(passed_h), passed_h, known_h),
+        }
+        if quantity not in columns:
+            raise ValueError(f'the simulation does not know the covariate "{name}" of the model')
+        return columns[quantity]
 
     def _kinds(self, category: str) -> slice:
         """The columns of a category, or of all; of an unknown one, none."""
@@ -146,7 +139,7 @@ class ModelledIncidents(Clocks):
         return chances
 
     def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
-        weights = self._forecast.weights(histories.incidents[np.asarray(nodes, dtype=np.intp)])
+        weights = self._forecast.weights(histories.incidents[list(nodes)])
         return [dict(zip(self.categories, row, strict=True)) for row in weights.tolist()]
 
     def pace(self, node: int, now_h: float, histories: Histories) -> tuple[Hours, Pace]:

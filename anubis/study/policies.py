@@ -57,7 +57,7 @@ class Cron:
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Sequence[int]:
         everything = (1 << self.benchmarks) - 1
-        last_h = histories.validated_h[np.asarray(nodes, dtype=np.intp)].min(axis=1, initial=np.inf)
+        last_h = histories.validated_h[list(nodes)].min(axis=1, initial=np.inf)
         return [everything if now_h - last >= self.every_h else 0 for last in last_h.tolist()]
 
 
@@ -91,7 +91,7 @@ class GreedySelection:
     def choose(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Sequence[int]:
-        passed_h = histories.validated_h[np.asarray(nodes, dtype=np.intp)]
+        passed_h = histories.validated_h[list(nodes)]
         outlook = Outlook(
             probabilities=self.risk.within(nodes, hours, now_h, histories),
             proven=np.asarray(np.isfinite(passed_h).any(axis=1)),

@@ -49,31 +49,17 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Rates:
-    """Incidents at the scenario's rates."""
-
-    scenario: Scenario
-
-    def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
-        scenario = self.scenario
-        truth = KnownRates(scenario.categories, scenario.benchmark_names, scenario.nodes, seed)
-        return truth, truth
-
-    def past(self) -> PastIncidents:
-        return _lived(self.scenario, self.fates(PAST_SEED)[0])
-
-
-@dataclass(frozen=True)
 class DrawnIncidents:
-    """Incidents drawn from a model, whose risk is then the true one; causes as in the scenario."""
+    """Incidents at the scenario's rates, or drawn from a model, whose risk is then the true one;
+    causes as in the scenario."""
 
     scenario: Scenario
-    model: HazardModel
+    model: HazardModel | None = None
 
     def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
         scenario = self.scenario
-        categories, benchmarks = scenario.categories, scenario.benchmark_names
-        drawn = ModelledIncidents(self.model, categories, benchmarks, scenario.nodes, seed)
+        about = (scenario.categories, scenario.benchmark_names, scenario.nodes, seed)
+        drawn = ModelledIncidents(self.model, *about) if self.model else KnownRates(*about)
         return drawn, drawn
 
     def past(self) -> PastIncidents:
@@ -96,11 +82,8 @@ class Recorded:
         if not incidents:
             raise TraceError("no incident is recorded: import some first (anubis import incidents)")
         starts = [incident.start for incident in incidents]
-        days, needed_days = (
-            (max(starts) - min(starts)) / HOUR_S / 24,
-            scenario.days * scenario.seeds,
-        )
-        if days <= needed_days:
+        days = (max(starts) - min(starts)) / HOUR_S / 24
+        if days <= scenario.days * scenario.seeds:
             raise TraceError(
                 f"the record spans {days:.0f} days, and {scenario.seeds} runs of {scenario.days:g} "
                 "days leave no past before them: use fewer seeds or days"
@@ -116,9 +99,11 @@ class Recorded:
 
     def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
         begin = self._begin(seed)
-        since_of = dict[str, float]()
-        for node, since in self._since():
-            since_of[node] = min(since, since_of.get(node, begin))
+        since_of = dict[str, float]()  # each node was seen at these times
+        for record in self.incidents:
+            since_of[record.node] = min(record.start, since_of.get(record.node, begin))
+        for watch in self.watches:
+            since_of[watch.node] = min(watch.since, since_of.get(watch.node, begin))
         scenario = self.scenario
         categories, benchmarks = scenario.categories, scenario.benchmark_names
         return Replayed(self.incidents, since_of, begin, categories, benchmarks, seed), None
@@ -133,13 +118,6 @@ class Recorded:
         """When the run begins, in seconds."""
         end = max(incident.start for incident in self.incidents) + 1  # the last one happens, too
         return end - (seed + 1) * self.scenario.span_h * HOUR_S
-
-    def _since(self) -> Iterator[tuple[str, float]]:
-        """Times at which each node was seen."""
-        for incident in self.incidents:
-            yield incident.node, incident.start
-        for watch in self.watches:
-            yield watch.node, watch.since
 
 
 def _categories(

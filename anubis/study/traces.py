@@ -11,7 +11,7 @@ import gzip
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -84,10 +84,8 @@ def read(path: Path, devices_per_node: int, whole_nodes_only: bool = False) -> T
 def reasons(trace: Trace) -> Iterator[str]:
     """What was left out, a sentence for each reason, the most frequent first."""
     for reason, skipped in sorted(trace.left_out.items(), key=lambda item: -item[1].lines):
-        lines = (
-            f"{skipped.lines:,} lines left out, the first is line" if skipped.lines > 1 else "line"
-        )
-        yield f"{lines} {skipped.first}: {reason}"
+        several = f"{skipped.lines:,} lines left out, the first is " if skipped.lines > 1 else ""
+        yield f"{several}line {skipped.first}: {reason}"
 
 
 def requests_of_table(
@@ -152,7 +150,7 @@ def trace_of(
             kept.append(request)
         else:
             skipped = left_out.get(reason, SkippedLines(lines=0, first=number))
-            left_out[reason] = SkippedLines(lines=skipped.lines + 1, first=skipped.first)
+            left_out[reason] = replace(skipped, lines=skipped.lines + 1)
     kept.sort(key=lambda request: request.arrival_s)
     begin_s = kept[0].arrival_s if kept else 0.0
     return Trace(
@@ -183,9 +181,7 @@ def stressed(
     while asked_h < goal_h:
         job = jobs[len(stressed_jobs) % len(jobs)]
         arrival_h = asked_h / (nodes * load)
-        stressed_jobs.append(
-            TracedJob(arrival_h=arrival_h, nodes=job.nodes, duration_h=job.duration_h)
-        )
+        stressed_jobs.append(replace(job, arrival_h=arrival_h))
         asked_h += job.nodes * job.duration_h
     return tuple(stressed_jobs)
 
@@ -195,7 +191,7 @@ def cut(jobs: Sequence[TracedJob], limit_h: float | None) -> tuple[TracedJob, ..
     if limit_h is None:
         return tuple(jobs)
     return tuple(
-        TracedJob(arrival_h=job.arrival_h, nodes=job.nodes, duration_h=duration_h)
+        replace(job, duration_h=duration_h)
         for job in jobs
         for duration_h in _pieces(job.duration_h, limit_h)
     )
@@ -207,23 +203,15 @@ def _pieces(duration_h: float, limit_h: float) -> list[float]:
     return [limit_h] * (pieces - 1) + [duration_h - limit_h * (pieces - 1)]
 
 
-ENOUGH = (
-    2.0  # times what the nodes can do: where all come at once, the queue still outlasts the span
-)
-
-
 def rotated(jobs: Sequence[TracedJob], start: int) -> tuple[TracedJob, ...]:
     """The trace starting at another of its jobs: another sample of the same requests."""
     if not jobs:
         return ()
     start %= len(jobs)
     begin_h, end_h = jobs[start].arrival_h, jobs[-1].arrival_h - jobs[start].arrival_h
-    return tuple(
-        TracedJob(arrival_h=job.arrival_h - begin_h, nodes=job.nodes, duration_h=job.duration_h)
-        for job in jobs[start:]
-    ) + tuple(
-        TracedJob(arrival_h=job.arrival_h + end_h, nodes=job.nodes, duration_h=job.duration_h)
-        for job in jobs[:start]
+    return (
+        *(replace(job, arrival_h=job.arrival_h - begin_h) for job in jobs[start:]),
+        *(replace(job, arrival_h=job.arrival_h + end_h) for job in jobs[:start]),
     )
 
 

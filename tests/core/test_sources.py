@@ -16,7 +16,7 @@ from anubis.study.incidents import HOUR_S, DefectCause, KnownRates
 from anubis.study.modelled import ModelRisk
 from anubis.study.policies import Absence
 from anubis.study.scenario import Benchmark, Jobs, Scenario, Variations
-from anubis.study.sources import PAST_SEED, DrawnIncidents, Rates, Recorded
+from anubis.study.sources import PAST_SEED, DrawnIncidents, Recorded
 from anubis.study.trials import Study, Trial
 
 DAY_S = 24 * HOUR_S
@@ -148,7 +148,7 @@ def test_nobody_knows_the_true_risk_of_a_record(record):
 def test_a_past_is_what_a_cluster_goes_through_that_nobody_validates():
     first, second = SCENARIO.categories
     scenario = replace(SCENARIO, categories=(first, replace(second, worse_by=1.5, at_worst=10.0)))
-    past = Rates(scenario).past()
+    past = DrawnIncidents(scenario).past()
     spells = past.logbook.spells(past.logbook.returns(), past.until)
     truth = KnownRates(scenario.categories, scenario.benchmark_names, 20, PAST_SEED)
     place = site(nodes=20, span_h=60 * 24.0, incident_repair_h=scenario.repair.incident_h)
@@ -166,7 +166,7 @@ def test_a_model_that_knows_the_rates_makes_much_the_same_selector_as_the_truth(
     """It lacks the rates of categories: of these it knows what has happened, as a fleet does."""
     nothing = Study(SCENARIO).result(replace(SELECTOR, policy="absence")).figures
     told = Study(SCENARIO).result(SELECTOR).figures
-    asked = Study(SCENARIO, (), Rates(SCENARIO), Known()).result(SELECTOR).figures
+    asked = Study(SCENARIO, (), DrawnIncidents(SCENARIO), Known()).result(SELECTOR).figures
     assert asked["validation_h"] == pytest.approx(told["validation_h"], rel=0.15)
     assert max(asked["incidents"], told["incidents"]) < 0.2 * nothing["incidents"]
 
@@ -178,7 +178,7 @@ def test_a_selector_that_sees_no_risk_tests_what_was_never_proven_and_nothing_el
         def cumulative_hazard(self, statuses, hours):
             return np.zeros((len(statuses), hours.size))
 
-    blind = Study(SCENARIO, (), Rates(SCENARIO), Blind()).result(SELECTOR).outcome
+    blind = Study(SCENARIO, (), DrawnIncidents(SCENARIO), Blind()).result(SELECTOR).outcome
     told = Study(SCENARIO).result(SELECTOR).outcome
     assert 0 < blind.validations <= SCENARIO.nodes + blind.incidents + blind.repaired_early
     assert told.validations > SCENARIO.nodes + told.incidents + told.repaired_early
