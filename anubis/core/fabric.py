@@ -103,21 +103,6 @@ def rail_of(device: str) -> str:
     return f"{int(number) - device.startswith('HCA-')}{rest}"
 
 
-def rail_of_unit(fabric: Fabric, device: str) -> str | None:
-    """The rail that a pair measured: the only one there is, or the one of its NICs or GPUs.
-
-    `mlx5_4-mlx5_4` names the devices at both ends. GPU i is taken to use rail i, as rail-optimised
-    machines are wired.
-    """
-    if len(fabric.rails) == 1:
-        return fabric.rails[0]
-    end = device.partition("-")[0]
-    for name in (rail_of(end), end.partition(":")[2]):
-        if name in fabric.rails:
-            return name
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
     switches: tuple[Switch, ...]

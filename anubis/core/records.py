@@ -222,6 +222,12 @@ class Plan:
     def sku(self, node: str) -> str:
         return self._skus[node]
 
+    def runs(self, workload: Workload) -> int:
+        """How often a unit is measured, if nothing calls for more."""
+        return max(
+            (e.repeats for p in self.phases for e in p.entries if e.workload == workload), default=1
+        )
+
     @cached_property
     def _specs(self) -> dict[tuple[str, str], BenchmarkSpec]:
         return {(spec.name, spec.version): spec for spec in self.specs}

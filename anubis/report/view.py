@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from anubis.core.fabric import Fabric, Part
-from anubis.core.network.attribution import observe_traffic
 from anubis.core.network.inspection import Inspection
+from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from fleets import entry, small_plan
 
 from anubis import criteria_files
-from anubis.core.campaign.planning import steps
+from anubis.core.campaign.planning import follow_ups, steps
 from anubis.core.fabric import Part
 from anubis.core.judging.conclusion import complete, faulty_paths
 from anubis.core.judging.judgement import assess, learn_criteria
@@ -104,6 +105,31 @@ def test_a_bad_link_is_a_defective_pair_of_two_healthy_nodes():
         [("n1", "n4")],
         [("n4", "n1")],
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "judgement", "code"),
+    [
+        (92.0, 92.0, D, "PAIR.RATE"),
+        (92.0, 100.0, H, "OK"),  # 8 % below normal with a limit of 5 %: by chance
+        (60.0, 100.0, U, "UNSTABLE"),  # 40 % below normal is no chance
+        (60.0, 60.0, D, "PAIR.RATE"),
+    ],
+)
+def test_a_pair_is_judged_by_both_times_that_it_was_measured(first, again, judgement, code):
+    plan = small_plan(6, [entry("pair")])
+    suspect = {"n1", "n4"}
+    rate = lambda step, i: first if set(step.participants) == suspect else 100.0  # noqa: E731
+    done = list(executions(plan, rate))
+    (pair,) = (e.step.participants for e in done if set(e.step.participants) == suspect)
+    (step,) = follow_ups(plan, 0, 0, 1, [pair])
+    samples = again * np.random.default_rng(1).normal(1, 0.002, 8)
+    series = Readings.of([Series(metric="rate", device="cuda:0", samples=samples)])
+    assessment = judged(plan, [measured(step, Result(series=series)), *done], learn(plan, done))
+    (verdict,) = (v for v in assessment.verdicts() if set(v.participants) == suspect)
+    assert (verdict.judgement, verdict.code) == (judgement, code)
+    if code == "UNSTABLE":
+        assert "good when it was measured again" in verdict.reason
 
 
 def test_a_slow_group_of_all_blames_nobody():

@@ -13,9 +13,9 @@ from anubis.core.campaign.machine import Failed, NodeLost
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.fabric import Part, one_switch
 from anubis.core.judging.units import units
-from anubis.core.network.attribution import observe_traffic
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
+from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
     Campaign,
     CampaignKind,
@@ -26,6 +26,7 @@ from anubis.core.records import (
     Needs,
     Node,
     Policy,
+    Readings,
     Suite,
     SuiteEntry,
 )
@@ -53,12 +54,15 @@ BED = small_fabric(6)  # three leaves with two nodes each under one spine
 class Network(SimulatedExecutor):
     """Its faults are the test's own, and so is what else goes wrong."""
 
-    def __init__(self, fabric, faults=(), lost=(), broken=(), absent=(), noise=0.01):
+    def __init__(
+        self, fabric, faults=(), lost=(), broken=(), absent=(), noise=0.01, measured_as=None
+    ):
         names = ",".join([*fabric.nodes, *absent])
         super().__init__(SimulatedFleet(nodes=names, slow_share=0, samples=8), {"pair": PAIR})
         self.network = SimulatedNetwork(fabric=fabric, faults=tuple(faults), noise=noise, seed=3)
         self.losing = dict(lost)  # node -> when
         self.broken = set(broken)
+        self.measured_as = measured_as or {}  # device -> what the program calls it
 
     def launch(self, launch):
         if self.broken & set(launch.step.participants):
@@ -67,6 +71,12 @@ class Network(SimulatedExecutor):
         else:
             super().launch(launch)
 
+    def _measure(self, step, spec):
+        return Readings.of(
+            replace(series, device="-".join(self.measured_as.get(end, end) for end in ends(series)))
+            for series in super()._measure(step, spec)
+        )
+
     def wait(self, until):
         events = super().wait(until)
         for node, at in list(self.losing.items()):
@@ -74,6 +84,11 @@ class Network(SimulatedExecutor):
                 del self.losing[node]
                 events.insert(0, NodeLost(node=node, at=self.now(), reason="silent"))
         return events
+
+
+def ends(series):
+    """Both ends have the same name here."""
+    return [series.device[: len(series.device) // 2]] * 2
 
 
 def scanned(fabric, faults=(), groups="quick", criteria=(), history=(), counters=None, **trouble):

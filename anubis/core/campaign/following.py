@@ -7,11 +7,13 @@ for the same again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from anubis.core.campaign.planning import follow_ups
-from anubis.core.network.attribution import observe_traffic
 from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
+from anubis.core.network.traffic import observe_traffic
+from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import Assessment, Judgement, Plan, Step, Workload
 
 CONFIRMING_TURNS = 1
@@ -27,14 +29,25 @@ def following(plan: Plan, phase: int, turn: int, assessment: Assessment) -> tupl
 
 
 def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
-    """One more round of pairs, in which suspects meet nodes that are known to be good."""
+    """One more round of pairs, in which suspects meet nodes that are known to be good; and pairs
+    that are bad for no known reason measure again."""
     if plan.fabric and turn < CONFIRMING_TURNS:
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
         chosen = confirmation(plan.fabric, seen.observations, seen.model)
-        pairs = dict.fromkeys(pair for pairs in chosen.values() for pair in pairs)
+        pairs = dict.fromkeys(chain(_unexplained_pairs(assessment), *chosen.values()))
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups != "all":
                 yield from follow_ups(plan, phase, position, turn + 1, pairs)
+
+
+def _unexplained_pairs(assessment: Assessment) -> Iterator[tuple[str, ...]]:
+    """In the order of their nodes in which they were measured."""
+    unexplained = {
+        frozenset(verdict.nodes) for verdict in assessment.parts if verdict.code == UNEXPLAINED
+    }
+    for verdict in assessment.alone:
+        if len(verdict.participants) == 2 and frozenset(verdict.participants) in unexplained:
+            yield verdict.participants
 
 
 def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:

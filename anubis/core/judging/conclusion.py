@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from anubis.core.fabric import by_number
-from anubis.core.network.attribution import observe_traffic, part_verdicts
+from anubis.core.network.attribution import part_verdicts
+from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import Assessment, Judgement, NodeVerdict, PartVerdict, Plan, Verdict
 
 MOST_NAMED = 4  # nodes of a group

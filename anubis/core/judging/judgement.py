@@ -21,7 +21,8 @@ from anubis.core.judging.criteria import learn, similarities
 from anubis.core.judging.groups import blame, cast_votes, slow_together
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
 from anubis.core.judging.units import Unit, Units
-from anubis.core.network.attribution import node_verdicts, observe_traffic, part_verdicts
+from anubis.core.network.attribution import node_verdicts, part_verdicts
+from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -48,6 +49,7 @@ CODES = {
     Ended.LOST: "NODE-LOST",
 }
 WITHIN = "within its limit"
+BY_CHANCE = 2.0  # times the limit: what is that bad once, and good when measured again, is noise
 ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to differ is named
     "version": lambda key: key.workload.version,
     "sku": lambda key: key.sku,
@@ -208,7 +210,8 @@ def assess(
             rulings.append(ruling)
         else:
             against_itself = learned_here and criterion.from_repeats
-            healthy, fallen_short = _judge(alike, criterion, against_itself)
+            runs = plan.runs(alike.key.workload)
+            healthy, fallen_short = _judge(alike, criterion, against_itself, runs)
             if len(healthy):
                 rulings.append(healthy)
             alone += fallen_short
@@ -246,10 +249,18 @@ def _apply_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:
 
 
 def _judge(
-    alike: Units, criterion: Criterion, against_itself: bool
+    alike: Units, criterion: Criterion, against_itself: bool, planned_runs: int
 ) -> tuple[Ruling, Iterable[Verdict]]:
     """One ruling for all healthy units, and a verdict of its own for each of the others."""
     similarity = similarities(alike.samples, criterion)
+    short = np.flatnonzero(similarity <= criterion.alpha)
+    unsteady = set()
+    for i in short[np.diff(alike.firsts)[short] > planned_runs].tolist():
+        worse, better = _similarity_of_each_time(alike[i], criterion, planned_runs)
+        if better > criterion.alpha and 1 - worse <= BY_CHANCE * (1 - criterion.alpha):
+            similarity[i] = better
+        elif better > criterion.alpha:
+            unsteady.add(i)
     passed = similarity > criterion.alpha
     whom = "its own repeats" if against_itself else "the fleet"
     healthy = _ruling(
@@ -261,21 +272,29 @@ def _judge(
         criterion.alpha,
         np.flatnonzero(passed),
     )
-    defective = (
-        _fallen_short(alike[int(i)], criterion, float(similarity[i]), against_itself)
-        for i in np.flatnonzero(~passed)
+    doubts = dict.fromkeys(unsteady, "good when it was measured again")
+    if against_itself:
+        doubts = dict.fromkeys(range(len(alike)), "its own repeats disagree")
+    fallen_short = (
+        _fallen_short(alike[i], criterion, float(similarity[i]), doubts.get(i, ""))
+        for i in np.flatnonzero(~passed).tolist()
     )
-    return healthy, defective
+    return healthy, fallen_short
 
 
-def _fallen_short(
-    unit: Unit, criterion: Criterion, similarity: float, against_itself: bool
-) -> Verdict:
+def _similarity_of_each_time(unit: Unit, criterion: Criterion, planned_runs: int) -> list[float]:
+    """As planned, and measured again because it fell short; the worse first."""
+    planned, again = unit.repeats[:planned_runs], unit.repeats[planned_runs:]
+    samples = [np.concatenate(planned), np.concatenate(again)]
+    return sorted(similarities(samples, criterion).tolist())
+
+
+def _fallen_short(unit: Unit, criterion: Criterion, similarity: float, doubt: str) -> Verdict:
     reason = _shortcoming(unit, criterion, similarity)
     judgement, code = Judgement.DEFECTIVE, _code(unit.key)
-    if against_itself:
+    if doubt:
         judgement, code = Judgement.UNKNOWN, "UNSTABLE"
-        reason = f"its own repeats disagree: {reason}"
+        reason = f"{doubt}: {reason}"
     return _verdict(unit, judgement, code, reason, similarity, criterion.alpha)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Self, TypeVar, overload
 
 import numpy as np
@@ -16,7 +17,8 @@ import numpy.typing as npt
 
 from anubis.core.arrays import Ints
 from anubis.core.errors import CriteriaError
-from anubis.core.fabric import Fabric, rail_of, rail_of_unit
+from anubis.core.fabric import Fabric
+from anubis.core.network.rails import Rails
 from anubis.core.records import (
     CriterionKey,
     Ended,
@@ -126,13 +128,13 @@ class Units(Sequence[Unit]):
 
 
 def latest(executions: Iterable[Execution]) -> list[Execution]:
-    """The last execution of each step, in the order of steps and not of arrival.
+    """The last execution of each step, by turn and in the order of steps, not of arrival.
 
     A step that was lost once and measured later is measured; and the same results give the same
     criteria, byte for byte, whichever node finished first.
     """
     last = {execution.step.id: execution for execution in executions}
-    return [last[step_id] for step_id in sorted(last)]
+    return sorted(last.values(), key=lambda execution: (execution.step.turn, execution.step.id))
 
 
 def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
@@ -179,18 +181,19 @@ def relevant(
     return [alike for alike in kept if len(alike)]
 
 
-def _by_distance(measured: Iterable[Units], fabric: Fabric) -> list[Units]:
+def _by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]:
     """Pairs at each distance become a kind of their own; anything else stays as it is.
 
     Rails of one speed are compared with each other: where a leaf carries a whole rail, a slow leaf
     would otherwise define what is normal there.
     """
     mixed = len({nic.gbit_s for nic in fabric.nics if nic.node}) > 1
+    rails = Rails.of(fabric, chain.from_iterable(alike.devices for alike in measured))
     by_key: defaultdict[CriterionKey, list[Units]] = defaultdict(list)
     for alike in measured:
         kinds: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for place, names in enumerate(alike.participants):
-            kinds[_kind(fabric, names, alike.devices[place], mixed)].append(place)
+            kinds[_kind(rails, names, alike.devices[place], mixed)].append(place)
         for (distance, device), places in kinds.items():
             key = alike.key
             kind = device or key.device_kind
@@ -199,18 +202,17 @@ def _by_distance(measured: Iterable[Units], fabric: Fabric) -> list[Units]:
     return [parts[0] if len(parts) == 1 else _joined(parts) for parts in by_key.values()]
 
 
-def _kind(fabric: Fabric, names: Names, device: str, mixed: bool) -> tuple[str, str]:
+def _kind(rails: Rails, names: Names, device: str, mixed: bool) -> tuple[str, str]:
     """The distance of a pair, with the speed if NICs differ; "nic" if the device names NICs."""
-    rail = rail_of_unit(fabric, device)
-    if len(names) != 2 or rail is None:
+    rail = rails.between(names, device)
+    if rail is None:
         return "", ""
-    a, b = (fabric.nic(name, rail) for name in names)
-    hops = fabric.hops(a, b) if a and b else None
+    a, b = (rails.fabric.nic(name, rail) for name in names)
+    hops = rails.fabric.hops(a, b) if a and b else None
     if a is None or b is None or hops is None:
         return "", ""
     speed = f", {min(a.gbit_s or 0.0, b.gbit_s or 0.0):g} Gbit/s" if mixed else ""
-    by_name = rail_of(device.partition("-")[0]) in fabric.rails
-    return f" at {hops} hops{speed}", "nic" if by_name else ""
+    return f" at {hops} hops{speed}", "nic" if rails.names_nics(device) else ""
 
 
 # --- columns -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""From the verdicts on pairs of nodes to verdicts on the fabric between them.
+"""From flows that fall short to verdicts on the parts of the fabric between the nodes.
 
 One slow pair proves nothing against either node: `localization` weighs all pairs together, and its
 causes become verdicts here.
@@ -6,166 +6,32 @@ causes become verdicts here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from anubis.core.fabric import Fabric, Numbers, Shares, rail_of_unit
+from anubis.core.fabric import Fabric
 from anubis.core.network.crossing import Flow
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import Cause, describe, hops_of, locate, sentence, subject
-from anubis.core.network.posterior import FaultPrior, Observation
-from anubis.core.records import (
-    Counters,
-    Judgement,
-    PartVerdict,
-    Plan,
-    Ruling,
-    Verdict,
-)
+from anubis.core.network.posterior import Observation
+from anubis.core.network.traffic import LIMIT, Traffic
+from anubis.core.network.unexplained import unexplained_parts
+from anubis.core.records import Counters, Judgement, PartVerdict, Plan, Verdict
 
-LIMIT = FaultPrior().limit
 NOTHING_COUNTED = Counters()
 SURE = 0.9  # of a cause, before it is called defective
 MOST_OR = 2  # switches of a path that are named
 SHOWN = 4  # flows that stand as evidence beside a cause
-UNMEASURED = ("NOT-MEASURED", "TIMED-OUT")
-ONE_WAY = ("forth", "back")  # of a metric: first node to second, or back; others are of both
-
-
-# --- flows -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """The shortfall of each flow: the worst of its metrics."""
-
-    observations: tuple[Observation, ...]
-    unmeasured: frozenset[Flow]  # tried in vain: nothing got through, or the program failed
-
-    def shortfalls(self) -> dict[tuple[str, str, str], float]:
-        """By source, target and rail; a flow that went both ways at once counts for both."""
-        shortfalls: dict[tuple[str, str, str], float] = {}
-        for observation in self.observations:
-            flow = observation.flow
-            ways = [(flow.source, flow.target, flow.rail)]
-            if flow.mutual:
-                ways.append((flow.target, flow.source, flow.rail))
-            for way in ways:
-                shortfalls[way] = max(shortfalls.get(way, 0.0), observation.shortfall)
-        return shortfalls
-
-    @cached_property
-    def model(self) -> FaultPrior:
-        """The prior, with the noise of those healthy flows that were slower than usual."""
-        good = [
-            observation.shortfall
-            for observation in self.observations
-            if 0 < observation.shortfall <= LIMIT
-        ]
-        return FaultPrior(limit=LIMIT, noise=1.4826 * float(np.median(good)) if good else 0.0)
-
-
-def observe_traffic(fabric: Fabric, alone: Iterable[Verdict], rulings: Iterable[Ruling]) -> Traffic:
-    """A flow falls short by 1 - similarity; it is bad exactly if one of its verdicts says so."""
-    flows = _Flows(fabric)
-    for ruling in rulings:
-        if ruling.judgement is Judgement.HEALTHY and ruling.similarities is not None:
-            rows = flows.rows_of(ruling)
-            flows.note(ruling.metric, rows, np.minimum(1 - ruling.similarities, LIMIT))
-    for verdict in alone:
-        if len(verdict.participants) != 2:
-            continue
-        if verdict.judgement is Judgement.DEFECTIVE:
-            short = max(1 - (verdict.similarity or 0.0), float(np.nextafter(LIMIT, 1)))
-            row = flows.row(verdict.participants, rail_of_unit(fabric, verdict.device))
-            flows.note(verdict.metric, np.array([row]), np.array([short]))
-        elif verdict.code in UNMEASURED:
-            for rail in fabric.rails:
-                flows.miss(flows.row(verdict.participants, rail))
-    return flows.traffic()
-
-
-@dataclass
-class _Flows:
-    """A row for each pair on a rail; in it the shortfall forth, back, and both ways at once."""
-
-    fabric: Fabric
-    numbers: dict[tuple[tuple[str, ...], str], int] = field(default_factory=dict)
-    worst: dict[str, Shares] = field(default_factory=dict)
-    missed: set[int] = field(default_factory=set)
-    rows_by_pairs: dict[tuple[int, int], tuple[Ruling, Numbers]] = field(default_factory=dict)
-
-    def row(self, names: tuple[str, ...], rail: str | None) -> int:
-        """-1 if the names are no pair of this fabric."""
-        if len(names) != 2 or rail is None:
-            return -1
-        if not all(self.fabric.nic(name, rail) for name in names):
-            return -1
-        return self.numbers.setdefault((names, rail), len(self.numbers))
-
-    def rows_of(self, ruling: Ruling) -> Numbers:
-        key = id(ruling.participants), id(ruling.devices)  # many metrics have the same pairs
-        if key not in self.rows_by_pairs:
-            rows = [
-                self.row(names, rail_of_unit(self.fabric, device))
-                for names, device in zip(ruling.participants, ruling.devices, strict=True)
-            ]
-            self.rows_by_pairs[key] = ruling, np.array(rows, dtype=np.int64)
-        return self.rows_by_pairs[key][1]
-
-    def note(self, metric: str, rows: Numbers, shortfall: Shares) -> None:
-        way = metric.partition(":")[2].partition("/")[0]
-        way = way if way in ONE_WAY else ""
-        have = self.worst.get(way, np.empty(0))
-        if len(have) < len(self.numbers):
-            more = np.full(max(64, len(self.numbers)), np.nan)
-            have = self.worst[way] = np.concatenate([have, more])
-        placed = rows >= 0
-        np.fmax.at(have, rows[placed], shortfall[placed])
-
-    def shortfall(self, way: str, row: int) -> float:
-        """NaN where nothing was measured."""
-        have = self.worst.get(way, ())
-        return float(have[row]) if row < len(have) else np.nan
-
-    def miss(self, row: int) -> None:
-        if row >= 0:
-            self.missed.add(row)
-
-    def traffic(self) -> Traffic:
-        observations: list[Observation] = []
-        unmeasured = set()
-        for (names, rail), row in self.numbers.items():
-            first, second = names
-            for way, flow in (
-                ("forth", Flow(first, second, rail)),
-                ("back", Flow(second, first, rail)),
-                ("", Flow(first, second, rail, mutual=True)),
-            ):
-                short = self.shortfall(way, row)
-                if not np.isnan(short):
-                    observations.append(Observation(flow, short))
-                elif not way and row in self.missed:
-                    unmeasured.add(flow)
-                    observations.append(Observation(flow, 1.0))
-        return Traffic(observations=tuple(observations), unmeasured=frozenset(unmeasured))
-
-
-# --- verdicts --------------------------------------------------------------------------------
 
 
 def part_verdicts(
     fabric: Fabric, traffic: Traffic, counters: Counters = NOTHING_COUNTED
 ) -> tuple[PartVerdict, ...]:
-    """The causes of all shortfalls, the surest first, with what their ports counted."""
+    """The causes of all shortfalls, the surest first, with what their ports counted; then what is
+    bad and has no cause."""
     inspection = Inspection(fabric=fabric, counters=counters)
-    return tuple(
-        _part_verdict(inspection, cause, traffic)
-        for cause in locate(fabric, traffic.observations, traffic.model).causes
-    )
+    located = locate(fabric, traffic.observations, traffic.model)
+    causes = [_part_verdict(inspection, cause, traffic) for cause in located.causes]
+    return (*causes, *unexplained_parts(fabric, located, traffic.strays))
 
 
 def _part_verdict(inspection: Inspection, cause: Cause, traffic: Traffic) -> PartVerdict:

@@ -1,0 +1,175 @@
+"""What the verdicts on pairs of nodes say of the flows between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from anubis.core.fabric import Fabric, Numbers, Shares
+from anubis.core.network.crossing import Flow
+from anubis.core.network.posterior import FaultPrior, Observation
+from anubis.core.network.rails import Rails
+from anubis.core.network.unexplained import NOT_MAPPED, UNEXPLAINED, Stray
+from anubis.core.records import Judgement, Ruling, Verdict
+
+LIMIT = FaultPrior().limit
+UNMEASURED = ("NOT-MEASURED", "TIMED-OUT")
+ONE_WAY = ("forth", "back")  # of a metric: first node to second, or back; others are of both
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """The shortfall of each flow: the worst of its metrics."""
+
+    observations: tuple[Observation, ...]
+    unmeasured: frozenset[Flow]  # tried in vain: nothing got through, or the program failed
+    strays: tuple[Stray, ...] = ()  # measured, but between no two NICs of the fabric
+
+    def shortfalls(self) -> dict[tuple[str, str, str], float]:
+        """By source, target and rail; a flow that went both ways at once counts for both."""
+        shortfalls: dict[tuple[str, str, str], float] = {}
+        for observation in self.observations:
+            flow = observation.flow
+            ways = [(flow.source, flow.target, flow.rail)]
+            if flow.mutual:
+                ways.append((flow.target, flow.source, flow.rail))
+            for way in ways:
+                shortfalls[way] = max(shortfalls.get(way, 0.0), observation.shortfall)
+        return shortfalls
+
+    @cached_property
+    def model(self) -> FaultPrior:
+        """The prior, with the noise of those healthy flows that were slower than usual."""
+        good = [
+            observation.shortfall
+            for observation in self.observations
+            if 0 < observation.shortfall <= LIMIT
+        ]
+        return FaultPrior(limit=LIMIT, noise=1.4826 * float(np.median(good)) if good else 0.0)
+
+
+def observe_traffic(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[Ruling]) -> Traffic:
+    """A flow falls short by 1 - similarity; it is bad exactly if one of its verdicts says so."""
+    devices = chain((verdict.device for verdict in alone), *(ruling.devices for ruling in rulings))
+    flows = _Flows(Rails.of(fabric, devices))
+    for ruling in rulings:
+        rows = flows.rows_of(ruling)
+        if ruling.judgement is Judgement.UNKNOWN:
+            doubt = ruling.code, f"{ruling.benchmark}: {ruling.metric}: {ruling.reason}"
+            flows.doubts.update(dict.fromkeys(rows.tolist(), doubt))
+        elif ruling.similarities is not None:
+            flows.note(ruling.metric, rows, np.minimum(1 - ruling.similarities, LIMIT))
+    for verdict in alone:
+        if len(verdict.participants) < 2:
+            continue
+        doubt = verdict.code, f"{verdict.benchmark}: {verdict.reason}"
+        if verdict.judgement is Judgement.DEFECTIVE:
+            short = max(1 - (verdict.similarity or 0.0), float(np.nextafter(LIMIT, 1)))
+            row = flows.row(verdict.participants, verdict.device)
+            flows.note(verdict.metric, np.array([row]), np.array([short]))
+            flows.doubts[row] = doubt
+        elif verdict.code in UNMEASURED:
+            flows.doubts.update(dict.fromkeys(flows.miss(verdict.participants), doubt))
+        elif verdict.judgement is Judgement.UNKNOWN:
+            flows.doubts[flows.row(verdict.participants, verdict.device)] = doubt
+    return flows.traffic()
+
+
+@dataclass
+class _Flows:
+    """A row for each pair on a rail; in it the shortfall forth, back, and both ways at once.
+
+    Whatever is between no two NICs of the fabric has a row as well, without a rail.
+    """
+
+    rails: Rails
+    numbers: dict[tuple[tuple[str, ...], str | None, str], int] = field(default_factory=dict)
+    worst: dict[str, Shares] = field(default_factory=dict)
+    missed: set[int] = field(default_factory=set)
+    doubts: dict[int, tuple[str, str]] = field(default_factory=dict)  # code, reason
+    rows_by_pairs: dict[tuple[int, int], tuple[Ruling, Numbers]] = field(default_factory=dict)
+
+    def row(self, names: tuple[str, ...], device: str) -> int:
+        rail = self.rails.between(names, device)
+        unit = names, rail, device if rail is None else ""
+        return self.numbers.setdefault(unit, len(self.numbers))
+
+    def rows_of(self, ruling: Ruling) -> Numbers:
+        key = id(ruling.participants), id(ruling.devices)  # many metrics have the same pairs
+        if key not in self.rows_by_pairs:
+            rows = [
+                self.row(names, device)
+                for names, device in zip(ruling.participants, ruling.devices, strict=True)
+            ]
+            self.rows_by_pairs[key] = ruling, np.array(rows, dtype=np.int64)
+        return self.rows_by_pairs[key][1]
+
+    def note(self, metric: str, rows: Numbers, shortfall: Shares) -> None:
+        way = metric.partition(":")[2].partition("/")[0]
+        way = way if way in ONE_WAY else ""
+        have = self.worst.get(way, np.empty(0))
+        if len(have) < len(self.numbers):
+            more = np.full(max(64, len(self.numbers)), np.nan)
+            have = self.worst[way] = np.concatenate([have, more])
+        np.fmax.at(have, rows, shortfall)
+
+    def shortfall(self, way: str, row: int) -> float:
+        """NaN where nothing was measured."""
+        have = self.worst.get(way, ())
+        return float(have[row]) if row < len(have) else np.nan
+
+    def miss(self, names: tuple[str, ...]) -> list[int]:
+        """The rows of all rails on which these nodes could have met, or else of none."""
+        met = [rail for rail in self.rails.fabric.rails if self.rails.joins(names, rail)]
+        rails: Sequence[str | None] = met or [None]
+        rows = [self.numbers.setdefault((names, rail, ""), len(self.numbers)) for rail in rails]
+        self.missed.update(rows)
+        return rows
+
+    def traffic(self) -> Traffic:
+        observations: list[Observation] = []
+        unmeasured = set()
+        for (names, rail, _), row in self.numbers.items():
+            if rail is None:
+                continue
+            first, second = names
+            for way, flow in (
+                ("forth", Flow(first, second, rail)),
+                ("back", Flow(second, first, rail)),
+                ("", Flow(first, second, rail, mutual=True)),
+            ):
+                short = self.shortfall(way, row)
+                if not np.isnan(short):
+                    observations.append(Observation(flow, short))
+                elif not way and row in self.missed:
+                    unmeasured.add(flow)
+                    observations.append(Observation(flow, 1.0))
+        return Traffic(
+            observations=tuple(observations),
+            unmeasured=frozenset(unmeasured),
+            strays=tuple(self.strays()),
+        )
+
+    def strays(self) -> Iterator[Stray]:
+        """One good pair without a rail says nothing new where the same nodes met on a rail."""
+        on_rails = {names for names, rail, _ in self.numbers if rail is not None}
+        for (names, rail, device), row in self.numbers.items():
+            code, reason = self.doubts.get(row, ("", ""))
+            if rail is not None:
+                if reason and not self.is_observed(row):
+                    yield Stray(nodes=names, device=device, code=code, reason=reason)
+            elif len(names) == 2 and (reason or names not in on_rails):
+                yield Stray(nodes=names, device=device, code=NOT_MAPPED, reason=reason)
+            elif reason:
+                yield Stray(nodes=names, device=device, code=UNEXPLAINED, reason=reason)
+
+    def is_observed(self, row: int) -> bool:
+        """Whether a flow stands for what was wrong there: of a failure, only where nothing else
+        was measured both ways at once."""
+        if row in self.missed:
+            return bool(np.isnan(self.shortfall("", row)))
+        return not all(np.isnan(self.shortfall(way, row)) for way in (*ONE_WAY, ""))

@@ -1,0 +1,88 @@
+"""What was measured and no part of the fabric explains: it is named, and the result is unknown.
+
+A bad pair that nobody answers for must never end as healthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from anubis.core.fabric import Fabric, by_number
+from anubis.core.network.localization import Located
+from anubis.core.records import Judgement, PartVerdict
+
+NOT_MAPPED, UNEXPLAINED = "NOT-MAPPED", "UNEXPLAINED"
+SHOWN = 4  # nodes, devices and sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stray:
+    """What nodes measured together and no flow of the fabric stands for."""
+
+    nodes: tuple[str, ...]
+    device: str
+    code: str
+    reason: str  # why it is not healthy; "" where it is
+
+
+def unexplained_parts(
+    fabric: Fabric, located: Located, strays: Sequence[Stray]
+) -> Iterator[PartVerdict]:
+    """One for each bad pair on the fabric; whatever else is alike, in one."""
+    shortfalls: dict[tuple[str, ...], float] = {}
+    for observation in located.unexplained:
+        nodes = _in_order((observation.flow.source, observation.flow.target))
+        shortfalls[nodes] = max(shortfalls.get(nodes, 0.0), observation.shortfall)
+    for nodes, shortfall in sorted(shortfalls.items(), key=lambda item: -item[1]):
+        reason = f"{shortfall:.0%} below normal, and no part of the fabric explains it"
+        yield _unknown([nodes], UNEXPLAINED, reason)
+    for code in dict.fromkeys(stray.code for stray in strays):
+        alike = [stray for stray in strays if stray.code == code]
+        bad = [stray for stray in alike if stray.reason]
+        groups = [_in_order(stray.nodes) for stray in bad or alike]
+        if code == NOT_MAPPED:
+            yield _unknown(groups, code, _unmapped(fabric, bad or alike), bad)
+        elif code != UNEXPLAINED or not located.causes:  # a cause slows groups as well
+            yield _unknown(groups, code, bad[0].reason, bad[1:])
+
+
+def _unmapped(fabric: Fabric, strays: Sequence[Stray]) -> str:
+    bad = any(stray.reason for stray in strays)
+    state = "bad or not judged" if bad else "good, which proves no part of the fabric"
+    devices = {stray.device for stray in strays if stray.device}
+    of_topology = {nic.device for nic in fabric.nics if nic.node}
+    return (
+        f"{state}; the topology does not show where {_listed(devices) or 'that'} is, "
+        f"it has {_listed(of_topology)}"
+    )
+
+
+def _unknown(
+    groups: Sequence[tuple[str, ...]], code: str, reason: str, evidence: Sequence[Stray] = ()
+) -> PartVerdict:
+    count = len(set(groups))
+    kind = "pairs" if all(len(nodes) == 2 for nodes in groups) else "groups"
+    subject = f"path {_ends(groups[0])}" if count == 1 else f"{count:,} {kind} of nodes"
+    return PartVerdict(
+        nodes=_in_order({node for nodes in groups for node in nodes}),
+        subject=subject,
+        judgement=Judgement.UNKNOWN,
+        code=code,
+        reason=f"{subject}: {reason}",
+        evidence=tuple(f"{_ends(stray.nodes)}: {stray.reason}" for stray in evidence[:SHOWN]),
+    )
+
+
+def _in_order(nodes: Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted(nodes, key=by_number))
+
+
+def _ends(nodes: Collection[str]) -> str:
+    more = f" and {len(nodes) - SHOWN:,} more" if len(nodes) > SHOWN else ""
+    return " - ".join(_in_order(nodes)[:SHOWN]) + more
+
+
+def _listed(names: Collection[str]) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(f'"{name}"' for name in _in_order(names)[:SHOWN]) + more

@@ -1,0 +1,208 @@
+"""Nothing measured bad ends as healthy: what no part of the fabric explains is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from fleets import small_fabric
+from hypothesis import given
+from hypothesis import strategies as st
+from test_network import RAILS, scanned, verdicts
+
+from anubis.core.fabric import Part, rail_of
+from anubis.core.network.attribution import part_verdicts
+from anubis.core.network.rails import Rails
+from anubis.core.network.traffic import observe_traffic
+from anubis.core.records import Assessment, Judgement, NodeVerdict, Ruling, Verdict
+from anubis.simulation.network import Fault
+
+DEAD_LEAF = Fault(kind="dead leaf", part=Part("switch", RAILS.leaves[1]), loss=0.9)
+SLOW_NIC = Fault(kind="slow NIC", part=Part("nic", RAILS.nodes[5], RAILS.rails[0]), loss=0.5)
+SCHEMES = {
+    "HCAs": [f"mlx5_{i}" for i in range(4)],
+    "HCAs of the older name": [f"HCA-{i + 1}" for i in range(4)],
+    "interfaces": [f"eth{i}" for i in range(4)],
+    "interfaces with dashes": [f"p-{i}-x" for i in range(4)],
+    "GPUs": [f"cuda:{i}" for i in range(4)],
+    "half the GPUs of a node": [f"cuda:{2 * i}" for i in range(4)],
+    "processors": ["cpu"] * 4,
+}
+
+
+def with_devices(fabric, scheme):
+    """The same fabric, its NICs called as this scheme calls them."""
+    names = dict(zip(fabric.rails, SCHEMES[scheme], strict=False))
+    return replace(
+        fabric,
+        nics=tuple(
+            replace(nic, device=names[nic.rail], rail=rail_of(names[nic.rail]))
+            for nic in fabric.nics
+        ),
+    )
+
+
+@pytest.mark.parametrize("scheme", ["HCAs", "HCAs of the older name", "interfaces with dashes"])
+def test_a_dead_leaf_is_named_whatever_the_adapters_are_called(scheme):
+    fabric = with_devices(RAILS, scheme)
+    view = scanned(fabric, [DEAD_LEAF])
+    assert verdicts(view) == {(DEAD_LEAF.part,)}
+
+
+@pytest.mark.parametrize("measured_as", ["interfaces", "processors", "half the GPUs of a node"])
+def test_bad_pairs_on_devices_that_the_topology_lacks_make_the_result_unknown(measured_as):
+    view = scanned(
+        with_devices(RAILS, "interfaces with dashes"),
+        [replace(SLOW_NIC, part=replace(SLOW_NIC.part, other="p-0-x"))],
+        measured_as=dict(zip(SCHEMES["interfaces with dashes"], SCHEMES[measured_as], strict=True)),
+    )
+    assert view.assessment.judgement is Judgement.UNKNOWN
+    (unmapped,) = [part for part in view.assessment.parts if part.code == "NOT-MAPPED"]
+    assert f'"{SCHEMES[measured_as][0]}-{SCHEMES[measured_as][0]}"' in unmapped.reason
+    assert "bad" in unmapped.reason
+    assert '"p-0-x"' in unmapped.reason
+
+
+def test_pairs_that_no_criterion_could_judge_are_not_healthy():
+    """Half of the pairs of a rail cross a dead leaf, so that nothing shows what is normal there."""
+    view = scanned(
+        with_devices(RAILS, "HCAs"),
+        [DEAD_LEAF],
+        measured_as=dict(zip(SCHEMES["HCAs"], SCHEMES["interfaces"], strict=True)),
+    )
+    assert view.assessment.judgement is Judgement.UNKNOWN
+    assert "no trusted criterion" in view.assessment.parts[0].evidence[0]
+
+
+def test_gpus_are_on_the_rails_in_order_where_there_are_as_many():
+    fabric = with_devices(RAILS, "interfaces")
+    rails = Rails.of(fabric, [f"cuda:{i}-cuda:{i}" for i in range(4)])
+    assert [rails.between(fabric.nodes[:2], f"cuda:{i}-cuda:{i}") for i in range(4)] == list(
+        fabric.rails
+    )
+    assert rails.between(fabric.nodes[:2], "cuda:0-cuda:1") is None
+    eight = Rails.of(fabric, ["cuda:7-cuda:7"])
+    assert eight.between(fabric.nodes[:2], "cuda:0-cuda:0") is None
+
+
+def test_pairs_of_another_network_prove_no_part_of_this_one():
+    view = scanned(
+        with_devices(RAILS, "interfaces"),
+        measured_as=dict(zip(SCHEMES["interfaces"], SCHEMES["processors"], strict=True)),
+    )
+    assert view.assessment.judgement is Judgement.UNKNOWN
+    (unmapped,) = view.assessment.parts
+    assert "good, which proves no part of the fabric" in unmapped.reason
+
+
+def test_a_rail_that_is_missing_on_one_node_is_named_beside_rails_that_are_good():
+    fabric = with_devices(RAILS, "HCAs")
+    first, second = fabric.nodes[:2]
+    wrong = verdict((first, second), "hcas", reason="agreement:rails on hcas is 0.5: expected 1")
+    (part,) = concluded(fabric, [wrong], [ruling([(first, second)], ["mlx5_0-mlx5_0"])])
+    assert (part.judgement, part.code) == (Judgement.UNKNOWN, "NOT-MAPPED")
+    assert part.evidence[0].endswith("agreement:rails on hcas is 0.5: expected 1")
+
+
+def test_one_bad_pair_of_nodes_that_do_well_with_all_others_is_unknown_and_not_chance():
+    fabric = small_fabric(8)
+    pairs = [pair for pair in combinations(fabric.nodes, 2) if set(pair) != {"n0", "n5"}]
+    parts = concluded(
+        fabric, [verdict(("n0", "n5"), "cpu-cpu")], [ruling(pairs, ["cpu-cpu"] * len(pairs))]
+    )
+    assert [(part.code, part.judgement, part.nodes) for part in parts] == [
+        ("UNEXPLAINED", Judgement.UNKNOWN, ("n0", "n5"))
+    ]
+
+
+def test_a_bad_group_of_good_pairs_is_unknown():
+    fabric = small_fabric(6)
+    pairs = [fabric.nodes[i : i + 2] for i in range(5)]
+    parts = concluded(
+        fabric,
+        [verdict(fabric.nodes[:4], "cpu", reason="busbw 40 % below normal")],
+        [ruling(pairs, ["cpu-cpu"] * len(pairs))],
+    )
+    assert [(part.code, part.judgement) for part in parts] == [("UNEXPLAINED", Judgement.UNKNOWN)]
+    assert "busbw 40 % below normal" in parts[0].reason
+
+
+def verdict(names, device, *, judgement=Judgement.DEFECTIVE, code="PAIR.BW", reason="slow"):
+    return Verdict(
+        participants=tuple(names),
+        benchmark="pair",
+        metric="bandwidth_gbps",
+        device=device,
+        judgement=judgement,
+        code=code,
+        reason=reason,
+        similarity=0.3 if judgement is Judgement.DEFECTIVE else None,
+    )
+
+
+def ruling(pairs, devices):
+    return Ruling(
+        benchmark="pair",
+        parameters="",
+        metric="bandwidth_gbps",
+        judgement=Judgement.HEALTHY,
+        code="OK",
+        reason="as the fleet",
+        alpha=0.95,
+        participants=tuple(map(tuple, pairs)),
+        devices=tuple(devices),
+        similarities=np.full(len(devices), 0.999),
+    )
+
+
+def concluded(fabric, alone, rulings):
+    return part_verdicts(fabric, observe_traffic(fabric, alone, rulings))
+
+
+@st.composite
+def measurements(draw):
+    """A fabric, and what pairs and groups of its nodes measured on devices of some name."""
+    nodes, rails = draw(st.integers(3, 8)), draw(st.integers(1, 4))
+    wired = with_devices(
+        small_fabric(nodes, per_leaf=2, spines=draw(st.integers(1, 2)), rails=rails),
+        draw(
+            st.sampled_from(
+                ["HCAs", "HCAs of the older name", "interfaces", "interfaces with dashes"]
+            )
+        ),
+    )
+    devices = SCHEMES[draw(st.sampled_from(list(SCHEMES)))][:rails]
+    names = st.lists(st.sampled_from(wired.nodes), min_size=2, max_size=4, unique=True)
+    units = draw(
+        st.lists(
+            st.tuples(names, st.sampled_from(devices), st.sampled_from(["good", "bad", "failed"])),
+            min_size=1,
+            max_size=30,
+        )
+    )
+    return wired, units
+
+
+@given(measurements())
+def test_whatever_devices_are_called_and_however_they_are_wired_bad_is_never_healthy(case):
+    fabric, units = case
+    alone = []
+    good = []
+    for names, device, outcome in units:
+        if outcome == "bad":
+            alone.append(verdict(names, f"{device}-{device}"))
+        elif outcome == "failed":
+            alone.append(verdict(names, "", judgement=Judgement.UNKNOWN, code="NOT-MEASURED"))
+        else:
+            good.append((names, f"{device}-{device}"))
+    rulings = [ruling(*zip(*good, strict=True))] if good else []
+    nodes = tuple(
+        NodeVerdict(node=node, judgement=Judgement.HEALTHY, code="OK", reason="")
+        for node in fabric.nodes
+    )
+    parts = concluded(fabric, alone, rulings)
+    whole = Assessment(alone=tuple(alone), rulings=tuple(rulings), nodes=nodes, parts=parts)
+    assert not alone or whole.judgement is not Judgement.HEALTHY
+    assert all(part.reason and part.subject for part in parts)
