@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import anubis
-from anubis.cli import answer, options
+from anubis.cli import options
 
 
 def judge(
@@ -27,8 +27,4 @@ def judge(
     """Judge a past campaign again, by other criteria, without running anything."""
     from anubis.cli import showing
 
-    view = anubis.judge(campaign, criteria=criteria)
-    showing.campaign(view, as_json=json)
-    if html:
-        showing.write_html(view, html)
-    answer.leave(view.assessment.judgement)
+    showing.answer_with(anubis.judge(campaign, criteria=criteria), html, as_json=json)

@@ -1,4 +1,4 @@
-"""The page that a verb writes beside its answer."""
+"""The page, or another file, that a verb writes beside its answer."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ def check_page(path: Path | None) -> None:
 
 
 def write_page(page: str, path: Path) -> None:
+    write_file(page, path, "report")
+    say(f"report: {path}")
+
+
+def write_file(text: str, path: Path, kind: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         if path.is_file():  # half a report helps nobody, and fills the disk of the history
             path.unlink(missing_ok=True)
-        raise UsageError(f'cannot write the report "{path}": {error.strerror}') from None
-    say(f"report: {path}")
+        raise UsageError(f'cannot write the {kind} "{path}": {error.strerror}') from None

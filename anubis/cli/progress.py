@@ -5,18 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
 
 from anubis.cli.remarks import say
 from anubis.core.campaign import planning
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine, Failed, NodeLost, TimedOut
 from anubis.core.records import Campaign
 from anubis.report.wording import lasting
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
 
 LINE_EVERY_S = 15.0
 FEW_TROUBLES = 20  # after that many lines of trouble the report has the rest
@@ -33,35 +32,24 @@ class Progress:
         self._phase_began = 0.0
         self._line_due = 0.0
         self._troubles = 0
-        self._bar: Bar | None = None
-        self._task: TaskID | None = None
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task("", visible=False, left="")
         say(f"campaign {campaign.id}: suite {campaign.plan.suite}, {_nodes(campaign)}")
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-            from rich.progress import Progress as Bar
-
-            self._bar = Bar(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[left]}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._bar.start()
+        self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        if self._bar:
-            self._bar.stop()
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
 
     def observe(self, machine: CampaignMachine, events: Sequence[CampaignEvent]) -> None:
         for event in events:
@@ -72,9 +60,8 @@ class Progress:
         if machine.phase != self._phase:
             self._begin_phase(machine)
         left = f"about {lasting(self._left_s(machine))} left"
-        if self._bar and self._task is not None:
-            self._bar.update(self._task, completed=machine.done, total=machine.planned, left=left)
-        elif time.monotonic() >= self._line_due:
+        self._bar.update(self._task, completed=machine.done, total=machine.planned, left=left)
+        if self._bar.disable and time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + LINE_EVERY_S
             say(f"  {machine.done} of {machine.planned} steps, {machine.running} running, {left}")
 
@@ -83,11 +70,9 @@ class Progress:
         self._phase_began = time.monotonic()
         self._line_due = self._phase_began + LINE_EVERY_S
         name = self._plan.phases[machine.phase].name
-        if self._bar:
-            if self._task is not None:
-                self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(name, total=machine.planned, left="")
-        else:
+        self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(name, total=machine.planned, left="")
+        if self._bar.disable:
             plural = "" if machine.planned == 1 else "s"
             say(f"phase {name}: {machine.planned} step{plural}")
 
@@ -95,11 +80,7 @@ class Progress:
         self._troubles += 1
         subject = event.node if isinstance(event, NodeLost) else event.step_id.partition("/")[2]
         if self._troubles <= FEW_TROUBLES:
-            text = f"  {subject}: {event.reason}"
-            if self._bar:
-                self._bar.console.print(text, highlight=False, markup=False)
-            else:
-                say(text)
+            say(f"  {subject}: {event.reason}")
 
     def _left_s(self, machine: CampaignMachine) -> float:
         """By the pace of this phase so far; before there is one, by typical durations."""

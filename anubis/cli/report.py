@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import anubis
-from anubis.cli import answer, options
+from anubis.cli import options
+from anubis.cli.pages import write_file
 from anubis.cli.remarks import say
-from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
     from anubis.report.view import CampaignView
@@ -35,21 +35,14 @@ def report(
     view = anubis.recall(campaign)
     if superbench:
         _write_summary(view, superbench)
-    showing.campaign(view, as_json=json)
-    if html:
-        showing.write_html(view, html)
-    answer.leave(view.assessment.judgement)
+    showing.answer_with(view, html, as_json=json)
 
 
 def _write_summary(view: CampaignView, path: Path) -> None:
     from anubis.superbench.summary import summarize
 
     summary = summarize(view.campaign.plan, view.executions)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(summary.text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f'cannot write the summary "{path}": {error.strerror}') from None
+    write_file(summary.text, path, "summary")
     say(f"summary for SuperBench: {path}")
     if summary.left_out:
         say(f"left out of it: results, {summary.left_out}")

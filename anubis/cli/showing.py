@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import NoReturn
 
 from anubis.cli import answer
 from anubis.cli.pages import write_page
@@ -36,6 +37,14 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
         terminal.render(view, console)
         for note in _notes(view):
             console.print(f"\n{note}", markup=False, highlight=False)
+
+
+def answer_with(view: CampaignView, html: Path | None, *, as_json: bool) -> NoReturn:
+    """A past campaign is the whole answer, and its judgement the exit code."""
+    campaign(view, as_json=as_json)
+    if html:
+        write_html(view, html)
+    answer.leave(view.assessment.judgement)
 
 
 def gate(result: GateResult, *, as_json: bool) -> None:

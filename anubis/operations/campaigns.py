@@ -118,11 +118,16 @@ def resume_campaign(
             return _drive(campaign, setting, executor, history, caller)
 
 
+def new_name(kind: CampaignKind, now: float) -> str:
+    """Of a campaign, by which people know it."""
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{kind}-{stamp}-{secrets.token_hex(2)}"
+
+
 def _new_campaign(brief: Brief, plan: Plan, now: float, executor: Executor) -> Campaign:
     kind = brief.request.kind
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
     return Campaign(
-        id=f"{kind}-{stamp}-{secrets.token_hex(2)}",
+        id=new_name(kind, now),
         kind=kind,
         plan=plan,
         policy=brief.policy,
@@ -181,35 +186,24 @@ def _drive(
                 parallel_nodes=setting.parallel_nodes,
                 witness=witness,
             )
-        view = _view(campaign, outcome, _behind_s(campaign, executor, caller))
-        _conclude(view, history)
+        view = _conclude(campaign, outcome, _behind_s(campaign, executor, caller), history)
     learned = not campaign.criteria
     return CampaignResult(view=view, criteria_files=_write_criteria(view) if learned else ())
 
 
-def _view(campaign: Campaign, outcome: CampaignOutcome, behind_s: float) -> CampaignView:
+def _conclude(
+    campaign: Campaign, outcome: CampaignOutcome, behind_s: float, history: History
+) -> CampaignView:
+    created_at, finished_at = campaign.created_at + behind_s, outcome.finished_at + behind_s
+    assessment, criteria = outcome.assessment, outcome.criteria
+    history.assessments.conclude(campaign.id, assessment, criteria, finished_at, created_at)
     return CampaignView(
         campaign=dataclasses.replace(
-            campaign,
-            created_at=campaign.created_at + behind_s,
-            finished_at=outcome.finished_at + behind_s,
-            criteria=outcome.criteria,
+            campaign, created_at=created_at, finished_at=finished_at, criteria=criteria
         ),
         executions=outcome.executions,
-        assessment=outcome.assessment,
-        criteria=outcome.criteria,
-    )
-
-
-def _conclude(view: CampaignView, history: History) -> None:
-    ended = view.campaign
-    assert ended.finished_at is not None, "it came to its end"
-    history.assessments.conclude(
-        ended.id,
-        view.assessment,
-        view.criteria,
-        finished_at=ended.finished_at,
-        created_at=ended.created_at,
+        assessment=assessment,
+        criteria=criteria,
     )
 
 

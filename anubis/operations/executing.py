@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from anubis import catalog, config, hostlist
 from anubis.core.errors import UsageError
@@ -27,13 +27,10 @@ def executor_of(
 ) -> Iterator[Executor]:
     """`used`: the benchmarks that will run. `fabric`: what a fleet in memory is wired with."""
     requested = nodes or ()
-    executor = _open(cluster, programs, caller, used, requested, fabric)
-    try:
+    with closing(_open(cluster, programs, caller, used, requested, fabric)) as executor:
         if not missing_is_fine:
             _refuse_absent(requested, [node.name for node in executor.nodes()])
         yield executor
-    finally:
-        executor.close()
 
 
 def _refuse_absent(requested: Sequence[str], present: Sequence[str]) -> None:

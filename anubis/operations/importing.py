@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from anubis.core.records import (
 from anubis.incidents import intake, records
 from anubis.incidents.intake import Intake, Note
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.campaigns import new_name
 from anubis.report.wording import names
 from anubis.store.imports import Import
 from anubis.superbench import baseline as means
@@ -126,23 +126,20 @@ def _by_rules(
 
 def _keep(plan: Plan, executions: Sequence[Execution], policy: Policy, caller: Caller) -> Campaign:
     now = caller.clock()
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
     campaign = Campaign(
-        id=f"import-{stamp}-{secrets.token_hex(2)}",
+        id=new_name(CampaignKind.IMPORT, now),
         kind=CampaignKind.IMPORT,
         plan=plan,
         policy=policy,
         executor="superbench",
         created_at=now,
     )
-    assessment, criteria = judge(campaign, executions, {}, campaign.created_at)
+    assessment, criteria = judge(campaign, executions, {}, now)
     with caller.history() as history:
         history.campaigns.begin(campaign)
         history.executions.record(campaign.id, executions)
-        history.assessments.conclude(
-            campaign.id, assessment, criteria, finished_at=campaign.created_at
-        )
-    return dataclasses.replace(campaign, criteria=criteria, finished_at=campaign.created_at)
+        history.assessments.conclude(campaign.id, assessment, criteria, finished_at=now)
+    return dataclasses.replace(campaign, criteria=criteria, finished_at=now)
 
 
 def _tell(taken: Intake, caller: Caller) -> None:
