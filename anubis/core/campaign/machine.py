@@ -22,38 +22,34 @@ from anubis.core.records import Ended, Execution, Plan, Result, Step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Started:
+class _OfStep:
     step_id: str
     attempt: int
     at: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class Started(_OfStep):
+    """Its time runs from here on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured(_OfStep):
     """The program reached its end and left a valid document (which may say: not applicable)."""
 
-    step_id: str
-    attempt: int
-    at: float
     result: Result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failed:
+class Failed(_OfStep):
     """The program could not measure. Infrastructure failures are worth another try; others not."""
 
-    step_id: str
-    attempt: int
-    at: float
     reason: str
     infrastructure: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TimedOut:
-    step_id: str
-    attempt: int
-    at: float
+class TimedOut(_OfStep):
     reason: str
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
@@ -96,54 +97,43 @@ def locate(
     model = model or FaultPrior()
     parts, flows = Parts(fabric), [observation.flow for observation in observations]
     shortfalls = np.array([observation.shortfall for observation in observations], dtype=np.float64)
-    shortfall, row_causes = shortfalls, list[_RowCause]()
+    shortfall, crossings = shortfalls, list[_Crossed]()
     for _ in range(LAYERS):
         problem = Problem(parts, flows, shortfall, model)
-        blamed = {part for cause in row_causes for part in cause.parts}
+        blamed = {part for crossed in crossings for part in crossed.cause.parts}
         newly = [
-            cause
+            crossed
             for case in problem.cases()
-            for cause in _causes(problem, case)
-            if not blamed & set(cause.parts)
+            for crossed in _causes(problem, case, observations)
+            if not blamed & set(crossed.cause.parts)
         ]
         if not newly:
             break
-        row_causes += newly
+        crossings += newly
         shortfall = _unexplained(shortfall, newly, model)
-    explained = {row for cause in row_causes for row in cause.bad.tolist()}
-    bad = np.flatnonzero(shortfalls > model.limit).tolist()
-    causes = [
-        Cause(
-            parts=cause.parts,
-            way=cause.way,
-            confidence=cause.confidence,
-            shortfall=cause.loss,
-            bad=tuple(observations[row] for row in cause.bad.tolist()),
-            good=cause.good,
-        )
-        for cause in row_causes
-    ]
+    bad = np.flatnonzero(shortfalls > model.limit)
+    for crossed in crossings:
+        bad = np.setdiff1d(bad, crossed.bad)
+    causes = [crossed.cause for crossed in crossings]
     return Located(
         causes=tuple(sorted(causes, key=lambda cause: (-len(cause.bad), cause.parts))),
-        unexplained=tuple(observations[row] for row in bad if row not in explained),
+        unexplained=tuple(observations[row] for row in bad.tolist()),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RowCause:
-    """A cause, with rows in place of observations."""
+class _Crossed:
+    """A cause, and the rows of the observations that cross it."""
 
-    parts: tuple[Part, ...]
-    way: Way
-    confidence: float
-    loss: float
-    bad: Numbers
-    good: int
-    crossing: Numbers
-    share: Shares  # of the cause, in the ways of each that crosses it
+    cause: Cause
+    bad: Numbers  # rows that speak for it
+    rows: Numbers
+    share: Shares  # of the cause, in the ways of each of the rows
 
 
-def _causes(problem: Problem, case: Case) -> Iterator[_RowCause]:
+def _causes(
+    problem: Problem, case: Case, observations: Sequence[Observation]
+) -> Iterator[_Crossed]:
     for column in case.chosen:
         named = case.alternatives(column, 1 / problem.model.odds)
         columns = [
@@ -161,31 +151,31 @@ def _causes(problem: Problem, case: Case) -> Iterator[_RowCause]:
         best = np.array([_best_rival(case, column, row) for row in crossing.tolist()])
         mostly = short & (share >= best)
         bad = crossing[mostly if mostly.any() else short]
-        yield _RowCause(
+        cause = Cause(
             parts=tuple(dict.fromkeys(map(problem.parts.part, columns))),
             way=WAYS[columns[0] % 3],
             confidence=case.confidence(same),
-            loss=float(np.median(problem.shortfall[bad])),
-            bad=bad,
+            shortfall=float(np.median(problem.shortfall[bad])),
+            bad=tuple(observations[row] for row in bad.tolist()),
             good=int(np.sum(problem.shortfall[crossing] <= problem.model.limit)),
-            crossing=crossing,
-            share=share,
         )
+        yield _Crossed(cause=cause, bad=bad, rows=crossing, share=share)
 
 
-def _unexplained(shortfall: Shares, causes: Sequence[_RowCause], model: FaultPrior) -> Shares:
+def _unexplained(shortfall: Shares, causes: Sequence[_Crossed], model: FaultPrior) -> Shares:
     """The shortfall that these causes leave to explain; NaN where they hide it."""
     left = shortfall.copy()
     worst = np.zeros(len(shortfall))
-    for cause in causes:
-        surely = cause.crossing[cause.share > SURELY]
-        off = np.abs(shortfall[cause.bad] - cause.loss) > model.limit
-        steady = len(cause.bad) >= FEWEST_FLOWS and off.mean() < UNSTEADY
-        if len(cause.parts) == 1 and cause.loss < DEAD and steady:
-            worst[surely] = np.maximum(worst[surely], cause.loss)
-            left[np.setdiff1d(cause.bad, surely)] = np.nan
+    for crossed in causes:
+        bad, loss = crossed.bad, crossed.cause.shortfall
+        surely = crossed.rows[crossed.share > SURELY]
+        off = np.abs(shortfall[bad] - loss) > model.limit
+        steady = len(bad) >= FEWEST_FLOWS and off.mean() < UNSTEADY
+        if len(crossed.cause.parts) == 1 and loss < DEAD and steady:
+            worst[surely] = np.maximum(worst[surely], loss)
+            left[np.setdiff1d(bad, surely)] = np.nan
         else:
-            left[cause.bad] = np.nan
+            left[bad] = np.nan
     return np.asarray(1 - (1 - left) / (1 - worst))
 
 
@@ -200,19 +190,10 @@ def _best_rival(case: Case, column: int, row: int) -> float:
 
 def healthy(observations: Sequence[Observation], model: FaultPrior | None = None) -> set[str]:
     """The nodes that took part and have no flow that speaks for a fault."""
-    against = (
-        odds(
-            np.array([observation.shortfall for observation in observations]), model or FaultPrior()
-        )
-        <= 1
-    )
-    nodes, suspects = set(), set()
-    for observation, good in zip(observations, against.tolist(), strict=True):
-        both = {observation.flow.source, observation.flow.target}
-        nodes |= both
-        if not good:
-            suspects |= both
-    return nodes - suspects
+    shortfall = np.array([observation.shortfall for observation in observations])
+    speaks = odds(shortfall, model or FaultPrior()) > 1
+    ends = [{observation.flow.source, observation.flow.target} for observation in observations]
+    return set().union(*ends).difference(*compress(ends, speaks))
 
 
 # --- in words --------------------------------------------------------------------------------
