@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import repeat
-from typing import Literal, Self, overload
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -276,7 +276,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Readings(Sequence[Series]):
+class Readings(Iterable[Series]):
     """The series of one execution, their samples in one row; thousands are laid out alike."""
 
     layout: Layout
@@ -285,26 +285,13 @@ class Readings(Sequence[Series]):
     @classmethod
     def of(cls, series: Iterable[Series] = ()) -> Self:
         parts = tuple(series)
-        values = (
-            np.concatenate([one_series.samples for one_series in parts]) if parts else np.empty(0)
-        )
+        values = np.concatenate([part.samples for part in parts]) if parts else np.empty(0)
         values.flags.writeable = False
-        layout = tuple(
-            (one_series.metric, one_series.device, len(one_series.samples)) for one_series in parts
-        )
-        return cls(Layout(layout), values)
+        layout = Layout(tuple((part.metric, part.device, len(part.samples)) for part in parts))
+        return cls(layout, values)
 
     def __len__(self) -> int:
         return len(self.layout.series)
-
-    @overload
-    def __getitem__(self, i: int) -> Series: ...
-
-    @overload
-    def __getitem__(self, i: slice) -> tuple[Series, ...]: ...
-
-    def __getitem__(self, i: int | slice) -> Series | tuple[Series, ...]:
-        return tuple(self)[i]
 
     def __iter__(self) -> Iterator[Series]:
         first = 0

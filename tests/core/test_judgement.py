@@ -85,6 +85,15 @@ def test_one_slow_gpu_makes_its_node_defective_and_is_named():
     assert "GB/s" in worst.reason
 
 
+def test_a_criterion_that_learning_refused_calls_nobody_healthy_or_defective():
+    plan = small_plan(8, [entry("compute")])
+    rate = lambda step, i: 100.0 if int(step.participants[0][1:]) < 4 else 50.0  # noqa: E731
+    assessment = judged(plan, list(executions(plan, rate)))
+    assert set(by_node(assessment).values()) == {U}
+    assert {v.code for v in assessment.verdicts()} == {"CRITERION-REFUSED"}
+    assert "no trusted criterion: only 8 of 16 units are alike" in assessment.nodes[0].reason
+
+
 def test_a_node_that_is_slow_in_every_pair_is_blamed_and_its_partners_are_not():
     plan = small_plan(4, [entry("pair")])
     rate = lambda step, i: 25.0 if "n2" in step.participants else 100.0  # noqa: E731

@@ -129,7 +129,7 @@ def test_a_program_that_behaves_is_measured_with_its_arguments(mark: str) -> Non
     answers = program(HOSTILE / "answers.sh")
     event = outcome_of(executor_of(answers), step_of("answers", size=4, deep=True, kind="a b"))
     assert isinstance(event, Measured)
-    assert list(event.result.series[0].samples) == [1.0, 2.0]
+    assert list(next(iter(event.result.series)).samples) == [1.0, 2.0]
     assert event.result.environment == {"arguments": "--deep=true --kind=a b --size=4"}
 
 

@@ -223,7 +223,8 @@ def document(metric, sample):
 
 
 def test_a_fact_may_be_zero_and_a_measurement_may_not():
-    assert parse_result(document("errors:fatal", 0), SPEC).series[0].samples.tolist() == [0]
+    (series,) = parse_result(document("errors:fatal", 0), SPEC).series
+    assert series.samples.tolist() == [0]
     with pytest.raises(ContractError, match="expected a positive number"):
         parse_result(document("rate", 0), SPEC)
     with pytest.raises(ContractError, match="expected a number of 0 or more"):

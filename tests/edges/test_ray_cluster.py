@@ -199,7 +199,7 @@ def test_every_node_runs_the_program_that_travelled_there(
         assert isinstance(event, Measured), event
         assert event.result.environment["arguments"] == f"--mark={MARK}"
         assert "working_dir_files" in str(event.result.environment["home"])
-        assert list(event.result.series[0].samples) == [1, 2]
+        assert list(next(iter(event.result.series)).samples) == [1, 2]
 
 
 @pytest.mark.ray

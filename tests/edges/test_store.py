@@ -404,7 +404,7 @@ def test_the_numbers_that_formats_lose_are_kept_bit_for_bit(history: History) ->
     batch = [execution("raw", *awkward), execution("packed", *paying)]
     history.campaigns.begin(campaign())
     history.executions.record("c1", batch)
-    kept = [one.result.series[0].samples for one in history.executions.of("c1")]
+    kept = [next(iter(one.result.series)).samples for one in history.executions.of("c1")]
     assert [array.tobytes() for array in kept] == [np.array(awkward).tobytes(), paying.tobytes()]
 
 
@@ -1041,7 +1041,8 @@ def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str) -> Non
     writer.stdout.close()
     with History.open(url) as history:
         kept = [
-            (one.step.id, one.result.series[0].samples[0]) for one in history.executions.of("c1")
+            (one.step.id, next(iter(one.result.series)).samples[0])
+            for one in history.executions.of("c1")
         ]
     everything = [(f"{number}/{half}", number) for number in range(10_000) for half in (0, 1)]
     assert kept == everything[: len(kept)]

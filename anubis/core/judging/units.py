@@ -7,10 +7,10 @@ made only on request.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Self, TypeVar, overload
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ class Unit:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Units(Sequence[Unit]):
+class Units(Iterable[Unit]):
     """All units of one key: their values end to end, and in each unit its runs end to end."""
 
     key: CriterionKey
@@ -76,15 +76,10 @@ class Units(Sequence[Unit]):
     def __len__(self) -> int:
         return len(self.devices)
 
-    @overload
-    def __getitem__(self, i: int) -> Unit: ...
+    def __iter__(self) -> Iterator[Unit]:
+        return map(self.__getitem__, range(len(self)))
 
-    @overload
-    def __getitem__(self, i: slice) -> tuple[Unit, ...]: ...
-
-    def __getitem__(self, i: int | slice) -> Unit | tuple[Unit, ...]:
-        if isinstance(i, slice):
-            return tuple(self[j] for j in range(*i.indices(len(self))))
+    def __getitem__(self, i: int) -> Unit:
         i = range(len(self))[i]
         runs = range(int(self.firsts[i]), int(self.firsts[i + 1]))
         repeats = tuple(self.values[self.edges[run] : self.edges[run + 1]] for run in runs)
