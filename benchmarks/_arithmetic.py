@@ -37,6 +37,11 @@ def flop(m: int, n: int, k: int) -> int:
     return 2 * m * n * k
 
 
+def dtypes_parameter(formats: Collection[str], on_a_cpu: str) -> contract.Parameter:
+    summary = f'any of {", ".join(formats)}; "auto": all on a GPU, {on_a_cpu} on a CPU'
+    return contract.Parameter("dtypes", "auto", summary)
+
+
 def choose(
     report: contract.Report, dtypes: str, auto: str, formats: Collection[str], device: torch.device
 ) -> list[str]:

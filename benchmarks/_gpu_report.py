@@ -14,12 +14,7 @@ from _gpus import Reading
 
 PERIOD_S = 0.25  # between two looks at the throttle reasons
 PATIENCE_S = 5.0  # a driver that takes longer hangs
-SLOWDOWNS = (
-    "hw_slowdown",
-    "hw_thermal_slowdown",
-    "hw_power_brake_slowdown",
-    "sw_thermal_slowdown",
-)
+SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 ONCE = _gpus.CONDITION | _gpus.IDENTITY
 
 

@@ -9,6 +9,7 @@ waits for a number from its GPU, and what a rank computes does not depend on how
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -122,18 +123,15 @@ class MoE(Llama):
         group: ProcessGroup | None = None,
         **shape: Any,
     ) -> None:
-        width, hidden = shape["width"], shape["hidden"]
-
-        def mixture() -> Mixture:
-            return Mixture(
-                width=width,
-                hidden=hidden,
-                experts=experts,
-                chosen=chosen,
-                slack=slack,
-                group=group,
-            )
-
+        mixture = partial(
+            Mixture,
+            width=shape["width"],
+            hidden=shape["hidden"],
+            experts=experts,
+            chosen=chosen,
+            slack=slack,
+            group=group,
+        )
         super().__init__(**shape, mlp=mixture)
         kinds = ("gate", "up", "down")
         named = [name for name, _ in self.named_parameters() if name.rpartition(".")[2] in kinds]

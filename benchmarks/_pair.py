@@ -35,6 +35,8 @@ METRICS = (
     contract.lower("latency_us", "us", "one way, half of a round trip"),
 )
 
+Numbers = Callable[[str, int, int], list[float]]  # samples of "gbps" or "us", by size and sender
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
@@ -81,6 +83,15 @@ def paired(report: contract.Report) -> Iterator[Pair]:
     report.series = everyones(report.series)[0]
 
 
+def report_sizes(report: contract.Report, device: str, numbers: Numbers, sizes: list[int]) -> None:
+    """Bandwidth in both directions, and latency where a message is small."""
+    for size in sizes:
+        for name, sender in DIRECTIONS.items():
+            report.add(f"bandwidth_gbps:{name}/{size}", device, numbers("gbps", size, sender))
+        if size <= LATENCY_UP_TO:
+            report.add(f"latency_us:{size}", device, numbers("us", size, 0))
+
+
 def transfer(
     pair: Pair,
     sender: int,
@@ -92,9 +103,7 @@ def transfer(
 ) -> str:
     """What the client at the sending end printed, told to both ends."""
     if pair.end == sender:
-        where = pair.tell(None)[1 - sender]
-        if isinstance(where, contract.Unmeasured):
-            raise where
+        where: tuple[str, int] = agreed(pair.tell(None)[1 - sender])
         return agreed(pair.tell(outcome_of(client(*where), limit_s, env, cpus))[sender])
     with ExitStack() as stack:
         try:
@@ -115,7 +124,7 @@ def outcome_of(
         return error
 
 
-def agreed(outcome: str | contract.Unmeasured) -> str:
+def agreed(outcome: T | contract.Unmeasured) -> T:
     if isinstance(outcome, contract.Unmeasured):
         raise outcome
     return outcome

@@ -172,10 +172,9 @@ def nvbandwidth_json(document: dict[str, Any]) -> Nvbandwidth:
             result.errors.append(f"{name}: {case.get('error', status)}")
         else:
             rows = [[str(value) for value in row] for row in case.get("bandwidth_matrix", [])]
-            columns = range(len(rows[0]) if rows else 0)
+            columns = [str(index) for index in range(len(rows[0]) if rows else 0)]
             labelled = [(str(index), row) for index, row in enumerate(rows)]
-            description = case.get("bandwidth_description", "")
-            result.cells += cells(name, description, [str(c) for c in columns], labelled)
+            result.cells += cells(name, case.get("bandwidth_description", ""), columns, labelled)
     return result
 
 

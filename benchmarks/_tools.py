@@ -65,9 +65,7 @@ def run(
 
 @contextmanager
 def child(
-    argv: Sequence[str],
-    env: Mapping[str, str] | None = None,
-    cpus: frozenset[int] = frozenset(),
+    argv: Sequence[str], env: Mapping[str, str] | None = None, cpus: frozenset[int] = frozenset()
 ) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         contract.bonded(argv, cpus),

@@ -211,9 +211,7 @@ def environment() -> dict[str, Any]:
 
 
 def run(
-    benchmark: Benchmark,
-    measure: Callable[..., None],
-    processes: Callable[[], int] | None = None,
+    benchmark: Benchmark, measure: Callable[..., None], processes: Callable[[], int] | None = None
 ) -> NoReturn:
     """The whole life of a program.
 
@@ -392,12 +390,7 @@ def _read_bool(text: str) -> bool:
     return text == "true"
 
 
-_READ: Mapping[type, Callable[[str], Value]] = {
-    int: int,
-    float: float,
-    str: str,
-    bool: _read_bool,
-}
+_READ: Mapping[type, Callable[[str], Value]] = {int: int, float: float, str: str, bool: _read_bool}
 
 
 def after(path: str | Path, label: str) -> str:

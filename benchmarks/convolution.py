@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import contract
-from _arithmetic import choose, random, state_ceiling
+from _arithmetic import choose, dtypes_parameter, random, state_ceiling
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -79,11 +79,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter(
-            "dtypes",
-            "auto",
-            f'any of {", ".join(FORMATS)}; "auto": all on a GPU, {AUTO["cpu"]} on a CPU',
-        ),
+        dtypes_parameter(FORMATS, AUTO["cpu"]),
         contract.Parameter(
             "layers", FEW, f'"all", or any of {", ".join(LAYERS)}', smoke="resnet50.conv4_1x1"
         ),
@@ -126,9 +122,8 @@ def measure(
                         seconds = seconds_per_call(one_pass.call, device, samples, sample_s)
                     rates = [flop(LAYERS[layer], images) / s / 1e12 for s in seconds]
                     report.add(f"tflops:{metric}", str(device), rates)
-                    report.add(
-                        f"agreement:{metric}", str(device), contract.agreement(one_pass.wrong())
-                    )
+                    agreement = contract.agreement(one_pass.wrong())
+                    report.add(f"agreement:{metric}", str(device), agreement)
                     if name != "fp32":  # whose Winograd kernels do with fewer multiplications
                         state_ceiling(report, f"tflops:{metric}", name, device)
 

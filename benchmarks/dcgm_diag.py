@@ -26,7 +26,7 @@ BENCHMARK = contract.Benchmark(
     metrics=(contract.AGREEMENT,),
     parameters=(
         contract.Parameter(
-            "level", 1, "1: seconds, 2: minutes, 3: half an hour, 4: hours", smoke=1, at_least=1
+            "level", 1, "1: seconds, 2: minutes, 3: half an hour, 4: hours", at_least=1
         ),
     ),
 )

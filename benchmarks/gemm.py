@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import contract
-from _arithmetic import FORMATS, IN_BLOCKS, Product, choose, flop, state_ceiling
+from _arithmetic import FORMATS, IN_BLOCKS, Product, choose, dtypes_parameter, flop, state_ceiling
 
 if TYPE_CHECKING:
     import torch
@@ -40,11 +40,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter(
-            "dtypes",
-            "auto",
-            f'any of {", ".join(FORMATS)}; "auto": all on a GPU, {AUTO["cpu"]} on a CPU',
-        ),
+        dtypes_parameter(FORMATS, AUTO["cpu"]),
         contract.Parameter(
             "shapes",
             "square",

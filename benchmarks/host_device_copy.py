@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import torch
     from _numa import Node
 
+    Buffers = tuple[torch.Tensor, torch.Tensor]
+
 PCIE = "PCIe 5.0 x16: 63 GB/s, 4.0 x16: 31.5 GB/s, less protocol overhead"
 # bits of data in those sent, by transfers per second (1e9); newer rates are coded otherwise
 PCIE_CODES = {2.5: 8 / 10, 5.0: 8 / 10, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130}
@@ -130,19 +132,19 @@ def across_the_link(
         for kind in ("pageable", "pinned"):
             host = host_words(size, near, kind == "pinned")
             names = f"{kind}/{size}", str(device)
-            wrong += there_and_back(report, *names, *host, there, samples)
-        wrong += both_ways(report, *names, *host, there, outgoing, samples)
+            wrong += there_and_back(report, *names, host, there, samples)
+        wrong += both_ways(report, *names, host, (there, outgoing), samples)
     for node in nodes if near else []:
         if node != near:
             with _numa.bound_to(node):
                 host = host_words(size, node, True)
                 names = f"pinned/far{near.distances[node.index]}/{size}", f"{device}-{node.name}"
-                wrong += there_and_back(report, *names, *host, there, samples)
+                wrong += there_and_back(report, *names, host, there, samples)
     report.add(f"agreement:{size}", str(device), contract.agreement(wrong))
 
 
 @cache
-def host_words(size: int, node: Node | None, pinned: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def host_words(size: int, node: Node | None, pinned: bool) -> Buffers:
     """Two buffers on the node to which the process is bound.
 
     Kept to the end: torch hands pinned memory that was freed out again, wherever it lies.
@@ -155,18 +157,13 @@ def host_words(size: int, node: Node | None, pinned: bool) -> tuple[torch.Tensor
 
 
 def there_and_back(
-    report: contract.Report,
-    kind: str,
-    where: str,
-    sent: torch.Tensor,
-    received: torch.Tensor,
-    there: torch.Tensor,
-    samples: int,
+    report: contract.Report, kind: str, where: str, host: Buffers, there: torch.Tensor, samples: int
 ) -> int:
     """Each direction by itself; the number of words that came back wrong."""
     from _copies import write_pattern, wrong_words
     from _timing import seconds_per_call
 
+    sent, received = host
     device, size = there.device, sent.nbytes
     write_pattern(sent, salt=1), received.zero_(), there.zero_()
     up = seconds_per_call(lambda: there.copy_(sent, non_blocking=True), device, samples)
@@ -177,18 +174,12 @@ def there_and_back(
 
 
 def both_ways(
-    report: contract.Report,
-    kind: str,
-    where: str,
-    sent: torch.Tensor,
-    received: torch.Tensor,
-    there: torch.Tensor,
-    outgoing: torch.Tensor,
-    samples: int,
+    report: contract.Report, kind: str, where: str, host: Buffers, remote: Buffers, samples: int
 ) -> int:
     from _copies import at_once, write_pattern, wrong_words
     from _timing import seconds_per_call
 
+    (sent, received), (there, outgoing) = host, remote
     write_pattern(sent, salt=2), write_pattern(outgoing, salt=3), received.zero_(), there.zero_()
     call = at_once([(there, sent), (received, outgoing)], there.device)
     seconds = seconds_per_call(call, there.device, samples)

@@ -6,8 +6,6 @@ without them. Bandwidths are worked out from size and time, because the tool pri
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import contract
 from _collectives import SMALL_BYTES, algbw_gbps, busbw_gbps
 from _parsers import nccl_out_of_bounds, nccl_tests
@@ -84,16 +82,14 @@ def add(report: contract.Report, name: str, ranks: int, texts: list[str]) -> Non
     rows = [row for text in texts for row in nccl_tests(text)]
     if not rows:
         raise contract.Unmeasured(f'{PROGRAMS[name]} wrote no result but "{texts[-1][-160:]}"')
-    rates: tuple[tuple[str, Callable[[int, float], float]], ...] = (
-        ("busbw_gbps", lambda size, s: busbw_gbps(name, size, ranks, s)),
-        ("algbw_gbps", algbw_gbps),
-    )
     for size, place in sorted({(row.size_bytes, row.place) for row in rows}):
         seconds = [row.us / 1e6 for row in rows if (row.size_bytes, row.place) == (size, place)]
-        for metric, rate in rates:
-            report.add(f"{metric}:{name}/{size}/{place}", "cuda", [rate(size, s) for s in seconds])
+        series = f"{name}/{size}/{place}"
+        busbw = [busbw_gbps(name, size, ranks, s) for s in seconds]
+        report.add(f"busbw_gbps:{series}", "cuda", busbw)
+        report.add(f"algbw_gbps:{series}", "cuda", [algbw_gbps(size, s) for s in seconds])
         if size <= SMALL_BYTES:
-            report.add(f"latency_us:{name}/{size}/{place}", "cuda", [s * 1e6 for s in seconds])
+            report.add(f"latency_us:{series}", "cuda", [s * 1e6 for s in seconds])
     size = max(row.size_bytes for row in rows)
     wrong = sum(row.wrong or 0 for row in rows) or sum(map(nccl_out_of_bounds, texts))
     report.add(f"agreement:{name}/{size}", "cuda", contract.agreement(wrong))

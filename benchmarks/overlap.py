@@ -95,6 +95,7 @@ def measure(report: contract.Report, size: int, bytes: int, sample_s: float, sam
 
 
 Loads = dict[str, Callable[[], object]]
+Load = tuple[Callable[[], object], int]  # and how many calls of it
 Numbers = dict[str, list[float]]
 
 
@@ -111,7 +112,8 @@ def timed(group: Group, loads: Loads, sample_s: float, samples: int) -> tuple[Nu
         for name, rival in (("compute", "communication"), ("communication", "compute")):
             for beside, seconds in ((0, alone_s), (LONGER * calls[rival], beside_s)):
                 dist.barrier()
-                spent = together(group.device, loads[name], calls[name], loads[rival], beside)
+                load = loads[name], calls[name]
+                spent = together(group.device, load, (loads[rival], beside))
                 seconds[name].append(spent / calls[name])
     alone_s, beside_s = (
         {name: group.slowest(seconds[name][WARM_UP_SAMPLES:]) for name in loads}
@@ -124,33 +126,25 @@ def timed(group: Group, loads: Loads, sample_s: float, samples: int) -> tuple[Nu
     return alone_s, slowdowns
 
 
-def together(
-    device: torch.device,
-    call: Callable[[], object],
-    calls: int,
-    rival: Callable[[], object],
-    rival_calls: int,
-) -> float:
-    """Seconds that the calls took while the rival ran beside them; both are over at the end."""
+def together(device: torch.device, load: Load, rival: Load) -> float:
+    """Seconds that the load took while its rival ran beside it; both are over at the end."""
     if device.type == "cuda":
-        return on_streams(device, call, calls, rival, rival_calls)
-    aside = threading.Thread(target=lambda: [rival() for _ in range(rival_calls)])
+        return on_streams(device, load, rival)
+    aside = threading.Thread(target=repeat, args=rival)
     aside.start()
     start = perf_counter()
-    for _ in range(calls):
-        call()
+    repeat(*load)
     spent = perf_counter() - start
     aside.join()
     return spent
 
 
-def on_streams(
-    device: torch.device,
-    call: Callable[[], object],
-    calls: int,
-    rival: Callable[[], object],
-    rival_calls: int,
-) -> float:
+def repeat(call: Callable[[], object], calls: int) -> None:
+    for _ in range(calls):
+        call()
+
+
+def on_streams(device: torch.device, load: Load, rival: Load) -> float:
     """The rival is queued first, so that it is there when the measured calls begin."""
     import torch
 
@@ -158,11 +152,9 @@ def on_streams(
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize(device)
     with torch.cuda.stream(aside):
-        for _ in range(rival_calls):
-            rival()
+        repeat(*rival)
     begin.record()
-    for _ in range(calls):
-        call()
+    repeat(*load)
     end.record()
     torch.cuda.synchronize(device)
     return float(begin.elapsed_time(end)) / 1e3

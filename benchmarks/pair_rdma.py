@@ -7,11 +7,10 @@ answer of that pair, under `agreement:rails`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 
 import contract
-from _pair import DIRECTIONS, LATENCY_UP_TO, Pair, everywhere, paired, rails, transfer
+from _pair import Pair, everywhere, paired, rails, report_sizes, transfer
 from _perftest import BANDWIDTH, LATENCY, LIMIT_S, answer, arguments, memory_arguments
 from _ports import NO_HCA, Hca, active, ceiling_of
 from _tools import find
@@ -61,8 +60,7 @@ def measure(report: contract.Report, hcas: str, memory: str, sizes: str, samples
         with paired(report) as pair:
             for hca in common if pair.end is not None else ():
                 numbers = partial(tests, pair, hca, tools, buffers[hca], samples)
-                for size in chosen:
-                    one_size(report, f"{hca.name}-{hca.name}", numbers, size)
+                report_sizes(report, f"{hca.name}-{hca.name}", numbers, chosen)
 
 
 def tests(
@@ -71,30 +69,22 @@ def tests(
     tools: dict[str, str],
     memory: list[str],
     samples: int,
-    tool: str,
-    size: int,
     unit: str,
+    size: int,
     sender: int,
 ) -> list[float]:
-    def server(port: int) -> Sequence[str]:
-        return arguments(tools[tool], hca, port, size, memory)
+    tool = tools[LATENCY if unit == "us" else BANDWIDTH]
 
-    def client(address: str, port: int) -> Sequence[str]:
+    def server(port: int) -> list[str]:
+        return arguments(tool, hca, port, size, memory)
+
+    def client(address: str, port: int) -> list[str]:
         return [*server(port), address]
 
     return [
         answer(transfer(pair, sender, server, client, LIMIT_S, cpus=hca.cpus), size, unit)
         for _ in range(samples)
     ]
-
-
-def one_size(
-    report: contract.Report, rail: str, numbers: Callable[..., list[float]], size: int
-) -> None:
-    for name, sender in DIRECTIONS.items():
-        report.add(f"bandwidth_gbps:{name}/{size}", rail, numbers(BANDWIDTH, size, "gbps", sender))
-    if size <= LATENCY_UP_TO:
-        report.add(f"latency_us:{size}", rail, numbers(LATENCY, size, "us", sender=0))
 
 
 def processes() -> int:

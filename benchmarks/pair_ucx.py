@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import contract
-from _pair import DIRECTIONS, LATENCY_UP_TO, METRICS, Pair, everywhere, paired, rails, transfer
+from _pair import METRICS, Pair, everywhere, paired, rails, report_sizes, transfer
 from _parsers import ucx_perftest
 from _tools import find
 
@@ -57,13 +57,7 @@ def measure(
         with paired(report) as pair:
             for device, env in lanes.items() if pair.end is not None else ():
                 tests = partial(repeated, pair, tool, env, sample_s, samples)
-                for size in chosen:
-                    for name, sender in DIRECTIONS.items():
-                        moved = [values["gbps"] for values in tests("tag_bw", size, sender)]
-                        report.add(f"bandwidth_gbps:{name}/{size}", device, moved)
-                    if size <= LATENCY_UP_TO:
-                        waited = [values["us"] for values in tests("tag_lat", size, sender=0)]
-                        report.add(f"latency_us:{size}", device, waited)
+                report_sizes(report, device, tests, chosen)
 
 
 def by_tcp() -> dict[str, dict[str, str]]:
@@ -86,13 +80,14 @@ def repeated(
     env: dict[str, str],
     sample_s: float,
     samples: int,
-    test: str,
+    unit: str,
     size: int,
     sender: int,
-) -> list[dict[str, float]]:
+) -> list[float]:
     """The values of as many tests as samples; shorter ones tell how long they must be."""
+    test = "tag_lat" if unit == "us" else "tag_bw"
 
-    def run_test(messages: int) -> dict[str, float]:
+    def run_test(messages: int) -> float:
         def client(address: str, port: int) -> Sequence[str]:
             options = ["-t", test, "-s", str(size), "-n", str(messages), "-w", str(FEW)]
             return [tool, address, "-p", str(port), *options, "-f", "-v"]
@@ -104,11 +99,11 @@ def repeated(
             raise contract.Unmeasured(
                 f'ucx_perftest wrote no result but "{printed[-160:].strip()}"'
             )
-        return values
+        return values[unit]
 
     def message_s(messages: int) -> float:
-        values = run_test(messages)
-        return values["us"] / 1e6 if test == "tag_lat" else size / values["gbps"] / 1e9
+        value = run_test(messages)
+        return value / 1e6 if unit == "us" else size / value / 1e9
 
     messages = lasting(sample_s, message_s)
     return [run_test(messages) for _ in range(samples)]

@@ -246,7 +246,7 @@ def test_bytes_that_go_wrong_on_either_way_are_a_measured_metric(report, lost, m
     for used in (received, there):  # by the GPU before, with the very same bytes
         _copies.write_pattern(used, salt=1)
     wrong = host_device_copy.there_and_back(
-        filled, "pinned/4000", "cpu", sent, received, there, samples=1
+        filled, "pinned/4000", "cpu", (sent, received), there, samples=1
     )
     assert wrong == 1000
 
@@ -256,7 +256,7 @@ def test_both_ways_checks_both_ends(report, takes_2_ms, monkeypatch):
     monkeypatch.setattr(_copies, "at_once", lambda copies, device: sound(copies[1:], device))
     sent, received, there, other = (_copies.words(4000, CPU) for _ in range(4))
     wrong = host_device_copy.both_ways(
-        report(host_device_copy.BENCHMARK), "k", "cpu", sent, received, there, other, samples=1
+        report(host_device_copy.BENCHMARK), "k", "cpu", (sent, received), (there, other), samples=1
     )
     assert wrong == 1000  # what should have gone there
 

@@ -173,10 +173,11 @@ def test_through_the_hcas_needs_gpus_and_hcas(monkeypatch):
 # --- overlap and shared products -----------------------------------------------------------
 
 SLOWED = """
-def together(device, call, calls, other, others):
+def together(device, load, rival):
+    (call, calls), (_, rival_calls) = load, rival
     for _ in range(calls):
         call()
-    return calls * (0.1 if not others else 0.1 + 0.05 * (1 + rank))
+    return calls * (0.1 if not rival_calls else 0.1 + 0.05 * (1 + rank))
 program.together = together
 """
 
@@ -194,7 +195,9 @@ def test_a_slowdown_is_that_of_the_rank_that_suffers_most(planted):
 def test_what_goes_on_beside_is_over_when_the_next_timing_begins():
     done = []
     spent = overlap.together(
-        torch.device("cpu"), lambda: time.sleep(0.01), 2, lambda: done.append(time.sleep(0.02)), 4
+        torch.device("cpu"),
+        (lambda: time.sleep(0.01), 2),
+        (lambda: done.append(time.sleep(0.02)), 4),
     )
     assert len(done) == 4
     assert spent < 0.08 + 0.05  # its own time, not that of the other
