@@ -17,18 +17,11 @@ from anubis.core.errors import AnubisError, Stopped, UsageError
 from anubis.core.network.coverage import Coverage, coverage
 from anubis.core.records import Campaign, CampaignKind, Judgement, Plan, canonical
 from anubis.executors.base import Executor
+from anubis.operations import preparing
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.executing import executor_of
 from anubis.operations.past import how_to_go_on
-from anubis.operations.preparing import (
-    Brief,
-    CampaignRequest,
-    Setting,
-    criteria_folder,
-    make_plan,
-    read_request,
-    read_setting,
-)
+from anubis.operations.preparing import Brief, CampaignRequest, Setting
 from anubis.report.view import CampaignView
 from anubis.store import event_log
 from anubis.store.history import History
@@ -67,18 +60,18 @@ class PlannedCampaign:
 
 def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedCampaign:
     """Nodes are looked up, nothing runs on them."""
-    brief = read_request(request, caller)
+    brief = preparing.read_request(request, caller)
     programs = brief.setting.programs()
     with executor_of(
         brief.setting.cluster, programs, caller, used=brief.benchmarks, nodes=request.nodes
     ) as executor:
-        plan = make_plan(brief, executor.nodes(), programs)
+        plan = preparing.make_plan(brief, executor.nodes(), programs)
     return PlannedCampaign(plan=plan, parallel_nodes=brief.setting.parallel_nodes)
 
 
 def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignResult:
     """Accept, validate or scan. Every result is kept as it comes; what was learned is written."""
-    brief = read_request(request, caller)
+    brief = preparing.read_request(request, caller)
     programs = brief.setting.programs()
     with (
         caller.history() as history,
@@ -91,7 +84,7 @@ def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignR
             fabric=brief.simulated_fabric(),
         ) as executor,
     ):
-        plan = make_plan(brief, executor.nodes(), programs)
+        plan = preparing.make_plan(brief, executor.nodes(), programs)
         campaign = _new_campaign(brief, plan, caller.clock(), executor)
         history.campaigns.begin(campaign)
         return _drive(campaign, brief.setting, executor, history, caller)
@@ -103,7 +96,7 @@ def resume_campaign(
     """Resumes the named campaign, or the latest interrupted one of this kind: only what is left."""
     with caller.history() as history:
         campaign = _unfinished(history, kind, name)
-        setting = read_setting(campaign.setting)
+        setting = preparing.read_setting(campaign.setting)
         programs = setting.programs()
         _refuse_changed(campaign.plan, programs)
         with executor_of(
@@ -226,7 +219,7 @@ def _saying_how_to_go_on(campaign: Campaign) -> Iterator[None]:
 
 def _write_criteria(view: CampaignView) -> tuple[Path, ...]:
     """The campaign is over and kept, whatever becomes of the files."""
-    folder = criteria_folder(view.campaign.plan.suite)
+    folder = preparing.criteria_folder(view.campaign.plan.suite)
     written = []
     for learned in view.criteria:
         path = folder / criteria_files.file_name(learned)

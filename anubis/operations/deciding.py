@@ -16,7 +16,7 @@ from anubis.core.records import WORST_FIRST, CampaignKind, Judgement, Node
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaigns import CampaignResult, run_campaign
 from anubis.operations.preparing import CampaignRequest
-from anubis.selector import Offer, Past, Risk, Selector, offers, read_past
+from anubis.selector import Offer, Past, Selector, offers, read_past
 from anubis.store.history import History
 
 
@@ -69,7 +69,12 @@ def sweep(
 
 def past_of(history: History, at: float) -> Past:
     """With the trained risk model, if there is one."""
-    return read_past(history, at, _trained_risk())
+    file = places.risk_file()
+    if not file.is_file():
+        return read_past(history, at, None)
+    from anubis.risk import trained
+
+    return read_past(history, at, trained.load(file))
 
 
 def decide(event: FleetEvent, terms: Terms, past: Past, history: History, at: float) -> Decision:
@@ -108,15 +113,6 @@ def _nodes_by_tests(decision: Decision) -> dict[frozenset[str], list[str]]:
         if tests[node]:
             groups[frozenset(tests[node])].append(node)
     return groups
-
-
-def _trained_risk() -> Risk | None:
-    file = places.risk_file()
-    if not file.is_file():
-        return None
-    from anubis.risk import trained
-
-    return trained.load(file)
 
 
 def _offers(terms: Terms, nodes: Sequence[str], past: Past) -> tuple[Offer, ...]:

@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anubis import criteria_files
-from anubis.core.judging.comparison import (
-    CriterionChange,
-    NodeChange,
-    VerdictChange,
-    criterion_changes,
-    node_changes,
-    verdict_changes,
-)
+from anubis.core.judging import comparison
 from anubis.core.judging.judgement import assess
 from anubis.core.judging.units import latest, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet
@@ -49,10 +42,10 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class CriteriaComparison:
-    criteria: tuple[CriterionChange, ...]
+    criteria: tuple[comparison.CriterionChange, ...]
     campaign: Campaign | None = None  # that was judged by both; none where none was carried out
-    nodes: tuple[NodeChange, ...] = ()
-    verdicts: tuple[VerdictChange, ...] = ()
+    nodes: tuple[comparison.NodeChange, ...] = ()
+    verdicts: tuple[comparison.VerdictChange, ...] = ()
 
 
 def compare_criteria(
@@ -60,7 +53,7 @@ def compare_criteria(
 ) -> CriteriaComparison:
     """Files or folders of criteria; the verdicts are those of the campaign, or of the latest."""
     old, new = (criteria_files.load(path.expanduser()) for path in (before, after))
-    changes = criterion_changes(old, new)
+    changes = comparison.criterion_changes(old, new)
     with caller.history() as history:
         if not campaign and not history.campaigns.latest(finished=True):
             return CriteriaComparison(criteria=changes)
@@ -71,8 +64,8 @@ def compare_criteria(
     return CriteriaComparison(
         criteria=changes,
         campaign=judged,
-        nodes=node_changes(*assessments),
-        verdicts=verdict_changes(*assessments),
+        nodes=comparison.node_changes(*assessments),
+        verdicts=comparison.verdict_changes(*assessments),
     )
 
 

@@ -202,22 +202,16 @@ def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
 def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
     """The named suite; for a scan, with the requested arrangement of pairs."""
     if not request.crosses_fabric:
-        return _restricted(config.suite(request.suite or "quick"), request.chosen)
-    rdma = surveyed is not None and any(_is_hca(nic.device) for nic in surveyed.fabric.nics)
+        suite, chosen = config.suite(request.suite or "quick"), request.chosen
+        if chosen is None:
+            return suite
+        kept = tuple(entry for entry in suite.benchmarks if entry.benchmark in chosen)
+        return replace(suite, benchmarks=kept)
+    devices = [nic.device for nic in surveyed.fabric.nics] if surveyed else []
+    rdma = any(device.startswith(("mlx", "HCA")) for device in devices)
     suite = config.suite(request.suite or ("scan-rdma" if rdma else "scan"))
     entries = (replace(entry, groups=request.groups) for entry in suite.benchmarks)
     return replace(suite, benchmarks=tuple(entries))
-
-
-def _is_hca(device: str) -> bool:
-    return device.startswith(("mlx", "HCA"))
-
-
-def _restricted(suite: Suite, chosen: frozenset[str] | None) -> Suite:
-    if chosen is None:
-        return suite
-    kept = tuple(entry for entry in suite.benchmarks if entry.benchmark in chosen)
-    return replace(suite, benchmarks=kept)
 
 
 # --- criteria and limits -------------------------------------------------------------------

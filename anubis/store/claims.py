@@ -27,7 +27,7 @@ class _Taken(Exception):
 def claim(database: Database, campaign_id: str, key: int) -> Iterator[None]:
     """Hold the campaign while the block runs; whoever comes second gets a StoreError."""
     if database.dialect == "sqlite":
-        lock = _file_lock(database.file.with_name(f"{database.file.name}.campaign-{key}.lock"))
+        lock = _file_lock(Path(f"{database.place}.campaign-{key}.lock"))
     else:
         lock = _advisory_lock(database, key)
     with ExitStack() as stack:

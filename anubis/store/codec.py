@@ -61,7 +61,7 @@ def document(value: object) -> object:
     return value
 
 
-def _as_is(value: Any) -> Any:
+def unchanged(value: Any) -> Any:
     return value
 
 
@@ -85,7 +85,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if origin in (Union, types.UnionType) and type(None) in arguments and len(arguments) == 2:
         read_some = _reader(next(item for item in arguments if item is not type(None)))
         return lambda item: None if item is None else read_some(item)
-    return _as_is
+    return unchanged
 
 
 def _record_reader(kind: Any) -> Callable[[Any], Any]:

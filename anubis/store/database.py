@@ -49,11 +49,6 @@ class Database:
             raise
         return database
 
-    @property
-    def file(self) -> Path:
-        """Where an SQLite database lives."""
-        return Path(self.place)
-
     def close(self) -> None:
         self.engine.dispose()
 

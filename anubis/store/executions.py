@@ -7,24 +7,16 @@ from collections.abc import Callable, Sequence
 import sqlalchemy as sa
 
 from anubis.core.records import Execution, Readings, Result, Step, Workload
+from anubis.store import mapping
 from anubis.store.campaigns import campaign_column, key_of
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import (
-    Form,
-    Prose,
-    RecordTable,
-    RowValues,
-    Share,
-    packed,
-    repeated,
-    side_by_side,
-)
+from anubis.store.mapping import Form, Prose, RecordTable, RowValues, Share
 from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, reference, sharing
 
 
 def _readings() -> Form:
     """The layout of the samples, and the samples; NULL where nothing was measured."""
-    layout, samples = reference("layout", LAYOUTS, nullable=True), packed("samples")
+    layout, samples = reference("layout", LAYOUTS, nullable=True), mapping.packed("samples")
 
     def write(readings: Readings, share: Share) -> RowValues:
         parts = (readings.layout, readings.values) if readings else (None, None)
@@ -64,14 +56,14 @@ EXECUTIONS = RecordTable(
     sa.Index("executions_how_long", "ended", "benchmark", "parameters", "duration_s").ddl_if(
         dialect="sqlite"
     ),
-    step=side_by_side(
+    step=mapping.side_by_side(
         Step,
         id="step",
-        workload=repeated(side_by_side(Workload)),
+        workload=mapping.repeated(mapping.side_by_side(Workload)),
         participants=reference("participants", PARTICIPANTS),
     ),
     reason=Prose,
-    result=side_by_side(
+    result=mapping.side_by_side(
         Result,
         series=_readings(),
         environment=reference("environment", ENVIRONMENTS),

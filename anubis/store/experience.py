@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, null, select
 
 from anubis.core.judging.conclusion import PATH, faulty_paths
 from anubis.core.past.logbook import Logbook
@@ -39,7 +39,7 @@ class Experience:
         """What campaigns that ended since then concluded about each node, by time and node, with
         the benchmarks that measured it."""
         with self._database.reading() as connection:
-            return _validations(connection, since)
+            return _validations(connection, _concluded_with_benchmarks(since))
 
     def failed_tests(self) -> dict[tuple[str, str], set[str]]:
         """By campaign and node, in what single nodes were defective; a bad group counts for a node
@@ -90,7 +90,8 @@ class Experience:
             incidents = INCIDENTS.all(connection)
             repairs = REPAIRS.all(connection)
             watches = WATCHES.all(connection)
-            validations = _conclusions(connection)
+            # without the benchmarks, which cost most of the time
+            validations = _validations(connection, _concluded(0.0, null().label("names")))
         defects = defects_as_incidents(validations, repairs)
         return Logbook.of([*incidents, *defects], watches, validations, repairs)
 
@@ -109,7 +110,7 @@ def _campaigns_with_paths() -> Select[Any]:
     )
 
 
-def _validations(connection: Connection, since: float) -> list[Validation]:
+def _concluded_with_benchmarks(since: float) -> Select[Any]:
     measured = (
         select(executions.c.campaign, participant_nodes.c.node, executions.c.benchmark)
         .join(participant_nodes, executions.c.participants == participant_nodes.c.participants)
@@ -126,29 +127,17 @@ def _validations(connection: Connection, since: float) -> list[Validation]:
         .group_by(measured.c.campaign, measured.c.node)
         .subquery()
     )
-    query = _concluded(since, by_node.c.names).outerjoin(
+    return _concluded(since, by_node.c.names).outerjoin(
         by_node,
         (by_node.c.campaign == node_verdicts.c.campaign) & (by_node.c.node == node_verdicts.c.node),
     )
-    return [
-        Validation(
-            **_conclusion(row),
-            benchmarks=tuple(sorted(row.names.split(","))) if row.names else (),
-        )
-        for row in connection.execute(query)
-    ]
 
 
-def _conclusions(connection: Connection) -> list[Validation]:
-    """The same without the benchmarks, which cost most of the time."""
-    rows = connection.execute(_concluded(0.0))
-    return [Validation(**_conclusion(row)) for row in rows]
-
-
-def _concluded(since: float, *more: ColumnElement[Any]) -> Select[Any]:
+def _concluded(since: float, names: ColumnElement[Any]) -> Select[Any]:
+    """`names`: of the benchmarks, with commas between them."""
     verdict = (node_verdicts.c.node, node_verdicts.c.judgement, node_verdicts.c.code)
     return (
-        select(*verdict, campaigns.c.finished_at, campaigns.c.id, *more)
+        select(*verdict, campaigns.c.finished_at, campaigns.c.id, names)
         .join(campaigns, campaigns.c.key == node_verdicts.c.campaign)
         .where(*_validating(since))
         .order_by(campaigns.c.finished_at, node_verdicts.c.node)
@@ -160,11 +149,15 @@ def _validating(since: float) -> tuple[ColumnElement[bool], ...]:
     return campaigns.c.finished_at >= since, campaigns.c.verb.in_(VALIDATING)
 
 
-def _conclusion(row: Any) -> dict[str, Any]:
-    return {
-        "node": row.node,
-        "at": row.finished_at,
-        "judgement": Judgement(row.judgement),
-        "code": row.code,
-        "campaign": row.id,
-    }
+def _validations(connection: Connection, concluded: Select[Any]) -> list[Validation]:
+    return [
+        Validation(
+            node=row.node,
+            at=row.finished_at,
+            judgement=Judgement(row.judgement),
+            code=row.code,
+            campaign=row.id,
+            benchmarks=tuple(sorted(row.names.split(","))) if row.names else (),
+        )
+        for row in connection.execute(concluded)
+    ]

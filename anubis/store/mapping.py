@@ -45,18 +45,14 @@ class Prose(sa.TypeDecorator[str]):
         return value.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-def unchanged(value: Any) -> Any:
-    return value
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SharedTable:
     """Values that many rows have in common, kept once and named by the digest of their text."""
 
     table: sa.Table
-    key: Callable[[Any], Hashable] = unchanged  # what tells two values apart
+    key: Callable[[Any], Hashable] = codec.unchanged  # what tells two values apart
     text: Callable[[Any], str]  # of a key
-    store: Callable[[str], Any] = unchanged  # the cell for a text
+    store: Callable[[str], Any] = codec.unchanged  # the cell for a text
     load: Callable[[Any], Any]  # from the cell back to the value
 
     @property

@@ -16,8 +16,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from anubis.core.records import Layout, canonical
+from anubis.store import codec
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import Form, R, RecordTable, Row, SharedTable, metadata, shared, unchanged
+from anubis.store.mapping import Form, R, RecordTable, Row, SharedTable, metadata, shared
 
 Roster = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]  # participants, devices
 
@@ -34,7 +35,7 @@ def _roster(packed: bytes) -> Roster:
 ENVIRONMENTS = SharedTable(
     table=_by_digest("environments", sa.Column("document", sa.Text, nullable=False)),
     key=canonical,
-    text=unchanged,
+    text=codec.unchanged,
     load=json.loads,
 )
 
