@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from anubis.core.campaign.machine import CampaignEvent, Failed, Kill, Launch, Started, TimePassed
+from anubis.core.campaign.machine import CampaignEvent, Kill, Launch, Started, TimePassed
 from anubis.core.records import Node
 from anubis.executors import guardian
 from anubis.executors.machine import describe, free_port
@@ -27,6 +27,7 @@ from anubis.executors.programs import (
     ProgramOutcome,
     Rendezvous,
     event_of,
+    failed,
     order,
     outcome_in,
 )
@@ -98,15 +99,8 @@ class LocalExecutor:
                 bufsize=0,
             )
         except OSError as error:
-            self._events.append(
-                Failed(
-                    step_id=step.id,
-                    attempt=attempt,
-                    at=self.now(),
-                    reason=f"no guardian could be started for {program.spec.name}: {error}",
-                    infrastructure=True,
-                )
-            )
+            reason = f"no guardian could be started for {program.spec.name}: {error}"
+            self._events.append(failed(launch, self.now(), reason, infrastructure=True))
             return
         running = LocalLaunch(launch, process)
         with suppress(BrokenPipeError):  # it died already: its silence is reported like any other
@@ -146,9 +140,8 @@ class LocalExecutor:
                 self._settle(running)
 
     def _settle(self, running: LocalLaunch) -> None:
-        step, attempt = running.launch.step, running.launch.attempt
-        del self._running[step.id, attempt]
+        step = running.launch.step
+        del self._running[step.id, running.launch.attempt]
         spec = self._programs[step.workload.benchmark, step.workload.version].spec
-        self._events.append(
-            event_of(running.outcome(), step, attempt, spec, self.now(), self._parse)
-        )
+        event = event_of(running.outcome(), running.launch, spec, self.now(), self._parse)
+        self._events.append(event)

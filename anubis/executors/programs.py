@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from anubis.core.campaign.machine import Failed, Measured, TimedOut
+from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
 from anubis.core.errors import ContractError
-from anubis.core.records import BenchmarkSpec, ParameterValue, Result, Step
+from anubis.core.records import BenchmarkSpec, ParameterValue, Result
 from anubis.executors.machine import Machine
 
 ProgramOrder = dict[str, Any]
@@ -142,34 +142,37 @@ def outcome_in(report: bytes | bytearray) -> ProgramOutcome:
     return outcome
 
 
+def failed(launch: Launch, at: float, reason: str, *, infrastructure: bool = False) -> Failed:
+    step_id, attempt = launch.step.id, launch.attempt
+    return Failed(
+        step_id=step_id, attempt=attempt, at=at, reason=reason, infrastructure=infrastructure
+    )
+
+
 def event_of(
-    outcome: ProgramOutcome, step: Step, attempt: int, spec: BenchmarkSpec, at: float, parse: Parse
+    outcome: ProgramOutcome, launch: Launch, spec: BenchmarkSpec, at: float, parse: Parse
 ) -> Measured | Failed | TimedOut:
     """The event that an outcome amounts to; `outcome` is the guardian's, or {} for its silence."""
-
-    def failed(reason: str, *, infrastructure: bool = False) -> Failed:
-        return Failed(
-            step_id=step.id, attempt=attempt, at=at, reason=reason, infrastructure=infrastructure
-        )
-
+    step, attempt = launch.step, launch.attempt
     if outcome.get("timed_out"):
         reason = f"no answer within {step.timeout_s:g} s; {killed_with(outcome)}"
         return TimedOut(step_id=step.id, attempt=attempt, at=at, reason=reason)
     if could_not_run(outcome) or port_was_taken(outcome, spec):
-        return failed(why_not(outcome, spec), infrastructure=True)
+        return failed(launch, at, why_not(outcome, spec), infrastructure=True)
     if reason := why_not(outcome, spec):
-        return failed(reason)
+        return failed(launch, at, reason)
     try:
         result = parse(outcome["stdout"], spec)
     except ContractError as error:
-        return failed(with_last_words(f"{spec.name}: {error}", outcome, spec))
+        return failed(launch, at, with_last_words(f"{spec.name}: {error}", outcome, spec))
     not_applicable, exited = bool(result.not_applicable), exit_code(outcome, spec)
     if not_applicable != (exited == NOT_APPLICABLE):
         document = f'"{result.not_applicable}"' if not_applicable else "none"
-        return failed(
+        reason = (
             f"{spec.name} exited with {exited}, but its document's reason for being not applicable"
             f" is {document}: exit {NOT_APPLICABLE} and a reason go together"
         )
+        return failed(launch, at, reason)
     if outcome["left_behind"]:
         facts = {**result.environment, "processes_left_behind": outcome["left_behind"]}
         result = replace(result, environment=facts)
@@ -238,27 +241,21 @@ _TORCHRUN_VERDICT = re.compile(r"failed \(exitcode: (-?\d+)\)")
 
 
 def exit_code(outcome: ProgramOutcome, spec: BenchmarkSpec) -> int | None:
-    code = _behind_torchrun(outcome, spec)
-    if code is not None:
-        return code if code >= 0 else None
-    exited: int | None = outcome.get("exit")
-    return exited
+    return _exit_and_signal(outcome, spec)[0]
 
 
 def death_signal(outcome: ProgramOutcome, spec: BenchmarkSpec) -> int | None:
-    code = _behind_torchrun(outcome, spec)
-    if code is not None:
-        return -code if code < 0 else None
-    number: int | None = outcome.get("signal")
-    return number
+    return _exit_and_signal(outcome, spec)[1]
 
 
-def _behind_torchrun(outcome: ProgramOutcome, spec: BenchmarkSpec) -> int | None:
+def _exit_and_signal(outcome: ProgramOutcome, spec: BenchmarkSpec) -> tuple[int | None, int | None]:
     """torchrun exits with 1 whatever happened to its child, and names the cause on stderr."""
-    if spec.launcher != "torchrun" or outcome.get("exit") != 1:
-        return None
-    verdict = _TORCHRUN_VERDICT.search(outcome.get("stderr", ""))
-    return int(verdict[1]) if verdict else None
+    behind = spec.launcher == "torchrun" and outcome.get("exit") == 1
+    verdict = _TORCHRUN_VERDICT.search(outcome.get("stderr", "")) if behind else None
+    if verdict is None:
+        return outcome.get("exit"), outcome.get("signal")
+    code = int(verdict[1])
+    return (code, None) if code >= 0 else (None, -code)
 
 
 def last_words(outcome: ProgramOutcome, spec: BenchmarkSpec) -> str:
@@ -303,15 +300,14 @@ def culprit(outcomes: Mapping[str, ProgramOutcome], spec: BenchmarkSpec) -> list
 
 def group_event_of(
     outcomes: Mapping[str, ProgramOutcome],
-    step: Step,
-    attempt: int,
+    launch: Launch,
     spec: BenchmarkSpec,
     at: float,
     parse: Parse,
 ) -> Measured | Failed | TimedOut:
     """The event of a group: the document of the first participant, or the failure of any."""
-    first = step.participants[0]
-    answer = outcomes.get(first, {})
+    participants = launch.step.participants
+    answer = outcomes.get(participants[0], {})
     late = [node for node, outcome in outcomes.items() if outcome.get("timed_out")]
     if late:
         at_fault = late
@@ -319,7 +315,7 @@ def group_event_of(
         at_fault = []  # torchrun turns it into a failure, which makes the others fail
     else:
         at_fault = culprit(outcomes, spec)
-    event = event_of(outcomes[at_fault[0]] if at_fault else answer, step, attempt, spec, at, parse)
-    if isinstance(event, Measured) or len(at_fault) in (0, len(step.participants)):
+    event = event_of(outcomes[at_fault[0]] if at_fault else answer, launch, spec, at, parse)
+    if isinstance(event, Measured) or len(at_fault) in (0, len(participants)):
         return event
     return replace(event, reason=f"on {', '.join(at_fault)}: {event.reason}")

@@ -28,7 +28,6 @@ from typing import Any
 
 from anubis.core.campaign.machine import (
     CampaignEvent,
-    Failed,
     Kill,
     Launch,
     NodeLost,
@@ -36,6 +35,7 @@ from anubis.core.campaign.machine import (
     TimePassed,
 )
 from anubis.core.errors import ExecutorError, did_you_mean
+from anubis.core.fabric import by_number
 from anubis.core.records import BenchmarkSpec, Node
 from anubis.executors import agent as agent_module
 from anubis.executors import guardian, machine
@@ -46,6 +46,7 @@ from anubis.executors.programs import (
     ProgramOutcome,
     Rendezvous,
     exit_code,
+    failed,
     group_event_of,
     order,
     outcome_in,
@@ -116,7 +117,11 @@ class RayLaunch:
 
     @property
     def key(self) -> str:
-        return f"{self.launch.step.id}#{self.launch.attempt}"
+        return _key(self.launch.step.id, self.launch.attempt)
+
+
+def _key(step_id: str, attempt: int) -> str:
+    return f"{step_id}#{attempt}"
 
 
 class RayExecutor:
@@ -139,7 +144,7 @@ class RayExecutor:
         self._sku = sku
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._events: list[CampaignEvent] = []
-        self._running: dict[tuple[str, int], RayLaunch] = {}
+        self._running: dict[str, RayLaunch] = {}  # by their keys
         self._agents: dict[str, AgentHandle] = {}
         self._connected = False
         self._closed = False
@@ -170,9 +175,9 @@ class RayExecutor:
         return time.time()
 
     def launch(self, launch: Launch) -> None:
-        step, attempt = launch.step, launch.attempt
+        step = launch.step
         running = RayLaunch(launch, self._programs[step.workload.benchmark, step.workload.version])
-        self._running[step.id, attempt] = running
+        self._running[running.key] = running
         for name in step.participants:
             agent = self._agents.get(name)
             if agent is None or agent.lost:
@@ -183,7 +188,7 @@ class RayExecutor:
         self._begin(running)
 
     def kill(self, kill: Kill) -> None:
-        running = self._running.get((kill.step_id, kill.attempt))
+        running = self._running.get(_key(kill.step_id, kill.attempt))
         if running is None:
             return
         if running.ordered:
@@ -272,26 +277,18 @@ class RayExecutor:
         running.outcomes[name] = outcome
         if len(running.outcomes) == len(running.launch.step.participants):
             self._settle(running)
-        elif running.end_by is None and not ended_well(outcome, running.program.spec):
+        elif running.end_by is None and not _ended_well(outcome, running.program.spec):
             running.end_by = time.monotonic() + GROUP_GRACE_S
 
     def _settle(self, running: RayLaunch) -> None:
         self._forget(running)
-        step, attempt = running.launch.step, running.launch.attempt
-        self._events.append(
-            group_event_of(
-                running.outcomes, step, attempt, running.program.spec, self.now(), self._parse
-            )
-        )
+        spec = running.program.spec
+        event = group_event_of(running.outcomes, running.launch, spec, self.now(), self._parse)
+        self._events.append(event)
 
     def _fail(self, running: RayLaunch, reason: str, *, again: bool) -> None:
         self._forget(running)
-        step, attempt = running.launch.step, running.launch.attempt
-        self._events.append(
-            Failed(
-                step_id=step.id, attempt=attempt, at=self.now(), reason=reason, infrastructure=again
-            )
-        )
+        self._events.append(failed(running.launch, self.now(), reason, infrastructure=again))
 
     def _kill_rest(self, running: RayLaunch) -> None:
         """Those that have not reported yet; each will, as killed."""
@@ -317,11 +314,10 @@ class RayExecutor:
             then()
 
     def _is_current(self, running: RayLaunch) -> bool:
-        launch = running.launch
-        return self._running.get((launch.step.id, launch.attempt)) is running
+        return self._running.get(running.key) is running
 
     def _forget(self, running: RayLaunch) -> None:
-        del self._running[running.launch.step.id, running.launch.attempt]
+        del self._running[running.key]
 
     # --- agents ----------------------------------------------------------------------------
 
@@ -526,11 +522,6 @@ def agents_of(records: Iterable[Mapping[str, Any]], chosen: tuple[str, ...]) -> 
     return [handles[name] for name in sorted(set(names), key=by_number)]
 
 
-def by_number(name: str) -> list[str]:
-    """node2 before node10, and 10.0.0.9 before 10.0.0.10."""
-    return [part.zfill(10) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
-
-
 def actor_on(agent: AgentHandle, guardian_source: str) -> Any:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -570,7 +561,7 @@ def shorten_error(error: object) -> str:
     return re.split(r"\s*(?:Node|Actor) Id:", sentence, flags=re.IGNORECASE)[0][:160]
 
 
-def ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
+def _ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
     return exit_code(outcome, spec) == 0 and not why_not(outcome, spec, document=False)
 
 

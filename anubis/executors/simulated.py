@@ -19,7 +19,7 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.fabric import Fabric
 from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
-from anubis.simulation.fleet import Plant, SimulatedFleet, measure, members, plants, share
+from anubis.simulation.fleet import SimulatedFleet, Trouble, measure, members, plants, share
 from anubis.simulation.network import faulty, readings
 
 START = 1_700_000_000.0  # any instant will do; a fixed one keeps outputs the same
@@ -62,23 +62,21 @@ class SimulatedExecutor:
         self._at(0.0, step, attempt, Started, {})
         if self._lost.intersection(step.participants):
             return  # the campaign is about to be told
-        plant = self._troubled(step)
-        if plant is None or plant.trouble == "slow":
-            result = Result(series=self._measure(step, spec))
-            self._at(duration_s, step, attempt, Measured, {"result": result})
-        elif plant.trouble == "crash":
-            reason = f"{step.workload.benchmark} was killed by SIGSEGV (planted)"
-            self._at(duration_s / 2, step, attempt, Failed, {"reason": reason})
-        elif plant.trouble == "hang":
+        troubled = self._troubled(step)
+        if "lost" in troubled:
+            node, at = troubled["lost"], self._clock + duration_s / 2
+            self._lost.add(node)
+            event = NodeLost(node=node, at=at, reason="no longer answers (planted)")
+            heapq.heappush(self._due, (at, next(self._count), ("", 0), event))
+        elif "hang" in troubled:
             reason = f"no answer within {step.timeout_s:g} s (planted)"
             self._at(step.timeout_s, step, attempt, TimedOut, {"reason": reason})
+        elif "crash" in troubled:
+            reason = f"{step.workload.benchmark} was killed by SIGSEGV (planted)"
+            self._at(duration_s / 2, step, attempt, Failed, {"reason": reason})
         else:
-            node = next(n for n in step.participants if self._planted_in(n, step) == "lost")
-            self._lost.add(node)
-            event = NodeLost(
-                node=node, at=self._clock + duration_s / 2, reason="no longer answers (planted)"
-            )
-            heapq.heappush(self._due, (event.at, next(self._count), ("", 0), event))
+            result = Result(series=self._measure(step, spec))
+            self._at(duration_s, step, attempt, Measured, {"result": result})
 
     def kill(self, kill: Kill) -> None:
         self._killed.add((kill.step_id, kill.attempt))
@@ -117,15 +115,10 @@ class SimulatedExecutor:
         made = event(step_id=step.id, attempt=attempt, at=at, **details)
         heapq.heappush(self._due, (at, next(self._count), (step.id, attempt), made))
 
-    def _troubled(self, step: Step) -> Plant | None:
-        """The worst trouble of the participants in this benchmark: lost, hang, crash, slow."""
-        here = {
-            plant.trouble: plant
-            for name in step.participants
+    def _troubled(self, step: Step) -> dict[Trouble, str]:
+        """The participants with a trouble in this benchmark, one for each kind of trouble."""
+        return {
+            plant.trouble: name
+            for name in reversed(step.participants)
             if (plant := self.planted.get(name)) and plant.benchmark == step.workload.benchmark
         }
-        return next((here[t] for t in ("lost", "hang", "crash", "slow") if t in here), None)
-
-    def _planted_in(self, node: str, step: Step) -> str:
-        plant = self.planted.get(node)
-        return plant.trouble if plant and plant.benchmark == step.workload.benchmark else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -37,24 +38,18 @@ class Clock:
         if not self.formats:
             raise ValueError('"times" is empty: give "iso", a unit, or a pattern like "%Y-%m-%d"')
         for pattern in self.formats:
-            if pattern != "iso" and pattern not in UNITS_S and "%" not in pattern:
-                expected = ", ".join(["iso", *UNITS_S])
-                raise ValueError(
-                    f'"times" has "{pattern}", expected a pattern with % or {expected}'
-                )
+            if pattern not in ("iso", *UNITS_S) and "%" not in pattern:
+                words = ", ".join(["iso", *UNITS_S])
+                raise ValueError(f'"times" has "{pattern}", expected a pattern with % or {words}')
         _start(self.origin, self.zone)
 
     def read(self, text: str) -> Moment | None:
         """None where it fits no format."""
         for pattern in self.formats:
-            try:
-                return (
-                    self._number(text, UNITS_S[pattern])
-                    if pattern in UNITS_S
-                    else self._date(text, pattern)
-                )
-            except (ValueError, OverflowError):
-                continue
+            with suppress(ValueError, OverflowError):
+                if pattern in UNITS_S:
+                    return self._number(text, UNITS_S[pattern])
+                return self._date(text, pattern)
         return None
 
     def _number(self, text: str, unit_s: float) -> Moment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count, islice
 
@@ -133,22 +133,23 @@ def _pair(
     open_: dict[tuple[str, str], list[_SourceIncident]] = defaultdict(list)
     last: dict[tuple[str, str], Moment] = {}
     paired = []
-    for moment, starts, record in sorted(_events(records, mapping, clock, desk), key=_in_time):
+    events = _events(records, mapping, clock, desk)
+    # at the same time starts come before ends, for incidents of no length
+    for moment, starts, record in sorted(events, key=lambda event: (event[0].at, not event[1])):
         incident = _incident_of(record, mapping, moment, None)
         key = (incident.node, incident.category)
         if starts:
             open_[key].append(incident)
         elif open_[key]:
-            paired.append(_over(open_[key].pop(0), moment))
+            paired.append(replace(open_[key].pop(0), end=moment))
             last[key] = moment
         else:
             desk.leave_out("it ends an incident that did not begin", record)
     for key, rest in open_.items():
+        shared = last.get(key)
         for incident in rest:
-            shared = last.get(key)
-            paired.append(
-                _over(incident, shared) if shared and shared.at >= incident.start.at else incident
-            )
+            shares = shared is not None and shared.at >= incident.start.at
+            paired.append(replace(incident, end=shared) if shares else incident)
     return paired
 
 
@@ -161,16 +162,6 @@ def _events(
             desk.leave_out("the event is neither a start nor an end", record, event)
         elif moment := _read(clock, record, mapping.time, "time", desk):
             yield moment, event in mapping.starts, record
-
-
-def _in_time(event: tuple[Moment, bool, SourceRecord]) -> tuple[float, bool]:
-    """Starts come before ends at the same time, for incidents of no length."""
-    moment, starts, _ = event
-    return moment.at, not starts
-
-
-def _over(incident: _SourceIncident, end: Moment) -> _SourceIncident:
-    return _SourceIncident(incident.record, incident.node, incident.category, incident.start, end)
 
 
 def _read(
@@ -194,12 +185,13 @@ def _incident_of(
 
 
 def _is_usable(incident: _SourceIncident, now: float, fleet: set[str] | None, desk: _Desk) -> bool:
-    if not incident.node:
+    node = incident.node
+    if not node:
         desk.leave_out("no node is named", incident.record)
-    elif not hostlist.is_name(incident.node):
-        desk.leave_out("the name is not a node name", incident.record, incident.node)
-    elif fleet is not None and incident.node not in fleet:
-        desk.leave_out("the node is not in the list", incident.record, incident.node)
+    elif not hostlist.is_name(node):
+        desk.leave_out("the name is not a node name", incident.record, node)
+    elif fleet is not None and node not in fleet:
+        desk.leave_out("the node is not in the list", incident.record, node)
     elif incident.start.at > now:
         desk.leave_out("it begins in the future", incident.record)
     elif incident.end and incident.start.at > max(incident.end):
@@ -224,31 +216,25 @@ def _incident(incident: _SourceIncident, now: float, desk: _Desk) -> Incident:
     if incident.category == NOT_SAID:
         desk.remark(f'no category: taken as "{NOT_SAID}"', incident.record)
     if "\ufffd" in incident.category:
-        desk.remark(
-            f'the category "{incident.category}" is not UTF-8: convert the file', incident.record
-        )
-    return Incident(
-        node=incident.node, category=incident.category, start=incident.start.at, end=end
-    )
+        text = f'the category "{incident.category}" is not UTF-8: convert the file'
+        desk.remark(text, incident.record)
+    start = incident.start.at
+    return Incident(node=incident.node, category=incident.category, start=start, end=end)
 
 
 def _without_duplicates(incidents: list[_SourceIncident], desk: _Desk) -> list[_SourceIncident]:
     """By node and start; of two that differ only in their ends, the one with the later end."""
     kept_of: dict[tuple[str, float, str], _SourceIncident] = {}
     for incident in incidents:
-        kept = kept_of.setdefault((incident.node, incident.start.at, incident.category), incident)
+        key = (incident.node, incident.start.at, incident.category)
+        kept = kept_of.setdefault(key, incident)
         if kept is incident:
             continue
-        if _known_end(incident) == _known_end(kept):
-            desk.leave_out("the same incident is listed twice", incident.record)
-        else:
-            desk.leave_out(
-                "the same incident is listed with another end: the later one counts",
-                incident.record,
-            )
-            kept_of[incident.node, incident.start.at, incident.category] = max(
-                kept, incident, key=_known_end
-            )
+        repeated = "the same incident is listed twice"
+        if _known_end(incident) != _known_end(kept):
+            repeated = "the same incident is listed with another end: the later one counts"
+        desk.leave_out(repeated, incident.record)
+        kept_of[key] = max(kept, incident, key=_known_end)
     return [kept_of[key] for key in sorted(kept_of)]
 
 

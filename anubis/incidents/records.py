@@ -73,11 +73,8 @@ def _of_table(text: str, where: str) -> SourceRecords:
 
 def _of_json(text: str, where: str) -> SourceRecords:
     try:
-        tables = list(_flat(json.loads(text), {}))
-        rows = [
-            SourceRecord(where=f"record {n}", cells=cells)
-            for n, cells in enumerate(tables, start=1)
-        ]
+        tables = enumerate(_flat(json.loads(text), {}), start=1)
+        rows = [SourceRecord(where=f"record {n}", cells=cells) for n, cells in tables]
         unreadable: list[str] = []
     except json.JSONDecodeError as error:
         rows, unreadable = _of_lines(text)
