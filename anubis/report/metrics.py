@@ -173,22 +173,17 @@ def benchmark_labels(keys: Collection[CriterionKey]) -> dict[CriterionKey, str]:
     workloads: defaultdict[str, set[Workload]] = defaultdict(set)
     for key in keys:
         workloads[key.workload.benchmark].add(key.workload)
-    return {
-        key: " ".join(
-            part
-            for part in (
-                key.workload.benchmark,
-                key.sku if len(skus) > 1 else "",
-                key.device_kind if len(kinds) > 1 else "",
-                *_peculiar(key.workload, workloads[key.workload.benchmark]),
-            )
-            if part
-        )
-        for key in keys
-    }
+    labels = {}
+    for key in keys:
+        parts = [key.workload.benchmark]
+        parts += [key.sku] if len(skus) > 1 else []
+        parts += [key.device_kind] if len(kinds) > 1 else []
+        parts += peculiar(key.workload, workloads[key.workload.benchmark])
+        labels[key] = " ".join(parts)
+    return labels
 
 
-def _peculiar(workload: Workload, siblings: set[Workload]) -> list[str]:
+def peculiar(workload: Workload, siblings: Collection[Workload]) -> list[str]:
     """The parameters by which a workload differs from others of the same benchmark."""
     return [
         f"{name}={value}"

@@ -95,9 +95,7 @@ class ExponentialPerHour:
     @classmethod
     def fit(cls, spells: Spells, seed: int) -> Self:
         spells = learnable(spells)
-        last = (
-            np.ceil(spells.duration_h).astype(np.int64) - 1
-        )  # the hour a spell ends in: (k, k + 1]
+        last = np.ceil(spells.duration_h).astype(np.int64) - 1  # it ends in the hour (k, k + 1]
         incidents = np.bincount(last, weights=spells.observed)
         outlasted = last.size - np.cumsum(np.bincount(last))
         rates = incidents / (outlasted + np.bincount(last, weights=spells.duration_h - last))

@@ -73,11 +73,12 @@ def evaluate(
     tell: Tell = nobody,
 ) -> Evaluation:
     learnable(spells)
-    evaluation = Evaluation()
-    for kind in kinds:
-        for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True):
-            evaluation += _compared(train, test, models, kind, seed, tell)
-    return evaluation
+    compared = (
+        _compared(train, test, models, kind, seed, tell)
+        for kind in kinds
+        for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True)
+    )
+    return sum(compared, start=Evaluation())
 
 
 def elsewhere(
@@ -88,10 +89,8 @@ def elsewhere(
     tell: Tell = nobody,
 ) -> Evaluation:
     """Trained on all of one fleet, tested on all of another."""
-    evaluation = Evaluation()
-    for seed in seeds:
-        evaluation += _compared(train, test, models, "fleet", seed, tell)
-    return evaluation
+    compared = (_compared(train, test, models, "fleet", seed, tell) for seed in seeds)
+    return sum(compared, start=Evaluation())
 
 
 def _compared(
@@ -121,9 +120,8 @@ def _unaskable(test: Spells) -> str:
     if not test.observed.any():
         return f"none of the {len(test)} test spells ended in an incident"
     if scores.watched_hours(HOURS, test.duration_h, test.observed).size < 2:
-        return (
-            f"too few of the {len(test)} test spells were watched for {HOURS[1] * 60:.0f} minutes"
-        )
+        minutes = HOURS[1] * 60
+        return f"too few of the {len(test)} test spells were watched for {minutes:.0f} minutes"
     return ""
 
 
@@ -177,9 +175,11 @@ def _deciding(table: dict[tuple[str, SplitKind, int], Score], model: str) -> Dec
 
 
 def _mean_brier(scored: Deciding) -> float:
-    return float(
-        np.mean([np.mean([score.brier for score in scores]) for scores in scored.values()])
-    )
+    return float(np.mean([_brier(scores) for scores in scored.values()]))
+
+
+def _brier(scored: Sequence[Score]) -> float:
+    return float(np.mean([score.brier for score in scored]))
 
 
 def _beats(scored: Deciding, base: Deciding) -> bool:
@@ -196,9 +196,7 @@ def _reason(
     chosen: str, base: str, complete: dict[str, Deciding], constant: Deciding | None
 ) -> str:
     def briers(name: str) -> str:
-        return " and ".join(
-            f"{np.mean([score.brier for score in complete[name][kind]]):.4f}" for kind in DECIDING
-        )
+        return " and ".join(f"{_brier(complete[name][kind]):.4f}" for kind in DECIDING)
 
     if chosen == base:
         losers = ", ".join(f"{name} {briers(name)}" for name in complete if name != base)

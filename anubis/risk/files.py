@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from anubis import __version__
-from anubis.core.errors import RiskError, did_you_mean
+from anubis.core.errors import RiskError
 from anubis.core.past.status import Spells, Statuses
 from anubis.reading import read
 from anubis.risk.evaluation import Score
 from anubis.risk.model import RiskModel, forecast
-from anubis.risk.models import MODELS
+from anubis.risk.models import model_named
 
 SCHEMA = "anubis.risk/1"
 HEAD = "head"
@@ -115,13 +115,12 @@ def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
     if schema != SCHEMA:
         raise RiskError(f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; {AGAIN}')
     head = read(document, _Head, where, RiskError)
-    model_named = {model.name: model for model in MODELS}
-    if head.model not in model_named:
-        raise RiskError(
-            f'{where}: unknown model "{head.model}"; {did_you_mean(head.model, model_named)}'
-        )
     try:
-        model: RiskModel = _built(model_named[head.model], arrays, "", covariates=head.covariates)
+        kind = model_named(head.model)
+    except RiskError as error:
+        raise RiskError(f"{where}: {error}") from None
+    try:
+        model: RiskModel = _built(kind, arrays, "", covariates=head.covariates)
         forecast(model, _nothing(head.covariates))
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise RiskError(f"{where}: its arrays do not fit each other ({error}); {AGAIN}") from None

@@ -13,9 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from anubis.core.arrays import Floats
+from anubis.core.arrays import Floats, Ints
 from anubis.core.past.status import Times
 
 HORIZON_H = 2400.0  # the paper caps all times here
@@ -40,22 +39,19 @@ class Forecast:
 
     def hazard_at(self, hours: Times) -> Floats:
         """H at other hours than the grid's."""
-        left, share = self._between(hours)
-        hazard = self.hazard[:, left] * (1 - share) + self.hazard[:, left + 1] * share
-        return keep_on(hazard, hours, self.hours[-1])
+        return self._between(slice(None), hours)
 
     def hazard_each(self, hours: Times) -> Times:
         """H of each node at an hour of its own."""
-        left, share = self._between(hours)
-        rows = np.arange(hours.size)
-        hazard = self.hazard[rows, left] * (1 - share) + self.hazard[rows, left + 1] * share
-        return keep_on(hazard, hours, self.hours[-1])
+        return self._between(np.arange(hours.size), hours)
 
-    def _between(self, hours: Times) -> tuple[npt.NDArray[np.int64], Times]:
-        """The stretch of the grid that each hour lies in, and how far into it."""
+    def _between(self, nodes: slice | Ints, hours: Times) -> Floats:
+        """H of these nodes, linear between the hours of the grid."""
         capped = np.minimum(hours, self.hours[-1])
         left = np.maximum(np.searchsorted(self.hours, capped, side="left") - 1, 0)
-        return left, (capped - self.hours[left]) / (self.hours[left + 1] - self.hours[left])
+        share = (capped - self.hours[left]) / (self.hours[left + 1] - self.hours[left])
+        hazard = self.hazard[nodes, left] * (1 - share) + self.hazard[nodes, left + 1] * share
+        return keep_on(hazard, hours, self.hours[-1])
 
     def within(self, hours: Times) -> Floats:
         """How likely an incident is within each of the hours."""

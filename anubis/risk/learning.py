@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from anubis.core.errors import RiskError, did_you_mean
+from anubis.core.errors import RiskError
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Spells
 from anubis.risk import files
 from anubis.risk.evaluation import Tell, best, evaluate, nobody
 from anubis.risk.model import RiskModel
-from anubis.risk.models import MODELS
+from anubis.risk.models import model_named
 from anubis.risk.splits import DECIDING
 
 MONTH_H = 730.0
@@ -33,12 +33,9 @@ def train(
     spells: Spells, seed: int, name: str | None = None, tell: Tell = nobody
 ) -> tuple[RiskModel, files.ModelProvenance]:
     """The model of that name, or the one that wins by node and by time."""
-    model_named = {model.name: model for model in MODELS}
-    if name is not None and name not in model_named:
-        raise RiskError(f'unknown risk model "{name}"; {did_you_mean(name, model_named)}')
     if name is not None:
-        return model_named[name].fit(spells, seed), files.provenance(spells, seed, "chosen by name")
+        return model_named(name).fit(spells, seed), files.provenance(spells, seed, "chosen by name")
     evaluation = evaluate(spells, kinds=DECIDING, tell=tell)
     choice = best(evaluation)
-    model = model_named[choice.model].fit(spells, seed)
+    model = model_named(choice.model).fit(spells, seed)
     return model, files.provenance(spells, seed, choice.reason, evaluation.scores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anubis.core.errors import RiskError, did_you_mean
 from anubis.risk.baselines import (
     Constant,
     Exponential,
@@ -24,3 +25,10 @@ MODELS: tuple[type[RiskModel], ...] = (
     Cox,
     CoxTime,
 )
+
+
+def model_named(name: str) -> type[RiskModel]:
+    models = {model.name: model for model in MODELS}
+    if name not in models:
+        raise RiskError(f'unknown risk model "{name}"; {did_you_mean(name, models)}')
+    return models[name]

@@ -84,9 +84,8 @@ def brier(alive: Floats, hours: Times, duration_h: Times, observed: Flags) -> Ti
     watched = life_table(duration_h, ~observed)
     share = kaplan_meier(watched)
     at_hours = steps(share, watched.hours, hours, 1.0)
-    before_end = np.concatenate(([1.0], share))[
-        np.searchsorted(watched.hours, duration_h, side="left")
-    ]
+    censored_before = np.searchsorted(watched.hours, duration_h, side="left")
+    before_end = np.concatenate(([1.0], share))[censored_before]
     ended = (duration_h[:, None] <= hours) & observed[:, None]
     lasting = duration_h[:, None] > hours
     with np.errstate(divide="ignore"):

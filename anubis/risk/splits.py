@@ -14,7 +14,7 @@ import numpy as np
 
 from anubis.core.arrays import Flags
 from anubis.core.errors import RiskError
-from anubis.core.past.status import Spells, Statuses
+from anubis.core.past.status import Spells
 
 DrawnSplit = Literal["random", "node", "time"]
 SplitKind = DrawnSplit | Literal["fleet"]  # trained on some nodes, tested on others, both named
@@ -77,8 +77,8 @@ def take(spells: Spells, rows: Flags) -> Spells:
     chosen = np.flatnonzero(rows)
     statuses = spells.statuses
     return Spells(
-        statuses=Statuses(
-            covariates=statuses.covariates,
+        statuses=replace(
+            statuses,
             nodes=tuple(statuses.nodes[i] for i in chosen),
             at=statuses.at[chosen],
             values=statuses.values[chosen],

@@ -50,17 +50,14 @@ def train(
 def fit(
     model: CoxTime, x: Floats, clock: Times, observed: Flags, held: Flags, folder: Path
 ) -> None:
+    stop = torchtuples.callbacks.EarlyStopping(patience=PATIENCE, file_path=str(folder / "best.pt"))
     batch = max(SMALLEST_BATCH, int(np.count_nonzero(observed & ~held) / STEPS_PER_EPOCH))
     validation = torchtuples.tuplefy(*as_pycox_wants(x, clock, observed, held))
     model.fit(
         *as_pycox_wants(x, clock, observed, ~held),
         batch_size=batch,
         epochs=EPOCHS,
-        callbacks=[
-            torchtuples.callbacks.EarlyStopping(
-                patience=PATIENCE, file_path=str(folder / "best.pt")
-            )
-        ],
+        callbacks=[stop],
         verbose=False,
         val_data=validation.repeat(VALIDATION_DRAWS).cat(),
     )

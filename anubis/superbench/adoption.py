@@ -27,6 +27,7 @@ from anubis.core.records import (
     Result,
     Step,
 )
+from anubis.report.wording import counted
 from anubis.report.wording import names as few
 from anubis.superbench.names import RETURN_CODE, VERSION, MetricPlace, place, spec, workload
 from anubis.superbench.results import NodeResults, comparable, cut, number, shown
@@ -64,7 +65,7 @@ def adopt(rows: Sequence[NodeResults], sku: str) -> tuple[Plan, list[Execution]]
     failed_somewhere = [benchmark for failed in failures for benchmark in failed]
     specs = _specs(measured, failed_somewhere)
     remarks = tuple(
-        f"{_count(names, 'metric')} {why}: {few(names, NAMED)}"
+        f"{counted(len(names), 'metric')} {why}: {few(names, NAMED)}"
         for why, names in ((why, list(dict.fromkeys(names))) for why, names in left_out.items())
         if names
     )
@@ -80,14 +81,7 @@ def adopt(rows: Sequence[NodeResults], sku: str) -> tuple[Plan, list[Execution]]
     return plan, [
         execution
         for row, failed, node_values in zip(rows, failures, usable, strict=True)
-        for execution in _executions(
-            row.node,
-            list(specs),
-            failed,
-            node_values,
-            metrics,
-            _lacking(row, expected, node_values, metrics),
-        )
+        for execution in _executions(row, list(specs), failed, node_values, metrics, expected)
     ]
 
 
@@ -111,27 +105,24 @@ def _metrics(rows: Iterable[NodeResults]) -> tuple[dict[str, _Metric], dict[str,
                 directionless.append(where.name)
     torn = _torn(comparable_metrics.values())
     return {
-        name: metric
-        for name, metric in comparable_metrics.items()
-        if (metric.place.benchmark, metric.place.family) not in torn
+        name: metric for name, metric in comparable_metrics.items() if _family(metric) not in torn
     }, {
         "whose name has no benchmark": nameless,
         "without a known direction (higher or lower is better)": directionless,
-        "of one name before the colon, but with two directions": [
-            "/".join(family) for family in torn
-        ],
+        "of one name before the colon, but with two directions": torn,
     }
 
 
-def _torn(metrics: Iterable[_Metric]) -> list[tuple[str, str]]:
+def _family(metric: _Metric) -> str:
+    return f"{metric.place.benchmark}/{metric.place.family}"
+
+
+def _torn(metrics: Iterable[_Metric]) -> list[str]:
     """`x:8_time` beside `x:8_bw`: a family of metrics has one direction, or cannot be declared."""
-    directions: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    directions: defaultdict[str, set[str]] = defaultdict(set)
     for metric in metrics:
-        where = metric.place
-        directions[where.benchmark, where.family].add(metric.spec.direction)
-    return [
-        family for family, family_directions in directions.items() if len(family_directions) > 1
-    ]
+        directions[_family(metric)].add(metric.spec.direction)
+    return [family for family, opposed in directions.items() if len(opposed) > 1]
 
 
 def _specs(measured: Iterable[_Metric], failed: Iterable[str]) -> dict[str, BenchmarkSpec]:
@@ -208,13 +199,14 @@ def _lacking(
 
 
 def _executions(
-    node: str,
+    row: NodeResults,
     benchmarks: Sequence[str],
     failed: Failures,
     usable: Mapping[str, float],
     metrics: Mapping[str, _Metric],
-    lacking: Mapping[str, Sequence[str]],
+    expected: Iterable[str],
 ) -> Iterator[Execution]:
+    node, lacking = row.node, _lacking(row, expected, usable, metrics)
     measured: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for name, value in usable.items():
         measured[metrics[name].place.benchmark][name] = value
@@ -231,7 +223,7 @@ def _executions(
             yield _execution(_step(position, 0, benchmark, node), "", Result(series=series))
         if benchmark in lacking:  # in addition, so that the node does not pass for a complete one
             values = lacking[benchmark]
-            reason = f"{_count(values, 'value')} that most nodes have: {few(values, NAMED)}"
+            reason = f"{counted(len(values), 'value')} that most nodes have: {few(values, NAMED)}"
             yield _execution(_step(position, 1, benchmark, node), reason, Result())
 
 
@@ -258,10 +250,3 @@ def _step(position: int, repeat: int, benchmark: str, node: str) -> Step:
 def _execution(step: Step, failure: str, result: Result) -> Execution:
     ended = Ended.FAILED if failure else Ended.MEASURED
     return Execution(step=step, attempt=1, ended=ended, final=True, reason=failure, result=result)
-
-
-# --- words ---------------------------------------------------------------------------------
-
-
-def _count(things: Sequence[object], noun: str) -> str:
-    return f"{len(things):,} {noun}" + ("s" if len(things) != 1 else "")

@@ -38,18 +38,10 @@ PATTERNS = tuple(
             r"nccl-bw/\2_\3_\1",
             1.0,
         ),
-        (
-            rf"nccl_tests/latency_us:({COLLECTIVES})/(\d+)/out_of_place",
-            r"nccl-bw/\1_\2_time",
-            1.0,
-        ),
+        (rf"nccl_tests/latency_us:({COLLECTIVES})/(\d+)/out_of_place", r"nccl-bw/\1_\2_time", 1.0),
         *(
-            (
-                rf"train_\w+/samples_per_s:{own_prefix}(\w*)/(\w+)",
-                rf"{foreign_prefix}\1/\2_train_throughput",
-                1.0,
-            )
-            for own_prefix, foreign_prefix in MODELS.items()
+            (rf"train_\w+/samples_per_s:{own}(\w*)/(\w+)", rf"{foreign}\1/\2_train_throughput", 1.0)
+            for own, foreign in MODELS.items()
         ),
     )
 )

@@ -68,9 +68,8 @@ def place(name: str) -> MetricPlace | None:
     """
     ranked = _RANKED.fullmatch(name)
     plain, rank = (ranked[1], ranked[2]) if ranked else (name, "")
-    colon = (
-        "" if WAYS.fullmatch(plain) else ":"
-    )  # its ranks are one kind of device, or each its own
+    # the ranks of a metric are one kind of device, or each its own
+    colon = "" if WAYS.fullmatch(plain) else ":"
     benchmark, _, metric = plain.rpartition("/")
     device = f"{RANK}{colon}{rank}" if rank else NODE
     return MetricPlace(benchmark, metric, device) if benchmark and metric else None

@@ -81,10 +81,9 @@ def _rule(name: str, rule: object, where: str) -> Rule:
     criterion = rule.get("criteria")
     function = rule.get("function")
     if function not in FUNCTIONS or rule.get("store"):
-        is_stored = function in FUNCTIONS
-        problem = (
-            "it is stored for other rules" if is_stored else f"its function is {shown(function)}"
-        )
+        problem = f"its function is {shown(function)}"
+        if function in FUNCTIONS:
+            problem = "it is stored for other rules"
         raise UsageError(
             f"{here}: {problem}, and Anubis applies only {', '.join(FUNCTIONS)} by themselves; "
             f"take it out of a copy of the file (criteria: {shown(criterion)})"
@@ -218,13 +217,12 @@ def _roll_up(verdicts: Iterable[Verdict], rows: Iterable[NodeResults]) -> tuple[
     nodes = []
     for row in rows:
         worst = verdicts_of[row.node][0]
-        alike = [
-            verdict for verdict in verdicts_of[row.node] if verdict.judgement is worst.judgement
-        ]
-        more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
-        healthy = worst.judgement is Judgement.HEALTHY
-        reason = f"keeps all {len(alike)} rules" if healthy else f"{worst.reason}{more}"
+        judgement = worst.judgement
+        alike = sum(verdict.judgement is judgement for verdict in verdicts_of[row.node])
+        more = f" (and {alike - 1} more)" if alike > 1 else ""
+        healthy = judgement is Judgement.HEALTHY
+        reason = f"keeps all {alike} rules" if healthy else f"{worst.reason}{more}"
         nodes.append(
-            NodeVerdict(node=row.node, judgement=worst.judgement, code=worst.code, reason=reason)
+            NodeVerdict(node=row.node, judgement=judgement, code=worst.code, reason=reason)
         )
     return tuple(nodes)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from anubis.core.errors import UsageError
 from anubis.core.judging.units import Units, latest, units
 from anubis.core.records import CriterionKey, Ended, Execution, Plan, Workload
+from anubis.report.metrics import peculiar
 from anubis.superbench.aliases import alias
 from anubis.superbench.names import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
 
@@ -34,18 +35,15 @@ def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
     ambiguous = _ambiguous(measured)
     for alike in measured:
         with_kind = (alike.key.workload, alike.key.metric) in ambiguous
-        names = {
-            device: _name(alike.key, device, called, with_kind) for device in set(alike.devices)
-        }
+        name_of = {d: _name(alike.key, d, called, with_kind) for d in set(alike.devices)}
         foreign = _alias(alike.key, called)
         medians = (alike.medians * (foreign[1] if foreign else 1.0)).tolist()
-        for participants, device, median in zip(
-            alike.participants, alike.devices, medians, strict=True
-        ):
+        columns = (alike.participants, alike.devices, medians)
+        for participants, device, median in zip(*columns, strict=True):
             if len(participants) > 1:
                 groups += 1
                 continue
-            line, name = lines[participants[0]], names[device]
+            line, name = lines[participants[0]], name_of[device]
             if name in line:
                 raise UsageError(
                     f'"{name}" of node "{participants[0]}" would be in the summary twice: '
@@ -68,11 +66,7 @@ def _ambiguous(measured: Iterable[Units]) -> set[tuple[Workload, str]]:
         if kind != NODE and not kind.startswith(RANK):
             for participants in set(alike.participants):
                 kinds[alike.key.workload, alike.key.metric, participants[0]].add(kind)
-    return {
-        (workload, metric)
-        for (workload, metric, _), device_kinds in kinds.items()
-        if len(device_kinds) > 1
-    }
+    return {key[:2] for key, device_kinds in kinds.items() if len(device_kinds) > 1}
 
 
 def _return_codes(
@@ -119,16 +113,9 @@ def _annotated(workloads: Iterable[Workload]) -> dict[Workload, str]:
     for workload in dict.fromkeys(workloads):
         siblings[workload.benchmark].append(workload)
     return {
-        workload: benchmark if len(alike) == 1 else f"{benchmark}:{_peculiar(workload, alike)}"
+        workload: benchmark
+        if len(alike) == 1
+        else f"{benchmark}:{','.join(peculiar(workload, alike))}"
         for benchmark, alike in siblings.items()
         for workload in alike
     }
-
-
-def _peculiar(workload: Workload, alike: Iterable[Workload]) -> str:
-    siblings = [sibling.arguments for sibling in alike]
-    return ",".join(
-        f"{name}={value}"
-        for name, value in workload.arguments.items()
-        if any(sibling.get(name) != value for sibling in siblings)
-    )

@@ -127,7 +127,7 @@ def damaged(how, path, to):
         ("a pickle", "not a complete model file"),
         ("a pickle inside", "not a complete model file"),
         ("another schema", 'its schema is "anubis.risk/9", this Anubis reads "anubis.risk/1"'),
-        ("an unknown model", 'unknown model "cox-tame"; did you mean "cox-time"?'),
+        ("an unknown model", 'unknown risk model "cox-tame"; did you mean "cox-time"?'),
         ("a covariate less", "do not fit each other"),
         ("an array less", "do not fit each other"),
         ("an array cut", "do not fit each other"),
