@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from anubis.core.judging.units import latest
 from anubis.core.records import Ended, Execution
@@ -23,24 +24,24 @@ class Omission:
 
 def omissions(executions: tuple[Execution, ...]) -> list[Omission]:
     """Most frequent first. A step that was retried counts by its last attempt."""
-    nodes: defaultdict[tuple[str, Ended, str], list[str]] = defaultdict(list)
-    counts: Counter[tuple[str, Ended, str]] = Counter()
+    alike: defaultdict[tuple[str, Ended, str], list[tuple[str, ...]]] = defaultdict(list)
     for execution in latest(executions):
         if execution.ended is not Ended.MEASURED:
             reason = execution.reason or execution.result.not_applicable
             key = str(execution.step.workload), execution.ended, reason
             # a lost node takes the step down; its partners are not the ones to name
-            nodes[key] += execution.lost or execution.step.participants
-            counts[key] += 1
+            alike[key].append(execution.lost or execution.step.participants)
     return [
         Omission(
-            benchmark=key[0],
-            ended=key[1],
-            reason=key[2],
-            nodes=tuple(dict.fromkeys(nodes[key])),
-            executions=count,
+            benchmark=benchmark,
+            ended=ended,
+            reason=reason,
+            nodes=tuple(dict.fromkeys(chain.from_iterable(nodes))),
+            executions=len(nodes),
         )
-        for key, count in counts.most_common()
+        for (benchmark, ended, reason), nodes in sorted(
+            alike.items(), key=lambda item: -len(item[1])
+        )
     ]
 
 

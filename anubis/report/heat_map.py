@@ -95,17 +95,14 @@ class Matrix:
 
 def matrices(view: NetworkView) -> list[Matrix]:
     """A matrix for each rail on which anything was measured."""
-    flows: dict[str, tuple[list[str], list[str], list[float]]] = {}
+    flows: dict[str, list[tuple[str, str, float]]] = {}
     for (source, target, rail), value in view.shortfall.items():
-        columns = flows.setdefault(rail, ([], [], []))
-        columns[0].append(source)
-        columns[1].append(target)
-        columns[2].append(value)
+        flows.setdefault(rail, []).append((source, target, value))
     pod = pods(view.fabric) if flows else {}
     max_rows = min(ROWS, int((CELLS / max(1, len(flows))) ** 0.5))
     built = []
     for rail in sorted(flows, key=by_number):
-        sources, targets, values = flows[rail]
+        sources, targets, values = zip(*flows[rail], strict=True)
         leaves = _leaves(view, pod, rail, {*sources, *targets})
         rows = tuple(_rows(leaves, _set_apart(view, rail), max_rows))
         built.append(_matrix(rail, rows, sources, targets, np.array(values)))
@@ -113,7 +110,11 @@ def matrices(view: NetworkView) -> list[Matrix]:
 
 
 def _matrix(
-    rail: str, rows: tuple[HeatRow, ...], sources: list[str], targets: list[str], values: Shares
+    rail: str,
+    rows: tuple[HeatRow, ...],
+    sources: Sequence[str],
+    targets: Sequence[str],
+    values: Shares,
 ) -> Matrix:
     place = {node: at for at, row in enumerate(rows) for node in row.nodes}
     source = np.array([place[node] for node in sources], dtype=np.int64)

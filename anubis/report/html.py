@@ -10,13 +10,13 @@ from itertools import groupby, islice
 from typing import Any
 
 from anubis.core.records import WORST_FIRST, Judgement, NodeVerdict
-from anubis.report import wording
 from anubis.report.circumstances import facts, omissions
 from anubis.report.figures import figure_of
 from anubis.report.metrics import benchmark_labels, metric_rows
 from anubis.report.network import network_section
 from anubis.report.page import page
 from anubis.report.view import GLYPH, PARTS_NAMED, CampaignView
+from anubis.report.wording import share
 
 LISTED = 20_000  # verdicts that travel in the page, the worst first; a browser copes with these
 LARGE_TILES = 40  # fleets up to this size get tiles large enough for a name
@@ -69,19 +69,11 @@ def _verdicts(view: CampaignView) -> dict[str, Any]:
     def word(text: str) -> int:
         return words.setdefault(text, len(words))
 
-    rows = [
-        [
-            word(", ".join(v.participants)),
-            word(v.benchmark),
-            word(v.metric),
-            word(v.device),
-            WORST_FIRST.index(v.judgement),
-            word(v.code),
-            word(v.reason),
-            word(wording.share(v.similarity)),
-        ]
-        for v in islice(view.assessment.verdicts(), LISTED)
-    ]
+    rows = []
+    for v in islice(view.assessment.verdicts(), LISTED):
+        where = map(word, (", ".join(v.participants), v.benchmark, v.metric, v.device))
+        why = map(word, (v.code, v.reason, share(v.similarity)))
+        rows.append([*where, WORST_FIRST.index(v.judgement), *why])
     return {
         "words": list(words),
         "rows": rows,
