@@ -91,11 +91,7 @@ def write(criteria: CriteriaSet, path: Path) -> None:
 
 def dump(criteria: CriteriaSet) -> str:
     """One criterion after the other, each with its samples on one line, so that diffs read well."""
-    head = {
-        "schema": SCHEMA,
-        "sku": criteria.sku,
-        **_chosen(criteria.provenance, OF_PROVENANCE),
-    }
+    head = {"schema": SCHEMA, "sku": criteria.sku, **_chosen(criteria.provenance, OF_PROVENANCE)}
     lines = [f' "{key}": {json.dumps(value)},' for key, value in head.items()]
     entries = ",\n".join(_dump_entry(criterion) for criterion in criteria.criteria)
     return "{\n" + "\n".join(lines) + f'\n "criteria": [\n{entries}\n ]\n}}\n'

@@ -13,14 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from anubis import hostlist
-from anubis.core.choosing.decision import (
-    Decision,
-    FleetEvent,
-    Outlook,
-    decide,
-    horizon_s,
-    mix_of,
-)
+from anubis.core.choosing.decision import Decision, FleetEvent, Outlook, decide, horizon_s, mix_of
 from anubis.core.choosing.selection import NEVER, Budget, learn_detection
 from anubis.core.past.defects import Defect, defects
 from anubis.core.past.logbook import Logbook

@@ -18,7 +18,7 @@ from anubis.core.network.counters import count_rises
 from anubis.core.records import Count, Counters, Limit
 from anubis.topology import tool
 from anubis.topology.ibnetdiscover import guid_of, switch_name
-from anubis.topology.text import decode, read_bytes
+from anubis.topology.text import decode, located, read_bytes
 
 LIVE = ("ibqueryerrors",)
 NO_ERRORS = re.compile(r"port_xmit_wait|port_\w+_(data|pkts)")  # load and congestion
@@ -103,9 +103,7 @@ def parse(text: str, where: str) -> CounterReading:
         counts=tuple(counts),
         unread=frozenset(unread),
         is_whole=not is_cut_off and bool(unread or not failures),
-        findings=tuple(
-            replace(remark, sentence=f"in {where}: {remark.sentence}") for remark in findings
-        ),
+        findings=tuple(located(findings, where)),
     )
 
 
@@ -130,9 +128,8 @@ def _unknown(
     """Ports that did not answer are neither good nor bad."""
     for name, ports in Tally(name for name, _ in sorted(unread)).items():
         unread_ports = "a port" if ports == 1 else f"{ports} ports"
-        yield Remark(
-            kind="unread", sentence=f"{unread_ports} of {name} did not answer: errors unknown"
-        )
+        sentence = f"{unread_ports} of {name} did not answer: errors unknown"
+        yield Remark(kind="unread", sentence=sentence)
     if failures != "0" and not unread:
         sentence = f"{failures} queries failed, of ports that it does not name: errors unknown"
         yield Remark(kind="unread", sentence=sentence)

@@ -10,16 +10,8 @@ from anubis.core.errors import TopologyError
 from anubis.topology.draft import Draft, Survey
 
 FAMILIES = (  # labels of one maker, from the node upwards
-    (
-        "network.topology.nvidia.com/leaf",
-        "network.topology.nvidia.com/spine",
-        "network.topology.nvidia.com/core",
-    ),
-    (
-        "network.topology.nvidia.com/block",
-        "network.topology.nvidia.com/spine",
-        "network.topology.nvidia.com/datacenter",
-    ),
+    tuple(f"network.topology.nvidia.com/{part}" for part in ("leaf", "spine", "core")),
+    tuple(f"network.topology.nvidia.com/{part}" for part in ("block", "spine", "datacenter")),
     tuple(f"fabric.topograph.run/tier-{tier}" for tier in range(6)),
     tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (4, 3, 2, 1)),
 )

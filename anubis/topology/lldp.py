@@ -38,19 +38,16 @@ def parse(text: str, where: str) -> Survey:
     seen: dict[tuple[str, str], str] = {}
     for neighbour in neighbours:
         if neighbour.name not in switches:
-            sentence = (
-                f"{neighbour.of} {neighbour.device} is next to {neighbour.name}, which is no switch"
-            )
-            draft.find("no-switch", sentence)
+            sentence = f"{neighbour.of} {neighbour.device} is next to {neighbour.name}"
+            draft.find("no-switch", f"{sentence}, which is no switch")
         elif neighbour.of in switches:
             if (neighbour.of, neighbour.device) not in cabled:
                 draft.cable(neighbour.of, neighbour.name, ports=(neighbour.device, neighbour.port))
             cabled |= {(neighbour.of, neighbour.device), (neighbour.name, neighbour.port)}
         elif seen.setdefault((neighbour.of, neighbour.device), neighbour.name) != neighbour.name:
-            sentence = f"{neighbour.of} {neighbour.device} sees {neighbour.name} besides "
-            draft.find(
-                "two-neighbours", f"{sentence}{seen[neighbour.of, neighbour.device]}: left out"
-            )
+            first = seen[neighbour.of, neighbour.device]
+            sentence = f"{neighbour.of} {neighbour.device} sees {neighbour.name} besides {first}"
+            draft.find("two-neighbours", f"{sentence}: left out")
         else:
             draft.nic(
                 node=neighbour.of,

@@ -12,6 +12,7 @@ from anubis.reading import read
 from anubis.topology.draft import Draft, Survey
 
 ABOVE_BLOCKS = "above-all-blocks"
+KEYS = {"switchname", "switch", "switches", "nodes", "linkspeed", "blockname", "blocksizes"}
 WORD = re.compile(r"(\w+)\s*=\s*(\S+)")
 
 
@@ -31,11 +32,9 @@ def parse_conf(text: str) -> Survey:
     entries = []
     for line, row in _lines(text):
         words = {key.casefold(): value.strip('"') for key, value in WORD.findall(row)}
-        keys = {"switchname", "switch", "switches", "nodes", "linkspeed"}
-        keys |= {"blockname", "blocksizes"}
         name = words.get("switchname") or words.get("switch") or words.get("blockname")
-        for word in sorted(words.keys() - keys):
-            draft.find("unknown-key", f'unknown key "{word}"; {did_you_mean(word, keys)}', line)
+        for word in sorted(words.keys() - KEYS):
+            draft.find("unknown-key", f'unknown key "{word}"; {did_you_mean(word, KEYS)}', line)
         if name:
             entries.append(
                 _Entry(
@@ -109,12 +108,10 @@ def parse_yaml(document: object, where: str) -> Survey:
     """The topology that is the cluster's default, or the first one."""
     topologies = read({"topologies": document}, _File, where, TopologyError).topologies
     draft = Draft()
-    chosen = next(
-        (topology for topology in topologies if topology.cluster_default),
-        topologies[0] if topologies else None,
-    )
-    if chosen is None:
+    if not topologies:
         raise TopologyError(f"{where} holds no topology")
+    defaults = (topology for topology in topologies if topology.cluster_default)
+    chosen = next(defaults, topologies[0])
     if len(topologies) > 1:
         rest = ", ".join(topology.topology for topology in topologies if topology is not chosen)
         draft.find("others", f'"{chosen.topology}" is taken; there are also: {rest}')

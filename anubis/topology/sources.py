@@ -14,7 +14,7 @@ from anubis.reading import parse_yaml
 from anubis.topology import ibnetdiscover, kubernetes, lldp, slurm, table, tool, written
 from anubis.topology.draft import Survey
 from anubis.topology.ibnetdiscover import Owner
-from anubis.topology.text import decode, read_bytes
+from anubis.topology.text import decode, located, read_bytes
 
 LIVE = ("ibnetdiscover",)
 
@@ -70,10 +70,7 @@ def _with(findings: list[Remark], text: str, where: str, mapping: Path | None) -
     if mapping:
         written_there, odd = decode(read_bytes(mapping))
         owners, more = ibnetdiscover.parse_mapping(written_there)
-        findings = findings + [
-            replace(remark, sentence=f'in "{mapping}": {remark.sentence}')
-            for remark in (*odd, *more)
-        ]
+        findings = [*findings, *located((*odd, *more), f'"{mapping}"')]
     survey = parse(text, where, owners)
     return replace(survey, findings=(*findings, *survey.findings))
 
@@ -121,9 +118,7 @@ def _of_folder(folder: Path) -> Survey:
     lines, findings = [], []
     for file in files:
         text, odd = decode(read_bytes(file))
-        findings += [
-            replace(remark, sentence=f"in {file.name}: {remark.sentence}") for remark in odd
-        ]
+        findings += located(odd, file.name)
         try:
             lines.append(json.dumps({"host": file.stem, **json.loads(text)}))
         except (ValueError, TypeError, RecursionError):

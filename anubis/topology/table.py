@@ -48,11 +48,7 @@ def parse(text: str) -> Survey:
             met[host] += 1
             device = f"nic{met[host]}"
         draft.nic(
-            node=host,
-            device=device,
-            switch=switch,
-            port=_cell(row, columns, "port"),
-            line=line,
+            node=host, device=device, switch=switch, port=_cell(row, columns, "port"), line=line
         )
         above = [_cell(row, columns, tier) for tier in ("tier 2", "tier 3")]
         for low, high in zip([switch, *above], above, strict=False):

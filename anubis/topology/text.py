@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from anubis.core.errors import TopologyError
@@ -33,10 +35,13 @@ def decode(data: bytes) -> tuple[str, list[Remark]]:
     findings = []
     if "\ufffd" in text:
         line = text[: text.index("\ufffd")].count("\n") + 1
-        findings.append(
-            Remark(kind="encoding", sentence=f"not all of it is {encoding} text", line=line)
-        )
+        sentence = f"not all of it is {encoding} text"
+        findings.append(Remark(kind="encoding", sentence=sentence, line=line))
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""), findings
+
+
+def located(remarks: Iterable[Remark], where: str) -> list[Remark]:
+    return [replace(remark, sentence=f"in {where}: {remark.sentence}") for remark in remarks]
 
 
 def _without_mark(data: bytes) -> str:

@@ -22,10 +22,7 @@ SMALLEST_GROUP = 4  # of which halves are groups
 
 def following(plan: Plan, phase: int, turn: int, assessment: Assessment) -> tuple[Step, ...]:
     """Pairs that tell suspects from the good, and the halves of groups that fell short."""
-    return (
-        *_confirming(plan, phase, turn, assessment),
-        *_bisecting(plan, phase, turn, assessment),
-    )
+    return (*_confirming(plan, phase, turn, assessment), *_bisecting(plan, phase, turn, assessment))
 
 
 def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:

@@ -335,12 +335,7 @@ class CampaignMachine:
         return run if run and run.attempt == attempt else None
 
     def _settle(
-        self,
-        event: Measured | TimedOut,
-        ended: Ended,
-        reason: str,
-        *,
-        result: Result | None = None,
+        self, event: Measured | TimedOut, ended: Ended, reason: str, *, result: Result | None = None
     ) -> list[Command]:
         run = self._run_of(event.step_id, event.attempt)
         return [self._end(run, ended, reason, at=event.at, result=result)] if run else []

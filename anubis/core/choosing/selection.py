@@ -284,11 +284,7 @@ class Menu:
 
 
 def choose(
-    menu: Menu,
-    *,
-    p0: float,
-    worth: float = 0.0,
-    among: Collection[tuple[int, int]] | None = None,
+    menu: Menu, *, p0: float, worth: float = 0.0, among: Collection[tuple[int, int]] | None = None
 ) -> Choice:
     """Algorithm 1; nothing is chosen whose drop per node-second is less than `worth`.
 

@@ -18,14 +18,7 @@ import numpy.typing as npt
 
 from anubis.core.errors import CriteriaError
 from anubis.core.judging.ecdf import goodness
-from anubis.core.records import (
-    Criterion,
-    CriterionKey,
-    Direction,
-    MetricSpec,
-    Policy,
-    Samples,
-)
+from anubis.core.records import Criterion, CriterionKey, Direction, MetricSpec, Policy, Samples
 
 if TYPE_CHECKING:
     from anubis.core.judging import medoid
@@ -160,12 +153,7 @@ def settle(
         refusal = "learned from a single measurement: there is nothing to compare it with"
     elif not refusal and repeatability is not None and repeatability < alpha:
         refusal = f"not repeatable enough: units agree to {repeatability:.3f}, alpha is {alpha:g}"
-    return Healthy(
-        kept=positions,
-        medoid=centre,
-        repeatability=repeatability,
-        refusal=refusal,
-    )
+    return Healthy(kept=positions, medoid=centre, repeatability=repeatability, refusal=refusal)
 
 
 def _another_kind(fleet: medoid.Bundle, healthy: Healthy, policy: Policy) -> str:

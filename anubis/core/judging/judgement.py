@@ -43,11 +43,7 @@ from anubis.core.records import (
     by_key,
 )
 
-CODES = {
-    Ended.FAILED: "NOT-MEASURED",
-    Ended.TIMED_OUT: "TIMED-OUT",
-    Ended.LOST: "NODE-LOST",
-}
+CODES = {Ended.FAILED: "NOT-MEASURED", Ended.TIMED_OUT: "TIMED-OUT", Ended.LOST: "NODE-LOST"}
 WITHIN = "within its limit"
 BY_CHANCE = 2.0  # times the limit: what is that bad once, and good when measured again, is noise
 ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to differ is named

@@ -127,11 +127,7 @@ def node_verdicts(
 
     def about(node: str, judgement: Judgement, code: str, reason: str) -> Verdict:
         return Verdict(
-            participants=(node,),
-            benchmark="",
-            judgement=judgement,
-            code=code,
-            reason=reason,
+            participants=(node,), benchmark="", judgement=judgement, code=code, reason=reason
         )
 
     blamed = set()

@@ -163,9 +163,7 @@ class Parts:
         return list(numbers), key
 
     def _between(
-        self,
-        keys: Sequence[tuple[str, str, tuple[str, ...]]],
-        columns: Numbers | None = None,
+        self, keys: Sequence[tuple[str, str, tuple[str, ...]]], columns: Numbers | None = None
     ) -> Crossings:
         spread = [number for number, key in enumerate(keys) if not key[2]]
         of = np.array(spread, dtype=np.int64)
