@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from anubis import hostlist, places
-from anubis.core.errors import ConfigError, HostlistError, did_you_mean
+from anubis.core.errors import ConfigError, did_you_mean
 from anubis.core.records import Limit, Policy, SelectionPolicy, Suite, SuiteEntry
 from anubis.incidents.mapping import KINDS, IncidentMapping
 from anubis.reading import Shape, load_yaml, read
@@ -48,7 +48,7 @@ class RayCluster:
     def __post_init__(self) -> None:
         _at_least("parallel_nodes", self.parallel_nodes, 1)
         if self.nodes and not self.nodes.startswith("@"):
-            _names_nodes(self.nodes)
+            hostlist.expand(self.nodes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class SimulatedCluster:
 
     def __post_init__(self) -> None:
         _at_least("parallel_nodes", self.parallel_nodes, 1)
-        _names_nodes(self.fleet.nodes)
+        hostlist.expand(self.fleet.nodes)
 
 
 Cluster = LocalCluster | RayCluster | SimulatedCluster
@@ -235,13 +235,6 @@ def _each_once(names: Iterable[str]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
             raise ValueError(f'"{name}" is listed {times} times, expected once')
-
-
-def _names_nodes(nodes: str) -> None:
-    try:
-        hostlist.expand(nodes)
-    except HostlistError as error:
-        raise ValueError(str(error)) from None
 
 
 def _at_least(name: str, value: float | None, least: float) -> None:

@@ -34,8 +34,8 @@ class UsageError(AnubisError):
     pass
 
 
-class HostlistError(UsageError):
-    pass
+class HostlistError(UsageError, ValueError):
+    """A ValueError as well, so that a record refuses a node list like any other value."""
 
 
 class ConfigError(AnubisError):

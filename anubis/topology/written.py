@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anubis import hostlist
-from anubis.core.errors import HostlistError, TopologyError
+from anubis.core.errors import TopologyError
+from anubis.hostlist import expand
 from anubis.reading import read
 from anubis.topology.draft import Draft, Survey
 
@@ -29,8 +29,8 @@ class Rack:
     """For people only."""
 
     def __post_init__(self) -> None:
-        _names(self.nodes)
-        _names(self.leaves)
+        expand(self.nodes)
+        expand(self.leaves)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Links:
     """For people only."""
 
     def __post_init__(self) -> None:
-        pairs = len(_names(self.below)) * len(_names(self.above))
+        pairs = len(expand(self.below)) * len(expand(self.above))
         if self.cables < 1:
             raise ValueError(f"cables is {self.cables}, expected at least 1")
         if pairs * self.cables > MOST_CABLES:
@@ -75,7 +75,7 @@ class Written:
         if len(set(self.rails)) < len(self.rails) or not self.rails:
             raise ValueError("rails: expected each device once, and at least one")
         for number, rack in enumerate(self.racks, start=1):
-            leaves = len(_names(rack.leaves))
+            leaves = len(expand(rack.leaves))
             if leaves not in (1, len(self.rails)):
                 raise ValueError(
                     f"racks, entry {number}: {leaves} leaves for {len(self.rails)} rails; "
@@ -88,26 +88,19 @@ def _refuse_speed(gbit_s: float | None) -> None:
         raise ValueError(f"gbit_s is {gbit_s:g}, expected more than 0")
 
 
-def _names(text: str) -> list[str]:
-    try:
-        return hostlist.expand(text)
-    except HostlistError as error:
-        raise ValueError(str(error)) from None
-
-
 def parse(document: object, where: str) -> Survey:
     written = read(document, Written, where, TopologyError)
     draft = Draft()
     placed: dict[str, int] = {}
     for number, rack in enumerate(written.racks, start=1):
-        leaves = _names(rack.leaves)
+        leaves = expand(rack.leaves)
         for position, rail in enumerate(written.rails):
             leaf = leaves[position % len(leaves)]
             draft.switch(leaf)
-            for node in _names(rack.nodes):
+            for node in expand(rack.nodes):
                 if placed.setdefault(node, number) == number:
                     draft.nic(node=node, device=rail, switch=leaf, gbit_s=written.gbit_s)
-        for node in _names(rack.nodes):
+        for node in expand(rack.nodes):
             if placed[node] != number:
                 sentence = f"racks, entry {number}: {node} is already in entry {placed[node]}: "
                 draft.find("node-twice", f"{sentence}left out here")
@@ -116,17 +109,17 @@ def parse(document: object, where: str) -> Survey:
 
 
 def _add_links(written: Written, draft: Draft) -> None:
-    below_links = {leaf for rack in written.racks for leaf in _names(rack.leaves)}
-    below_links |= {name for links in written.links for name in _names(links.above)}
+    below_links = {leaf for rack in written.racks for leaf in expand(rack.leaves)}
+    below_links |= {name for links in written.links for name in expand(links.above)}
     for number, links in enumerate(written.links, start=1):
-        for below in _names(links.below):
+        for below in expand(links.below):
             if below not in below_links:
                 sentence = f'links, entry {number}: nothing is below "{below}"; is it misspelled?'
                 draft.find("unknown-switch", sentence)
-            for above in _names(links.above):
+            for above in expand(links.above):
                 for _ in range(links.cables):
                     draft.uplink(below, above, gbit_s=links.gbit_s or written.gbit_s)
-    linked = {name for links in written.links for name in _names(links.below)}
+    linked = {name for links in written.links for name in expand(links.below)}
     for leaf in sorted(below_links - linked if written.links else ()):
-        if leaf in {name for rack in written.racks for name in _names(rack.leaves)}:
+        if leaf in {name for rack in written.racks for name in expand(rack.leaves)}:
             draft.find("no-uplink", f'"{leaf}" has nodes and no link to anything above')
