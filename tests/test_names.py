@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections import defaultdict
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 # the options of the command line are named after what they choose: `Cluster`, `Suite`, `Policy`
@@ -91,6 +94,13 @@ def python_files() -> list[Path]:
     return sorted(modules) + sorted(
         script for script in scripts if script.read_text().startswith("#!/usr/bin/env python3\n")
     )
+
+
+@pytest.mark.parametrize(("tool", "key"), [("ruff", "extend-include"), ("mypy", "files")])
+def test_every_script_of_python_is_read_by_the_tools_of_scripts_check(tool, key):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    listed = {file for pattern in settings[tool][key] for file in ROOT.glob(pattern)}
+    assert not {file for file in python_files() if file.parent.name == "scripts"} - listed
 
 
 def test_no_variable_or_parameter_is_called_by_a_pronoun():
