@@ -112,11 +112,8 @@ def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec]:
     """
     shipped = places.shipped("benchmarks").absolute()
     shipped_files = [file for file in files if file.parent == shipped and file.suffix == ".py"]
-    texts = (
-        dict(zip(shipped_files, _describe_together(shipped_files), strict=False))
-        if len(shipped_files) > 1
-        else {}
-    )
+    together = shipped_files if len(shipped_files) > 1 else []
+    texts = dict(zip(together, _describe_together(together), strict=False)) if together else {}
 
     def spec(file: Path) -> BenchmarkSpec:
         return parse_description(texts[file], file) if texts.get(file) else describe(file)

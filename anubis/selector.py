@@ -242,8 +242,5 @@ class Selector:
 
     def _ages_s(self, nodes: Sequence[str], benchmarks: Sequence[str], at: float) -> Times:
         passed = [self.past.passed.get(node, {}) for node in nodes]
-        last = [
-            [node_passed.get(benchmark, -NEVER) for benchmark in benchmarks]
-            for node_passed in passed
-        ]
+        last = [[times.get(benchmark, -NEVER) for benchmark in benchmarks] for times in passed]
         return at - np.array(last).reshape(len(nodes), len(benchmarks))

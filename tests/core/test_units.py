@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judging.units import Unit, Units, pool, relevant, units
+from anubis.core.judging.units import Units, pool, relevant, units
 from anubis.core.records import (
     BenchmarkSpec,
     CriterionKey,
@@ -138,8 +138,15 @@ def some(*names: str, benchmark: str = "gemm", metric: MetricSpec = RATE) -> Uni
     """Of a node or a group, each with one sample."""
     workload = Workload.of(benchmark, "1", {})
     key = CriterionKey(sku="x", workload=workload, metric=metric.name, device_kind="cuda")
-    return Units.of(
-        [Unit(key, metric, tuple(name), "cuda:0", (np.array([1.0]),)) for name in names]
+    count = len(names)
+    return Units(
+        key=key,
+        metric=metric,
+        participants=tuple(map(tuple, names)),
+        devices=("cuda:0",) * count,
+        values=np.ones(count),
+        edges=np.arange(count + 1),
+        firsts=np.arange(count + 1),
     )
 
 

@@ -69,11 +69,6 @@ class Detection:
         last: Floats = self.shares[-1]
         return last
 
-    def coverage(self, subset: Collection[str]) -> float:
-        """The share of all defects to expect that the subset finds."""
-        chosen = np.isin(self.benchmarks, list(subset))
-        return float(self.overall[self.finders[:, chosen].any(axis=1)].sum())
-
     def of_mix(self, mix: Mapping[str, float]) -> Floats:
         """The share of each kind for a node whose incidents are of these categories, thus often."""
         total = sum(mix.values())

@@ -60,19 +60,6 @@ class Units(Iterable[Unit]):
     edges: Ints  # of each run in `values`, the end of the last one included
     firsts: Ints  # the first run of each unit, the number of all runs included
 
-    @classmethod
-    def of(cls, alike: Sequence[Unit]) -> Self:
-        runs = [run for unit in alike for run in unit.repeats]
-        return cls(
-            key=alike[0].key,
-            metric=alike[0].metric,
-            participants=tuple(unit.participants for unit in alike),
-            devices=tuple(unit.device for unit in alike),
-            values=np.concatenate(runs),
-            edges=_edges(np.array([run.size for run in runs])),
-            firsts=_edges(np.array([len(unit.repeats) for unit in alike])),
-        )
-
     def __len__(self) -> int:
         return len(self.devices)
 

@@ -20,6 +20,7 @@ SETTLED = 1e-3  # chance of choosing wrongly below which no more pairs are neede
 FALSE = 1e-2  # chance that a confirming flow contradicts the truth
 LEAST_DOUBT = 1e-2  # in every cause, so that each suspect meets a good partner once
 MOST_HYPOTHESES = 24  # of a case
+MOST_PAIRS = 48  # for one cause
 NEAR, FAR = 32, 48  # good nodes on each leaf of the suspects, and at each distance from it
 LEAVES = 8  # from which these nodes are taken
 PARTNERS = 6  # of each node at each distance
@@ -31,15 +32,14 @@ def confirmation(
     model: FaultPrior | None = None,
     *,
     route: Route | None = None,
-    max_pairs: int = 48,
 ) -> dict[str, Round]:
     """Per rail one round of disjoint pairs that would tell the causes from their alternatives.
 
     At least one node of each pair is known to be good. The pairs are those for which hypotheses
     predict different outcomes. They lower the Bhattacharyya bound on the chance of a wrong choice,
     the sum of sqrt(P(i) P(j)) prod(BC) over all pairs of hypotheses i and j, where BC is the sum of
-    sqrt(P(outcome | i) P(outcome | j)). `max_pairs` bounds the pairs for one cause. Only with a
-    route can pairs be chosen that cross one of several parallel links.
+    sqrt(P(outcome | i) P(outcome | j)). Only with a route can pairs be
+    chosen that cross one of several parallel links.
     """
     model = model or FaultPrior()
     flows = [observation.flow for observation in observations]
@@ -52,7 +52,7 @@ def confirmation(
             about = [flows[row] for row in case.rows[_rows_of(case, column)].tolist()]
             hypotheses = _hypotheses(problem, case, column)
             contests.append(_Contest(problem, hypotheses, list(seats.pairs(about)), seats))
-    return _choose_pairs(contests, max_pairs)
+    return _choose_pairs(contests)
 
 
 Hypotheses = dict[frozenset[int], float]  # sets of columns, each with its weight
@@ -209,7 +209,7 @@ class _Contest:
         return self.pairs[pair]
 
 
-def _choose_pairs(contests: Sequence[_Contest], max_pairs: int) -> dict[str, Round]:
+def _choose_pairs(contests: Sequence[_Contest]) -> dict[str, Round]:
     """One pair for each case in turn, so that partners are shared out."""
     busy: set[tuple[str, str]] = set()
     rounds: dict[str, list[Pair]] = {}
@@ -217,7 +217,7 @@ def _choose_pairs(contests: Sequence[_Contest], max_pairs: int) -> dict[str, Rou
     while open_:
         going = []
         for contest in open_:
-            pair = contest.best(busy) if contest.picked < max_pairs else None
+            pair = contest.best(busy) if contest.picked < MOST_PAIRS else None
             if pair is not None:
                 a, b, rail = contest.pick(pair)
                 busy |= {(a, rail), (b, rail)}

@@ -17,6 +17,7 @@ from anubis.core.network.pairing import HopRound, quick_rounds
 from anubis.core.network.redundancy import MissingCables, shortages
 
 ASSURED = 0.95
+MOST_DISTANCES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,29 +115,23 @@ def _log_of_rest(share: Shares) -> Shares:
 
 
 def covering_rounds(
-    fabric: Fabric,
-    nodes: Sequence[str],
-    rounds: Sequence[HopRound],
-    *,
-    assured: float = ASSURED,
-    max_distances: int = 32,
-    seed: int = 0,
+    fabric: Fabric, nodes: Sequence[str], rounds: Sequence[HopRound]
 ) -> Iterator[HopRound]:
     """More rounds, with other partners, until each uplink in reach is crossed almost surely.
 
     Of each shuffled quick scan the distance that adds most is taken. It ends when nothing adds any
-    more, or after `max_distances` distances; `coverage` tells how far it got.
+    more, or after MOST_DISTANCES; `coverage` tells how far it got.
     """
     uplinks = np.array([fabric.is_uplink(link) for link in fabric.links], dtype=bool)
 
     def surely(candidate: Coverage) -> float:
-        return float(np.sum(np.minimum(candidate.link_chance[uplinks], assured)))
+        return float(np.sum(np.minimum(candidate.link_chance[uplinks], ASSURED)))
 
     crossed = coverage(fabric, rounds)
-    for turn in range(max_distances):
-        if not np.any(crossed.link_chance[uplinks] < assured):
+    for turn in range(MOST_DISTANCES):
+        if not np.any(crossed.link_chance[uplinks] < ASSURED):
             return
-        shuffled = quick_rounds(fabric, nodes, seed + turn)
+        shuffled = quick_rounds(fabric, nodes, seed=turn)
         choices = [
             [hop_round for hop_round in shuffled if hop_round.hops == hops]
             for hops in sorted({hop_round.hops for hop_round in shuffled} - {2})
