@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from anubis.cli import answer
 from anubis.cli.pages import write_page
 from anubis.core.campaign import planning
+from anubis.core.campaign.planning import Estimate
 from anubis.core.fabric import Fabric, link_name
 from anubis.core.network.coverage import Coverage
 from anubis.core.network.redundancy import gap_name
-from anubis.core.records import Judgement, Plan, PlannedEntry
+from anubis.core.records import Judgement, Phase, Plan, PlannedEntry
 from anubis.executors.programs import spelled
 from anubis.hostlist import compress
 from anubis.operations.gating import GateResult
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
-from anubis.report.wording import lasting, names
+from anubis.report.wording import counted, lasting, names
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MOST_LINKS = 8  # that are named
 LINKS_NAMED = 3  # bad links that the sentence of a gate names
@@ -95,23 +99,37 @@ def write_html(view: CampaignView, path: Path) -> None:
 
 def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
     """What would run, with its time and node-hours, phase by phase."""
-    phases = [
-        (phase, planning.estimate(planned, number, parallel_nodes))
-        for number, phase in enumerate(planned.phases)
+    costs = [
+        planning.estimate(planned, number, parallel_nodes) for number in range(len(planned.phases))
     ]
     if as_json:
-        for phase, cost in phases:
-            answer.write_json(
-                {
-                    "type": "phase",
-                    "phase": phase.name,
-                    "benchmarks": [str(entry.workload) for entry in phase.entries],
-                    "steps": cost.steps,
-                    "duration_s": round(cost.duration_s, 1),
-                    "node_hours": round(cost.node_hours, 4),
-                }
-            )
+        for phase, cost in zip(planned.phases, costs, strict=True):
+            answer.write_json(_phase_document(phase, cost))
         return
+    console = answer.screen()
+    nodes = counted(len(planned.nodes), "node")
+    total_s = lasting(sum(cost.duration_s for cost in costs))
+    hours = sum(cost.node_hours for cost in costs)
+    console.print(f"suite {planned.suite} on {nodes}: about {total_s}, {hours:,.2f} node-hours\n")
+    console.print(_phase_table(planned, costs))
+    if planned.left_out:
+        console.print()
+    for sentence in planned.left_out:
+        console.print(f"left out: {sentence}", markup=False)
+
+
+def _phase_document(phase: Phase, cost: Estimate) -> dict[str, object]:
+    return {
+        "type": "phase",
+        "phase": phase.name,
+        "benchmarks": [str(entry.workload) for entry in phase.entries],
+        "steps": cost.steps,
+        "duration_s": round(cost.duration_s, 1),
+        "node_hours": round(cost.node_hours, 4),
+    }
+
+
+def _phase_table(planned: Plan, costs: Sequence[Estimate]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -119,33 +137,14 @@ def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
     table.add_column("parameters", overflow="fold")
     for heading in ("repeats", "steps", "time", "node-hours"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for phase, cost in phases:
-        node_hours = f"{cost.node_hours:,.2f}"
-        table.add_row(
-            phase.name,
-            "",
-            "",
-            f"{cost.steps:,}",
-            lasting(cost.duration_s),
-            node_hours,
-            style="bold",
-        )
+    for phase, cost in zip(planned.phases, costs, strict=True):
+        totals = (f"{cost.steps:,}", lasting(cost.duration_s), f"{cost.node_hours:,.2f}")
+        table.add_row(phase.name, "", "", *totals, style="bold")
         for entry in phase.entries:
             meeting = MEETINGS.get(entry.groups, "") if entry.scope != "node" else ""
             label = f"  {entry.workload}{meeting}"
             table.add_row(label, _chosen(planned, entry).replace(",", ", "), str(entry.repeats))
-    console = answer.screen()
-    nodes = f"{len(planned.nodes):,} node" + ("s" if len(planned.nodes) > 1 else "")
-    total_s = sum(cost.duration_s for _, cost in phases)
-    hours = sum(cost.node_hours for _, cost in phases)
-    console.print(
-        f"suite {planned.suite} on {nodes}: about {lasting(total_s)}, {hours:,.2f} node-hours\n"
-    )
-    console.print(table)
-    if planned.left_out:
-        console.print()
-    for sentence in planned.left_out:
-        console.print(f"left out: {sentence}", markup=False)
+    return table
 
 
 REASONS = {
