@@ -515,6 +515,17 @@ def test_campaigns_are_listed_newest_first_and_the_latest_is_found(history: Hist
     ] == ["c", "c", "b"]
 
 
+def test_a_campaign_began_when_it_was_begun_unless_its_conclusion_corrects_that(
+    history: History,
+) -> None:
+    for name in ("c1", "c2"):
+        history.campaigns.begin(campaign(name, created_at=5.0))
+    history.assessments.conclude("c1", Assessment(alone=(), nodes=()), (), 7.0)
+    history.assessments.conclude("c2", Assessment(alone=(), nodes=()), (), 8.0, created_at=6.0)
+    begun_and_ended = {(row.created_at, row.finished_at) for row in history.campaigns.newest(2)}
+    assert begun_and_ended == {(5.0, 7.0), (6.0, 8.0)}
+
+
 def test_what_a_fleet_shares_is_stored_once(history: History, url: str) -> None:
     history.campaigns.begin(campaign())
     history.executions.record("c1", [execution(f"step-{number}", 1.0) for number in range(20)])
