@@ -282,6 +282,27 @@ def test_a_path_is_one_part_in_json_with_its_further_ends_side_by_side():
     assert summary["defective_parts"] == ["path between n1, n2 and n3"]
 
 
+def test_a_page_that_names_two_of_four_parts_says_that_there_are_more():
+    pairs = [("n1", "n2"), ("n3", "n4"), ("n5", "n6"), ("n7", "n8")]
+    paths = tuple(
+        PartVerdict(
+            nodes=pair,
+            benchmarks=("ring",),
+            subject=f"path between {pair[0]} and {pair[1]}",
+            judgement=Judgement.DEFECTIVE,
+            code="NETWORK.PATH",
+            reason="ring: slow",
+        )
+        for pair in pairs
+    )
+    for parts, more in ((paths, True), (paths[:2], False)):
+        assessment = Assessment(alone=(), nodes=(), parts=parts)
+        page = html.render(replace(small_view(), assessment=assessment))
+        head = page[page.index("<header>") : page.index("<h1>")]
+        assert [path.subject in head for path in paths] == [True, True, False, False]
+        assert ("and 2 more defective" in head) is more
+
+
 def test_a_campaign_that_was_cut_short_lasted_until_its_last_execution_ended():
     view = small_view()
     late = replace(view.executions[0], started_at=START + 90, duration_s=10.0)
