@@ -205,6 +205,7 @@ def test_a_link_is_bad_where_both_its_nodes_are_well_until_they_pass_together_la
     among = [past.links_among(nodes) for nodes in (NODES, ("n2", "n1"), ("n1", "n3"))]
     assert among == [bad, bad, {}]
     carry_out(history, "disk only", 391, run=plan(SuiteEntry(benchmark="disk")))
+    assert read_past(history, NOW).links == bad
     carry_out(history, "still", 392, slow_together=[("n2", "n1")])
     still = {("n1", "n2"): "gemm was defective in campaign still"}
     assert read_past(history, NOW).links == still

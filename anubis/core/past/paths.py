@@ -20,25 +20,24 @@ def bad_links(
     for validation in validations:
         if validation.judgement is Judgement.HEALTHY:
             well[validation.campaign][validation.node] = validation
-    faults = {
-        (campaign, path.nodes, benchmark): None
-        for campaign, faulty in paths.items()
-        for path in faulty
-        for benchmark in path.benchmarks
-    }
 
-    def is_passed_in(campaign: str, nodes: tuple[str, ...], benchmark: str, since: float) -> bool:
-        return (campaign, nodes, benchmark) not in faults and all(
-            (validation := well[campaign].get(node))
-            and validation.at > since
-            and benchmark in validation.benchmarks
-            for node in nodes
+    def have_passed(nodes: tuple[str, ...], benchmark: str, since: float) -> bool:
+        """In one campaign; if they did badly there, that is a fault of its own."""
+        return any(
+            all(
+                (validation := verdicts.get(node))
+                and validation.at > since
+                and benchmark in validation.benchmarks
+                for node in nodes
+            )
+            for verdicts in well.values()
         )
 
     links = {}
-    for campaign, nodes, benchmark in faults:
-        if well.get(campaign, {}).keys() >= set(nodes):
-            since = well[campaign][nodes[0]].at
-            if not any(is_passed_in(later, nodes, benchmark, since) for later in well):
-                links[nodes] = f"{benchmark} was defective in campaign {campaign}"
+    for campaign, faulty in paths.items():
+        healthy = well.get(campaign, {})
+        for path in faulty:
+            for benchmark in path.benchmarks if healthy.keys() >= set(path.nodes) else ():
+                if not have_passed(path.nodes, benchmark, since=healthy[path.nodes[0]].at):
+                    links[path.nodes] = f"{benchmark} was defective in campaign {campaign}"
     return links
