@@ -195,14 +195,8 @@ class Selector:
         """The decision is stored in the history before it is returned."""
         offered = [offer for offer in menu if together or offer.alone]
         left_out = sorted(offer.benchmark for offer in menu if not (together or offer.alone))
-        decision = decide(
-            event,
-            self._outlook(event, offered, left_out, at),
-            self.policy,
-            at=at,
-            together=together,
-            budget=budget,
-        )
+        outlook = self._outlook(event, offered, left_out, at)
+        decision = decide(event, outlook, self.policy, at=at, together=together, budget=budget)
         self.history.decisions.add(decision)
         return decision
 
