@@ -120,6 +120,22 @@ class Bed:
         where = ("driver",) if host == "driver" else ("exec", host)
         return self.verb(*where, argv=argv, timeout=timeout, check=check)
 
+    def run_with_fault(
+        self, argv: Sequence[str], plant: Sequence[str], undo: Sequence[str], *, timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run Anubis in "driver"; the fault is planted when its first phase begins, so that a host
+        short of CPU has not to start its agent with so little of it."""
+        driver = self.start("driver", argv)
+        assert driver.stderr is not None
+        told = ""
+        for line in driver.stderr:
+            told += line
+            if line.startswith("phase"):
+                break
+        with self.fault(plant, undo):
+            stdout, stderr = driver.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(argv, driver.returncode, stdout, told + stderr)
+
     def start(self, host: str, argv: Sequence[str]) -> subprocess.Popen[str]:
         """The same without waiting. `down` ends it, but who starts it had better do so first."""
         where = ("driver",) if host == "driver" else ("exec", host)
