@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from signal import Signals
 
 from anubis.core.errors import TopologyError
 from anubis.topology.text import decode
 
 LIVE_S = 300.0
+TRIES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,17 +21,29 @@ class ToolOutput:
     err: str
 
     def refusal(self, command: Sequence[str], option: str) -> TopologyError:
-        reason = self.err.strip().split("\n")[-1] or "no reason"
+        reason = self.err.strip().split("\n")[-1] or "no reason given"
+        killed = self.code < 0
+        end = (
+            f"was killed by {Signals(-self.code).name}"
+            if killed
+            else f"ended with code {self.code}"
+        )
         return TopologyError(
-            f'"{command[0]}" ended with code {self.code}: {reason}; '
+            f'"{command[0]}" {end}: {reason}; '
             f"run it as root on a machine of the fabric, or give {option} FILE"
         )
 
 
 def ask(command: Sequence[str], option: str) -> ToolOutput:
-    """`option` is the command-line option that takes recorded output instead."""
+    """`option` is the command-line option that takes recorded output instead.
+
+    A tool that crashes is asked once more: it only reads.
+    """
     try:
-        process = subprocess.run(command, capture_output=True, timeout=LIVE_S, check=False)
+        for _ in range(TRIES):
+            process = subprocess.run(command, capture_output=True, timeout=LIVE_S, check=False)
+            if process.returncode >= 0:
+                break
     except FileNotFoundError:
         raise TopologyError(
             f'"{command[0]}" is not installed: install infiniband-diags, or give {option} FILE'

@@ -20,6 +20,7 @@ from anubis.simulation.fabric import FatTree
 from anubis.topology import ibnetdiscover, sources
 from anubis.topology.sources import load, parse
 from anubis.topology.text import decode
+from anubis.topology.tool import ask
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data" / "topology"
@@ -862,6 +863,15 @@ def test_a_file_that_is_not_there_and_one_that_is_no_fabric_are_one_line(near):
 
 
 # --- the fabric itself -----------------------------------------------------------------------
+
+
+def test_a_tool_that_crashes_is_asked_once_more_and_then_said_to_have_crashed(tmp_path):
+    for crashes in (1, 2):
+        asked = tmp_path / f"asked-{crashes}"
+        script = f"echo >> {asked}; test $(wc -l < {asked}) -gt {crashes} || kill -SEGV $$; echo ok"
+        output = ask(("sh", "-c", script), "--topology")
+        assert output.out == (b"ok\n" if crashes == 1 else b"")
+    assert '"sh" was killed by SIGSEGV' in str(output.refusal(("sh",), "--topology"))
 
 
 def test_without_the_tool_the_fabric_cannot_be_asked():
