@@ -47,6 +47,7 @@ SMALLEST = 3.5  # cells below normal are drawn no smaller than this
 BORDERS = 48  # more lines than this would hide what is between them
 LINE = 12.0  # of text
 LETTERS = 20  # of a name
+SIGNS = 10.0  # where the signs above the columns stand
 
 Shared = TypeVar("Shared")
 
@@ -277,7 +278,10 @@ def drawing(view: NetworkView, matrix: Matrix, max_titles: int = TITLES) -> str:
     named = len(matrix.rows) <= NAMED
     nodes, leaves = _nodes(view, matrix, named), _leaf_bands(view, matrix)
     beside = leaves if named else leaves + nodes
-    margin = 16 + max((band.width for band in nodes), default=0) if named else 22
+    margin = 22.0
+    if named:  # signs stand above the names of the columns
+        margin = 26.0 if any(band.mark for band in beside) else 16.0
+        margin += max((band.width for band in nodes), default=0)
     cell = min(CELL, SIDE / max(1, len(matrix.rows)))
     frame = _Frame(left=margin, top=margin, cell=cell, side=cell * len(matrix.rows))
     width = margin + frame.side + 14 + max((band.width for band in beside), default=0)
@@ -431,8 +435,8 @@ def _draw_signs(canvas: Element, bands: Sequence[_Band], frame: _Frame) -> None:
     middles = [band.middle * frame.cell for band in blamed]
     places = apart(middles, [width[band.sign] for band in blamed], frame.side)
     for band, place in zip(blamed, places, strict=True):
-        x, y = frame.left + place, frame.top - 12
-        title(add(canvas, "text", band.sign, class_=band.kind, x=x, y=y), band.about)
+        x = frame.left + place
+        title(add(canvas, "text", band.sign, class_=band.kind, x=x, y=SIGNS), band.about)
 
 
 def _first(bands: Sequence[_Band], size: Callable[[_Band], float], room: float) -> list[_Band]:

@@ -24,7 +24,7 @@ from anubis.core.network.localization import locate, observe, sentence
 from anubis.core.records import Judgement, PartVerdict
 from anubis.report import fabric_picture, heat_map
 from anubis.report.network import network_page
-from anubis.report.svg import apart
+from anubis.report.svg import LETTER, apart
 from anubis.report.view import Blamed, NetworkView, blamed_by
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import Fault, SimulatedNetwork
@@ -213,6 +213,16 @@ def test_a_blamed_leaf_is_framed_where_its_nodes_are():
         top = (float(across.get("y", "")) - float(frame.get("y", ""))) / cell
         assert (round(top), round(float(across.get("height", "")) / cell)) == (24, 8)
         assert "✗1 leaf-0-3" in {each.text for each in of_kind(svg, "leaf", "defective")}
+
+
+def test_the_sign_of_a_leaf_stands_above_the_names_of_its_columns():
+    _, svg = matrix_of(blaming(SMALL, Part("switch", SMALL.leaves[0])))
+    (sign,) = [text for text in svg.iter("text") if text.text == "✗1"]
+    for name in of_kind(svg, "column"):
+        start = re.match(r"translate\(\S+ (\S+)\)", name.get("transform", ""))
+        assert start
+        top = float(start[1]) - LETTER * len(name.text or "")  # it is written upwards
+        assert float(sign.get("y", "")) + 6 <= top  # half a letter is that high
 
 
 def test_what_cannot_be_told_apart_is_outlined_and_not_condemned():
