@@ -34,9 +34,8 @@ class Agent:
         self._unwanted: set[str] = set()  # killed before they were started
         make_executable(self._folder)
         with suppress(PermissionError):
-            os.setpriority(
-                os.PRIO_PROCESS, 0, 0
-            )  # Ray's workers yield to others; programs must not
+            # Ray's workers yield to others; programs must not
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
         threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
 
     def describe(self) -> tuple[Machine, str]:

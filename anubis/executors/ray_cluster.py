@@ -510,10 +510,8 @@ def agents_of(records: Iterable[Mapping[str, Any]], chosen: tuple[str, ...]) -> 
     for record in records:
         for name in {record["NodeManagerHostname"], record["NodeManagerAddress"]} & set(chosen):
             if not record["Alive"] and name not in handles:
-                lost = "the ray cluster lists it as dead"
-                handles[name] = AgentHandle(
-                    name=name, address=record["NodeManagerAddress"], lost=lost
-                )
+                address, lost = record["NodeManagerAddress"], "the ray cluster lists it as dead"
+                handles[name] = AgentHandle(name=name, address=address, lost=lost)
     for name in chosen:
         if name not in handles:
             hint = did_you_mean(name, handles)

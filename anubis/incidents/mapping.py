@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from anubis.incidents.clock import Clock
 
@@ -42,6 +42,8 @@ class _Columns:
     """How many nodes there are: a number, or a column. Nodes without a record were well all the
     time."""
 
+    KEYS: ClassVar[tuple[str, ...]] = ("node", "category", "since", "until")  # that name columns
+
     def __post_init__(self) -> None:
         self.clock()
 
@@ -50,15 +52,12 @@ class _Columns:
 
     def columns(self) -> Iterator[tuple[str, str]]:
         """Every column that must be there, and which key wants it."""
-        for key in self._keys():
+        for key in self.KEYS:
             value = getattr(self, key)
             for text in (value,) if isinstance(value, str) else value:
                 yield from ((name, key) for name in _names(text))
         if not str(self.size).isdecimal():
             yield from ((name, "size") for name in _names(str(self.size)))
-
-    def _keys(self) -> tuple[str, ...]:
-        return "node", "category", "since", "until"
 
     def category_of(self, cells: Cells) -> str:
         """What the column says, or the heading of the first of several that says something."""
@@ -87,8 +86,7 @@ class IntervalMapping(_Columns):
     end: str
     """When it was over; an empty cell means not yet."""
 
-    def _keys(self) -> tuple[str, ...]:
-        return *super()._keys(), "start", "end"
+    KEYS: ClassVar = (*_Columns.KEYS, "start", "end")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +103,7 @@ class EventMapping(_Columns):
     time: str
     """When it happened."""
 
-    def _keys(self) -> tuple[str, ...]:
-        return *super()._keys(), "event", "time"
+    KEYS: ClassVar = (*_Columns.KEYS, "event", "time")
 
 
 IncidentMapping = IntervalMapping | EventMapping

@@ -38,9 +38,8 @@ class FatTree:
             plane = f"{rail}-" if self.planes else ""
             switches[leaf] = None
             if groups > 1:
-                spines = [
-                    f"spine-{plane}{group // self.leaves_per_pod}-{i}" for i in range(self.spines)
-                ]
+                pod = group // self.leaves_per_pod
+                spines = [f"spine-{plane}{pod}-{i}" for i in range(self.spines)]
                 links += [self._link(leaf, spine, self.cables) for spine in spines]
             below = names[group * self.nodes_per_leaf : (group + 1) * self.nodes_per_leaf]
             for port, node in enumerate(below, start=1):

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -19,14 +19,7 @@ from anubis.core.network.crossing import Flow, Way, link_part, nic_part
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Series, Step
 
 FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"]
-FAULT_KINDS: tuple[FaultKind, ...] = (
-    "slow node",
-    "slow NIC",
-    "bad cable",
-    "lossy uplink",
-    "slow leaf",
-    "dead leaf",
-)
+FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 DEPTH = 16  # forks on a way
 
