@@ -33,11 +33,9 @@ def read(path: Path) -> SourceRecords:
     try:
         data = path.read_bytes()
         text, _ = decode(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
-    except OSError as error:
-        reason = error.strerror or "it is not a complete gzip file"
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "it is not a complete gzip file"
         raise UsageError(f'cannot read "{path}": {reason}') from None
-    except (EOFError, zlib.error):
-        raise UsageError(f'cannot read "{path}": it is not a complete gzip file') from None
     return parse(text, f'"{path}"')
 
 
@@ -65,8 +63,7 @@ def _of_table(text: str, where: str) -> SourceRecords:
                 columns = tuple(stripped)
     except csv.Error as error:
         raise UsageError(f"{where}, line {reader.line_num}: {error}") from None
-    twice = next((name for name in columns if name and columns.count(name) > 1), None)
-    if twice:
+    if twice := next((name for name in columns if name and columns.count(name) > 1), None):
         raise UsageError(f'{where} has two columns "{twice}": rename one of them')
     return SourceRecords(columns=columns, rows=tuple(rows))
 
