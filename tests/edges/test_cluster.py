@@ -28,12 +28,9 @@ CLUSTER = "{executor: ray, parallel_nodes: 1}"  # two cores serve all hosts: one
 # the cores are shared with whoever else uses the machine, so only what is far off is a defect
 POLICY = "{alpha: 0.4, distance: {tail: 0.5}}"
 COMPUTE = """
-summary: compute alone
+summary: one thread of compute alone
 benchmarks:
-  - benchmark: gemm
-    parameters: {dtypes: fp32, size: 512, samples: 15}
-    repeats: 2
-    duration_s: 4
+  - {benchmark: checksum, repeats: 2, duration_s: 2}
 """
 PAIRS = """
 summary: every pair of hosts
@@ -59,6 +56,31 @@ else
     "series": [{"metric": "rate", "device": "cpu", "samples": [1.0, 1.0]}]}'
 fi
 """
+# One thread, and nothing to load: a matrix product waits for its slowest thread, wherever else the
+# processors are busy.
+CHECKSUM_PROGRAM = """#!/usr/bin/env python3
+import hashlib, json, sys, time
+
+if "--describe" in sys.argv:
+    print(json.dumps({
+        "schema": "anubis.describe/1", "name": "checksum", "version": "1", "summary": "checksums",
+        "stresses": "a processor", "reveals": "a processor that is shared", "level": "micro",
+        "scope": "node", "duration_s": 2,
+        "metrics": [{"name": "rate_gbps", "unit": "GB/s", "direction": "higher"}],
+    }))
+    sys.exit()
+
+def rate():
+    began = time.monotonic()
+    hashlib.sha256(data)
+    return len(data) / (time.monotonic() - began) / 1e9
+
+data = bytes(40_000_000)
+print(json.dumps({
+    "schema": "anubis.result/1", "benchmark": "checksum", "version": "1", "parameters": {},
+    "series": [{"metric": "rate_gbps", "device": "cpu", "samples": [rate() for _ in range(12)]}],
+}))
+"""
 
 
 class Site:
@@ -76,10 +98,11 @@ class Site:
             "rest": REST,
         }.items():
             (folder / f"{name}.yaml").write_text(text)
-        program = folder / "programs" / "rest.sh"
-        program.parent.mkdir()
-        program.write_text(REST_PROGRAM)
-        program.chmod(0o755)
+        (folder / "programs").mkdir()
+        for name, text in {"rest.sh": REST_PROGRAM, "checksum.py": CHECKSUM_PROGRAM}.items():
+            program = folder / "programs" / name
+            program.write_text(text)
+            program.chmod(0o755)
 
     def accept(self, suite: str, cluster: str = "cluster") -> list[str]:
         return [
@@ -132,7 +155,7 @@ def test_the_host_with_a_small_share_of_the_processor_is_found_and_no_other(site
     slow, mended = ("slow-cpu", "node3", "0.1"), ("slow-cpu", "node3", "1")
     verdicts, _ = measured(bed, site.accept("compute"), slow, mended, "node3")
     worst = next(v for v in verdicts if v["node"] == "node3" and v["verdict"] == "defective")
-    assert (worst["benchmark"], worst["metric"]) == ("gemm", "tflops:fp32")
+    assert (worst["benchmark"], worst["metric"]) == ("checksum", "rate_gbps")
     assert worst["similarity"] < worst["alpha"]
 
 

@@ -89,7 +89,7 @@ def test_an_import_is_listed_and_taken_back_by_its_number(near):
     listed = near.run("history", "imports", "--json").lines
     assert [(one["import"], one["new"], one["known"]) for one in listed] == [(2, 1, 1), (1, 2, 0)]
     assert str(near.folder / "wrong.csv") == listed[0]["file"]
-    assert "day.csv" in near.run("history", "imports").out.replace("\n", "")
+    assert "day.csv" in "".join(near.run("history", "imports").out.split())
     done = near.run("history", "forget", "--import", "2")
     assert done.out == "import 2 is forgotten: 1 incident and 1 watch with it\n"
     with History.open(str(near.history)) as history:
