@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import test_network
 from fleets import small_fabric
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,11 +17,23 @@ from anubis.core.fabric import Part, rail_of
 from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.rails import Rails
 from anubis.core.network.traffic import observe_traffic
-from anubis.core.records import Assessment, Judgement, NodeVerdict, Ruling, Verdict
+from anubis.core.records import Assessment, Judgement, MetricSpec, NodeVerdict, Ruling, Verdict
 from anubis.simulation.network import Fault
+from anubis.topology.sources import parse
 
 DEAD_LEAF = Fault(kind="dead leaf", part=Part("switch", RAILS.leaves[1]), loss=0.9)
 SLOW_NIC = Fault(kind="slow NIC", part=Part("nic", RAILS.nodes[5], RAILS.rails[0]), loss=0.5)
+TWO_PODS = """
+rails: [mlx5_0, mlx5_1]
+gbit_s: 400
+racks:
+  - {nodes: "node[1-8]", leaves: "leaf-a[1-2]"}
+  - {nodes: "node[9-16]", leaves: leaf-b}
+links:
+  - {below: "leaf-a[1-2]", above: "spine-a[1-2]", cables: 2}
+  - {below: leaf-b, above: "spine-b[1-2]", cables: 4}
+  - {below: "spine-a[1-2],spine-b[1-2]", above: "core[1-2]"}
+"""
 SCHEMES = {
     "HCAs": [f"mlx5_{i}" for i in range(4)],
     "HCAs of the older name": [f"HCA-{i + 1}" for i in range(4)],
@@ -74,6 +87,27 @@ def test_pairs_that_no_criterion_could_judge_are_not_healthy():
     )
     assert view.assessment.judgement is Judgement.UNKNOWN
     assert "no trusted criterion" in view.assessment.parts[0].evidence[0]
+
+
+@pytest.fixture
+def agreeing(monkeypatch):
+    """Pairs that also say whether what arrived was right: good, however little arrived."""
+    agreement = MetricSpec(name="agreement", unit="1", direction="higher")
+    spec = replace(test_network.PAIR, metrics=(*test_network.PAIR.metrics, agreement))
+    monkeypatch.setattr(test_network, "PAIR", spec)
+
+
+@pytest.mark.parametrize("groups", ["quick", "pairs"])
+@pytest.mark.parametrize("dead", [["leaf-a1"], ["leaf-a2"], ["leaf-b"], ["core1", "core2"]])
+def test_a_dead_switch_is_never_normal_though_all_pairs_at_a_distance_cross_it(
+    dead, groups, agreeing
+):
+    """All rails of half of the nodes are on leaf-b; whatever goes between the halves on a core."""
+    fabric = parse(TWO_PODS, "two pods").fabric
+    faults = [Fault(kind="dead", part=Part("switch", name), loss=1.0) for name in dead]
+    view = scanned(fabric, faults, groups)
+    assert view.assessment.judgement is not Judgement.HEALTHY
+    assert view.assessment.parts
 
 
 def test_gpus_are_on_the_rails_in_order_where_there_are_as_many():

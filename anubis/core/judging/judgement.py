@@ -20,7 +20,7 @@ from anubis.core.judging.conclusion import faulty_paths
 from anubis.core.judging.criteria import learn, similarities
 from anubis.core.judging.groups import blame, cast_votes, slow_together
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
-from anubis.core.judging.units import Unit, Units
+from anubis.core.judging.units import Unit, Units, without_distance
 from anubis.core.network.attribution import node_verdicts, part_verdicts
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
@@ -45,6 +45,7 @@ from anubis.core.records import (
 
 CODES = {Ended.FAILED: "NOT-MEASURED", Ended.TIMED_OUT: "TIMED-OUT", Ended.LOST: "NODE-LOST"}
 WITHIN = "within its limit"
+STALLED = 20.0  # times worse than at another distance: nothing arrives there
 BY_CHANCE = 2.0  # times the limit: what is that bad once, and good when measured again, is noise
 ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to differ is named
     "version": lambda key: key.workload.version,
@@ -88,10 +89,11 @@ def learn_criteria(
         if parts not in orders:  # many metrics were measured on the same parts
             orders[parts] = _order_of(alike)
         digests[sku].append(_digest(alike, *orders[parts]))
+    normal = _best_of_distances(chain.from_iterable(by_sku.values()))
     return tuple(
         CriteriaSet(
             sku=sku,
-            criteria=tuple(sorted(by_sku[sku], key=_order)),
+            criteria=tuple(sorted((_unless_stalled(c, normal) for c in by_sku[sku]), key=_order)),
             provenance=Provenance(
                 suite=suite,
                 anubis=anubis,
@@ -116,6 +118,31 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None) -> Criterion:
         votes=_votes(alike) if grouped else None,
         from_repeats=from_repeats,
         start=start,
+    )
+
+
+def _best_of_distances(criteria: Iterable[Criterion]) -> dict[CriterionKey, float]:
+    """What is normal between pairs where it is best: per key without the distance."""
+    best: dict[CriterionKey, float] = {}
+    for criterion in criteria:
+        key = replace(criterion.key, sku=without_distance(criterion.key.sku))
+        better = min if criterion.direction == "lower" else max
+        median = float(np.median(criterion.reference))
+        best[key] = better(best.get(key, median), median)
+    return best
+
+
+def _unless_stalled(criterion: Criterion, best: Mapping[CriterionKey, float]) -> Criterion:
+    """Where most pairs at a distance get nothing through, that is not what is normal there."""
+    normal = best[replace(criterion.key, sku=without_distance(criterion.key.sku))]
+    median = float(np.median(criterion.reference))
+    worse = {"higher": normal / median, "lower": median / normal, "either": 1.0}
+    if worse[criterion.direction] < STALLED:
+        return criterion
+    return replace(
+        criterion,
+        refusal=f"what most pairs reach here ({median:.3g} {criterion.unit}) is "
+        f"{worse[criterion.direction]:,.0f} times worse than at another distance ({normal:.3g})",
     )
 
 

@@ -6,6 +6,7 @@ made only on request.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from anubis.core.records import (
 
 Names = tuple[str, ...]
 T = TypeVar("T", bound=np.generic)
+_DISTANCE = re.compile(r" at \d+ hops.*")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -182,6 +184,11 @@ def _by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]:
             key = replace(key, sku=key.sku + distance, device_kind=kind)
             by_key[key].append(replace(alike.subset(np.array(places)), key=key))
     return [parts[0] if len(parts) == 1 else _joined(parts) for parts in by_key.values()]
+
+
+def without_distance(sku: str) -> str:
+    """The sku of pairs at whatever distance."""
+    return _DISTANCE.sub("", sku)
 
 
 def _kind(rails: Rails, names: Names, device: str, mixed: bool) -> tuple[str, str]:

@@ -58,10 +58,7 @@ def observe_traffic(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[
     flows = _Flows(Rails.of(fabric, devices))
     for ruling in rulings:
         rows = flows.rows_of(ruling)
-        if ruling.judgement is Judgement.UNKNOWN:
-            doubt = ruling.code, f"{ruling.benchmark}: {ruling.metric}: {ruling.reason}"
-            flows.doubts.update(dict.fromkeys(rows.tolist(), doubt))
-        elif ruling.similarities is not None:
+        if ruling.judgement is not Judgement.UNKNOWN and ruling.similarities is not None:
             flows.note(ruling.metric, rows, np.minimum(1 - ruling.similarities, LIMIT))
     for verdict in alone:
         if len(verdict.participants) < 2:
@@ -76,7 +73,17 @@ def observe_traffic(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[
             flows.doubts.update(dict.fromkeys(flows.miss(verdict.participants), doubt))
         elif verdict.judgement is Judgement.UNKNOWN:
             flows.doubts[flows.row(verdict.participants, verdict.device)] = doubt
+    for ruling in rulings:
+        if ruling.judgement is Judgement.UNKNOWN:
+            flows.leave_open(ruling)
     return flows.traffic()
+
+
+def _quantity(metric: str) -> tuple[str, str]:
+    """What is measured and which way, whatever the size of messages."""
+    name, _, aspect = metric.partition(":")
+    way = aspect.partition("/")[0]
+    return name, way if way in ONE_WAY else ""
 
 
 @dataclass
@@ -91,6 +98,8 @@ class _Flows:
     worst: dict[str, Shares] = field(default_factory=dict)
     missed: set[int] = field(default_factory=set)
     doubts: dict[int, tuple[str, str]] = field(default_factory=dict)  # code, reason
+    judged: dict[tuple[str, str], list[Numbers]] = field(default_factory=dict)
+    unjudged: set[int] = field(default_factory=set)
     rows_by_pairs: dict[tuple[int, int], tuple[Ruling, Numbers]] = field(default_factory=dict)
 
     def row(self, names: tuple[str, ...], device: str) -> int:
@@ -109,13 +118,22 @@ class _Flows:
         return self.rows_by_pairs[key][1]
 
     def note(self, metric: str, rows: Numbers, shortfall: Shares) -> None:
-        way = metric.partition(":")[2].partition("/")[0]
-        way = way if way in ONE_WAY else ""
+        quantity = _quantity(metric)
+        self.judged.setdefault(quantity, []).append(rows)
+        way = quantity[1]
         have = self.worst.get(way, np.empty(0))
         if len(have) < len(self.numbers):
             more = np.full(max(64, len(self.numbers)), np.nan)
             have = self.worst[way] = np.concatenate([have, more])
         np.fmax.at(have, rows, shortfall)
+
+    def leave_open(self, ruling: Ruling) -> None:
+        """What no criterion could judge is in doubt, unless other sizes of it could be judged."""
+        rows, judged = self.rows_of(ruling), self.judged.get(_quantity(ruling.metric))
+        left = (rows[~np.isin(rows, np.concatenate(judged))] if judged else rows).tolist()
+        doubt = ruling.code, f"{ruling.benchmark}: {ruling.metric}: {ruling.reason}"
+        self.unjudged.update(left)
+        self.doubts.update(dict.fromkeys(left, doubt))
 
     def shortfall(self, way: str, row: int) -> float:
         """NaN where nothing was measured."""
@@ -160,7 +178,7 @@ class _Flows:
         for (names, rail, device), row in self.numbers.items():
             code, reason = self.doubts.get(row, ("", ""))
             if rail is not None:
-                if reason and not self.is_observed(row):
+                if row in self.unjudged or (reason and not self.is_observed(row)):
                     yield Stray(nodes=names, device=device, code=code, reason=reason)
             elif len(names) == 2 and (reason or names not in on_rails):
                 yield Stray(nodes=names, device=device, code=NOT_MAPPED, reason=reason)
