@@ -111,9 +111,9 @@ class Simulator:
             pytest.fail("ibsim did not obey in 30 s")
 
     def run(self, tool: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.programs / tool, *words], capture_output=True, text=True, check=False
-        )
+        """A tool that asks while ibsim is only coming up may wait for ever: then it is ended."""
+        command = ["timeout", "10", str(self.programs / tool), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def _prompts(self) -> int:
         return self._said.read_text().count("sim> ")
