@@ -425,6 +425,7 @@ def _sure(found, new):
 
 
 @settings(max_examples=60, deadline=None)
+@pytest.mark.long
 @given(
     st.sampled_from([TREE, RAILS, POD]),
     st.sampled_from(FAULT_KINDS),

@@ -97,6 +97,7 @@ def test_a_past_that_is_not_there_is_one_sentence(url):
         recall(caller=Listener(url))
 
 
+@pytest.mark.long
 def test_every_run_of_a_simulation_is_told_and_made():
     listener = Listener()
     study = simulate(seeds=1, caller=listener)

@@ -68,7 +68,9 @@ def test_chances_are_those_of_pycox_within_a_thousandth(name):
     np.testing.assert_allclose(np.exp(-hazard), known, atol=1e-3)
 
 
-@pytest.mark.parametrize(("name", "known"), [("metabric", 0.655), ("support", 0.617)])
+@pytest.mark.parametrize(
+    ("name", "known"), [("metabric", 0.655), pytest.param("support", 0.617, marks=pytest.mark.long)]
+)
 def test_concordance_on_published_data_is_what_is_published(name, known):
     """For an untuned Cox-Time, the mean of five folds."""
     data = learnable(published(name))
