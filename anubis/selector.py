@@ -7,25 +7,29 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
 
 from anubis import hostlist
-from anubis.core.choosing.decision import Decision, FleetEvent, Outlook, decide, horizon_s, mix_of
+from anubis.core.choosing.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.choosing.selection import NEVER, Budget, learn_detection
 from anubis.core.past.defects import Defect, defects
+from anubis.core.past.events import FleetEvent, reported_incidents
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.paths import bad_links
-from anubis.core.past.status import Incident, Instants, Statuses, Times, Validation
-from anubis.core.records import Judgement, Plan, PlannedEntry, SelectionPolicy
+from anubis.core.past.standing import Standing, standing
+from anubis.core.past.status import Instants, Statuses, Times
+from anubis.core.records import Plan, PlannedEntry, SelectionPolicy
 from anubis.store.history import History
 
 HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
 MOST_NAMED = 8  # nodes, in a sentence
 EXPECTED_H = 90 * 24.0  # between incidents of a node if nothing is known; counts as one incident
-LOOKED_BACK_S = 365 * 24 * HOUR_S  # older findings of benchmarks say little about today's
+LOOKED_BACK_S = 365 * DAY_S  # older findings of benchmarks say little about today's
 
 
 class Risk(Protocol):
@@ -109,11 +113,11 @@ class Past:
     """What the history says, read once for many decisions."""
 
     logbook: Logbook
-    risk: Risk
+    standing: Standing
+    risk: Risk | None  # None: no model is trained
+    heard_at: float | None  # when the last incident began that anybody told; None: nobody ever did
     defects: Sequence[Defect]
     categories: Mapping[str, Mapping[str, int]]  # by node: how many incidents of each category
-    passed: Mapping[str, Mapping[str, float]]  # by node: when it last passed each benchmark
-    unfit: Mapping[str, str]  # nodes that are out of service, and why
     links: Mapping[tuple[str, ...], str]  # good nodes with something bad between them, and why
     measured_s: Mapping[tuple[str, str], float]
 
@@ -124,57 +128,25 @@ class Past:
 def read_past(history: History, now: float, risk: Risk | None = None) -> Past:
     """`risk`: a trained model; without one every node has the fleet's base rate."""
     validations = history.experience.validations(now - LOOKED_BACK_S)
-    incidents = [incident for incident in history.incidents.all() if incident.start <= now]
-    logbook = history.experience.logbook()
+    findings = history.experience.failed_tests()
+    imported = [incident for incident in history.incidents.all() if incident.start <= now]
+    notices = history.notices.all()
+    reported = reported_incidents((notice for notice in notices if notice.at <= now), imported)
+    incidents = [*imported, *reported]
+    by_now = [validation for validation in validations if validation.at <= now]
     categories: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for incident in incidents:
         categories[incident.node][incident.category] += 1
     return Past(
-        logbook=logbook,
-        risk=risk or base_rate(logbook, now),
-        defects=defects(validations, history.experience.failed_tests(), incidents),
+        logbook=history.experience.logbook(),
+        standing=standing(validations, findings, imported, history.repairs.all(), notices, now),
+        risk=risk,
+        heard_at=max((incident.start for incident in incidents), default=None),
+        defects=defects(by_now, findings, incidents),
         categories=categories,
-        passed=_passed(validations, incidents),
-        unfit=_unfit(validations, incidents, now),
-        links=bad_links(history.experience.faulty_paths(), validations),
+        links=bad_links(history.experience.faulty_paths(), by_now),
         measured_s=history.experience.durations_s(),
     )
-
-
-def _passed(
-    validations: Iterable[Validation], incidents: Iterable[Incident]
-) -> dict[str, dict[str, float]]:
-    """What a node passed before its last incident no longer counts."""
-    last: dict[str, float] = {}
-    for incident in incidents:
-        last[incident.node] = max(incident.start, last.get(incident.node, incident.start))
-    passed: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for validation in sorted(validations, key=lambda validation: validation.at):
-        if validation.judgement is Judgement.DEFECTIVE:
-            passed.pop(validation.node, None)
-        elif validation.judgement is Judgement.HEALTHY and validation.at >= last.get(
-            validation.node, -np.inf
-        ):
-            passed[validation.node].update(dict.fromkeys(validation.benchmarks, validation.at))
-    return passed
-
-
-def _unfit(
-    validations: Iterable[Validation], incidents: Iterable[Incident], now: float
-) -> dict[str, str]:
-    """Nodes whose last validation found them defective, or that have an incident now."""
-    unfit: dict[str, str] = {}
-    for validation in sorted(validations, key=lambda validation: validation.at):
-        if validation.judgement is Judgement.DEFECTIVE:
-            unfit[validation.node] = (
-                f"it was defective in campaign {validation.campaign} ({validation.code})"
-            )
-        elif validation.judgement is Judgement.HEALTHY:
-            unfit.pop(validation.node, None)
-    for incident in incidents:
-        if incident.end is not None and incident.end > now:
-            unfit[incident.node] = f'its incident "{incident.category}" is not over'
-    return unfit
 
 
 class Selector:
@@ -192,49 +164,100 @@ class Selector:
         together: bool = False,
         budget: Budget | None = None,
     ) -> Decision:
-        """The decision is stored in the history before it is returned."""
+        """The decision is stored in the history before it is returned.
+
+        What is down is neither tested nor counted: the decision is about the other nodes.
+        """
         offered = [offer for offer in menu if together or offer.alone]
         left_out = sorted(offer.benchmark for offer in menu if not (together or offer.alone))
-        outlook = self._outlook(event, offered, left_out, at)
-        decision = decide(event, outlook, self.policy, at=at, together=together, budget=budget)
+        is_down = self.past.standing.down
+        down = [node for node in event.nodes if node in is_down]
+        up = replace(event, nodes=tuple(node for node in event.nodes if node not in is_down))
+        outlook = self._outlook(up, offered, at)
+        outlook = replace(outlook, assumed=(*outlook.assumed, *_left_out(left_out, down)))
+        decision = decide(up, outlook, self.policy, at=at, together=together, budget=budget)
         self.history.decisions.add(decision)
         return decision
 
-    def _outlook(
-        self, event: FleetEvent, offered: Sequence[Offer], left_out: Sequence[str], at: float
-    ) -> Outlook:
+    def _outlook(self, event: FleetEvent, offered: Sequence[Offer], at: float) -> Outlook:
         past, policy = self.past, self.policy
         names = [offer.benchmark for offer in offered]
-        statuses = past.logbook.statuses(Instants.now(event.nodes, at), past.risk.covariates)
+        finders = {name for defect in past.defects for name in defect.found_by}
+        elsewhere = sorted(finders.difference(names))
+        instants = sorted({at, self._vouched_until(at)})
+        risk = self._risk(instants)
         ahead_h = horizon_s(event, policy) / HOUR_S
+        statuses = [
+            past.logbook.statuses(Instants.now(event.nodes, instant), risk.covariates)
+            for instant in instants
+        ]
+        passed = past.standing.passed
         return Outlook(
-            probabilities=past.risk.within(statuses, ahead_h),
-            proven=np.array([bool(past.passed.get(node)) for node in event.nodes], dtype=bool),
+            probabilities=np.max([risk.within(view, ahead_h) for view in statuses], axis=0),
+            proven=np.array([node in passed for node in event.nodes], dtype=bool),
             mixes=[mix_of(past.categories.get(node, {})) for node in event.nodes],
-            ages_s=self._ages_s(event.nodes, names, at),
+            ages_s=self._ages_s(event.nodes, [*names, *elsewhere], at),
             detection=learn_detection(
-                past.defects, names, prior=policy.prior, category_prior=policy.category_prior
+                past.defects,
+                names,
+                elsewhere=elsewhere,
+                prior=policy.prior,
+                category_prior=policy.category_prior,
             ),
             durations_s=[offer.duration_s for offer in offered],
-            assumed=tuple(self._assumed(event, left_out)),
+            assumed=tuple(self._assumed(event.nodes, risk, at)),
         )
 
-    def _assumed(self, event: FleetEvent, left_out: Sequence[str]) -> Iterable[str]:
+    def _risk(self, instants: Iterable[float]) -> Risk:
+        """Without a model, the highest base rate that was known at one of these instants."""
+        if self.past.risk:
+            return self.past.risk
+        rates = (base_rate(self.past.logbook, instant) for instant in instants)
+        return max(rates, key=attrgetter("per_h"))
+
+    def _vouched_until(self, at: float) -> float:
+        """Up to when silence was health. Whatever risk there was by then, is there still."""
+        heard_at = self.past.heard_at
+        return 0.0 if heard_at is None else min(at, heard_at + self.policy.silence_d * DAY_S)
+
+    def _assumed(self, nodes: Sequence[str], risk: Risk, at: float) -> Iterable[str]:
         """The assumptions that the decision must state."""
-        if self.past.risk.assumed:
-            yield self.past.risk.assumed
-        unproven = [node for node in event.nodes if not self.past.passed.get(node)]
-        if unproven:
-            some = hostlist.compress(unproven[:MOST_NAMED])
-            more = f" and {len(unproven) - MOST_NAMED:,} more" if len(unproven) > MOST_NAMED else ""
+        past, policy = self.past, self.policy
+        if risk.assumed:
+            yield risk.assumed
+        if past.heard_at is None:
+            yield "no incident was ever told, and silence is not taken for health"
+        elif self._vouched_until(at) < at:
             yield (
-                f"a defect is presumed on {some}{more}: no benchmark was passed there since the"
-                " last incident or defect, or ever"
+                f"no incident was told for {(at - past.heard_at) / DAY_S:.0f} days, and silence"
+                f" beyond {policy.silence_d:g} days is not taken for health"
             )
-        if left_out:
-            yield f"left out, because they need several nodes: {', '.join(left_out)}"
+        unproven = [node for node in nodes if node not in past.standing.passed]
+        if unproven:
+            yield (
+                f"a defect is presumed on {_some(unproven)}: no benchmark was passed there since"
+                " the last incident, repair, defect or upgrade, or ever"
+            )
+        early = [node for node in nodes if node in past.standing.early]
+        if early:
+            yield (
+                f"passes of {_some(early)} count for nothing, because they are dated in the"
+                " future: a clock was wrong"
+            )
 
     def _ages_s(self, nodes: Sequence[str], benchmarks: Sequence[str], at: float) -> Times:
-        passed = [self.past.passed.get(node, {}) for node in nodes]
+        passed = [self.past.standing.passed.get(node, {}) for node in nodes]
         last = [[times.get(benchmark, -NEVER) for benchmark in benchmarks] for times in passed]
         return at - np.array(last).reshape(len(nodes), len(benchmarks))
+
+
+def _left_out(benchmarks: Sequence[str], down: Sequence[str]) -> Iterable[str]:
+    if benchmarks:
+        yield f"left out, because they need several nodes: {', '.join(benchmarks)}"
+    if down:
+        yield f"not tested, because they are in an incident or a repair: {_some(down)}"
+
+
+def _some(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - MOST_NAMED:,} more" if len(nodes) > MOST_NAMED else ""
+    return f"{hostlist.compress(nodes[:MOST_NAMED])}{more}"

@@ -14,7 +14,7 @@ from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from anubis.core.choosing.decision import FleetEvent
+    from anubis.core.past.events import FleetEvent
 
 EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
 CRITERIA: tuple[Literal["learned", "refused"], ...] = ("learned", "refused")
@@ -86,7 +86,11 @@ def select(
     together: options.Together = False,
     json: options.Json = False,
 ) -> None:
-    """Decide which tests an event is worth, and say why; run nothing."""
+    """Decide which tests an event is worth, and say why; run nothing.
+
+    That nodes were added or upgraded, or had an incident, is kept: until they pass a test, a defect
+    is presumed on them.
+    """
     happened = _event(event, amounts.named(nodes), duration, category, criteria)
     terms = replace(_terms(suite, policy, benchmarks, budget), together=together)
     Terminal(as_json=json).decided(anubis.select(happened, terms))
@@ -95,25 +99,25 @@ def select(
 def _event(
     kind: str, nodes: tuple[str, ...], duration: str | None, category: str | None, criteria: str
 ) -> FleetEvent:
-    from anubis.core.choosing import decision
+    from anubis.core.past import events
 
     match kind:
         case "node-added":
-            return decision.NodeAdded(nodes=nodes)
+            return events.NodeAdded(nodes=nodes)
         case "fleet-upgraded":
             became = amounts.one_of("--criteria", criteria, CRITERIA)
-            return decision.FleetUpgraded(nodes=nodes, criteria=became)
+            return events.FleetUpgraded(nodes=nodes, criteria=became)
         case "job-allocated":
             if duration is None:
                 raise UsageError("a job-allocated needs the job's --duration, such as 24h")
             seconds = amounts.duration_s(duration, "--duration")
-            return decision.JobAllocated(nodes=nodes, duration_s=seconds)
+            return events.JobAllocated(nodes=nodes, duration_s=seconds)
         case "incident-reported":
             if not category:
                 raise UsageError("an incident-reported needs the incident's --category")
-            return decision.IncidentReported(nodes=nodes, category=category)
+            return events.IncidentReported(nodes=nodes, category=category)
         case "tick":
-            return decision.Tick(nodes=nodes)
+            return events.Tick(nodes=nodes)
     raise UsageError(f'--event "{kind}" is not known; {did_you_mean(kind, EVENTS)}')
 
 

@@ -21,7 +21,7 @@ from anubis.operations.gating import GateResult
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
-from anubis.report.wording import counted, lasting, names
+from anubis.report.wording import chance, counted, lasting, names
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,7 +66,10 @@ def _gate_document(result: GateResult) -> dict[str, object]:
         "links": [{"nodes": nodes, "reason": why} for nodes, why in result.links.items()],
         "unknown": result.unknown,
         "unfit": result.unfit,
-        "budget_short": result.budget_short,
+        "budget_short": result.doubt == "budget",
+        "remaining": result.decision.remaining,
+        "p0": result.decision.p0,
+        "why": _gate_sentence(result),
     }
 
 
@@ -74,6 +77,8 @@ def _gate_sentence(result: GateResult) -> str:
     word: str = result.answer
     if word == "no-go" and not result.is_tested:
         word = "no-go, and nothing was run"
+    if word == "go" and not result.decision.is_bearable:
+        word = f"go, at {_risk_left(result)}"
     return f"{word}: {'; '.join(_reasons(result)) or compress(list(result.judged))}"
 
 
@@ -87,10 +92,21 @@ def _reasons(result: GateResult) -> Iterator[str]:
     if len(result.links) > LINKS_NAMED:
         yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
     if result.unknown:
-        short = "the budget leaves too much untested"
-        yield f"{short if result.budget_short else 'not known to be healthy'}: " + compress(
-            result.unknown
-        )
+        yield f"{_why_unknown(result)}: {compress(result.unknown)}"
+
+
+def _why_unknown(result: GateResult) -> str:
+    match result.doubt:
+        case "budget":
+            return "the budget leaves too much untested"
+        case "policy":
+            return f"no test is worth its time at {_risk_left(result)}"
+    return "not known to be healthy"
+
+
+def _risk_left(result: GateResult) -> str:
+    remaining, p0 = chance(result.decision.remaining), chance(result.decision.p0)
+    return f"a risk of {remaining}, above the accepted {p0}"
 
 
 def write_html(view: CampaignView, path: Path) -> None:

@@ -662,6 +662,13 @@ class SelectionPolicy:
     ones, this share of all defects if it was never tried."""
     category_prior: float = 2.0
     """How many defects of all categories are added to the known ones of each category."""
+    above_p0: Literal["go", "run", "unknown"] = "go"
+    """What a gate does where a risk above p0 is left and no test is worth its time. `go`: the job
+    may start, and the answer says at which risk. `run`: all tests that lower the risk run first,
+    worth their time or not. `unknown`: no node passes."""
+    silence_d: float = 30.0
+    """For how many days after the last incident that was told silence is a sign of health. Longer
+    silence lowers no risk."""
     search: Literal["greedy", "optimum"] = "greedy"
     """`greedy` first takes what lowers the risk most per second; `optimum` finds the cheapest
     sufficient choice, and may need a minute for hundreds of nodes."""
@@ -674,6 +681,8 @@ class SelectionPolicy:
         for name in ("horizon_h", "half_life_h"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected hours above 0")
+        if not 0 <= self.silence_d < math.inf:
+            raise ValueError(f"silence_d is {self.silence_d:g}, expected days, 0 or more")
         for name in ("prior", "category_prior"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected a number above 0")

@@ -92,7 +92,7 @@ def take_in(
     return Intake(
         records=len(records.rows) + len(records.unreadable),
         incidents=taken,
-        watches=_watches(records, mapping, clock, taken, fleet),
+        watches=_watches(records, mapping, clock, taken, fleet, now),
         left_out=_notes(desk.left_out),
         remarks=_notes(desk.remarks),
     )
@@ -207,8 +207,7 @@ def _incident(incident: _SourceIncident, now: float, desk: _Desk) -> Incident:
         # in the hour that is repeated, the end may be in the second one
         end = incident.end.at if incident.end.at >= incident.start.at else incident.end.otherwise
         if end > now:
-            desk.remark("it ends in the future: taken as not over", incident.record)
-            end = None
+            desk.remark("it ends in the future: the node is down until then", incident.record)
     else:
         desk.remark("no end: the node is down until one is imported", incident.record)
     if incident.start.doubtful or (incident.end and incident.end.doubtful):
@@ -278,16 +277,18 @@ def _watches(
     clock: Clock,
     incidents: tuple[Incident, ...],
     fleet: set[str] | None,
+    now: float,
 ) -> tuple[Watch, ...]:
     """From the first to the last time in the file, unless it says since when and until when a node
-    was there; and never less than the incidents of the node."""
+    was there; never less than the incidents of the node, and nobody has watched the future."""
     if not incidents:
         return ()
     first = min(incident.start for incident in incidents)
-    last = max(map(_end, incidents))
+    last = max(_seen_until(incident, now) for incident in incidents)
     seen: dict[str, float] = {}
     for incident in incidents:
-        seen[incident.node] = max(_end(incident), seen.get(incident.node, first))
+        until_then = seen.get(incident.node, first)
+        seen[incident.node] = max(_seen_until(incident, now), until_then)
     since, until = dict.fromkeys(fleet or (), first), dict.fromkeys(fleet or (), last)
     clusters = defaultdict[str, _Cluster](_Cluster)
     read = cache(clock.read)  # the same few in every record
@@ -313,5 +314,5 @@ def _watches(
     )
 
 
-def _end(incident: Incident) -> float:
-    return incident.start if incident.end is None else incident.end
+def _seen_until(incident: Incident, now: float) -> float:
+    return incident.start if incident.end is None else min(incident.end, now)

@@ -111,8 +111,8 @@ def resume_campaign(
             return _drive(campaign, setting, executor, history, caller)
 
 
-def new_name(kind: CampaignKind, now: float) -> str:
-    """Of a campaign, by which people know it."""
+def new_name(kind: str, now: float) -> str:
+    """Of a campaign or an event, by which people know it."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
     return f"{kind}-{stamp}-{secrets.token_hex(2)}"
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from anubis import catalog, config, places
 from anubis.core.campaign import planning
-from anubis.core.choosing.decision import Decision, FleetEvent, Tick
+from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.errors import UsageError
+from anubis.core.past.events import FleetEvent, KeptEvent, Notice, Tick
 from anubis.core.records import WORST_FIRST, CampaignKind, Judgement, Node
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.campaigns import CampaignResult, run_campaign
+from anubis.operations.campaigns import CampaignResult, new_name, run_campaign
 from anubis.operations.preparing import CampaignRequest
 from anubis.selector import Offer, Past, Selector, offers, read_past
 from anubis.store.history import History
@@ -49,9 +50,12 @@ class SweepResult:
 
 
 def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> Decision:
-    """Nothing runs, and no node is contacted."""
+    """Nothing runs, and no node is contacted. That nodes were added or upgraded or had an incident
+    is kept: whoever asks about them next presumes a defect until they pass."""
     at = caller.clock()
     with caller.history() as history:
+        if isinstance(event, KeptEvent):
+            history.notices.add(Notice(id=new_name(event.kind, at), at=at, event=event))
         return decide(event, terms, past_of(history, at), history, at)
 
 
@@ -132,4 +136,6 @@ def _idle(nodes: Sequence[str] | None, past: Past, history: History) -> Tick:
     if not candidates:
         raise UsageError("the history has no nodes yet: name them, or begin with anubis accept")
     busy = {node for job in history.jobs.all() if job.end is None for node in job.nodes}
-    return Tick(nodes=tuple(node for node in candidates if node not in busy | past.unfit.keys()))
+    return Tick(
+        nodes=tuple(node for node in candidates if node not in busy | past.standing.unfit.keys())
+    )

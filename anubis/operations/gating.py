@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from anubis.core.choosing.decision import Decision, JobAllocated
+from anubis import config
+from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
+from anubis.core.past.events import JobAllocated
 from anubis.core.records import Judgement
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaigns import CampaignResult
 from anubis.operations.deciding import USUAL, Terms, carry_out_tests, decide, past_of
-from anubis.selector import Past
 
 BadLinks = Mapping[tuple[str, ...], str]  # nodes that do badly together, and why
 
@@ -27,7 +28,7 @@ class GateResult:
     unfit: Mapping[str, str]  # nodes that are out of service, and why
     campaigns: tuple[CampaignResult, ...]  # that carried the decision out
     is_tested: bool  # whatever the decision asked for was run; else the answer was known before
-    budget_short: bool  # the risk that is left is above p0
+    doubt: Literal["budget", "policy", ""]  # what lets no node pass while too much risk is left
     unknown_passes: bool
 
     def named(self, judgement: Judgement) -> list[str]:
@@ -72,32 +73,31 @@ def gate(
         past = past_of(history, at)
         decision = decide(job, terms, past, history, at)
     caller.decided(decision)
-    unfit = {node: why for node in nodes if (why := past.unfit.get(node))}
+    standing = past.standing
+    unfit = {node: why for node in nodes if (why := standing.unfit.get(node))}
     links = past.links_among(nodes)
     runs = not unfit and not links
     campaigns = carry_out_tests(decision, terms, caller) if runs else ()
-    short = terms.budget != Budget() and decision.remaining > decision.p0
-    judged = {**_settled_by_history(past, nodes, unfit), **_tested(campaigns)}
+    doubt = _doubt(decision, terms)
+    judged = {**{node: standing.judgement(node) for node in nodes}, **_tested(campaigns)}
     return GateResult(
         decision=decision,
-        judged=_doubted(judged) if short else judged,
+        judged=_doubted(judged) if doubt else judged,
         links={**links, **_tested_links(campaigns)},
         unfit=unfit,
         campaigns=campaigns,
         is_tested=runs,
-        budget_short=short,
+        doubt=doubt,
         unknown_passes=unknown_passes,
     )
 
 
-def _settled_by_history(
-    past: Past, nodes: Sequence[str], unfit: Mapping[str, str]
-) -> dict[str, Judgement]:
-    """By the history alone."""
-    passed = {
-        node: Judgement.HEALTHY if past.passed.get(node) else Judgement.UNKNOWN for node in nodes
-    }
-    return passed | dict.fromkeys(unfit, Judgement.DEFECTIVE)
+def _doubt(decision: Decision, terms: Terms) -> Literal["budget", "policy", ""]:
+    if decision.is_bearable:
+        return ""
+    if terms.budget != Budget():
+        return "budget"
+    return "policy" if config.policy(terms.policy).selection.above_p0 == "unknown" else ""
 
 
 def _tested(campaigns: Iterable[CampaignResult]) -> dict[str, Judgement]:

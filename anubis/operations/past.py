@@ -67,13 +67,14 @@ def decisions(last: int = 5, caller: Caller = NOBODY) -> list[Decision]:
 def timeline(
     nodes: Collection[str] | None = None, last: int = 50, *, caller: Caller = NOBODY
 ) -> list[Happening]:
-    """Incidents, repairs, validations and decisions of these nodes, or of all, in the order of
-    time."""
+    """Incidents, repairs, validations, events and decisions of these nodes, or of all, in the order
+    of time."""
     with caller.history() as history:
         happenings = [
             *map(told.of_incident, history.incidents.all()),
             *map(told.of_repair, history.repairs.all()),
             *map(told.of_validation, history.experience.validations()),
+            *map(told.of_notice, history.notices.all()),
             *map(told.of_decision, history.decisions.newest(MOST_DECISIONS)),
         ]
     return told.timeline(happenings, nodes, last)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from anubis.core.choosing.decision import Action, ChosenTest, Decision, Driver, Gap
-from anubis.report.wording import json_line, lasting, names
+from anubis.report.wording import chance, json_line, lasting, names
 
 NAMED = 3  # nodes, tests and gaps that a sentence names
 NOT_WORTH = "test fits and is worth its time"
@@ -28,7 +28,7 @@ def _sentences(decision: Decision) -> Iterator[str]:
         left = decision.p * (1 - decision.covered_before)
         yield (
             f"Recent measurements cover {decision.covered_before:.0%} of that, which leaves"
-            f" {_chance(left)}."
+            f" {chance(left)}."
         )
     if len(decision.nodes) > 1 and decision.drivers:
         yield _drivers(decision.drivers, len(decision.nodes))
@@ -39,7 +39,7 @@ def _sentences(decision: Decision) -> Iterator[str]:
     if decision.missed > 1.2 * decision.remaining and decision.missed > decision.p0:
         yield (
             f"With this many nodes, the chance that one has an incident no test would find is"
-            f" {_chance(decision.missed)}."
+            f" {chance(decision.missed)}."
         )
     if decision.assumed:
         yield f"Assumed: {'; '.join(decision.assumed)}."
@@ -48,6 +48,7 @@ def _sentences(decision: Decision) -> Iterator[str]:
 def _event(decision: Decision) -> str:
     count = len(decision.nodes)
     nodes = names(decision.nodes, NAMED) if count <= NAMED else f"{count:,} nodes"
+    nodes = nodes or "no node"
     match decision.event:
         case "node-added":
             return f"{nodes} added"
@@ -61,26 +62,29 @@ def _event(decision: Decision) -> str:
 
 
 def _risk(decision: Decision) -> str:
-    bound = f"p0 is {_chance(decision.p0)}, {decision.because}"
+    bound = f"p0 is {chance(decision.p0)}, {decision.because}"
     if decision.p == 1 and decision.event != "job-allocated":
         return f"a defect is presumed, and {bound}"
     subject = "at least one of them has" if len(decision.nodes) > 1 else "it has"
     ahead = lasting(decision.horizon_s)
-    return f"p = {_chance(decision.p)} that {subject} an incident within {ahead}; {bound}"
+    return f"p = {chance(decision.p)} that {subject} an incident within {ahead}; {bound}"
 
 
 def _drivers(drivers: tuple[Driver, ...], nodes: int) -> str:
     first = drivers[0]
     if first.share < 1.5 / nodes:
-        return f"No node stands out: the riskiest, {first.node}, has p = {_chance(first.p)}."
-    riskiest = ", ".join(f"{d.node} ({d.share:.0%}, p = {_chance(d.p)})" for d in drivers[:NAMED])
+        return f"No node stands out: the riskiest, {first.node}, has p = {chance(first.p)}."
+    riskiest = ", ".join(f"{d.node} ({d.share:.0%}, p = {chance(d.p)})" for d in drivers[:NAMED])
     return f"Most of the expected incidents come from {riskiest}."
 
 
 def _tests(decision: Decision) -> Iterator[str]:
-    bearable = decision.remaining <= decision.p0
     if not decision.tests:
-        yield ("So no test needs to run." if bearable else f"Still, nothing runs: no {NOT_WORTH}.")
+        yield (
+            "So no test needs to run."
+            if decision.is_bearable
+            else f"Still, nothing runs: no {NOT_WORTH}."
+        )
         return
     listed = "; ".join(_test(test, len(decision.nodes)) for test in decision.tests[:NAMED])
     more = len(decision.tests) - NAMED
@@ -90,7 +94,7 @@ def _tests(decision: Decision) -> Iterator[str]:
     yield (
         f"That takes at most {lasting(decision.longest_s)} on a node,"
         f" {decision.node_seconds / 3600:.2g} node-hours in all, and leaves a risk of"
-        f" {_chance(decision.remaining)}{'' if bearable else f': no other {NOT_WORTH}'}."
+        f" {chance(decision.remaining)}{'' if decision.is_bearable else f': no other {NOT_WORTH}'}."
     )
 
 
@@ -98,7 +102,7 @@ def _test(test: ChosenTest, nodes: int) -> str:
     where = "" if len(test.nodes) == nodes else f" on {names(test.nodes, NAMED)}"
     return (
         f"{test.benchmark}{where} ({lasting(test.duration_s)},"
-        f" lowers the risk by {_chance(test.drop)}, {test.drop_per_s:.1e} per node-second)"
+        f" lowers the risk by {chance(test.drop)}, {test.drop_per_s:.1e} per node-second)"
     )
 
 
@@ -112,9 +116,3 @@ def _gap(gap: Gap) -> str:
 def _either(finders: tuple[str, ...]) -> str:
     listed = names(finders, NAMED).split(", ")
     return " or ".join(listed) if len(finders) <= NAMED else ", ".join(listed)
-
-
-def _chance(p: float) -> str:
-    if 0 < p < 0.0001:
-        return f"{p:.0e}"
-    return f"{p:.2g}"

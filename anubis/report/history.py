@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from anubis.core.choosing.decision import Decision
+from anubis.core.past.events import IncidentReported, Notice
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.report.tables import add_row, table
 from anubis.report.wording import counted, json_line, moment, names
@@ -45,6 +46,19 @@ def of_validation(validation: Validation) -> Happening:
 
 def _over(record: Incident | Repair) -> str:
     return "not over" if record.end is None else f"until {moment(record.end)}"
+
+
+def of_notice(notice: Notice) -> Happening:
+    event = notice.event
+    category = f', "{event.category}"' if isinstance(event, IncidentReported) else ""
+    facts = {"id": notice.id, "event": event.kind, **asdict(event)}
+    return Happening(
+        at=notice.at,
+        kind="event",
+        nodes=event.nodes,
+        summary=f"{event.kind}{category}: a defect is presumed until a test is passed",
+        facts=facts,
+    )
 
 
 def of_decision(decision: Decision) -> Happening:

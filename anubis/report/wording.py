@@ -32,6 +32,12 @@ def share(value: float | None) -> str:
     return f"{math.floor(value * 1000 + 1e-9) / 1000:.3f}"
 
 
+def chance(p: float) -> str:
+    if 0 < p < 0.0001:
+        return f"{p:.0e}"
+    return f"{p:.2g}"
+
+
 def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 

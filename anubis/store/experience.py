@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, func, null, select
 
 from anubis.core.judging.conclusion import PATH, faulty_paths
+from anubis.core.past.events import reported_incidents
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Validation, defects_as_incidents
 from anubis.core.records import CampaignKind, Ended, Judgement, PartVerdict
@@ -18,6 +19,7 @@ from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES
+from anubis.store.notices import told
 from anubis.store.sharing import PARTICIPANTS, participant_nodes
 
 LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
@@ -85,14 +87,16 @@ class Experience:
             return {(benchmark, parameters): mean for benchmark, parameters, mean in rows}
 
     def logbook(self) -> Logbook:
-        """All that happened to nodes; what validations found defective are incidents as well."""
+        """All that happened to nodes; what validations found defective and what was only reported
+        are incidents as well."""
         with self._database.reading() as connection:
             incidents = INCIDENTS.all(connection)
             repairs = REPAIRS.all(connection)
             watches = WATCHES.all(connection)
+            reported = reported_incidents(told(connection), incidents)
             # without the benchmarks, which cost most of the time
             validations = _validations(connection, _concluded(0.0, null().label("names")))
-        defects = defects_as_incidents(validations, repairs)
+        defects = defects_as_incidents(validations, repairs, reported)
         return Logbook.of([*incidents, *defects], watches, validations, repairs)
 
 

@@ -15,6 +15,7 @@ from anubis.store.executions import Executions
 from anubis.store.experience import Experience
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, Happenings, Watches
 from anubis.store.imports import Imports
+from anubis.store.notices import Notices
 
 
 class History:
@@ -30,6 +31,7 @@ class History:
         self.watches = Watches(database)
         self.jobs = Happenings(database, JOBS)
         self.imports = Imports(database)
+        self.notices = Notices(database)
 
     @classmethod
     def open(cls, url: str) -> Self:

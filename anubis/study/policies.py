@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anubis.core.choosing.decision import JobAllocated, Outlook, choose_tests
+from anubis.core.choosing.decision import Outlook, choose_tests
 from anubis.core.choosing.selection import Detection
+from anubis.core.past.events import JobAllocated
 from anubis.core.records import SelectionPolicy
 from anubis.study.incidents import HOUR_S, Foresight, Histories
 

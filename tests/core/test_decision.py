@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from anubis.core.choosing.decision import (
-    Action,
+from anubis.core.choosing.decision import Action, Outlook, choose_tests, decide
+from anubis.core.choosing.selection import Budget, learn_detection
+from anubis.core.past.defects import Defect
+from anubis.core.past.events import (
     FleetUpgraded,
     IncidentReported,
     JobAllocated,
     NodeAdded,
-    Outlook,
     Tick,
-    choose_tests,
-    decide,
 )
-from anubis.core.choosing.selection import Budget, learn_detection
-from anubis.core.past.defects import Defect
 from anubis.core.records import SelectionPolicy
 from anubis.report.decision import line, paragraph
 
@@ -113,6 +111,25 @@ def test_what_was_just_passed_lets_a_job_start():
     assert decision.covered_before == pytest.approx(1 - 1 / 6 * 0.3 * 0.5)
 
 
+@pytest.mark.parametrize("search", ["greedy", "optimum"])
+def test_what_cannot_be_chosen_here_covers_what_it_found_where_it_was_passed(search):
+    """ring and disk, which are in another suite, find 0.4 of the defects; gemm finds the rest."""
+    policy = replace(EXACT, search=search)
+    known = learn_detection(
+        HISTORY, ["gemm"], elsewhere=["disk", "ring"], prior=1e-12, category_prior=1e-12
+    )
+
+    def decided(fresh):
+        seen = replace(outlook([0.5], [fresh]), detection=known, durations_s=(10.0,))
+        return decide(job(1), seen, policy, at=0)
+
+    passed, never = decided([0, 1, 1]), decided([0, 0, 0])
+    assert (passed.covered_before, never.covered_before) == pytest.approx((0.4, 0))
+    assert run(passed) == run(never) == [("gemm", nodes(1))]
+    assert (passed.remaining, never.remaining) == pytest.approx((0, 0.2))
+    assert [gap.finders for gap in never.gaps] == [("ring",), ("disk",)]
+
+
 @pytest.mark.parametrize("count", [1, 100])
 def test_what_takes_longer_than_it_is_expected_to_save_is_not_run(count):
     """60 s are at stake: gemm saves 0.6 p of that, 18 s, in 10 s; ring would save 9 s in 20 s."""
@@ -169,12 +186,12 @@ def test_a_node_that_is_added_is_tested_with_everything_whatever_its_risk():
     assert (decision.p, decision.p0) == (1, 0)
 
 
-def test_after_an_upgrade_what_was_measured_before_counts_for_nothing():
-    seen = outlook([0.5, 0.5], fresh=np.ones((2, 3)))
+def test_after_an_upgrade_a_defect_is_presumed_and_what_was_measured_before_counts_for_nothing():
+    seen = outlook([0.01, 0.01], fresh=np.ones((2, 3)))
     learned = FleetUpgraded(nodes=nodes(2), criteria="learned")
     decision = decide(learned, seen, EXACT, at=0)
     assert decision.action is Action.VALIDATE
-    assert (decision.covered_before, decision.p) == (0, 0.75)
+    assert (decision.covered_before, decision.p) == (0, 1)
     refused = FleetUpgraded(nodes=nodes(2), criteria="refused")
     again = decide(refused, seen, EXACT, at=0)
     assert again.action is Action.ACCEPT
@@ -216,6 +233,17 @@ def test_a_node_that_passed_nothing_is_presumed_defective_however_low_its_risk()
     assert decision.p == 1
     assert [(driver.node, driver.p) for driver in decision.drivers] == [("n2", 1), ("n1", 0.01)]
     assert run(decision)[:2] == [("gemm", ("n2",)), ("ring", ("n2",))]
+
+
+def test_a_policy_may_have_a_gate_run_what_is_not_worth_its_time_when_the_risk_is_too_high():
+    """As in the job of 120 s above: ring is not worth its time, and yet it lowers the risk."""
+    hasty = JobAllocated(nodes=nodes(1), duration_s=120)
+    anyway = replace(EXACT, above_p0="run")
+    decision = decide(hasty, outlook([0.5]), anyway, at=0)
+    assert [test.benchmark for test in decision.tests] == ["gemm", "ring"]
+    assert decision.is_bearable
+    idle = replace(anyway, horizon_h=120 / HOUR_S)
+    assert run(decide(Tick(nodes=nodes(1)), outlook([0.5]), idle, at=0)) == [("gemm", nodes(1))]
 
 
 def test_an_incident_that_costs_more_makes_more_tests_worth_their_time():

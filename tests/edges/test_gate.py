@@ -12,6 +12,7 @@ import pytest
 
 from anubis.core.past.status import Incident, Job
 from anubis.executors import simulated
+from anubis.report.wording import chance
 from anubis.simulation.fleet import measure
 from anubis.store.history import History
 from tests.edges.desk import FLOW
@@ -160,12 +161,44 @@ def test_a_fleet_that_was_validated_just_now_may_start_and_nothing_runs(fleet):
     assert ran(fleet) == before
 
 
-def test_risk_that_no_test_is_worth_is_no_reason_to_hold_a_job_back(fleet):
-    never = fleet.write("never.yaml", {"summary": "none is bearable", "selection": {"p0": 0}})
+def test_where_no_test_is_worth_its_time_the_policy_answers_and_the_risk_is_told(fleet):
+    never = {"summary": "none is bearable", "selection": {"p0": 0}}
     before = ran(fleet)
-    done = gate_fleet(fleet, "--policy", str(never), "--json")
-    assert done.lines[0]["remaining"] > done.lines[0]["p0"] == 0
-    assert (done.code, done.summary["answer"], ran(fleet)) == (0, "go", before)
+    go = gate_fleet(fleet, "--policy", str(fleet.write("go.yaml", never)), "--json")
+    remaining = go.lines[0]["remaining"]
+    assert remaining > 0
+    assert (go.code, go.summary["answer"], go.summary["remaining"]) == (0, "go", remaining)
+    assert (
+        go.summary["why"] == f"go, at a risk of {chance(remaining)}, above the accepted 0: n[1-8]"
+    )
+
+    never["selection"]["above_p0"] = "unknown"
+    nobody = gate_fleet(fleet, "--policy", str(fleet.write("nobody.yaml", never)))
+    assert (nobody.code, ran(fleet)) == (2, before)
+    last = nobody.out.splitlines()[-1]
+    assert last.startswith("unknown: no test is worth its time at a risk of ")
+    assert last.endswith(", above the accepted 0: n[1-8]")
+
+    never["selection"]["above_p0"] = "run"
+    anyway = gate_fleet(fleet, "--policy", str(fleet.write("run.yaml", never)), "--json")
+    assert (anyway.code, anyway.summary["why"]) == (0, "go: n[1-8]")
+    assert ran(fleet) == before + 16
+
+
+def test_a_node_whose_incident_is_open_is_never_go_and_nothing_runs_on_it(fleet):
+    rows = "node,category,start,end\nn3,gpu,2026-03-01,\nn4,fan,2026-03-01,2099-01-01\n"
+    done = fleet.run("import", "incidents", str(fleet.write("open.csv", rows)))
+    assert (done.code, done.err.count("the node is down until")) == (0, 2)
+    before = ran(fleet)
+    answer = gate_fleet(fleet)
+    assert answer.code == 1
+    assert answer.out.splitlines()[-1] == (
+        'no-go, and nothing was run: n3: its incident "gpu" is not over;'
+        ' n4: its incident "fan" is not over'
+    )
+    where = ("--cluster", fleet.well, "--suite", fleet.two)
+    swept = fleet.ask("sweep", "n[3-4]", "--budget", "1nh", *where, "--json")
+    assert (swept.code, swept.lines[0]["tests"], ran(fleet)) == (0, [], before)
 
 
 def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_category(fleet):

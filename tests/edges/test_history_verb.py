@@ -122,9 +122,10 @@ def test_a_decision_is_broken_between_words_on_a_terminal_only(monkeypatch, caps
 def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
     import_file(lived, "wrong.csv", f"host,cause,from,to\nn1,psu,{datetime.now(UTC)},\n")
     words = ("select", "n1", "--event", "tick", "--suite", lived.where[-1], "--json")
-    assert lived.ask(*words).lines[0]["p"] == 1
+    assert lived.ask(*words).lines[0]["nodes"] == []
     assert lived.run("history", "forget", "--import", "2").code == 0
-    assert lived.ask(*words).lines[0]["p"] < 1
+    again = lived.ask(*words).lines[0]
+    assert (again["nodes"], again["p"] < 1) == (["n1"], True)
 
 
 @pytest.mark.parametrize(

@@ -284,11 +284,12 @@ def test_what_is_odd_is_taken_and_told() -> None:
             "n3,gpu,2026-03-04,",
         )
     )
-    assert [one.end for one in found.incidents][-2:] == [None, None]
+    assert [one.end for one in found.incidents][-2:] == [utc("2027-03-06"), None]
+    assert {watch.until for watch in found.watches} == {NOW}  # and nobody has watched the future
     assert found.incidents[-2].category == "unspecified"
     assert {note.text: note.where for note in found.remarks} == {
         "the node was down already: the time counts once": ("line 3", "line 4"),
-        "it ends in the future: taken as not over": ("line 6",),
+        "it ends in the future: the node is down until then": ("line 6",),
         'no category: taken as "unspecified"': ("line 6",),
         "no end: the node is down until one is imported": ("line 7",),
     }

@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 
 from anubis import catalog, config, operations
-from anubis.core.choosing.decision import Action, NodeAdded
+from anubis.core.choosing.decision import Action
 from anubis.core.choosing.selection import Budget
 from anubis.core.errors import CriteriaError, Stopped, UsageError
+from anubis.core.past.events import FleetUpgraded, IncidentReported, NodeAdded
 from anubis.core.past.status import Incident, Job
 from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
 from anubis.operations.deciding import Terms, select, sweep
 from anubis.operations.gating import gate
+from anubis.operations.past import timeline
 from anubis.operations.preparing import CampaignRequest
 from anubis.simulation.fleet import plants
 from anubis.store.history import History
@@ -204,6 +206,29 @@ def test_a_gate_tells_its_decision_before_it_tests_by_it(fleet, url):
     assert [node.name for node in campaign.plan.nodes] == ["n3"]
     assert executions(fleet) == before + 1
     assert (result.answer, result.is_tested, result.unknown) == ("go", True, [])
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        NodeAdded(nodes=("n3",)),
+        FleetUpgraded(nodes=("n3",), criteria="learned"),
+        IncidentReported(nodes=("n3",), category="psu"),
+    ],
+    ids=lambda event: event.kind,
+)
+def test_a_gate_knows_what_was_told_of_its_nodes_until_they_pass(fleet, url, event):
+    caller = Caller(history_url=url)
+    assert gate_of(fleet, "n3", "n4", caller=caller).decision.action is Action.SKIP
+    select(event, fleet.terms, caller)
+    decision = gate_of(fleet, "n3", "n4", caller=caller).decision
+    assert [test.nodes for test in decision.tests] == [("n3",)]
+    assert any(sentence.startswith("a defect is presumed on n3") for sentence in decision.assumed)
+    assert gate_of(fleet, "n3", "n4", caller=caller).decision.action is Action.SKIP
+    (kept,) = (
+        happening for happening in timeline(["n3"], caller=caller) if happening.kind == "event"
+    )
+    assert kept.summary.startswith(event.kind)
 
 
 def test_a_gate_runs_nothing_for_a_node_that_is_out_of_service(fleet, url):

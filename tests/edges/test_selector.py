@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from anubis.core.campaign import planning
-from anubis.core.choosing.decision import Action, IncidentReported, JobAllocated, Tick
+from anubis.core.choosing.decision import Action
 from anubis.core.choosing.selection import Budget
 from anubis.core.judging.conclusion import faulty_paths
-from anubis.core.past.status import Incident, Watch
+from anubis.core.past.events import IncidentReported, JobAllocated, Notice, Tick
+from anubis.core.past.status import Incident, Instants, Repair, Watch
 from anubis.core.records import (
     Assessment,
     BenchmarkSpec,
@@ -186,14 +187,97 @@ def test_what_was_measured_before_an_incident_or_a_defect_counts_no_more(history
     carry_out(history, "c1", 390)
     carry_out(history, "c2", 391, bad=[("n2", "gemm")])
     history.incidents.add([incident("n3", 392, "gpu")])
-    past = read_past(history, NOW)
-    assert past.passed == {"n1": dict.fromkeys(["gemm", "disk"], 391 * DAY_S)}
-    assert list(past.unfit) == ["n2"]
-    assert "campaign c2 (GEMM.RATE)" in past.unfit["n2"]
+    standing = read_past(history, NOW).standing
+    assert standing.passed == {"n1": dict.fromkeys(["gemm", "disk"], 391 * DAY_S)}
+    assert standing.unfit == {
+        "n2": "it was defective in campaign c2 (GEMM.RATE) and has not passed gemm since"
+    }
+    carry_out(history, "disk only", 392.5, run=plan(SuiteEntry(benchmark="disk")))
+    assert list(read_past(history, NOW).standing.unfit) == ["n2"]
     carry_out(history, "c3", 393)
-    after = read_past(history, NOW)
+    after = read_past(history, NOW).standing
     assert set(after.passed) == set(NODES)
     assert not after.unfit
+
+
+def test_a_node_in_an_incident_or_a_repair_is_neither_tested_nor_counted(history):
+    carry_out(history, "c1", 390)
+    history.incidents.add([Incident(node="n1", category="gpu", start=391 * DAY_S)])
+    history.repairs.add([Repair(node="n2", start=391 * DAY_S, end=NOW + DAY_S)])
+    decision = selector(history).decide(job(hours=2000), MENU, at=NOW)
+    assert (decision.nodes, set(run(decision).values())) == (("n3",), {("n3",)})
+    assert "not tested, because they are in an incident or a repair: n[1-2]" in decision.assumed
+    nobody = selector(history).decide(Tick(nodes=("n1", "n2")), MENU, at=NOW)
+    assert (nobody.action, nobody.p) == (Action.SKIP, 0)
+
+
+def test_results_that_are_dated_in_the_future_count_for_nothing_and_are_told(history):
+    carry_out(history, "c1", NOW / DAY_S + 1, slow_together=[("n1", "n2")])
+    decision = selector(history).decide(job(), MENU, at=NOW)
+    assert (decision.p, decision.covered_before) == (1, pytest.approx(0))
+    (told,) = [each for each in decision.assumed if "dated in the future" in each]
+    assert told.startswith("passes of n[1-3] count for nothing")
+    assert not read_past(history, NOW).links
+
+
+def test_an_event_that_was_told_is_known_to_whoever_decides_next(history):
+    taught(history)
+    carry_out(history, "lately", (NOW - 7200) / DAY_S)
+    assert selector(history).decide(job(), MENU, at=NOW).action is Action.SKIP
+    hour_ago = IncidentReported(nodes=("n3",), category="storage")
+    for _ in range(2):
+        history.notices.add(Notice(id="once", at=NOW - 3600, event=hour_ago))
+    decision = selector(history).decide(job(), MENU, at=NOW)
+    assert set(run(decision).values()) == {("n3",)}
+    assert read_past(history, NOW).categories["n3"] == {"storage": 1}
+    status = history.experience.logbook().statuses(Instants.now(["n3"], NOW), ["incidents"])
+    assert status.values.tolist() == [[1.0]]
+    carry_out(history, "since", (NOW - 60) / DAY_S)
+    assert selector(history).decide(job(), MENU, at=NOW).action is Action.SKIP
+
+
+def test_what_was_passed_in_another_suite_counts_in_this_one(history):
+    """Six of twelve defects are found by disk alone, which this menu does not have."""
+    taught(history)
+    carry_out(history, "lately", (NOW - 3600) / DAY_S)
+    light = MENU[:1]
+    decision = selector(history).decide(job(), light, at=NOW)
+    assert decision.covered_before == pytest.approx(2 ** (-1 / 168), abs=1e-3)
+    carry_out(history, "disk is bad", (NOW - 1800) / DAY_S, bad=[("n3", "disk")])
+    carry_out(history, "no disk", (NOW - 60) / DAY_S, run=plan(SuiteEntry(benchmark="gemm")))
+    history.notices.add(
+        Notice(id="1", at=NOW - 30, event=IncidentReported(nodes=("n3",), category="gpu"))
+    )
+    again = selector(history, p0=0).decide(job("n3", hours=2000), light, at=NOW)
+    assert set(run(again)) == {"gemm"}
+    assert {gap.finders for gap in again.gaps} >= {("disk",)}
+
+
+def test_silence_is_told_and_is_no_health(history):
+    """The model takes a node for the safer the longer its last incident is ago."""
+
+    class Forgetful:
+        covariates, assumed = ("since_incident_h",), ""
+
+        def within(self, statuses, hours):
+            return 1 / (1 + statuses.values[:, 0])
+
+    def at(day, **policy):
+        past = read_past(history, day * DAY_S, Forgetful())
+        decider = Selector(past, SelectionPolicy(**policy), history)
+        return decider.decide(job("n1"), MENU, at=day * DAY_S)
+
+    carry_out(history, "c1", 301)
+    assert "no incident was ever told, and silence is not taken for health" in at(302).assumed
+    history.incidents.add([incident("n1", 300, "gpu")])
+    assert at(330).p == pytest.approx(1 / (1 + 30 * 24))
+    assert not any("silence" in each for each in at(330).assumed)
+    assert at(400).p == pytest.approx(at(330).p)
+    assert (
+        "no incident was told for 100 days, and silence beyond 30 days is not taken for health"
+        in at(400).assumed
+    )
+    assert at(400, silence_d=365).p == pytest.approx(1 / (1 + 100 * 24))
 
 
 def test_a_link_is_bad_where_both_its_nodes_are_well_until_they_pass_together_later(history):
@@ -238,9 +322,10 @@ def test_the_base_rate_is_incidents_per_hour_in_service_beside_one_in_90_days(hi
     assert rate.per_h == pytest.approx((2 + 1) / ((3 * 400 - 2 + 90) * 24))
     assert "one incident in 429 days" in rate.assumed
     carry_out(history, "c1", 300)
+    known = base_rate(history.experience.logbook(), (200 + 30) * DAY_S)  # then it fell silent
     decision = selector(history).decide(job("n1"), MENU, at=NOW)
-    assert decision.p == pytest.approx(1 - np.exp(-24 * rate.per_h))
-    assert decision.assumed[0] == rate.assumed
+    assert decision.p == pytest.approx(1 - np.exp(-24 * known.per_h))
+    assert decision.assumed[0] == known.assumed
 
 
 def test_a_benchmark_takes_as_long_as_it_took_and_what_never_ran_as_long_as_it_says(history):
@@ -287,4 +372,4 @@ def test_a_node_that_nobody_knows_is_tested_with_everything(history):
     decision = selector(history).decide(job("stranger"), MENU, at=NOW)
     assert set(run(decision)) == {"gemm", "disk"}
     assert decision.p == 1
-    assert len(decision.assumed) == 3
+    assert len(decision.assumed) == 4

@@ -32,11 +32,18 @@ from alembic.migration import MigrationContext
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from anubis.core.choosing.decision import IncidentReported, JobAllocated, Outlook, decide
+from anubis.core.choosing.decision import Outlook, decide
 from anubis.core.choosing.selection import learn_detection
 from anubis.core.errors import StoreError
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
 from anubis.core.past.defects import Defect
+from anubis.core.past.events import (
+    FleetUpgraded,
+    IncidentReported,
+    JobAllocated,
+    NodeAdded,
+    Notice,
+)
 from anubis.core.past.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.core.records import (
     Assessment,
@@ -635,6 +642,19 @@ def test_decisions_come_back_as_they_were_taken_the_latest_first(history: Histor
         history.decisions.add(decision)
     assert history.decisions.newest() == taken[::-1]
     assert history.decisions.newest(limit=1) == taken[1:]
+
+
+def test_notices_come_back_as_they_were_told_first_in_the_order_of_time(history: History) -> None:
+    events = [
+        NodeAdded(nodes=("ÿ",)),
+        FleetUpgraded(nodes=("n1", "n2"), criteria="refused"),
+        IncidentReported(nodes=("n1",), category="netz"),
+    ]
+    told = [Notice(id=event.kind, at=5.0 - at, event=event) for at, event in enumerate(events)]
+    for notice in told:
+        history.notices.add(notice)
+    history.notices.add(replace(told[0], at=99.0))
+    assert history.notices.all() == told[::-1]
 
 
 # --- parts, and the whole ------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What an orchestrator tells us, and the Selector's answer to it with all its reasons.
+"""The Selector's answer to an event, with all its reasons.
 
 An event and what is known of its nodes go in; out comes a decision: skip, or run this.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import compress
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,59 +28,20 @@ from anubis.core.choosing.selection import (
     freshness,
 )
 from anubis.core.past.defects import UNKNOWN
+from anubis.core.past.events import (
+    FleetEvent,
+    FleetUpgraded,
+    IncidentReported,
+    JobAllocated,
+    NodeAdded,
+    Tick,
+)
 from anubis.core.records import SelectionPolicy
 
 HOUR_S = 3600.0
 MOST_REASONS = 5  # nodes and gaps that a decision names
 LEAST_GAP = 0.001  # of the incidents to expect; smaller ones are smoothing
 OF_THE_FLEET = 1.0  # incidents of any category that a node's own are filled up with
-
-
-# --- events --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeAdded:
-    kind: ClassVar[str] = "node-added"
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetUpgraded:
-    """Other software or parts: what was measured before says nothing any more."""
-
-    kind: ClassVar[str] = "fleet-upgraded"
-    nodes: tuple[str, ...]
-    criteria: Literal["learned", "refused"]  # again, since the upgrade
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobAllocated:
-    kind: ClassVar[str] = "job-allocated"
-    nodes: tuple[str, ...]
-    duration_s: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.duration_s < float("inf"):
-            raise ValueError(f"a job of {self.duration_s:g} s, expected a duration above 0")
-
-
-@dataclass(frozen=True, kw_only=True)
-class IncidentReported:
-    kind: ClassVar[str] = "incident-reported"
-    nodes: tuple[str, ...]
-    category: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tick:
-    """Time has passed; these nodes are idle."""
-
-    kind: ClassVar[str] = "tick"
-    nodes: tuple[str, ...]
-
-
-FleetEvent = NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | Tick
 
 
 # --- the decision --------------------------------------------------------------------------
@@ -146,6 +107,11 @@ class Decision:
         if (self.action is Action.SKIP) is bool(self.tests):
             raise ValueError(f"{self.action.value} with {len(self.tests)} tests")
 
+    @property
+    def is_bearable(self) -> bool:
+        """Whether the tests, if they are passed, leave no more risk than is accepted."""
+        return self.remaining <= self.p0
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outlook:
@@ -156,7 +122,7 @@ class Outlook:
     mixes: Sequence[Mapping[str, float]]  # how often which category
     ages_s: Floats  # nodes x benchmarks: since each was passed; infinite where it was not
     detection: Detection
-    durations_s: Sequence[float]  # of the benchmarks, on one node
+    durations_s: Sequence[float]  # on one node; benchmarks that come after cannot be chosen
     assumed: tuple[str, ...] = ()
 
 
@@ -191,7 +157,9 @@ def choose_tests(
         budget=budget or Budget(),
     )
     p0, _ = _bearable(event, outlook, policy)
-    if incident_costs_s is None:
+    if policy.above_p0 == "run" and isinstance(event, JobAllocated):
+        worth = 0.0
+    elif incident_costs_s is None:
         worth = _worth(event, menu.exposure, policy)
     else:
         worth = 1 / incident_costs_s
@@ -276,7 +244,7 @@ def _presumed(event: FleetEvent, outlook: Outlook) -> Floats:
     """The chance of an incident on each node: a defect is presumed where something has happened,
     and where nothing was ever proven."""
     match event:
-        case IncidentReported() | NodeAdded() | FleetUpgraded(criteria="refused"):
+        case IncidentReported() | NodeAdded() | FleetUpgraded():
             return np.ones(len(event.nodes))
     return np.where(outlook.proven, outlook.probabilities, 1.0)
 

@@ -30,7 +30,7 @@ def optimum(menu: Menu, *, p0: float, worth: float = 0.0) -> Choice:
     if run is None:
         run = programme.cheapest(programme.least_left() + SLACK)
     chosen = () if run is None else np.flatnonzero(run[: programme.runs] > 0.5)
-    among = {divmod(int(i), len(menu.detection.benchmarks)) for i in chosen}
+    among = {divmod(int(i), len(menu.durations_s)) for i in chosen}
     return choose(menu, p0=p0, worth=worth, among=among)
 
 
@@ -38,14 +38,14 @@ class _Programme:
     """Columns: x of each (group, benchmark), then z of each (group, kind)."""
 
     def __init__(self, menu: Menu) -> None:
-        groups, (kinds, benchmarks) = len(menu.groups), menu.detection.finders.shape
+        groups, (kinds, benchmarks) = len(menu.groups), menu.finders.shape
         sizes = np.array([len(group) for group in menu.groups], dtype=np.float64)
         durations_s = np.asarray(menu.durations_s, dtype=np.float64)
         self.runs, self.gaps = groups * benchmarks, groups * kinds
         self.costs_s = np.outer(sizes, durations_s).ravel()
         self.open = menu.open.ravel()
         identity = sparse.eye_array(groups)
-        finders = sparse.csr_array(menu.detection.finders.astype(np.float64))
+        finders = sparse.csr_array(menu.finders.astype(np.float64))
         covers = sparse.hstack([sparse.kron(identity, finders), sparse.eye_array(self.gaps)])
         self.rules = [LinearConstraint(covers, lb=1.0)]
         if np.isfinite(menu.budget.node_seconds):

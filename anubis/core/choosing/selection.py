@@ -87,15 +87,21 @@ class Detection:
 
 
 def learn_detection(
-    defects: Collection[Defect], benchmarks: Sequence[str], *, prior: float, category_prior: float
+    defects: Collection[Defect],
+    benchmarks: Sequence[str],
+    *,
+    elsewhere: Sequence[str] = (),
+    prior: float,
+    category_prior: float,
 ) -> Detection:
-    """From the defects of history, smoothed twice.
+    """From the defects of history, smoothed twice. `elsewhere` are benchmarks that cannot be chosen
+    here: what a node passed of them counts all the same.
 
     Each benchmark may yet find something that no other does: `prior` of a defect where it was tried
     on all that history knows, and the same share of them all where it was never tried. A category
     is filled up with `category_prior` defects that are shared out as those of all categories.
     """
-    position = {name: i for i, name in enumerate(benchmarks)}
+    position = {name: i for i, name in enumerate((*benchmarks, *elsewhere))}
     rows: dict[frozenset[int], int] = {frozenset({i}): i for i in range(len(benchmarks))}
     counts: Counter[tuple[str, int]] = Counter()
     tried: Counter[str] = Counter()
@@ -103,7 +109,7 @@ def learn_detection(
         kind = frozenset(position[name] for name in defect.found_by if name in position)
         counts[defect.category, rows.setdefault(kind, len(rows))] += 1
         tried.update(defect.found_by | defect.tried)
-    finders = np.zeros((len(rows), len(benchmarks)), dtype=bool)
+    finders = np.zeros((len(rows), len(position)), dtype=bool)
     for members, row in rows.items():
         finders[row, list(members)] = True
 
@@ -125,7 +131,7 @@ def learn_detection(
     for category, i in row_of.items():
         shares[i] /= sizes[category] + category_prior
     return Detection(
-        benchmarks=tuple(benchmarks),
+        benchmarks=tuple(position),
         finders=finders,
         categories=categories,
         shares=shares,
@@ -254,9 +260,15 @@ class Menu:
 
     exposure: Exposure
     detection: Detection
-    durations_s: Sequence[float]  # of the benchmarks, on one node
+    durations_s: Sequence[float]  # on one node; benchmarks that come after cannot be chosen
     together: bool = True  # one subset for all nodes; otherwise each node gets its own
     budget: Budget = Budget()
+
+    @cached_property
+    def finders(self) -> Flags:
+        """Kinds x benchmarks that can be chosen."""
+        offered: Flags = self.detection.finders[:, : len(self.durations_s)]
+        return offered
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -290,7 +302,7 @@ def choose(
     """
     p, kinds_of, open_ = menu.exposure.p, menu.detection.kinds_of, menu.open.copy()
     order = np.argsort(-menu.costs_s, kind="stable")  # of equals per second, the larger drop first
-    finds, costs_s = 1.0 * menu.detection.finders[:, order], np.maximum(menu.costs_s[order], TINY)
+    finds, costs_s = 1.0 * menu.finders[:, order], np.maximum(menu.costs_s[order], TINY)
     offered = _offered(menu, among)[:, order]
 
     def best(group: int) -> tuple[float, float, int, int]:

@@ -34,6 +34,9 @@ class Incident:
         if not self.category:
             raise ValueError(f"the incident of {self.node} has no category")
 
+    def covers(self, at: float) -> bool:
+        return self.start <= at and (self.end is None or at <= self.end)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
@@ -94,14 +97,18 @@ def _check_stretch(whose: str, start: float, end: float | None) -> None:
 
 
 def defects_as_incidents(
-    validations: Iterable[Validation], repairs: Iterable[Repair] = ()
+    validations: Iterable[Validation],
+    repairs: Iterable[Repair] = (),
+    reported: Iterable[Incident] = (),
 ) -> list[Incident]:
-    """Defects that validations found, as incidents named after the benchmark that found them.
+    """Defects that validations found, as incidents named after the benchmark that found them; and
+    incidents that were reported, of which nobody tells the end.
 
-    A defective node is out of service until a later validation calls it healthy or a repair ends.
+    The node is out of service until a later validation calls it healthy or a repair ends.
     """
     ends = [(repair.node, repair.end) for repair in repairs if repair.end is not None]
     news = [(node, end, "") for node, end in ends]
+    news += [(incident.node, incident.start, incident.category) for incident in reported]
     for validation in validations:
         if validation.judgement is Judgement.DEFECTIVE:
             news.append((validation.node, validation.at, validation.code.partition(".")[0].lower()))

@@ -1,0 +1,40 @@
+"""Events that are kept: whole documents, with columns to search by beside them."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from anubis.core.past.events import KEPT, Notice
+from anubis.store import codec
+from anubis.store.database import Database, upsert
+from anubis.store.mapping import Form, RecordTable
+
+EVENT = Form(
+    columns=(
+        sa.Column("event", sa.Text, nullable=False),
+        sa.Column("document", sa.Text, nullable=False),
+    ),
+    write=lambda event, _: (event.kind, codec.dump(event)),
+    reader=lambda place: lambda row: codec.load(KEPT[row[place]], row[place + 1]),
+)
+NOTICES = RecordTable("notices", Notice, keys=("id",), event=EVENT)
+
+
+class Notices:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, notice: Notice) -> None:
+        """One that is known by its id stays as it was told first."""
+        with self._database.writing() as connection:
+            upsert(connection, NOTICES.table, [NOTICES.row(notice)])
+
+    def all(self) -> list[Notice]:
+        with self._database.reading() as connection:
+            return told(connection)
+
+
+def told(connection: sa.Connection) -> list[Notice]:
+    """In the order of time."""
+    query = NOTICES.select().order_by(NOTICES.c.at, NOTICES.c.id)
+    return list(NOTICES.records(connection, query))

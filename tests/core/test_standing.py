@@ -1,0 +1,223 @@
+"""What a history vouches for, against a naive reading of the same few records."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anubis.core.past.events import (
+    FleetUpgraded,
+    IncidentReported,
+    NodeAdded,
+    Notice,
+    reported_incidents,
+)
+from anubis.core.past.standing import standing
+from anubis.core.past.status import Incident, Repair, Validation, defects_as_incidents
+from anubis.core.records import Judgement
+from anubis.operations.gating import GateResult
+
+NOW = 8.0
+HEALTHY, DEFECTIVE = Judgement.HEALTHY, Judgement.DEFECTIVE
+BOTH = ("disk", "gemm")
+
+
+def verdict_of(at, judgement=HEALTHY, *, node="n1", ran=BOTH, campaign="c"):
+    return Validation(
+        node=node, at=at, judgement=judgement, code="X", benchmarks=ran, campaign=campaign
+    )
+
+
+def incident(start, end=None, node="n1"):
+    return Incident(node=node, category="gpu", start=start, end=end)
+
+
+def upgraded(at, *nodes):
+    return Notice(
+        id=f"{at}", at=at, event=FleetUpgraded(nodes=nodes or ("n1",), criteria="learned")
+    )
+
+
+def stand(*records, findings=None):
+    def of(kind):
+        return [record for record in records if isinstance(record, kind)]
+
+    kinds = (of(Incident), of(Repair), of(Notice))
+    return standing(of(Validation), findings or {}, *kinds, now=NOW)
+
+
+# --- one rule at a time --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [None, 9.0])
+@pytest.mark.parametrize(("kind", "why"), [(Incident, 'incident "gpu"'), (Repair, "repair")])
+def test_a_node_in_an_incident_or_a_repair_is_out_of_service_whatever_it_passes(kind, why, end):
+    more = {"category": "gpu"} if kind is Incident else {}
+    known = stand(verdict_of(1), kind(node="n1", start=3.0, end=end, **more), verdict_of(5))
+    assert (known.judgement("n1"), known.down) == (DEFECTIVE, {"n1"})
+    assert known.unfit == {"n1": f"its {why} is not over"}
+
+
+@pytest.mark.parametrize("stretch", [incident(3.0, 5.0), Repair(node="n1", start=3.0, end=5.0)])
+@pytest.mark.parametrize(("at", "counts"), [(2, False), (4, False), (5, False), (6, True)])
+def test_only_a_pass_after_the_end_proves_a_node(stretch, at, counts):
+    known = stand(stretch, verdict_of(at))
+    assert known.judgement("n1") is (HEALTHY if counts else Judgement.UNKNOWN)
+    assert not known.unfit
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        NodeAdded(nodes=("n1",)),
+        FleetUpgraded(nodes=("n1",), criteria="learned"),
+        IncidentReported(nodes=("n1",), category="gpu"),
+    ],
+)
+def test_a_node_is_not_proven_from_an_event_on_until_it_passes(event):
+    told = Notice(id="1", at=4.0, event=event)
+    assert stand(verdict_of(3), told).judgement("n1") is Judgement.UNKNOWN
+    assert stand(verdict_of(3), told, verdict_of(5)).passed == {"n1": dict.fromkeys(BOTH, 5)}
+
+
+def test_a_pass_from_the_future_counts_for_nothing_and_a_defect_from_there_does():
+    assert stand(verdict_of(3), verdict_of(9)).passed == {"n1": dict.fromkeys(BOTH, 3)}
+    assert stand(verdict_of(9)).judgement("n1") is Judgement.UNKNOWN
+    assert stand(verdict_of(9)).early == {"n1"}
+    assert stand(verdict_of(3), verdict_of(9, DEFECTIVE)).judgement("n1") is DEFECTIVE
+
+
+def test_a_defective_node_has_to_pass_what_found_its_defect():
+    findings = {("bad", "n1"): {"gemm"}}
+    bad = verdict_of(3, DEFECTIVE, campaign="bad")
+    known = stand(verdict_of(2), bad, verdict_of(5, ran=("disk",)), findings=findings)
+    assert known.unfit == {
+        "n1": "it was defective in campaign bad (X) and has not passed gemm since"
+    }
+    again = stand(
+        bad, verdict_of(5, ran=("disk",)), verdict_of(6, ran=("gemm",)), findings=findings
+    )
+    assert (again.unfit, again.passed) == ({}, {"n1": {"disk": 5, "gemm": 6}})
+
+
+def test_what_was_proven_before_an_incident_stays_disproved_as_a_defect():
+    """The incident makes the node unproven; the old defect does not come back."""
+    bad, findings = verdict_of(1, DEFECTIVE, campaign="bad"), {("bad", "n1"): {"gemm"}}
+    known = stand(bad, verdict_of(2), incident(3.0, 4.0), findings=findings)
+    assert (known.unfit, known.judgement("n1")) == ({}, Judgement.UNKNOWN)
+
+
+def test_a_report_of_an_incident_that_is_known_is_not_another_one():
+    told = Notice(id="1", at=4.0, event=IncidentReported(nodes=("n1", "n2"), category="net"))
+    imported = [incident(3.0, 5.0), incident(5.0, 6.0, "n2")]
+    only = Incident(node="n2", category="net", start=4.0)
+    assert reported_incidents([told, upgraded(2.0)], imported) == [only]
+
+
+def test_a_reported_incident_lasts_until_the_node_is_healthy_or_repaired():
+    told = [Incident(node="n1", category="net", start=4.0)]
+    defect = verdict_of(5, DEFECTIVE)
+    (only,) = defects_as_incidents([defect, verdict_of(6)], reported=told)
+    assert (only.category, only.start, only.end) == ("net", 4.0, 6)
+    assert defects_as_incidents([], [Repair(node="n1", start=5.0, end=7.0)], told)[0].end == 7.0
+
+
+# --- against a naive judge -----------------------------------------------------------------
+
+NODES = ("n1", "n2")
+instants = st.integers(0, 10).map(float)
+a_node = st.sampled_from(NODES)
+ends = st.one_of(st.none(), st.integers(0, 4))
+ran = st.sampled_from([(), ("disk",), ("gemm",), BOTH])
+
+
+@st.composite
+def histories(draw):
+    """Up to eight records of every kind, around now; findings are a part of what was run."""
+    records, findings = [], {}
+    for number in range(draw(st.integers(0, 8))):
+        at, node = draw(instants), draw(a_node)
+        match draw(
+            st.sampled_from(["pass", "pass", "fail", "unknown", "incident", "repair", "told"])
+        ):
+            case "pass":
+                records.append(verdict_of(at, node=node, ran=draw(ran), campaign=f"c{number}"))
+            case "unknown":
+                judged = Judgement.UNKNOWN
+                records.append(verdict_of(at, judged, node=node, campaign=f"c{number}"))
+            case "fail":
+                what = draw(ran)
+                records.append(
+                    verdict_of(at, DEFECTIVE, node=node, ran=what, campaign=f"c{number}")
+                )
+                if what and draw(st.booleans()):
+                    findings[f"c{number}", node] = {what[0]}
+            case "told":
+                records.append(upgraded(at, *draw(st.sampled_from([("n1",), ("n2",), NODES]))))
+            case stretch:
+                lasted = draw(ends)
+                end = None if lasted is None else at + lasted
+                kind = {"incident": Incident, "repair": Repair}[stretch]
+                more = {"category": "gpu"} if kind is Incident else {}
+                records.append(kind(node=node, start=at, end=end, **more))
+    return records, findings
+
+
+def may_go(node, records, findings):
+    """By the rules, one after the other and without any order."""
+    mine = [record for record in records if is_about(record, node)]
+    stretches = [
+        (record.start, math.inf if record.end is None else record.end)
+        for record in mine
+        if isinstance(record, Incident | Repair) and record.start <= NOW
+    ]
+    if any(end > NOW for _, end in stretches):
+        return False
+    results = [record for record in mine if isinstance(record, Validation)]
+    fails = [result for result in results if result.judgement is DEFECTIVE]
+    passes = [
+        result
+        for result in results
+        if result.judgement is HEALTHY
+        and result.at <= NOW
+        and not any(start < result.at <= end for start, end in stretches)
+    ]
+    shaken = [min(record.at, NOW) for record in mine if isinstance(record, Notice)]
+    shaken += [min(fail.at, NOW) for fail in fails] + [end for _, end in stretches]
+    proven = any(result.benchmarks and result.at > max(shaken, default=-1) for result in passes)
+    return proven and all(is_disproved(fail, passes, findings) for fail in fails)
+
+
+def is_about(record, node):
+    return node in (record.event.nodes if isinstance(record, Notice) else (record.node,))
+
+
+def is_disproved(fail, passes, findings):
+    owed = findings.get((fail.campaign, fail.node)) or fail.benchmarks
+    later = {
+        name for result in passes if result.at > min(fail.at, NOW) for name in result.benchmarks
+    }
+    return later >= set(owed)
+
+
+@given(histories())
+def test_a_gate_that_tests_nothing_says_go_exactly_where_every_rule_allows_it(history):
+    """Never with an open incident, an unproven repair, a pass that does not count, or a result
+    from the future."""
+    records, findings = history
+    known = stand(*records, findings=findings)
+    answer = GateResult(
+        decision=None,
+        judged={node: known.judgement(node) for node in NODES},
+        links={},
+        unfit=known.unfit,
+        campaigns=(),
+        is_tested=False,
+        doubt="",
+        unknown_passes=False,
+    ).answer
+    assert (answer == "go") is all(may_go(node, records, findings) for node in NODES)
+    assert all(answer == "no-go" for node in NODES if node in known.unfit)
