@@ -45,7 +45,8 @@ from anubis.core.records import (
 
 CODES = {Ended.FAILED: "NOT-MEASURED", Ended.TIMED_OUT: "TIMED-OUT", Ended.LOST: "NODE-LOST"}
 WITHIN = "within its limit"
-STALLED = 20.0  # times worse than at another distance: nothing arrives there
+FAST = 0.9  # quantile of what pairs reach
+STALLED = 20.0  # times worse than fast pairs at any distance: nothing arrives there
 BY_CHANCE = 2.0  # times the limit: what is that bad once, and good when measured again, is noise
 ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to differ is named
     "version": lambda key: key.workload.version,
@@ -79,9 +80,11 @@ def learn_criteria(
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
     orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}
+    fastest: dict[CriterionKey, float] = {}
     for alike in measured:
         if alike.metric.judged_by == "limit":
             continue
+        _note_fastest(alike, fastest)
         sku = alike.key.sku
         criterion = criterion_of.get(alike.key) or _learn(alike, policy, before.get(alike.key))
         by_sku[sku].append(criterion)
@@ -89,11 +92,10 @@ def learn_criteria(
         if parts not in orders:  # many metrics were measured on the same parts
             orders[parts] = _order_of(alike)
         digests[sku].append(_digest(alike, *orders[parts]))
-    normal = _best_of_distances(chain.from_iterable(by_sku.values()))
     return tuple(
         CriteriaSet(
             sku=sku,
-            criteria=tuple(sorted((_unless_stalled(c, normal) for c in by_sku[sku]), key=_order)),
+            criteria=tuple(sorted((_unless_stalled(c, fastest) for c in by_sku[sku]), key=_order)),
             provenance=Provenance(
                 suite=suite,
                 anubis=anubis,
@@ -121,28 +123,33 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None) -> Criterion:
     )
 
 
-def _best_of_distances(criteria: Iterable[Criterion]) -> dict[CriterionKey, float]:
-    """What is normal between pairs where it is best: per key without the distance."""
-    best: dict[CriterionKey, float] = {}
-    for criterion in criteria:
-        key = replace(criterion.key, sku=without_distance(criterion.key.sku))
-        better = min if criterion.direction == "lower" else max
-        median = float(np.median(criterion.reference))
-        best[key] = better(best.get(key, median), median)
-    return best
+def _at_any_distance(key: CriterionKey) -> CriterionKey:
+    return replace(key, sku=without_distance(key.sku))
 
 
-def _unless_stalled(criterion: Criterion, best: Mapping[CriterionKey, float]) -> Criterion:
+def _note_fastest(pairs: Units, fastest: dict[CriterionKey, float]) -> None:
+    """What the fast pairs reach, at whatever distance that is most."""
+    key = _at_any_distance(pairs.key)
+    if key == pairs.key:
+        return
+    lower = pairs.metric.direction == "lower"
+    fast = float(np.quantile(pairs.medians, 1 - FAST if lower else FAST))
+    fastest[key] = (min if lower else max)(fastest.get(key, fast), fast)
+
+
+def _unless_stalled(criterion: Criterion, fastest: Mapping[CriterionKey, float]) -> Criterion:
     """Where most pairs at a distance get nothing through, that is not what is normal there."""
-    normal = best[replace(criterion.key, sku=without_distance(criterion.key.sku))]
+    fast = fastest.get(_at_any_distance(criterion.key))
+    if fast is None:
+        return criterion
     median = float(np.median(criterion.reference))
-    worse = {"higher": normal / median, "lower": median / normal, "either": 1.0}
+    worse = {"higher": fast / median, "lower": median / fast, "either": 1.0}
     if worse[criterion.direction] < STALLED:
         return criterion
     return replace(
         criterion,
-        refusal=f"what most pairs reach here ({median:.3g} {criterion.unit}) is "
-        f"{worse[criterion.direction]:,.0f} times worse than at another distance ({normal:.3g})",
+        refusal=f"what most pairs reach here, {median:,.4g} {criterion.unit}, is "
+        f"{worse[criterion.direction]:,.0f} times worse than what fast pairs reach, {fast:,.4g}",
     )
 
 

@@ -42,9 +42,9 @@ def unexplained_parts(
         bad = [stray for stray in alike if stray.reason]
         groups = [_in_order(stray.nodes) for stray in bad or alike]
         if code == NOT_MAPPED:
-            yield _unknown(groups, code, _unmapped(fabric, bad or alike), bad)
+            yield _unknown(groups, code, _unmapped(fabric, bad or alike), _evidence(alike))
         elif code != UNEXPLAINED or not located.causes:  # a cause slows groups as well
-            yield _unknown(groups, code, bad[0].reason, bad[1:])
+            yield _unknown(groups, code, bad[0].reason, _evidence(bad))
 
 
 def _unmapped(fabric: Fabric, strays: Sequence[Stray]) -> str:
@@ -59,7 +59,7 @@ def _unmapped(fabric: Fabric, strays: Sequence[Stray]) -> str:
 
 
 def _unknown(
-    groups: Sequence[tuple[str, ...]], code: str, reason: str, evidence: Sequence[Stray] = ()
+    groups: Sequence[tuple[str, ...]], code: str, reason: str, evidence: Sequence[str] = ()
 ) -> PartVerdict:
     count = len(set(groups))
     kind = "pairs" if all(len(nodes) == 2 for nodes in groups) else "groups"
@@ -70,8 +70,16 @@ def _unknown(
         judgement=Judgement.UNKNOWN,
         code=code,
         reason=f"{subject}: {reason}",
-        evidence=tuple(f"{_ends(stray.nodes)}: {stray.reason}" for stray in evidence[:SHOWN]),
+        evidence=tuple(evidence[:SHOWN]),
     )
+
+
+def _evidence(strays: Sequence[Stray]) -> list[str]:
+    """Each reason once, with the nodes it is about."""
+    groups: dict[str, dict[str, None]] = {}
+    for stray in strays:
+        groups.setdefault(stray.reason or "good", {})[_ends(stray.nodes)] = None
+    return [f"{_listed(nodes, quote='')}: {reason}" for reason, nodes in groups.items()]
 
 
 def _in_order(nodes: Collection[str]) -> tuple[str, ...]:
@@ -83,6 +91,6 @@ def _ends(nodes: Collection[str]) -> str:
     return " - ".join(_in_order(nodes)[:SHOWN]) + more
 
 
-def _listed(names: Collection[str]) -> str:
+def _listed(names: Collection[str], quote: str = '"') -> str:
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return ", ".join(f'"{name}"' for name in _in_order(names)[:SHOWN]) + more
+    return ", ".join(f"{quote}{name}{quote}" for name in _in_order(names)[:SHOWN]) + more
