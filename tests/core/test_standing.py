@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.past.events import (
@@ -101,6 +101,13 @@ def test_a_defective_node_has_to_pass_what_found_its_defect():
         bad, verdict_of(5, ran=("disk",)), verdict_of(6, ran=("gemm",)), findings=findings
     )
     assert (again.unfit, again.passed) == ({}, {"n1": {"disk": 5, "gemm": 6}})
+
+
+def test_a_pass_during_an_incident_disproves_no_defect():
+    bad, findings = verdict_of(1, DEFECTIVE, campaign="bad"), {("bad", "n1"): {"gemm"}}
+    during, after = verdict_of(3), verdict_of(6, ran=("disk",))
+    known = stand(bad, incident(2.0, 5.0), during, after, findings=findings)
+    assert known.judgement("n1") is DEFECTIVE
 
 
 def test_what_was_proven_before_an_incident_stays_disproved_as_a_defect():
@@ -203,6 +210,7 @@ def is_disproved(fail, passes, findings):
     return later >= set(owed)
 
 
+@settings(max_examples=400)
 @given(histories())
 def test_a_gate_that_tests_nothing_says_go_exactly_where_every_rule_allows_it(history):
     """Never with an open incident, an unproven repair, a pass that does not count, or a result
