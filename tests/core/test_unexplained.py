@@ -108,6 +108,8 @@ def test_a_dead_switch_is_never_normal_though_all_pairs_at_a_distance_cross_it(
     view = scanned(fabric, faults, groups)
     assert view.assessment.judgement is not Judgement.HEALTHY
     assert view.assessment.parts
+    if dead == ["leaf-b"]:
+        assert not set(view.assessment.named(Judgement.HEALTHY)) & set(fabric.nodes[8:])
 
 
 def test_gpus_are_on_the_rails_in_order_where_there_are_as_many():

@@ -146,6 +146,7 @@ def node_verdicts(
         for observation in traffic.observations
         for node in (observation.flow.source, observation.flow.target)
     }
+    in_doubt = {node for stray in traffic.strays if stray.reason for node in stray.nodes}
     placed = set(fabric.nodes)
     for node in (member.name for member in plan.nodes):
         if node not in placed:
@@ -153,6 +154,9 @@ def node_verdicts(
             yield about(node, Judgement.UNKNOWN, "NOT-PLACED", reason)
         elif node in met and node not in well | blamed:
             reason = _no_good_pair(fabric, node, parts)
+            yield about(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+        elif node in in_doubt - well - blamed:
+            reason = "no pair with this node could be judged"
             yield about(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
 
 

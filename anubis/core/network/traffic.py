@@ -161,6 +161,8 @@ class _Flows:
                 ("", Flow(first, second, rail, mutual=True)),
             ):
                 short = self.shortfall(way, row)
+                if row in self.unjudged and short <= LIMIT:
+                    continue  # something good beside what could not be judged clears nobody
                 if not np.isnan(short):
                     observations.append(Observation(flow, short))
                 elif not way and row in self.missed:
