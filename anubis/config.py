@@ -135,6 +135,7 @@ class _PolicyFile:
     false_alarm_rate: float = Policy.false_alarm_rate
     min_units: int = Policy.min_units
     retries: int = Policy.retries
+    stop_early: bool = Policy.stop_early
     limits: tuple[str, ...] = ("node_health",)
     """Tables of limits, by their names under configs/policies/limits/. They apply whatever the
     fleet shows."""

@@ -706,6 +706,9 @@ class Policy:
     """With fewer comparable units (devices, groups, repeats of one machine) nothing is learned."""
     retries: int = 1
     """How often a step is retried when the infrastructure failed; never after a bad result."""
+    stop_early: bool = False
+    """Whether a node that micro-benchmarks find defective is spared the end-to-end ones. That saves
+    their time, but whether they would have found the defect is then never learned."""
     limits: tuple[Limit, ...] = ()
     selection: SelectionPolicy = SelectionPolicy()
 

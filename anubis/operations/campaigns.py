@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from anubis import catalog, criteria_files, places
@@ -180,6 +181,8 @@ def _drive(
                 witness=witness,
             )
         view = _conclude(campaign, outcome, _behind_s(campaign, executor, caller), history)
+        if campaign.policy.stop_early:
+            _remark_spared(view, caller)
     learned = not campaign.criteria
     return CampaignResult(view=view, criteria_files=_write_criteria(view) if learned else ())
 
@@ -198,6 +201,24 @@ def _conclude(
         assessment=assessment,
         criteria=criteria,
     )
+
+
+def _remark_spared(view: CampaignView, caller: Caller) -> None:
+    """What a policy that stops early costs."""
+    ran = {
+        (node, run.step.workload.benchmark)
+        for run in view.executions
+        for node in run.step.participants
+    }
+    defective = view.assessment.named(Judgement.DEFECTIVE)
+    entries = chain.from_iterable(phase.entries for phase in view.campaign.plan.phases)
+    alone = {entry.workload.benchmark for entry in entries if entry.scope == "node"}
+    spared = sorted(name for name in alone if any((node, name) not in ran for node in defective))
+    if spared:
+        caller.remark(
+            f"the policy stops early: not every defective node ran {', '.join(spared)}, so whether"
+            " these find the same defects is not learned"
+        )
 
 
 def _behind_s(campaign: Campaign, executor: Executor, caller: Caller) -> float:

@@ -149,7 +149,9 @@ def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) ->
     named = brief.request.nodes
     chosen = [node for node in nodes if named is None or node.name in named]
     fabric = brief.fabric(chosen)
-    plan = planning.plan(brief.suite, chosen, programs.specs, fabric)
+    plan = planning.plan(
+        brief.suite, chosen, programs.specs, fabric, stop_early=brief.policy.stop_early
+    )
     plan = replace(plan, counters=brief.counters)
     if fabric:
         _refuse_no_pairs(plan, fabric)

@@ -56,9 +56,15 @@ def entry(benchmark: str, **changes: object) -> SuiteEntry:
     return SuiteEntry(benchmark=benchmark, **changes)
 
 
-def small_plan(count: int, entries: Sequence[SuiteEntry], fabric: Fabric | None = None) -> Plan:
+def small_plan(
+    count: int,
+    entries: Sequence[SuiteEntry],
+    fabric: Fabric | None = None,
+    *,
+    stop_early: bool = False,
+) -> Plan:
     suite = Suite(name="test", summary="", benchmarks=tuple(entries))
-    return plan(suite, nodes(count), SPECS, fabric)
+    return plan(suite, nodes(count), SPECS, fabric, stop_early=stop_early)
 
 
 def small_fabric(count: int, per_leaf: int = 2, spines: int = 1, rails: int = 1) -> Fabric:

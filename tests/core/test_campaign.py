@@ -30,7 +30,7 @@ from anubis.core.campaign.replay import Opening, replay
 from anubis.core.network.pairing import hops_between
 from anubis.core.records import Ended, Readings, Result, Series
 from anubis.store import event_log
-from anubis.store.codec import document
+from anubis.store.codec import document, restore
 
 RESULT = Result(series=Readings.of([Series(metric="rate", device="cpu", samples=np.ones(1))]))
 SILENCE_S = 30.0
@@ -123,14 +123,77 @@ def test_a_campaign_where_all_goes_well_measures_every_planned_step_once():
     assert {record.ended for record in world.records} == {Ended.MEASURED}
 
 
-def test_phases_come_in_order_micro_before_end_to_end_and_single_before_multi_node():
+def test_single_nodes_come_before_groups_and_on_every_node_micro_before_end_to_end():
     world = run_well(World(small_plan(4, list(reversed(EVERYTHING))), retries=0))
-    order = [launch.step.workload.benchmark for launch in world.launched]
-    first = {name: order.index(name) for name in SPECS}
-    last = {name: len(order) - 1 - order[::-1].index(name) for name in SPECS}
-    assert max(last["compute"], last["probe"]) < first["train"]
-    assert last["train"] < min(first["collective"], first["pair"])
-    assert max(last["collective"], last["pair"]) < first["train_together"]
+    for node in ("n0", "n1", "n2", "n3"):
+        steps_there = [run.step for run in world.launched if node in run.step.participants]
+        order = [step.workload.benchmark for step in steps_there]
+        first = {name: order.index(name) for name in SPECS}
+        last = {name: len(order) - 1 - order[::-1].index(name) for name in SPECS}
+        assert max(last["compute"], last["probe"]) < first["train"]
+        assert max(last["collective"], last["pair"]) < first["train_together"]
+    sizes = [len(launch.step.participants) for launch in world.launched]
+    assert sizes.index(2) > max(place for place, size in enumerate(sizes) if size == 1)
+
+
+def until_judged(world: World) -> World:
+    while world.judging is None:
+        world.measure(next(iter(world.running.values())))
+    return world
+
+
+LEVELS = [entry("compute"), entry("train"), entry("collective"), entry("train_together")]
+
+
+def where_run(world: World, node: str) -> list[str]:
+    """The benchmarks in which the node took part."""
+    return [
+        launch.step.workload.benchmark
+        for launch in world.launched
+        if node in launch.step.participants
+    ]
+
+
+def test_a_defective_node_runs_all_single_node_benchmarks_and_meets_nobody():
+    world = until_judged(World(small_plan(4, LEVELS), retries=0))
+    assert where_run(world, "n2") == ["compute", "train"]
+    world.judge(defective={"n2"})
+    run_well(world)
+    assert where_run(world, "n2") == ["compute", "train"]
+    assert where_run(world, "n1") == ["compute", "train", "collective", "train_together"]
+
+
+def test_a_node_found_defective_among_others_still_trains_with_them():
+    world = until_judged(World(small_plan(4, LEVELS), retries=0))
+    world.judge()
+    until_judged(world)
+    assert where_run(world, "n2") == ["compute", "train", "collective", "train_together"]
+
+
+def test_a_policy_that_stops_early_spares_a_defective_node_the_end_to_end_benchmarks():
+    world = until_judged(World(small_plan(4, LEVELS, stop_early=True), retries=0))
+    assert where_run(world, "n2") == ["compute"]
+    world.judge(defective={"n2"})
+    run_well(world)
+    assert where_run(world, "n2") == ["compute"]
+    assert where_run(world, "n1") == ["compute", "train", "collective", "train_together"]
+
+
+def test_a_campaign_that_was_planned_with_four_gates_is_resumed_with_four():
+    """As every campaign was before: its plan is kept with it."""
+    plan = small_plan(3, LEVELS, stop_early=True)
+    first = until_judged(World(plan, retries=0))
+    first.judge(defective={"n2"})
+    first.measure(next(iter(first.running.values())))
+
+    kept = restore(type(plan), document(plan))
+    resumed = World(kept, retries=0, history=first.records)
+    assert resumed.judging == 0
+    resumed.judge(defective={"n2"})
+    run_well(resumed)
+    assert where_run(resumed, "n2") == []
+    settled = Counter(record.step.id for record in first.records + resumed.records)
+    assert set(settled.values()) == {1}
 
 
 def test_programs_that_are_not_exclusive_overlap_on_a_node_and_exclusive_ones_wait():
@@ -310,7 +373,8 @@ def test_no_more_pairs_cross_a_leaf_at_once_than_its_uplinks_bear(spines, bound)
 
 
 def test_what_the_results_ask_for_follows_in_the_same_phase_and_survives_a_resume():
-    plan = small_plan(4, [entry("pair", groups="quick"), entry("train_together")], small_fabric(4))
+    entries = [entry("pair", groups="quick"), entry("train_together")]
+    plan = small_plan(4, entries, small_fabric(4), stop_early=True)
     first = World(plan, retries=0)
     while first.judging is None:
         first.measure(next(iter(first.running.values())))

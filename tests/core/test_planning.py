@@ -50,7 +50,7 @@ def test_no_nodes_and_the_same_node_twice_are_refused():
 
 def test_what_a_fleet_is_too_small_for_is_left_out_and_said():
     planned = small_plan(1, [entry("compute"), entry("pair")])
-    assert [phase.name for phase in planned.phases] == ["single-node micro"]
+    assert [phase.name for phase in planned.phases] == ["single-node"]
     assert planned.left_out == ("pair needs 2 nodes, there are 1",)
     with pytest.raises(UsageError, match="nothing that 1 node"):
         small_plan(1, [entry("pair")])

@@ -73,6 +73,20 @@ def test_a_defect_counts_for_more_than_an_unknown(near):
     assert len(done.summary["unknown"]) == 1
 
 
+def test_a_policy_that_stops_early_says_what_is_not_learned(near):
+    train = FLOW.replace('"flow"', '"train"').replace('"micro"', '"end-to-end"')
+    near.program("train.sh", train)
+    suite = near.suite(near.flow(repeats=1), near.flow(benchmark="train", repeats=1))
+    policy = str(near.write("hasty.yaml", {"summary": "hasty", "stop_early": True}))
+    words = ("--cluster", near.fleet(slow_share=0.25), "--suite", suite, "--policy", policy)
+    done = near.ask("accept", *words, "--json")
+    trained = {verdict["node"] for verdict in done.verdicts if verdict["benchmark"] == "train"}
+    spared = {f"n{i}" for i in range(1, 9)} - trained
+    assert spared
+    assert spared <= set(done.summary["defective"])
+    assert "the policy stops early: not every defective node ran train, so" in done.err
+
+
 @pytest.mark.parametrize("ending", ["exit 3", "exit 1", "kill -SEGV $$"])
 def test_there_is_no_success_without_data(near, ending):
     near.program("flow.sh", FLOW.replace("done\ncat", f"done\n{ending}\ncat"))

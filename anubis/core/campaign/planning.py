@@ -24,6 +24,7 @@ from anubis.core.network.pairing import (
 )
 from anubis.core.records import (
     BenchmarkSpec,
+    Level,
     Node,
     ParameterValue,
     Phase,
@@ -35,11 +36,14 @@ from anubis.core.records import (
     Workload,
 )
 
-PHASES = (
-    ("single-node micro", True, "micro"),
-    ("single-node end-to-end", True, "end-to-end"),
-    ("multi-node micro", False, "micro"),
-    ("multi-node end-to-end", False, "end-to-end"),
+# Name, whether on single nodes, levels in their order. A node found defective in one phase takes no
+# part in the next; within a phase it runs all, which shows which benchmarks find the same defects.
+PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = (
+    ("single-node", True, ("micro", "end-to-end")),
+    ("multi-node", False, ("micro", "end-to-end")),
+)
+EARLY_PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = tuple(
+    (f"{name} {level}", single, (level,)) for name, single, levels in PHASES for level in levels
 )
 TIMES_TYPICAL = 6  # a limit nobody stated: this often the typical duration, but at least
 SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to import torch
@@ -54,10 +58,13 @@ def plan(
     nodes: Sequence[Node],
     specs: Mapping[str, BenchmarkSpec],
     fabric: Fabric | None = None,
+    *,
+    stop_early: bool = False,
 ) -> Plan:
     """Everything resolved and checked before the first step runs.
 
     With a fabric, pairs are made and judged by it; it calls the nodes as `nodes` does.
+    `stop_early`: nodes that micro-benchmarks find defective run no end-to-end ones.
     """
     if not nodes:
         raise UsageError("no nodes to plan for: the node list is empty")
@@ -75,9 +82,10 @@ def plan(
     if not able:
         raise UsageError(f'suite "{suite.name}" has nothing that {len(nodes)} node(s) can run')
     phases = []
-    for name, single, level in PHASES:
+    for name, single, levels in EARLY_PHASES if stop_early else PHASES:
         entries = tuple(
             _resolved(entry, spec, suite)
+            for level in levels
             for spec, entry in able
             if (spec.scope == "node") is single and spec.level == level
         )
