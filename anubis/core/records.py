@@ -314,7 +314,8 @@ class Ended(StrEnum):
 
     MEASURED = "measured"
     NOT_APPLICABLE = "not-applicable"
-    FAILED = "failed"
+    FAILED = "failed"  # the program itself: it crashed, or left no valid document
+    NOT_RUN = "not-run"  # the infrastructure: the program could not be run
     TIMED_OUT = "timed-out"
     LOST = "lost"
     SKIPPED = "skipped"
@@ -400,6 +401,7 @@ class Judgement(StrEnum):
     NOT_APPLICABLE = "not-applicable"
 
 
+FAILED_ONCE = "FAILED-ONCE"  # code of a verdict: the program is to be tried again on this node
 WORST_FIRST = (
     Judgement.DEFECTIVE,
     Judgement.UNKNOWN,

@@ -1,4 +1,4 @@
-"""From a slow group to its slow nodes, through a whole campaign in memory."""
+"""What the results of a phase ask for, through a whole campaign in memory."""
 
 from __future__ import annotations
 
@@ -89,5 +89,82 @@ def test_a_group_that_is_well_is_left_at_that(criteria):
 def test_a_search_that_was_cut_short_goes_on_where_it_was(criteria):
     whole = outcome(criteria, slow=["n5", "n9"])
     resumed = outcome(criteria, slow=["n5", "n9"], history=whole.executions[:4])
+    assert resumed.assessment.nodes == whole.assessment.nodes
+    assert len(resumed.executions) == len(whole.executions)
+
+
+# --- what failed is tried again ------------------------------------------------------------
+
+ALONE = spec("alone")
+
+
+def alone(repeats=1, history=(), executor=None, **trouble):
+    executor = executor or SimulatedExecutor(
+        SimulatedFleet(nodes="n[1-16]", slow_share=0, **trouble), {"alone": ALONE}
+    )
+    suite = Suite(
+        name="s", summary="", benchmarks=(SuiteEntry(benchmark="alone", repeats=repeats),)
+    )
+    campaign = Campaign(
+        id="c",
+        kind=CampaignKind.ACCEPT,
+        plan=plan(suite, executor.nodes(), {"alone": ALONE}),
+        policy=Policy(),
+        executor="simulated",
+        created_at=0.0,
+    )
+    return carry_out(
+        campaign,
+        executor,
+        keep=lambda batch: None,
+        observe=lambda machine, events: None,
+        history=history,
+    )
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"), [("crash_share", "ALONE.CRASH"), ("hang_share", "ALONE.HANG")]
+)
+def test_what_fails_on_few_nodes_is_tried_there_once_more_and_then_a_defect(trouble, code):
+    found = alone(**{trouble: 0.25})
+    defective = found.assessment.named(Judgement.DEFECTIVE)
+    assert len(defective) == 4
+    assert {n.code for n in found.assessment.nodes if n.node in defective} == {code}
+    again = [run for run in found.executions if run.step.turn]
+    assert sorted(run.step.participants[0] for run in again) == sorted(defective)
+
+
+def test_what_fails_everywhere_is_not_tried_again_and_blames_nobody():
+    found = alone(crash_share=1.0)
+    assert len(found.executions) == 16
+    assert len(found.assessment.named(Judgement.UNKNOWN)) == 16
+
+
+def test_what_failed_in_several_repeats_needs_no_further_try():
+    found = alone(repeats=3, crash_share=0.25)
+    assert len(found.assessment.named(Judgement.DEFECTIVE)) == 4
+    assert not [run for run in found.executions if run.step.turn]
+
+
+class FailsOnce(SimulatedExecutor):
+    """On n5, the first time that it is tried."""
+
+    def __init__(self):
+        super().__init__(SimulatedFleet(nodes="n[1-16]", slow_share=0), {"alone": ALONE})
+
+    def _troubled(self, step):
+        return {"crash": "n5"} if step.participants == ("n5",) and not step.turn else {}
+
+
+def test_what_ran_the_second_time_leaves_the_node_unknown_and_the_others_healthy():
+    found = alone(executor=FailsOnce())
+    assert found.assessment.named(Judgement.UNKNOWN) == ("n5",)
+    assert len(found.assessment.named(Judgement.HEALTHY)) == 15
+    assert [v.code for v in found.assessment.alone if v.participants == ("n5",)] == ["UNSTABLE"]
+
+
+def test_a_second_try_that_was_cut_short_is_made_up_for():
+    whole = alone(crash_share=0.25)
+    resumed = alone(crash_share=0.25, history=whole.executions[:17])
     assert resumed.assessment.nodes == whole.assessment.nodes
     assert len(resumed.executions) == len(whole.executions)

@@ -159,17 +159,82 @@ def test_what_was_not_measured_is_unknown_and_what_cannot_run_here_is_not_applic
         i = where[node, benchmark]
         done[i] = ended(done[i], how, **changes)
 
-    change("n0", "compute", Ended.FAILED, reason="killed by SIGSEGV")
-    change("n1", "compute", Ended.TIMED_OUT)
+    change("n0", "compute", Ended.NOT_RUN, reason="no port was free")
+    change("n1", "compute", Ended.NOT_RUN)
     change("n2", "compute", Ended.LOST, lost=("n2",))
     change("n2", "probe", Ended.SKIPPED, lost=("n2",))
     change("n3", "compute", Ended.NOT_APPLICABLE)
     assessment = judged(plan, done)
     assert by_node(assessment) == {f"n{i}": U if i < 3 else H for i in range(8)}
     codes = [node.code for node in assessment.nodes]
-    assert codes == ["NOT-MEASURED", "TIMED-OUT", "NODE-LOST"] + ["OK"] * 5
+    assert codes == ["NOT-MEASURED", "NOT-MEASURED", "NODE-LOST"] + ["OK"] * 5
     assert sum(v.judgement is N for v in assessment.verdicts()) == 1
     assert sum(v.code == "NODE-LOST" for v in assessment.verdicts()) == 1
+
+
+def failing(plan, how, failures):
+    """All is measured but for these: by node, how its runs ended, the last one in a later turn."""
+    done = list(executions(plan, lambda step, i: 100.0))
+    for node, count in failures.items():
+        own = [i for i, execution in enumerate(done) if execution.step.participants == (node,)]
+        (tried_again,) = follow_ups(plan, 0, 0, 1, [(node,)])
+        again = replace(done[own[0]], step=tried_again)
+        done.append(ended(again, how, reason="SIGSEGV") if count > 1 else again)
+        done[own[0]] = ended(done[own[0]], how, reason="SIGSEGV")
+    return done
+
+
+@pytest.mark.parametrize(("how", "code"), [(Ended.FAILED, "CRASH"), (Ended.TIMED_OUT, "HANG")])
+def test_a_program_that_fails_twice_on_a_node_and_runs_on_its_peers_is_a_defect(how, code):
+    plan = small_plan(8, [entry("compute")])
+    assessment = judged(plan, failing(plan, how, {"n2": 2, "n5": 2}))
+    assert by_node(assessment) == {f"n{i}": D if i in (2, 5) else H for i in range(8)}
+    (node,) = (node for node in assessment.nodes if node.node == "n2")
+    assert node.code == f"COMPUTE.{code}"
+    assert node.reason == "compute: failed 2 times here, it runs on 6 of 8 nodes: SIGSEGV"
+
+
+def test_a_program_that_ran_when_it_was_tried_again_leaves_the_node_unknown():
+    plan = small_plan(8, [entry("compute")])
+    assessment = judged(plan, failing(plan, Ended.FAILED, {"n2": 1}))
+    assert by_node(assessment) == {f"n{i}": U if i == 2 else H for i in range(8)}
+    assert [node.code for node in assessment.nodes if node.node == "n2"] == ["UNSTABLE"]
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [(Ended.FAILED, "NOT-MEASURED"), (Ended.TIMED_OUT, "TIMED-OUT")]
+)
+@pytest.mark.parametrize("count", [3, 6])
+def test_a_program_that_fails_on_half_of_the_nodes_or_more_blames_nobody(how, code, count):
+    plan = small_plan(6, [entry("compute")])
+    done = failing(plan, how, {f"n{i}": 2 for i in range(count)})
+    assessment = judged(plan, done)
+    assert list(by_node(assessment).values()) == [U] * count + [H] * (6 - count)
+    assert {node.code for node in assessment.nodes[:count]} == {code}
+
+
+def test_a_program_that_could_not_be_run_blames_no_node_however_often():
+    plan = small_plan(8, [entry("compute")])
+    assessment = judged(plan, failing(plan, Ended.NOT_RUN, {"n2": 2}))
+    assert by_node(assessment) == {f"n{i}": U if i == 2 else H for i in range(8)}
+    assert [node.code for node in assessment.nodes if node.node == "n2"] == ["NOT-MEASURED"]
+
+
+def test_a_node_of_another_kind_is_no_peer():
+    plan = small_plan(8, [entry("compute")])
+    other = tuple(replace(node, sku="other") if node.name == "n2" else node for node in plan.nodes)
+    plan = replace(plan, nodes=other)
+    assessment = judged(plan, failing(plan, Ended.FAILED, {"n2": 2}))
+    assert by_node(assessment)["n2"] is U
+
+
+def test_of_a_run_that_failed_among_repeats_a_second_failure_is_the_second_try():
+    plan = small_plan(8, [entry("compute", repeats=3)])
+    done = list(executions(plan, lambda step, i: 100.0))
+    own = [i for i, execution in enumerate(done) if execution.step.participants == ("n2",)]
+    for failures, judgement in ((1, U), (2, D)):
+        done[own[failures]] = ended(done[own[failures]], Ended.FAILED)
+        assert by_node(judged(plan, done))["n2"] is judgement
 
 
 def test_a_node_of_which_nothing_is_known_is_never_healthy():

@@ -55,20 +55,21 @@ def accept_fleet(desk: Desk, *words: str, **fleet: object) -> Done:
         ({}, 0, "healthy"),
         ({"slow_share": 0.125}, 1, "defective"),
         ({"lost_share": 0.125}, 2, "unknown"),
-        ({"hang_share": 0.125}, 2, "unknown"),
-        ({"crash_share": 0.125}, 2, "unknown"),
+        ({"hang_share": 0.125}, 1, "defective"),
+        ({"crash_share": 0.125}, 1, "defective"),
+        ({"crash_share": 1.0}, 2, "unknown"),
     ],
 )
 def test_the_exit_code_is_the_worst_that_was_found(near, trouble, code, group):
     done = accept_fleet(near, "--json", **trouble)
     assert done.code == code, done.err
     summary = done.summary
-    assert len(summary[group]) == (1 if trouble else 8)
+    assert len(summary[group]) == (1 if 0.125 in trouble.values() else 8)
     assert sum(len(summary[key]) for key in ("healthy", "defective", "unknown")) == 8
 
 
 def test_a_defect_counts_for_more_than_an_unknown(near):
-    done = accept_fleet(near, "--json", slow_share=0.125, hang_share=0.125)
+    done = accept_fleet(near, "--json", slow_share=0.125, lost_share=0.125)
     assert done.code == 1
     assert len(done.summary["unknown"]) == 1
 

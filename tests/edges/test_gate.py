@@ -13,6 +13,7 @@ import pytest
 from anubis.core.past.status import Incident, Job
 from anubis.executors import simulated
 from anubis.report.wording import chance
+from anubis.selector import read_past
 from anubis.simulation.fleet import measure
 from anubis.store.history import History
 from tests.edges.desk import FLOW
@@ -305,9 +306,20 @@ def test_a_sweep_that_could_not_measure_is_no_success(near):
     assert near.ask("accept", "--cluster", near.fleet(), "--suite", suite).code == 0
     with History.open(str(near.history)) as history:
         history.incidents.add(one for i in range(1, 9) for one in just_now(f"n{i}", "psu"))
-    dying = near.fleet(crash_share=0.125)
+    dying = near.fleet(lost_share=0.125)
     done = near.ask("sweep", "--budget", "1nh", "--cluster", dying, "--suite", suite, "--json")
     assert (done.code, len(done.summary["unknown"])) == (2, 1)
+
+
+def test_a_crash_that_the_other_nodes_do_not_have_is_a_defect_that_its_program_finds(near):
+    words = ("--suite", near.suite(near.flow(repeats=1)), "--json")
+    assert near.ask("accept", "--cluster", near.fleet(), *words).code == 0
+    done = near.ask("validate", "--cluster", near.fleet(crash_share=0.125), *words)
+    assert (done.code, len(done.summary["defective"])) == (1, 1)
+    with History.open(str(near.history)) as history:
+        past = read_past(history, time.time() + 1)
+    assert [defect.found_by for defect in past.defects] == [{"flow"}]
+    assert past.standing.unfit.keys() == set(done.summary["defective"])
 
 
 def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_well(fleet):

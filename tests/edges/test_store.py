@@ -1225,6 +1225,36 @@ def test_an_older_history_keeps_every_sample(url: str) -> None:
     )
 
 
+def test_in_an_older_history_failures_of_the_infrastructure_are_told_from_those_of_programs(
+    url: str,
+) -> None:
+    database = engine_for(url)
+    kept = [  # reason, final, how it ended
+        ("gemm was killed by SIGSEGV", True, Ended.FAILED),
+        ("ring exited with 1", False, Ended.NOT_RUN),  # it was tried again
+        ("gemm could not be run: no such file", True, Ended.NOT_RUN),
+        ("on n2: no port to meet at: none is free", True, Ended.NOT_RUN),
+    ]
+    with database.begin() as connection:
+        old = migrated(connection, "0007")
+        connection.execute(old.tables["campaigns"].insert().values(old_campaign()))
+        connection.execute(old.tables["environments"].insert().values(digest="e", document="{}"))
+        connection.execute(old.tables["participants"].insert().values(digest="p", nodes='["n1"]'))
+        for number, (reason, final, _) in enumerate(kept, start=1):
+            connection.execute(
+                old.tables["executions"].insert().values(
+                    campaign=1, number=number, step=str(number), attempt=1, benchmark="gemm",
+                    version="1", parameters="{}", participants="p", phase=0, repeat=0,
+                    timeout_s=1.0, exclusive=True, ended="failed", final=final, reason=reason,
+                    lost="[]", duration_s=1.0, environment="e", not_applicable="",
+                )
+            )  # fmt: skip
+    database.dispose()
+    with History.open(url) as history:
+        ends = [execution.ended for execution in history.executions.of("c1")]
+    assert ends == [how for _, _, how in kept]
+
+
 def test_a_database_of_something_else_is_refused_and_left_as_it_is(url: str) -> None:
     ask(url, "CREATE TABLE recipes (name TEXT)")
     with pytest.raises(StoreError, match='found the table "recipes"; nothing was changed'):

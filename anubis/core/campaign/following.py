@@ -14,15 +14,36 @@ from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.network.unexplained import UNEXPLAINED
-from anubis.core.records import Assessment, Judgement, Plan, Step, Workload
+from anubis.core.records import FAILED_ONCE, Assessment, Judgement, Plan, Step, Workload
 
 CONFIRMING_TURNS = 1
 SMALLEST_GROUP = 4  # of which halves are groups
 
 
 def following(plan: Plan, phase: int, turn: int, assessment: Assessment) -> tuple[Step, ...]:
-    """Pairs that tell suspects from the good, and the halves of groups that fell short."""
-    return (*_confirming(plan, phase, turn, assessment), *_bisecting(plan, phase, turn, assessment))
+    """Second tries of what failed on single nodes, pairs that tell suspects from the good, and the
+    halves of groups that fell short."""
+    return (
+        *_second_tries(plan, phase, turn, assessment),
+        *_confirming(plan, phase, turn, assessment),
+        *_bisecting(plan, phase, turn, assessment),
+    )
+
+
+def _second_tries(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
+    """One for each program that failed once on a node and runs on most others."""
+    if turn >= CONFIRMING_TURNS:
+        return
+    for position, entry in enumerate(plan.phases[phase].entries):
+        measured_by = entry.workload.benchmark, entry.workload.parameters
+        suspects = [
+            verdict.participants
+            for verdict in assessment.alone
+            if verdict.code == FAILED_ONCE
+            and (verdict.benchmark, verdict.parameters) == measured_by
+        ]
+        tries = follow_ups(plan, phase, position, turn + 1, suspects)
+        yield from (step for step in tries if step.repeat == 0)
 
 
 def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:

@@ -242,7 +242,8 @@ class CampaignMachine:
             return []
         first = self._first_attempt.get(event.step_id, 1)
         again = event.infrastructure and event.attempt - first < self._retries
-        record = self._end(run, Ended.FAILED, event.reason, at=event.at, final=not again)
+        ended = Ended.NOT_RUN if event.infrastructure else Ended.FAILED
+        record = self._end(run, ended, event.reason, at=event.at, final=not again)
         if again:
             self._attempts[run.step.id] = event.attempt + 1
             self._pending[run.step.id] = run.step

@@ -21,6 +21,7 @@ from anubis.core.judging.criteria import learn, similarities
 from anubis.core.judging.groups import blame, cast_votes, slow_together
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
 from anubis.core.judging.units import Unit, Units, without_distance
+from anubis.core.judging.unmeasured import judge_unmeasured
 from anubis.core.network.attribution import node_verdicts, part_verdicts
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
@@ -29,7 +30,6 @@ from anubis.core.records import (
     CriteriaSet,
     Criterion,
     CriterionKey,
-    Ended,
     Execution,
     Judgement,
     Limit,
@@ -43,7 +43,6 @@ from anubis.core.records import (
     by_key,
 )
 
-CODES = {Ended.FAILED: "NOT-MEASURED", Ended.TIMED_OUT: "TIMED-OUT", Ended.LOST: "NODE-LOST"}
 WITHIN = "within its limit"
 FAST = 0.9  # quantile of what pairs reach
 STALLED = 20.0  # times worse than fast pairs at any distance: nothing arrives there
@@ -245,7 +244,7 @@ def assess(
             if len(healthy):
                 rulings.append(healthy)
             alone += fallen_short
-    alone += _judge_unmeasured(executions, dict(lost))
+    alone += judge_unmeasured(executions, plan, lost)
     if plan.fabric:
         traffic = observe_traffic(plan.fabric, alone, rulings)
         parts = part_verdicts(plan.fabric, traffic, plan.counters)
@@ -408,33 +407,6 @@ def _no_criterion(key: CriterionKey, keys: Iterable[CriterionKey]) -> str:
             return f'the criteria are for {aspect} "{covered}", this is "{of(key)}"'
         nearest = alike
     raise AssertionError(f"{key} is known")
-
-
-def _judge_unmeasured(executions: Iterable[Execution], lost: dict[str, str]) -> Iterable[Verdict]:
-    """Verdicts on what left no samples: one per lost node, otherwise one per step."""
-    for execution in executions:
-        step, ended = execution.step, execution.ended
-        for name in execution.lost:
-            lost.setdefault(name, execution.reason)
-        if not execution.final or ended in (Ended.MEASURED, Ended.LOST, Ended.SKIPPED):
-            continue
-        absent = ended is Ended.NOT_APPLICABLE
-        yield Verdict(
-            participants=step.participants,
-            benchmark=step.workload.benchmark,
-            parameters=step.workload.parameters,
-            judgement=Judgement.NOT_APPLICABLE if absent else Judgement.UNKNOWN,
-            code="NOT-APPLICABLE" if absent else CODES[ended],
-            reason=execution.reason,
-        )
-    for name in sorted(lost):
-        yield Verdict(
-            participants=(name,),
-            benchmark="",
-            judgement=Judgement.UNKNOWN,
-            code="NODE-LOST",
-            reason=lost[name],
-        )
 
 
 # --- nodes ---------------------------------------------------------------------------------
