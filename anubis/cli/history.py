@@ -20,7 +20,7 @@ app = typer.Typer(
 Last = Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")]
 
 
-@app.command(help="Incidents, repairs, validations, events and decisions in order of time.")
+@app.command(help="Incidents, repairs, validations, events, decisions and holds in order of time.")
 def show(
     nodes: Annotated[
         str | None,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from anubis import catalog, criteria_files, places
 from anubis.core.campaign import planning
+from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
 from anubis.core.errors import AnubisError, Stopped, UsageError
 from anubis.core.network.coverage import Coverage, coverage
 from anubis.core.records import Campaign, CampaignKind, Judgement, Plan, canonical
@@ -26,6 +27,7 @@ from anubis.operations.preparing import Brief, CampaignRequest, Setting
 from anubis.report.view import CampaignView
 from anubis.store import event_log
 from anubis.store.history import History
+from anubis.store.holds import HeldNodes
 from anubis.validator import CampaignOutcome, carry_out
 
 LOOKED_AT = 100  # campaigns, for the latest that was cut short
@@ -76,6 +78,7 @@ def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignR
     programs = brief.setting.programs()
     with (
         caller.history() as history,
+        ExitStack() as until_all_has_ended,
         executor_of(
             brief.setting.cluster,
             programs,
@@ -87,15 +90,17 @@ def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignR
     ):
         plan = preparing.make_plan(brief, executor.nodes(), programs)
         campaign = _new_campaign(brief, plan, caller.clock(), executor)
+        held = until_all_has_ended.enter_context(_hold(campaign, history, caller))
         history.campaigns.begin(campaign)
-        return _drive(campaign, brief.setting, executor, history, caller)
+        until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
+        return _drive(campaign, brief.setting, executor, history, caller, held)
 
 
 def resume_campaign(
     kind: CampaignKind, name: str | None = None, caller: Caller = NOBODY
 ) -> CampaignResult:
     """Resumes the named campaign, or the latest interrupted one of this kind: only what is left."""
-    with caller.history() as history:
+    with caller.history() as history, ExitStack() as until_all_has_ended:
         campaign = _unfinished(history, kind, name)
         setting = preparing.read_setting(campaign.setting)
         programs = setting.programs()
@@ -109,7 +114,10 @@ def resume_campaign(
             missing_is_fine=True,
             fabric=campaign.plan.fabric,
         ) as executor:
-            return _drive(campaign, setting, executor, history, caller)
+            with _saying_how_to_go_on(campaign):
+                until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
+                held = until_all_has_ended.enter_context(_hold(campaign, history, caller))
+            return _drive(campaign, setting, executor, history, caller, held)
 
 
 def new_name(kind: str, now: float) -> str:
@@ -161,20 +169,38 @@ def _refuse_changed(plan: Plan, programs: catalog.Catalog) -> None:
             )
 
 
+def _hold(
+    campaign: Campaign, history: History, caller: Caller
+) -> AbstractContextManager[HeldNodes]:
+    """Nobody else measures its nodes meanwhile; a fleet in memory is each campaign's own."""
+    in_memory = campaign.executor == "simulated"
+    nodes = [] if in_memory else [node.name for node in campaign.plan.nodes]
+    return history.holds.hold(nodes, f'campaign "{campaign.id}"', caller.clock)
+
+
 def _drive(
-    campaign: Campaign, setting: Setting, executor: Executor, history: History, caller: Caller
+    campaign: Campaign,
+    setting: Setting,
+    executor: Executor,
+    history: History,
+    caller: Caller,
+    held: HeldNodes,
 ) -> CampaignResult:
     with (
         _saying_how_to_go_on(campaign),
-        history.campaigns.claim(campaign.id),
         event_log.recording(places.events(), campaign.id) as witness,
     ):
         with caller.following(campaign, setting.parallel_nodes) as observe:
+
+            def look_in(machine: CampaignMachine, events: Sequence[CampaignEvent]) -> None:
+                held.renew()
+                observe(machine, events)
+
             outcome = carry_out(
                 campaign,
                 executor,
                 keep=lambda batch: history.executions.record(campaign.id, batch),
-                observe=observe,
+                observe=look_in,
                 wants_stop=caller.wants_stop,
                 history=history.executions.of(campaign.id),
                 parallel_nodes=setting.parallel_nodes,

@@ -66,7 +66,7 @@ def sweep(
     at = caller.clock()
     with caller.history() as history:
         past = past_of(history, at)
-        decision = decide(_idle(nodes, past, history), terms, past, history, at)
+        decision = decide(_idle(nodes, past, history, at), terms, past, history, at)
     caller.decided(decision)
     return SweepResult(decision=decision, campaigns=carry_out_tests(decision, terms, caller))
 
@@ -130,12 +130,13 @@ def _offers(terms: Terms, nodes: Sequence[str], past: Past) -> tuple[Offer, ...]
     return offers(planning.plan(suite, fleet, programs.specs), past.measured_s)
 
 
-def _idle(nodes: Sequence[str] | None, past: Past, history: History) -> Tick:
-    """Without the nodes that are at work or out of service."""
+def _idle(nodes: Sequence[str] | None, past: Past, history: History, at: float) -> Tick:
+    """Without the nodes that are at work, held, or out of service."""
     candidates = past.logbook.nodes if nodes is None else nodes
     if not candidates:
         raise UsageError("the history has no nodes yet: name them, or begin with anubis accept")
     busy = {node for job in history.jobs.all() if job.end is None for node in job.nodes}
+    busy |= {hold.node for hold in history.holds.current(at)}
     return Tick(
         nodes=tuple(node for node in candidates if node not in busy | past.standing.unfit.keys())
     )

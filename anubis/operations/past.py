@@ -67,8 +67,8 @@ def decisions(last: int = 5, caller: Caller = NOBODY) -> list[Decision]:
 def timeline(
     nodes: Collection[str] | None = None, last: int = 50, *, caller: Caller = NOBODY
 ) -> list[Happening]:
-    """Incidents, repairs, validations, events and decisions of these nodes, or of all, in the order
-    of time."""
+    """Incidents, repairs, validations, events, decisions and present holds of these nodes, or of
+    all, in the order of time."""
     with caller.history() as history:
         happenings = [
             *map(told.of_incident, history.incidents.all()),
@@ -76,6 +76,7 @@ def timeline(
             *map(told.of_validation, history.experience.validations()),
             *map(told.of_notice, history.notices.all()),
             *map(told.of_decision, history.decisions.newest(MOST_DECISIONS)),
+            *told.of_holds(history.holds.current(caller.clock())),
         ]
     return told.timeline(happenings, nodes, last)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from anubis.core.choosing.decision import Decision
@@ -11,6 +12,7 @@ from anubis.core.past.events import IncidentReported, Notice
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.report.tables import add_row, table
 from anubis.report.wording import counted, json_line, moment, names
+from anubis.store.holds import Hold
 from anubis.store.imports import Import
 
 if TYPE_CHECKING:
@@ -68,6 +70,21 @@ def of_decision(decision: Decision) -> Happening:
     return Happening(
         at=decision.at, kind="decision", nodes=decision.nodes, summary=summary, facts=facts
     )
+
+
+def of_holds(holds: Iterable[Hold]) -> Iterator[Happening]:
+    """One for all nodes of a holder."""
+    nodes: defaultdict[Hold, list[str]] = defaultdict(list)
+    for hold in holds:
+        nodes[replace(hold, node="")].append(hold.node)
+    for hold, held in nodes.items():
+        yield Happening(
+            at=hold.since,
+            kind="hold",
+            nodes=tuple(held),
+            summary=f"{hold.holder} ({hold.owner})",
+            facts={"nodes": held, "holder": hold.holder, "owner": hold.owner, "until": hold.until},
+        )
 
 
 def _of_node(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from anubis.core.errors import StoreError
-from anubis.store.database import Database
+from anubis.store.database import Database, this_process
 from anubis.store.trouble import explain
 
 NAMESPACE = 0x616E7562  # the first half of our advisory locks; the second is the campaign
@@ -49,7 +48,7 @@ def _file_lock(path: Path) -> Iterator[None]:
     try:
         with suppress(OSError):  # the note is a courtesy: a full disk must not stop a resume
             os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            os.pwrite(handle, this_process().encode(), 0)
         yield
     finally:
         path.unlink(missing_ok=True)  # while locked: nobody else's file can be the one removed

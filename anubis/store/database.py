@@ -165,13 +165,17 @@ def _engine(url: sa.URL) -> sa.Engine:
     return _postgresql(url) if url.get_backend_name() == "postgresql" else _sqlite(url)
 
 
+def this_process() -> str:
+    """In the words of an error or of a list: `process 123 on login1`."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
 def _postgresql(url: sa.URL) -> sa.Engine:
-    # The name lets the claim of a campaign say who holds it.
-    name = f"anubis process {os.getpid()} on {socket.gethostname()}"
     try:
         return sa.create_engine(
             url,
-            connect_args={"application_name": name[:63]},
+            # The name lets the claim of a campaign say who holds it.
+            connect_args={"application_name": f"anubis {this_process()}"[:63]},
             pool_pre_ping=True,  # a server that was restarted must not end a campaign of hours
         )
     except ModuleNotFoundError:

@@ -14,6 +14,7 @@ from anubis.store.decisions import Decisions
 from anubis.store.executions import Executions
 from anubis.store.experience import Experience
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, Happenings, Watches
+from anubis.store.holds import Holds
 from anubis.store.imports import Imports
 from anubis.store.notices import Notices
 
@@ -32,6 +33,7 @@ class History:
         self.jobs = Happenings(database, JOBS)
         self.imports = Imports(database)
         self.notices = Notices(database)
+        self.holds = Holds(database)
 
     @classmethod
     def open(cls, url: str) -> Self:

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from anubis.store.history import History
 from tests.edges.desk import Desk, eventually
 
 STEPS = 6
@@ -66,6 +69,27 @@ def test_a_campaign_has_one_driver(desk):
     desk.gate.touch()
     assert "1 healthy" in driver.communicate()[0]
     assert desk.began() == STEPS
+
+
+def test_a_second_campaign_on_a_node_that_is_measured_is_refused_and_leaves_nothing(desk):
+    driver = halfway(desk)
+    done = desk.ask("accept", "--suite", desk.suite(desk.spin(0)))
+    assert (done.code, done.out) == (2, "")
+    (line,) = [text for text in done.err.splitlines() if "error" in text]
+    held = (
+        rf'node ".*" is held by campaign "accept-.*" \(process {driver.pid} on .*\) since 20\d\d-'
+    )
+    assert re.search(held, line)
+    assert desk.began() == WAITS_AT
+    shown = desk.run("history", "show", "--json").lines
+    assert [(each["type"], each["owner"].split()[1]) for each in shown] == [
+        ("hold", str(driver.pid))
+    ]
+    desk.gate.touch()
+    driver.communicate()
+    with History.open(str(desk.history)) as history:
+        assert len(history.campaigns.newest(9)) == 1
+        assert history.holds.current(time.time()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,9 +12,11 @@ import string
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import fields, is_dataclass, replace
 from itertools import count
@@ -75,6 +77,7 @@ from anubis.store.campaigns import CampaignRow
 from anubis.store.database import HEAD
 from anubis.store.happenings import Kept
 from anubis.store.history import History
+from anubis.store.holds import LASTS_S
 from anubis.store.imports import Forgotten
 
 pytestmark = pytest.mark.long
@@ -1119,6 +1122,119 @@ def test_a_claim_that_was_given_back_can_be_taken_again(history: History, url: s
                 one.executions.record("c1", [execution("a")])
         with history.campaigns.claim("c1"), pytest.raises(StoreError, match="is being driven by"):
             other.campaigns.claim("c1").__enter__()
+
+
+# --- holds ---------------------------------------------------------------------------------
+
+
+class Clock:
+    """It stands until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_held_node_is_refused_with_who_has_it_and_since_when(history: History) -> None:
+    clock = Clock()
+    with history.holds.hold(["n1", "n2"], 'campaign "c1"', clock):
+        clock.now += 10
+        sentence = (
+            rf'node "n2" is held by campaign "c1" \(process {os.getpid()} on .*\) since'
+            r" 2023-11-14 22:13:20 UTC; wait"
+        )
+        with pytest.raises(StoreError, match=sentence):
+            history.holds.hold(["n2", "n3"], 'campaign "c2"', clock).__enter__()
+        assert [hold.node for hold in history.holds.current(clock.now)] == ["n1", "n2"]
+        with history.holds.hold(["n3"], 'campaign "c2"', clock):
+            assert len(history.holds.current(clock.now)) == 3
+    assert history.holds.current(clock.now) == []
+
+
+def test_a_hold_that_is_renewed_lasts_and_one_that_is_not_ends_and_its_holder_is_told(
+    history: History,
+) -> None:
+    clock = Clock()
+    with history.holds.hold(["n1"], 'campaign "c1"', clock) as first:
+        for _ in range(5):
+            clock.now += LASTS_S - 1
+            first.renew()
+        with pytest.raises(StoreError, match="is held by"):
+            history.holds.hold(["n1"], 'campaign "c2"', clock).__enter__()
+        clock.now += LASTS_S
+        with history.holds.hold(["n1"], 'campaign "c2"', clock) as second:
+            with pytest.raises(StoreError, match=r'campaign "c1" .* no longer holds its nodes'):
+                first.renew()
+            first.give_back()
+            second.renew()
+            assert [hold.holder for hold in history.holds.current(clock.now)] == ['campaign "c2"']
+
+
+def test_a_holder_whose_process_died_takes_over_what_it_had_and_nobody_else_does_before_time(
+    history: History, url: str
+) -> None:
+    driver = child(
+        "history = History.open(sys.argv[1])\n"
+        "hold = history.holds.hold(['n1'], 'campaign \"c1\"', time.time)\n"
+        "hold.__enter__()\n"
+        "os.kill(os.getpid(), 9)\n",
+        url,
+    )
+    driver.wait(timeout=30)
+    assert driver.stdout is not None
+    driver.stdout.close()
+    with pytest.raises(StoreError, match=f"process {driver.pid} on .*if that process died"):
+        history.holds.hold(["n1"], 'campaign "c2"', time.time).__enter__()
+    with history.holds.hold(["n1"], 'campaign "c1"', time.time):
+        pass
+    with history.holds.hold(["n1"], 'campaign "c2"', time.time):
+        pass
+
+
+def test_of_many_that_want_the_same_nodes_at_once_one_has_them(history: History, url: str) -> None:
+    all_begin, all_have_tried = threading.Barrier(6, timeout=60), threading.Barrier(6, timeout=60)
+
+    def want(number: int) -> list[str]:
+        nodes = [f"n{(number + i) % 6}" for i in range(4)]  # any two want a node in common
+        with History.open(url) as own:
+            all_begin.wait()
+            try:
+                with own.holds.hold(nodes, f"campaign {number}", lambda: 1.0):
+                    all_have_tried.wait()
+                    return [hold.holder for hold in own.holds.current(2.0)]
+            except StoreError:
+                all_have_tried.wait()
+                return []
+
+    with ThreadPoolExecutor(6) as pool:
+        *losers, winner = sorted(pool.map(want, range(6)), key=len)
+    assert losers == [[]] * 5
+    assert (len(winner), len(set(winner))) == (4, 1)
+
+
+class ServerDown:
+    """A database that cannot be reached for now."""
+
+    dialect = "postgresql"
+
+    def writing(self) -> Any:
+        raise StoreError("no server answers")
+
+
+def test_a_server_that_is_away_for_a_while_costs_no_hold(history: History) -> None:
+    clock = Clock()
+    with history.holds.hold(["n1"], 'campaign "c1"', clock) as held:
+        server, held._database = held._database, ServerDown()
+        clock.now += LASTS_S - 1
+        held.renew()
+        clock.now += 1
+        with pytest.raises(StoreError, match="no server answers"):
+            held.renew()
+        held._database = server
+        held.renew()
+        assert [hold.until for hold in history.holds.current(clock.now)] == [clock.now + LASTS_S]
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)

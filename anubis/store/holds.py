@@ -1,0 +1,141 @@
+"""Who has a node now: one holder, for a limited time, so that no two measure it at once.
+
+Whoever holds nodes renews the hold from time to time. The hold of a process that died ends by
+itself, later than anything that the process had started on the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from anubis.core.errors import StoreError
+from anubis.hostlist import shortened
+from anubis.store.database import Database, this_process, upsert
+from anubis.store.mapping import RecordTable, Row
+
+LASTS_S = 120.0  # programs end within 10 s of their driver, agents on cut-off nodes within a minute
+RENEWED_S = LASTS_S / 4  # after it began or was last renewed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """A node that somebody has to himself."""
+
+    node: str
+    holder: str  # what has it: a campaign
+    owner: str  # which process renews it
+    since: float
+    until: float
+
+
+HOLDS = RecordTable("holds", Hold, keys=("node",))
+
+
+class HeldNodes:
+    """The nodes of one holder, from `take` to `give_back`."""
+
+    def __init__(
+        self,
+        database: Database,
+        nodes: Sequence[str],
+        holder: str,
+        owner: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._database = database
+        self._nodes = nodes
+        self._holder = holder
+        self._own = (HOLDS.c.holder == holder) & (HOLDS.c.owner == owner)
+        self._owner = owner
+        self._clock = clock
+        self._until = 0.0
+
+    def take(self) -> None:
+        """All of the nodes or none. A holder that comes back takes over what it had."""
+        now = self._clock()
+        self._until = now + LASTS_S
+        with self._database.writing() as connection:
+            if self._database.dialect == "postgresql":  # SQLite has one writer anyway
+                connection.execute(sa.text("LOCK TABLE holds IN SHARE ROW EXCLUSIVE MODE"))
+            over = (HOLDS.c.until <= now) | (HOLDS.c.holder == self._holder)
+            connection.execute(sa.delete(HOLDS.table).where(over))
+            self._refuse_held(connection)
+            upsert(connection, HOLDS.table, [self._row(node, now) for node in self._nodes])
+
+    def _row(self, node: str, since: float) -> Row:
+        hold = Hold(
+            node=node, holder=self._holder, owner=self._owner, since=since, until=self._until
+        )
+        return HOLDS.row(hold)
+
+    def _refuse_held(self, connection: sa.Connection) -> None:
+        asked_for = set(self._nodes)
+        held = [hold for hold in _all(connection) if hold.node in asked_for]
+        if held:
+            first = held[0]
+            nodes = [hold.node for hold in held if hold.holder == first.holder]
+            raise StoreError(
+                f'node "{shortened(nodes)}" is held by {first.holder} ({first.owner}) since'
+                f" {_time(first.since)}; wait until that ends, or name other nodes; if that process"
+                f" died, the hold ends at {_time(first.until)}"
+            )
+
+    def renew(self) -> None:
+        """To be called often: it seldom has anything to do."""
+        now = self._clock()
+        if now < self._until - LASTS_S + RENEWED_S:
+            return
+        until = sa.update(HOLDS.table).where(self._own).values(until=now + LASTS_S)
+        try:
+            with self._database.writing() as connection:
+                renewed = connection.execute(until).rowcount
+        except StoreError:
+            if now < self._until:
+                return  # a server that is being restarted must not end a campaign of hours
+            raise
+        if renewed < len(self._nodes):
+            raise StoreError(
+                f"{self._holder} was not renewed in time and no longer holds its nodes, since"
+                f" {_time(self._until)}: others may have measured there"
+            )
+        self._until = now + LASTS_S
+
+    def give_back(self) -> None:
+        with suppress(StoreError), self._database.writing() as connection:
+            connection.execute(sa.delete(HOLDS.table).where(self._own))
+
+
+class Holds:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @contextmanager
+    def hold(
+        self, nodes: Sequence[str], holder: str, clock: Callable[[], float]
+    ) -> Iterator[HeldNodes]:
+        """Have these nodes while the block runs; if any is held, whoever comes second gets a
+        StoreError."""
+        held = HeldNodes(self._database, nodes, holder, this_process(), clock)
+        held.take()
+        try:
+            yield held
+        finally:
+            held.give_back()
+
+    def current(self, now: float) -> list[Hold]:
+        """By node."""
+        with self._database.reading() as connection:
+            return [hold for hold in _all(connection) if now < hold.until]
+
+
+def _all(connection: sa.Connection) -> list[Hold]:
+    return list(HOLDS.records(connection, HOLDS.select().order_by(HOLDS.c.node)))
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
