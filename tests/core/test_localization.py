@@ -279,6 +279,24 @@ def test_the_search_lets_one_leaf_replace_its_nodes():
     assert replace(evidence, weight=np.array([-6.0, -6.0, -8.0])).search() == [2]
 
 
+def test_what_may_replace_one_cause_is_not_named_for_another_of_the_same_flows():
+    """Two pairs of columns explain two flows each, and a third flow ties them together."""
+    q = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
+    evidence = Evidence(q, np.full(3, 1e5), np.array([-7.0, -7.3, -7.0, -7.3]))
+    case = solve_case(np.arange(3), np.arange(4), evidence)
+    assert case.chosen == (0, 2)
+    assert case.alternatives(0, 1 / 20, np.ones(4)) == [0, 1]
+    assert case.alternatives(2, 1 / 20, np.ones(4)) == [2, 3]
+
+
+@pytest.mark.parametrize(("weight", "named"), [(-6.0, [0]), (-4.0, [0, 1])])
+def test_many_improbable_parts_are_named_only_where_together_they_are_likely(weight, named):
+    """Both explain the only flow; the second stands for 64 links, e^-6 or e^-4 in all."""
+    evidence = Evidence(np.ones((1, 2)), np.full(1, 1e6), np.array([-3.0, weight]))
+    case = solve_case(np.arange(1), np.arange(2), evidence)
+    assert case.alternatives(0, 1 / 50, np.array([1, 64])) == named
+
+
 def test_one_bad_flow_between_two_nodes_says_how_probable_each_is():
     """Two nodes and their leaf; 98 in 100 of those it hits are bad, and 1 in 1000 of others."""
     fabric = FatTree(nodes=2, nodes_per_leaf=2).fabric()
@@ -623,6 +641,24 @@ def test_every_blamed_node_meets_a_good_partner():
     assert slow <= set(met)
     assert not slow & {met[node] for node in slow}
     assert {part.name for part in named(found)} == slow
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_confirming_pairs_never_leave_more_parts_to_choose_from(seed):
+    """Two lossy uplinks, a bad cable and a slow node: classes that overlap in their flows."""
+    rng = np.random.default_rng(seed)
+    kinds = ("lossy uplink", "lossy uplink", "bad cable", "slow node")
+    faults = tuple(plant(POD, kind, rng) for kind in kinds)
+    network = SimulatedNetwork(fabric=POD, faults=faults, noise=0.01, seed=seed)
+    measured = scanned(network, POD)
+    before = located(POD, measured)
+    _, after = confirmed(network, measured)
+    for fault in faults:
+        sizes = [
+            min((len(c.parts) for c in found.causes if fault.part in c.parts), default=None)
+            for found in (before, after)
+        ]
+        assert None in sizes or sizes[1] <= sizes[0], (fault.part, sizes)
 
 
 def test_nothing_bad_needs_no_round():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 import numpy as np
 
-from anubis.core.arrays import Flags
 from anubis.core.fabric import NO_PATH, Fabric, Nic
 from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.localization import healthy
@@ -49,22 +48,14 @@ def confirmation(
     contests = []
     for case in problem.cases():
         for column in case.chosen or [None]:
-            about = [flows[row] for row in case.rows[_rows_of(case, column)].tolist()]
+            rows = case.rows if column is None else case.rows[case.explained(column)]
+            about = [flows[row] for row in rows.tolist()]
             hypotheses = _hypotheses(problem, case, column)
-            contests.append(_Contest(problem, hypotheses, list(seats.pairs(about)), seats))
+            contests.append(_Contest(problem, hypotheses, seats.pairs(about), seats))
     return _choose_pairs(contests)
 
 
 Hypotheses = dict[frozenset[int], float]  # sets of columns, each with its weight
-
-
-def _rows_of(case: Case, column: int | None) -> Flags:
-    """The observations that this cause explains at least as well as any other does."""
-    q = case.evidence.q
-    if column is None:
-        return np.ones(len(q), dtype=bool)
-    explained: Flags = (q[:, column] > 0) & (q[:, column] >= q[:, list(case.chosen)].max(axis=1))
-    return explained if explained.any() else q[:, column] > 0
 
 
 def _hypotheses(problem: Problem, case: Case, column: int | None) -> Hypotheses:
@@ -142,6 +133,12 @@ class _Seats:
             for lists in by_distance.values()
         ]
 
+    def kind(self, a: str, b: str, rail: str) -> object:
+        """Equal for pairs that cross the same suspects: of a good node only its leaf counts."""
+        nics = [self.fabric.nic(node, rail) for node in (a, b)]
+        ends = [(nic.switch, nic.node if nic.node not in self.good else "") for nic in nics if nic]
+        return (a, b, rail) if self.route else (*ends, rail)
+
     def flows(self, a: str, b: str, rail: str) -> tuple[Flow, Flow]:
         nic_a, nic_b = self.fabric.nic(a, rail), self.fabric.nic(b, rail)
         if self.route is None or nic_a is None or nic_b is None:
@@ -162,15 +159,18 @@ class _Contest:
         self,
         problem: Problem,
         hypotheses: Hypotheses,
-        pairs: list[tuple[str, str, str]],
+        pairs: Iterable[tuple[str, str, str]],
         seats: _Seats,
     ) -> None:
-        self.pairs = pairs
         self.picked = 0
+        alike: dict[object, list[tuple[str, str, str]]] = {}
+        for pair in pairs:
+            alike.setdefault(seats.kind(*pair), []).append(pair)
+        self.alike = list(alike.values())
         columns = np.unique([column for hypothesis in hypotheses for column in hypothesis]).astype(
             np.int64
         )
-        flows = [flow for pair in pairs for flow in seats.flows(*pair)]
+        flows = [flow for pair, *_ in self.alike for flow in seats.flows(*pair)]
         crossed = problem.parts.crossings(flows, columns)
         missed = np.ones((len(flows), len(columns)))
         place = np.searchsorted(columns, crossed.column)
@@ -186,27 +186,29 @@ class _Contest:
         self.doubt = np.sqrt(np.outer(weight, weight))
         np.fill_diagonal(self.doubt, 0)
         good, ill = np.sqrt(1 - bad.T), np.sqrt(bad.T)
-        alike = good[:, :, None] * good[:, None, :] + ill[:, :, None] * ill[:, None, :]
-        self.alike = alike[0::2] * alike[1::2]  # both directions of each pair
+        ways = [(good, good), (good, ill), (ill, good), (ill, ill)]  # forth and back
+        self.amplitudes = np.array([forth[0::2] * back[1::2] for forth, back in ways])
 
-    def best(self, busy: set[tuple[str, str]]) -> int | None:
-        """The pair of free nodes that leaves the least doubt, if it helps at all."""
+    def pick(self, busy: set[tuple[str, str]]) -> tuple[str, str, str] | None:
+        """The pair of free nodes that leaves the least doubt, if it helps at all.
+
+        The sum over hypotheses of their doubt times their likeness under a pair is, for each of
+        its four outcomes, a product of matrices: no likeness is written out.
+        """
         doubt = float(self.doubt.sum())
-        if doubt < SETTLED or not self.pairs:
+        if doubt < SETTLED or not self.alike or self.picked == MOST_PAIRS:
             return None
-        left = np.einsum("tij,ij->t", self.alike, self.doubt)
-        for pair in np.argsort(left, kind="stable").tolist():
-            if left[pair] > 0.99 * doubt:
+        left = ((self.amplitudes @ self.doubt) * self.amplitudes).sum(axis=(0, 2))
+        for kind in np.argsort(left, kind="stable").tolist():
+            if left[kind] > 0.99 * doubt:
                 return None
-            a, b, rail = self.pairs[pair]
-            if (a, rail) not in busy and (b, rail) not in busy:
-                return int(pair)
+            for a, b, rail in self.alike[kind]:
+                if (a, rail) not in busy and (b, rail) not in busy:
+                    outcomes = self.amplitudes[:, kind]
+                    self.doubt = self.doubt * (outcomes.T @ outcomes)
+                    self.picked += 1
+                    return a, b, rail
         return None
-
-    def pick(self, pair: int) -> tuple[str, str, str]:
-        self.doubt = self.doubt * self.alike[pair]
-        self.picked += 1
-        return self.pairs[pair]
 
 
 def _choose_pairs(contests: Sequence[_Contest]) -> dict[str, Round]:
@@ -217,9 +219,8 @@ def _choose_pairs(contests: Sequence[_Contest]) -> dict[str, Round]:
     while open_:
         going = []
         for contest in open_:
-            pair = contest.best(busy) if contest.picked < MOST_PAIRS else None
-            if pair is not None:
-                a, b, rail = contest.pick(pair)
+            if pair := contest.pick(busy):
+                a, b, rail = pair
                 busy |= {(a, rail), (b, rail)}
                 rounds.setdefault(rail, []).append((a, b))
                 going.append(contest)

@@ -134,17 +134,14 @@ class _Crossed:
 def _causes(
     problem: Problem, case: Case, observations: Sequence[Observation]
 ) -> Iterator[_Crossed]:
+    sizes = np.array([len(problem.classes[number]) for number in case.classes], dtype=np.int64)
     for column in case.chosen:
-        named = case.alternatives(column, 1 / problem.model.odds)
+        alike = _same_parts(problem, case, problem.classes[case.classes[column]] // 3)
+        named = case.alternatives(column, 1 / problem.model.odds, sizes, alike)
         columns = [
             c for position in named for c in problem.classes[case.classes[position]].tolist()
         ]
-        numbers = np.unique(np.array(columns) // 3)
-        same = [  # the same parts in other ways
-            position
-            for position, number in enumerate(case.classes)
-            if np.isin(problem.classes[number] // 3, numbers).all()
-        ]
+        same = _same_parts(problem, case, np.array(columns) // 3)
         crosses = problem.crossed.column == case.classes[column]
         crossing, share = problem.crossed.row[crosses], problem.q[crosses]
         short = problem.shortfall[crossing] > problem.model.limit
@@ -160,6 +157,15 @@ def _causes(
             good=int(np.sum(problem.shortfall[crossing] <= problem.model.limit)),
         )
         yield _Crossed(cause=cause, bad=bad, rows=crossing, share=share)
+
+
+def _same_parts(problem: Problem, case: Case, numbers: Numbers) -> list[int]:
+    """The columns of a case that are these parts, or some of them, in whatever way."""
+    return [
+        position
+        for position, number in enumerate(case.classes)
+        if np.isin(problem.classes[number] // 3, numbers).all()
+    ]
 
 
 def _unexplained(shortfall: Shares, causes: Sequence[_Crossed], model: FaultPrior) -> Shares:

@@ -86,6 +86,7 @@ MOST_COLUMNS = 14  # of a case that is solved by looking at every set
 MOST_CELLS = 4_000_000  # sets x observations, or sets x observations x columns
 WIDEST, MOST_KEPT = 128, 4096  # sets of each size that are gone on with, and looked at
 NEGLIGIBLE = 14.0  # less probable than the best set by exp of this
+LEFT_OUT = 0.1  # the chance of a cause that is given to parts which are not named, at most
 
 
 @dataclass(frozen=True)
@@ -207,8 +208,10 @@ class Evidence:
 
 def _distinct(members: Flags, scores: Shares) -> tuple[Flags, Shares]:
     """Each set once; scores differ in the last digits only, by the way the set was reached."""
-    packed = np.packbits(members, axis=1)
-    _, first = np.unique(packed, axis=0, return_index=True)
+    places: dict[bytes, int] = {}
+    for place, row in enumerate(np.packbits(members, axis=1)):
+        places.setdefault(row.tobytes(), place)
+    first = [places[row] for row in sorted(places)]
     return members[first], scores[first]
 
 
@@ -223,14 +226,26 @@ class Case:
     posterior: Shares  # of sets, among these
     chosen: tuple[int, ...]  # the columns of the most probable
 
-    def rivals(self, column: int) -> Shares:
-        """How probable each column is without this one, relative to this one."""
-        having = float(self.posterior[self.sets[:, column]].sum())
-        without = self.posterior * ~self.sets[:, column]
+    def rivals(self, column: int, alike: Sequence[int] = ()) -> Shares:
+        """How probable each column is in place of this one and those alike, relative to them.
+
+        A column that is as probable beside it as without it takes the place of another cause.
+        """
+        has = self.sets[:, [column, *alike]].any(axis=1)
+        having, lacking = float(self.posterior[has].sum()), float(self.posterior[~has].sum())
         place, member = self._members
-        ratios = np.bincount(member, without[place], minlength=self.sets.shape[1]) / having
+        weight = np.where(has, -lacking / having, 1.0) * self.posterior
+        ratios = np.bincount(member, weight[place], minlength=self.sets.shape[1]) / having
+        elsewhere = ~(self.evidence.q[self.explained(column)] > 0).any(axis=0)
+        ratios[elsewhere] = 0
         ratios[list(self.chosen)] = 0
-        return ratios
+        return np.maximum(ratios, 0)
+
+    def explained(self, column: int) -> Flags:
+        """The rows that this chosen column explains at least as well as any other does."""
+        q = self.evidence.q
+        best: Flags = (q[:, column] > 0) & (q[:, column] >= q[:, list(self.chosen)].max(axis=1))
+        return best if best.any() else q[:, column] > 0
 
     @cached_property
     def _members(self) -> tuple[Numbers, Numbers]:
@@ -242,11 +257,22 @@ class Case:
         having = float(self.posterior[self.sets[:, column]].sum())
         return max(1 - having, 0.0) / having
 
-    def alternatives(self, column: int, least: float) -> list[int]:
-        """This column and all that explain the evidence about as well, best first."""
-        rivals = self.rivals(column)
-        order = np.argsort(-rivals, kind="stable")
-        return [column, *(int(rival) for rival in order if rivals[rival] >= least)]
+    def alternatives(
+        self, column: int, least: float, sizes: Numbers, alike: Sequence[int] = ()
+    ) -> list[int]:
+        """This column and all that explain the evidence about as well, best first.
+
+        `sizes` says for how many parts each column stands. Many parts that are each improbable are
+        left out, as long as the rest are surely enough. `alike` are the same parts in other ways.
+        """
+        rivals = self.rivals(column, alike)
+        singly = rivals * sizes[column] / sizes
+        named, left = [column], float(rivals.sum())
+        for rival in np.argsort(-singly, kind="stable").tolist():
+            if singly[rival] >= least or (rivals[rival] and left > LEFT_OUT * (1 + rivals.sum())):
+                named.append(rival)
+                left -= float(rivals[rival])
+        return named
 
     def confidence(self, named: Sequence[int]) -> float:
         """The probability that one of these is a cause."""
