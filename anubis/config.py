@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from anubis import hostlist, places
-from anubis.core.errors import ConfigError, did_you_mean
+from anubis.core.errors import ConfigError, HostlistError, did_you_mean
 from anubis.core.records import Limit, Policy, SelectionPolicy, Suite, SuiteEntry
 from anubis.incidents.mapping import KINDS, IncidentMapping
 from anubis.reading import Shape, load_yaml, read
@@ -39,7 +39,7 @@ class RayCluster:
     address: str = ""
     """`host:port` of the head. Default: `$RAY_ADDRESS`, or else Ray is started on this machine."""
     nodes: str = ""
-    """Which nodes to use, as a node list. Default: all of them."""
+    """Which nodes to use: a node list, or @file, beside this file. Default: all of them."""
     sku: str = ""
     """The kind of hardware, if all nodes are alike and their own names do not say enough."""
     parallel_nodes: int | None = None
@@ -47,7 +47,7 @@ class RayCluster:
 
     def __post_init__(self) -> None:
         _at_least("parallel_nodes", self.parallel_nodes, 1)
-        if self.nodes and not self.nodes.startswith("@"):
+        if self.nodes:
             hostlist.expand(self.nodes)
 
 
@@ -157,7 +157,16 @@ class _PolicyFile:
 
 
 def cluster(name: str) -> Cluster:
-    return _by_kind(find("clusters", name), "executor", CLUSTERS)
+    """Files of nodes that it names are read here: what is kept of a campaign names the nodes."""
+    path = find("clusters", name)
+    document = load_yaml(path, ConfigError)
+    for table in (document, document.get("fleet")):
+        if isinstance(table, dict) and str(table.get("nodes")).startswith("@"):
+            try:
+                table["nodes"] = hostlist.compress(hostlist.read(str(table["nodes"]), path.parent))
+            except HostlistError as error:
+                raise ConfigError(f'"{path}": {error}') from None
+    return _by_kind(document, f'"{path}"', "executor", CLUSTERS)
 
 
 def suite(name: str) -> Suite:
@@ -202,17 +211,19 @@ def _overridden(
 
 
 def incident_mapping(name: str) -> IncidentMapping:
-    return _by_kind(find("incidents", name), "records", KINDS)
+    path = find("incidents", name)
+    return _by_kind(load_yaml(path, ConfigError), f'"{path}"', "records", KINDS)
 
 
-def _by_kind(path: Path, key: str, kinds: Mapping[str, type[Shape]]) -> Shape:
+def _by_kind(
+    document: Mapping[str, object], where: str, key: str, kinds: Mapping[str, type[Shape]]
+) -> Shape:
     """A file in which one key decides which other keys are allowed."""
-    document = load_yaml(path, ConfigError)
     kind = document.get(key)
     if kind not in kinds:
         problem = f'"{key}" is "{kind}"' if kind else f'the key "{key}" is missing'
-        raise ConfigError(f'"{path}": {problem}; {did_you_mean(str(kind), kinds)}')
-    return read(document, kinds[str(kind)], f'"{path}"', ConfigError)
+        raise ConfigError(f"{where}: {problem}; {did_you_mean(str(kind), kinds)}")
+    return read(document, kinds[str(kind)], where, ConfigError)
 
 
 def find(kind: str, name: str) -> Path:

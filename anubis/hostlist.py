@@ -11,6 +11,7 @@ from pathlib import Path
 from anubis.core.errors import HostlistError
 
 MOST_CHARACTERS = 120  # of a list within a sentence
+HERE = Path()
 MOST_NODES = 1_000_000  # a slip like node[1-99999999] must not eat the memory
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -36,11 +37,11 @@ def is_name(text: str) -> bool:
     return bool(_NAME.fullmatch(text))
 
 
-def read(argument: str) -> list[str]:
+def read(argument: str, folder: Path = HERE) -> list[str]:
     """Like `expand`, where `@file` stands for the lists in a file, one per line, # comments."""
     if not argument.startswith("@"):
         return expand(argument)
-    path = Path(argument[1:])
+    path = folder / argument[1:]
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -13,6 +13,7 @@ from anubis.core.campaign import planning
 from anubis.core.campaign.planning import Estimate
 from anubis.core.fabric import Fabric, link_name
 from anubis.core.network.coverage import Coverage
+from anubis.core.network.pairing import Purpose
 from anubis.core.network.redundancy import gap_name
 from anubis.core.records import Judgement, Phase, Plan, PlannedEntry
 from anubis.executors.programs import spelled
@@ -163,6 +164,10 @@ def _phase_table(planned: Plan, costs: Sequence[Estimate]) -> Table:
     return table
 
 
+PURPOSES: dict[Purpose, str] = {
+    "normal": "more where too few show what is normal",
+    "cover": "more to cross every uplink",
+}
 REASONS = {
     "seldom": "crossed seldom",
     "missing": "not there to be crossed, though sister switches have them, uplinks",
@@ -182,6 +187,7 @@ def crossed(coverage: Coverage, fabric: Fabric, *, as_json: bool) -> None:
     if as_json:
         document = {
             "type": "coverage",
+            "pairs": dict(coverage.pairs),
             "nics": len(coverage.nics),
             "switches": len(fabric.switches) - len(untested["switches"]),
             "uplinks": sure,
@@ -193,8 +199,14 @@ def crossed(coverage: Coverage, fabric: Fabric, *, as_json: bool) -> None:
         answer.write_json(document)
         return
     switches = len(fabric.switches) - len(untested["switches"])
+    counts = [counted(coverage.pairs["distance"], "pair")] + [
+        f"{coverage.pairs[purpose]:,} {reason}"
+        for purpose, reason in PURPOSES.items()
+        if coverage.pairs.get(purpose)
+    ]
+    print(f"\nmeasured: {', '.join(counts)}")
     print(
-        f"\ncrossed: {len(coverage.nics):,} NICs, "
+        f"crossed: {len(coverage.nics):,} NICs, "
         f"{switches:,} of {len(fabric.switches):,} switches, "
         f"{sure:,} of {len(uplinks):,} uplinks almost surely (95 % or more)"
     )

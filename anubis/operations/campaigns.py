@@ -58,7 +58,8 @@ class PlannedCampaign:
         fabric = self.plan.fabric
         if fabric is None:
             return None
-        return coverage(fabric, planning.planned_rounds(self.plan, fabric))
+        everybody = planning.everybody_who_meets_all(self.plan, fabric)
+        return coverage(fabric, planning.planned_rounds(self.plan, fabric), everybody)
 
 
 def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedCampaign:

@@ -62,7 +62,7 @@ def _open(
                 _address(cluster, caller),
                 programs.programs,
                 catalog.parse_result,
-                names=requested or (hostlist.read(cluster.nodes) if cluster.nodes else ()),
+                names=requested or (hostlist.expand(cluster.nodes) if cluster.nodes else ()),
                 sku=cluster.sku,
             )
         case config.SimulatedCluster():

@@ -26,7 +26,7 @@ class SimulatedFleet:
     """How large, how even and how troubled a simulated fleet is. Shares are of all nodes."""
 
     nodes: str = "node[01-16]"
-    """The nodes, as a node list."""
+    """The nodes: a node list, or @file, beside this file."""
     sku: str = "simulated"
     """The kind of hardware."""
     seed: int = 0

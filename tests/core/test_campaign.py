@@ -25,7 +25,7 @@ from anubis.core.campaign.machine import (
     TimedOut,
     TimePassed,
 )
-from anubis.core.campaign.planning import follow_ups, instead, leaves_crossed, steps
+from anubis.core.campaign.planning import estimate, follow_ups, instead, leaves_crossed, steps
 from anubis.core.campaign.replay import Opening, replay
 from anubis.core.network.pairing import hops_between
 from anubis.core.records import Ended, Readings, Result, Series
@@ -372,6 +372,19 @@ def test_no_more_pairs_cross_a_leaf_at_once_than_its_uplinks_bear(spines, bound)
             world.measure(next(iter(world.running.values())))
     assert max(most.values()) == (bound or 4)
     assert len(world.final()) == len(list(steps(plan, 0, set(fabric.nodes))))
+
+
+@pytest.mark.parametrize("spines", [1, 3, 4])
+def test_the_estimate_counts_that_pairs_wait_at_narrow_leaves(spines):
+    plan = small_plan(
+        16, [entry("pair", groups="quick")], small_fabric(16, per_leaf=4, spines=spines)
+    )
+    world, turns = World(plan, retries=0), 0
+    while world.judging is None:
+        turns += 1
+        for run in list(world.running.values()):
+            world.measure(run)
+    assert estimate(plan, 0, None).duration_s == pytest.approx(10 * turns, abs=10)
 
 
 def test_what_the_results_ask_for_follows_in_the_same_phase_and_survives_a_resume():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations, islice, pairwise, product
 from pathlib import Path
 
@@ -14,7 +15,13 @@ from hypothesis import strategies as st
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.matching import augmented, general_matching, maximum_pairs, pairs_across
-from anubis.core.network.pairing import quick_rounds, round_robin
+from anubis.core.network.pairing import (
+    HopRound,
+    meetings,
+    needed,
+    quick_rounds,
+    round_robin,
+)
 from anubis.simulation.fabric import FatTree
 
 ROOT = Path(__file__).parents[2]
@@ -275,6 +282,34 @@ def test_who_has_no_partner_is_named_and_why():
     assert (far.hops, far.alone, len(far.spare)) == (4, (), 1)
 
 
+def test_pairs_that_measure_nothing_new_are_left_out():
+    """Four rails, of which one node has two exchanged: each would get pairs of its own."""
+    fabric = FatTree(nodes=48, nodes_per_leaf=8, spines=4, rails=4).fabric()
+    leaf = {rail: fabric.nic("node00003", rail).switch for rail in ("2", "3")}
+    leaf["2"], leaf["3"] = leaf["3"], leaf["2"]
+    nics = tuple(
+        replace(nic, switch=leaf[nic.rail]) if nic.node == "node00003" and nic.rail in leaf else nic
+        for nic in fabric.nics
+    )
+    fabric = replace(fabric, nics=nics)
+
+    def measured(rounds, rails_of):
+        return {
+            (node, rail, fabric.hops(a, b))
+            for each in rounds
+            for pair in each.pairs
+            for rail, a, b in meetings(fabric, pair)
+            for node in pair
+            if rail in rails_of(each)
+        }
+
+    every = quick_rounds(fabric, fabric.nodes)
+    few = tuple(needed(fabric, every))
+    asked_for = measured(every, lambda each: each.rails)
+    assert asked_for <= measured(few, lambda each: fabric.rails)
+    assert sum(len(each.pairs) for each in few) <= 24 + 24 + 2 * 4  # rounds of two distances
+
+
 def test_nodes_that_are_not_asked_for_meet_nobody():
     fabric = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=2).fabric()
     some = fabric.nodes[::3]
@@ -295,6 +330,18 @@ def test_the_only_way_is_crossed_surely_and_one_of_many_by_its_share():
     assert chance["spine-0-0"] == pytest.approx(1 - (1 / 2) ** 2)
     assert found.nics == {"node00001/mlx5_0", "node00002/mlx5_0"}
     assert len(found.unsure_uplinks) == 4
+
+
+def test_all_pairs_at_once_cross_what_they_cross_one_by_one():
+    fabric = FatTree(nodes=9, nodes_per_leaf=4, leaves_per_pod=3, spines=3, rails=2).fabric()
+    rounds = [
+        HopRound(hops=0, rails=fabric.rails, pairs=pairs, alone=(), spare=())
+        for pairs in round_robin(fabric.nodes)
+    ]
+    counted, added = coverage(fabric, rounds), coverage(fabric, (), fabric.nodes)
+    assert added.link_chance == pytest.approx(counted.link_chance)
+    assert added.switch_chance == pytest.approx(counted.switch_chance)
+    assert (added.nics, added.pairs) == (counted.nics, counted.pairs)
 
 
 def test_an_uplink_that_no_pair_can_use_is_named():

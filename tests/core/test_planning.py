@@ -89,6 +89,16 @@ def test_the_estimate_is_what_a_person_would_add_up():
     assert estimate(planned, 0, 2).duration_s == 4 * 25 / 2
 
 
+@pytest.mark.parametrize(("count", "rounds"), [(6, None), (7, None), (8, 3)])
+def test_all_pairs_are_added_up_as_if_they_were_counted(count, rounds):
+    planned = small_plan(count, [entry("pair", rounds=rounds, repeats=2)])
+    cost, counted = estimate(planned, 0, None), every_step(planned)
+    assert cost.steps == len(counted)
+    assert cost.node_hours == pytest.approx(2 * 10 * len(counted) / 3600)
+    turns = count - 1 + count % 2 if rounds is None else rounds
+    assert cost.duration_s == 2 * 10 * turns
+
+
 def test_a_large_group_goes_on_without_its_lost_node_and_a_pair_does_not():
     (group,) = every_step(small_plan(4, [entry("collective")]))
     (smaller,) = instead(small_plan(4, [entry("collective")]), group, {"n1"})

@@ -126,6 +126,7 @@ CLUSTERS = {
     "a node twice": ('executor: simulated\nfleet: {nodes: "a,a"}', 'names "a" twice'),
     "backwards": ('executor: ray\nnodes: "n[3-1]"', 'range "3-1" runs backwards'),
     "no share": ("executor: simulated\nfleet: {slow_share: 3}", "expected a share from 0 to 1"),
+    "no file of nodes": ('executor: ray\nnodes: "@gone"', "cannot read node file"),
 }
 
 

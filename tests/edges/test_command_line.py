@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from anubis import config
 from anubis.core.records import CriteriaSet, Provenance
 from anubis.criteria_files import file_name
 from anubis.operations import examining
@@ -293,6 +294,18 @@ def test_a_dry_run_adds_up_to_a_sum_by_hand(near):
     assert "meet@1, pairs" in table.out
     assert max(len(line) for line in table.out.splitlines()) <= 80
     assert not near.home.exists()
+
+
+@pytest.mark.parametrize("executor", ["ray", "simulated"])
+def test_a_clusters_file_names_a_file_of_nodes_that_lies_beside_it(near, executor):
+    folder = near.folder / "site"
+    folder.mkdir()
+    (folder / "nodes.txt").write_text("n[1-2]  # rack 1\nn7\n")
+    nodes = {"nodes": "@nodes.txt"}
+    cluster = {"executor": executor, **(nodes if executor == "ray" else {"fleet": nodes})}
+    (folder / "mine.yaml").write_text(json.dumps(cluster))
+    read = config.cluster(str(folder / "mine.yaml"))
+    assert (read.nodes if executor == "ray" else read.fleet.nodes) == "n[1-2],n7"
 
 
 def test_planted_trouble_shows_even_where_a_suite_is_small(near):

@@ -6,9 +6,12 @@ still fit when it begins, so they are made then, lazily and always alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
+from heapq import heapreplace
 from itertools import chain, islice
 
 from anubis.core.errors import ConfigError, UsageError, did_you_mean
@@ -18,6 +21,8 @@ from anubis.core.network.pairing import (
     HopRound,
     Pair,
     hops_between,
+    meetings,
+    needed,
     quick_rounds,
     replace_unfit,
     round_robin,
@@ -107,10 +112,18 @@ def plan(
 
 def steps(plan: Plan, phase: int, fit: Collection[str]) -> Iterator[Step]:
     """The steps of one phase for the nodes fit to take part, in the order to try them."""
-    for position, entry in enumerate(plan.phases[phase].entries):
-        for repeat in range(entry.repeats):
-            for participants in _meetings(plan, entry, fit):
-                yield _step(entry, participants, (phase, position, repeat))
+    scheduled = _schedule(plan)
+    for position in range(len(plan.phases[phase].entries)):
+        yield from _steps_of(plan, phase, position, fit, scheduled)
+
+
+def _steps_of(
+    plan: Plan, phase: int, position: int, fit: Collection[str], scheduled: Schedule
+) -> Iterator[Step]:
+    entry = plan.phases[phase].entries[position]
+    for repeat in range(entry.repeats):
+        for participants in _meetings(plan, entry, fit, scheduled):
+            yield _step(entry, participants, (phase, position, repeat))
 
 
 def follow_ups(
@@ -136,29 +149,54 @@ def _step(entry: PlannedEntry, participants: tuple[str, ...], where: tuple[int, 
     )
 
 
-def _meetings(plan: Plan, entry: PlannedEntry, fit: Collection[str]) -> Iterator[tuple[str, ...]]:
+Schedule = Callable[[bool], Sequence[HopRound]]
+
+
+def _schedule(plan: Plan) -> Schedule:
+    """The rounds of a scan by distance, with or without those that cover all uplinks: made once,
+    whatever runs by them."""
+
+    @cache
+    def scheduled(covering: bool) -> Sequence[HopRound]:
+        return tuple(rounds(plan, plan.fabric, covering)) if plan.fabric else ()
+
+    return scheduled
+
+
+def _meetings(
+    plan: Plan, entry: PlannedEntry, fit: Collection[str], scheduled: Schedule
+) -> Iterator[tuple[str, ...]]:
     nodes = [node.name for node in plan.nodes if node.name in fit]
     if len(nodes) < entry.min_nodes:
         return
     if entry.scope == "node":
         yield from ((node,) for node in nodes)
     elif plan.fabric and entry.groups in BY_DISTANCE:
-        yield from _by_distance(plan, plan.fabric, entry, fit)
-    elif len(nodes) > 1 and (entry.scope == "pair" or entry.groups == "pairs"):
-        if plan.fabric:
-            nodes = [name for name in placed(plan, plan.fabric) if name in fit]
-        for matches in islice(round_robin(nodes), entry.rounds):
+        hop_rounds = scheduled(entry.groups == "covering")[: entry.rounds]
+        yield from _by_distance(plan.fabric, hop_rounds, fit)
+    elif len(nodes) > 1 and _all_meet(entry):
+        for matches in islice(round_robin(_everybody(plan, fit)), entry.rounds):
             yield from matches
     elif nodes:
         yield tuple(nodes)
 
 
+def _all_meet(entry: PlannedEntry) -> bool:
+    by_distance = entry.groups in BY_DISTANCE
+    return not by_distance and (entry.scope == "pair" or entry.groups == "pairs")
+
+
+def _everybody(plan: Plan, fit: Collection[str]) -> list[str]:
+    nodes = placed(plan, plan.fabric) if plan.fabric else [node.name for node in plan.nodes]
+    return [name for name in nodes if name in fit]
+
+
 def _by_distance(
-    plan: Plan, fabric: Fabric, entry: PlannedEntry, fit: Collection[str]
+    fabric: Fabric, hop_rounds: Iterable[HopRound], fit: Collection[str]
 ) -> Iterator[Pair]:
     """The rounds of all nodes, mended where nodes are unfit, so that the others meet as planned."""
     met: set[frozenset[str]] = set()
-    for hop_round in islice(rounds(plan, fabric, entry.groups == "covering"), entry.rounds):
+    for hop_round in hop_rounds:
         for pair in replace_unfit(fabric, hop_round, fit):
             if frozenset(pair) not in met:  # as far apart on one rail as on another
                 met.add(frozenset(pair))
@@ -172,41 +210,43 @@ def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
     could say what is normal, and in a small fabric most pairs may cross the one bad link.
     """
     nodes = placed(plan, fabric)
-    quick = quick_rounds(fabric, nodes)
+    quick = tuple(needed(fabric, quick_rounds(fabric, nodes)))
     yield from quick
-    met = {hop_round.hops: _pairs_of(hop_round) for hop_round in quick}
+    met: dict[int, set[frozenset[str]]] = {}
+    for hop_round in quick:
+        met.setdefault(hop_round.hops, set()).update(map(frozenset, hop_round.pairs))
     for turn in range(1, MOST_TURNS):
-        if all(len(pairs) >= FEWEST_PAIRS for pairs in met.values()):
+        few = [hops for hops, pairs in met.items() if len(pairs) < FEWEST_PAIRS]
+        if not few:
             break
-        for hop_round in quick_rounds(fabric, nodes, seed=turn):
-            new = _pairs_of(hop_round) - met[hop_round.hops]
-            if len(met[hop_round.hops]) < FEWEST_PAIRS and new:
-                met[hop_round.hops] |= new
-                quick += (hop_round,)
-                yield hop_round
+        for hop_round in quick_rounds(fabric, nodes, seed=turn, distances=few):
+            already = met[hop_round.hops]
+            new = tuple(pair for pair in hop_round.pairs if frozenset(pair) not in already)
+            if len(already) < FEWEST_PAIRS and new:
+                already.update(map(frozenset, new))
+                more = replace(hop_round, pairs=new, purpose="normal")
+                quick += (more,)
+                yield more
     if covering:
         yield from covering_rounds(fabric, nodes, quick)
 
 
-def _pairs_of(hop_round: HopRound) -> set[frozenset[str]]:
-    return {frozenset(pair) for pair in hop_round.pairs}
-
-
 def planned_rounds(plan: Plan, fabric: Fabric) -> Iterator[HopRound]:
-    """All that the plan has nodes do in pairs, whoever is fit."""
-    nodes = placed(plan, fabric)
+    """All that the plan has nodes do in pairs, whoever is fit; but not what all pairs do."""
+    nodes, scheduled = placed(plan, fabric), _schedule(plan)
     for entry in (entry for phase in plan.phases for entry in phase.entries):
         if entry.groups in BY_DISTANCE:
-            yield from islice(rounds(plan, fabric, entry.groups == "covering"), entry.rounds)
-        elif entry.groups == "pairs" or entry.scope == "pair":
+            yield from scheduled(entry.groups == "covering")[: entry.rounds]
+        elif _all_meet(entry) and entry.rounds is not None:
             for pairs in islice(round_robin(nodes), entry.rounds):
-                yield from _rail_by_rail(fabric, pairs)
+                yield HopRound(hops=0, rails=fabric.rails, pairs=pairs, alone=(), spare=())
 
 
-def _rail_by_rail(fabric: Fabric, pairs: Sequence[Pair]) -> Iterator[HopRound]:
-    for rail in fabric.rails:
-        both = tuple(pair for pair in pairs if all(fabric.nic(name, rail) for name in pair))
-        yield HopRound(hops=0, rails=(rail,), pairs=both, alone=(), spare=())
+def everybody_who_meets_all(plan: Plan, fabric: Fabric) -> list[str]:
+    """The nodes of which the plan measures every pair."""
+    entries = (entry for phase in plan.phases for entry in phase.entries)
+    meet = any(_all_meet(entry) and entry.rounds is None for entry in entries)
+    return placed(plan, fabric) if meet else []
 
 
 def placed(plan: Plan, fabric: Fabric) -> list[str]:
@@ -278,19 +318,72 @@ class Estimate:
 def estimate(plan: Plan, phase: int, parallel_nodes: int | None) -> Estimate:
     """What a phase costs if every node is fit and every step takes its typical time."""
     fit = {node.name for node in plan.nodes}
-    durations = {entry.workload: entry.duration_s for entry in plan.phases[phase].entries}
-    count, node_seconds = 0, 0.0
-    busy_s = dict.fromkeys(fit, 0.0)
-    for step in steps(plan, phase, fit):
-        count += 1
-        duration_s = durations[step.workload]
-        node_seconds += duration_s * len(step.participants)
-        end_s = max(busy_s[name] for name in step.participants) + duration_s
-        busy_s.update(dict.fromkeys(step.participants, end_s))
-    longest_s = max(busy_s.values(), default=0.0)
+    timetable, scheduled = _Timetable(plan), _schedule(plan)
+    for position, entry in enumerate(plan.phases[phase].entries):
+        everybody = _everybody(plan, fit)
+        if entry.scope != "node" and _all_meet(entry) and len(everybody) > 1:
+            timetable.add_all_pairs(entry, everybody)
+        else:
+            for step in _steps_of(plan, phase, position, fit, scheduled):
+                timetable.add(step, entry.duration_s)
+    longest_s = timetable.end_s
     if parallel_nodes:
-        longest_s = max(longest_s, node_seconds / parallel_nodes)
-    return Estimate(count, longest_s, node_seconds / 3600)
+        longest_s = max(longest_s, timetable.node_seconds / parallel_nodes)
+    return Estimate(timetable.steps, longest_s, timetable.node_seconds / 3600)
+
+
+class _Timetable:
+    """When nodes are done with what they were given, one step after the other; a pair waits until
+    the narrow leaves that it crosses have room."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.fabric = plan.fabric
+        self.narrow = narrow_leaves(plan.fabric) if plan.fabric else {}
+        self.room_s = {leaf: [0.0] * pairs for leaf, pairs in self.narrow.items()}  # heaps
+        self.busy_s = {node.name: 0.0 for node in plan.nodes}
+        self.steps, self.node_seconds = 0, 0.0
+
+    @property
+    def end_s(self) -> float:
+        return max(chain(self.busy_s.values(), *self.room_s.values()), default=0.0)
+
+    def add(self, step: Step, duration_s: float) -> None:
+        crossed = leaves_crossed(self.fabric, step) if self.fabric and self.narrow else ()
+        rooms = [self.room_s[leaf] for leaf in crossed if leaf in self.room_s]
+        free_s = [*(self.busy_s[name] for name in step.participants), *(room[0] for room in rooms)]
+        end_s = max(free_s) + duration_s
+        self.busy_s.update(dict.fromkeys(step.participants, end_s))
+        for room in rooms:
+            heapreplace(room, end_s)
+        self.steps += 1
+        self.node_seconds += duration_s * len(step.participants)
+
+    def add_all_pairs(self, entry: PlannedEntry, nodes: Sequence[str]) -> None:
+        """As many rounds as there are, in which every pair of nodes meets once; added up, because
+        there may be millions of pairs."""
+        every = len(nodes) - 1 + len(nodes) % 2
+        turns = min(every, every if entry.rounds is None else entry.rounds)
+        pairs = entry.repeats * turns * (len(nodes) // 2)
+        self.steps += pairs
+        self.node_seconds += 2 * pairs * entry.duration_s
+        for name in nodes:
+            self.busy_s[name] += entry.repeats * turns * entry.duration_s
+        for leaf, crossing in self._pairs_across(nodes).items():
+            share = entry.repeats * crossing * turns / every
+            wait_s = share * entry.duration_s / self.narrow[leaf]
+            self.room_s[leaf] = [room_s + wait_s for room_s in self.room_s[leaf]]
+
+    def _pairs_across(self, nodes: Sequence[str]) -> dict[str, int]:
+        """Of all pairs, how many cross each narrow leaf."""
+        if self.fabric is None or not self.narrow:
+            return {}
+        across: dict[str, int] = {}
+        for rail in self.fabric.rails:
+            nics = [nic for name in nodes if (nic := self.fabric.nic(name, rail))]
+            for leaf, below in Counter(nic.switch for nic in nics).items():
+                if leaf in self.narrow:
+                    across[leaf] = max(across.get(leaf, 0), below * (len(nics) - below))
+        return across
 
 
 def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
@@ -342,8 +435,7 @@ def leaves_crossed(fabric: Fabric, step: Step) -> tuple[str, ...]:
         return ()
     first, second = step.participants
     crossed: dict[str, None] = {}
-    for rail in fabric.rails:
-        a, b = fabric.nic(first, rail), fabric.nic(second, rail)
-        if a and b and a.switch != b.switch:
+    for _, a, b in meetings(fabric, (first, second)):
+        if a.switch != b.switch:
             crossed |= {a.switch: None, b.switch: None}
     return tuple(crossed)

@@ -7,13 +7,14 @@ So a link is crossed with a chance, not simply crossed or not: 1 where there is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, product
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Link, Nic, Shares
-from anubis.core.network.pairing import HopRound, quick_rounds
+from anubis.core.fabric import Fabric, Link, Shares
+from anubis.core.network.pairing import HopRound, Purpose, meetings, quick_rounds
 from anubis.core.network.redundancy import MissingCables, shortages
 
 ASSURED = 0.95
@@ -26,6 +27,7 @@ class Coverage:
     link_chance: Shares  # that any given cable of each link was crossed, as `fabric.links`
     switch_chance: Shares
     nics: frozenset[str]  # ids of the NICs that took part
+    pairs: Mapping[Purpose, int]  # how many there are of each purpose
 
     def uplinks(self, least: float, below: float = np.inf) -> tuple[Link, ...]:
         """The uplinks whose chance of being crossed is in this range."""
@@ -59,20 +61,33 @@ class Coverage:
         )
 
 
-def coverage(fabric: Fabric, rounds: Iterable[HopRound]) -> Coverage:
-    """All rounds together, with one connection in each direction of each pair."""
+def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str] = ()) -> Coverage:
+    """All rounds together, with one connection in each direction and on each rail of each pair;
+    and every pair of `everybody`, which may be millions, leaf by leaf."""
     sent: Counter[tuple[str, str]] = Counter()
     nics: set[str] = set()
-    for a, b in _meetings(fabric, rounds):
-        sent[a.switch, b.switch] += 1
-        sent[b.switch, a.switch] += 1
-        nics |= {a.id, b.id}
+    pairs: Counter[Purpose] = Counter()
+    for hop_round in rounds:
+        pairs[hop_round.purpose] += len(hop_round.pairs)
+        for _, a, b in chain.from_iterable(meetings(fabric, pair) for pair in hop_round.pairs):
+            sent[a.switch, b.switch] += 1
+            sent[b.switch, a.switch] += 1
+            nics |= {a.id, b.id}
+    for rail in fabric.rails if everybody else ():
+        met = [nic for name in everybody if (nic := fabric.nic(name, rail))]
+        below = Counter(nic.switch for nic in met)
+        for near, far in product(below, below):
+            if near != far or below[near] > 1:
+                sent[near, far] += below[near] * (below[far] - (near == far))
+        nics |= {nic.id for nic in met}
+    pairs["distance"] += len(everybody) * (len(everybody) - 1) // 2
     links, switches = _missed(fabric, sent)
     return Coverage(
         fabric=fabric,
         link_chance=-np.expm1(links),
         switch_chance=-np.expm1(switches),
         nics=frozenset(nics),
+        pairs=pairs,
     )
 
 
@@ -83,17 +98,8 @@ def joined(first: Coverage, second: Coverage) -> Coverage:
         link_chance=1 - (1 - first.link_chance) * (1 - second.link_chance),
         switch_chance=1 - (1 - first.switch_chance) * (1 - second.switch_chance),
         nics=first.nics | second.nics,
+        pairs=Counter(first.pairs) + Counter(second.pairs),
     )
-
-
-def _meetings(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[tuple[Nic, Nic]]:
-    for hop_round in rounds:
-        for rail in hop_round.rails:
-            for name_a, name_b in hop_round.pairs:
-                a, b = fabric.nic(name_a, rail), fabric.nic(name_b, rail)
-                if a is None or b is None:
-                    raise ValueError(f"{name_a} and {name_b} do not both have a NIC on rail {rail}")
-                yield a, b
 
 
 def _missed(fabric: Fabric, sent: Counter[tuple[str, str]]) -> tuple[Shares, Shares]:
@@ -141,4 +147,4 @@ def covering_rounds(
         if best is None or surely(after[best]) <= surely(crossed):
             return
         crossed = after[best]
-        yield from choices[best]
+        yield from (replace(hop_round, purpose="cover") for hop_round in choices[best])

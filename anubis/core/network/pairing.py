@@ -6,17 +6,19 @@ holds up only its own two nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Literal
 
 import numpy as np
 
-from anubis.core.fabric import NO_PATH, Fabric
+from anubis.core.fabric import NO_PATH, Fabric, Nic
 from anubis.core.network.matching import maximum_pairs
 
 Pair = tuple[str, str]
 Round = tuple[Pair, ...]
+Purpose = Literal["distance", "normal", "cover"]  # see what is normal; cross every uplink
 
 
 def round_robin(nodes: Sequence[str]) -> Iterator[Round]:
@@ -52,10 +54,14 @@ class HopRound:
     pairs: Round
     alone: tuple[str, ...]  # nodes with no other node at this distance
     spare: tuple[str, ...]  # nodes whose possible partners all meet others in this round
+    purpose: Purpose = "distance"
 
 
 def quick_rounds(
-    fabric: Fabric, nodes: Sequence[str], seed: int | None = None
+    fabric: Fabric,
+    nodes: Sequence[str],
+    seed: int | None = None,
+    distances: Collection[int] | None = None,
 ) -> tuple[HopRound, ...]:
     """One round for each rail and hop distance, with as many pairs as possible.
 
@@ -64,7 +70,7 @@ def quick_rounds(
     """
     merged: dict[tuple[int, Round, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for rail in fabric.rails:
-        for pairing in _rounds_of_rail(fabric, rail, nodes, seed):
+        for pairing in _rounds_of_rail(fabric, rail, nodes, seed, distances):
             merged.setdefault(pairing, []).append(rail)
     rounds = [
         HopRound(hops=hops, rails=tuple(rails), pairs=pairs, alone=alone, spare=spare)
@@ -73,8 +79,42 @@ def quick_rounds(
     return tuple(sorted(rounds, key=lambda hop_round: hop_round.hops))
 
 
+def needed(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRound]:
+    """The rounds without pairs that measure nothing new.
+
+    A pair measures all its rails at once. So what one rail asks for often covers another, where
+    rails differ by a node or two.
+    """
+    measured: set[tuple[str, str, int | None]] = set()  # node, rail, hops
+    for hop_round in rounds:
+        kept = []
+        for pair in hop_round.pairs:
+            asked_for = {(node, rail, hop_round.hops) for rail in hop_round.rails for node in pair}
+            if not asked_for <= measured:
+                kept.append(pair)
+                measured |= {
+                    (node, rail, fabric.hops(a, b))
+                    for rail, a, b in meetings(fabric, pair)
+                    for node in pair
+                }
+        if kept:
+            yield replace(hop_round, pairs=tuple(kept))
+
+
+def meetings(fabric: Fabric, pair: Pair) -> Iterator[tuple[str, Nic, Nic]]:
+    """The rails on which two nodes measure each other, with their NICs."""
+    for rail in fabric.rails:
+        a, b = (fabric.nic(name, rail) for name in pair)
+        if a and b:
+            yield rail, a, b
+
+
 def _rounds_of_rail(
-    fabric: Fabric, rail: str, nodes: Sequence[str], seed: int | None
+    fabric: Fabric,
+    rail: str,
+    nodes: Sequence[str],
+    seed: int | None,
+    distances: Collection[int] | None,
 ) -> Iterator[tuple[int, Round, tuple[str, ...], tuple[str, ...]]]:
     under: dict[int, list[str]] = {}
     for node in nodes:
@@ -90,12 +130,14 @@ def _rounds_of_rail(
         }
     groups = [under[leaf] for leaf in leaves]
     steps = fabric.leaf_steps[np.ix_(leaves, leaves)]
-    if any(len(group) > 1 for group in groups):
+    is_wanted = distances is None or 2 in distances
+    if is_wanted and any(len(group) > 1 for group in groups):
         pairs = [(group[i], group[i + 1]) for group in groups for i in range(0, len(group) - 1, 2)]
         alone = {group[0] for group in groups if len(group) == 1}
         yield _complete(2, pairs, alone, groups, nodes)
     for distance in np.unique(steps):
-        if 0 < distance < NO_PATH:
+        is_wanted = distances is None or int(distance) + 2 in distances
+        if is_wanted and 0 < distance < NO_PATH:
             adjacent = steps == distance
             pairs = maximum_pairs(groups, adjacent)
             far = adjacent.any(axis=1)
@@ -124,11 +166,7 @@ def _complete(
 
 def hops_between(fabric: Fabric, first: str, second: str) -> int | None:
     """Hops between two nodes, on the first rail that both are on."""
-    for rail in fabric.rails:
-        a, b = fabric.nic(first, rail), fabric.nic(second, rail)
-        if a and b:
-            return fabric.hops(a, b)
-    return None
+    return next((fabric.hops(a, b) for _, a, b in meetings(fabric, (first, second))), None)
 
 
 def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> Iterator[Pair]:
