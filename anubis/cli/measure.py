@@ -15,6 +15,15 @@ from anubis.core.errors import UsageError
 def accept(
     nodes: options.Nodes = None,
     cluster: options.Cluster = "local",
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            "--topology",
+            metavar="FILE",
+            help="The topology, as for scan: how the nodes are cabled is then judged as well.",
+        ),
+    ] = None,
+    hcas: options.Hcas = None,
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
     benchmarks: options.Benchmarks = None,
@@ -30,6 +39,7 @@ def accept(
     request = campaigns.request(
         "accept", nodes, cluster=cluster, suite=suite, policy=policy, benchmarks=benchmarks
     )
+    request = replace(request, topology=topology, hcas=hcas)
     campaigns.carry_out(
         request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json
     )

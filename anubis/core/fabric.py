@@ -475,7 +475,12 @@ def link_name(fabric: Fabric, link: Link) -> str:
 
 def cable_name(fabric: Fabric, link: Link, cable: Cable) -> str:
     ends = ((link.a, cable.port_a), (link.b, cable.port_b))
-    return " - ".join(fabric.name(end) + (f"[{port}]" if port else "") for end, port in ends)
+    return " - ".join(port_name(fabric, end, port) for end, port in ends)
+
+
+def port_name(fabric: Fabric, switch: str, port: str) -> str:
+    """leaf-1[7], or the switch alone where its port is unknown."""
+    return fabric.name(switch) + (f"[{port}]" if port else "")
 
 
 def main_rails(nics: Collection[Nic]) -> tuple[str, ...]:

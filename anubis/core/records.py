@@ -215,6 +215,7 @@ class Plan:
     left_out: tuple[str, ...] = ()  # what the suite names and this fleet cannot run, and why
     fabric: Fabric | None = None  # the network between the nodes, if a scan is to judge it
     counters: Counters = Counters()  # what its ports counted before
+    wiring: tuple[PartVerdict, ...] = ()  # on how its nodes are cabled, from the topology alone
 
     def spec(self, workload: Workload) -> BenchmarkSpec:
         return self._specs[workload.benchmark, workload.version]
@@ -574,6 +575,11 @@ class CampaignKind(StrEnum):
     def names_parts(self) -> bool:
         """It names the part of the fabric behind its bad pairs; else a bad pair is a bad link."""
         return self is CampaignKind.SCAN
+
+    @property
+    def audits_wiring(self) -> bool:
+        """It judges how its nodes are cabled, where it is given a topology."""
+        return self in (CampaignKind.ACCEPT, CampaignKind.SCAN)
 
 
 @dataclass(frozen=True, kw_only=True)

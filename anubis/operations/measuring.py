@@ -15,17 +15,22 @@ def accept(
     nodes: Sequence[str] | None = None,
     *,
     cluster: str = "local",
+    topology: str | None = None,
+    hcas: Path | None = None,
     suite: str = "quick",
     policy: str = "default",
     benchmarks: Sequence[Path] = (),
     caller: Caller = NOBODY,
 ) -> CampaignResult:
     """Run a suite, learn criteria from this run, and judge by them. Without nodes, on all that the
-    cluster has; `benchmarks` are folders with programs beside the shipped ones."""
+    cluster has; `benchmarks` are folders with programs beside the shipped ones. With a topology,
+    how the nodes are cabled is judged as well."""
     request = CampaignRequest(
         kind=CampaignKind.ACCEPT,
         nodes=nodes,
         cluster=cluster,
+        topology=topology,
+        hcas=hcas,
         suite=suite,
         policy=policy,
         benchmarks=benchmarks,

@@ -13,13 +13,16 @@ from pathlib import Path
 from anubis import catalog, config, criteria_files, places
 from anubis.core.campaign import planning
 from anubis.core.errors import CriteriaError, TopologyError, UsageError, did_you_mean
-from anubis.core.fabric import Fabric, one_switch, place
+from anubis.core.fabric import Fabric, Part, Placement, one_switch, place
+from anubis.core.network import wiring
 from anubis.core.records import (
     Arrangement,
     CampaignKind,
     Counters,
     CriteriaSet,
+    Judgement,
     Node,
+    PartVerdict,
     Plan,
     Policy,
     Suite,
@@ -29,6 +32,21 @@ from anubis.operations.caller import Caller
 from anubis.operations.surveying import count_errors, survey
 from anubis.reading import read
 from anubis.topology.draft import Survey
+
+# remarks on a topology that are about cables and names, and how many of them are told
+OF_CABLES = frozenset(
+    {
+        "one-sided",
+        "contradiction",
+        "two-neighbours",
+        "same-description",
+        "same-device",
+        "same-name",
+        "twice",
+        "node-twice",
+    }
+)
+TOLD = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +61,10 @@ class CampaignRequest:
     benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
     criteria: Path | None = None
     chosen: frozenset[str] | None = None  # of the suite's benchmarks; None: all of them
-    # of a scan: the fabric, and which pairs are to be measured
+    # how the nodes are cabled
     topology: str | None = None
     hcas: Path | None = None
+    # of a scan: what its ports count, and which pairs are to be measured
     counters: Sequence[Path] = ()
     over_s: float | None = None
     groups: Arrangement = "quick"
@@ -53,12 +72,15 @@ class CampaignRequest:
     def __post_init__(self) -> None:
         if not self.kind.can_resume:
             raise UsageError("what another tool measured is imported, not carried out")
-        of_a_scan = (self.topology, self.hcas, self.counters, self.over_s, self.groups != "quick")
+        of_a_scan = (self.counters, self.over_s, self.groups != "quick")
         if any(of_a_scan) and not self.crosses_fabric:
             raise UsageError(
-                "topology, hcas, counters, over_s and groups are for a scan: "
-                f"{self.kind} measures no fabric"
+                f"counters, over_s and groups are for a scan: {self.kind} measures no fabric"
             )
+        if (self.topology or self.hcas) and not self.kind.audits_wiring:
+            raise UsageError(f"topology and hcas are for accept and scan, not for {self.kind}")
+        if self.hcas and not self.topology and not self.crosses_fabric:
+            raise UsageError("hcas without a topology: give the topology as well")
 
     @property
     def crosses_fabric(self) -> bool:
@@ -102,15 +124,17 @@ class Brief:
         if not self.request.crosses_fabric:
             return None
         names = [node.name for node in nodes]
+        return _place(self.survey, names).fabric if self.survey else one_switch(names)
+
+    def miscabled(self, nodes: Sequence[Node]) -> tuple[PartVerdict, ...]:
+        """What is odd in how these nodes are cabled; a scan itself says whom the topology lacks."""
         if self.survey is None:
-            return one_switch(names)
-        placement = place(self.survey.fabric, names)
-        if not placement.nodes:
-            raise UsageError(
-                f"the topology knows none of {shortened(names)}: it has "
-                f"{shortened(self.survey.fabric.nodes) or 'no nodes'}"
-            )
-        return placement.fabric
+            return ()
+        names = [node.name for node in nodes]
+        placement = _place(self.survey, names)
+        unplaced = () if self.request.crosses_fabric else placement.unplaced
+        odd = wiring.audit(placement.fabric)
+        return (*wiring.about_nodes(odd, frozenset(names)), *map(_not_placed, unplaced))
 
     def simulated_fabric(self) -> Fabric | None:
         """The network of a simulated fleet; real ones have their own."""
@@ -128,7 +152,7 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
         cluster=config.cluster(request.cluster),
         folders=tuple(str(folder.expanduser().resolve()) for folder in folders),
     )
-    surveyed = _survey(request, caller) if request.crosses_fabric else None
+    surveyed = _survey(request, caller) if request.crosses_fabric or request.topology else None
     return Brief(
         request=request,
         setting=setting,
@@ -136,7 +160,9 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
         policy=config.policy(request.policy),
         criteria=_criteria(request),
         survey=surveyed,
-        counters=_counters(request, caller) if surveyed else Counters(),
+        counters=(
+            _counters(request, caller) if surveyed and request.crosses_fabric else Counters()
+        ),
     )
 
 
@@ -146,13 +172,13 @@ def read_setting(text: str) -> Setting:
 
 def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) -> Plan:
     """For the requested nodes."""
-    named = brief.request.nodes
+    named = None if brief.request.nodes is None else frozenset(brief.request.nodes)
     chosen = [node for node in nodes if named is None or node.name in named]
     fabric = brief.fabric(chosen)
     plan = planning.plan(
         brief.suite, chosen, programs.specs, fabric, stop_early=brief.policy.stop_early
     )
-    plan = replace(plan, counters=brief.counters)
+    plan = replace(plan, counters=brief.counters, wiring=brief.miscabled(chosen))
     if fabric:
         _refuse_no_pairs(plan, fabric)
     _refuse_unknown_limits(brief.policy, programs)
@@ -172,11 +198,34 @@ def _survey(request: CampaignRequest, caller: Caller) -> Survey | None:
             raise
         caller.remark(f"{error}; until then all nodes count as being on one switch")
         return None
-    if surveyed.findings:
+    cabling = [finding for finding in surveyed.findings if finding.kind in OF_CABLES]
+    for finding in cabling[:TOLD]:
+        caller.remark(f"topology: {finding}")
+    if len(surveyed.findings) > len(cabling[:TOLD]):
         caller.remark(
             f"{len(surveyed.findings):,} remarks on the topology: anubis topology show lists them"
         )
     return surveyed
+
+
+def _place(surveyed: Survey, names: Sequence[str]) -> Placement:
+    placement = place(surveyed.fabric, names)
+    if not placement.nodes:
+        raise UsageError(
+            f"the topology knows none of {shortened(names)}: it has "
+            f"{shortened(surveyed.fabric.nodes) or 'no nodes'}"
+        )
+    return placement
+
+
+def _not_placed(node: str) -> PartVerdict:
+    return PartVerdict(
+        parts=(Part("node", node),),
+        subject=f"cables of {node}",
+        judgement=Judgement.UNKNOWN,
+        code="NOT-PLACED",
+        reason="this node is missing from the topology",
+    )
 
 
 def _counters(request: CampaignRequest, caller: Caller) -> Counters:

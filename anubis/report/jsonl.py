@@ -13,7 +13,7 @@ def lines(view: CampaignView) -> Iterator[str]:
     for verdict in view.assessment.verdicts():
         yield json_line(_verdict(verdict))
     for part in view.assessment.parts:
-        yield json_line(_part(part))
+        yield json_line(part_record(part))
     named, parts_named = view.assessment.named, view.assessment.parts_named
     yield json_line(
         {
@@ -47,7 +47,7 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
     }
 
 
-def _part(verdict: PartVerdict) -> dict[str, object]:
+def part_record(verdict: PartVerdict) -> dict[str, object]:
     return {
         "type": "part",
         "parts": _parts(verdict),

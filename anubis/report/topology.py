@@ -10,6 +10,7 @@ from anubis.core.fabric import Fabric, Nic, Placement, Remark, by_number, main_r
 from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
 from anubis.report.blocks import Block, by_name, nics_of, nics_on, take_apart
+from anubis.report.jsonl import part_record
 from anubis.report.wording import called, counted, json_line
 
 LINES_OF_NEIGHBOURS = 12  # kinds of neighbours that have a line each; more are shown as ranges
@@ -40,7 +41,8 @@ def text(
 def json_lines(
     inspection: Inspection, findings: Sequence[Remark], placement: Placement | None = None
 ) -> Iterator[str]:
-    """A record per switch, link, NIC, shortage, counter and finding, and a summary at the end."""
+    """A record per switch, link, NIC, shortage, miscabled part, counter and finding, and a summary
+    at the end."""
     fabric = inspection.fabric
     plane = {switch: n for n, plane in enumerate(fabric.planes, start=1) for switch in plane}
     for switch in fabric.switches:
@@ -52,6 +54,8 @@ def json_lines(
         yield json_line({"type": "nic", **asdict(nic)})
     for shortage in inspection.shortages:
         yield json_line({"type": "shortage", **asdict(shortage), "degraded": shortage.is_degraded})
+    for verdict in inspection.miscabled:
+        yield json_line(part_record(verdict))
     yield from _counted(inspection)
     for finding in (*findings, *inspection.findings):
         yield json_line({"type": "finding", **asdict(finding)})

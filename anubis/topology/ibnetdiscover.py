@@ -155,14 +155,17 @@ def _add_switches(blocks: Mapping[str, _Block], draft: Draft) -> None:
 
 
 def _report_one_sided(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> None:
+    def name(id: str, port: str) -> str:
+        description = switch_name(blocks[id].description)
+        return f"{id if UNSET.fullmatch(description) else description}[{port}]"
+
     for (id, port), end in ports.items():
         back = ports.get((end.id, end.port))
+        sentence = f"{name(id, port)} is cabled to {name(end.id, end.port)}, which"
         if back is None and blocks[end.id].line:
-            sentence = f"{id}[{port}] is cabled to {end.id}[{end.port}], which does not list it"
-            draft.find("one-sided", sentence, end.line)
+            draft.find("one-sided", f"{sentence} does not list it", end.line)
         elif back and (back.id, back.port) != (id, port):
-            sentence = f"{id}[{port}] is cabled to {end.id}[{end.port}], "
-            draft.find("contradiction", f"{sentence}which names {back.id}[{back.port}]", end.line)
+            draft.find("contradiction", f"{sentence} names {name(back.id, back.port)}", end.line)
 
 
 def _add_cables(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> None:

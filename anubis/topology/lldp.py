@@ -8,7 +8,7 @@ neighbours are the links between switches.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,12 @@ def parse(text: str, where: str) -> Survey:
         for neighbour in _neighbours(host, document, draft)
     ]
     switches = {neighbour.name for neighbour in neighbours if neighbour.is_switch}
-    switches |= {neighbour.of for neighbour in neighbours if neighbour.of in switches}
+    _report_one_sided(neighbours, switches, draft)
     cabled: set[tuple[str, str]] = set()
     seen: dict[tuple[str, str], str] = {}
     for neighbour in neighbours:
+        if neighbour.name not in switches and neighbour.of in switches:
+            continue  # a host, as the switch sees it
         if neighbour.name not in switches:
             sentence = f"{neighbour.of} {neighbour.device} is next to {neighbour.name}"
             draft.find("no-switch", f"{sentence}, which is no switch")
@@ -56,6 +58,35 @@ def parse(text: str, where: str) -> Survey:
                 port=neighbour.port,
             )
     return draft.survey()
+
+
+def _report_one_sided(neighbours: Sequence[_Neighbour], switches: Set[str], draft: Draft) -> None:
+    """Where both ends told their neighbours, and the switch calls its ports as others do.
+
+    A machine that a switch knows by a name under which nobody told anything may be any.
+    """
+    reporting = {_plain(neighbour.of) for neighbour in neighbours}
+    listed: dict[tuple[str, str], list[str]] = {}
+    for neighbour in neighbours:
+        listed.setdefault((neighbour.of, neighbour.device), []).append(neighbour.name)
+    ends = {(neighbour.name, neighbour.port) for neighbour in neighbours}
+    answering = switches & {name for name, _ in ends & listed.keys()}
+    for neighbour in neighbours:
+        if neighbour.name not in answering:
+            continue
+        sentence = f"{neighbour.of}[{neighbour.device}] is cabled to "
+        sentence += f"{neighbour.name}[{neighbour.port}], which "
+        back = listed.get((neighbour.name, neighbour.port), [])
+        if not back:
+            draft.find("one-sided", f"{sentence}does not list it")
+        elif _plain(neighbour.of) not in map(_plain, back) and reporting.issuperset(
+            map(_plain, back)
+        ):
+            draft.find("contradiction", f"{sentence}names {' and '.join(back)}")
+
+
+def _plain(name: str) -> str:
+    return name.partition(".")[0].casefold()
 
 
 def _documents(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:

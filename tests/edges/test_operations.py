@@ -263,7 +263,7 @@ def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
 @pytest.mark.parametrize(
     ("kind", "wishes", "sentence"),
     [
-        (CampaignKind.ACCEPT, {"topology": "example"}, "accept measures no fabric"),
+        (CampaignKind.VALIDATE, {"topology": "example"}, "for accept and scan, not for validate"),
         (CampaignKind.VALIDATE, {"groups": "pairs"}, "validate measures no fabric"),
         (CampaignKind.IMPORT, {}, "imported, not carried out"),
     ],

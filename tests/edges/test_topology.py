@@ -15,6 +15,8 @@ from anubis.core.errors import TopologyError
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.pairing import quick_rounds
+from anubis.core.network.wiring import audit
+from anubis.core.records import Judgement
 from anubis.report.topology import text
 from anubis.simulation.fabric import FatTree
 from anubis.topology import ibnetdiscover, sources
@@ -260,6 +262,33 @@ def test_the_real_fabric_has_the_switches_hcas_and_distances_it_is_known_to_have
     assert "unreadable" not in kinds(found.findings)
 
 
+def test_the_exchanged_cables_of_the_real_fabric_are_named_and_its_missing_leaf():
+    """Seen by eye: HCA-5 and HCA-6 of one node, and ten nodes whose leaf of rail 4 did not answer.
+
+    A manager and another machine with two NICs hang on leaves of other rails, and are meant to.
+    """
+    exchanged, missing = audit(load(real("topograph-example.out")).fabric)
+    assert exchanged.judgement is Judgement.DEFECTIVE
+    assert exchanged.reason == (
+        "b08-p1-dgx-08-c01: HCA-5 on B09-P1-IBLEAF-04-08[1], HCA-6 on B09-P1-IBLEAF-03-08[1]: "
+        "exchanged, 13 nodes beside it have them the other way round"
+    )
+    assert (missing.subject, missing.judgement) == ("rail 4 of 10 nodes", Judgement.UNKNOWN)
+    assert {part.name[:12] for part in missing.parts} == {"a05-p1-dgx-0"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"ibtopotool-{number}.topo" for number in (1, 2, 3, 4)),
+        "ib_traffic_topo_aware_ibnetdiscover.txt",
+        "lingjun-topo.csv",
+    ],
+)
+def test_nothing_is_said_of_the_cabling_of_other_real_fabrics(name):
+    assert audit(load(real(name)).fabric) == ()
+
+
 def test_a_quick_scan_of_the_real_fabric_leaves_out_only_whom_it_must():
     fabric = load(real("topograph-example.out")).fabric
     rounds = quick_rounds(fabric, fabric.nodes)
@@ -484,6 +513,26 @@ def test_what_hosts_and_switches_see_by_lldp():
     )
     lines = "\n".join(json.dumps({"host": name, **seen}) for name, seen in gathered.items())
     assert parse(lines, "it") == found
+    assert [str(finding) for finding in found.findings] == [
+        "n2[eth0] is cabled to tor1[Ethernet2], which does not list it",
+        "tor1[Ethernet32] is cabled to spine1[Ethernet8], which does not list it",
+    ]
+
+
+def test_a_port_that_sees_another_neighbour_than_is_seen_from_there_is_a_contradiction():
+    gathered = {
+        "n1": host(eth0=neighbour("tor1", "Ethernet1", "Bridge")),
+        "n2": host(eth0=neighbour("tor1", "Ethernet2", "Bridge")),
+        "n3": host(eth0=neighbour("tor1", "Ethernet3", "Bridge")),
+        "tor1": host(
+            Ethernet1=neighbour("n1.example.com", "eth0", "Station"),
+            Ethernet2=neighbour("n3", "eth0", "Station"),
+            Ethernet3=neighbour("02:00:00:00:00:03", "eth0", "Station"),  # a name nobody told
+        ),
+    }
+    (finding,) = parse(json.dumps(gathered), "it").findings
+    assert finding.kind == "contradiction"
+    assert finding.sentence == "n2[eth0] is cabled to tor1[Ethernet2], which names n3"
 
 
 def test_what_is_odd_in_lldp_is_named():
@@ -831,6 +880,29 @@ def test_nodes_that_the_fabric_does_not_know_are_named_and_the_answer_is_no_succ
     assert "not in the fabric: n[5-6]" in done.out
     assert "in the fabric and not asked for: n1" in done.out
     assert near.run("topology", "show", "--topology", str(file), "--nodes", "n[1-4]").code == 0
+
+
+EXCHANGED = """\
+rails: [mlx5_0, mlx5_1]
+racks:
+  - {nodes: "n[1-3]", leaves: "l[1-2]"}
+  - {nodes: n4, leaves: "l2,l1"}
+links: [{below: "l[1-2]", above: s1}]
+"""
+
+
+def test_exchanged_cables_are_a_defect_wherever_a_topology_is_given(near):
+    file = str(near.write("fabric.yaml", EXCHANGED))
+    cluster = near.fleet(nodes="n[1-4]")
+    sentence = "n4: mlx5_0 on l2, mlx5_1 on l1: exchanged, 3 nodes beside it"
+    shown = near.run("topology", "show", "--topology", file)
+    assert (shown.code, sentence in shown.out) == (1, True)
+    for verb in ("accept", "scan"):
+        done = near.run(verb, "--topology", file, "--cluster", cluster, "--json")
+        parts = [line for line in done.lines if line["type"] == "part"]
+        assert [part["code"] for part in parts] == ["WIRING.EXCHANGED"], verb
+        assert parts[0]["reason"].startswith(sentence)
+        assert (done.code, done.summary["defective"]) == (1, ["n4"]), verb
 
 
 def test_json_has_every_switch_link_nic_and_finding(near):

@@ -24,7 +24,7 @@ def complete(assessment: Assessment, plan: Plan) -> Assessment:
     else:
         traffic = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
         parts = part_verdicts(plan.fabric, traffic, plan.counters)
-    return replace(assessment, parts=parts)
+    return replace(assessment, parts=(*plan.wiring, *parts))
 
 
 def faulty_paths(

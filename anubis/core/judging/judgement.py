@@ -22,7 +22,7 @@ from anubis.core.judging.groups import blame, cast_votes, slow_together
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
 from anubis.core.judging.units import Unit, Units, without_distance
 from anubis.core.judging.unmeasured import judge_unmeasured
-from anubis.core.network.attribution import node_verdicts, part_verdicts
+from anubis.core.network.attribution import blamed_nodes, node_verdicts, part_verdicts
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
     WORST_FIRST,
@@ -247,11 +247,12 @@ def assess(
     alone += judge_unmeasured(executions, plan, lost)
     if plan.fabric:
         traffic = observe_traffic(plan.fabric, alone, rulings)
-        parts = part_verdicts(plan.fabric, traffic, plan.counters)
+        parts = (*plan.wiring, *part_verdicts(plan.fabric, traffic, plan.counters))
         attributed = list(node_verdicts(plan, plan.fabric, traffic, parts))
     else:
-        parts = ()
+        parts = plan.wiring
         attributed = list(_judge_members([*alone, *_group_verdicts(rulings)]))
+        attributed += blamed_nodes(parts)
     nodes = _roll_up(plan, alone, rulings, attributed)
     alone += [verdict for verdict in attributed if verdict.judgement is Judgement.DEFECTIVE]
     alone.sort(
@@ -261,7 +262,7 @@ def assess(
         alone=tuple(alone),
         rulings=tuple(rulings),
         nodes=nodes,
-        parts=parts if plan.fabric else faulty_paths(alone, nodes),
+        parts=parts if plan.fabric else (*parts, *faulty_paths(alone, nodes)),
     )
 
 

@@ -124,17 +124,9 @@ def node_verdicts(
     plan: Plan, fabric: Fabric, traffic: Traffic, parts: Sequence[PartVerdict]
 ) -> Iterator[Verdict]:
     """Nodes that a cause names, that the topology lacks, or that were in no good pair."""
-
-    def about(node: str, judgement: Judgement, code: str, reason: str) -> Verdict:
-        return Verdict(
-            participants=(node,), benchmark="", judgement=judgement, code=code, reason=reason
-        )
-
-    blamed = set()
-    for blame in parts:
-        for node in dict.fromkeys(p.name for p in blame.parts if p.kind in ("node", "nic")):
-            blamed.add(node)
-            yield about(node, blame.judgement, blame.code, blame.reason)
+    about = list(blamed_nodes(parts))
+    yield from about
+    blamed = {verdict.participants[0] for verdict in about}
     well = {
         node
         for observation in traffic.observations
@@ -151,13 +143,26 @@ def node_verdicts(
     for node in (member.name for member in plan.nodes):
         if node not in placed:
             reason = "this node is missing from the topology"
-            yield about(node, Judgement.UNKNOWN, "NOT-PLACED", reason)
+            yield _on_node(node, Judgement.UNKNOWN, "NOT-PLACED", reason)
         elif node in met and node not in well | blamed:
             reason = _no_good_pair(fabric, node, parts)
-            yield about(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+            yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
         elif node in in_doubt - well - blamed:
             reason = "no pair with this node could be judged"
-            yield about(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+            yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+
+
+def blamed_nodes(parts: Sequence[PartVerdict]) -> Iterator[Verdict]:
+    """A node answers for its NICs and their cables."""
+    for blame in parts:
+        for node in dict.fromkeys(p.name for p in blame.parts if p.kind in ("node", "nic")):
+            yield _on_node(node, blame.judgement, blame.code, blame.reason)
+
+
+def _on_node(node: str, judgement: Judgement, code: str, reason: str) -> Verdict:
+    return Verdict(
+        participants=(node,), benchmark="", judgement=judgement, code=code, reason=reason
+    )
 
 
 def _no_good_pair(fabric: Fabric, node: str, parts: Sequence[PartVerdict]) -> str:

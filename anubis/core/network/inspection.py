@@ -1,6 +1,7 @@
 """What is wrong with a fabric, or with one of its parts, as far as it shows without traffic.
 
-Missing uplinks, cables slower than others of their kind, ports that count errors.
+Missing uplinks, NICs at the wrong leaf, cables slower than others of their kind, ports that count
+errors.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from functools import cached_property
 
 from anubis.core.fabric import Cable, Fabric, Link, Part, Remark, cable_name
 from anubis.core.network import counters as counting
-from anubis.core.network import redundancy
+from anubis.core.network import redundancy, wiring
 from anubis.core.network.counters import PortCount, exceeded_limit, place_counts, sort_by_severity
 from anubis.core.network.redundancy import Shortage
-from anubis.core.records import Count, Counters
+from anubis.core.records import Count, Counters, Judgement, PartVerdict
 
 DEFECTS = frozenset({"degraded", "fatal"})  # the kinds of remarks that are more than odd
 
@@ -37,6 +38,11 @@ class Inspection:
         }
         return redundancy.shortages(self.fabric, failing)
 
+    @cached_property
+    def miscabled(self) -> tuple[PartVerdict, ...]:
+        """NICs that are cabled otherwise than those beside them."""
+        return wiring.audit(self.fabric)
+
     @property
     def counted(self) -> list[PortCount]:
         return self._on_ports[0]
@@ -48,11 +54,17 @@ class Inspection:
 
     @cached_property
     def findings(self) -> tuple[Remark, ...]:
-        return (*self._uplink_remarks(), *_slow_cables(self.fabric), *self._counter_remarks())
+        return (
+            *self._uplink_remarks(),
+            *(Remark(kind=verdict.code, sentence=verdict.reason) for verdict in self.miscabled),
+            *_slow_cables(self.fabric),
+            *self._counter_remarks(),
+        )
 
     @property
     def has_defects(self) -> bool:
-        return any(remark.kind in DEFECTS for remark in self.findings)
+        miscabled = any(verdict.judgement is Judgement.DEFECTIVE for verdict in self.miscabled)
+        return miscabled or any(remark.kind in DEFECTS for remark in self.findings)
 
     def about(self, part: Part) -> tuple[str, ...]:
         """What speaks for this part being at fault, the most telling first."""
