@@ -305,7 +305,7 @@ def test_a_clusters_file_names_a_file_of_nodes_that_lies_beside_it(near, executo
     cluster = {"executor": executor, **(nodes if executor == "ray" else {"fleet": nodes})}
     (folder / "mine.yaml").write_text(json.dumps(cluster))
     read = config.cluster(str(folder / "mine.yaml"))
-    assert (read.nodes if executor == "ray" else read.fleet.nodes) == "n[1-2],n7"
+    assert (read.nodes if executor == "ray" else read.fleet.nodes) == "n[1-2,7]"
 
 
 def test_planted_trouble_shows_even_where_a_suite_is_small(near):
