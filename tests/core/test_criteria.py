@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from naive import settle as naive_settle
 from strategies import arrays, fleets, tails
 
-from anubis.core.judging import criteria, ecdf, medoid
+from anubis.core.errors import CriteriaError
+from anubis.core.judging import criteria, medoid
 from anubis.core.judging.medoid import Bundle
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
 
@@ -238,37 +239,40 @@ def test_a_sample_with_several_voices_is_heard_so_often_and_agrees_with_itself_f
     assert "single measurement" in alone.refusal
 
 
-@given(
-    st.integers(257, 3000),
-    st.sampled_from(["lognormal", "two levels", "ties"]),
-    st.integers(0, 99),
+@pytest.mark.parametrize(
+    ("steps", "times_slower", "tail", "similarity"),
+    [
+        (500, 100, 0.05, 1 - 0.99 * (1 / 500) / 0.05),  # healthy; of 256 quantiles it was one
+        (1000, 2, 0.0, 0.5),  # of 256 quantiles it was none
+        (20_000, 2, 0.0, 0.5),
+    ],
 )
-@settings(max_examples=60)
-def test_condensing_moves_no_distribution_and_no_distance_further_than_it_says(n, shape, seed):
-    rng = np.random.default_rng(seed)
+def test_one_slow_step_of_very_many_weighs_what_the_definition_says(
+    steps, times_slower, tail, similarity
+):
+    steady, one_slow_step = np.full(steps, 10.0), np.full(steps, 10.0)
+    one_slow_step[steps // 3] *= times_slower
+    learned = learn([*[steady] * 9, one_slow_step], metric=LOWER, tail=tail)
+    (found,) = criteria.similarities([one_slow_step], learned)
+    assert found == pytest.approx(similarity, abs=1e-9)
+    assert passes([one_slow_step], learned) == [similarity > 0.95]
+    # and where it is the criterion, it is no worse than itself
+    odd = learn([one_slow_step] * 9, metric=LOWER, tail=tail)
+    assert odd.reference.size == steps
+    assert criteria.similarities([one_slow_step], odd)[0] == 1
 
-    def drawn():
-        match shape:
-            case "lognormal":
-                return np.sort(rng.lognormal(0, 0.3, n))
-            case "two levels":
-                return np.sort(rng.choice([1.0, 2.0], n, p=[0.1, 0.9]) + rng.random(n) / 100)
-            case "ties":
-                return np.sort(rng.integers(1, 9, n).astype(float))
 
-    bound = 1 / (2 * criteria.MOST_VALUES) + 1 / (2 * n)
-    a, b = drawn(), drawn() * 1.02
-    for sample in (a, b):
-        condensed = criteria.condense(sample)
-        assert condensed.size == criteria.MOST_VALUES
-        x = np.union1d(sample, condensed)
-        whole = np.searchsorted(sample, x, side="right") / n
-        short = np.searchsorted(condensed, x, side="right") / condensed.size
-        assert np.max(np.abs(whole - short)) <= bound + 1e-12
-    for tail in (0.05, 0.25, 1.0):
-        exact = ecdf.distance(a, b, tail)
-        near = ecdf.distance(criteria.condense(a), criteria.condense(b), tail)
-        assert abs(exact - near) <= 4 * bound / tail
+@pytest.mark.parametrize("bad", [[], [1.0, np.nan], [np.inf], [1.0, 0.0], [-1.0]])
+@pytest.mark.parametrize("direction", ["higher", "lower"])
+def test_of_samples_that_cannot_be_compared_it_says_which_and_of_what(bad, direction):
+    metric = MetricSpec(name="tflops", unit="TFLOP/s", direction=direction)
+    for good in (np.ones(len(bad)), np.ones(7)):  # as a matrix, and one by one
+        samples = [good, np.array(bad), good]
+        where = "gemm@1 tflops of h100, unit " + ("1" if not good.size else "2")
+        with pytest.raises(CriteriaError, match=where):
+            learn(samples, metric=metric)
+        with pytest.raises(CriteriaError, match=where):
+            criteria.similarities(samples, learn([np.ones(3)] * 3, metric=metric))
 
 
 def test_many_units_that_are_better_and_alike_look_like_another_kind_of_node():

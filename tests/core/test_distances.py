@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -50,38 +52,42 @@ def test_a_tail_lighter_than_epsilon_counts_in_proportion():
     assert ecdf.shortfall(one_slow_step, normal, 0.05) == pytest.approx(0.99 * 0.001 / 0.05)
 
 
-@given(fleets, tails)
-def test_fast_sums_equal_the_double_loop(fleet, tail):
-    fast = medoid.distance_sums(medoid.Bundle.of(arrays(fleet)), tail)
+@given(fleets, tails, st.sampled_from([0, medoid.PAIRWISE]))
+def test_fast_sums_equal_the_double_loop(fleet, tail, pairwise):
+    with mock.patch.object(medoid, "PAIRWISE", pairwise):  # 0: no two are compared by themselves
+        fast = medoid.distance_sums(medoid.Bundle.of(arrays(fleet)), tail)
     np.testing.assert_allclose(fast, naive_sums(fleet, tail), atol=1e-9)
 
 
-@given(fleets, tails, st.data())
-def test_sums_of_the_distances_to_some_count_only_these(fleet, tail, data):
+@given(fleets, tails, st.sampled_from([0, medoid.PAIRWISE]), st.data())
+def test_sums_of_the_distances_to_some_count_only_these(fleet, tail, pairwise, data):
     among = data.draw(st.lists(st.booleans(), min_size=len(fleet), max_size=len(fleet)))
-    fast = medoid.distance_sums(medoid.Bundle.of(arrays(fleet)), tail, np.array(among))
+    with mock.patch.object(medoid, "PAIRWISE", pairwise):
+        fast = medoid.distance_sums(medoid.Bundle.of(arrays(fleet)), tail, np.array(among))
     np.testing.assert_allclose(fast, naive_sums(fleet, tail, among), atol=1e-9)
 
 
-@pytest.mark.parametrize("lengths", [(8,), (1,), (5, 7, 8), tuple(range(1, 90))])
-def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(lengths):
+@pytest.mark.parametrize("lengths", [(8,), (1,), (5, 7, 8), range(1, 90), (512,), range(300, 3000)])
+@pytest.mark.parametrize("pairwise", [0, 1])
+def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(
+    monkeypatch, lengths, pairwise
+):
+    monkeypatch.setattr(medoid, "PAIRWISE", pairwise)
     rng = np.random.default_rng(7)
     fleet = [
         np.sort(rng.choice([rng.normal(100, 2), rng.normal(60, 9)]) + rng.integers(0, 9, size=m))
-        for m in rng.choice(lengths, size=3 * medoid.PAIRWISE)
+        for m in rng.choice(lengths, size=36)
     ]
+    some = rng.random(len(fleet)) < 0.2
     for tail in (0.0, 0.05):
-        expected = [sum(ecdf.distance(a, b, tail) for b in fleet) for a in fleet]
-        np.testing.assert_allclose(
-            medoid.distance_sums(medoid.Bundle.of(fleet), tail), expected, rtol=1e-9, atol=1e-9
-        )
-        some = rng.random(len(fleet)) < 0.2
-        among = [
-            sum(ecdf.distance(a, b, tail) for b in np.array(fleet, object)[some]) for a in fleet
-        ]
-        np.testing.assert_allclose(
-            medoid.distance_sums(medoid.Bundle.of(fleet), tail, some), among, rtol=1e-9, atol=1e-9
-        )
+        apart = np.array([[ecdf.distance(a, b, tail) for b in fleet] for a in fleet])
+        for among in (None, some):
+            np.testing.assert_allclose(
+                medoid.distance_sums(medoid.Bundle.of(fleet), tail, among),
+                apart.sum(axis=1) if among is None else apart[:, some].sum(axis=1),
+                rtol=1e-9,
+                atol=1e-9,
+            )
 
 
 @given(fleets, samples, tails, st.booleans())

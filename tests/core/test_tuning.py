@@ -210,8 +210,8 @@ def test_a_short_series_is_refused_or_used_to_its_end(steps):
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
 def test_steps_that_no_rate_can_have_are_refused(bad):
-    with pytest.raises(CriteriaError, match="positive and finite"):
-        tune([np.array([1.0, bad, 2.0])] * 3)
+    with pytest.raises(CriteriaError, match="unit 2: samples must be positive and finite"):
+        tune([np.ones(3), np.array([1.0, bad, 2.0]), np.ones(3)])
     with pytest.raises(CriteriaError, match="no steps"):
         tune([])
 

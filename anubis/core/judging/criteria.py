@@ -9,7 +9,7 @@ defect. A criterion that cannot be trusted says so in `refusal`, and judging by 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,6 @@ from anubis.core.records import Criterion, CriterionKey, Direction, MetricSpec, 
 if TYPE_CHECKING:
     from anubis.core.judging import medoid
 
-MOST_VALUES = 256  # longer samples are condensed to this many quantiles before they are compared
 MOST_ROUNDS = 100
 # Units that are alike and better look like another kind of node if there are so many of them (the
 # GPUs of a single good node are no kind of their own) and they are this share of all.
@@ -62,7 +61,7 @@ def learn(
     if len(samples) == 0:
         raise CriteriaError(f"nothing to learn {key.workload} {key.metric} from: no samples")
     voters = np.arange(len(samples)) if votes is None else np.asarray(votes)
-    fleet = comparable(samples, metric.direction)
+    fleet = comparable(samples, metric.direction, key)
     begin = None if start is None else goodness(start.reference, start.direction)
     healthy = settle(fleet, voters, alpha=policy.alpha, tail=policy.tail, start=begin)
     refusal = healthy.refusal
@@ -233,32 +232,32 @@ def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> 
     from anubis.core.judging import medoid
 
     reference = goodness(criterion.reference, criterion.direction)
-    fleet = comparable(samples, criterion.direction)
+    fleet = comparable(samples, criterion.direction, criterion.key)
     worse = criterion.direction != "either"
     return 1 - medoid.distances_to(fleet, reference, criterion.tail, worse=worse)
 
 
-def comparable(samples: Sequence[Samples] | Samples, direction: Direction) -> medoid.Bundle:
-    """Samples as learning and judging compare them: in goodness, and of at most MOST_VALUES."""
+def comparable(
+    samples: Sequence[Samples] | Samples, direction: Direction, key: CriterionKey
+) -> medoid.Bundle:
+    """Samples as learning and judging compare them: all of them, in goodness."""
     from anubis.core.judging import medoid
 
-    if isinstance(samples, np.ndarray):
-        lengths = {samples.shape[1]}
-    else:
-        lengths = {len(sample) for sample in samples}
-    if len(lengths) == 1 and max(lengths) <= MOST_VALUES:  # all at once: one sort, one check
-        return medoid.Bundle.of(goodness(np.asarray(samples), direction))
-    return medoid.Bundle.of([condense(goodness(sample, direction)) for sample in samples])
+    try:
+        if isinstance(samples, np.ndarray) or len({len(sample) for sample in samples}) == 1:
+            return medoid.Bundle.of(goodness(np.asarray(samples), direction))  # one sort, one check
+        return medoid.Bundle.of([goodness(sample, direction) for sample in samples])
+    except CriteriaError:
+        refuse_unusable(samples, key)
+        raise
 
 
-def condense(sample: Samples) -> Samples:
-    """A sorted sample of at most MOST_VALUES: of each equal share of it the middle value.
-
-    Its distribution function is nowhere further from the sample's than half a share and half a
-    value, 1/(2 MOST_VALUES) + 1/(2 n). So a distance moves by at most four times that over the
-    tail resolution, and by far less where it is not all tail.
-    """
-    if sample.size <= MOST_VALUES:
-        return sample
-    middle = (np.arange(MOST_VALUES) + 0.5) / MOST_VALUES * sample.size
-    return sample[middle.astype(np.int64)]
+def refuse_unusable(samples: Iterable[Samples], key: CriterionKey) -> None:
+    """Say which of the samples, counted from 1, cannot be compared, and of what it is one."""
+    for number, sample in enumerate(samples, 1):
+        try:
+            goodness(sample, "higher")
+        except CriteriaError as error:
+            raise CriteriaError(
+                f"{key.workload} {key.metric} of {key.sku}, unit {number}: {error}"
+            ) from None

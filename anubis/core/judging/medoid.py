@@ -2,19 +2,21 @@
 
 `distance_sums` gives, for each sample, the sum of `ecdf.distance` to all others. Two ideas:
 
-1. At any x only the few levels of F occur. Keep how much weight stands on each level, move one
-   sample one level at each breakpoint, and read a sample's sum from running integrals per level.
+1. What a sample on level F = k pays per unit of x to one on level b is a sum of two products of
+   a factor of k and a factor of b, one pair of factors below k and another above. So sums of the
+   factors of b, in a tree over all levels that occur, give what k pays to everybody; a sample
+   that climbs at x changes the sums of one path, and the same sums times x give the integral.
 2. The pair's own scale X is the larger of the two maxima. Order samples by their maximum and
    divide: between a lower and an upper half the scale is always the upper one's, so it becomes a
    weight. Halves that are small enough are compared pair by pair.
 
-O(N m (m + log N) log N) for N samples of m values. The double loop stays in the tests as judge.
-Compiled with numba on first use and cached on disk; this module is imported where it is used.
+O(N m log N log L) for N samples of m values on L levels, however long each sample is. The double
+loop stays in the tests as judge. Compiled with numba on first use and cached on disk; this module
+is imported where it is used.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -25,9 +27,9 @@ from anubis.core.records import Samples
 
 Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Rungs = np.ndarray[tuple[int], np.dtype[np.int32]]
 
-PAIRWISE = 12  # below this many samples a half is cheaper pair by pair
-MOST_LEVELS = 512  # above it (many different lengths) levels cost more than pairs
+PAIRWISE = 4  # times the height of the tree: below so many samples pairs are cheaper
 
 
 class Bundle:
@@ -89,12 +91,25 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
     counted = np.ones(len(bundle), dtype=np.bool_) if among is None else among
     if bundle.lengths.max() == 1:
         return _single_value_sums(bundle.values, counted)
-    level_of = _common_levels(bundle.lengths)
-    if level_of is None:
-        sums = np.zeros(len(bundle))
-        _add_pairs(0, len(bundle), bundle.values, bundle.starts, tail, counted, sums)
-        return sums
-    return _sums_by_levels(bundle, *level_of, tail, counted)
+    order, ordered = bundle.by_maximum
+    rank = np.empty(len(bundle), dtype=np.int32)
+    rank[order] = np.arange(len(bundle))
+    points = bundle.breakpoints
+    owner = np.repeat(rank, bundle.lengths)[points]
+    levels, rungs, first_rung = _ladder(ordered.lengths)
+    sums = np.zeros(len(bundle))
+    _divide(
+        owner,
+        bundle.values[points],
+        ordered.values,
+        ordered.starts,
+        (rungs, first_rung, *_factors(levels, tail)),
+        tail,
+        counted[order],
+        PAIRWISE,
+        sums,
+    )
+    return sums[rank]
 
 
 def _single_value_sums(values: Samples, counted: Mask) -> Samples:
@@ -108,50 +123,32 @@ def _single_value_sums(values: Samples, counted: Mask) -> Samples:
     return sums
 
 
-def _common_levels(lengths: Positions) -> tuple[Samples, Positions] | None:
-    """All levels that occur, and for each value of each sample the level it lifts F to."""
-    sizes = [int(size) for size in np.unique(lengths)]
-    if sum(sizes) > 4 * MOST_LEVELS:
-        return None
-    scale = math.lcm(*sizes)  # exact: 1/3 and 2/6 are one level
-    ticks = sorted({(k * scale) // size for size in sizes for k in range(size + 1)})
-    if len(ticks) > MOST_LEVELS:
-        return None
-    index = {tick: i for i, tick in enumerate(ticks)}
-    steps = {
-        size: np.array([index[(k * scale) // size] for k in range(1, size + 1)], dtype=np.int64)
-        for size in sizes
-    }
-    levels = np.array([tick / scale for tick in ticks])
-    return levels, np.concatenate([steps[int(size)] for size in lengths])
+def _ladder(lengths: Positions) -> tuple[Samples, Rungs, Positions]:
+    """All levels that occur; the one that each value lifts F to, for each length; where the
+    rungs of each sample's length begin.
+
+    Quotients of whole numbers are rounded alike, so 1/3 and 2/6 are one level.
+    """
+    sizes, kind = np.unique(lengths, return_inverse=True)
+    shares = np.concatenate([[0.0], *(np.arange(1, size + 1) / size for size in sizes)])
+    levels, rungs = np.unique(shares, return_inverse=True)
+    begins = np.concatenate(([1], 1 + np.cumsum(sizes)))
+    return levels, rungs.astype(np.int32), begins[kind]
 
 
-def _sums_by_levels(
-    bundle: Bundle, levels: Samples, lifts: Positions, tail: float, counted: Mask
-) -> Samples:
-    higher = np.maximum(levels[:, None], levels[None, :])
-    gap = np.abs(levels[:, None] - levels[None, :])
-    cost = np.divide(gap, np.maximum(higher, tail), out=np.zeros_like(gap), where=gap > 0)
+def _factors(levels: Samples, tail: float) -> tuple[Samples, Samples]:
+    """What stands on a level as (below or above, level, product), and what a level pays for it.
 
-    order, ordered = bundle.by_maximum
-    rank = np.empty(len(bundle), dtype=np.int64)
-    rank[order] = np.arange(len(bundle))
-    points = bundle.breakpoints
-    owner = np.repeat(rank, bundle.lengths)[points]
-    sums = np.zeros(len(bundle))
-    _divide(
-        owner,
-        bundle.values[points],
-        lifts[points],
-        ordered.maxima,
-        ordered.values,
-        ordered.starts,
-        cost,
-        tail,
-        counted[order],
-        sums,
-    )
-    return sums[rank]
+    With s = max(level, tail) the cost |k - b| / max(k, b, tail) is k/s(k) 1 - 1/s(k) b for a
+    level b below k, and 1 b/s(b) - k 1/s(b) for one above.
+    """
+    scale = np.maximum(levels, tail)
+    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    share = np.divide(levels, scale, out=np.zeros_like(scale), where=scale > 0)
+    ones = np.ones_like(levels)
+    mass = np.stack((np.stack((ones, levels), 1), np.stack((share, inverse), 1)))
+    price = np.stack((np.stack((share, -inverse), 1), np.stack((ones, -levels), 1)))
+    return mass, price
 
 
 @numba.njit(cache=True)
@@ -199,87 +196,121 @@ def _add_pairs(low, high, values, starts, tail, counted, sums):  # type: ignore[
 
 
 @numba.njit(cache=True)
-def _add_between_halves(owner, x, lift, low, mid, high, maxima, cost, counted, sums):  # type: ignore[no-untyped-def]
-    """Add d(A, B) for every A of [low, mid) and B of [mid, high), whose maximum is the scale.
+def _climb(tree, root, old, new, mass, weight, x):  # type: ignore[no-untyped-def]
+    """Move a weight from plain level to another at x, in all sums that it is part of.
 
-    A sample on level k pays the other half `rate[k]` per unit of x. Rates change only where a
-    counted sample of that half moves, so their integral up to x is rate[k] x - moment[k], where
-    moment collects (change of rate) x at each change: nothing is done on the way between two
-    changes. Only the levels from the lowest to the highest that a half stands on are kept up to
-    date; where it climbs higher, the rate is summed anew from the mass on each level.
+    A left child is below whoever reads it, a right child above.
     """
-    n_levels = cost.shape[0]
-    rate = np.zeros((2, n_levels))  # 0: to the lower half; 1: to the upper, over its maxima
-    moment = np.zeros((2, n_levels))
-    mass = np.zeros((2, n_levels))  # of each half on each level: how many are counted, and weighed
-    standing = np.zeros((2, n_levels), dtype=np.int64)  # samples of each half on each level
-    standing[0, 0], standing[1, 0] = mid - low, high - mid
-    for s in range(low, high):
-        if counted[s]:
-            mass[0 if s < mid else 1, 0] += 1.0 if s < mid else 1.0 / maxima[s]
-    lowest = np.zeros(2, dtype=np.int64)
-    highest = np.zeros(2, dtype=np.int64)
-    level = np.zeros(high - low, dtype=np.int64)
-    entered = np.zeros(high - low)  # the integral of its level's rate when a sample entered it
-    paid = np.zeros(high - low)
-    for p in range(x.size):
-        s = owner[p] - low
-        own = 0 if owner[p] < mid else 1
-        opposite = 1 - own
-        old, new, at = level[s], lift[p], x[p]
-        level[s] = new
-        paid[s] += rate[opposite, old] * at - moment[opposite, old] - entered[s]
-        while highest[own] < new:
-            highest[own] += 1
-            k = highest[own]
-            total = 0.0
-            for j in range(lowest[opposite], highest[opposite] + 1):
-                total += mass[opposite, j] * cost[j, k]
-            rate[opposite, k] = total
-            moment[opposite, k] = 0.0
-        entered[s] = rate[opposite, new] * at - moment[opposite, new]
-        standing[own, old] -= 1
-        standing[own, new] += 1
-        while standing[own, lowest[own]] == 0:
-            lowest[own] += 1
-        if counted[owner[p]]:
-            weight = 1.0 if own == 0 else 1.0 / maxima[owner[p]]
-            mass[own, old] -= weight
-            mass[own, new] += weight
-            for k in range(lowest[opposite], highest[opposite] + 1):
-                change = weight * (cost[new, k] - cost[old, k])
-                rate[own, k] += change
-                moment[own, k] += change * at
-    end = x[-1]
-    for s in range(high - low):
-        opposite = 1 if low + s < mid else 0
-        paid[s] += rate[opposite, level[s]] * end - moment[opposite, level[s]] - entered[s]
-        sums[low + s] += paid[s] if opposite == 1 else paid[s] / maxima[low + s]
+    left = tree.shape[0] // 4 + old
+    reached = left - old + new
+    while left != reached:
+        a, b = left & 1, reached & 1
+        _add(tree, root + left, -weight * mass[a, old, 0], -weight * mass[a, old, 1], x)
+        _add(tree, root + reached, weight * mass[b, new, 0], weight * mass[b, new, 1], x)
+        left >>= 1
+        reached >>= 1
+    while left > 1:  # from here on the old and the new level have the same sums
+        a = left & 1
+        plain, scaled = mass[a, new, 0] - mass[a, old, 0], mass[a, new, 1] - mass[a, old, 1]
+        _add(tree, root + left, weight * plain, weight * scaled, x)
+        left >>= 1
 
 
 @numba.njit(cache=True)
-def _divide(owner, x, lift, maxima, values, starts, cost, tail, counted, sums):  # type: ignore[no-untyped-def]
+def _add(tree, node, plain, scaled, x):  # type: ignore[no-untyped-def]
+    tree[node, 0] += plain
+    tree[node, 1] += scaled
+    tree[node, 2] += plain * x
+    tree[node, 3] += scaled * x
+
+
+@numba.njit(cache=True)
+def _bill(tree, root, level, price, x):  # type: ignore[no-untyped-def]
+    """What a sample that always stood on this level would have paid up to x."""
+    node = tree.shape[0] // 4 + level
+    total = 0.0
+    while node > 1:
+        beside = node ^ 1
+        side, at = beside & 1, root + beside
+        total += price[side, level, 0] * (tree[at, 0] * x - tree[at, 2])
+        total += price[side, level, 1] * (tree[at, 1] * x - tree[at, 3])
+        node >>= 1
+    return total
+
+
+@numba.njit(cache=True)
+def _add_between_halves(owner, x, low, mid, high, values, starts, ladder, counted, sums):  # type: ignore[no-untyped-def]
+    """Add d(A, B) for every A of [low, mid) and B of [mid, high), whose maximum is the scale.
+
+    A sample pays, for each level that it stood on, the bill at leaving less the one at coming.
+    """
+    rungs, first_rung, mass, price = ladder
+    leaves = _leaves(mass.shape[1])
+    tree = np.zeros((4 * leaves, 4))  # the lower half's, then the upper's, over its maxima
+    level = np.zeros(high - low, dtype=np.int64)
+    step = np.zeros(high - low, dtype=np.int64)
+    weight = np.zeros(high - low)
+    paid = np.zeros(high - low)
+    for s in range(low, high):
+        if counted[s]:
+            weight[s - low] = 1.0 if s < mid else 1.0 / values[starts[s + 1] - 1]
+    node = leaves  # all begin on level 0, which is below in every sum that it is part of
+    while node > 1:
+        tree[node, 0] = weight[: mid - low].sum()
+        tree[2 * leaves + node, 0] = weight[mid - low :].sum()
+        node >>= 1
+    for p in range(x.size):
+        s = owner[p] - low
+        old, new = level[s], rungs[first_rung[owner[p]] + step[s]]
+        own = 0 if owner[p] < mid else 2 * leaves
+        opposite = 2 * leaves - own
+        paid[s] += _bill(tree, opposite, old, price, x[p])
+        paid[s] -= _bill(tree, opposite, new, price, x[p])
+        if weight[s] > 0.0:
+            _climb(tree, own, old, new, mass, weight[s], x[p])
+        level[s] = new
+        step[s] += 1
+    highest = mass.shape[1] - 1  # where all stand now
+    end = _bill(tree, 2 * leaves, highest, price, x[-1])
+    for s in range(low, mid):
+        sums[s] += paid[s - low] + end
+    for s in range(mid, high):  # it owed nothing more from its maximum on
+        maximum = values[starts[s + 1] - 1]
+        sums[s] += (paid[s - low] + _bill(tree, 0, highest, price, maximum)) / maximum
+
+
+@numba.njit(cache=True)
+def _leaves(levels):  # type: ignore[no-untyped-def]
+    """The first power of two that has room for all levels."""
+    leaves = 1
+    while leaves < levels:
+        leaves *= 2
+    return leaves
+
+
+@numba.njit(cache=True)
+def _divide(owner, x, values, starts, ladder, tail, counted, pairwise, sums):  # type: ignore[no-untyped-def]
     """Halve [0, N) again and again; breakpoints stay in order of x within each half."""
-    n_points = x.size
-    spare_owner, spare_x, spare_lift = np.empty_like(owner), np.empty_like(x), np.empty_like(lift)
-    stack = [(0, maxima.size, 0, n_points)]
+    spare_owner, spare_x = np.empty_like(owner), np.empty_like(x)
+    few = max(1, pairwise * np.log2(_leaves(ladder[2].shape[1])))
+    stack = [(0, sums.size, 0, x.size)]
     while len(stack) > 0:
         low, high, first, last = stack.pop()
         if not counted[low:high].any():
             continue
-        if high - low <= PAIRWISE:
+        if high - low <= few:
             _add_pairs(low, high, values, starts, tail, counted, sums)
             continue
         mid = (low + high) // 2
         _add_between_halves(
             owner[first:last],
             x[first:last],
-            lift[first:last],
             low,
             mid,
             high,
-            maxima,
-            cost,
+            values,
+            starts,
+            ladder,
             counted,
             sums,
         )
@@ -287,13 +318,12 @@ def _divide(owner, x, lift, maxima, values, starts, cost, tail, counted, sums): 
         moved = 0
         for p in range(first, last):
             if owner[p] < mid:
-                owner[kept], x[kept], lift[kept] = owner[p], x[p], lift[p]
+                owner[kept], x[kept] = owner[p], x[p]
                 kept += 1
             else:
-                spare_owner[moved], spare_x[moved], spare_lift[moved] = owner[p], x[p], lift[p]
+                spare_owner[moved], spare_x[moved] = owner[p], x[p]
                 moved += 1
         owner[kept:last] = spare_owner[:moved]
         x[kept:last] = spare_x[:moved]
-        lift[kept:last] = spare_lift[:moved]
         stack.append((low, mid, first, kept))
         stack.append((mid, high, kept, last))

@@ -37,8 +37,8 @@ from typing import TypeVar
 import numpy as np
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judging.criteria import learn
-from anubis.core.judging.ecdf import distance, goodness
+from anubis.core.judging.criteria import learn, refuse_unusable
+from anubis.core.judging.ecdf import distance
 from anubis.core.records import Criterion, CriterionKey, MetricSpec, Policy, Samples
 
 T = TypeVar("T")
@@ -111,7 +111,8 @@ def tune(
     """
     if not series:
         raise CriteriaError(f"nothing to tune {key.workload} {key.metric} by: no steps")
-    rates = [in_goodness(steps, metric) for steps in series]
+    refuse_unusable(series, key)
+    rates = [1.0 / steps if metric.direction == "lower" else steps for steps in series]
     task = Task(key, replace(metric, direction="higher"), policy)
     measured = int(np.median([series_rates.size for series_rates in rates]))
     fixed = task.cut(rates, 0, max(series_rates.size for series_rates in rates))
@@ -134,12 +135,6 @@ def tune(
         time_saved=_time_saved(rates, best.warmup + best.steps) if best else 0.0,
         refusal=refusal,
     )
-
-
-def in_goodness(steps: Samples, metric: MetricSpec) -> Samples:
-    """Larger is better, in the order of time; `ecdf.goodness` sorts."""
-    goodness(steps, metric.direction)  # for what it refuses
-    return 1.0 / steps if metric.direction == "lower" else steps
 
 
 def _best(
