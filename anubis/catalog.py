@@ -224,7 +224,7 @@ def _series(document: object, spec: BenchmarkSpec) -> Series:
         if not number or not (0 < value <= sys.float_info.max or (may_be_0 and value == 0)):
             expected = "a number of 0 or more" if may_be_0 else "a positive number"
             raise ContractError(
-                f'"{metric}" has the sample "{str(value)[:40]}": expected {expected}'
+                f'"{metric}" of {device} has the sample "{str(value)[:40]}": expected {expected}'
             )
     return Series(metric=metric, device=device, samples=np.array(values, dtype=np.float64))
 

@@ -131,6 +131,23 @@ def test_a_metric_that_nobody_declared_is_refused():
         units([run], PLAN)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0, -1.0])
+def test_a_sample_that_cannot_be_compared_is_told_with_node_device_and_metric(bad):
+    good = executed((("a",), "gemm", {("rate", "cuda:0"): np.array([1.0, 2.0])}), 0)
+    series = {("rate", "cuda:0"): np.ones(3), ("rate", "cuda:1"): np.array([1.0, bad])}
+    sick = executed((("b",), "gemm", series), 1)
+    with pytest.raises(CriteriaError, match=f'gemm@1 measured rate on cuda:1 of b as "{bad}"'):
+        units([good, sick], PLAN)
+
+
+def test_a_count_of_errors_may_be_0_and_is_still_a_number():
+    errors = MetricSpec(name="errors", unit="1", direction="lower", judged_by="limit")
+    counted = replace(some("a", "b", metric=errors), values=np.array([0.0, 3.0]))
+    assert counted.medians.tolist() == [0, 3]
+    with pytest.raises(CriteriaError, match='errors on cuda:0 of b as "nan"'):
+        replace(counted, values=np.array([0.0, np.nan]))
+
+
 # --- by hand -------------------------------------------------------------------------------
 
 

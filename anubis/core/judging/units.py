@@ -62,6 +62,21 @@ class Units(Iterable[Unit]):
     edges: Ints  # of each run in `values`, the end of the last one included
     firsts: Ints  # the first run of each unit, the number of all runs included
 
+    def __post_init__(self) -> None:
+        """Nothing further on looks at a sample: a NaN would be above no limit, and so healthy."""
+        may_be_0 = self.metric.judged_by == "limit"
+        least_is_fine = self.values >= 0 if may_be_0 else self.values > 0
+        unusable = np.flatnonzero(~(least_is_fine & (self.values < np.inf)))
+        if unusable.size:
+            ends = self.edges[self.firsts]
+            unit = self[int(np.searchsorted(ends, unusable[0], side="right")) - 1]
+            expected = "0 or a positive" if may_be_0 else "a positive"
+            raise CriteriaError(
+                f"{self.key.workload} measured {self.key.metric} on {unit.device} of "
+                f'{", ".join(unit.participants)} as "{self.values[unusable[0]]}": '
+                f"expected {expected} finite number; leave this result out, or measure again"
+            )
+
     def __len__(self) -> int:
         return len(self.devices)
 
