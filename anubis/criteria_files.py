@@ -1,4 +1,7 @@
-"""Criteria as files: one per SKU, byte-stable, to be committed and reviewed like a lock file."""
+"""Criteria as files, byte-stable, to be committed and reviewed like a lock file.
+
+In a folder of criteria each suite has a folder of its own, and in it each SKU a file.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +58,7 @@ OF_A_KEY = ("benchmark", "version", "parameters", "metric", "device_kind")
 AS_THEY_ARE = [  # in the file as in a criterion
     field.name for field in fields(_Entry) if field.name not in (*OF_A_KEY, "reference")
 ]
-OF_PROVENANCE = ("suite", "anubis", "created_at", "digest")
+OF_PROVENANCE = ("suite", "anubis", "created_at", "digest", "versions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +69,13 @@ class _File:
     anubis: str
     created_at: str
     digest: str
+    versions: Mapping[str, str] = field(default_factory=dict)
     criteria: tuple[_Entry, ...]
+
+
+def place(criteria: CriteriaSet) -> Path:
+    """Its file in a folder of criteria: `quick/h100-sxm-8x.json`."""
+    return Path(criteria.provenance.suite) / file_name(criteria)
 
 
 def file_name(criteria: CriteriaSet) -> str:
@@ -112,14 +122,30 @@ def _dump_entry(criterion: Criterion) -> str:
     return "  {\n" + ",\n".join(lines) + "\n  }"
 
 
-def load(path: Path) -> tuple[CriteriaSet, ...]:
-    """The criteria in a file, or in all `*.json` files of a folder."""
-    if path.is_dir():
-        files = sorted(path.glob("*.json"))
-        if not files:
-            raise CriteriaError(f'no criteria (*.json) in folder "{path}"')
-    else:
-        files = [path]
+def load(path: Path, suite: str = "") -> tuple[CriteriaSet, ...]:
+    """The criteria in a file, or in a folder: of one suite, or of many: of `suite`, or all."""
+    if not path.is_dir():
+        return _load_suite(path, [path])
+    by_suite = suites(path)
+    if suite in by_suite:
+        return load(path / suite)
+    if files := sorted(path.glob("*.json")):
+        return _load_suite(path, files)
+    if not by_suite:
+        raise CriteriaError(f'no criteria (*.json) in folder "{path}"')
+    if suite and len(by_suite) > 1:
+        raise CriteriaError(
+            f'criteria "{path}" have none for suite "{suite}", only for {", ".join(by_suite)}'
+        )
+    return tuple(chain.from_iterable(load(path / name) for name in by_suite))
+
+
+def suites(path: Path) -> tuple[str, ...]:
+    """The suites that a folder has criteria for, each in a folder of its own."""
+    return tuple(sorted({file.parent.name for file in path.glob("*/*.json")}))
+
+
+def _load_suite(path: Path, files: Sequence[Path]) -> tuple[CriteriaSet, ...]:
     sets = tuple(_load(file) for file in files)
     keys = Counter(criterion.key for criteria_set in sets for criterion in criteria_set.criteria)
     for key, times in keys.items():

@@ -27,6 +27,11 @@ def home() -> Path:
         raise UsageError(f'no place for the state in "{place}": {error}; set ANUBIS_HOME') from None
 
 
+def criteria() -> Path:
+    """What accept learned here."""
+    return home() / "criteria"
+
+
 def history_url() -> str:
     """$ANUBIS_HISTORY, or one SQLite file under `home`."""
     return os.environ.get("ANUBIS_HISTORY") or f"sqlite:///{home() / 'history.sqlite'}"

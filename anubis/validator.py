@@ -26,6 +26,7 @@ from anubis.core.campaign.machine import (
 from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.errors import Stopped
 from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.software import versions
 from anubis.core.judging.units import latest, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
 from anubis.executors.base import Executor
@@ -143,6 +144,7 @@ def judge(
         suite=campaign.plan.suite,
         anubis=__version__,
         created_at=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
+        versions=versions(settled, campaign.plan),
         learned=learned,
     )
     assessment = assess(

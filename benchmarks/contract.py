@@ -201,6 +201,8 @@ def environment() -> dict[str, Any]:
         facts["torch"] = torch.__version__
         if torch.cuda.is_available():
             facts["cuda"] = torch.version.cuda or torch.version.hip
+            if torch.distributed.is_available() and torch.distributed.is_nccl_available():
+                facts["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
             facts["gpus"] = [
                 torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())
             ]

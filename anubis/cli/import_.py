@@ -114,7 +114,7 @@ def superbench_baseline(
     from anubis.report.wording import names
 
     imported = anubis.import_superbench_baseline(file, sku=sku, units=units, policy=policy)
-    path = out / criteria_files.file_name(imported.criteria)
+    path = out / criteria_files.place(imported.criteria)
     criteria_files.write(imported.criteria, path)
     say(f"{path}: {len(imported.criteria.criteria)} criteria")
     if imported.left_out:

@@ -74,7 +74,7 @@ def learn(
         caller=Terminal(),
     )
     for criteria in learned:
-        path = out / criteria_files.file_name(criteria)
+        path = out / criteria_files.place(criteria)
         criteria_files.write(criteria, path)
         refused = sum(bool(criterion.refusal) for criterion in criteria.criteria)
         say(f"{path}: {len(criteria.criteria)} criteria, {refused} of them refused")

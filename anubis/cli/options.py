@@ -31,7 +31,8 @@ Criteria = Annotated[
     typer.Option(
         "--criteria",
         metavar="PATH",
-        help="A criteria file, or a folder of them. Default: what accept learned for the suite.",
+        help="A criteria file, or a folder of them. Default: what accept learned for the "
+        "suite, else ./criteria, else what comes with Anubis.",
     ),
 ]
 TestBudget = Annotated[

@@ -16,6 +16,7 @@ from anubis import catalog, criteria_files, places
 from anubis.core.campaign import planning
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
 from anubis.core.errors import AnubisError, Stopped, UsageError
+from anubis.core.judging.software import differences, versions
 from anubis.core.network.coverage import Coverage, coverage
 from anubis.core.records import Campaign, CampaignKind, Judgement, Plan, canonical
 from anubis.executors.base import Executor
@@ -210,6 +211,8 @@ def _drive(
         view = _conclude(campaign, outcome, _behind_s(campaign, executor, caller), history)
         if campaign.policy.stop_early:
             _remark_spared(view, caller)
+    for sentence in differences(campaign.criteria, versions(view.executions, campaign.plan)):
+        caller.remark(sentence)
     learned = not campaign.criteria
     return CampaignResult(view=view, criteria_files=_write_criteria(view) if learned else ())
 
@@ -267,10 +270,9 @@ def _saying_how_to_go_on(campaign: Campaign) -> Iterator[None]:
 
 def _write_criteria(view: CampaignView) -> tuple[Path, ...]:
     """The campaign is over and kept, whatever becomes of the files."""
-    folder = preparing.criteria_folder(view.campaign.plan.suite)
     written = []
     for learned in view.criteria:
-        path = folder / criteria_files.file_name(learned)
+        path = places.criteria() / criteria_files.place(learned)
         try:
             criteria_files.write(learned, path)
         except AnubisError as error:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from anubis import criteria_files
 from anubis.core.judging import comparison
 from anubis.core.judging.judgement import assess
+from anubis.core.judging.software import differences, versions
 from anubis.core.judging.units import latest, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet
 from anubis.operations.caller import NOBODY, Caller
@@ -30,10 +32,13 @@ def judge(
         executions = history.executions.of(chosen.id)
         before = history.assessments.of(chosen.id)
     if criteria:
-        chosen = dataclasses.replace(chosen, criteria=criteria_files.load(criteria.expanduser()))
+        named = criteria_files.load(criteria.expanduser(), chosen.plan.suite)
+        chosen = dataclasses.replace(chosen, criteria=named)
     elif chosen.kind.learns:  # it teaches itself, again
         chosen = dataclasses.replace(chosen, criteria=())
     lost = before.lost if before else {}
+    for sentence in differences(chosen.criteria, versions(executions, chosen.plan)):
+        caller.remark(sentence)
     assessment, used = judge_executions(chosen, executions, lost, chosen.created_at)
     return CampaignView(
         campaign=chosen, executions=tuple(executions), assessment=assessment, criteria=used
@@ -52,21 +57,35 @@ def compare_criteria(
     before: Path, after: Path, *, campaign: str | None = None, caller: Caller = NOBODY
 ) -> CriteriaComparison:
     """Files or folders of criteria; the verdicts are those of the campaign, or of the latest."""
-    old, new = (criteria_files.load(path.expanduser()) for path in (before, after))
-    changes = comparison.criterion_changes(old, new)
+    before, after = before.expanduser(), after.expanduser()
+    by_suite = [criteria_files.suites(path) for path in (before, after)]
+    changes = tuple(
+        change
+        for suite in (sorted({*chain(*by_suite)}) if all(by_suite) else [""])
+        for change in comparison.criterion_changes(_load(before, suite), _load(after, suite))
+    )
     with caller.history() as history:
         if not campaign and not history.campaigns.latest(finished=True):
             return CriteriaComparison(criteria=changes)
         judged = finished(history, campaign)
         if not changes:
             return CriteriaComparison(criteria=(), campaign=judged)
-        assessments = _judge_by_both(history, judged, old, new)
+        both = (_load(path, judged.plan.suite) for path in (before, after))
+        assessments = _judge_by_both(history, judged, *both)
     return CriteriaComparison(
         criteria=changes,
         campaign=judged,
         nodes=comparison.node_changes(*assessments),
         verdicts=comparison.verdict_changes(*assessments),
     )
+
+
+def _load(path: Path, suite: str) -> tuple[CriteriaSet, ...]:
+    """Where each suite has a folder, of this one only: there may be none."""
+    by_suite = criteria_files.suites(path)
+    if suite and by_suite and suite not in by_suite:
+        return ()
+    return criteria_files.load(path, suite)
 
 
 def _judge_by_both(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from anubis import __version__, config, criteria_files, hostlist, places
 from anubis.core.errors import CriteriaError, UsageError
 from anubis.core.judging.judgement import learn_criteria
+from anubis.core.judging.software import Versions, versions
 from anubis.core.judging.units import Units, latest, pool, relevant, units
 from anubis.core.records import Campaign, CriteriaSet
 from anubis.operations.caller import NOBODY, Caller
@@ -35,7 +36,7 @@ def learn(
         last = finished(history, campaign)
         pooled = [last] if since is None else _pooled(history, last, since.timestamp())
         _refuse_strangers(excluded, pooled)
-        measured = _measured(history, pooled, last, excluded)
+        measured, present = _measured(history, pooled, last, excluded)
     suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
     if len(pooled) > 1:
         caller.remark(f"learning from {len(pooled)} campaigns of suite {suite}: {names}")
@@ -48,20 +49,19 @@ def learn(
         suite=suite,
         anubis=__version__,
         created_at=datetime.fromtimestamp(_learned_at(last), UTC).isoformat(timespec="seconds"),
-        start=criteria_files.load(start.expanduser()) if start else (),
+        versions=present,
+        start=criteria_files.load(start.expanduser(), suite) if start else (),
     )
 
 
 def learned_here() -> tuple[CriteriaSet, ...]:
     """Of every suite that was accepted: one folder each."""
-    home = places.home() / "criteria"
-    folders = sorted(folder for folder in home.glob("*") if folder.is_dir())
-    learned = tuple(criteria for folder in folders for criteria in criteria_files.load(folder))
-    if not learned:
+    folder = places.criteria()
+    if not criteria_files.suites(folder):
         raise CriteriaError(
-            f'no criteria in "{home}" yet: learn them with anubis accept, or name a file'
+            f'no criteria in "{folder}" yet: learn them with anubis accept, or name a file'
         )
-    return learned
+    return criteria_files.load(folder)
 
 
 def _pooled(history: History, last: Campaign, since: float) -> list[Campaign]:
@@ -93,14 +93,15 @@ def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> N
 
 def _measured(
     history: History, pooled: Sequence[Campaign], last: Campaign, excluded: frozenset[str]
-) -> list[Units]:
+) -> tuple[list[Units], Mapping[str, Versions]]:
+    """The units of all campaigns, and the versions that the last one found."""
     workloads = {entry.workload for phase in last.plan.phases for entry in phase.entries}
-    return pool(
-        relevant(
-            units(latest(history.executions.of(campaign.id)), campaign.plan), workloads, excluded
-        )
-        for campaign in pooled
-    )
+    campaigns, present = [], {}
+    for campaign in pooled:
+        executions = latest(history.executions.of(campaign.id))
+        campaigns.append(relevant(units(executions, campaign.plan), workloads, excluded))
+        present = versions(executions, campaign.plan)
+    return pool(campaigns), present
 
 
 def _learned_at(campaign: Campaign) -> float:

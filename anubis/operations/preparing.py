@@ -14,6 +14,7 @@ from anubis import catalog, config, criteria_files, places
 from anubis.core.campaign import planning
 from anubis.core.errors import CriteriaError, TopologyError, UsageError, did_you_mean
 from anubis.core.fabric import Fabric, Part, Placement, one_switch, place
+from anubis.core.judging.units import without_distance
 from anubis.core.network import wiring
 from anubis.core.records import (
     Arrangement,
@@ -153,12 +154,13 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
         folders=tuple(str(folder.expanduser().resolve()) for folder in folders),
     )
     surveyed = _survey(request, caller) if request.crosses_fabric or request.topology else None
+    suite = _suite(request, surveyed)
     return Brief(
         request=request,
         setting=setting,
-        suite=_suite(request, surveyed),
+        suite=suite,
         policy=config.policy(request.policy),
-        criteria=_criteria(request),
+        criteria=_criteria(request, suite.name),
         survey=surveyed,
         counters=(
             _counters(request, caller) if surveyed and request.crosses_fabric else Counters()
@@ -268,31 +270,44 @@ def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
 # --- criteria and limits -------------------------------------------------------------------
 
 
-def criteria_folder(suite: str) -> Path:
-    """Where what was learned for a suite is kept."""
-    return places.home() / "criteria" / suite
+def _criteria(request: CampaignRequest, suite: str) -> tuple[CriteriaSet, ...]:
+    """The criteria to judge by; none for a campaign that learns its own.
 
-
-def _criteria(request: CampaignRequest) -> tuple[CriteriaSet, ...]:
-    """The criteria to judge by; none for a campaign that learns its own."""
+    Unless they are named: of each sku the first that are found here, in the working folder, or
+    among those that come with Anubis.
+    """
     if request.criteria:
-        return criteria_files.load(request.criteria.expanduser())
+        return criteria_files.load(request.criteria.expanduser(), suite)
     if not request.kind.needs_criteria:
         return ()
-    suite = request.suite or "quick"
-    folder = criteria_folder(config.find("suites", suite).stem)
-    if not folder.is_dir():
-        raise CriteriaError(
-            f'no criteria for suite "{suite}" yet: learn them with '
-            f"anubis accept --suite {suite}, or give --criteria PATH"
-        )
-    return criteria_files.load(folder)
+    of_sku: dict[str, CriteriaSet] = {}
+    for folder in (places.criteria(), Path("criteria"), places.shipped("criteria")):
+        if suite in criteria_files.suites(folder):
+            for criteria in criteria_files.load(folder, suite):
+                of_sku.setdefault(criteria.sku, criteria)
+    if not of_sku:
+        raise CriteriaError(_nothing_learned(f'suite "{suite}"', request.suite or suite))
+    return tuple(of_sku.values())
+
+
+def _nothing_learned(subject: str, suite: str) -> str:
+    return (
+        f"no criteria for {subject} yet: learn them with anubis accept --suite {suite}, "
+        "or give --criteria PATH"
+    )
 
 
 def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
     """Better no run than one whose every verdict is unknown."""
     if not criteria:
         return
+    skus = sorted({node.sku for node in plan.nodes})
+    if not any(_concerns(criteria_set, skus) for criteria_set in criteria):
+        present = ", ".join(sorted(criteria_set.sku for criteria_set in criteria))
+        subject = f'sku "{", ".join(skus)}" in suite "{plan.suite}"'
+        raise CriteriaError(
+            f"{_nothing_learned(subject, plan.suite)} (there are some for {present})"
+        )
     learned = {c.key.workload for criteria_set in criteria for c in criteria_set.criteria}
     planned = {entry.workload for phase in plan.phases for entry in phase.entries}
     if learned & planned:
@@ -309,6 +324,12 @@ def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
         f"({', '.join(sorted(planned_names))}): {hint}; "
         f"learn them again with anubis accept --suite {plan.suite}"
     )
+
+
+def _concerns(criteria: CriteriaSet, skus: Sequence[str]) -> bool:
+    """Whether it is of one of these kinds of nodes, or of pairs or groups of them."""
+    group = without_distance(criteria.sku)
+    return any(sku == group or sku in group.split("+") for sku in skus)
 
 
 def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:

@@ -41,13 +41,14 @@ def show(criteria: CriteriaSet, console: Console) -> None:
 
     ordered = least_repeatable_first(criteria.criteria)
     provenance = criteria.provenance
+    versions = "".join(f", {name} {text}" for name, text in provenance.versions.items())
     refused = sum(bool(criterion.refusal) for criterion in ordered)
     head = f"{criteria.sku}, suite {provenance.suite}: {_criteria(len(ordered))}"
     console.print(Text(f"{head}, {refused} of them refused", style="bold"))
     console.print(
         Text(
             f"learned {provenance.created_at} by anubis {provenance.anubis}, "
-            f"digest {provenance.digest}\n",
+            f"digest {provenance.digest}{versions}\n",
             style="dim",
         )
     )

@@ -205,7 +205,7 @@ def test_learning_writes_the_same_bytes_again_and_those_that_accept_wrote(accept
     for folder in ("once", "twice"):
         done = accepted.run("learn", "--out", folder)
         assert (done.code, done.out) == (0, "")
-        assert (accepted.folder / folder / file.name).read_bytes() == file.read_bytes()
+        assert (accepted.folder / folder / "tiny" / file.name).read_bytes() == file.read_bytes()
 
 
 def test_learning_again_keeps_to_the_policy_of_the_campaign(near):
@@ -215,7 +215,7 @@ def test_learning_again_keeps_to_the_policy_of_the_campaign(near):
     assert near.run("learn", "--out", "own").code == 0
     assert near.run("learn", "--out", "default", "--policy", "default").code == 0
     for folder, alpha in (("own", 0.5), ("default", 0.95)):
-        (file,) = (near.folder / folder).glob("*.json")
+        (file,) = (near.folder / folder).rglob("*.json")
         assert [each["alpha"] for each in json.loads(file.read_text())["criteria"]] == [alpha]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +15,7 @@ import pytest
 
 from anubis.core.records import Judgement, Verdict
 from anubis.store.history import History
-from tests.edges.desk import Desk, Done
+from tests.edges.desk import ROOT, Desk, Done
 
 pytestmark = pytest.mark.long
 
@@ -45,7 +48,7 @@ def changed(desk: Desk, name: str, **changes: object) -> str:
 def criteria_in(desk: Desk, folder: str) -> list[dict[str, object]]:
     return [
         each
-        for file in (desk.folder / folder).glob("*.json")
+        for file in (desk.folder / folder).rglob("*.json")
         for each in json.loads(file.read_text())["criteria"]
     ]
 
@@ -229,9 +232,9 @@ def test_since_leaves_out_what_began_before_and_what_the_suite_no_longer_runs(ne
     for _ in range(2):
         assert near.ask("accept", "--suite", near.suite(near.flow())).code == 0
     assert "from 2 campaigns" in near.run("learn", "--since", "2024-01-01", "--out", "two").err
-    assert len(list((near.folder / "two").glob("*.json"))) == 1, "the simulated kind is not in it"
+    assert len(list((near.folder / "two").rglob("*.json"))) == 1, "the simulated kind is not in it"
     assert "from 3 campaigns" in near.run("learn", "--since", "2023-01-01", "--out", "all").err
-    assert len(list((near.folder / "all").glob("*.json"))) == 2
+    assert len(list((near.folder / "all").rglob("*.json"))) == 2
 
     near.pace = near.write("another-pace", "50, 51, 49, 50")
     assert near.ask("accept", "--suite", near.suite(near.flow())).code == 0
@@ -303,7 +306,73 @@ def test_learning_sets_out_from_the_criteria_of_before(near):
     accept(near)
     words = ("learn", "--out", "again", "--from")
     assert near.run(*words, str(learned(near))).code == 0
-    assert (near.folder / "again" / learned(near).name).read_bytes() == learned(near).read_bytes()
+    assert (near.folder / "again" / "tiny" / learned(near).name).read_bytes() == learned(
+        near
+    ).read_bytes()
     done = near.run(*words, "gone.json")
     assert (done.code, done.out) == (2, "")
     assert 'cannot read criteria "gone.json"' in done.err
+
+
+# --- where they lie ------------------------------------------------------------------------
+
+
+def test_what_another_suite_teaches_replaces_nothing(near):
+    accept(near)
+    assert near.run("learn", "--out", "all").code == 0
+    other = near.suite(near.flow(parameters={"pace": "another"}, repeats=1), name="other.yaml")
+    assert near.ask("accept", "--cluster", near.fleet(), "--suite", other).code == 0
+    assert near.run("learn", "--out", "all").code == 0
+    files = sorted(
+        str(file.relative_to(near.folder)) for file in (near.folder / "all").rglob("*.*")
+    )
+    assert files == ["all/other/simulated.json", "all/tiny/simulated.json"]
+    told = near.run("criteria", "show", "all", "--json").lines
+    assert [line["suite"] for line in told] == ["other", "tiny"]
+    assert near.run("criteria", "diff", "all", "all").code == 0
+    assert near.run("judge", "--criteria", "all").code == 0
+    near.suite(near.flow(repeats=1), name="third.yaml")
+    words = ("--cluster", near.fleet(), "--suite", "third.yaml", "--criteria", "all")
+    refused = near.ask("validate", *words)
+    assert refused.code == 2
+    assert 'have none for suite "third", only for other, tiny' in " ".join(refused.err.split())
+
+
+def test_criteria_in_the_working_folder_are_judged_by_until_this_home_has_its_own(near):
+    accept(near)
+    words = ("--cluster", near.fleet(), "--suite", str(near.folder / "tiny.yaml"))
+    assert near.run("learn").code == 0
+    shutil.rmtree(near.home / "criteria")
+    assert near.ask("validate", *words).code == 0
+    (here,) = (near.folder / "criteria" / "tiny").glob("*.json")
+    here.write_text(here.read_text().replace('"alpha": 0.95', '"alpha": 0.999999'))
+    assert near.ask("validate", *words).code == 1
+    accept(near)
+    assert near.ask("validate", *words).code == 0
+
+
+def test_the_simulated_fleet_can_be_validated_before_anything_was_learned(near):
+    done = near.run("validate", "node[0001-0004]", "--cluster", "simulated", "--json")
+    assert done.code in (0, 1), done.err
+    assert {verdict["verdict"] for verdict in done.verdicts} <= {"healthy", "defective"}
+
+
+def test_criteria_for_other_kinds_of_nodes_are_not_enough_to_begin(near):
+    cluster = near.fleet(sku="mine")
+    done = near.run("validate", "--cluster", cluster, "--suite", "quick")
+    assert (done.code, done.out) == (2, "")
+    sentence = 'no criteria for sku "mine" in suite "quick" yet'
+    assert sentence in " ".join(done.err.split())
+    assert "anubis accept --suite quick" in " ".join(done.err.split())
+
+
+def test_shipped_criteria_are_byte_for_byte_what_the_simulated_fleet_teaches(tmp_path):
+    subprocess.run(
+        [sys.executable, str(ROOT / "scripts/make-criteria"), str(tmp_path)],
+        check=True,
+        timeout=120,
+    )
+    shipped, taught = ROOT / "criteria", tmp_path
+    made = {str(file.relative_to(taught)): file.read_bytes() for file in taught.rglob("*.json")}
+    kept = {str(file.relative_to(shipped)): file.read_bytes() for file in shipped.rglob("*.json")}
+    assert kept == made, "run: .venv/bin/python scripts/make-criteria"

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from anubis.core.judging.conclusion import faulty_paths
 from anubis.core.judging.criteria import learn, similarities
 from anubis.core.judging.groups import blame, cast_votes, slow_together
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
+from anubis.core.judging.software import Versions
 from anubis.core.judging.units import Unit, Units, without_distance
 from anubis.core.judging.unmeasured import judge_unmeasured
 from anubis.core.network.attribution import blamed_nodes, node_verdicts, part_verdicts
@@ -66,13 +68,14 @@ def learn_criteria(
     suite: str,
     anubis: str,
     created_at: str,
+    versions: Mapping[str, Versions] = MappingProxyType({}),
     learned: Iterable[CriteriaSet] = (),
     start: Iterable[CriteriaSet] = (),
 ) -> tuple[CriteriaSet, ...]:
     """One set of criteria per SKU, from all units measured; those already `learned` are kept.
 
-    Metrics that only limits judge are left out. Learning starts from the earlier criteria in
-    `start`.
+    Metrics that only limits judge are left out. `versions` are kept, by SKU. Learning starts from
+    the earlier criteria in `start`.
     """
     before = by_key(start)
     criterion_of = by_key(learned)
@@ -100,6 +103,7 @@ def learn_criteria(
                 anubis=anubis,
                 digest=hashlib.sha256(b"".join(sorted(digests[sku]))).hexdigest()[:16],
                 created_at=created_at,
+                versions=versions.get(sku, {}),
             ),
         )
         for sku in sorted(by_sku)
