@@ -643,15 +643,27 @@ def test_every_blamed_node_meets_a_good_partner():
     assert {part.name for part in named(found)} == slow
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_confirming_pairs_never_leave_more_parts_to_choose_from(seed):
-    """Two lossy uplinks, a bad cable and a slow node: classes that overlap in their flows."""
-    rng = np.random.default_rng(seed)
-    kinds = ("lossy uplink", "lossy uplink", "bad cable", "slow node")
-    faults = tuple(plant(POD, kind, rng) for kind in kinds)
-    network = SimulatedNetwork(fabric=POD, faults=faults, noise=0.01, seed=seed)
-    measured = scanned(network, POD)
-    before = located(POD, measured)
+@pytest.mark.parametrize(
+    ("fabric", "kinds"),
+    [
+        (
+            FatTree(nodes=700, nodes_per_leaf=16, leaves_per_pod=8, spines=8, cores=8),
+            ("lossy uplink",) * 4,
+        ),
+        (
+            FatTree(nodes=700, leaves_per_pod=32),
+            ("slow node",) * 6 + ("bad cable",) * 4 + ("lossy uplink", "slow leaf") * 2,
+        ),
+    ],
+    ids=["three tiers", "two tiers"],
+)
+def test_confirming_pairs_never_leave_more_parts_to_choose_from(fabric, kinds):
+    """Each once grew: by 64 links that are each improbable, and by what may replace another."""
+    fabric, rng = fabric.fabric(), np.random.default_rng(0)
+    faults = tuple(plant(fabric, kind, rng) for kind in kinds)
+    network = SimulatedNetwork(fabric=fabric, faults=faults, noise=0.02)
+    measured = scanned(network, fabric)
+    before = located(fabric, measured)
     _, after = confirmed(network, measured)
     for fault in faults:
         sizes = [

@@ -108,6 +108,10 @@ def test_a_node_with_one_nic_of_two_may_be_another_kind_of_node():
     assert audit(cabled(TWO, several)) == ()
 
 
+def test_a_node_with_half_of_its_ports_where_others_have_another_rail_is_another_kind_of_node():
+    assert audit(cabled(TWO, {("node00003", "1"): "leaf-0-1"})) == ()
+
+
 def test_a_nic_that_no_node_is_known_for_may_be_the_missing_one():
     lost = FOUR.nic("node00003", "2")
     nics = (replace(nic, node="") if nic == lost else nic for nic in FOUR.nics)

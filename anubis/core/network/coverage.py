@@ -78,7 +78,7 @@ def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str
         below = Counter(nic.switch for nic in met)
         for near, far in product(below, below):
             if near != far or below[near] > 1:
-                sent[near, far] += below[near] * (below[far] - (near == far))
+                sent[near, far] += below[near] * below[far]
         nics |= {nic.id for nic in met}
     pairs["distance"] += len(everybody) * (len(everybody) - 1) // 2
     links, switches = _missed(fabric, sent)
