@@ -68,14 +68,19 @@ def in_our_units(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def ucx_perftest(text: str) -> dict[str, float]:
-    """The last line of `ucx_perftest -f -v`, by its own headings; over the whole of the test."""
+    """The last line of `ucx_perftest -f -v`, by its own headings; over the whole of the test.
+
+    What it says of its last moments may be inf, where the machine was busy with other things.
+    """
     headings: list[str] = []
     values: dict[str, float] = {}
     for line in text.splitlines():
         words = line.strip().split(",")
         if words[0] == "iterations":
             headings = words
-        elif len(words) == len(headings) and all(re.fullmatch(NUMBER, word) for word in words):
+        elif len(words) == len(headings) and all(
+            re.fullmatch(f"{NUMBER}|inf", word) for word in words
+        ):
             values = dict(zip(headings, map(float, words), strict=True))
     if not values:
         return {}

@@ -121,6 +121,13 @@ def test_ucx_without_a_result_has_no_numbers():
     assert ucx_perftest(UCX.rpartition("20000")[0]) == {}
 
 
+def test_ucx_numbers_of_the_whole_test_stand_beside_last_moments_without_a_message():
+    """Recorded on a machine with other work."""
+    headings = next(line for line in UCX.splitlines() if line.startswith("iterations"))
+    text = f"{headings}\n4,5144.907,inf,159941.256,0.00,0.01,0,6\n"
+    assert ucx_perftest(text)["us"] == 159941.256
+
+
 # --- nccl-tests ------------------------------------------------------------------------------
 
 # cut from four recordings: other columns, foreign lines in between, an empty redop, no message
