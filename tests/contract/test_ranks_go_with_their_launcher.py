@@ -22,6 +22,10 @@ def ranks_with(argument: str, launcher: int) -> list[int]:
     return found
 
 
+def loads_torch(process: int) -> bool:
+    return "libtorch" in Path(f"/proc/{process}/maps").read_text()
+
+
 def wait_until(condition, limit_s: float = 60) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
@@ -40,8 +44,8 @@ def test_ranks_end_when_their_launcher_is_killed(benchmark_file, tmp_path):
             stderr=stderr,
             env={**os.environ, "TMPDIR": str(scratch)},
         )
-    wait_until(lambda: len(ranks_with(endless, launcher.pid)) == 2)
-    time.sleep(1)  # past the import of contract, into the long import of torch or beyond
+    # past the import of contract, into the long import of torch or beyond
+    wait_until(lambda: sum(map(loads_torch, ranks_with(endless, launcher.pid))) == 2)
     launcher.kill()
     launcher.wait()
     try:
