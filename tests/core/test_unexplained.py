@@ -153,6 +153,14 @@ def test_one_bad_pair_of_nodes_that_do_well_with_all_others_is_unknown_and_not_c
     ]
 
 
+def test_a_pair_that_was_bad_only_once_is_unknown_whatever_else_of_it_is_good():
+    fabric = small_fabric(8)
+    pairs = list(combinations(fabric.nodes, 2))
+    once = verdict(("n0", "n5"), "cpu-cpu", judgement=Judgement.UNKNOWN, code="UNSTABLE")
+    (part,) = concluded(fabric, [once], [ruling(pairs, ["cpu-cpu"] * len(pairs))])
+    assert (part.code, part.judgement, part.nodes) == ("UNSTABLE", Judgement.UNKNOWN, ("n0", "n5"))
+
+
 def test_a_bad_group_of_good_pairs_is_unknown():
     fabric = small_fabric(6)
     pairs = [fabric.nodes[i : i + 2] for i in range(5)]

@@ -72,7 +72,9 @@ def observe_traffic(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[
         elif verdict.code in UNMEASURED:
             flows.doubts.update(dict.fromkeys(flows.miss(verdict.participants), doubt))
         elif verdict.judgement is Judgement.UNKNOWN:
-            flows.doubts[flows.row(verdict.participants, verdict.device)] = doubt
+            row = flows.row(verdict.participants, verdict.device)
+            flows.doubts[row] = doubt
+            flows.unjudged.add(row)
     for ruling in rulings:
         if ruling.judgement is Judgement.UNKNOWN:
             flows.leave_open(ruling)
