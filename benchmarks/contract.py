@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 Value = int | float | str | bool
+LAUNCHER = "ANUBIS_LAUNCHER"
 
 
 class Unmeasured(Exception):
@@ -225,7 +226,7 @@ def run(
         sys.exit(0)
     in_group = "RANK" in os.environ and benchmark.launcher == "torchrun"
     if in_group:
-        die_with_parent()  # torchrun gives each rank a session of its own: no group kill finds it
+        die_with_launcher()  # torchrun gives each rank a session of its own: no group kill finds it
     document_fd = _keep_stdout()
     # threads that wait by spinning take the cores from those that work as soon as a core is shared
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -277,9 +278,11 @@ def _gpus_watched(report: Report) -> AbstractContextManager[None]:
     return node_watched(report.notes)
 
 
-def die_with_parent() -> None:
-    """Let the kernel end this process when its parent dies, however it dies (Linux)."""
+def die_with_launcher() -> None:
+    """Let the kernel end this rank when the launcher dies, however it dies (Linux)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+    if os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid()):
+        os._exit(1)  # the launcher died before the kernel knew of the bond
 
 
 BEFORE_EXEC = """
@@ -337,6 +340,7 @@ def _keep_stdout() -> int:
 def _lead(processes: int, document_fd: int) -> NoReturn:
     """Be torchrun for ranks on this machine alone, and end as the first of them that failed."""
     os.dup2(document_fd, 1)
+    os.environ[LAUNCHER] = str(os.getpid())
     # torchrun would set 1, and leave the other cores idle
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

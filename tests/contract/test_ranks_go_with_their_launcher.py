@@ -54,3 +54,14 @@ def test_ranks_end_when_their_launcher_is_killed(benchmark_file, tmp_path):
         for rank in ranks_with(endless, launcher.pid):
             os.kill(rank, signal.SIGKILL)
     assert not list(scratch.iterdir())
+
+
+def test_a_rank_whose_launcher_was_dead_before_it_looked_ends_at_once(benchmark_file):
+    as_rank = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "ANUBIS_LAUNCHER": "1"}
+    rank = subprocess.run(
+        [sys.executable, benchmark_file("collective"), "--operations=all_reduce"],
+        capture_output=True,
+        env={**os.environ, **as_rank},
+        timeout=60,
+    )
+    assert (rank.returncode, rank.stdout, rank.stderr) == (1, b"", b"")
