@@ -282,7 +282,7 @@ def die_with_launcher() -> None:
     """Let the kernel end this rank when the launcher dies, however it dies (Linux)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
     if os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid()):
-        os._exit(1)  # the launcher died before the kernel knew of the bond
+        sys.exit("its launcher ended before the kernel knew of their bond")
 
 
 BEFORE_EXEC = """

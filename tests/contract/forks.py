@@ -146,6 +146,7 @@ def become(request: dict, files: list[int]) -> None:
         os.close(file)
     os.environ.clear()
     os.environ.update(request["environment"])
+    os.environ.pop("ANUBIS_LAUNCHER", None)  # a rank's parent is the server, whoever launched it
     os.chdir(request["folder"])
     program, *arguments = request["argv"]
     sys.argv = [program, *arguments]
