@@ -182,6 +182,7 @@ def test_a_read_only_mount_could_not_be_measured(benchmark_file, on_disk):
     assert ran.stderr == f'disk_io: "{on_disk}" cannot be written to: Read-only file system\n'
 
 
+@pytest.mark.long
 @needs_fio
 @needs_mounts
 def test_where_o_direct_is_refused_the_metrics_are_others(on_disk):
@@ -199,6 +200,7 @@ def test_where_o_direct_is_refused_the_metrics_are_others(on_disk):
     assert all(series["metric"].endswith("_buffered") for series in document["series"])
 
 
+@pytest.mark.long
 @needs_fio
 def test_a_throttled_disk_reads_slower(benchmark_file, on_disk):
     """The kernel limits what a group of processes reads from the disk, and not what it writes."""

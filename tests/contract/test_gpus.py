@@ -253,6 +253,7 @@ print({{gpu: of["tflops:bf16"]["temperature_c_max"] for gpu, of in notes["gpu_st
 """
 
 
+@pytest.mark.long
 def test_the_loader_finds_the_library_and_the_uuid_the_gpu(nvml_library):
     done = subprocess.run(
         [sys.executable, "-c", IN_A_PROGRAM.format(benchmarks=str(BENCHMARKS))],

@@ -356,6 +356,7 @@ def test_a_gpu_on_the_bus_without_a_driver_is_lost(machine, look, defects):
     assert {("gpus", "node"), ("gpus_lost", "node")} <= defects(ran).keys()
 
 
+@pytest.mark.long
 def test_a_driver_that_hangs_is_told_beside_all_the_rest(machine, nvml_library):
     script = f"""
 import sys; sys.path.insert(0, {str(BENCHMARKS)!r})

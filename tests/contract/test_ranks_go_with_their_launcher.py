@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 
 def ranks_with(argument: str, launcher: int) -> list[int]:
     found = []
@@ -33,6 +35,7 @@ def wait_until(condition, limit_s: float = 60) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_ranks_end_when_their_launcher_is_killed(benchmark_file, tmp_path):
     log, scratch = tmp_path / "stderr", tmp_path / "scratch"
     scratch.mkdir()

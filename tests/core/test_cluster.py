@@ -99,6 +99,7 @@ def test_what_is_caught_is_the_coverage_times_the_catch(catch):
     assert share == pytest.approx(0.75 * catch, abs=0.05)
 
 
+@pytest.mark.long
 def test_a_defect_that_shows_too_late_is_an_incident():
     """A job of d hours, a defect that shows s hours before: s / d of them are seen at its start."""
     few = category(mtbi_h=2_000.0)

@@ -222,6 +222,7 @@ def test_what_cannot_be_measured_stays_unknown_and_says_where_it_is():
     assert not view.assessment.named(Judgement.DEFECTIVE)
 
 
+@pytest.mark.long
 def test_a_whole_leaf_that_cannot_be_reached_is_unknown_and_named():
     leaf = FatTree(nodes=96, nodes_per_leaf=32, spines=2).fabric()
     away = {nic.node for nic in leaf.nics_on[leaf.leaves[1]]}

@@ -288,6 +288,7 @@ def test_healthy_mlperf_repeats_pass_and_planted_faults_are_found(systems, tuned
         assert (similarities(cut(bad, found), learned) <= learned.alpha).all(), system
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["all", "tenth"])
 def test_a_faulty_mlperf_repeat_is_found_among_those_it_is_learned_with(systems, fault):
     """Where the repeats differ by less than 2 %, else a slow one may be as the others."""

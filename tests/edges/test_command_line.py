@@ -89,6 +89,7 @@ def test_a_policy_that_stops_early_says_what_is_not_learned(near):
     assert "the policy stops early: not every defective node ran train, so" in done.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["exit 3", "exit 1", "kill -SEGV $$"])
 def test_there_is_no_success_without_data(near, ending):
     near.program("flow.sh", FLOW.replace("done\ncat", f"done\n{ending}\ncat"))

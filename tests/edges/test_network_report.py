@@ -545,7 +545,7 @@ addEventListener("load", () => {
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("width", [400, pytest.param(1280, marks=pytest.mark.long)])
 def test_a_browser_shows_every_label_whole_on_a_narrow_page_and_on_a_wide_one(
     width, tmp_path: Path
 ):

@@ -43,6 +43,7 @@ def history(notebook, monkeypatch):
     monkeypatch.setenv("ANUBIS_HOME", str(notebook[0] / "home"))
 
 
+@pytest.mark.long
 def test_what_the_page_prints_is_what_the_history_knows(history, notebook):
     """Two campaigns were accepted; those of the gate, if any, lie between them."""
     _, printed = notebook
@@ -55,6 +56,7 @@ def test_what_the_page_prints_is_what_the_history_knows(history, notebook):
     assert len(anubis.campaigns()) >= 2
 
 
+@pytest.mark.long
 def test_what_was_learned_on_the_page_judges_the_campaign_again(history, notebook):
     folder, printed = notebook
     first = [row for row in anubis.campaigns() if row.kind == "accept"][-1]

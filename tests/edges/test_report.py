@@ -574,7 +574,7 @@ def test_importing_the_reports_loads_no_library_for_drawing():
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-@pytest.mark.parametrize("make", [small_view, large_view])
+@pytest.mark.parametrize("make", [small_view, pytest.param(large_view, marks=pytest.mark.long)])
 def test_a_browser_draws_the_plots_and_lists_the_verdicts_without_complaint(make, tmp_path: Path):
     page = tmp_path / "report.html"
     page.write_text(html.render(make()), encoding="utf-8")
