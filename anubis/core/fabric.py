@@ -16,6 +16,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.arrays import Flags
+
 Numbers = npt.NDArray[np.int64]
 Steps = npt.NDArray[np.uint16]
 Shares = npt.NDArray[np.float64]
@@ -160,8 +162,8 @@ class Fabric:
 
         If the source does not say, tiers are counted from the leaves. A switch with NICs is still
         an upper one if it has fewer than half as many as its neighbours with NICs usually have: a
-        few service nodes may be on spines. A switch without NICs is a leaf if some leaf has the
-        same links: no node is plugged into it yet.
+        few service nodes may be on spines. Where no node is plugged in yet, a switch is as high as
+        those with which it shares what is above them.
         """
         declared = {switch.id: switch.tier for switch in self.switches}
         if all(declared.values()):
@@ -176,12 +178,8 @@ class Fabric:
                 lowest.add(number)
         if not lowest:
             return dict.fromkeys(self._number, 0)
-        lowest |= {number for number in range(len(sizes)) if _is_spare(number, beside, lowest)}
-        nearest = self._graph.steps([sorted(lowest)])[:, 0]
-        return {
-            switch.id: 0 if steps == NO_PATH else int(steps) + 1
-            for switch, steps in zip(self.switches, nearest, strict=True)
-        }
+        tiers = _tiers_above(lowest, beside)
+        return {switch.id: tiers.get(number, 0) for number, switch in enumerate(self.switches)}
 
     def is_uplink(self, link: Link) -> bool:
         return self.tier[link.a] != self.tier[link.b]
@@ -226,8 +224,26 @@ class Fabric:
 
     @cached_property
     def steps(self) -> Steps:
-        """Links between each switch (row) and each leaf (column), or NO_PATH."""
-        return self._graph.steps([[self._number[leaf]] for leaf in self.leaves])
+        """Links between each switch (row) and each leaf (column), or NO_PATH.
+
+        No way leads down to a leaf and up again: no router would send it there.
+        """
+        return self._graph.steps([[self._number[leaf]] for leaf in self.leaves], self.passes_on)
+
+    @cached_property
+    def passes_on(self) -> Flags:
+        """Whether each switch carries traffic between others: leaves below an upper tier do not.
+
+        A leaf that joins a neighbour to the rest, which has no uplink of its own, does.
+        """
+        tiers = np.array([self.tier[switch.id] for switch in self.switches], dtype=np.int64)
+        passes_on = np.ones(len(tiers), dtype=bool)
+        beside = [self._graph.neighbours(number) for number in range(len(tiers))]
+        leaves = np.flatnonzero(tiers == 1).tolist()
+        below = {leaf for leaf in leaves if any(tiers[m] > 1 for m in beside[leaf])}
+        for leaf in below:
+            passes_on[leaf] = any(tiers[m] <= 1 and m not in below for m in beside[leaf])
+        return passes_on
 
     @cached_property
     def leaf_steps(self) -> Steps:
@@ -242,6 +258,17 @@ class Fabric:
         """Cables between two NICs: 2 on the same leaf, None if there is no way."""
         steps = self.steps[self._number[a.switch], self.leaf_number[b.switch]]
         return None if steps == NO_PATH else int(steps) + 2
+
+    def onward(self, switch: str, leaf: str) -> list[tuple[Link, str]]:
+        """The links that lead from a switch nearer to a leaf, and where to."""
+        away = self.steps_between(switch, leaf)
+        nearer = []
+        for link in self.links_of[switch]:
+            there = link.b if link.a == switch else link.a
+            passes_on = there == leaf or self.passes_on[self._number[there]]
+            if passes_on and self.steps_between(there, leaf) + 1 == away:
+                nearer.append((link, there))
+        return nearer
 
     def steps_between(self, switch: str, leaf: str) -> int:
         return int(self.steps[self._number[switch], self.leaf_number[leaf]])
@@ -279,6 +306,7 @@ class Fabric:
                 np.array([self._number[a] for a, _ in batch], dtype=np.int64),
                 np.array([self.leaf_number[b] for _, b in batch], dtype=np.int64),
                 self.steps,
+                self.passes_on,
             )
 
     def between(self, a: str, b: str) -> tuple[tuple[Link, ...], tuple[str, ...]]:
@@ -353,24 +381,29 @@ class _Graph:
         _, parts = connected_components(matrix, directed=False)
         return np.asarray(parts)
 
-    def steps(self, sources: Sequence[Sequence[int]]) -> Steps:
+    def steps(self, sources: Sequence[Sequence[int]], passes_on: Flags | None = None) -> Steps:
         """Links from each switch (row) to the nearest of each group of sources (column).
 
         Breadth first from all groups at once: a row of bits per switch says who has reached it,
-        and its distance is the number of steps before that.
+        and its distance is the number of steps before that. Switches that pass nothing on are
+        reached, and nobody through them.
         """
         distances = np.zeros((len(self.start), len(sources)), dtype=np.uint16)
         reached = np.zeros((len(self.start), -(-len(sources) // 64) * 8), dtype=np.uint8)
         for column, group in enumerate(sources):
             reached[group, column // 8] |= np.uint8(1 << (column % 8))
         words = reached.view(np.uint64)
+        ends = np.empty(0, dtype=np.int64) if passes_on is None else np.flatnonzero(~passes_on)
+        own = words[ends].copy()
         linked = np.flatnonzero(self.end > self.start)
         while True:
             missing = np.unpackbits(~reached, axis=1, count=len(sources), bitorder="little")
             arriving = np.zeros_like(words)
             if len(linked):
+                sent = words.copy()
+                sent[ends] = own
                 arriving[linked] = np.bitwise_or.reduceat(
-                    words[self.head], self.start[linked], axis=0
+                    sent[self.head], self.start[linked], axis=0
                 )
             if not np.any(arriving & ~words):
                 distances[missing.astype(bool)] = NO_PATH
@@ -378,7 +411,9 @@ class _Graph:
             distances += missing
             words |= arriving
 
-    def spread(self, first: int, switch: Numbers, target: Numbers, steps: Steps) -> Spread:
+    def spread(
+        self, first: int, switch: Numbers, target: Numbers, steps: Steps, passes_on: Flags
+    ) -> Spread:
         """One link nearer to the target at a time; what meets at a switch is summed up."""
         pair = np.flatnonzero(steps[switch, target] != NO_PATH)
         at: Numbers = switch[pair]
@@ -393,7 +428,9 @@ class _Graph:
             edge = np.arange(len(origin)) - np.repeat(np.cumsum(fan) - fan, fan)
             edge += self.start[at][origin]
             goal = target[pair[origin]]
-            nearer = steps[self.head[edge], goal].astype(int) + 1 == steps[at[origin], goal]
+            there = steps[self.head[edge], goal].astype(int)
+            nearer = there + 1 == steps[at[origin], goal]
+            nearer &= passes_on[self.head[edge]] | (there == 0)
             origin, edge = origin[nearer], edge[nearer]
             total = np.bincount(origin, self.cables[edge], minlength=len(at))
             part: Shares = share[origin] * self.cables[edge] / total[origin]
@@ -499,11 +536,45 @@ def by_number(name: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def _is_spare(number: int, beside: Sequence[frozenset[int]], lowest: set[int]) -> bool:
-    if number in lowest or not beside[number]:
-        return False
-    above = next(iter(beside[number]))
-    return any(sister in lowest and beside[number] <= beside[sister] for sister in beside[above])
+ALIKE = 2 / 3  # of its links: more than that, and a switch is the sister of another one
+
+
+def _tiers_above(leaves: set[int], beside: Sequence[frozenset[int]]) -> dict[int, int]:
+    """The tier of each switch in reach of the leaves: upwards, and down into empty pods."""
+    tiers = dict.fromkeys(leaves, 1)
+    tier, here = 1, leaves
+    while here:
+        above = {m for n in here for m in beside[n]} - tiers.keys()
+        sisters = _sisters(here, above, beside, tiers.keys() | above, whole=tier == 1)
+        tiers |= dict.fromkeys(sisters, tier)
+        if tier == 1:
+            above |= {m for n in sisters for m in beside[n]} - tiers.keys()
+        tiers |= dict.fromkeys(above, tier + 1)
+        below, down = sisters, tier - 1
+        while down:
+            below = {m for n in below for m in beside[n]} - tiers.keys()
+            tiers |= dict.fromkeys(below, down)
+            down -= 1
+        tier, here = tier + 1, above
+    return tiers
+
+
+def _sisters(
+    known: set[int],
+    above: set[int],
+    beside: Sequence[frozenset[int]],
+    settled: Collection[int],
+    *,
+    whole: bool,
+) -> set[int]:
+    """Switches that share most of their links upwards with a known one; of leaves, all links."""
+    sisters = set()
+    for number in {m for n in above for m in beside[n]} - set(settled):
+        own = beside[number] if whole else beside[number] & above
+        rivals = {m for n in own for m in beside[n]} & known
+        if any(len(own & beside[rival]) > ALIKE * len(own) for rival in rivals):
+            sisters.add(number)
+    return sisters
 
 
 def _counts(row: Steps, sizes: Numbers) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations
 
 import networkx
@@ -84,6 +85,53 @@ def test_a_service_node_on_a_spine_makes_no_leaf_of_it():
 def test_a_leaf_without_nodes_is_one_all_the_same():
     found = fabric({**TWO_TIERS, "l3": 0}, clos(LEAVES, SPINES))
     assert found.tier["l3"] == 1
+
+
+def test_a_leaf_without_nodes_is_one_though_a_cable_of_it_goes_elsewhere():
+    links = {**clos(LEAVES, ("s1", "s2", "s3", "s4")), ("l3", "x"): 1}
+    found = fabric({**TWO_TIERS, "l3": 0, "s3": 0, "s4": 0, "x": 0}, links)
+    assert (found.tier["l3"], found.tier["x"]) == (1, 2)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 4), st.integers(1, 4), st.data())
+def test_tiers_are_those_of_the_plan_wherever_nodes_are_plugged_in(
+    pods, leaves_per_pod, spines, cores, data
+):
+    """Leaves and whole pods may be empty; at least one leaf in three is not."""
+    leaves = pods * leaves_per_pod
+    tree = FatTree(
+        nodes=4 * leaves, nodes_per_leaf=4, leaves_per_pod=leaves_per_pod, spines=spines,
+        cores=cores,
+    ).fabric()  # fmt: skip
+    empty = data.draw(st.sets(st.sampled_from(tree.leaves), max_size=leaves - 1))
+    found = replace(tree, nics=tuple(nic for nic in tree.nics if nic.switch not in empty))
+    plan = {"leaf": 1, "spine": 2, "core": 3}
+    assert found.tier == {switch.id: plan[switch.id.split("-")[0]] for switch in tree.switches}
+
+
+def test_no_way_leads_down_to_a_leaf_and_up_again():
+    """Two leaves without a spine in common: a third one could pass their traffic on, and no
+    router lets it."""
+    links = {("l1", "s1"): 1, ("l2", "s2"): 1, **clos(("l3",), SPINES)}
+    found = fabric(TWO_TIERS, links)
+    assert found.hops(found.nic("l1.0", ""), found.nic("l2.0", "")) is None
+    assert found.hops(found.nic("l1.0", ""), found.nic("l3.0", "")) == 4
+    (crossed,) = found.spread([("l1", "l2")])
+    assert not len(crossed.link)
+
+
+def test_of_equal_ways_through_cores_and_through_a_leaf_only_those_through_cores_are_taken():
+    links = {("l1", "s1"): 1, ("l2", "s2"): 1, **clos(("l3",), SPINES), **clos(SPINES, ("c",))}
+    found = fabric(
+        {**TWO_TIERS, "c": 0}, links, {"l1": 1, "l2": 1, "l3": 1, "s1": 2, "s2": 2, "c": 3}
+    )
+    assert set(found.between("l1", "l2")[1]) == {"l1", "s1", "c", "s2", "l2"}
+
+
+def test_a_leaf_that_hangs_on_another_leaf_reaches_the_rest_through_it():
+    links = {("l1", "l2"): 1, **clos(("l2", "l3"), SPINES)}
+    found = fabric(TWO_TIERS, links, {"l1": 1, "l2": 1, "l3": 1, "s1": 2, "s2": 2})
+    assert found.hops(found.nic("l1.0", ""), found.nic("l3.0", "")) == 5
 
 
 def test_a_core_above_several_pods_is_no_leaf_without_nodes():
