@@ -5,6 +5,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from anubis.core.campaign.machine import (
     CampaignEvent,
@@ -18,12 +21,20 @@ from anubis.core.campaign.machine import (
     TimePassed,
 )
 from anubis.core.fabric import Fabric
+from anubis.core.network.pairing import meetings
 from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
 from anubis.simulation.fleet import SimulatedFleet, Trouble, measure, members, plants, share
 from anubis.simulation.network import faulty, readings
 
 START = 1_700_000_000.0  # any instant will do; a fixed one keeps outputs the same
 SLICE_S = 1.0
+
+
+@dataclass(frozen=True)
+class _Run:
+    step: Step
+    begin: float
+    end: float
 
 
 class SimulatedExecutor:
@@ -45,7 +56,9 @@ class SimulatedExecutor:
         self.network = faulty(fabric, names, fleet.faults, fleet.seed) if fabric else None
         self._clock = START
         self._count = itertools.count()
-        self._due: list[tuple[float, int, tuple[str, int], CampaignEvent]] = []
+        self._due: list[tuple[float, int, tuple[str, int], Callable[[], CampaignEvent]]] = []
+        self._crossing: dict[str, _Run] = {}  # pairs between leaves, while others may have met them
+        self._longest_s = 0.0  # of these
         self._killed: set[tuple[str, int]] = set()
         self._lost: set[str] = set()
 
@@ -67,7 +80,7 @@ class SimulatedExecutor:
             node, at = troubled["lost"], self._clock + duration_s / 2
             self._lost.add(node)
             event = NodeLost(node=node, at=at, reason="no longer answers (planted)")
-            heapq.heappush(self._due, (at, next(self._count), ("", 0), event))
+            heapq.heappush(self._due, (at, next(self._count), ("", 0), lambda: event))
         elif "hang" in troubled:
             reason = f"no answer within {step.timeout_s:g} s (planted)"
             self._at(step.timeout_s, step, attempt, TimedOut, {"reason": reason})
@@ -75,11 +88,12 @@ class SimulatedExecutor:
             reason = f"{step.workload.benchmark} was killed by SIGSEGV (planted)"
             self._at(duration_s / 2, step, attempt, Failed, {"reason": reason})
         else:
-            result = Result(series=self._measure(step, spec))
-            self._at(duration_s, step, attempt, Measured, {"result": result})
+            self._note_crossing(step, duration_s)
+            self._at(duration_s, step, attempt, partial(self._measured, step, spec), {})
 
     def kill(self, kill: Kill) -> None:
         self._killed.add((kill.step_id, kill.attempt))
+        self._crossing.pop(kill.step_id, None)
 
     def wait(self, until: float) -> list[CampaignEvent]:
         """All events within SLICE_S of the next one, as a busy driver would find them."""
@@ -92,16 +106,44 @@ class SimulatedExecutor:
             at, _, run, event = heapq.heappop(self._due)
             self._clock = max(self._clock, at)
             if run not in self._killed:
-                events.append(event)
+                events.append(event())
         return events
 
     def close(self) -> None:
         self._due.clear()
 
+    def _measured(self, step: Step, spec: BenchmarkSpec, **about: Any) -> CampaignEvent:
+        return Measured(result=Result(series=self._measure(step, spec)), **about)
+
     def _measure(self, step: Step, spec: BenchmarkSpec) -> Readings:
         if self.network and len(step.participants) == 2:
-            return readings(self.network, step, spec, self._fleet.samples)
+            return readings(self.network, step, spec, self._fleet.samples, self._beside(step))
         return measure(self._fleet, self.planted, step, spec)
+
+    def _note_crossing(self, step: Step, duration_s: float) -> None:
+        """Only between leaves can pairs meet others on a cable."""
+        if self.network and len(step.participants) == 2:
+            first, second = step.participants
+            met = meetings(self.network.fabric, (first, second))
+            if any(a.switch != b.switch for _, a, b in met):
+                self._longest_s = max(self._longest_s, duration_s)
+                run = _Run(step, self._clock, self._clock + duration_s)
+                still = self._clock - self._longest_s  # whoever began then may still be under way
+                self._crossing = {
+                    id_: old for id_, old in self._crossing.items() if old.end >= still
+                } | {step.id: run}
+
+    def _beside(self, step: Step) -> list[Step]:
+        """Which pairs were under way in the middle of this one."""
+        if step.id not in self._crossing:
+            return []
+        own = self._crossing[step.id]
+        middle = (own.begin + own.end) / 2
+        return [
+            run.step
+            for run in self._crossing.values()
+            if run is not own and run.begin <= middle < run.end
+        ]
 
     def _at(
         self,
@@ -112,7 +154,9 @@ class SimulatedExecutor:
         details: Mapping[str, object],
     ) -> None:
         at = self._clock + after_s
-        made = event(step_id=step.id, attempt=attempt, at=at, **details)
+        made: Callable[[], CampaignEvent] = partial(
+            event, step_id=step.id, attempt=attempt, at=at, **details
+        )
         heapq.heappush(self._due, (at, next(self._count), (step.id, attempt), made))
 
     def _troubled(self, step: Step) -> dict[Trouble, str]:

@@ -7,16 +7,18 @@ target decides (static routes by destination), and then the path is known to who
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Nic, Part
+from anubis.core.fabric import Fabric, Link, Nic, Part, Shares
 from anubis.core.network.crossing import Flow, Way, link_part, nic_part
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Series, Step
+from anubis.simulation.congestion import max_min_rates
 
 FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -32,6 +34,20 @@ class Fault:
     loss: float = 0.3  # of the rate of whatever crosses it
 
 
+Passed = tuple[str, str, int]  # where from, where to, which cable
+Drawn = tuple[str, str, int]  # a pair, and what its paths are drawn by
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trip:
+    """A flow on its path, and the rate that it would have there."""
+
+    flow: Flow
+    cables: tuple[int, ...]
+    rate: float
+    scatter: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class SimulatedNetwork:
     fabric: Fabric
@@ -44,23 +60,55 @@ class SimulatedNetwork:
     def measure(
         self, pairs: Iterable[tuple[str, str, str]], turn: int = 0
     ) -> list[tuple[Flow, float]]:
-        """Both directions of each (node, node, rail); another turn hashes other paths."""
-        flows = [way for a, b, rail in pairs for way in ((a, b, rail), (b, a, rail))]
-        rng = np.random.default_rng([self.seed, turn])
-        noise = rng.normal(1, self.noise, len(flows))
-        forks = rng.random((len(flows), DEPTH))
-        return [
-            self._measured(flow, float(scatter), draws)
-            for flow, scatter, draws in zip(flows, noise, forks.tolist(), strict=True)
-        ]
+        """Both directions of each (node, node, rail), by itself; another turn hashes other
+        paths."""
+        return [self._flow_and_rate(trip) for trip in self._trips(pairs, turn)]
+
+    def measure_at_once(
+        self, pairs: Iterable[tuple[str, str, str]], turn: int = 0
+    ) -> list[tuple[Flow, float]]:
+        """As all of them would while the others measure as well, rail by rail: forth, then back."""
+        trips = list(self._trips(pairs, turn))
+        together: dict[tuple[str, int], list[int]] = {}
+        for place, trip in enumerate(trips):
+            together.setdefault((trip.flow.rail, place % 2), []).append(place)
+        for places in together.values():
+            rates = self._shared_rates([trips[place] for place in places])
+            for place, rate in zip(places, rates.tolist(), strict=True):
+                trips[place] = replace(trips[place], rate=rate)
+        return [self._flow_and_rate(trip) for trip in trips]
+
+    def rates(self, pair: Drawn, rail: str, beside: Iterable[Drawn] = ()) -> tuple[float, float]:
+        """Forth and back, while the pairs beside it measure the same way on the same rail."""
+        own = self._trips_of(pair, rail)
+        others = [trips for drawn in beside if (trips := self._trips_of(drawn, rail))]
+        forth, back = (
+            self._shared_rates([trip, *(both[way] for both in others)])[0] * max(trip.scatter, 0.01)
+            for way, trip in enumerate(own)
+        )
+        return float(forth), float(back)
+
+    def _trips_of(self, drawn: Drawn, rail: str) -> tuple[_Trip, ...]:
+        """Forth and back; none where one of the two is not on the rail."""
+        if (drawn, rail) not in self._drawn:
+            on_rail = all(self.fabric.nic(name, rail) for name in drawn[:2])
+            trips = self._trips([(*drawn[:2], rail)] if on_rail else [], drawn[2])
+            self._drawn[drawn, rail] = tuple(trips)
+        return self._drawn[drawn, rail]
 
     def route(self, a: Nic, b: Nic) -> tuple[str, ...]:
         """The switches on the static route from one NIC to another."""
         return self._walk(a, b, self._by_target(b))[0]
 
-    def _measured(
-        self, flow: tuple[str, str, str], scatter: float, draws: Sequence[float]
-    ) -> tuple[Flow, float]:
+    def _trips(self, pairs: Iterable[tuple[str, str, str]], turn: int) -> Iterator[_Trip]:
+        flows = [way for a, b, rail in pairs for way in ((a, b, rail), (b, a, rail))]
+        rng = np.random.default_rng([self.seed, turn])
+        noise = rng.normal(1, self.noise, len(flows)).tolist()
+        forks = rng.random((len(flows), DEPTH)).tolist()
+        for flow, scatter, draws in zip(flows, noise, forks, strict=True):
+            yield self._trip(flow, scatter, draws)
+
+    def _trip(self, flow: tuple[str, str, str], scatter: float, draws: Sequence[float]) -> _Trip:
         source, target, rail = flow
         a, b = self._nic(source, rail), self._nic(target, rail)
 
@@ -69,8 +117,33 @@ class SimulatedNetwork:
 
         via, cables = self._walk(a, b, self._by_target(b) if self.routed else by_hash)
         loss = self._loss(source, target, rail, via, cables)
-        rate = self.gbytes_s * (1 - 0.01 * (len(via) - 1)) * (1 - loss) * max(scatter, 0.01)
-        return Flow(source, target, rail, via if self.routed else ()), rate
+        rate = self.gbytes_s * (1 - 0.01 * (len(via) - 1)) * (1 - loss)
+        return _Trip(
+            flow=Flow(source, target, rail, via), cables=cables, rate=rate, scatter=scatter
+        )
+
+    def _flow_and_rate(self, trip: _Trip) -> tuple[Flow, float]:
+        flow = trip.flow if self.routed else replace(trip.flow, via=())
+        return flow, trip.rate * max(trip.scatter, 0.01)
+
+    def _shared_rates(self, trips: Sequence[_Trip]) -> Shares:
+        ways = [self._passed(trip) for trip in trips]
+        carried = {thing: self._carried(thing) for way in ways for thing in way}
+        return max_min_rates(ways, [trip.rate for trip in trips], carried)
+
+    def _passed(self, trip: _Trip) -> list[Passed]:
+        """The NICs, and each cable in its direction."""
+        source, target, rail = trip.flow.source, trip.flow.target, trip.flow.rail
+        steps = zip(pairwise(trip.flow.via), trip.cables, strict=True)
+        ends = [("out", f"{source} {rail}", 0), ("in", f"{target} {rail}", 0)]
+        return [*ends, *((here, there, cable) for (here, there), cable in steps)]
+
+    def _carried(self, passed: Passed) -> float:
+        """A cable as much more than a NIC as it is faster; as much, where a speed is unknown."""
+        here, there, cable = passed
+        link = self._link_between.get((here, there))
+        speed = link.cables[cable].gbit_s if link else None
+        return self.gbytes_s * (speed / self._nic_gbit_s if speed and self._nic_gbit_s else 1.0)
 
     def _by_target(self, b: Nic) -> Callable[[int, int], int]:
         turns = self._turns[b.id]
@@ -92,13 +165,9 @@ class SimulatedNetwork:
     def _ways(self, here: str, goal: str) -> list[tuple[str, int]]:
         """Every cable that leads nearer."""
         if (here, goal) not in self._forks:
-            fabric = self.fabric
-            away = fabric.steps_between(here, goal)
             self._forks[here, goal] = [
                 (there, cable)
-                for link in fabric.links_of[here]
-                for there in [link.b if link.a == here else link.a]
-                if fabric.steps_between(there, goal) + 1 == away
+                for link, there in self.fabric.onward(here, goal)
                 for cable in range(len(link.cables))
             ]
         return self._forks[here, goal]
@@ -144,6 +213,20 @@ class SimulatedNetwork:
         return turns
 
     @cached_property
+    def _drawn(self) -> dict[tuple[Drawn, str], tuple[_Trip, ...]]:
+        return {}
+
+    @cached_property
+    def _nic_gbit_s(self) -> float:
+        """Of the fastest; 0 if unknown."""
+        return max((nic.gbit_s or 0.0 for nic in self.fabric.nics), default=0.0)
+
+    @cached_property
+    def _link_between(self) -> dict[tuple[str, str], Link]:
+        links = self.fabric.links
+        return {ends: link for link in links for ends in ((link.a, link.b), (link.b, link.a))}
+
+    @cached_property
     def _forks(self) -> dict[tuple[str, str], list[tuple[str, int]]]:
         return {}
 
@@ -155,17 +238,25 @@ def _way_over(part: Part, via: Sequence[str], cables: Sequence[int]) -> Way | No
     return None
 
 
-def readings(network: SimulatedNetwork, step: Step, spec: BenchmarkSpec, samples: int) -> Readings:
-    """What a pair program would measure: each direction on each rail; paths are drawn by step."""
+def readings(
+    network: SimulatedNetwork,
+    step: Step,
+    spec: BenchmarkSpec,
+    samples: int,
+    beside: Iterable[Step] = (),
+) -> Readings:
+    """What a pair program would measure while the pairs beside it measure as well: each direction
+    on each rail; paths are drawn by step."""
     first, second = step.participants
-    draw = int.from_bytes(hashlib.blake2b(step.id.encode(), digest_size=4).digest(), "little")
-    scatter = np.random.default_rng([network.seed, draw]).normal(1, 0.002, samples)
+    own = _drawn(step)
+    scatter = np.random.default_rng([network.seed, own[2]]).normal(1, 0.002, samples)
+    others = [_drawn(other) for other in beside]
     series = []
     for rail in network.fabric.rails:
         a, b = network.fabric.nic(first, rail), network.fabric.nic(second, rail)
         if a is None or b is None:
             continue
-        rates = [max(rate, 0.01) for _, rate in network.measure([(first, second, rail)], draw)]
+        rates = [max(rate, 0.01) for rate in network.rates(own, rail, others)]
         for metric in spec.metrics:
             if metric.judged_by != "fleet":
                 continue
@@ -173,6 +264,11 @@ def readings(network: SimulatedNetwork, step: Step, spec: BenchmarkSpec, samples
                 device = f"{a.device}-{b.device}"
                 series.append(Series(metric=name, device=device, samples=value * scatter))
     return Readings.of(series)
+
+
+def _drawn(step: Step) -> Drawn:
+    digest = hashlib.blake2b(step.id.encode(), digest_size=4).digest()
+    return step.participants[0], step.participants[1], int.from_bytes(digest, "little")
 
 
 def _values(metric: MetricSpec, rates: Sequence[float]) -> list[tuple[str, float]]:

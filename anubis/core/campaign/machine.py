@@ -9,13 +9,14 @@ a step that nobody answers for is given up at its deadline; so it always ends.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 
-from anubis.core.campaign.planning import instead, leaves_crossed, narrow_leaves, steps
+from anubis.core.campaign.planning import instead, pair_of, steps
+from anubis.core.network.sharing import CableUse, Room, Ways
 from anubis.core.records import Ended, Execution, Plan, Result, Step
 
 # --- events: what the world tells ----------------------------------------------------------
@@ -174,9 +175,9 @@ class CampaignMachine:
         self._on_node: dict[str, list[Step]] = {}
         self._ready: dict[str, None] = {}  # nodes whose next step may be possible; ordered
         self._deadlines: list[tuple[float, str, int]] = []
-        self._narrow = narrow_leaves(plan.fabric) if plan.fabric else {}
-        self._crossing: Counter[str] = Counter()  # pairs under way across each narrow leaf
-        self._waiting: dict[str, dict[str, None]] = {}  # nodes that wait for room there
+        self._use = CableUse(plan.fabric) if plan.fabric else None
+        self._network = Room(self._use) if self._use else None
+        self._waiting: dict[int, dict[str, None]] = {}  # nodes that wait for room on a cable
 
     @property
     def running(self) -> int:
@@ -360,9 +361,9 @@ class CampaignMachine:
             if not on_node:
                 del self._on_node[name]
             self._ready[name] = None
-        for leaf in self._leaves(step):
-            self._crossing[leaf] -= 1
-            self._ready |= self._waiting.pop(leaf, {})
+        if self._network:
+            for cable in self._network.leave(self._ways(step)):
+                self._ready |= self._waiting.pop(cable, {})
         if final:
             self._settled.add(step.id)
             self.done += 1
@@ -429,18 +430,17 @@ class CampaignMachine:
             beside = self._on_node.get(name)
             if beside and (step.exclusive or beside[0].exclusive):
                 return False
-        for leaf in self._leaves(step):
-            if self._crossing[leaf] >= self._narrow[leaf]:
-                self._waiting.setdefault(leaf, {})[step.participants[0]] = None
+        if self._network:
+            cable = self._network.crowded(self._ways(step))
+            if cable is not None:
+                self._waiting.setdefault(cable, {})[step.participants[0]] = None
                 return False
         return True
 
-    def _leaves(self, step: Step) -> tuple[str, ...]:
-        """The narrow ones whose uplinks it uses."""
-        if not self._narrow or self._plan.fabric is None:
-            return ()
-        crossed = leaves_crossed(self._plan.fabric, step)
-        return tuple(leaf for leaf in crossed if leaf in self._narrow)
+    def _ways(self, step: Step) -> Ways:
+        """The cables that a pair may take; larger groups are to load the network together."""
+        pair = pair_of(step)
+        return self._use.of(pair) if self._use and pair else ()
 
     def _launch(self, step: Step) -> Launch:
         del self._pending[step.id]
@@ -452,7 +452,8 @@ class CampaignMachine:
             self._queues[name].popleft()
             self._on_node.setdefault(name, []).append(step)
             self._ready[name] = None
-        self._crossing.update(self._leaves(step))
+        if self._network:
+            self._network.enter(self._ways(step))
         return Launch(step=step, attempt=attempt)
 
     def _set_deadline(self, run: _Run, started_at: float) -> None:

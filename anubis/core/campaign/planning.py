@@ -6,12 +6,10 @@ still fit when it begins, so they are made then, lazily and always alike.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
-from heapq import heapreplace
 from itertools import chain, islice
 
 from anubis.core.errors import ConfigError, UsageError, did_you_mean
@@ -21,12 +19,12 @@ from anubis.core.network.pairing import (
     HopRound,
     Pair,
     hops_between,
-    meetings,
     needed,
     quick_rounds,
     replace_unfit,
     round_robin,
 )
+from anubis.core.network.sharing import CableUse, waves
 from anubis.core.records import (
     BenchmarkSpec,
     Level,
@@ -55,6 +53,7 @@ SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to i
 
 
 BY_DISTANCE = ("quick", "covering")
+SAMPLED_ROUNDS = 3  # of all pairs, to see how many turns a round takes
 FEWEST_PAIRS, MOST_TURNS = 12, 32  # pairs at one distance; shuffles that look for more
 
 
@@ -317,73 +316,47 @@ class Estimate:
 
 def estimate(plan: Plan, phase: int, parallel_nodes: int | None) -> Estimate:
     """What a phase costs if every node is fit and every step takes its typical time."""
-    fit = {node.name for node in plan.nodes}
-    timetable, scheduled = _Timetable(plan), _schedule(plan)
-    for position, entry in enumerate(plan.phases[phase].entries):
-        everybody = _everybody(plan, fit)
-        if entry.scope != "node" and _all_meet(entry) and len(everybody) > 1:
-            timetable.add_all_pairs(entry, everybody)
-        else:
-            for step in _steps_of(plan, phase, position, fit, scheduled):
-                timetable.add(step, entry.duration_s)
-    longest_s = timetable.end_s
+    scheduled, use = _schedule(plan), CableUse(plan.fabric) if plan.fabric else None
+    costs = [_cost(plan, entry, scheduled, use) for entry in plan.phases[phase].entries]
+    duration_s = sum(cost.duration_s for cost in costs)
+    node_hours = sum(cost.node_hours for cost in costs)
     if parallel_nodes:
-        longest_s = max(longest_s, timetable.node_seconds / parallel_nodes)
-    return Estimate(timetable.steps, longest_s, timetable.node_seconds / 3600)
+        duration_s = max(duration_s, 3600 * node_hours / parallel_nodes)
+    return Estimate(sum(cost.steps for cost in costs), duration_s, node_hours)
 
 
-class _Timetable:
-    """When nodes are done with what they were given, one step after the other; a pair waits until
-    the narrow leaves that it crosses have room."""
+def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | None) -> Estimate:
+    """Of an entry by itself: nodes take up the next one together."""
+    fit = {node.name for node in plan.nodes}
+    everybody = _everybody(plan, fit)
+    if entry.scope != "node" and _all_meet(entry) and len(everybody) > 1:
+        turns, steps, taking_part = _all_pairs(everybody, entry.rounds, use)
+    else:
+        groups = list(_meetings(plan, entry, fit, scheduled))
+        pairs = [(names[0], names[1]) for names in groups if len(names) == 2]
+        together = len(pairs) == len(groups) and entry.scope != "node"
+        turns = sum(1 for _ in waves(use, pairs)) if use and together else 1
+        steps, taking_part = len(groups), sum(map(len, groups))
+    duration_s = entry.repeats * entry.duration_s
+    return Estimate(
+        steps=entry.repeats * steps,
+        duration_s=turns * duration_s,
+        node_hours=taking_part * duration_s / 3600,
+    )
 
-    def __init__(self, plan: Plan) -> None:
-        self.fabric = plan.fabric
-        self.narrow = narrow_leaves(plan.fabric) if plan.fabric else {}
-        self.room_s = {leaf: [0.0] * pairs for leaf, pairs in self.narrow.items()}  # heaps
-        self.busy_s = {node.name: 0.0 for node in plan.nodes}
-        self.steps, self.node_seconds = 0, 0.0
 
-    @property
-    def end_s(self) -> float:
-        return max(chain(self.busy_s.values(), *self.room_s.values()), default=0.0)
-
-    def add(self, step: Step, duration_s: float) -> None:
-        crossed = leaves_crossed(self.fabric, step) if self.fabric and self.narrow else ()
-        rooms = [self.room_s[leaf] for leaf in crossed if leaf in self.room_s]
-        free_s = [*(self.busy_s[name] for name in step.participants), *(room[0] for room in rooms)]
-        end_s = max(free_s) + duration_s
-        self.busy_s.update(dict.fromkeys(step.participants, end_s))
-        for room in rooms:
-            heapreplace(room, end_s)
-        self.steps += 1
-        self.node_seconds += duration_s * len(step.participants)
-
-    def add_all_pairs(self, entry: PlannedEntry, nodes: Sequence[str]) -> None:
-        """As many rounds as there are, in which every pair of nodes meets once; added up, because
-        there may be millions of pairs."""
-        every = len(nodes) - 1 + len(nodes) % 2
-        turns = min(every, every if entry.rounds is None else entry.rounds)
-        pairs = entry.repeats * turns * (len(nodes) // 2)
-        self.steps += pairs
-        self.node_seconds += 2 * pairs * entry.duration_s
-        for name in nodes:
-            self.busy_s[name] += entry.repeats * turns * entry.duration_s
-        for leaf, crossing in self._pairs_across(nodes).items():
-            share = entry.repeats * crossing * turns / every
-            wait_s = share * entry.duration_s / self.narrow[leaf]
-            self.room_s[leaf] = [room_s + wait_s for room_s in self.room_s[leaf]]
-
-    def _pairs_across(self, nodes: Sequence[str]) -> dict[str, int]:
-        """Of all pairs, how many cross each narrow leaf."""
-        if self.fabric is None or not self.narrow:
-            return {}
-        across: dict[str, int] = {}
-        for rail in self.fabric.rails:
-            nics = [nic for name in nodes if (nic := self.fabric.nic(name, rail))]
-            for leaf, below in Counter(nic.switch for nic in nics).items():
-                if leaf in self.narrow:
-                    across[leaf] = max(across.get(leaf, 0), below * (len(nics) - below))
-        return across
+def _all_pairs(
+    nodes: Sequence[str], rounds: int | None, use: CableUse | None
+) -> tuple[int, int, int]:
+    """Turns, pairs and nodes in them, from a few rounds: there may be millions of pairs."""
+    every = len(nodes) - 1 + len(nodes) % 2
+    count = every if rounds is None else min(rounds, every)
+    pairs = count * (len(nodes) // 2)
+    if use is None:
+        return count, pairs, 2 * pairs
+    sample = list(islice(round_robin(nodes), min(count, SAMPLED_ROUNDS)))
+    turns = sum(1 for matches in sample for _ in waves(use, matches))
+    return round(turns * count / len(sample)), pairs, 2 * pairs
 
 
 def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
@@ -412,30 +385,9 @@ def _from(names: Sequence[str], first: str) -> Iterator[str]:
     return chain(names[place + 1 :], names[:place])
 
 
-# --- bottlenecks -------------------------------------------------------------------------------
-
-
-def narrow_leaves(fabric: Fabric) -> dict[str, int]:
-    """The leaves whose uplinks carry less than what hangs on them, and how many pairs they bear.
-
-    More at once would measure each other. Where nobody knows the speeds, nothing is bounded.
-    """
-    bearable = {}
-    for leaf in fabric.leaves:
-        if (fabric.oversubscription(leaf) or 0) > 1:
-            above = [cable.gbit_s or 0.0 for link in fabric.uplinks(leaf) for cable in link.cables]
-            fastest = max(nic.gbit_s or 0.0 for nic in fabric.nics_on[leaf])
-            bearable[leaf] = max(1, int(sum(above) / fastest))
-    return bearable
-
-
-def leaves_crossed(fabric: Fabric, step: Step) -> tuple[str, ...]:
-    """The leaves whose uplinks a pair uses, on any of its rails."""
-    if len(step.participants) != 2:
-        return ()
-    first, second = step.participants
-    crossed: dict[str, None] = {}
-    for _, a, b in meetings(fabric, (first, second)):
-        if a.switch != b.switch:
-            crossed |= {a.switch: None, b.switch: None}
-    return tuple(crossed)
+def pair_of(step: Step) -> Pair | None:
+    """The two nodes of a pair."""
+    match step.participants:
+        case (first, second):
+            return first, second
+    return None

@@ -25,6 +25,7 @@ from anubis.core.judging.software import Versions
 from anubis.core.judging.units import Unit, Units, without_distance
 from anubis.core.judging.unmeasured import judge_unmeasured
 from anubis.core.network.attribution import blamed_nodes, node_verdicts, part_verdicts
+from anubis.core.network.sharing import LEAST_LOST, CableUse
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
     WORST_FIRST,
@@ -46,6 +47,7 @@ from anubis.core.records import (
 )
 
 WITHIN = "within its limit"
+EXCUSED = " when measured again; before, it may have shared a cable with another pair"
 FAST = 0.9  # quantile of what pairs reach
 STALLED = 20.0  # times worse than fast pairs at any distance: nothing arrives there
 BY_CHANCE = 2.0  # times the limit: what is that bad once, and good when measured again, is noise
@@ -213,6 +215,7 @@ def assess(
     """
     criterion_of = by_key(criteria)
     bounds = by_metric(limits)
+    use = CableUse(plan.fabric) if plan.fabric else None
     alone: list[Verdict] = []
     rulings: list[Ruling] = []
     for alike in measured:
@@ -244,9 +247,8 @@ def assess(
         else:
             against_itself = learned_here and criterion.from_repeats
             runs = plan.runs(alike.key.workload)
-            healthy, fallen_short = _judge(alike, criterion, against_itself, runs)
-            if len(healthy):
-                rulings.append(healthy)
+            healthy, fallen_short = _judge(alike, criterion, against_itself, runs, use)
+            rulings += healthy
             alone += fallen_short
     alone += judge_unmeasured(executions, plan, lost)
     if plan.fabric:
@@ -283,29 +285,41 @@ def _apply_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:
 
 
 def _judge(
-    alike: Units, criterion: Criterion, against_itself: bool, planned_runs: int
-) -> tuple[Ruling, Iterable[Verdict]]:
-    """One ruling for all healthy units, and a verdict of its own for each of the others."""
+    alike: Units,
+    criterion: Criterion,
+    against_itself: bool,
+    planned_runs: int,
+    use: CableUse | None,
+) -> tuple[list[Ruling], Iterable[Verdict]]:
+    """Rulings for the healthy units, and a verdict of its own for each of the others."""
     similarity = similarities(alike.samples, criterion)
     short = np.flatnonzero(similarity <= criterion.alpha)
-    unsteady = set()
+    unsteady, excused = set(), np.zeros(len(alike), dtype=bool)
     for i in short[np.diff(alike.firsts)[short] > planned_runs].tolist():
         worse, better = _similarity_of_each_time(alike[i], criterion, planned_runs)
-        if better > criterion.alpha and 1 - worse <= BY_CHANCE * (1 - criterion.alpha):
-            similarity[i] = better
-        elif better > criterion.alpha:
-            unsteady.add(i)
+        if better > criterion.alpha:
+            lost = 1 - worse > LEAST_LOST
+            excused[i] = lost and use is not None and _may_share(use, alike.participants[i])
+            if excused[i] or 1 - worse <= BY_CHANCE * (1 - criterion.alpha):
+                similarity[i] = better
+            else:
+                unsteady.add(i)
     passed = similarity > criterion.alpha
     whom = "its own repeats" if against_itself else "the fleet"
-    healthy = _ruling(
-        alike,
-        Judgement.HEALTHY,
-        "OK",
-        f"as {whom}",
-        similarity,
-        criterion.alpha,
-        np.flatnonzero(passed),
-    )
+    reasons = {f"as {whom}": passed & ~excused, f"as {whom}{EXCUSED}": passed & excused}
+    healthy = [
+        _ruling(
+            alike,
+            Judgement.HEALTHY,
+            "OK",
+            reason,
+            similarity,
+            criterion.alpha,
+            np.flatnonzero(chosen),
+        )
+        for reason, chosen in reasons.items()
+        if chosen.any()
+    ]
     doubts = dict.fromkeys(unsteady, "good when it was measured again")
     if against_itself:
         doubts = dict.fromkeys(range(len(alike)), "its own repeats disagree")
@@ -314,6 +328,14 @@ def _judge(
         for i in np.flatnonzero(~passed).tolist()
     )
     return healthy, fallen_short
+
+
+def _may_share(use: CableUse, participants: Sequence[str]) -> bool:
+    """Whether a pair may have been slow because another one took the same cable."""
+    match participants:
+        case (first, second):
+            return use.is_shared_by_chance((first, second))
+    return False
 
 
 def _similarity_of_each_time(unit: Unit, criterion: Criterion, planned_runs: int) -> list[float]:
@@ -484,7 +506,7 @@ def _roll_up(
     for ruling in rulings:
         if ruling.judgement is Judgement.HEALTHY:
             passed.update(chain.from_iterable(ruling.participants))
-            how[ruling.reason] = None
+            how[ruling.reason.removesuffix(EXCUSED)] = None
         elif len(ruling.participants[0]) == 1:
             for verdict in ruling:
                 own[verdict.participants[0]].append(verdict)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anubis.core.fabric import Fabric, Link, Numbers, Part, Shares
+from anubis.core.network.sharing import CableUse
 
 Way = Literal["both", "out", "in"]
 WAYS: tuple[Way, ...] = ("both", "out", "in")
@@ -63,6 +64,7 @@ class Parts:
         self._link = self._nic + len(self.nics)
         self._switch = self._link + len(fabric.links)
         self._uplinks = self._switch + len(fabric.switches)
+        self._use = CableUse(fabric)
 
     def part(self, column: int) -> Part:
         number = column // 3
@@ -98,6 +100,21 @@ class Parts:
         keys, key = self._keys(flows, rows, seats)
         between = _expanded(self._between(keys, columns), key, rows)
         return _joined(_only(self._ends(rows, seats), columns), between)
+
+    def chances_of_sharing(self, flows: Sequence[Flow], chosen: npt.NDArray[np.bool_]) -> Shares:
+        """The chance that each of these flows met others on a cable; 0 where its path is known."""
+        chances = np.zeros(len(flows))
+        rows = [row for row in np.flatnonzero(chosen).tolist() if not flows[row].via]
+        chances[rows] = self._use.chances_of_sharing(
+            [
+                (
+                    self._leaf[self.seat[flow.source, flow.rail]],
+                    self._leaf[self.seat[flow.target, flow.rail]],
+                )
+                for flow in map(flows.__getitem__, rows)
+            ]
+        )
+        return chances
 
     def classes(self, flows: Sequence[Flow], suspects: Numbers) -> tuple[Crossings, list[Numbers]]:
         """All crossings of the columns that suspect rows cross, equal columns merged into classes.

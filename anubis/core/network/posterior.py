@@ -23,6 +23,7 @@ import numpy as np
 from anubis.core.arrays import Flags, Floats
 from anubis.core.fabric import KINDS, Numbers, PartKind, Shares
 from anubis.core.network.crossing import Flow, Parts
+from anubis.core.network.sharing import LEAST_LOST
 
 PRIOR: Mapping[PartKind, float] = {
     "node": 3e-3,
@@ -53,13 +54,13 @@ class FaultPrior:
     prior: Mapping[PartKind, float] = field(default_factory=lambda: PRIOR)
 
 
-def odds(shortfall: Shares, model: FaultPrior) -> Shares:
+def odds(shortfall: Shares, model: FaultPrior, shared: Shares | float = 0.0) -> Shares:
     """How much more likely each shortfall is of a flow that was hit than of one that was not.
 
-    Not hit, it is noise, and with the chance of a false alarm anything between the limit and 1
-    alike; hit, it is that with the chance of detection, and else noise. Without noise this leaves
-    detection / false alarm for the bad. A good flow never speaks for a cause, and an unknown one
-    (NaN) speaks neither for nor against.
+    Not hit, it is noise, and with the chance of a false alarm, or of having `shared` a cable with
+    others, anything between the limit and 1 alike; hit, it is that with the chance of detection,
+    and else noise. Without noise this leaves detection / false alarm for the bad. A good flow never
+    speaks for a cause, and an unknown one (NaN) speaks neither for nor against.
     """
     from scipy.special import ndtr
 
@@ -73,9 +74,9 @@ def odds(shortfall: Shares, model: FaultPrior) -> Shares:
         slow = (ndtr((x - model.limit) / spread) - ndtr((x - 1) / spread)) / (1 - model.limit)
         noise = np.exp(-0.5 * (x / spread) ** 2) / (spread * np.sqrt(2 * np.pi))
     hit = model.detection * slow + (1 - model.detection) * noise
-    missed = model.false_alarm * slow + (1 - model.false_alarm) * noise
-    ceiling = model.detection / model.false_alarm
-    ratio = np.divide(hit, missed, out=np.full_like(x, ceiling), where=missed > 0)
+    false_alarm = model.false_alarm + np.broadcast_to(shared, x.shape)
+    missed = false_alarm * slow + (1 - false_alarm) * noise
+    ratio = np.divide(hit, missed, out=model.detection / false_alarm, where=missed > 0)
     return np.asarray(np.where(unknown, 1.0, np.where(bad, ratio, np.minimum(ratio, 1.0))))
 
 
@@ -307,7 +308,8 @@ class Problem:
         self, parts: Parts, flows: Sequence[Flow], shortfall: Shares, model: FaultPrior
     ) -> None:
         self.parts, self.shortfall, self.model = parts, shortfall, model
-        self.odds = odds(shortfall, model)
+        shared = parts.chances_of_sharing(flows, shortfall > LEAST_LOST)
+        self.odds = odds(shortfall, model, shared)
         self.crossed, self.classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
         self.q = np.minimum(self.crossed.chance, 1.0)
         self._speaking = self.odds[self.crossed.row] > 1

@@ -1,0 +1,193 @@
+"""Which pairs may run at once without measuring each other.
+
+Which of several cables a connection takes is unknown. So two pairs whose ways have links in common
+share a cable with a chance, and a pair starts only where that chance is small. What remains of it
+is no sign of a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import factorial
+
+import numpy as np
+
+from anubis.core.fabric import Fabric, Numbers, Shares
+from anubis.core.network.pairing import Pair, Round, meetings
+
+# The chance that a pair shares a cable that does not bear it as well: of a leaf, and anywhere.
+# Leaves are measured by pairs at two distances, what is above them at one, by many pairs at once.
+SHARED_AT_LEAF, SHARED = 0.03, 0.1
+LEAST_LOST = 0.25  # by a pair that shared a cable: fair halves would be 0.5
+SURELY = 1 - 1e-9
+MOST_BORNE = 8  # pairs at full speed on one cable; more make no difference
+_FACTORIALS = np.array([factorial(count) for count in range(MOST_BORNE + 1)], dtype=np.float64)
+
+LeafPair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class CableChances:
+    """The cables between two leaves, and the chance that each is the one taken."""
+
+    cable: Numbers
+    chance: Shares
+
+    bound: Shares  # on the chance that others are under way there
+
+    @property
+    def shared(self) -> float:
+        """The chance that others were on its cables, at the most: 0 where none were let on."""
+        return float(self.bound[self.chance < self.bound].max(initial=0.0))
+
+
+Ways = Sequence[CableChances]  # of a pair: one for each two leaves that join it, on whatever rail
+
+
+class CableUse:
+    """The ways between leaves, worked out when they are first asked for. Cables are numbered."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.borne = borne(fabric)
+        self._count = np.array([len(link.cables) for link in fabric.links], dtype=np.int64)
+        self._first = np.cumsum(self._count) - self._count
+        bearing = set(fabric.leaves)
+        at_leaf = [link.a in bearing or link.b in bearing for link in fabric.links]
+        self._bound = np.where(at_leaf, SHARED_AT_LEAF, SHARED)
+        self._known: dict[LeafPair, CableChances] = {}
+
+    def of(self, pair: Pair) -> Ways:
+        leaves = self._leaves(pair)
+        self._work_out(leaves)
+        return [self._known[ends] for ends in leaves]
+
+    def of_all(self, pairs: Iterable[Pair]) -> dict[Pair, Ways]:
+        """Together, which takes less time."""
+        leaves = {pair: self._leaves(pair) for pair in pairs}
+        self._work_out(list(chain.from_iterable(leaves.values())))
+        return {pair: [self._known[ends] for ends in met] for pair, met in leaves.items()}
+
+    def is_shared_by_chance(self, pair: Pair) -> bool:
+        return any(way.shared > 0 for way in self.of(pair))
+
+    def chances_of_sharing(self, ends: Sequence[LeafPair]) -> Shares:
+        """The chance that traffic between two leaves met other pairs on a cable, at the most."""
+        self._work_out(ends)
+        return np.array([self._known[pair].shared for pair in ends], dtype=np.float64)
+
+    def _leaves(self, pair: Pair) -> list[LeafPair]:
+        met = dict.fromkeys((a.switch, b.switch) for _, a, b in meetings(self.fabric, pair))
+        return [ends for ends in met if ends[0] != ends[1]]
+
+    def _work_out(self, leaves: Sequence[LeafPair]) -> None:
+        new = [ends for ends in dict.fromkeys(leaves) if ends not in self._known]
+        for part in self.fabric.spread(new):
+            order = np.argsort(part.link_pair, kind="stable")
+            pair, link, share = part.link_pair[order], part.link[order], part.link_share[order]
+            numbers, starts = np.unique(pair, return_index=True)
+            for number, here in zip(numbers.tolist(), _pieces(starts, len(pair)), strict=True):
+                self._known[new[number]] = self._cables(link[here], share[here])
+        for ends in new:  # between which there is no way
+            self._known.setdefault(ends, self._cables(np.empty(0, np.int64), np.empty(0)))
+
+    def _cables(self, link: Numbers, share: Shares) -> CableChances:
+        """Each cable of a link is as likely as the others."""
+        count = self._count[link]
+        place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        return CableChances(
+            cable=np.repeat(self._first[link], count) + place,
+            chance=np.repeat(share / count, count),
+            bound=np.repeat(self._bound[link], count),
+        )
+
+
+def _pieces(starts: Numbers, end: int) -> Iterator[slice]:
+    return map(slice, starts.tolist(), [*starts[1:].tolist(), end])
+
+
+class Room:
+    """The pairs that are under way, and whether one more may join them, by the ways of each.
+
+    A pair measures its rails one after the other, so it loads each cable once.
+    """
+
+    def __init__(self, use: CableUse) -> None:
+        self._borne = use.borne
+        self._surely = np.zeros(len(use.borne), dtype=np.int64)  # pairs on each cable
+        self._maybe = np.zeros(len(use.borne))  # pairs that may also have taken another cable
+
+    def crowded(self, ways: Ways) -> int | None:
+        """The cable where a pair would most likely meet more others than it bears."""
+        for way in ways:
+            left = np.maximum(self._borne[way.cable] - self._surely[way.cable], 0)
+            met = way.chance * self._maybe[way.cable] ** left / _FACTORIALS[left]
+            at_leaf = way.bound == SHARED_AT_LEAF
+            if met[at_leaf].sum() > SHARED_AT_LEAF:
+                return int(way.cable[at_leaf][met[at_leaf].argmax()])
+            if met.sum() > SHARED:
+                return int(way.cable[met.argmax()])
+        return None
+
+    def enter(self, ways: Ways) -> None:
+        self._load(ways, 1)
+
+    def leave(self, ways: Ways) -> list[int]:
+        """The cables that it frees."""
+        return self._load(ways, -1)
+
+    def _load(self, ways: Ways, sign: int) -> list[int]:
+        cable, chance = _loaded(ways)
+        sure = chance > SURELY
+        self._surely[cable[sure]] += sign
+        seldom = cable[~sure]
+        self._maybe[seldom] = np.maximum(self._maybe[seldom] + sign * chance[~sure], 0.0)
+        numbers: list[int] = cable.tolist()
+        return numbers
+
+
+def _loaded(ways: Ways) -> tuple[Numbers, Shares]:
+    """Each cable once, with its highest chance."""
+    if len(ways) == 1:
+        return ways[0].cable, ways[0].chance
+    cables = np.concatenate([way.cable for way in ways] or [np.empty(0, np.int64)])
+    chances = np.concatenate([way.chance for way in ways] or [np.empty(0)])
+    cable, place = np.unique(cables, return_inverse=True)
+    chance = np.zeros(len(cable))
+    np.maximum.at(chance, place, chances)
+    return cable, chance
+
+
+def borne(fabric: Fabric) -> Numbers:
+    """How many pairs each cable bears at the full speed of their NICs, at least one.
+
+    Where a speed is unknown, one.
+    """
+    speeds = [nic.gbit_s or 0.0 for nic in fabric.nics if nic.node]
+    fastest = max(speeds) if speeds and min(speeds) > 0 else np.inf
+    cables = [cable.gbit_s or 0.0 for link in fabric.links for cable in link.cables]
+    counts = np.floor(np.array(cables, dtype=np.float64) / fastest)
+    return np.clip(counts, 1, MOST_BORNE).astype(np.int64)
+
+
+def waves(use: CableUse, pairs: Iterable[Pair]) -> Iterator[Round]:
+    """Pairs in the turns in which a campaign gets through them, if all take equally long.
+
+    Each node keeps the order of its pairs.
+    """
+    waiting = list(pairs)
+    ways = use.of_all(waiting)
+    while waiting:
+        room, busy = Room(use), set[str]()
+        wave, later = list[Pair](), list[Pair]()
+        for pair in waiting:
+            if busy.isdisjoint(pair) and room.crowded(ways[pair]) is None:
+                room.enter(ways[pair])
+                wave.append(pair)
+            else:
+                later.append(pair)
+            busy.update(pair)
+        yield tuple(wave)
+        waiting = later

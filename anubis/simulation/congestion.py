@@ -1,0 +1,43 @@
+"""What flows at once get of the cables they share: max-min fairness.
+
+Nobody can get more unless somebody with no more gets less, as fair queues and the usual congestion
+control have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from anubis.core.fabric import Shares
+
+Thing = TypeVar("Thing", bound=Hashable)
+NEARLY = 1 + 1e-9
+
+
+def max_min_rates(
+    ways: Sequence[Sequence[Thing]], wanted: Sequence[float], carried: Mapping[Thing, float]
+) -> Shares:
+    """The rate of each flow, by what it passes, what it would take alone, and what that carries.
+
+    All rates rise together. A flow stops at what it wants, or where something it passes is full.
+    """
+    number = {thing: place for place, thing in enumerate(dict.fromkeys(t for w in ways for t in w))}
+    flow = np.array([row for row, way in enumerate(ways) for _ in way], dtype=np.int64)
+    passed = np.array([number[thing] for way in ways for thing in way], dtype=np.int64)
+    left = np.array([carried[thing] for thing in number], dtype=np.float64)
+    limit = np.array(wanted, dtype=np.float64)
+    rate, rising = np.zeros(len(ways)), np.ones(len(ways), dtype=bool)
+    while rising.any():
+        on = rising[flow]
+        count = np.bincount(passed[on], minlength=len(left))
+        room = np.divide(left, count, out=np.full(len(left), np.inf), where=count > 0)
+        step = min(room.min(initial=np.inf), (limit - rate)[rising].min())
+        rate[rising] += step
+        left -= step * count
+        full = (count > 0) & (room <= step * NEARLY)
+        stopped = np.bincount(flow[full[passed]], minlength=len(ways)) > 0
+        rising &= ~(stopped | (rate * NEARLY >= limit))
+    return rate

@@ -1,0 +1,180 @@
+"""Pairs that run at once do not measure each other: they share no cable, or seldom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anubis.core.fabric import Cable
+from anubis.core.network.pairing import quick_rounds, round_robin
+from anubis.core.network.sharing import SHARED, CableUse, Room, waves
+from anubis.simulation.fabric import FatTree
+from anubis.simulation.network import SimulatedNetwork
+
+TREE = FatTree(nodes=128, nodes_per_leaf=16, spines=16).fabric()
+PODS = FatTree(nodes=512, nodes_per_leaf=16, leaves_per_pod=8, spines=16, cores=8).fabric()
+SMALL = [
+    FatTree(nodes=12, nodes_per_leaf=4, leaves_per_pod=3, spines=1),
+    FatTree(nodes=12, nodes_per_leaf=4, leaves_per_pod=3, spines=3, cables=2, rails=2),
+    FatTree(nodes=24, nodes_per_leaf=4, leaves_per_pod=2, spines=2, cores=3),
+]
+
+
+def faster_uplinks(fabric, times):
+    return replace(
+        fabric,
+        links=tuple(
+            replace(link, cables=tuple(Cable(gbit_s=c.gbit_s * times) for c in link.cables))
+            for link in fabric.links
+        ),
+    )
+
+
+def in_turns(fabric, pairs):
+    return list(waves(CableUse(fabric), pairs))
+
+
+def far_pairs(fabric, hops=4):
+    (far,) = (each for each in quick_rounds(fabric, fabric.nodes) if each.hops == hops)
+    return far.pairs
+
+
+def leaf(fabric, node):
+    return fabric.nic(node, "0").switch
+
+
+@given(st.sampled_from(SMALL), st.randoms(use_true_random=False))
+def test_every_pair_has_its_turn_and_each_node_keeps_its_order(tree, random):
+    fabric = tree.fabric()
+    pairs = [pair for matches in round_robin(fabric.nodes) for pair in matches]
+    random.shuffle(pairs)
+    turns = in_turns(fabric, pairs)
+    assert Counter(pair for wave in turns for pair in wave) == Counter(pairs)
+    for wave in turns:
+        assert len({name for pair in wave for name in pair}) == 2 * len(wave)
+    for node in fabric.nodes:
+        assert [p for w in turns for p in w if node in p] == [p for p in pairs if node in p]
+
+
+def test_pairs_across_a_leaf_take_turns_where_nobody_knows_their_cables():
+    """Of 16 uplinks two pairs share one with a chance of 1 in 16, in either leaf."""
+    turns = in_turns(TREE, far_pairs(TREE))
+    assert len(turns) == 16
+    for wave in turns:
+        assert max(Counter(leaf(TREE, name) for pair in wave for name in pair).values()) == 1
+
+
+def test_pairs_on_one_leaf_all_run_at_once():
+    (wave,) = in_turns(TREE, far_pairs(TREE, hops=2))
+    assert len(wave) == 64
+
+
+@pytest.mark.parametrize(("times", "at_once"), [(1, 1), (2, 2), (3.9, 3), (4, 4)])
+def test_a_single_uplink_bears_as_many_pairs_as_its_speed_allows(times, at_once):
+    fabric = faster_uplinks(FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric(), times)
+    pairs = far_pairs(fabric)
+    assert len(in_turns(fabric, pairs)[0]) == at_once
+
+
+def test_where_a_speed_is_unknown_a_cable_bears_one_pair():
+    fabric = faster_uplinks(FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric(), 4)
+    nics = tuple(replace(nic, gbit_s=None) for nic in fabric.nics)
+    assert len(in_turns(replace(fabric, nics=nics), far_pairs(fabric))) == 4
+
+
+def cables_of(network, pair, turn):
+    """The cables that each direction takes, in their directions: drawn as hashes would."""
+    trips = network._trips([(*pair, "0")], turn)
+    return [
+        {(*step, c) for step, c in zip(pairwise(trip.flow.via), trip.cables, strict=True)}
+        for trip in trips
+    ]
+
+
+def test_pairs_of_different_pods_seldom_share_a_cable_though_many_run_at_once():
+    """Counted on drawn paths, one direction of all pairs at a time."""
+    network, met, flows, most = SimulatedNetwork(fabric=PODS), 0, 0, 0
+    for turn, wave in enumerate(in_turns(PODS, far_pairs(PODS, hops=6))):
+        drawn = [cables_of(network, pair, 1000 * turn + n) for n, pair in enumerate(wave)]
+        for way in (0, 1):
+            taken = Counter(cable for both in drawn for cable in both[way])
+            met += sum(any(taken[cable] > 1 for cable in both[way]) for both in drawn)
+            flows += len(drawn)
+        most = max(most, len(wave))
+    assert most > 8  # of 4 pods: more than one pair of each
+    assert met / flows < SHARED
+
+
+def test_whoever_leaves_makes_room_and_names_the_cables_that_it_frees():
+    use = CableUse(TREE)
+    room, (first, second) = Room(use), far_pairs(TREE)[:2]
+    near = leaf(TREE, first[0])
+    assert near == leaf(TREE, second[0])
+    assert room.crowded(use.of(first)) is None
+    room.enter(use.of(first))
+    cable = room.crowded(use.of(second))  # one of each link, so it has the number of its link
+    assert near in (TREE.links[cable].a, TREE.links[cable].b)
+    assert cable in room.leave(use.of(first))
+    assert room.crowded(use.of(second)) is None
+
+
+@given(st.sampled_from(SMALL), st.lists(st.integers(0, 65), max_size=30))
+def test_an_empty_network_has_room_for_any_pair_again(tree, order):
+    use = CableUse(tree.fabric())
+    every = [use.of(pair) for pair in combinations(use.fabric.nodes, 2)]
+    room, inside = Room(use), []
+    for number in order:
+        ways = every[number % len(every)]
+        if room.crowded(ways) is None:
+            room.enter(ways)
+            inside.append(ways)
+        elif inside:
+            room.leave(inside.pop(0))
+    for ways in inside:
+        room.leave(ways)
+    assert all(room.crowded(ways) is None for ways in every)
+
+
+def test_only_where_cables_are_shared_by_chance_is_a_slow_pair_excused():
+    def excused(fabric, a, b):
+        return CableUse(fabric).is_shared_by_chance((a, b))
+
+    assert not excused(TREE, "node00001", "node00002")
+    assert not excused(TREE, "node00001", "node00128")  # nobody else was let on its leaves
+    assert not excused(PODS, "node00001", "node00017")
+    assert excused(PODS, "node00001", "node00512")
+
+
+def test_rails_of_a_node_are_measured_one_after_the_other_and_load_a_link_once():
+    fabric = FatTree(nodes=8, nodes_per_leaf=4, spines=1, rails=2).fabric()
+    one_leaf = replace(
+        fabric,
+        nics=tuple(replace(nic, switch=nic.switch.replace("-1-", "-0-")) for nic in fabric.nics),
+    )
+    twice = faster_uplinks(one_leaf, 2)
+    assert len(in_turns(twice, far_pairs(twice))[0]) == 2
+
+
+def test_the_chances_of_a_way_are_those_of_the_walks_along_it():
+    network = SimulatedNetwork(fabric=SMALL[2].fabric())
+    fabric, pair = network.fabric, ("node00001", "node00024")
+    (way,) = CableUse(fabric).of(pair)
+    walked = Counter(
+        frozenset(cable) for turn in range(2000) for cable in cables_of(network, pair, turn)[0]
+    )
+    cables = [
+        frozenset((link.a, link.b, n)) for link in fabric.links for n in range(len(link.cables))
+    ]
+    chance = {
+        cables[number]: share
+        for number, share in zip(way.cable.tolist(), way.chance.tolist(), strict=True)
+    }
+    assert set(walked) == set(chance)
+    for ends, times in walked.items():
+        assert times / 2000 == pytest.approx(chance[ends], abs=5 * np.sqrt(0.25 / 2000))
