@@ -545,7 +545,7 @@ def _tiers_above(leaves: set[int], beside: Sequence[frozenset[int]]) -> dict[int
     tier, here = 1, leaves
     while here:
         above = {m for n in here for m in beside[n]} - tiers.keys()
-        sisters = _sisters(here, above, beside, tiers.keys() | above, whole=tier == 1)
+        sisters = _sisters(here, above, beside, tiers.keys() | above, by_all=tier == 1)
         tiers |= dict.fromkeys(sisters, tier)
         if tier == 1:
             above |= {m for n in sisters for m in beside[n]} - tiers.keys()
@@ -560,18 +560,18 @@ def _tiers_above(leaves: set[int], beside: Sequence[frozenset[int]]) -> dict[int
 
 
 def _sisters(
-    known: set[int],
+    settled_here: set[int],
     above: set[int],
     beside: Sequence[frozenset[int]],
     settled: Collection[int],
     *,
-    whole: bool,
+    by_all: bool,
 ) -> set[int]:
-    """Switches that share most of their links upwards with a known one; of leaves, all links."""
+    """Switches that share most links upwards with one that is settled; of leaves, all links."""
     sisters = set()
     for number in {m for n in above for m in beside[n]} - set(settled):
-        own = beside[number] if whole else beside[number] & above
-        rivals = {m for n in own for m in beside[n]} & known
+        own = beside[number] if by_all else beside[number] & above
+        rivals = {m for n in own for m in beside[n]} & settled_here
         if any(len(own & beside[rival]) > ALIKE * len(own) for rival in rivals):
             sisters.add(number)
     return sisters

@@ -18,7 +18,7 @@ NEARLY = 1 + 1e-9
 
 
 def max_min_rates(
-    ways: Sequence[Sequence[Thing]], wanted: Sequence[float], carried: Mapping[Thing, float]
+    ways: Sequence[Sequence[Thing]], limits: Sequence[float], carried: Mapping[Thing, float]
 ) -> Shares:
     """The rate of each flow, by what it passes, what it would take alone, and what that carries.
 
@@ -28,7 +28,7 @@ def max_min_rates(
     flow = np.array([row for row, way in enumerate(ways) for _ in way], dtype=np.int64)
     passed = np.array([number[thing] for way in ways for thing in way], dtype=np.int64)
     left = np.array([carried[thing] for thing in number], dtype=np.float64)
-    limit = np.array(wanted, dtype=np.float64)
+    limit = np.array(limits, dtype=np.float64)
     rate, rising = np.zeros(len(ways)), np.ones(len(ways), dtype=bool)
     while rising.any():
         on = rising[flow]

@@ -81,9 +81,10 @@ class SimulatedNetwork:
     def rates(self, pair: Drawn, rail: str, beside: Iterable[Drawn] = ()) -> tuple[float, float]:
         """Forth and back, while the pairs beside it measure the same way on the same rail."""
         own = self._trips_of(pair, rail)
-        others = [trips for drawn in beside if (trips := self._trips_of(drawn, rail))]
+        beside_here = [trips for drawn in beside if (trips := self._trips_of(drawn, rail))]
         forth, back = (
-            self._shared_rates([trip, *(both[way] for both in others)])[0] * max(trip.scatter, 0.01)
+            self._shared_rates([trip, *(both[way] for both in beside_here)])[0]
+            * max(trip.scatter, 0.01)
             for way, trip in enumerate(own)
         )
         return float(forth), float(back)
@@ -250,13 +251,13 @@ def readings(
     first, second = step.participants
     own = _drawn(step)
     scatter = np.random.default_rng([network.seed, own[2]]).normal(1, 0.002, samples)
-    others = [_drawn(other) for other in beside]
+    pairs_beside = [_drawn(step_beside) for step_beside in beside]
     series = []
     for rail in network.fabric.rails:
         a, b = network.fabric.nic(first, rail), network.fabric.nic(second, rail)
         if a is None or b is None:
             continue
-        rates = [max(rate, 0.01) for rate in network.rates(own, rail, others)]
+        rates = [max(rate, 0.01) for rate in network.rates(own, rail, pairs_beside)]
         for metric in spec.metrics:
             if metric.judged_by != "fleet":
                 continue

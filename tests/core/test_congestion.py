@@ -21,7 +21,7 @@ ONE_UPLINK = FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric()
 
 
 def poured(ways, wanted, carried, drop=1e-3):
-    """The naive fill: everybody gets another drop in turn, as long as all that it passes has room."""
+    """The naive fill: everybody gets drop by drop, as long as all that it passes has room."""
     rate, left = [0.0] * len(ways), dict(carried)
     rising = set(range(len(ways)))
     while rising:
