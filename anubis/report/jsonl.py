@@ -20,6 +20,7 @@ def lines(view: CampaignView) -> Iterator[str]:
             "type": "summary",
             "campaign": view.campaign.id,
             "judgement": view.assessment.judgement.value,
+            "headline": view.headline,
             "healthy": named(Judgement.HEALTHY),
             "defective": named(Judgement.DEFECTIVE),
             "unknown": named(Judgement.UNKNOWN),

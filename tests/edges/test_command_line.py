@@ -32,6 +32,7 @@ SUMMARY_KEYS = {
     "type",
     "campaign",
     "judgement",
+    "headline",
     "healthy",
     "defective",
     "unknown",

@@ -238,6 +238,7 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
         "type": "summary",
         "campaign": "c-20261118-0930",
         "judgement": "defective",
+        "headline": "2 healthy · 1 defective · 1 unknown",
         "healthy": ["n01", "n04"],
         "defective": ["n03"],
         "unknown": ["n02"],
