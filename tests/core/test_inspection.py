@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.fabric import Cable, Fabric, Part
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
 from anubis.core.network.counters import count_rises, exceeded_limit, place_counts
 from anubis.core.network.coverage import coverage
 from anubis.core.network.inspection import Inspection
@@ -76,7 +76,7 @@ def test_what_was_unlinked_is_what_is_missing_and_below_half_is_degraded(data):
     for leaf, each in found.items():
         assert (each.has, each.usual, each.sisters) == (8 - gone[leaf], 8, 12)
         assert each.alike == sum(n == 0 for n in gone.values())
-        assert each.is_degraded == (8 - gone[leaf] < 4)
+        assert each.is_degraded == (gone[leaf] > 2)  # 4 of 8 are redundant: as many as NICs
         mine = {
             MissingCables(lower=a, upper=b, cables=n)
             for (a, b), n in lost.items()
@@ -112,9 +112,69 @@ def test_the_sentence_says_what_was_expected_and_from_how_many():
     assert (found.kind, found.switches) == ("degraded", ("leaf-0-5",))
     assert str(found) == (
         "leaf-0-5 has 1 of the 8 uplinks that 11 of 12 switches of tier 1 have, missing: "
-        "2 to spine-0-0, 2 to spine-0-1, 2 to spine-0-2 and 1 more "
-        "(degraded: fewer than half are in order)"
+        "2 to spine-0-0, 2 to spine-0-1, 2 to spine-0-2 and 1 more (degraded: 2,800 of 3,200 "
+        "Gbit/s are gone, more than half of the 1,600 beyond what comes from below)"
     )
+
+
+def leaves(nics: list[float | None], uplinks: list[float | None]) -> Fabric:
+    """Three leaves alike: NICs and uplinks of these speeds, each uplink to a spine of its own."""
+    names = [f"leaf-{number}" for number in range(3)]
+    spines = [f"spine-{number:02}" for number in range(len(uplinks))]
+    return Fabric(
+        switches=tuple(Switch(id=name, name=name) for name in (*names, *spines)),
+        links=tuple(
+            Link(a=leaf, b=spine, cables=(Cable(gbit_s=gbit_s),))
+            for leaf in names
+            for spine, gbit_s in zip(spines, uplinks, strict=True)
+        ),
+        nics=tuple(
+            Nic(
+                id=f"{leaf}-{number}",
+                node=f"{leaf}-{number}",
+                device="mlx5_0",
+                rail="0",
+                switch=leaf,
+                gbit_s=gbit_s,
+            )
+            for leaf in names
+            for number, gbit_s in enumerate(nics)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("nics", "uplinks", "tolerated"),
+    [
+        ([400] * 16, [400] * 20, 2),  # 4 redundant: the third is more than half of them
+        ([200] * 16, [400] * 10, 1),  # 8 would do, 2 are redundant
+        ([200] * 15, [400] * 10, 1),  # 7.5 would do: 2 are more than half of 2.5
+        ([400] * 16, [400] * 16, 0),  # nothing is redundant
+        ([400] * 16, [400] * 8, 0),  # two to one by design: nothing either
+        ([400] * 8 + [200] * 8, [400] * 20, 4),  # 12 would do
+        ([400] * 16, [800] * 4 + [400] * 12, 1),  # the first of 800 is half of what is redundant
+        ([None] * 16, [400] * 20, 10),  # a speed is unknown: half of all
+        ([400] * 16, [None] * 20, 10),
+    ],
+)
+def test_a_leaf_is_degraded_when_more_than_half_of_what_is_redundant_is_gone(
+    nics, uplinks, tolerated
+):
+    whole = leaves(nics, uplinks)
+    for lost in range(len(uplinks)):
+        gone = {("leaf-1", f"spine-{number:02}"): 1 for number in range(lost)}
+        degraded = [short.switch for short in shortages(without(whole, gone)) if short.is_degraded]
+        assert degraded == (["leaf-1"] if lost > tolerated else [])
+
+
+def test_an_uplink_that_runs_slowly_takes_from_what_is_redundant():
+    whole = leaves([400] * 4, [400] * 5)
+    links = [replace(link, cables=(Cable(gbit_s=100),)) for link in whole.links[:1]]
+    slow = replace(whole, links=(*links, *whole.links[1:]))
+    (short,) = shortages(slow)  # 300 of the 400 that are redundant
+    assert (short.switch, short.lacks, short.is_degraded) == ("leaf-0", 0, True)
+    links = [replace(link, cables=(Cable(gbit_s=200),)) for link in whole.links[:1]]
+    assert shortages(replace(whole, links=(*links, *whole.links[1:]))) == ()
 
 
 def test_an_uplink_that_was_unlinked_is_named_as_one_that_no_schedule_can_cross():
@@ -129,7 +189,7 @@ def test_an_uplink_that_was_unlinked_is_named_as_one_that_no_schedule_can_cross(
 
 
 def test_a_cable_that_runs_slower_than_its_like_is_named_with_its_ports():
-    good = FatTree(nodes=8, nodes_per_leaf=2, leaves_per_pod=4, spines=2).fabric()
+    good = FatTree(nodes=8, nodes_per_leaf=2, leaves_per_pod=4, spines=4).fabric()
     slow = Cable(port_a="7", port_b="3", gbit_s=100)
     first, *rest = good.links
     found = replace(good, links=(replace(first, cables=(slow,)), *rest))
@@ -230,18 +290,19 @@ def test_where_the_source_of_the_fabric_has_no_guids_names_will_do():
     ]
 
 
-@pytest.mark.parametrize(("failing", "is_degraded"), [(2, False), (3, True)])
+@pytest.mark.parametrize(("failing", "is_degraded"), [(1, False), (2, True)])
 def test_an_uplink_that_counts_fatal_errors_is_as_good_as_none(failing, is_degraded):
     """At whichever end of its cable it counts: the second one does at the spine."""
-    link = FABRIC.uplinks("leaf-0-1")[1]
-    ends = [("leaf-0-1", 5), (link.b, int(link.cables[0].port_b)), ("leaf-0-1", 7)]
+    fabric = numbered(FatTree(nodes=6, nodes_per_leaf=2, leaves_per_pod=3, spines=4).fabric())
+    link = fabric.uplinks("leaf-0-1")[1]
+    ends = [("leaf-0-1", 3), (link.b, int(link.cables[0].port_b))]
     counts = tuple(count(name, port, 1, "link_downed") for name, port in ends[:failing])
-    found = findings_of(FABRIC, Counters(counts=counts, over_s=60, limits=LIMITS))
+    found = findings_of(fabric, Counters(counts=counts, over_s=60, limits=LIMITS))
     assert Counter(each.kind for each in found)["degraded"] == is_degraded
     if is_degraded:
-        assert "3 of its uplinks count fatal errors" in found[0].sentence
+        assert "2 of its uplinks count fatal errors" in found[0].sentence
     unjudged = Counters(counts=counts, limits=LIMITS)
-    assert {each.kind for each in findings_of(FABRIC, unjudged)} == {"counter link_downed"}
+    assert {each.kind for each in findings_of(fabric, unjudged)} == {"counter link_downed"}
 
 
 def about(part: Part, counters: Counters, fabric: Fabric) -> tuple[str, ...]:

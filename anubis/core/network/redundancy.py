@@ -1,8 +1,10 @@
 """Which uplinks a switch lacks compared with its sisters, and whether that makes it degraded.
 
 The plan of the fabric is unknown. So what most switches of a tier have is taken as intended, and
-the answer says how many they are. A switch with fewer than half of its redundant uplinks left is
-degraded (the ANUBIS paper, section 2.2).
+the answer says how many they are. Redundant is what the uplinks carry beyond all that comes from
+below. A switch that lost more than half of that is degraded (the ANUBIS paper, section 2.2); where
+nothing is redundant, at the first loss. Where a speed is unknown: when fewer than half of
+its uplinks are in order.
 """
 
 from __future__ import annotations
@@ -28,6 +30,27 @@ class MissingCables:
     cables: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capacity:
+    """What the uplinks of a switch carry, in Gbit/s."""
+
+    usual: float  # as its sisters have them
+    left: float  # those that are in order
+    below: float  # what can come from its NICs and from lower switches
+
+    @property
+    def lost(self) -> float:
+        return self.usual - self.left
+
+    @property
+    def redundant(self) -> float:
+        return max(self.usual - self.below, 0.0)
+
+    @property
+    def is_degraded(self) -> bool:
+        return self.lost > self.redundant / 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
     switch: str
@@ -38,6 +61,7 @@ class Shortage:
     kind: str  # what makes them sisters, in words
     gaps: tuple[MissingCables, ...]
     failing: int  # uplinks that it has and that count fatal errors
+    capacity: Capacity | None  # None: a speed is unknown
 
     @property
     def lacks(self) -> int:
@@ -45,11 +69,13 @@ class Shortage:
 
     @property
     def is_degraded(self) -> bool:
+        if self.capacity:
+            return self.capacity.is_degraded
         return 2 * (self.has - self.failing) < self.usual
 
 
 def shortages(fabric: Fabric, failing: Collection[CableEnd] = ()) -> tuple[Shortage, ...]:
-    """Switches that have fewer uplinks than usual, or fewer than half of them in order.
+    """Switches that have fewer uplinks than usual, or are degraded.
 
     `failing` are the cables that count fatal errors.
     """
@@ -72,6 +98,7 @@ def _compared(fabric: Fabric, bad: frozenset[CableEnd]) -> Iterator[Shortage]:
         switch.id: sum(len(link.cables) for link in fabric.uplinks(switch.id))
         for switch in fabric.switches
     }
+    carried = {switch.id: _carried(fabric, switch.id) for switch in fabric.switches}
     for switch, candidates in _sisters(fabric).items():
         for sisters in candidates:
             usual, alike = Counter(count[sister] for sister in sisters.switches).most_common(1)[0]
@@ -86,8 +113,37 @@ def _compared(fabric: Fabric, bad: frozenset[CableEnd]) -> Iterator[Shortage]:
                     kind=sisters.kind,
                     gaps=tuple(_gaps(fabric, switch, complete)) if count[switch] < usual else (),
                     failing=len(bad.intersection(_cables(fabric, switch))),
+                    capacity=_capacity(
+                        Counter(carried[sister] for sister in complete).most_common(1)[0][0],
+                        _carried(fabric, switch, bad),
+                        _from_below(fabric, switch),
+                    ),
                 )
                 break
+
+
+def _capacity(usual: float | None, left: float | None, below: float | None) -> Capacity | None:
+    if usual is None or left is None or below is None:
+        return None
+    return Capacity(usual=usual, left=left, below=below)
+
+
+def _carried(fabric: Fabric, switch: str, bad: frozenset[CableEnd] = frozenset()) -> float | None:
+    """By its uplinks that are not bad."""
+    return _sum([end[1].gbit_s for end in _cables(fabric, switch) if end not in bad])
+
+
+def _from_below(fabric: Fabric, switch: str) -> float | None:
+    nics = [nic.gbit_s for nic in fabric.nics_on.get(switch, ())]
+    links = (link for link in fabric.links_of[switch] if fabric.is_uplink(link))
+    down = [cable.gbit_s for link in links if fabric.upper(link) == switch for cable in link.cables]
+    return _sum([*nics, *down])
+
+
+def _sum(speeds: Sequence[float | None]) -> float | None:
+    """None if any of them is unknown."""
+    stated = [speed for speed in speeds if speed is not None]
+    return sum(stated) if len(stated) == len(speeds) else None
 
 
 def _cables(fabric: Fabric, switch: str) -> Iterator[CableEnd]:
@@ -150,7 +206,17 @@ def sentence(fabric: Fabric, shortage: Shortage) -> str:
         text += f", missing: {_listed(fabric, shortage.gaps)}"
     if shortage.failing:
         text += f"; {shortage.failing} of its uplinks count fatal errors"
-    return text + (" (degraded: fewer than half are in order)" if shortage.is_degraded else "")
+    return f"{text} (degraded: {_damage(shortage)})" if shortage.is_degraded else text
+
+
+def _damage(shortage: Shortage) -> str:
+    capacity = shortage.capacity
+    if capacity is None:
+        return "fewer than half are in order"
+    lost = f"{capacity.lost:,g} of {capacity.usual:,g} Gbit/s are gone"
+    if not capacity.redundant:
+        return f"{lost}, and as {capacity.below:,g} come from below nothing was redundant"
+    return f"{lost}, more than half of the {capacity.redundant:,g} beyond what comes from below"
 
 
 def gap_name(fabric: Fabric, gap: MissingCables) -> str:
