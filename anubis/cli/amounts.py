@@ -1,9 +1,11 @@
-"""What people write for an option, read: 90m, 24h, 2d; 30m on each node, 8nh of all; node lists."""
+"""What people write for an option, read: 90m, 24h, 2d; 30m on each node, 8nh of all; node lists;
+dates."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from anubis import hostlist
@@ -58,6 +60,16 @@ def budget(text: str | None) -> Budget:
     raise UsageError(
         f'--budget is "{text}", expected node-hours such as 8nh, or a time on each node such as 30m'
     )
+
+
+def instant(text: str, option: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(
+            f'{option} "{text}" is no date: expected one like 2026-11-01 or 2026-11-01T08:00'
+        ) from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _read(text: str) -> tuple[float, str]:

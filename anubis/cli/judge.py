@@ -1,4 +1,4 @@
-"""`anubis judge`: judge a past campaign again, by any criteria, without running anything."""
+"""`anubis judge`: judge past campaigns again, by any criteria, without running anything."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ from typing import Annotated
 import typer
 
 import anubis
-from anubis.cli import options
+from anubis.cli import amounts, options
+from anubis.cli.terminal import Terminal
 
 
 def judge(
     campaign: options.Campaign = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="DATE",
+            help="Judge the campaign as one with all finished ones of its suite that began before "
+            "it, on DATE (2026-11-01 or 2026-11-01T08:00, UTC) or later. What a device, or a group "
+            "of nodes, measured in all of them is one unit.",
+        ),
+    ] = None,
     criteria: Annotated[
         Path | None,
         typer.Option(
@@ -24,7 +35,13 @@ def judge(
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    """Judge a past campaign again, by other criteria, without running anything."""
+    """Judge past campaigns again, alone or as one, by other criteria, without running anything."""
     from anubis.cli import showing
 
-    showing.answer_with(anubis.judge(campaign, criteria=criteria), html, as_json=json)
+    view = anubis.judge(
+        campaign,
+        since=None if since is None else amounts.instant(since, "--since"),
+        criteria=criteria,
+        caller=Terminal(),
+    )
+    showing.answer_with(view, html, as_json=json)

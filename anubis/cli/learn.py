@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,6 @@ import anubis
 from anubis.cli import amounts, options
 from anubis.cli.remarks import say
 from anubis.cli.terminal import Terminal
-from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
     from anubis.core.records import CriteriaSet
@@ -67,7 +65,7 @@ def learn(
 
     learned = anubis.learn(
         campaign,
-        since=None if since is None else _instant(since),
+        since=None if since is None else amounts.instant(since, "--since"),
         exclude=amounts.nodes(exclude) or (),
         start=start,
         policy=policy,
@@ -90,13 +88,3 @@ def _refusals(criteria: CriteriaSet) -> dict[str, list[str]]:
             metric = f"{criterion.key.workload} {criterion.key.metric}"
             refusals.setdefault(criterion.refusal, []).append(metric)
     return refusals
-
-
-def _instant(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise UsageError(
-            f'--since "{text}" is no date: expected one like 2026-11-01 or 2026-11-01T08:00'
-        ) from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)

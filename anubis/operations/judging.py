@@ -1,4 +1,5 @@
-"""Past campaigns judged again, by any criteria; and what changes from one set of them to another.
+"""Past campaigns judged again, alone or as one, by any criteria; and what changes from one set of
+them to another.
 
 Nothing runs.
 """
@@ -7,41 +8,61 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
 from anubis import criteria_files
 from anubis.core.judging import comparison
 from anubis.core.judging.judgement import assess
+from anubis.core.judging.pooling import CampaignEvidence, join
 from anubis.core.judging.software import differences, versions
 from anubis.core.judging.units import latest, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.past import finished
+from anubis.operations.past import finished, since_then
 from anubis.report.view import CampaignView
 from anubis.store.history import History
 from anubis.validator import judge as judge_executions
 
 
 def judge(
-    campaign: str | None = None, *, criteria: Path | None = None, caller: Caller = NOBODY
+    campaign: str | None = None,
+    *,
+    since: datetime | None = None,
+    criteria: Path | None = None,
+    caller: Caller = NOBODY,
 ) -> CampaignView:
-    """By a file or a folder of criteria; else by those that it was judged by before."""
+    """By a file or a folder of criteria; else by those that it was judged by before.
+
+    With `since`, all finished campaigns of the same suite that began from then on until this one
+    are judged as one.
+    """
     with caller.history() as history:
-        chosen = finished(history, campaign)
-        executions = history.executions.of(chosen.id)
-        before = history.assessments.of(chosen.id)
+        pooled = since_then(history, finished(history, campaign), since)
+        evidence = join([_evidence(history, part) for part in pooled])
+    chosen, executions = evidence.campaign, evidence.executions
+    if len(pooled) > 1:
+        caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")
     if criteria:
         named = criteria_files.load(criteria.expanduser(), chosen.plan.suite)
         chosen = dataclasses.replace(chosen, criteria=named)
     elif chosen.kind.learns:  # it teaches itself, again
         chosen = dataclasses.replace(chosen, criteria=())
-    lost = before.lost if before else {}
     for sentence in differences(chosen.criteria, versions(executions, chosen.plan)):
         caller.remark(sentence)
-    assessment, used = judge_executions(chosen, executions, lost, chosen.created_at)
+    assessment, used = judge_executions(chosen, executions, evidence.lost, chosen.created_at)
     return CampaignView(
         campaign=chosen, executions=tuple(executions), assessment=assessment, criteria=used
+    )
+
+
+def _evidence(history: History, campaign: Campaign) -> CampaignEvidence:
+    assessed = history.assessments.of(campaign.id)
+    return CampaignEvidence(
+        campaign=campaign,
+        executions=history.executions.of(campaign.id),
+        lost=assessed.lost if assessed else {},
     )
 
 
@@ -91,13 +112,12 @@ def _load(path: Path, suite: str) -> tuple[CriteriaSet, ...]:
 def _judge_by_both(
     history: History, campaign: Campaign, old: tuple[CriteriaSet, ...], new: tuple[CriteriaSet, ...]
 ) -> tuple[Assessment, Assessment]:
-    settled = latest(history.executions.of(campaign.id))
-    assessed = history.assessments.of(campaign.id)
-    lost = assessed.lost if assessed else {}
+    evidence = _evidence(history, campaign)
+    settled = latest(evidence.executions)
     measured = units(settled, campaign.plan)
     limits = campaign.policy.limits
     before, after = (
-        assess(measured, settled, campaign.plan, criteria, lost, limits=limits)
+        assess(measured, settled, campaign.plan, criteria, evidence.lost, limits=limits)
         for criteria in (old, new)
     )
     return before, after

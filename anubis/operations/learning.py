@@ -9,15 +9,13 @@ from pathlib import Path
 from anubis import __version__, config, criteria_files, hostlist, places
 from anubis.core.errors import CriteriaError, UsageError
 from anubis.core.judging.judgement import learn_criteria
+from anubis.core.judging.pooling import CampaignEvidence, join
 from anubis.core.judging.software import Versions, versions
-from anubis.core.judging.units import Units, latest, pool, relevant, units
+from anubis.core.judging.units import Units, latest, relevant, units
 from anubis.core.records import Campaign, CriteriaSet
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.past import finished
-from anubis.report.wording import moment
+from anubis.operations.past import finished, since_then
 from anubis.store.history import History
-
-MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
 
 
 def learn(
@@ -34,7 +32,7 @@ def learn(
     excluded = frozenset(exclude)
     with caller.history() as history:
         last = finished(history, campaign)
-        pooled = [last] if since is None else _pooled(history, last, since.timestamp())
+        pooled = since_then(history, last, since)
         _refuse_strangers(excluded, pooled)
         measured, present = _measured(history, pooled, last, excluded)
     suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
@@ -64,22 +62,6 @@ def learned_here() -> tuple[CriteriaSet, ...]:
     return criteria_files.load(folder)
 
 
-def _pooled(history: History, last: Campaign, since: float) -> list[Campaign]:
-    """The campaigns to learn from, the oldest first; `last` is always the last of them."""
-    if last.created_at < since:
-        raise UsageError(
-            f"no campaign to pool: {last.id} began {moment(last.created_at)}, "
-            f"which is before --since {moment(since)}"
-        )
-    newest_first = history.campaigns.newest(limit=MOST_CAMPAIGNS)
-    begun_no_later = newest_first[[row.id for row in newest_first].index(last.id) :]
-    return [
-        history.campaigns.get(row.id)
-        for row in reversed(begun_no_later)
-        if row.suite == last.plan.suite and row.finished_at is not None and row.created_at >= since
-    ]
-
-
 def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> None:
     """A misspelt name would let the excluded node into the criteria."""
     present = {node.name: None for campaign in pooled for node in campaign.plan.nodes}
@@ -96,12 +78,13 @@ def _measured(
 ) -> tuple[list[Units], Mapping[str, Versions]]:
     """The units of all campaigns, and the versions that the last one found."""
     workloads = {entry.workload for phase in last.plan.phases for entry in phase.entries}
-    campaigns, present = [], {}
-    for campaign in pooled:
-        executions = latest(history.executions.of(campaign.id))
-        campaigns.append(relevant(units(executions, campaign.plan), workloads, excluded))
-        present = versions(executions, campaign.plan)
-    return pool(campaigns), present
+    parts = [
+        CampaignEvidence(campaign=source, executions=latest(history.executions.of(source.id)))
+        for source in pooled
+    ]
+    joined = join(parts)
+    measured = units(joined.executions, joined.campaign.plan)
+    return relevant(measured, workloads, excluded), versions(parts[-1].executions, last.plan)
 
 
 def _learned_at(campaign: Campaign) -> float:

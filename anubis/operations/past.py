@@ -6,6 +6,7 @@ Only a campaign that ran to its end can be spoken of.
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import UsageError
@@ -14,10 +15,12 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.report import history as told
 from anubis.report.history import Happening
 from anubis.report.view import CampaignView
+from anubis.report.wording import moment
 from anubis.store.campaigns import CampaignRow
 from anubis.store.history import History
 from anubis.store.imports import Forgotten, Import
 
+MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
 MOST_DECISIONS = 10_000  # that a time line looks at: the latest
 
 
@@ -30,6 +33,27 @@ def finished(history: History, campaign: str | None) -> Campaign:
     if past_campaign.finished_at is None:
         raise UsageError(f'campaign "{name}" is not finished; {how_to_go_on(past_campaign)}')
     return past_campaign
+
+
+def since_then(history: History, last: Campaign, since: datetime | None) -> list[Campaign]:
+    """The finished campaigns of the same suite that began from then on until the last one, the
+    oldest first; that one alone where no time is given."""
+    if since is None:
+        return [last]
+    if last.created_at < since.timestamp():
+        raise UsageError(
+            f"no campaign to pool: {last.id} began {moment(last.created_at)}, "
+            f"which is before --since {moment(since.timestamp())}"
+        )
+    newest_first = history.campaigns.newest(limit=MOST_CAMPAIGNS)
+    begun_no_later = newest_first[[row.id for row in newest_first].index(last.id) :]
+    return [
+        history.campaigns.get(row.id)
+        for row in reversed(begun_no_later)
+        if row.suite == last.plan.suite
+        and row.finished_at is not None
+        and row.created_at >= since.timestamp()
+    ]
 
 
 def how_to_go_on(campaign: Campaign) -> str:

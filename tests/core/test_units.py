@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judging.units import Units, pool, relevant, units
+from anubis.core.judging.units import Units, relevant, units
 from anubis.core.records import (
     BenchmarkSpec,
     CriterionKey,
@@ -66,11 +66,10 @@ def executed(run, number):
     return Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, result=result)
 
 
-def one_by_one(*campaigns):
-    """What `units` and `pool` must come to."""
+def one_by_one(campaign):
+    """What `units` must come to."""
     found = defaultdict(list)
-    for run in (run for campaign in campaigns for run in campaign):
-        participants, benchmark, series = run
+    for participants, benchmark, series in campaign:
         sku = "+".join(sorted({PLAN.sku(name) for name in participants}))
         for (metric, device), samples in series.items():
             kind = device.partition(":")[0]
@@ -100,16 +99,6 @@ def spelled(gathered):
 def test_columns_hold_what_a_dictionary_of_lists_gathers(campaign):
     executions = [executed(run, i) for i, run in enumerate(campaign)]
     assert spelled(units(executions, PLAN)) == one_by_one(campaign)
-
-
-@given(st.lists(runs, max_size=3))
-def test_what_a_device_measured_in_many_campaigns_is_one_unit(campaigns):
-    gathered = [
-        units([executed(run, i) for i, run in enumerate(campaign)], PLAN) for campaign in campaigns
-    ]
-    assert spelled(pool(gathered)) == one_by_one(*campaigns)
-    for campaign, mine in zip(campaigns, gathered, strict=True):
-        assert spelled(mine) == one_by_one(campaign), "a campaign's own units are left as they were"
 
 
 def test_parts_that_are_measured_alike_become_a_matrix():
@@ -165,11 +154,6 @@ def some(*names: str, benchmark: str = "gemm", metric: MetricSpec = RATE) -> Uni
         edges=np.arange(count + 1),
         firsts=np.arange(count + 1),
     )
-
-
-def test_a_metric_that_changed_its_unit_in_secret_is_not_pooled():
-    with pytest.raises(CriteriaError, match="without a new version"):
-        pool([[some("a")], [some("a", metric=replace(RATE, unit="MB/s"))]])
 
 
 def test_groups_with_an_excluded_node_and_other_workloads_are_irrelevant():

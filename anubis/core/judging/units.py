@@ -152,18 +152,6 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
     return _by_distance(every, plan.fabric) if plan.fabric else every
 
 
-def pool(campaigns: Iterable[Iterable[Units]]) -> list[Units]:
-    """The units of several campaigns joined: what a node measured on many days is one unit."""
-    by_key: dict[CriterionKey, list[Units]] = {}
-    for measured in campaigns:
-        for alike in measured:
-            days = by_key.setdefault(alike.key, [])
-            if days:
-                _refuse_changed_meaning(days[-1], alike)
-            days.append(alike)
-    return [days[0] if len(days) == 1 else _joined(days) for days in by_key.values()]
-
-
 def relevant(
     measured: Iterable[Units], workloads: Collection[Workload], excluded: Collection[str]
 ) -> list[Units]:
@@ -324,17 +312,6 @@ def _joined(days: Sequence[Units]) -> Units:
         edges=_edges(size[order]),
         firsts=_edges(np.bincount(unit)),
     )
-
-
-def _refuse_changed_meaning(earlier: Units, units: Units) -> None:
-    before = (earlier.metric.unit, earlier.metric.direction)
-    now = (units.metric.unit, units.metric.direction)
-    if before != now:
-        raise CriteriaError(
-            f"{units.key.workload} {units.key.metric} was {before[0]} ({before[1]} is "
-            f"better) and became {now[0]} ({now[1]} is better) without a new version: "
-            "learn from the later campaigns only"
-        )
 
 
 def _edges(sizes: Ints) -> Ints:

@@ -1,0 +1,152 @@
+"""Several campaigns as one: what a node measured on many days is one unit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
+
+from anubis.core.errors import CriteriaError
+from anubis.core.judging.units import latest
+from anubis.core.records import (
+    BenchmarkSpec,
+    Campaign,
+    Ended,
+    Execution,
+    MetricSpec,
+    Phase,
+    Plan,
+    PlannedEntry,
+    Workload,
+)
+
+# What says nothing of a node but that it is still to be tried; a crash or a hang is a result.
+UNTRIED = {Ended.NOT_RUN, Ended.LOST, Ended.SKIPPED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignEvidence:
+    """What a campaign is judged by."""
+
+    campaign: Campaign
+    executions: Sequence[Execution]
+    lost: Mapping[str, str] = field(default_factory=dict)  # nodes, and why
+
+
+def join(parts: Sequence[CampaignEvidence]) -> CampaignEvidence:
+    """Of campaigns in the order in which they were begun. Kind, policy and criteria are the last
+    one's, and so is the sku of a node that had another one before."""
+    if len(parts) == 1:
+        return parts[0]
+    executions = _executions(parts)
+    last = parts[-1].campaign
+    return CampaignEvidence(
+        campaign=replace(
+            last,
+            id=", ".join(part.campaign.id for part in parts),
+            plan=_plan([part.campaign.plan for part in parts], executions),
+            created_at=min(part.campaign.created_at for part in parts),
+        ),
+        executions=executions,
+        lost=_lost(parts),
+    )
+
+
+def _executions(parts: Sequence[CampaignEvidence]) -> list[Execution]:
+    """The last try of each step; none where nothing was tried, if it was tried in a later one."""
+    kept: list[list[Execution]] = []
+    tried_later: set[tuple[Workload, tuple[str, ...]]] = set()
+    for part in reversed(parts):
+        settled = latest(part.executions)
+        kept.append(
+            [
+                _of(run, part.campaign)
+                for run in settled
+                if run.ended not in UNTRIED or _place(run) not in tried_later
+            ]
+        )
+        tried_later |= {_place(run) for run in settled if run.ended not in UNTRIED}
+    return list(chain.from_iterable(reversed(kept)))
+
+
+def _place(run: Execution) -> tuple[Workload, tuple[str, ...]]:
+    return run.step.workload, run.step.participants
+
+
+def _of(run: Execution, campaign: Campaign) -> Execution:
+    """Campaigns call their steps alike."""
+    return replace(run, step=replace(run.step, id=f"{run.step.id}@{campaign.id}"))
+
+
+def _lost(parts: Iterable[CampaignEvidence]) -> dict[str, str]:
+    lost: dict[str, str] = {}
+    for part in parts:
+        for run in part.executions:
+            if run.ended is Ended.MEASURED:
+                for node in run.step.participants:
+                    lost.pop(node, None)
+        lost |= part.lost
+    return lost
+
+
+# --- plans ---------------------------------------------------------------------------------
+
+
+def _plan(plans: Sequence[Plan], executions: Iterable[Execution]) -> Plan:
+    newest_first = plans[::-1]
+    fabric = next((plan for plan in newest_first if plan.fabric), plans[-1])
+    return replace(
+        plans[-1],
+        nodes=tuple({node.name: node for plan in plans for node in plan.nodes}.values()),
+        phases=_phases(newest_first, executions),
+        specs=_specs(plans),
+        left_out=tuple(dict.fromkeys(chain.from_iterable(plan.left_out for plan in plans))),
+        fabric=fabric.fabric,
+        counters=fabric.counters,
+        wiring=next((plan.wiring for plan in newest_first if plan.wiring), ()),
+    )
+
+
+def _phases(newest_first: Sequence[Plan], executions: Iterable[Execution]) -> tuple[Phase, ...]:
+    """Each workload as the newest plan has it, planned as often as it was measured."""
+    measured = Counter(_place(run) for run in executions if run.ended is Ended.MEASURED)
+    runs: dict[Workload, int] = {}
+    for (workload, _), times in measured.items():
+        runs[workload] = max(times, runs.get(workload, 1))
+    planned: set[Workload] = set()
+    entries: list[list[PlannedEntry]] = []
+    for plan in newest_first:
+        new = [[e for e in phase.entries if e.workload not in planned] for phase in plan.phases]
+        pairs = zip_longest(entries, new)
+        entries = [[*(before or ()), *(more or ())] for before, more in pairs]
+        planned |= {entry.workload for entry in chain.from_iterable(new)}
+    names = max(([phase.name for phase in plan.phases] for plan in newest_first), key=len)
+    return tuple(
+        Phase(
+            name=name,
+            entries=tuple(replace(e, repeats=runs.get(e.workload, e.repeats)) for e in phase),
+        )
+        for name, phase in zip(names, entries, strict=True)
+    )
+
+
+def _specs(plans: Iterable[Plan]) -> tuple[BenchmarkSpec, ...]:
+    specs: dict[tuple[str, str], BenchmarkSpec] = {}
+    for spec in chain.from_iterable(plan.specs for plan in plans):
+        before = specs.get((spec.name, spec.version), spec)
+        specs[spec.name, spec.version] = replace(spec, metrics=_metrics(before, spec))
+    return tuple(specs.values())
+
+
+def _metrics(before: BenchmarkSpec, now: BenchmarkSpec) -> tuple[MetricSpec, ...]:
+    metrics = {metric.name: metric for metric in before.metrics}
+    for metric in now.metrics:
+        earlier = metrics.get(metric.name, metric)
+        if (earlier.unit, earlier.direction) != (metric.unit, metric.direction):
+            raise CriteriaError(
+                f"{now.name}@{now.version} {metric.name} was {earlier.meaning} and became "
+                f"{metric.meaning} without a new version: take the later campaigns only"
+            )
+        metrics[metric.name] = metric
+    return tuple(metrics.values())
