@@ -1,5 +1,6 @@
 """What anubis offers to Python: see docs/python.md."""
 
+from anubis.foreign.mapping import TableMapping as TableMapping
 from anubis.operations.caller import Caller as Caller
 from anubis.operations.campaigns import plan_campaign as plan_campaign
 from anubis.operations.campaigns import resume_campaign as resume_campaign
@@ -12,6 +13,7 @@ from anubis.operations.foreseeing import evaluate_risk as evaluate_risk
 from anubis.operations.foreseeing import foresee as foresee
 from anubis.operations.foreseeing import train_risk as train_risk
 from anubis.operations.gating import gate as gate
+from anubis.operations.importing import import_csv as import_csv
 from anubis.operations.importing import import_incidents as import_incidents
 from anubis.operations.importing import import_superbench as import_superbench
 from anubis.operations.importing import import_superbench_baseline as import_superbench_baseline

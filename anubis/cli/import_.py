@@ -34,6 +34,70 @@ Sku = Annotated[
 ]
 
 
+@app.command(
+    help="Import a table of measurements, gzipped or not, as a finished campaign. Each line has a "
+    "sample (node, device, metric, value, unit, direction, sku, time), or one for each metric."
+)
+def csv(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table with a heading.")],
+    suite: Annotated[
+        str,
+        typer.Option(
+            "--suite",
+            "-s",
+            metavar="NAME",
+            help="What these measurements are called. Files of one name are learned from and "
+            "judged together.",
+        ),
+    ],
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            "-m",
+            metavar="KEY=COLUMN",
+            help="Which column says what, or several in one text: node=host, "
+            "device='gpu:{slot}'. Keys: node, device, metric, value, unit, direction, sku, time; a "
+            "column that is called like its key needs no --map. May be repeated.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME=DIRECTION[,UNIT]",
+            help="A metric to take, and whether higher, lower or either is better: "
+            "step_ms=lower,ms. Without a column metric, each is a column of its own. Default: all "
+            "that the column metric names. May be repeated.",
+        ),
+    ] = None,
+    sku: Annotated[
+        str,
+        typer.Option("--sku", help="The hardware kind of the nodes, where no column says it."),
+    ] = "",
+    policy: options.Policy = "default",
+    skip_wrong: Annotated[
+        bool,
+        typer.Option(
+            "--skip-wrong-lines",
+            help="Import the other lines. A node with a wrong line is unknown. Default: one wrong "
+            "line, and nothing is imported.",
+        ),
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    mapping = anubis.TableMapping.of(columns or (), metrics or (), sku=sku.strip())
+    imported = anubis.import_csv(
+        file, mapping, suite=suite, policy=policy, skip_wrong=skip_wrong, caller=Terminal()
+    )
+    campaign, plan = imported.campaign, imported.campaign.plan
+    say(
+        f"campaign {campaign.id}: nodes {len(plan.nodes):,}, "
+        f"metrics {len(plan.specs[0].metrics):,}, values {imported.values:,}"
+    )
+    _name(campaign, as_json=json)
+
+
 @app.command(help="Import SuperBench's results-summary.jsonl as a finished campaign.")
 def superbench(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A results-summary.jsonl.")],

@@ -51,6 +51,10 @@ class MetricSpec:
     ceiling: str = ""
     judged_by: JudgedBy = "fleet"
 
+    @property
+    def meaning(self) -> str:
+        return f"{self.unit} ({self.direction} is better)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterSpec:
@@ -556,7 +560,7 @@ class CampaignKind(StrEnum):
     @property
     def learns(self) -> bool:
         """It is judged by criteria from its own measurements, also when it is judged again."""
-        return self is CampaignKind.ACCEPT
+        return self in (CampaignKind.ACCEPT, CampaignKind.IMPORT)
 
     @property
     def needs_criteria(self) -> bool:
@@ -592,7 +596,7 @@ class Campaign:
     plan: Plan
     policy: Policy
     executor: str
-    setting: str = ""  # where it runs, as JSON: what a later run needs to resume it
+    setting: str = ""  # what resumes it, as JSON; of an import, a digest of what came in
     criteria: tuple[CriteriaSet, ...] = ()  # what it judges by; empty while it still learns
     created_at: float
     finished_at: float | None = None

@@ -55,9 +55,9 @@ class _Columns:
         for key in self.KEYS:
             value = getattr(self, key)
             for text in (value,) if isinstance(value, str) else value:
-                yield from ((name, key) for name in _names(text))
+                yield from ((name, key) for name in columns_in(text))
         if not str(self.size).isdecimal():
-            yield from ((name, "size") for name in _names(str(self.size)))
+            yield from ((name, "size") for name in columns_in(str(self.size)))
 
     def category_of(self, cells: Cells) -> str:
         """What the column says, or the heading of the first of several that says something."""
@@ -110,7 +110,8 @@ IncidentMapping = IntervalMapping | EventMapping
 KINDS: dict[str, type[IncidentMapping]] = {"intervals": IntervalMapping, "events": EventMapping}
 
 
-def _names(text: str) -> list[str]:
+def columns_in(text: str) -> list[str]:
+    """The column that a text names, or those in its braces."""
     return _PLACE.findall(text) or ([text] if text else [])
 
 
@@ -118,6 +119,6 @@ def filled(text: str, cells: Cells) -> str:
     """A column's cell, or the text with cells in it; empty where one of its columns is."""
     if not _PLACE.search(text):
         return cells.get(text, "")
-    if not all(cells.get(name) for name in _names(text)):
+    if not all(cells.get(name) for name in columns_in(text)):
         return ""
     return _PLACE.sub(lambda place: cells[place[1]], text)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from anubis import __version__, config
+from anubis import __version__, config, hostlist
 from anubis.core.errors import UsageError
 from anubis.core.records import (
     Assessment,
@@ -19,11 +20,16 @@ from anubis.core.records import (
     Plan,
     Policy,
 )
+from anubis.foreign import intake as foreign
+from anubis.foreign.adoption import adopt as adopt_table
+from anubis.foreign.intake import ForeignTable
+from anubis.foreign.mapping import TableMapping
 from anubis.incidents import intake, records
 from anubis.incidents.intake import Intake, Note
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaigns import new_name
 from anubis.report.wording import names
+from anubis.store.codec import dump
 from anubis.store.imports import Import
 from anubis.superbench import baseline as means
 from anubis.superbench.adoption import adopt
@@ -34,9 +40,9 @@ from anubis.validator import judge
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedResults:
-    campaign: Campaign  # finished as it comes in, and in the history
+    campaign: Campaign  # finished as it comes in, and in the history; once, however often imported
     values: int
-    by_rules: Assessment | None  # where rules were given
+    by_rules: Assessment | None = None  # where rules were given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +56,38 @@ class ImportedIncidents:
     intake: Intake
     kept: Import
     strangers: tuple[str, ...]  # nodes that a history which knew others did not know
+
+
+def import_csv(
+    file: Path,
+    mapping: TableMapping,
+    *,
+    suite: str,
+    policy: str = "default",
+    skip_wrong: bool = False,
+    caller: Caller = NOBODY,
+) -> ImportedResults:
+    """A table of measurements as a finished campaign, judged by what it teaches itself.
+
+    With one wrong line nothing is imported, unless wrong lines are to be skipped: their nodes are
+    then unknown.
+    """
+    if not hostlist.is_name(suite):
+        raise UsageError(
+            f'--suite is "{suite}", expected a name for these measurements, such as sgemm: letters,'
+            " digits, dots, dashes, underscores"
+        )
+    chosen = config.policy(policy)
+    table = foreign.read(file, mapping, caller.clock(), skip_wrong=skip_wrong)
+    _tell_of_lines(table, caller)
+    if table.wrong and not skip_wrong:
+        raise UsageError(
+            f'"{file}" has wrong lines: nothing was imported; correct them, or import the others '
+            "with --skip-wrong-lines"
+        )
+    plan, executions = adopt_table(table, suite)
+    campaign = _keep(plan, executions, chosen, caller, _span(table))
+    return ImportedResults(campaign=campaign, values=table.samples.size)
 
 
 def import_superbench(
@@ -124,22 +162,59 @@ def _by_rules(
     return assessment
 
 
-def _keep(plan: Plan, executions: Sequence[Execution], policy: Policy, caller: Caller) -> Campaign:
+def _keep(
+    plan: Plan,
+    executions: Sequence[Execution],
+    policy: Policy,
+    caller: Caller,
+    span: tuple[float, float] | None = None,
+) -> Campaign:
+    """From when until when it was measured: now, if nobody says. What is in the history already,
+    under whatever name the file had, is not kept again."""
     now = caller.clock()
+    since, until = span or (now, now)
     campaign = Campaign(
         id=new_name(CampaignKind.IMPORT, now),
         kind=CampaignKind.IMPORT,
         plan=plan,
         policy=policy,
-        executor="superbench",
-        created_at=now,
+        executor=plan.specs[0].version,
+        setting=_digest(plan, executions),
+        created_at=since,
     )
-    assessment, criteria = judge(campaign, executions, {}, now)
     with caller.history() as history:
+        before = history.campaigns.finished_in(campaign.setting)
+        if before:
+            caller.remark(f"the same was imported before: nothing is kept twice, see {before}")
+            return history.campaigns.get(before)
+        assessment, criteria = judge(campaign, executions, {}, now)
         history.campaigns.begin(campaign)
         history.executions.record(campaign.id, executions)
-        history.assessments.conclude(campaign.id, assessment, criteria, finished_at=now)
-    return dataclasses.replace(campaign, criteria=criteria, finished_at=now)
+        history.assessments.conclude(campaign.id, assessment, criteria, finished_at=until)
+    return dataclasses.replace(campaign, criteria=criteria, finished_at=until)
+
+
+def _digest(plan: Plan, executions: Sequence[Execution]) -> str:
+    """Of what was measured, on what, and what it means."""
+    sha = hashlib.sha256(dump(plan).encode())
+    for execution in executions:
+        series = execution.result.series
+        outcome = (execution.step.id, execution.ended, execution.reason, series.layout.series)
+        sha.update(repr(outcome).encode())
+        sha.update(series.values.tobytes())
+    return sha.hexdigest()[:32]
+
+
+def _span(table: ForeignTable) -> tuple[float, float] | None:
+    spans = table.spans.values()
+    return (min(since for since, _ in spans), max(until for _, until in spans)) if spans else None
+
+
+def _tell_of_lines(table: ForeignTable, caller: Caller) -> None:
+    for wrong in table.wrong:
+        caller.remark(str(wrong))
+    if table.passed_over:
+        caller.remark(f"passed over, because nobody asked for it: {names(table.passed_over)}")
 
 
 def _tell(taken: Intake, caller: Caller) -> None:

@@ -97,6 +97,13 @@ class Campaigns:
         with self._database.reading() as connection:
             return connection.execute(query).scalar()
 
+    def finished_in(self, setting: str) -> str | None:
+        """The id of the latest finished campaign with this setting."""
+        ended = CAMPAIGNS.c.finished_at.is_not(None)
+        query = sa.select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.setting == setting, ended)
+        with self._database.reading() as connection:
+            return connection.execute(_newest_first(query).limit(1)).scalar()
+
 
 def key_of(connection: sa.Connection, campaign_id: str) -> int:
     query = sa.select(CAMPAIGNS.c.key).where(CAMPAIGNS.c.id == campaign_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -20,19 +21,16 @@ from anubis.core.records import (
     Layout,
     MetricSpec,
     Node,
-    Phase,
     Plan,
-    PlannedEntry,
     Readings,
     Result,
-    Step,
 )
+from anubis.foreign.plans import ASSUMED_S, execution, one_phase, step
 from anubis.report.wording import counted
 from anubis.report.wording import names as few
 from anubis.superbench.names import RETURN_CODE, VERSION, MetricPlace, place, spec, workload
 from anubis.superbench.results import NodeResults, comparable, cut, number, shown
 
-DURATION_S = 1.0  # the file does not say, and a specification must name one
 NAMED = 3  # names in a sentence
 
 Failures = Mapping[str, tuple[str, object]]  # benchmark -> its first bad return code, and the name
@@ -74,7 +72,7 @@ def adopt(rows: Sequence[NodeResults], sku: str) -> tuple[Plan, list[Execution]]
     plan = Plan(
         suite=VERSION,
         nodes=tuple(Node(name=row.node, sku=sku) for row in rows),
-        phases=(Phase(name="imported", entries=tuple(map(_entry, specs))),),
+        phases=(one_phase(map(workload, specs)),),
         specs=tuple(specs.values()),
         left_out=remarks,
     )
@@ -141,25 +139,11 @@ def _specs(measured: Iterable[_Metric], failed: Iterable[str]) -> dict[str, Benc
             reveals="see SuperBench's documentation",
             level="end-to-end" if "model" in benchmark else "micro",
             scope="node",
-            duration_s=DURATION_S,
+            duration_s=ASSUMED_S,
             metrics=tuple(declared.values()),
         )
         for benchmark, declared in families.items()
     }
-
-
-def _entry(benchmark: str) -> PlannedEntry:
-    return PlannedEntry(
-        workload=workload(benchmark),
-        scope="node",
-        exclusive=True,
-        repeats=1,
-        timeout_s=DURATION_S,
-        duration_s=DURATION_S,
-        groups="all",
-        rounds=None,
-        min_nodes=1,
-    )
 
 
 # --- what the nodes did --------------------------------------------------------------------
@@ -211,20 +195,21 @@ def _executions(
     for name, value in usable.items():
         measured[metrics[name].place.benchmark][name] = value
     for position, benchmark in enumerate(benchmarks):
+        planned = partial(step, workload(benchmark), node, position=position)
         if benchmark in failed:  # its numbers, if any, cannot be trusted
             name, code = failed[benchmark]
             reason = f"its {name.removeprefix(f'{benchmark}/')} is {shown(code)}"
             environment = {} if number(code) is None else {RETURN_CODE: code}
-            step = _step(position, 0, benchmark, node)
-            yield _execution(step, reason, Result(environment=environment))
+            result = Result(environment=environment)
+            yield execution(planned(), Ended.FAILED, reason=reason, result=result)
             continue
         if benchmark in measured:
-            series = _series(measured[benchmark], metrics)
-            yield _execution(_step(position, 0, benchmark, node), "", Result(series=series))
+            result = Result(series=_series(measured[benchmark], metrics))
+            yield execution(planned(), Ended.MEASURED, result=result)
         if benchmark in lacking:  # in addition, so that the node does not pass for a complete one
             values = lacking[benchmark]
             reason = f"{counted(len(values), 'value')} that most nodes have: {few(values, NAMED)}"
-            yield _execution(_step(position, 1, benchmark, node), reason, Result())
+            yield execution(planned(repeat=1), Ended.NOT_RUN, reason=reason)
 
 
 def _series(values: Mapping[str, float], metrics: Mapping[str, _Metric]) -> Readings:
@@ -233,20 +218,3 @@ def _series(values: Mapping[str, float], metrics: Mapping[str, _Metric]) -> Read
         Layout(tuple((where.metric, where.device, 1) for where in places)),
         np.array(list(values.values())),
     )
-
-
-def _step(position: int, repeat: int, benchmark: str, node: str) -> Step:
-    return Step(
-        id=f"0.{position}.{repeat}/{benchmark}/{node}",
-        workload=workload(benchmark),
-        participants=(node,),
-        phase=0,
-        repeat=repeat,
-        timeout_s=DURATION_S,
-        exclusive=True,
-    )
-
-
-def _execution(step: Step, failure: str, result: Result) -> Execution:
-    ended = Ended.FAILED if failure else Ended.MEASURED
-    return Execution(step=step, attempt=1, ended=ended, final=True, reason=failure, result=result)

@@ -99,6 +99,11 @@ def cut(text: str) -> str:
 
 
 def _text(path: Path) -> str:
+    if {".csv", ".tsv"} & set(path.suffixes):
+        raise UsageError(
+            f'"{path}" is a table, expected JSON as SuperBench writes it: anubis import csv reads '
+            "tables of any tool"
+        )
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:

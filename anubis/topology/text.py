@@ -17,6 +17,7 @@ _MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+SAMPLED = 4000  # bytes that tell an encoding
 
 
 def read_bytes(path: Path) -> bytes:
@@ -28,9 +29,7 @@ def read_bytes(path: Path) -> bytes:
 
 def decode(data: bytes) -> tuple[str, list[Remark]]:
     """The text with plain line ends; what cannot be read in it becomes a replacement mark."""
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "")
-    if not encoding:
-        encoding = _without_mark(data)
+    encoding = encoding_of(data)
     text = data.decode(encoding, errors="replace")
     findings = []
     if "\ufffd" in text:
@@ -44,9 +43,13 @@ def located(remarks: Iterable[Remark], where: str) -> list[Remark]:
     return [replace(remark, sentence=f"in {where}: {remark.sentence}") for remark in remarks]
 
 
-def _without_mark(data: bytes) -> str:
-    """UTF-16 of mostly plain characters has a zero in every other byte."""
-    sample = data[:4000]
+def encoding_of(data: bytes) -> str:
+    """By its mark, or by the first bytes: UTF-16 of mostly plain characters has a zero in every
+    other one."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return encoding
+    sample = data[:SAMPLED]
     for encoding, zeros in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[::2])):
         if len(sample) > 3 and zeros.count(0) > len(zeros) * 0.9:
             return encoding

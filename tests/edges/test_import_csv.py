@@ -1,0 +1,377 @@
+"""Tables of measurements into the history: any shape, nothing half, nothing twice."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from anubis.core.errors import UsageError
+from anubis.core.judging.units import units
+from anubis.core.records import Judgement
+from anubis.foreign.adoption import adopt
+from anubis.foreign.intake import ForeignTable, read
+from anubis.foreign.mapping import TableMapping
+from anubis.operations.caller import Caller
+from anubis.operations.importing import import_csv, import_superbench
+from anubis.operations.judging import judge
+from anubis.operations.past import campaigns, recall
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "benchmarks"
+NOW = 1_800_000_000.0
+PLAIN = TableMapping(sku="v100")
+HEADING = "node,device,metric,value,unit,direction"
+Measured = dict[tuple[str, str, str], list[float]]  # by node, metric and device
+
+
+class Listener(Caller):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(history_url=f"sqlite:///{folder / 'history'}", clock=lambda: NOW)
+        self.remarks: list[str] = []
+
+    def remark(self, sentence: str) -> None:
+        self.remarks.append(sentence)
+
+
+@pytest.fixture
+def listener(tmp_path) -> Listener:
+    return Listener(tmp_path)
+
+
+@pytest.fixture
+def write(tmp_path) -> Callable[..., Path]:
+    def written(content: str | bytes, name: str = "table.csv") -> Path:
+        file = tmp_path / name
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return file
+
+    return written
+
+
+def measured(table: ForeignTable) -> Measured:
+    """As units have it, which are what is judged."""
+    plan, executions = adopt(table, "tool")
+    return {
+        (*unit.participants, unit.key.metric, unit.device): sorted(unit.samples.tolist())
+        for alike in units(executions, plan)
+        for unit in alike
+    }
+
+
+def fleet(slow: str = "", *, nodes: int = 6) -> str:
+    """Two GPUs a node, three samples each, all alike but for the slow one."""
+    rows = [
+        f"n{n},gpu:{g},step,{(130 if f'n{n}/{g}' == slow else 100) + s / 100},ms,lower"
+        for n in range(1, nodes + 1)
+        for g in (0, 1)
+        for s in range(3)
+    ]
+    return "\n".join([HEADING, *rows]) + "\n"
+
+
+# --- shapes --------------------------------------------------------------------------------
+
+FEW: Measured = {
+    ("n1", "step", "gpu:0"): [1.5, 2.5],
+    ("n1", "copy", "gpu:0"): [7.0],
+    ("n2", "step", "gpu:0"): [3.5],
+    ("n2", "copy", "gpu:0"): [8.0],
+}
+LONG = f"""{HEADING}
+n1,gpu:0,step,1.5,ms,lower
+n1,gpu:0,step,2.5,ms,lower
+n2,gpu:0,step,3.5,ms,lower
+n1,gpu:0,copy,7,GB/s,higher
+n2,gpu:0,copy,8e0,GB/s,higher
+"""
+WIDE = """id,host,slot,step,copy
+1,n1,0,1.5,7
+2,n1,0,2.5,
+3,n2,0,3.5,8
+"""
+AS_WIDE = TableMapping.of(
+    ["node=host", "device=gpu:{slot}"], ["step=lower,ms", "copy=higher,GB/s"], sku="v100"
+)
+SHAPES = {
+    "long": (LONG, PLAIN),
+    "wide": (WIDE, AS_WIDE),
+    "semicolons": (LONG.replace(",", ";"), PLAIN),
+    "tabs": (WIDE.replace(",", "\t"), AS_WIDE),
+    "other line ends and empty lines": (LONG.replace("\n", "\r\n\r\n"), PLAIN),
+    "quotes and blanks": (WIDE.replace("n1", '"n1"').replace(",1.5", ", 1.5 "), AS_WIDE),
+    "gzip": (gzip.compress(WIDE.encode()), AS_WIDE),
+    "a mark of UTF-8": (LONG.encode("utf-8-sig"), PLAIN),
+    "UTF-16": (LONG.encode("utf-16"), PLAIN),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_same_is_read_from_every_shape(write, shape):
+    content, mapping = SHAPES[shape]
+    table = read(write(content), mapping, NOW)
+    assert measured(table) == FEW
+    assert {spec.name: (spec.unit, spec.direction) for spec in table.metrics.values()} == {
+        "step": ("ms", "lower"),
+        "copy": ("GB/s", "higher"),
+    }
+
+
+samples = st.floats(1e-300, 1e300, exclude_min=True).map(repr)
+lines = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c-1"]),
+        st.sampled_from(["", "0", "1", "cuda:7", "GPU-8b39"]),
+        st.sampled_from(["step", "busbw:8", "busbw:16"]),
+        samples,
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(lines)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_columns_hold_what_a_dictionary_of_lists_gathers(write, rows):
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["node", "device", "metric", "value", "unit", "direction"])
+    writer.writerows([*row, "x", "higher"] for row in rows)
+    expected: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for node, device, metric, value in rows:
+        whole = device if ":" in device else f"device:{device}" if device else "node"
+        expected[node, metric, whole].append(float(value))
+    table = read(write(text.getvalue()), PLAIN, NOW)
+    assert measured(table) == {place: sorted(numbers) for place, numbers in expected.items()}
+
+
+def test_only_metrics_that_were_asked_for_are_taken(write, listener):
+    asked = TableMapping.of([], ["copy=higher,GB/s"], sku="v100")
+    imported = import_csv(write(LONG), asked, suite="tool", caller=listener)
+    assert [spec.name for spec in imported.campaign.plan.specs[0].metrics] == ["copy"]
+    assert imported.values == 2
+    assert listener.remarks == ["passed over, because nobody asked for it: step"]
+
+
+def test_a_campaign_is_dated_by_what_the_table_says(write, listener):
+    table = "node,step,when\nn1,1,2026-03-01T10:00\nn1,2,2026-03-01T11:00Z\nn2,1,1772366400\n"
+    mapping = TableMapping.of(["time=when"], ["step=lower"], sku="v100")
+    imported = import_csv(write(table), mapping, suite="tool", caller=listener)
+    assert imported.campaign.created_at == 1772359200.0  # 10:00 UTC
+    assert imported.campaign.finished_at == 1772366400.0  # 12:00 UTC
+    first, second = recall(caller=listener).executions
+    assert (first.started_at, first.duration_s, second.duration_s) == (1772359200.0, 3600.0, 0.0)
+
+
+# --- wrong lines ---------------------------------------------------------------------------
+
+WRONG = {
+    "n1,gpu:0,step,fast,ms,lower": 'step on gpu:0 of n1 is "fast", expected a positive finite',
+    "n1,gpu:0,step,,ms,lower": 'step on gpu:0 of n1 is ""',
+    "n1,gpu:0,step,nan,ms,lower": 'step on gpu:0 of n1 is "nan"',
+    "n1,gpu:0,step,inf,ms,lower": 'step on gpu:0 of n1 is "inf"',
+    "n1,gpu:0,step,0,ms,lower": 'step on gpu:0 of n1 is "0"',
+    "n1,gpu:0,step,-1,ms,lower": 'step on gpu:0 of n1 is "-1"',
+    "n1,gpu:0": "2 cells, expected 6 as in the heading",
+    ",gpu:0,step,1,ms,lower": "it names no node",
+    "n 1,gpu:0,step,1,ms,lower": 'node "n 1" is no name',
+    "n1,gpu:0,,1,ms,lower": "it names no metric",
+    "n1,gpu:0,step,1,s,lower": 'metric "step" is s (lower is better) here and ms (lower is better)',
+    "n1,gpu:0,other,1,s,": 'metric "other" has no direction: expected higher, lower or either',
+    "n1,gpu:0,other,1,s,down": 'metric "other" has the direction "down"',
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_line_is_named_with_its_reason(write, line):
+    file = write(f"{HEADING}\nn1,gpu:0,step,1,ms,lower\n{line}\nn2,gpu:0,step,2,ms,lower\n")
+    (wrong,) = read(file, PLAIN, NOW).wrong
+    assert str(wrong).startswith("line 3: ")
+    assert WRONG[line] in str(wrong)
+
+
+def test_where_a_line_is_wrong_nothing_is_imported(write, listener):
+    broken = fleet().replace("n2,gpu:1,step,100.02", "n2,gpu:1,step,n/a")
+    with pytest.raises(UsageError, match="wrong lines: nothing was imported"):
+        import_csv(write(broken), PLAIN, suite="tool", caller=listener)
+    assert listener.remarks == [
+        'line 13: step on gpu:1 of n2 is "n/a", expected a positive finite number'
+    ]
+    assert campaigns(caller=listener) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [("soon", 'time "soon" cannot be read'), ("2099-01-01", 'time "2099-01-01" is in the future')],
+)
+def test_a_time_that_cannot_be_is_a_wrong_line(write, cell, reason):
+    table = read(write(f"node,step,time\nn1,1,{cell}\n"), _step(), NOW)
+    (wrong,) = table.wrong
+    assert str(wrong).startswith(f"line 2: {reason}")
+    assert not table.samples.size
+
+
+def _step() -> TableMapping:
+    return TableMapping.of([], ["step=lower,ms"], sku="v100")
+
+
+def test_wrong_lines_of_one_reason_stand_together_and_reading_ends_where_enough_are_wrong(write):
+    rows = [f"n{i},0" for i in range(3)] * 1000
+    table = read(write("\n".join(["node,step", *rows])), _step(), NOW)
+    assert sum(wrong.count for wrong in table.wrong) == 1000
+    first = str(table.wrong[0])
+    assert first.startswith("lines 2, 5, 8, ")
+    assert 'and 314 more: step on node of n0 is "0"' in first
+
+
+def test_a_node_whose_line_was_skipped_is_unknown_and_never_healthy(write, listener):
+    broken = fleet().replace("n2,gpu:1,step,100.02", "n2,gpu:1,step,n/a")
+    import_csv(write(broken), PLAIN, suite="tool", skip_wrong=True, caller=listener)
+    (told,) = listener.remarks
+    assert told.startswith('line 13: step on gpu:1 of n2 is "n/a"')
+    assessment = recall(caller=listener).assessment
+    assert assessment.named(Judgement.UNKNOWN) == ("n2",)
+    (reason,) = [node.reason for node in assessment.nodes if node.node == "n2"]
+    assert reason == f"tool: {told}"
+    assert len(assessment.named(Judgement.HEALTHY)) == 5
+
+
+def test_a_node_without_what_most_nodes_have_is_unknown(write, listener):
+    without = "".join(
+        line for line in fleet().splitlines(keepends=True) if not line.startswith("n4,gpu:1")
+    )
+    import_csv(write(without), PLAIN, suite="tool", caller=listener)
+    assessment = recall(caller=listener).assessment
+    assert assessment.named(Judgement.UNKNOWN) == ("n4",)
+    (reason,) = [node.reason for node in assessment.nodes if node.node == "n4"]
+    assert reason == "tool: 1 value that most nodes have is missing: step on gpu:1"
+
+
+# --- what cannot be read -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "mapping", "reason"),
+    [
+        ("", PLAIN, "is empty, expected a table with a heading"),
+        ('{"node": "n1"}', PLAIN, "is JSON, expected a table"),
+        (LONG, TableMapping(), "name it, such as --sku a100-sxm-8x"),
+        ("host,step\nn1,1\n", PLAIN, "has no column node: say which one it is, --map node=COLUMN"),
+        ("node,step\nn1,1\n", PLAIN, "--metric step_ms=lower,ms"),
+        ("node,step\nn1,1\n", TableMapping.of(["node=nod"], sku="x"), 'did you mean "node"?'),
+        ("node,metric\nn1,a\n", PLAIN, "has no column value"),
+        ("node,node,value\nn1,n1,1\n", PLAIN, 'has two columns "node"'),
+        (HEADING, PLAIN, "has no measurement"),
+        (LONG, TableMapping.of([], ["speed=lower"], sku="x"), "its metrics are step, copy"),
+        (f'{HEADING}\nn1,gpu:0,step,"1\n' + "x" * 200_000, PLAIN, "is a quote left open?"),
+        (gzip.compress(LONG.encode())[:-9], PLAIN, "not a complete gzip file"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_clear_error(write, content, mapping, reason):
+    with pytest.raises(UsageError) as refused:
+        read(write(content), mapping, NOW)
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "metrics", "reason"),
+    [
+        (["node"], [], '--map is "node", expected KEY=COLUMN'),
+        (["nod=host"], [], 'unknown key "nod"; did you mean "node"?'),
+        ([], ["step"], '--metric is "step", expected NAME=DIRECTION[,UNIT]'),
+        ([], ["step=down"], "directions: higher, lower, either"),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_one_clear_error(columns, metrics, reason):
+    with pytest.raises(UsageError) as refused:
+        TableMapping.of(columns, metrics)
+    assert reason in str(refused.value)
+
+
+def test_a_table_for_superbench_is_sent_to_csv(write, listener):
+    with pytest.raises(UsageError, match="anubis import csv reads tables"):
+        import_superbench(write(LONG), sku="v100", caller=listener)
+
+
+# --- in the history ------------------------------------------------------------------------
+
+
+def test_what_is_imported_twice_is_kept_once(write, listener):
+    first = import_csv(write(fleet()), PLAIN, suite="tool", caller=listener)
+    packed = write(gzip.compress(fleet().encode()), "another-name.gz")
+    again = import_csv(packed, PLAIN, suite="tool", caller=listener)
+    assert again.campaign.id == first.campaign.id
+    assert len(campaigns(caller=listener)) == 1
+    assert first.campaign.id in listener.remarks[-1]
+    import_csv(write(fleet("n3/1")), PLAIN, suite="tool", caller=listener)
+    assert len(campaigns(caller=listener)) == 2
+
+
+def test_two_tables_judged_as_one_are_judged_as_the_table_of_both_is(write, listener):
+    """A slow start that is too short to be seen in the whole."""
+    heading, *rows = fleet("n3/1").splitlines()
+    halves = ("\n".join([heading, *rows[:20]]), "\n".join([heading, *rows[20:]]))
+    for i, half in enumerate(halves):
+        import_csv(write(half, f"{i}.csv"), PLAIN, suite="tool", caller=listener)
+    began = min(row.created_at for row in campaigns(caller=listener))
+    joined = judge(since=_day(began), caller=listener)
+    import_csv(write(fleet("n3/1")), PLAIN, suite="whole", caller=listener)
+    whole = judge(caller=listener)
+    assert joined.assessment.named(Judgement.DEFECTIVE) == ("n3",)
+    for one, other in zip(joined.assessment.nodes, whole.assessment.nodes, strict=True):
+        assert (one.node, one.judgement, one.code.partition(".")[2]) == (
+            other.node,
+            other.judgement,
+            other.code.partition(".")[2],
+        )
+    assert "judging 2 campaigns of suite tool as one" in listener.remarks
+
+
+def _day(at: float):
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(math.floor(at), UTC)
+
+
+# --- published measurements ----------------------------------------------------------------
+
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}")
+
+
+def every_gpu_of(*nodes: str) -> set[str]:
+    return {f"{node}/gpu:{gpu}" for node in nodes for gpu in range(4)}
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "slow"),
+    [
+        (
+            "frontera-resnet",
+            every_gpu_of("c196-112", "c196-91", "c197-91", "c198-32", "c198-52")
+            | {"c198-62/gpu:3"},
+        ),
+        ("frontera-bert", every_gpu_of("c198-21", "c198-62")),
+        ("bert-longhorn", every_gpu_of("c002-5")),
+    ],
+)
+def test_a_published_table_names_its_slow_gpus(listener, name, slow):
+    """The sets are those of tests/core/test_real_fleets.py, found by the naive method."""
+    mapping = TableMapping.of(
+        ["node={cabinet}-{node}", "device=gpu:{device}"], ["perf=lower"], sku="gpu"
+    )
+    file = DATA / f"{name}-agg.csv.gz"
+    import_csv(file, mapping, suite=name, caller=listener)
+    defective = {
+        f"{verdict.participants[0]}/{verdict.device}"
+        for verdict in recall(caller=listener).assessment.verdicts()
+        if verdict.judgement is Judgement.DEFECTIVE
+    }
+    assert defective == slow
