@@ -42,6 +42,8 @@ class RayCluster:
     """Which nodes to use: a node list, or @file, beside this file. Default: all of them."""
     sku: str = ""
     """The kind of hardware, if all nodes are alike and their own names do not say enough."""
+    skus: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of hardware that nodes do not tell by themselves: a sku, and the list of its nodes."""
     parallel_nodes: int | None = None
     """How many nodes may work at once. Without it, all of them."""
 
@@ -49,6 +51,7 @@ class RayCluster:
         _at_least("parallel_nodes", self.parallel_nodes, 1)
         if self.nodes:
             hostlist.expand(self.nodes)
+        hostlist.labels(self.skus)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from anubis.core.records import (
     Criterion,
     CriterionKey,
     Direction,
+    NodeKind,
     ParameterValue,
     Provenance,
     Workload,
@@ -70,6 +71,7 @@ class _File:
     created_at: str
     digest: str
     versions: Mapping[str, str] = field(default_factory=dict)
+    node_kind: NodeKind | None = None
     criteria: tuple[_Entry, ...]
 
 
@@ -84,6 +86,25 @@ def file_name(criteria: CriteriaSet) -> str:
     if plain != criteria.sku:
         plain += "-" + hashlib.sha256(criteria.sku.encode()).hexdigest()[:6]
     return f"{plain.lstrip('-')}.json"
+
+
+def write_learned(learned: Sequence[CriteriaSet], folder: Path) -> list[Path]:
+    """Each into its file; what was learned of these nodes as other kinds than now is removed."""
+    paths = [folder / place(criteria) for criteria in learned]
+    for criteria, path in zip(learned, paths, strict=True):
+        write(criteria, path)
+    for suite in {path.parent for path in paths}:
+        for path in {*suite.glob("*.json")} - {*paths}:
+            if any(_is_parted_otherwise(path, criteria) for criteria in learned):
+                path.unlink(missing_ok=True)
+    return paths
+
+
+def _is_parted_otherwise(path: Path, learned: CriteriaSet) -> bool:
+    with suppress(CriteriaError):  # whatever it is, it is nobody's criteria
+        old = _load(path)
+        return old.nodes_sku == learned.nodes_sku and bool(old.node_kind or learned.node_kind)
+    return False
 
 
 def write(criteria: CriteriaSet, path: Path) -> None:
@@ -102,6 +123,8 @@ def write(criteria: CriteriaSet, path: Path) -> None:
 def dump(criteria: CriteriaSet) -> str:
     """One criterion after the other, each with its samples on one line, so that diffs read well."""
     head = {"schema": SCHEMA, "sku": criteria.sku, **_chosen(criteria.provenance, OF_PROVENANCE)}
+    if criteria.node_kind:
+        head["node_kind"] = asdict(criteria.node_kind)
     lines = [f' "{key}": {json.dumps(value)},' for key, value in head.items()]
     entries = ",\n".join(_dump_entry(criterion) for criterion in criteria.criteria)
     return "{\n" + "\n".join(lines) + f'\n "criteria": [\n{entries}\n ]\n}}\n'
@@ -178,6 +201,7 @@ def _load(path: Path) -> CriteriaSet:
         sku=file.sku,
         criteria=tuple(_criterion(entry, file.sku, where) for entry in file.criteria),
         provenance=Provenance(**_chosen(file, OF_PROVENANCE)),
+        node_kind=file.node_kind,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 from pathlib import Path
@@ -31,6 +31,17 @@ def expand(text: str) -> list[str]:
             raise HostlistError(f'node list names "{name}" twice: name every node once')
         seen.add(name)
     return names
+
+
+def labels(lists: Mapping[str, str]) -> dict[str, str]:
+    """The label of each node, from the node list of each label."""
+    label_of: dict[str, str] = {}
+    for label, text in lists.items():
+        for name in expand(text):
+            if label_of.setdefault(name, label) != label:
+                both = f'"{label_of[name]}" and "{label}"'
+                raise HostlistError(f'node "{name}" is listed for {both}: list it once')
+    return label_of
 
 
 def is_name(text: str) -> bool:

@@ -71,9 +71,7 @@ def learn(
         policy=policy,
         caller=Terminal(),
     )
-    for criteria in learned:
-        path = out / criteria_files.place(criteria)
-        criteria_files.write(criteria, path)
+    for criteria, path in zip(learned, criteria_files.write_learned(learned, out), strict=True):
         refused = sum(bool(criterion.refusal) for criterion in criteria.criteria)
         say(f"{path}: {len(criteria.criteria)} criteria, {refused} of them refused")
         for sentence, metrics in _refusals(criteria).items():

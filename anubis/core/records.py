@@ -386,12 +386,31 @@ class Provenance:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeKind:
+    """One of several kinds of nodes that learning found under one sku."""
+
+    sku: str  # that they share
+    label: str  # a sku of its own: nodes that are given it need not be told apart
+    nodes: tuple[str, ...]
+    confidence: float  # that the sku has several kinds; not that each node is of this one
+    metric: str  # that tells the kinds apart best, and what nodes of this kind reach in it
+    typical: float
+    unit: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CriteriaSet:
-    """The criteria of one SKU, as one file holds them."""
+    """The criteria of one SKU, or of one kind of nodes under it, as one file holds them."""
 
     sku: str
     criteria: tuple[Criterion, ...]
     provenance: Provenance
+    node_kind: NodeKind | None = None  # where the sku alone does not say whom they are for
+
+    @property
+    def nodes_sku(self) -> str:
+        """The sku that the nodes call themselves."""
+        return self.node_kind.sku if self.node_kind else self.sku
 
 
 def by_key(sets: Iterable[CriteriaSet]) -> dict[CriterionKey, Criterion]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import distribution
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from anubis.core.campaign.machine import (
@@ -133,15 +134,17 @@ class RayExecutor:
         *,
         names: Iterable[str] = (),
         sku: str = "",
+        skus: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Join the cluster at `address`, or start one on this machine for None.
 
         `names` narrows the nodes to these; `sku` is the label of all of them, if the name of their
-        hardware does not say enough.
+        hardware does not say enough, except of those with a label of their own in `skus`.
         """
         self._programs = programs
         self._parse = parse
         self._sku = sku
+        self._skus = skus
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._events: list[CampaignEvent] = []
         self._running: dict[str, RayLaunch] = {}  # by their keys
@@ -165,11 +168,15 @@ class RayExecutor:
         return tuple(
             Node(
                 name=agent.name,
-                sku=self._sku or (agent.machine.sku if agent.machine else UNKNOWN_SKU),
+                sku=self._sku_of(agent),
                 address=agent.address,
             )
             for agent in self._agents.values()
         )
+
+    def _sku_of(self, agent: AgentHandle) -> str:
+        of_all = self._sku or (agent.machine.sku if agent.machine else UNKNOWN_SKU)
+        return self._skus.get(agent.name, of_all)
 
     def now(self) -> float:
         return time.time()

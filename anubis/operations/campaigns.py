@@ -270,15 +270,10 @@ def _saying_how_to_go_on(campaign: Campaign) -> Iterator[None]:
 
 def _write_criteria(view: CampaignView) -> tuple[Path, ...]:
     """The campaign is over and kept, whatever becomes of the files."""
-    written = []
-    for learned in view.criteria:
-        path = places.criteria() / criteria_files.place(learned)
-        try:
-            criteria_files.write(learned, path)
-        except AnubisError as error:
-            name = view.campaign.id
-            raise type(error)(
-                f"{error}; the verdicts are kept: anubis report --campaign {name} shows them"
-            ) from error
-        written.append(path)
-    return tuple(written)
+    try:
+        return tuple(criteria_files.write_learned(view.criteria, places.criteria()))
+    except AnubisError as error:
+        name = view.campaign.id
+        raise type(error)(
+            f"{error}; the verdicts are kept: anubis report --campaign {name} shows them"
+        ) from error

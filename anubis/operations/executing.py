@@ -64,6 +64,7 @@ def _open(
                 catalog.parse_result,
                 names=requested or (hostlist.expand(cluster.nodes) if cluster.nodes else ()),
                 sku=cluster.sku,
+                skus=hostlist.labels(cluster.skus),
             )
         case config.SimulatedCluster():
             from anubis.executors.simulated import SimulatedExecutor

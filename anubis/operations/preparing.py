@@ -329,7 +329,8 @@ def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
 def _concerns(criteria: CriteriaSet, skus: Sequence[str]) -> bool:
     """Whether it is of one of these kinds of nodes, or of pairs or groups of them."""
     group = without_distance(criteria.sku)
-    return any(sku == group or sku in group.split("+") for sku in skus)
+    kinds = {group, criteria.nodes_sku, *group.split("+")}
+    return any(sku in kinds for sku in skus)
 
 
 def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:

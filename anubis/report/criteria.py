@@ -9,6 +9,7 @@ import numpy as np
 
 from anubis.core.judging.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey
+from anubis.hostlist import shortened
 from anubis.report.metrics import benchmark_labels
 from anubis.report.tables import add_row, table
 from anubis.report.wording import counted, figure, json_line, share
@@ -43,6 +44,7 @@ def show(criteria: CriteriaSet, console: Console) -> None:
     provenance = criteria.provenance
     versions = "".join(f", {name} {text}" for name, text in provenance.versions.items())
     refused = sum(bool(criterion.refusal) for criterion in ordered)
+    kind = criteria.node_kind
     head = f"{criteria.sku}, suite {provenance.suite}: {_criteria(len(ordered))}"
     console.print(Text(f"{head}, {refused} of them refused", style="bold"))
     console.print(
@@ -52,6 +54,9 @@ def show(criteria: CriteriaSet, console: Console) -> None:
             style="dim",
         )
     )
+    if kind:
+        members = f"{counted(len(kind.nodes), 'node')}, {shortened(kind.nodes)}"
+        console.print(Text(f"one of several kinds under sku {kind.sku}: {members}\n"))
     figures = ("repeat", "alpha", "proposed", "set aside")
     rows = table("benchmark, metric", "unit", figures=figures)
     called = benchmark_labels([criterion.key for criterion in ordered])

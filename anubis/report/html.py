@@ -10,6 +10,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from anubis.core.records import WORST_FIRST, Judgement, NodeVerdict
+from anubis.report import kinds
 from anubis.report.circumstances import facts, omissions
 from anubis.report.figures import figure_of
 from anubis.report.metrics import benchmark_labels, metric_rows
@@ -34,6 +35,9 @@ def render(view: CampaignView) -> str:
         campaign=view.campaign,
         glyph=GLYPH,
         worst_first=WORST_FIRST,
+        kinds=kinds.by_sku(view.kinds),
+        kind_sentence=kinds.sentence,
+        describe_kind=kinds.description,
         fleet=_fleet(view),
         few=LARGE_TILES,
         parts_named=PARTS_NAMED,

@@ -1,10 +1,11 @@
-"""A campaign for programs: one JSON object per verdict, then one summary. Never NaN."""
+"""A campaign for programs: an object per verdict, part and kind, then one summary. Never NaN."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from anubis.core.records import Judgement, PartVerdict, Verdict
+from anubis.report import kinds
 from anubis.report.view import CampaignView
 from anubis.report.wording import json_line
 
@@ -14,6 +15,7 @@ def lines(view: CampaignView) -> Iterator[str]:
         yield json_line(_verdict(verdict))
     for part in view.assessment.parts:
         yield json_line(part_record(part))
+    yield from kinds.lines(view.kinds)
     named, parts_named = view.assessment.named, view.assessment.parts_named
     yield json_line(
         {

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.judging.kinds import by_kind, undecided
 from anubis.core.judging.limits import by_metric, limit_of
 from anubis.core.judging.units import Units, latest, units
 from anubis.core.records import (
@@ -99,7 +100,7 @@ class MetricRow:
                 f"healthy units vary widely: alpha {share(criterion.proposed_alpha)} would suit"
                 f" them; at {criterion.alpha:g} some are called defective"
             )
-        return ""
+        return undecided(self.measured, criterion) if criterion else ""
 
 
 def metric_rows(view: CampaignView) -> list[MetricRow]:
@@ -108,7 +109,7 @@ def metric_rows(view: CampaignView) -> list[MetricRow]:
     limits = by_metric(view.campaign.policy.limits)
     statements = _statements(view.assessment)
     rows = []
-    for measured in units(latest(view.executions), view.campaign.plan):
+    for measured in by_kind(units(latest(view.executions), view.campaign.plan), view.kinds):
         key = measured.key
         place = (key.workload.benchmark, key.workload.parameters, key.metric)
         judgements, similarities = _of_each_unit(measured, statements[place])

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anubis.core.records import Judgement, NodeVerdict, PartVerdict
+from anubis.report import kinds
 from anubis.report.metrics import MetricRow, benchmark_labels, metric_rows
 from anubis.report.tables import add_row, table
 from anubis.report.view import GLYPH, CampaignView
@@ -32,6 +33,7 @@ def render(view: CampaignView, console: Console) -> None:
     rows = metric_rows(view)
     console.print()
     console.print(_headline(view))
+    _print_kinds(view, console)
     console.print()
     if parts := view.assessment.parts:
         console.print(_part_table(parts[:LISTED]))
@@ -56,6 +58,17 @@ def _headline(view: CampaignView) -> Text:
             text.highlight_regex(rf"{judgement.value}: [^·]+", STYLE[judgement])
     campaign_line = f"\n{campaign.kind} {campaign.plan.suite}, campaign {campaign.id}"
     return text.append(f"{campaign_line}, {lasting(view.duration_s)}", style="not bold dim")
+
+
+def _print_kinds(view: CampaignView, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for sku, of_sku in kinds.by_sku(view.kinds):
+        console.print()
+        console.print(Text(kinds.sentence(sku, of_sku)))
+        for kind in of_sku:
+            console.print(Padding(Text(kinds.description(kind)), (0, 0, 0, 2)))
 
 
 def _print_nodes(view: CampaignView, console: Console) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from anubis.core.fabric import Fabric, Part
+from anubis.core.judging.kinds import kinds_of
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
@@ -20,6 +21,7 @@ from anubis.core.records import (
     CriteriaSet,
     Execution,
     Judgement,
+    NodeKind,
     NodeVerdict,
     PartVerdict,
 )
@@ -89,6 +91,11 @@ class CampaignView:
         if numbers[Judgement.NOT_APPLICABLE]:
             shown.append(Judgement.NOT_APPLICABLE)
         return [f"{numbers[j]:,} {j.value.replace('-', ' ')}" for j in shown]
+
+    @property
+    def kinds(self) -> list[NodeKind]:
+        """Those that were told apart under one sku, and judged each by itself."""
+        return kinds_of(self.criteria)
 
     def nodes_worst_first(self) -> list[NodeVerdict]:
         """Within one judgement the order of the assessment is kept."""

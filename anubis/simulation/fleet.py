@@ -7,8 +7,8 @@ same seed gives the same bytes however a campaign goes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from statistics import NormalDist
 from typing import Literal
@@ -18,6 +18,15 @@ import numpy as np
 from anubis import hostlist
 from anubis.core.records import BenchmarkSpec, Node, Readings, Samples, Series, Step
 
+SHARES = (
+    "slow_share",
+    "crash_share",
+    "hang_share",
+    "lost_share",
+    "slow_by",
+    "fast_share",
+    "fast_by",
+)
 Trouble = Literal["slow", "crash", "hang", "lost"]
 
 
@@ -29,6 +38,8 @@ class SimulatedFleet:
     """The nodes: a node list, or @file, beside this file."""
     sku: str = "simulated"
     """The kind of hardware."""
+    skus: Mapping[str, str] = field(default_factory=dict)
+    """Nodes with another label than that: a sku, and the list of its nodes."""
     seed: int = 0
     """The same seed gives the same results, byte for byte."""
     devices: int = 1
@@ -49,12 +60,17 @@ class SimulatedFleet:
     """Nodes on which one program hangs."""
     lost_share: float = 0.0
     """Nodes that vanish in the middle."""
+    fast_share: float = 0.0
+    """Nodes of another kind, the last ones: faster in every benchmark."""
+    fast_by: float = 0.07
+    """How much faster they are."""
     faults: tuple[str, ...] = ()
     """Faults of the network that a scan meets: slow node, slow NIC, bad cable, lossy uplink, slow
     leaf, dead leaf."""
 
     def __post_init__(self) -> None:
-        for name in ("slow_share", "crash_share", "hang_share", "lost_share", "slow_by"):
+        hostlist.labels(self.skus)
+        for name in SHARES:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected a share from 0 to 1")
         for name in ("devices", "samples"):
@@ -71,7 +87,9 @@ class Plant:
 
 
 def members(fleet: SimulatedFleet) -> tuple[Node, ...]:
-    return tuple(Node(name=name, sku=fleet.sku) for name in hostlist.expand(fleet.nodes))
+    label_of = hostlist.labels(fleet.skus)
+    names = hostlist.expand(fleet.nodes)
+    return tuple(Node(name=name, sku=label_of.get(name, fleet.sku)) for name in names)
 
 
 def plants(fleet: SimulatedFleet, benchmarks: Sequence[str]) -> dict[str, Plant]:
@@ -119,8 +137,15 @@ def measure(
 
 def _pace(fleet: SimulatedFleet, plant: Plant | None, node: str, benchmark: str) -> float:
     pace = 1 + fleet.spread * _STANDARD.inv_cdf(share(fleet.seed, f"{node}/{benchmark}"))
+    pace *= 1 + fleet.fast_by * (node in _faster(fleet.nodes, fleet.fast_share))
     slow = plant is not None and plant.trouble == "slow" and plant.benchmark == benchmark
     return pace * (1 - fleet.slow_by) if slow else pace
+
+
+@cache
+def _faster(nodes: str, share_of_all: float) -> frozenset[str]:
+    names = hostlist.expand(nodes)
+    return frozenset(names[len(names) - round(share_of_all * len(names)) :])
 
 
 @cache

@@ -273,18 +273,3 @@ def test_of_samples_that_cannot_be_compared_it_says_which_and_of_what(bad, direc
             learn(samples, metric=metric)
         with pytest.raises(CriteriaError, match=where):
             criteria.similarities(samples, learn([np.ones(3)] * 3, metric=metric))
-
-
-def test_many_units_that_are_better_and_alike_look_like_another_kind_of_node():
-    """Seen on real GPUs: 216 faster nodes among 1,748, under one label."""
-    rng = np.random.default_rng(13)
-    two_kinds = fleet(rng, [(176, 100.0), (24, 115.0)])
-    learned = learn(two_kinds)
-    assert learned.refusal.startswith("24 of 200 units are better and alike among themselves")
-    assert not learn(fleet(rng, [(176, 100.0), (24, 85.0)])).refusal  # worse: they share a cause
-    assert not learn(fleet(rng, [(300, 100.0), (24, 115.0)])).refusal  # too small a share
-    assert not learn(fleet(rng, [(16, 100.0), (8, 115.0)])).refusal  # the GPUs of one good node
-    upper_end = rng.normal(100, 3, (400, 1))  # beyond 5 % as well, but without a gap
-    assert "another kind" not in learn(upper_end).refusal
-    scattered = [(100, 100.0), *((1, float(level)) for level in range(110, 254, 6))]
-    assert not learn(fleet(rng, scattered)).refusal

@@ -376,3 +376,42 @@ def test_shipped_criteria_are_byte_for_byte_what_the_simulated_fleet_teaches(tmp
     made = {str(file.relative_to(taught)): file.read_bytes() for file in taught.rglob("*.json")}
     kept = {str(file.relative_to(shipped)): file.read_bytes() for file in shipped.rglob("*.json")}
     assert kept == made, "run: .venv/bin/python scripts/make-criteria"
+
+
+# --- several kinds of nodes ----------------------------------------------------------------
+
+
+def kinds_in(done: Done) -> dict[str, list[str]]:
+    return {line["label"]: line["nodes"] for line in done.lines if line["type"] == "kind"}
+
+
+def test_kinds_under_one_sku_are_named_everywhere_until_they_have_labels(near):
+    names = [f"n{number}" for number in range(1, 41)]
+    planted = {"simulated-kind-a": names[:30], "simulated-kind-b": names[30:]}
+    found = accept(near, nodes="n[1-40]", fast_share=0.25)
+    assert (found.code, kinds_in(found)) == (0, planted)
+    page = near.folder / "page.html"
+    table = near.run("report", "--html", str(page)).out
+    for text in (table, page.read_text(), near.run("criteria", "show").out):
+        assert "n[31-40]" in text
+        assert "simulated-kind-b" in text
+    assert "(confidence 0.999)" in " ".join(table.split())
+    files = sorted(near.home.glob("criteria/tiny/*.json"))
+    assert [file.name for file in files] == ["simulated-kind-a.json", "simulated-kind-b.json"]
+
+    validate = ("validate", "--json", "--suite", str(near.folder / "tiny.yaml"), "--cluster")
+    assert near.ask(*validate, near.fleet(nodes="n[1-40]", fast_share=0.25)).code == 0
+    labels = {"simulated-kind-a": "n[1-30]", "simulated-kind-b": "n[31-40]"}
+    labelled = near.fleet(nodes="n[1-40]", fast_share=0.25, skus=labels)
+    assert near.ask(*validate, labelled).code == 0
+    settled = accept(near, nodes="n[1-40]", fast_share=0.25, skus=labels)
+    assert (settled.code, kinds_in(settled)) == (0, {})
+    assert sorted(near.home.glob("criteria/tiny/*.json")) == files
+
+
+def test_below_20_nodes_it_is_said_that_kinds_cannot_be_seen(near):
+    found = accept(near, nodes="n[1-12]", fast_share=0.25)
+    assert (found.code, kinds_in(found)) == (0, {})
+    table = " ".join(near.run("report").out.split())
+    assert "3 of 12 nodes are better than normal by more than the limit" in table
+    assert "cannot be seen below 20 nodes" in table

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from anubis.core.judging import medoid
 
 MOST_ROUNDS = 100
-# Units that are alike and better look like another kind of node if there are so many of them (the
-# GPUs of a single good node are no kind of their own) and they are this share of all.
-FEWEST_OF_A_KIND = 20
-SHARE_OF_A_KIND = 0.1
 TIGHTEST = 0.999  # a proposed alpha: where all are equal, the next may still differ in a digit
 FEWEST_FOR_ALPHA = 20  # healthy units, before their spread says anything about 1 in 10,000
 
@@ -67,8 +63,6 @@ def learn(
     refusal = healthy.refusal
     if voters.size < policy.min_units:
         refusal = f"learned from {voters.size} of the {policy.min_units} units it takes"
-    elif not refusal and not from_repeats and metric.direction != "either":
-        refusal = _another_kind(fleet.subset(voters), healthy, policy)
     reference = fleet[voters[healthy.medoid]].copy()
     kept = fleet.subset(voters[healthy.kept])
     rate = policy.false_alarm_rate
@@ -153,37 +147,6 @@ def settle(
     elif not refusal and repeatability is not None and repeatability < alpha:
         refusal = f"not repeatable enough: units agree to {repeatability:.3f}, alpha is {alpha:g}"
     return Healthy(kept=positions, medoid=centre, repeatability=repeatability, refusal=refusal)
-
-
-def _another_kind(fleet: medoid.Bundle, healthy: Healthy, policy: Policy) -> str:
-    """A refusal if many of the units set aside are alike and better, which no defect explains.
-
-    Units that are alike and worse may share a cause, so they stay defective.
-    """
-    from anubis.core.judging import medoid
-
-    enough = max(FEWEST_OF_A_KIND, SHARE_OF_A_KIND * len(fleet))
-    aside = np.delete(np.arange(len(fleet)), healthy.kept)
-    if aside.size < enough:
-        return ""
-    rejected, tail = fleet.subset(aside), policy.tail
-    worse = medoid.distances_to(rejected, fleet[healthy.medoid], tail, worse=True)
-    both = medoid.distances_to(rejected, fleet[healthy.medoid], tail, worse=False)
-    improved = np.flatnonzero(2 * worse < both)
-    if improved.size < enough:
-        return ""
-    better = rejected.subset(improved)
-    middle = int(np.argmin(medoid.distance_sums(better, tail)))
-    if both[improved[middle]] < 2 * (1 - policy.alpha):
-        return ""  # no gap between them and the kept: the upper end of a wide spread
-    nearest = better[middle]
-    alike = medoid.distances_to(better, nearest, tail, worse=False) < 1 - policy.alpha
-    if np.sum(alike) < enough:
-        return ""
-    return (
-        f"{int(np.sum(alike))} of {len(fleet)} units are better and alike among themselves: "
-        "they look like another kind of node, give each kind a sku of its own"
-    )
 
 
 def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | None:

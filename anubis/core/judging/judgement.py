@@ -20,6 +20,7 @@ from anubis.core.arrays import Ints
 from anubis.core.judging.conclusion import faulty_paths
 from anubis.core.judging.criteria import learn, similarities
 from anubis.core.judging.groups import blame, cast_votes, slow_together
+from anubis.core.judging.kinds import by_kind, find_kinds, is_of_no_kind, kinds_of
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
 from anubis.core.judging.software import Versions
 from anubis.core.judging.units import Unit, Units, without_distance
@@ -74,19 +75,24 @@ def learn_criteria(
     learned: Iterable[CriteriaSet] = (),
     start: Iterable[CriteriaSet] = (),
 ) -> tuple[CriteriaSet, ...]:
-    """One set of criteria per SKU, from all units measured; those already `learned` are kept.
+    """One set of criteria per SKU, or per kind of nodes where one SKU has several, from all units
+    measured; those already `learned` are kept.
 
     Metrics that only limits judge are left out. `versions` are kept, by SKU. Learning starts from
     the earlier criteria in `start`.
     """
+    learned, measured = tuple(learned), tuple(measured)
+    kinds = kinds_of(learned)
+    kinds += find_kinds(measured, policy, {kind.sku for kind in kinds})
+    kind_of = {kind.label: kind for kind in kinds}
     before = by_key(start)
     criterion_of = by_key(learned)
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
     orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}
     fastest: dict[CriterionKey, float] = {}
-    for alike in measured:
-        if alike.metric.judged_by == "limit":
+    for alike in by_kind(measured, kinds):
+        if alike.metric.judged_by == "limit" or is_of_no_kind(alike, kinds):
             continue
         _note_fastest(alike, fastest)
         sku = alike.key.sku
@@ -105,8 +111,9 @@ def learn_criteria(
                 anubis=anubis,
                 digest=hashlib.sha256(b"".join(sorted(digests[sku]))).hexdigest()[:16],
                 created_at=created_at,
-                versions=versions.get(sku, {}),
+                versions=versions.get(kind_of[sku].sku if sku in kind_of else sku, {}),
             ),
+            node_kind=kind_of.get(sku),
         )
         for sku in sorted(by_sku)
     )
@@ -213,12 +220,13 @@ def assess(
     fact that only limits judge. `learned_here` says that the criteria come from these very
     measurements. `lost` gives the reason for each lost node, even if no step was lost with it.
     """
+    criteria = tuple(criteria)
     criterion_of = by_key(criteria)
     bounds = by_metric(limits)
     use = CableUse(plan.fabric) if plan.fabric else None
     alone: list[Verdict] = []
     rulings: list[Ruling] = []
-    for alike in measured:
+    for alike in by_kind(measured, kinds_of(criteria)):
         limit = limit_of(alike.key, bounds)
         if limit:
             alike, defective = _apply_limit(alike, limit)

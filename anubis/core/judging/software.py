@@ -34,7 +34,7 @@ def versions(executions: Iterable[Execution], plan: Plan) -> dict[str, Versions]
 def differences(criteria: Iterable[CriteriaSet], present: Mapping[str, Versions]) -> Iterator[str]:
     """A sentence for each version that is not the one that the criteria were learned with."""
     for criteria_set in criteria:
-        now = present.get(criteria_set.sku, {})
+        now = present.get(criteria_set.nodes_sku, {})
         for name, learned in criteria_set.provenance.versions.items():
             if now.get(name, learned) != learned:
                 yield (

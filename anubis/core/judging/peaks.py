@@ -1,0 +1,66 @@
+"""Whether numbers have one peak or several, whatever the shape of these peaks.
+
+Away from a single peak numbers only become rarer. So of three stretches side by side the middle one
+is never sparser than both others, except by chance. With r spacings in the stretch beside it and
+k in itself, its share of the length of both follows a Beta(k, r) distribution where numbers are
+spread evenly; any other shape with one peak leaves it a smaller share of one of the two, because
+its quantile function is first concave, then convex. Heavy tails, skew and drift have one peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.records import Samples
+
+SMALLEST = 0.1  # share of all numbers that makes a peak
+WITHIN = (0.0, 0.1, 0.3)  # numbers in a valley, for each in the stretch beside it
+# Valleys overlap: the sparsest of n numbers is as rare as that of 3 n single ones at most. Drawn
+# 20,000 times with 20 to 1,000 numbers, against one side alone.
+PLACES = 3
+
+
+@dataclass(frozen=True)
+class Valley:
+    """The sparsest stretch between two peaks."""
+
+    chance: float  # at most, that numbers with one peak have one so sparse
+    low: float
+    high: float
+
+
+def deepest_valley(values: Samples) -> Valley:
+    ordered = np.sort(values)
+    return min(_valleys(ordered), key=lambda valley: valley.chance, default=Valley(1.0, 0.0, 0.0))
+
+
+def _valleys(ordered: Samples) -> Iterator[Valley]:
+    """The sparsest one for each number of numbers within, and beside it."""
+    from scipy.special import betaincc
+
+    beside = max(3, round(SMALLEST * ordered.size))
+    while 2 * beside + 2 <= ordered.size:
+        for steps in dict.fromkeys(1 + int(beside * within) for within in WITHIN):
+            lengths = ordered[beside:] - ordered[:-beside]
+            last = ordered.size - beside - steps
+            starts = np.arange(beside, last)
+            if starts.size:
+                gaps = ordered[starts + steps] - ordered[starts]
+                neighbours = np.maximum(lengths[starts - beside], lengths[starts + steps])
+                shares = _shares(gaps, neighbours)
+                best = int(np.argmax(shares))
+                rare = float(betaincc(steps, beside, shares[best]))
+                yield Valley(
+                    min(1.0, PLACES * ordered.size * rare),
+                    float(ordered[starts[best]]),
+                    float(ordered[starts[best] + steps]),
+                )
+        beside *= 2
+
+
+def _shares(gaps: Samples, neighbours: Samples) -> Samples:
+    both = gaps + neighbours
+    return np.divide(gaps, both, out=np.zeros_like(gaps), where=both > 0)

@@ -1,0 +1,50 @@
+"""Several kinds of nodes under one sku: who is of which, how sure that is, and what settles it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from anubis.core.records import NodeKind
+from anubis.report.wording import called, counted, figure, json_line, share
+
+
+def by_sku(kinds: Iterable[NodeKind]) -> list[tuple[str, list[NodeKind]]]:
+    ordered = sorted(kinds, key=lambda kind: kind.sku)
+    return [(sku, list(of_sku)) for sku, of_sku in groupby(ordered, key=lambda kind: kind.sku)]
+
+
+def sentence(sku: str, kinds: Sequence[NodeKind]) -> str:
+    confidence = min(kind.confidence for kind in kinds)
+    return (
+        f'sku "{sku}" has {len(kinds)} kinds of nodes (confidence {share(confidence)}); each node '
+        "is judged among its own kind. If they are what you bought, give each kind a sku of its "
+        'own ("skus" in the cluster\'s file); if not, something slows the nodes of a worse kind'
+    )
+
+
+def description(kind: NodeKind) -> str:
+    """`gpu-kind-b: 25 nodes, node[076-100]; gemm tflops 322 TFLOP/s`"""
+    unit = "" if kind.unit == "1" else f" {kind.unit}"
+    return (
+        f"{kind.label}: {counted(len(kind.nodes), 'node')}, {called(kind.nodes)}; "
+        f"{kind.metric} {figure(kind.typical)}{unit}"
+    )
+
+
+def lines(kinds: Iterable[NodeKind]) -> Iterator[str]:
+    for kind in kinds:
+        yield json_line(document(kind))
+
+
+def document(kind: NodeKind) -> Mapping[str, object]:
+    return {
+        "type": "kind",
+        "sku": kind.sku,
+        "label": kind.label,
+        "nodes": kind.nodes,
+        "confidence": round(kind.confidence, 6),
+        "metric": kind.metric,
+        "typical": kind.typical,
+        "unit": kind.unit,
+    }
