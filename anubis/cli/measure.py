@@ -87,7 +87,7 @@ def scan(
         bool,
         typer.Option(
             "--cover",
-            help="Like --quick, then more rounds until every uplink is almost surely crossed.",
+            help="Like --quick, then more rounds until every link is almost surely crossed.",
         ),
     ] = False,
     suite: Annotated[

@@ -165,8 +165,9 @@ def _phase_table(planned: Plan, costs: Sequence[Estimate]) -> Table:
 
 
 PURPOSES: dict[Purpose, str] = {
+    "rails": "more where rails are cabled differently",
     "normal": "more where too few show what is normal",
-    "cover": "more to cross every uplink",
+    "cover": "more to cross every link",
 }
 REASONS = {
     "seldom": "crossed seldom",
@@ -176,30 +177,32 @@ REASONS = {
 
 def crossed(coverage: Coverage, fabric: Fabric, *, as_json: bool) -> None:
     """Which parts of the fabric the planned pairs cross, and which stay untested."""
-    uplinks = coverage.uplinks(0)
-    sure = len(uplinks) - len(coverage.untested_uplinks) - len(coverage.unsure_uplinks)
+    links = len(fabric.links)
+    sure = links - len(coverage.untested_links) - len(coverage.unsure_links)
     untested = {
         "switches": [fabric.name(switch) for switch in coverage.untested_switches],
-        "uplinks": [link_name(fabric, link) for link in coverage.untested_uplinks],
-        "seldom": [link_name(fabric, link) for link in coverage.unsure_uplinks],
+        "links": [link_name(fabric, link) for link in coverage.untested_links],
+        "seldom": [link_name(fabric, link) for link in coverage.unsure_links],
         "missing": [gap_name(fabric, gap) for gap in coverage.missing_uplinks],
     }
     if as_json:
         document = {
             "type": "coverage",
             "pairs": dict(coverage.pairs),
+            "rounds": dict(coverage.rounds),
             "nics": len(coverage.nics),
             "switches": len(fabric.switches) - len(untested["switches"]),
-            "uplinks": sure,
+            "links": sure,
             "untested_switches": untested["switches"],
-            "untested_uplinks": untested["uplinks"],
-            "seldom_crossed_uplinks": untested["seldom"],
+            "untested_links": untested["links"],
+            "seldom_crossed_links": untested["seldom"],
             "missing_uplinks": untested["missing"],
         }
         answer.write_json(document)
         return
     switches = len(fabric.switches) - len(untested["switches"])
-    counts = [counted(coverage.pairs["distance"], "pair")] + [
+    rounds = counted(coverage.rounds["distance"], "round")
+    counts = [f"{counted(coverage.pairs['distance'], 'pair')} in {rounds}"] + [
         f"{coverage.pairs[purpose]:,} {reason}"
         for purpose, reason in PURPOSES.items()
         if coverage.pairs.get(purpose)
@@ -208,7 +211,7 @@ def crossed(coverage: Coverage, fabric: Fabric, *, as_json: bool) -> None:
     print(
         f"crossed: {len(coverage.nics):,} NICs, "
         f"{switches:,} of {len(fabric.switches):,} switches, "
-        f"{sure:,} of {len(uplinks):,} uplinks almost surely (95 % or more)"
+        f"{sure:,} of {links:,} links between switches almost surely (95 % or more)"
     )
     for label, parts in untested.items():
         if parts:

@@ -1,9 +1,10 @@
-"""Fabrics that exist in memory only: fat trees of two or three tiers, with any number of rails."""
+"""Fabrics that exist in memory only: fat trees with any number of rails, tori, dragonflies."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch, rail_of
 
@@ -70,3 +71,83 @@ class FatTree:
 
     def _link(self, below: str, above: str, cables: int) -> Link:
         return Link(a=below, b=above, cables=(Cable(gbit_s=self.gbit_s),) * cables)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Torus:
+    """Switches on a grid, each linked with the next one along every axis, and the last with the
+    first."""
+
+    shape: tuple[int, ...]
+    nodes_per_switch: int = 4
+    gbit_s: float = 400.0
+
+    def fabric(self) -> Fabric:
+        places = list(product(*map(range, self.shape)))
+        ends = {
+            frozenset((_name(place), _name(_next(place, axis, length))))
+            for place in places
+            for axis, length in enumerate(self.shape)
+            if length > 1
+        }
+        return _flat(map(_name, places), ends, self.nodes_per_switch, self.gbit_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dragonfly:
+    """Groups of switches that are all linked with each other, and one link between any two groups,
+    spread over the switches of each."""
+
+    groups: int
+    switches: int  # of a group
+    nodes_per_switch: int = 4
+    gbit_s: float = 400.0
+
+    def fabric(self) -> Fabric:
+        names = [_name(place) for place in product(range(self.groups), range(self.switches))]
+        ends = {
+            frozenset((_name((group, a)), _name((group, b))))
+            for group in range(self.groups)
+            for a, b in combinations(range(self.switches), 2)
+        }
+        used = [0] * self.groups
+        for a, b in combinations(range(self.groups), 2):
+            ends.add(frozenset(_name((g, used[g] % self.switches)) for g in (a, b)))
+            used[a] += 1
+            used[b] += 1
+        return _flat(names, ends, self.nodes_per_switch, self.gbit_s)
+
+
+def _name(place: Sequence[int]) -> str:
+    return "switch-" + "-".join(map(str, place))
+
+
+def _next(place: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
+    return (*place[:axis], (place[axis] + 1) % length, *place[axis + 1 :])
+
+
+def _flat(
+    names: Iterable[str], ends: Iterable[frozenset[str]], nodes_per_switch: int, gbit_s: float
+) -> Fabric:
+    """Switches that all have nodes."""
+    switches = tuple(Switch(id=name, name=name) for name in names)
+    seats = product(switches, range(nodes_per_switch))
+    return Fabric(
+        switches=switches,
+        links=tuple(
+            Link(a=a, b=b, cables=(Cable(gbit_s=gbit_s),))
+            for a, b in sorted(sorted(pair) for pair in ends)
+        ),
+        nics=tuple(
+            Nic(
+                id=f"node{number:05}/mlx5_0",
+                node=f"node{number:05}",
+                device="mlx5_0",
+                rail=rail_of("mlx5_0"),
+                switch=switch.id,
+                port=str(port + 1),
+                gbit_s=gbit_s,
+            )
+            for number, (switch, port) in enumerate(seats, start=1)
+        ),
+    )

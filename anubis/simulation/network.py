@@ -306,7 +306,8 @@ def plant(fabric: Fabric, kind: FaultKind, rng: np.random.Generator) -> Fault:
         way: Way = "out" if rng.random() < 0.5 else "in"
         return Fault(kind=kind, part=nic_part(fabric, node, rail), way=way, loss=loss)
     if kind == "lossy uplink":
-        uplinks = [link for leaf in fabric.leaves for link in fabric.uplinks(leaf)]
+        above = [link for leaf in fabric.leaves for link in fabric.uplinks(leaf)]
+        uplinks = above or fabric.links  # no switch is above another in a torus
         return Fault(kind=kind, part=link_part(uplinks[int(rng.integers(len(uplinks)))]), loss=loss)
     leaf = Part("switch", str(rng.choice(fabric.leaves)))
     return Fault(kind=kind, part=leaf, loss=1.0 if kind == "dead leaf" else loss)

@@ -320,6 +320,32 @@ def test_pairs_that_measure_nothing_new_are_left_out():
     assert sum(len(each.pairs) for each in few) <= 24 + 24 + 2 * 4  # rounds of two distances
 
 
+@pytest.mark.parametrize("tiers", [1, 2, 3])
+def test_a_quick_scan_takes_one_round_for_each_tier(tiers):
+    fabric = FatTree(
+        nodes=8 * 4 ** (tiers - 1), nodes_per_leaf=8, leaves_per_pod=4, spines=4, rails=3
+    ).fabric()
+    rounds = list(needed(fabric, quick_rounds(fabric, fabric.nodes)))
+    assert [each.purpose for each in rounds] == ["distance"] * tiers
+
+
+def test_rounds_beyond_one_for_each_tier_are_for_rails_that_are_cabled_differently():
+    fabric = FatTree(nodes=48, nodes_per_leaf=8, spines=4, rails=4).fabric()
+    nics = list(fabric.nics)
+    here, there = (i for i, n in enumerate(nics) if n.rail == "3" and n.node in fabric.nodes[7:9])
+    nics[here], nics[there] = (
+        replace(nics[here], switch=nics[there].switch),
+        replace(nics[there], switch=nics[here].switch),
+    )
+    fabric = replace(fabric, nics=tuple(nics))
+    rounds = list(needed(fabric, quick_rounds(fabric, fabric.nodes)))
+    counts = coverage(fabric, rounds).rounds
+    assert counts["distance"] == 2
+    extra = [each for each in rounds if each.purpose == "rails"]
+    assert sum(len(each.pairs) for each in extra) == coverage(fabric, rounds).pairs["rails"] <= 8
+    assert all("3" in each.rails for each in extra)
+
+
 def test_nodes_that_are_not_asked_for_meet_nobody():
     fabric = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=2).fabric()
     some = fabric.nodes[::3]
@@ -339,7 +365,7 @@ def test_the_only_way_is_crossed_surely_and_one_of_many_by_its_share():
     assert chance["leaf-0-0"] == chance["leaf-0-1"] == 1
     assert chance["spine-0-0"] == pytest.approx(1 - (1 / 2) ** 2)
     assert found.nics == {"node00001/mlx5_0", "node00002/mlx5_0"}
-    assert len(found.unsure_uplinks) == 4
+    assert len(found.unsure_links) == 4
 
 
 def test_all_pairs_at_once_cross_what_they_cross_one_by_one():
@@ -358,7 +384,7 @@ def test_an_uplink_that_no_pair_can_use_is_named():
     fabric = FatTree(nodes=12, nodes_per_leaf=4, leaves_per_pod=3, spines=2).fabric()
     rounds = quick_rounds(fabric, fabric.nodes[:8])  # nobody of the third leaf takes part
     found = coverage(fabric, rounds)
-    assert {link.a for link in found.untested_uplinks} == {"leaf-0-2"}
+    assert {link.a for link in found.untested_links} == {"leaf-0-2"}
     assert found.untested_switches == ("leaf-0-2",)
 
 
@@ -386,11 +412,11 @@ def test_the_shares_of_the_paths_are_those_of_a_walk_along_them(fabric):
 def test_more_rounds_cross_every_uplink_almost_surely():
     fabric = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=8, cables=2).fabric()
     rounds = quick_rounds(fabric, fabric.nodes)
-    assert coverage(fabric, rounds).unsure_uplinks
+    assert coverage(fabric, rounds).unsure_links
     more = list(covering_rounds(fabric, fabric.nodes, rounds))
     after = coverage(fabric, [*rounds, *more])
-    assert not after.unsure_uplinks
-    assert not after.untested_uplinks
+    assert not after.unsure_links
+    assert not after.untested_links
     for each in more:  # still as many pairs as there can be, and new ones
         assert sorted(flat(each.pairs)) == sorted(fabric.nodes)
         assert not {frozenset(p) for r in rounds for p in r.pairs} >= set(

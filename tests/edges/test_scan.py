@@ -102,11 +102,11 @@ def test_a_dry_run_says_what_would_be_crossed_and_what_not(near):
         coverage = lines[-1]
         assert coverage["type"] == "coverage"
         assert (coverage["nics"], coverage["switches"]) == (12, 5)
-        assert coverage["uplinks"] + len(coverage["seldom_crossed_uplinks"]) == 6
+        assert coverage["links"] + len(coverage["seldom_crossed_links"]) == 6
     alone = RACKS + "  - {below: leaf9, above: spine1}\n"
     text = scan(near, "--dry-run", racks=alone).out
     assert "not crossed, switches: leaf9" in text
-    assert "not crossed, uplinks: leaf9 - spine1" in text
+    assert "not crossed, links: leaf9 - spine1" in text
 
 
 def json_lines(done: Done) -> list[dict]:

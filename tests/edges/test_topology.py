@@ -303,8 +303,8 @@ def test_a_quick_scan_of_the_real_fabric_leaves_out_only_whom_it_must():
                 assert len(each.pairs) == min(total // 2, total - max(leaves.values()))
     more = list(covering_rounds(fabric, fabric.nodes, rounds))
     found = coverage(fabric, [*rounds, *more])
-    assert not found.untested_uplinks
-    assert not found.unsure_uplinks
+    assert not found.untested_links
+    assert not found.unsure_links
     assert not found.untested_switches
 
 

@@ -28,24 +28,25 @@ class Coverage:
     switch_chance: Shares
     nics: frozenset[str]  # ids of the NICs that took part
     pairs: Mapping[Purpose, int]  # how many there are of each purpose
+    rounds: Mapping[Purpose, int]
 
-    def uplinks(self, least: float, below: float = np.inf) -> tuple[Link, ...]:
-        """The uplinks whose chance of being crossed is in this range."""
+    def links(self, least: float, below: float = np.inf) -> tuple[Link, ...]:
+        """The links between switches whose chance of being crossed is in this range."""
         return tuple(
             link
             for link, chance in zip(self.fabric.links, self.link_chance, strict=True)
-            if least <= chance < below and self.fabric.is_uplink(link)
+            if least <= chance < below
         )
 
     @property
-    def untested_uplinks(self) -> tuple[Link, ...]:
+    def untested_links(self) -> tuple[Link, ...]:
         """On no path of any pair."""
-        return self.uplinks(0, np.nextafter(0, 1))
+        return self.links(0, np.nextafter(0, 1))
 
     @property
-    def unsure_uplinks(self) -> tuple[Link, ...]:
+    def unsure_links(self) -> tuple[Link, ...]:
         """On a path, but used so rarely that a cable may have carried nothing."""
-        return self.uplinks(np.nextafter(0, 1), ASSURED)
+        return self.links(np.nextafter(0, 1), ASSURED)
 
     @property
     def missing_uplinks(self) -> tuple[MissingCables, ...]:
@@ -67,8 +68,10 @@ def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str
     sent: Counter[tuple[str, str]] = Counter()
     nics: set[str] = set()
     pairs: Counter[Purpose] = Counter()
+    turns: Counter[Purpose] = Counter()
     for hop_round in rounds:
         pairs[hop_round.purpose] += len(hop_round.pairs)
+        turns[hop_round.purpose] += 1
         for _, a, b in chain.from_iterable(meetings(fabric, pair) for pair in hop_round.pairs):
             sent[a.switch, b.switch] += 1
             sent[b.switch, a.switch] += 1
@@ -80,6 +83,7 @@ def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str
             if near != far or below[near] > 1:
                 sent[near, far] += below[near] * below[far]
         nics |= {nic.id for nic in met}
+    turns["distance"] += max(0, len(everybody) - 1 + len(everybody) % 2)
     pairs["distance"] += len(everybody) * (len(everybody) - 1) // 2
     links, switches = _missed(fabric, sent)
     return Coverage(
@@ -88,6 +92,7 @@ def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str
         switch_chance=-np.expm1(switches),
         nics=frozenset(nics),
         pairs=pairs,
+        rounds=turns,
     )
 
 
@@ -99,6 +104,7 @@ def joined(first: Coverage, second: Coverage) -> Coverage:
         switch_chance=1 - (1 - first.switch_chance) * (1 - second.switch_chance),
         nics=first.nics | second.nics,
         pairs=Counter(first.pairs) + Counter(second.pairs),
+        rounds=Counter(first.rounds) + Counter(second.rounds),
     )
 
 
@@ -123,19 +129,18 @@ def _log_of_rest(share: Shares) -> Shares:
 def covering_rounds(
     fabric: Fabric, nodes: Sequence[str], rounds: Sequence[HopRound]
 ) -> Iterator[HopRound]:
-    """More rounds, with other partners, until each uplink in reach is crossed almost surely.
+    """More rounds, with other partners, until each link in reach is crossed almost surely.
 
     Of each shuffled quick scan the distance that adds most is taken. It ends when nothing adds any
     more, or after MOST_DISTANCES; `coverage` tells how far it got.
     """
-    uplinks = np.array([fabric.is_uplink(link) for link in fabric.links], dtype=bool)
 
     def surely(candidate: Coverage) -> float:
-        return float(np.sum(np.minimum(candidate.link_chance[uplinks], ASSURED)))
+        return float(np.sum(np.minimum(candidate.link_chance, ASSURED)))
 
     crossed = coverage(fabric, rounds)
     for turn in range(MOST_DISTANCES):
-        if not np.any(crossed.link_chance[uplinks] < ASSURED):
+        if not np.any(crossed.link_chance < ASSURED):
             return
         shuffled = quick_rounds(fabric, nodes, seed=turn)
         choices = [

@@ -18,7 +18,8 @@ from anubis.core.network.matching import maximum_pairs
 
 Pair = tuple[str, str]
 Round = tuple[Pair, ...]
-Purpose = Literal["distance", "normal", "cover"]  # see what is normal; cross every uplink
+# one round for each distance; rails that are cabled otherwise; see what is normal; cross every link
+Purpose = Literal["distance", "rails", "normal", "cover"]
 
 
 def round_robin(nodes: Sequence[str]) -> Iterator[Round]:
@@ -76,15 +77,17 @@ def quick_rounds(
         HopRound(hops=hops, rails=tuple(rails), pairs=pairs, alone=alone, spare=spare)
         for (hops, pairs, alone, spare), rails in merged.items()
     ]
-    return tuple(sorted(rounds, key=lambda hop_round: hop_round.hops))
+    return tuple(sorted(rounds, key=lambda r: (r.hops, -len(r.rails), -len(r.pairs))))
 
 
 def needed(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRound]:
-    """The rounds without pairs that measure nothing new.
+    """The rounds without pairs that measure nothing new: one for each distance, and what is left
+    for rails that differ.
 
     A pair measures all its rails at once. So what one rail asks for often covers another, where
     rails differ by a node or two.
     """
+    distances: set[int] = set()
     measured: set[tuple[str, str, int | None]] = set()  # node, rail, hops
     for hop_round in rounds:
         kept = []
@@ -98,7 +101,11 @@ def needed(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRound]:
                     for node in pair
                 }
         if kept:
-            yield replace(hop_round, pairs=tuple(kept))
+            again = hop_round.hops in distances
+            distances.add(hop_round.hops)
+            yield replace(
+                hop_round, pairs=tuple(kept), purpose="rails" if again else hop_round.purpose
+            )
 
 
 def meetings(fabric: Fabric, pair: Pair) -> Iterator[tuple[str, Nic, Nic]]:

@@ -180,10 +180,10 @@ def waves(use: CableUse, pairs: Iterable[Pair]) -> Iterator[Round]:
     waiting = list(pairs)
     ways = use.of_all(waiting)
     while waiting:
-        room, busy = Room(use), set[str]()
+        room, busy, full = Room(use), set[str](), set[int]()
         wave, later = list[Pair](), list[Pair]()
         for pair in waiting:
-            if busy.isdisjoint(pair) and room.crowded(ways[pair]) is None:
+            if busy.isdisjoint(pair) and _finds_room(room, ways[pair], full):
                 room.enter(ways[pair])
                 wave.append(pair)
             else:
@@ -191,3 +191,12 @@ def waves(use: CableUse, pairs: Iterable[Pair]) -> Iterator[Round]:
             busy.update(pair)
         yield tuple(wave)
         waiting = later
+
+
+def _finds_room(room: Room, ways: Ways, full: set[int]) -> bool:
+    """Ways that are `full` stay so until the turn is over."""
+    for way in ways:
+        if id(way) in full or room.crowded([way]) is not None:
+            full.add(id(way))
+            return False
+    return True

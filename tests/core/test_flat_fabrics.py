@@ -1,0 +1,136 @@
+"""Fabrics without tiers: their links are counted, and their faults found, as those of trees."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import networkx
+import numpy as np
+import pytest
+
+from anubis.core.fabric import Part
+from anubis.core.network.confirmation import confirmation
+from anubis.core.network.coverage import coverage, covering_rounds
+from anubis.core.network.crossing import link_part
+from anubis.core.network.localization import locate, noise_of, observe
+from anubis.core.network.pairing import HopRound, quick_rounds
+from anubis.core.network.posterior import FaultPrior
+from anubis.simulation.fabric import Dragonfly, Torus
+from anubis.simulation.network import Fault, SimulatedNetwork, plant
+
+TORUS = Torus(shape=(4, 4, 3), nodes_per_switch=2).fabric()
+DRAGONFLY = Dragonfly(groups=7, switches=3, nodes_per_switch=4).fabric()
+FLAT = pytest.mark.parametrize("fabric", [TORUS, DRAGONFLY], ids=["torus", "dragonfly"])
+
+
+def graph_of(fabric):
+    return networkx.Graph((link.a, link.b) for link in fabric.links)
+
+
+def test_a_torus_is_the_grid_of_another_library():
+    assert networkx.is_isomorphic(
+        graph_of(TORUS), networkx.grid_graph(dim=(4, 4, 3), periodic=True)
+    )
+
+
+def test_groups_of_a_dragonfly_are_whole_and_any_two_have_one_link():
+    group = {switch.id: switch.id.split("-")[1] for switch in DRAGONFLY.switches}
+    ends = [frozenset((group[link.a], group[link.b])) for link in DRAGONFLY.links]
+    assert sorted(sorted(pair) for pair in ends if len(pair) == 2) == [
+        list(pair) for pair in combinations(map(str, range(7)), 2)
+    ]
+    assert sum(len(pair) == 1 for pair in ends) == 7 * 3
+    assert networkx.diameter(graph_of(DRAGONFLY)) == 3
+
+
+@FLAT
+def test_every_link_counts_and_is_crossed_as_often_as_walks_along_the_paths_do(fabric):
+    rounds = quick_rounds(fabric, fabric.nodes)[:2]
+    missed = dict.fromkeys(((link.a, link.b) for link in fabric.links), 1.0)
+    graph = graph_of(fabric)
+    for hop_round in rounds:
+        for pair in hop_round.pairs:
+            ends = [fabric.nic(name, "0").switch for name in pair]
+            if ends[0] == ends[1]:
+                continue
+            for a, b in (ends, ends[::-1]):
+                paths = list(networkx.all_shortest_paths(graph, a, b))
+                share = dict.fromkeys(missed, 0.0)
+                for path in paths:
+                    chance = 1.0
+                    for place in range(len(path) - 1):
+                        chance /= len(
+                            {p[place + 1] for p in paths if p[: place + 1] == path[: place + 1]}
+                        )
+                    for here, there in pairwise(path):
+                        share[(here, there) if (here, there) in share else (there, here)] += chance
+                missed = {link: missed[link] * (1 - share[link]) for link in missed}
+    found = coverage(fabric, rounds)
+    assert found.link_chance == pytest.approx([1 - m for m in missed.values()], abs=1e-9)
+    assert len(found.links(0)) == len(fabric.links)
+
+
+@FLAT
+def test_more_rounds_cross_every_link_almost_surely(fabric):
+    rounds = quick_rounds(fabric, fabric.nodes)
+    assert coverage(fabric, rounds[:1]).untested_links == fabric.links
+    after = coverage(fabric, [*rounds, *covering_rounds(fabric, fabric.nodes, rounds)])
+    assert not after.untested_links
+    assert not after.unsure_links
+
+
+def measured(network, rounds, turn=0):
+    return [
+        flow
+        for number, each in enumerate(rounds)
+        for flow in network.measure([(a, b, "0") for a, b in each.pairs], turn + number)
+    ]
+
+
+def located(fabric, flows):
+    observations = observe(fabric, flows)
+    return locate(fabric, observations, FaultPrior(noise=noise_of(observations)))
+
+
+def quick_and_confirmed(network, fabric):
+    flows = measured(network, quick_rounds(fabric, fabric.nodes))
+    observations = observe(fabric, flows)
+    route = network.route if network.routed else None
+    chosen = confirmation(
+        fabric, observations, FaultPrior(noise=noise_of(observations)), route=route
+    )
+    more = [
+        HopRound(hops=0, rails=(rail,), pairs=pairs, alone=(), spare=())
+        for rail, pairs in chosen.items()
+    ]
+    return located(fabric, flows + measured(network, more, 99))
+
+
+@FLAT
+@pytest.mark.parametrize("kind", ["slow node", "bad cable", "slow leaf"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_single_fault_is_named_and_nothing_else(fabric, kind, seed):
+    fault = plant(fabric, kind, np.random.default_rng(seed))
+    network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0.01, seed=seed)
+    answer = quick_and_confirmed(network, fabric)
+    assert [cause.parts for cause in answer.causes] == [(fault.part,)]
+
+
+@FLAT
+@pytest.mark.parametrize("seed", range(3))
+def test_a_lossy_link_is_named_where_the_paths_are_known(fabric, seed):
+    link = fabric.links[int(np.random.default_rng(seed).integers(len(fabric.links)))]
+    fault = Fault(kind="", part=link_part(link), loss=0.4)
+    network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0.01, seed=seed, routed=True)
+    assert [c.parts for c in quick_and_confirmed(network, fabric).causes] == [(fault.part,)]
+
+
+@FLAT
+def test_without_a_fault_there_is_no_cause(fabric):
+    assert not quick_and_confirmed(SimulatedNetwork(fabric=fabric, noise=0.01), fabric).causes
+
+
+def test_an_uplink_may_be_planted_where_no_switch_is_above_another():
+    part = plant(TORUS, "lossy uplink", np.random.default_rng(0)).part
+    assert part in {link_part(link) for link in TORUS.links}
+    assert isinstance(part, Part)
