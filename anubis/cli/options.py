@@ -96,8 +96,9 @@ Topology = Annotated[
         "--topology",
         metavar="FILE",
         help="ibnetdiscover's output, YAML, a table of host and switch, LLDP, Slurm's or "
-        "Kubernetes' view; or a name under configs/topologies/. Default: read from the fabric "
-        "itself.",
+        "Kubernetes' view; or a name under configs/topologies/. Forwarding tables behind it, from "
+        "dump_fts or the subnet manager, tell which uplink a flow takes. Default: read from the "
+        "fabric itself.",
     ),
 ]
 Counters = Annotated[
@@ -105,7 +106,8 @@ Counters = Annotated[
     typer.Option(
         "--counters",
         metavar="FILE",
-        help="Error counters, as ibqueryerrors prints them; a second file is a later reading. "
+        help="Error counters, as ibqueryerrors or ethtool -S print them, or a table of name, "
+        "port, counter and value; a second file is a later reading. "
         "Default: read them from the fabric, if the topology is read from it too.",
     ),
 ]

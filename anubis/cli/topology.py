@@ -55,7 +55,9 @@ def show(
         caller=Terminal(),
     )
     shown = json_lines if json else text
-    answer.write_lines(shown(inspected.inspection, inspected.remarks, inspected.placement))
+    answer.write_lines(
+        shown(inspected.inspection, inspected.remarks, inspected.placement, routes=inspected.routes)
+    )
     if html:
         _write_page(inspected, html)
     answer.leave(inspected.judgement)

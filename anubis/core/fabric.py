@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anubis.core.arrays import Flags
+from anubis.core.routes import Routes
 
 Numbers = npt.NDArray[np.int64]
 Steps = npt.NDArray[np.uint16]
@@ -66,6 +67,7 @@ class Nic:
     port: str = ""  # of the switch
     gbit_s: float | None = None
     guid: str = ""  # of this port, written as for a switch
+    lid: int = 0  # its address in the tables of InfiniBand switches; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -110,6 +112,7 @@ class Fabric:
     switches: tuple[Switch, ...]
     links: tuple[Link, ...]
     nics: tuple[Nic, ...]
+    routes: Routes | None = None  # None: which of several ways a flow takes is unknown
 
     def __post_init__(self) -> None:
         if len(self._number) < len(self.switches):
@@ -187,6 +190,9 @@ class Fabric:
     def upper(self, link: Link) -> str:
         """The end of an uplink that is further from the nodes."""
         return link.a if self.tier[link.a] > self.tier[link.b] else link.b
+
+    def link(self, a: str, b: str) -> Link:
+        return self._link_of[frozenset((a, b))]
 
     @cached_property
     def links_of(self) -> dict[str, tuple[Link, ...]]:
@@ -309,6 +315,36 @@ class Fabric:
                 self.passes_on,
             )
 
+    def route(self, a: Nic, b: Nic) -> tuple[str, ...]:
+        """The switches that the routes lead through from one NIC to another; () if unknown."""
+        key = a.switch, b.id
+        if key not in self._followed:
+            self._followed[key] = self._follow(a.switch, b) if self.routes else ()
+        return self._followed[key]
+
+    def cables_between(self, a: Nic, b: Nic) -> tuple[tuple[Link, Cable], ...]:
+        """The cables on the route from one NIC to another."""
+        return tuple(
+            self._cable_at[switch, self._out(switch, b)] for switch in self.route(a, b)[:-1]
+        )
+
+    def _follow(self, here: str, goal: Nic) -> tuple[str, ...]:
+        """Where a table has a gap, or leads in a circle or to another port, no route is known."""
+        passed = [here]
+        while here != goal.switch:
+            if (here, self._out(here, goal)) not in self._cable_at:
+                return ()
+            link, _ = self._cable_at[here, self._out(here, goal)]
+            here = link.b if link.a == here else link.a
+            if here in passed:
+                return ()
+            passed.append(here)
+        arrives = not goal.port or goal.port == self._out(here, goal)
+        return tuple(passed) if arrives else ()
+
+    def _out(self, switch: str, goal: Nic) -> str:
+        return str(self.routes.port(switch, goal.id)) if self.routes else ""
+
     def between(self, a: str, b: str) -> tuple[tuple[Link, ...], tuple[str, ...]]:
         """All links and all switches on the shortest paths between two leaves, ends included."""
         (crossed,) = self.spread([(a, b)])
@@ -316,6 +352,25 @@ class Fabric:
         return links, tuple(self.switches[number].id for number in np.unique(crossed.switch))
 
     # --- for the rest of this file ---------------------------------------------------------
+
+    @cached_property
+    def _followed(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        return {}
+
+    @cached_property
+    def _cable_at(self) -> dict[tuple[str, str], tuple[Link, Cable]]:
+        """Behind each port of a switch that leads to another."""
+        return {
+            end: (link, cable)
+            for link in self.links
+            for cable in link.cables
+            for end in ((link.a, cable.port_a), (link.b, cable.port_b))
+            if end[1]
+        }
+
+    @cached_property
+    def _link_of(self) -> dict[frozenset[str], Link]:
+        return {frozenset((link.a, link.b)): link for link in self.links}
 
     @cached_property
     def _number(self) -> dict[str, int]:
@@ -333,6 +388,7 @@ class Fabric:
         return _Graph.of(len(self.switches), ends, [len(link.cables) for link in self.links])
 
 
+MOST_PORTS = 4  # of a link, in words
 BATCH = 2048  # leaf pairs spread at once: bounds the memory
 
 
@@ -507,7 +563,15 @@ def one_switch(nodes: Sequence[str]) -> Fabric:
 
 
 def link_name(fabric: Fabric, link: Link) -> str:
-    return f"{fabric.name(link.a)} - {fabric.name(link.b)}"
+    """leaf-1[7,8] - spine-2[3,4]: both ends, with the ports of its cables as far as known."""
+    ports_a, ports_b = zip(*((cable.port_a, cable.port_b) for cable in link.cables), strict=True)
+    ends = ((link.a, ports_a), (link.b, ports_b))
+    return " - ".join(port_name(fabric, end, _ports(ports)) for end, ports in ends)
+
+
+def _ports(ports: Sequence[str]) -> str:
+    numbers = [port for port in ports if port]
+    return ",".join(numbers[:MOST_PORTS]) + (",..." if len(numbers) > MOST_PORTS else "")
 
 
 def cable_name(fabric: Fabric, link: Link, cable: Cable) -> str:

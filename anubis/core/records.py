@@ -208,6 +208,8 @@ class Counters:
     over_s: float | None = None  # in which they rose; None if it is unknown when they began
     stuck: tuple[Count, ...] = ()  # counters that cannot rise any more: they are at their maximum
     limits: tuple[Limit, ...] = ()
+    is_whole: bool = False  # a port that is not listed counted nothing ...
+    unread: tuple[tuple[str, str], ...] = ()  # ... but for these: name of the device, port or ALL
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ From a request to what a campaign is made of. Nothing runs here, and no node is 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from anubis.core.records import (
 )
 from anubis.hostlist import shortened
 from anubis.operations.caller import Caller
-from anubis.operations.surveying import count_errors, survey
+from anubis.operations.surveying import count_errors, routes_known, survey
 from anubis.reading import read
 from anubis.topology.draft import Survey
 
@@ -207,6 +208,9 @@ def _survey(request: CampaignRequest, caller: Caller) -> Survey | None:
         caller.remark(
             f"{len(surveyed.findings):,} remarks on the topology: anubis topology show lists them"
         )
+    routes = routes_known(surveyed.fabric, time.time())
+    if routes and request.crosses_fabric:
+        caller.remark(f"routes: {routes}")
     return surveyed
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from anubis import config
 from anubis.core.errors import TopologyError, UsageError
-from anubis.core.fabric import Placement, Remark, place
+from anubis.core.fabric import Fabric, Placement, Remark, place
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Counters, Judgement
 from anubis.operations.caller import NOBODY, Caller
+from anubis.report.wording import counted, lasting, moment
 from anubis.topology import counters, sources
 from anubis.topology.counters import CounterReading
 from anubis.topology.draft import Survey
@@ -25,6 +26,7 @@ class InspectedFabric:
     inspection: Inspection
     remarks: tuple[Remark, ...]  # on the source
     placement: Placement | None
+    routes: str  # which are known, in one sentence; "" where there is one way only
 
     @property
     def judgement(self) -> Judgement:
@@ -53,6 +55,29 @@ def inspect_fabric(
         inspection=Inspection(fabric=fabric, counters=counted),
         remarks=(*surveyed.findings, *remarks),
         placement=placement,
+        routes=routes_known(fabric, time.time()),
+    )
+
+
+def routes_known(fabric: Fabric, now: float) -> str:
+    """Whose routes are gone by, and how old they are; or what it costs not to know them."""
+    if not any(len(fabric.uplinks(leaf)) > 1 for leaf in fabric.leaves):
+        return ""
+    routes = fabric.routes
+    if routes:
+        tables = counted(len(routes.switches), "switch", "switches")
+        age = ""
+        if routes.as_of is not None:
+            age = f" of {moment(routes.as_of)}, {lasting(max(now - routes.as_of, 0))} ago"
+        return f"those of {tables}, from {routes.source}{age}"
+    if any(switch.guid for switch in fabric.switches):
+        return (
+            "unknown, so a bad uplink cannot be told from its sisters: "
+            "ibnetdiscover > FILE; dump_fts >> FILE keeps them with the topology"
+        )
+    return (
+        "unknown: switches choose the way of each connection by a hash (ECMP) that they do not "
+        "tell, so only counters can tell a bad uplink from its sisters"
     )
 
 
@@ -99,7 +124,13 @@ def _judged(readings: Sequence[CounterReading], over_s: float | None) -> Counter
     """Only a rise over a known time can be compared with a limit."""
     limits = config.limits("node_health") + config.limits("switch_ports")
     if over_s is None:
-        return Counters(counts=readings[-1].counts, limits=limits)
+        latest = readings[-1]
+        return Counters(
+            counts=latest.counts,
+            limits=limits,
+            is_whole=latest.is_whole and not latest.shows_zeros,
+            unread=tuple(sorted(latest.unread)),
+        )
     before = readings[0] if len(readings) > 1 else counters.NONE
     return counters.compare(before, readings[-1], over_s, limits)
 

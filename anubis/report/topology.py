@@ -19,7 +19,10 @@ OF_A_KIND = 3  # remarks of one kind that are shown
 
 
 def text(
-    inspection: Inspection, findings: Sequence[Remark], placement: Placement | None = None
+    inspection: Inspection,
+    findings: Sequence[Remark],
+    placement: Placement | None = None,
+    routes: str = "",
 ) -> Iterator[str]:
     """The whole answer, line by line; `findings` are remarks on the source."""
     fabric = inspection.fabric
@@ -29,6 +32,8 @@ def text(
     yield from drawing(fabric)
     yield ""
     yield from _distances(fabric, placement.nodes if placement else None)
+    if routes:
+        yield f"routes: {routes}"
     if placement:
         yield from _placed(placement)
     for title, odd in (("in the source", findings), ("in the fabric", inspection.findings)):
@@ -39,7 +44,10 @@ def text(
 
 
 def json_lines(
-    inspection: Inspection, findings: Sequence[Remark], placement: Placement | None = None
+    inspection: Inspection,
+    findings: Sequence[Remark],
+    placement: Placement | None = None,
+    routes: str = "",
 ) -> Iterator[str]:
     """A record per switch, link, NIC, shortage, miscabled part, counter and finding, and a summary
     at the end."""
@@ -69,6 +77,7 @@ def json_lines(
             "nics": len(fabric.nics),
             "nodes": len(fabric.nodes),
             "rails": list(fabric.rails),
+            "routes": routes,
             "ordered_pairs": {"no way" if hops is None else hops: n for hops, n in pairs.items()},
             "unplaced": list(placement.unplaced) if placement else [],
             "not_asked_for": len(placement.unrequested) if placement else 0,

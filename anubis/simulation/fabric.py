@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch, rail_of
@@ -65,12 +66,27 @@ class FatTree:
                 switches[links[-1].b] = None
         return Fabric(
             switches=tuple(Switch(id=name, name=name) for name in switches),
-            links=tuple(links),
+            links=tuple(_with_ports(links, Counter(nic.switch for nic in nics))),
             nics=tuple(nics),
         )
 
     def _link(self, below: str, above: str, cables: int) -> Link:
         return Link(a=below, b=above, cables=(Cable(gbit_s=self.gbit_s),) * cables)
+
+
+def _with_ports(links: Iterable[Link], taken: Counter[str]) -> Iterator[Link]:
+    """Each cable at the next free port of either end, behind those of the NICs."""
+
+    def next_port(switch: str) -> str:
+        taken[switch] += 1
+        return str(taken[switch])
+
+    for link in links:
+        cables = (
+            replace(cable, port_a=next_port(link.a), port_b=next_port(link.b))
+            for cable in link.cables
+        )
+        yield replace(link, cables=tuple(cables))
 
 
 @dataclass(frozen=True, kw_only=True)

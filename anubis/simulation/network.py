@@ -1,7 +1,7 @@
 """What pairs of nodes would measure on a fabric with faults: seeded rates, and the ways they take.
 
-Every flow takes one path. Hashed, each measurement draws one at every fork (ECMP); routed, the
-target decides (static routes by destination), and then the path is known to whoever asks.
+Every flow takes one path: by the forwarding tables where the fabric has them, and then it is known
+to whoever measures; else each measurement draws one at every fork (ECMP), and nobody knows it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,24 @@ import numpy as np
 
 from anubis.core.fabric import Fabric, Link, Nic, Part, Shares
 from anubis.core.network.crossing import Flow, Way, link_part, nic_part
-from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Series, Step
+from anubis.core.records import (
+    BenchmarkSpec,
+    Count,
+    Counters,
+    MetricSpec,
+    Readings,
+    Series,
+    Step,
+)
+from anubis.core.routes import Routes
 from anubis.simulation.congestion import max_min_rates
 
 FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 DEPTH = 16  # forks on a way
+# How many healthy and how many bad cables count errors, and how many they usually count.
+ERRING = {False: (0.05, 20), True: (0.9, 2000)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +43,7 @@ class Fault:
     part: Part
     way: Way = "both"
     loss: float = 0.3  # of the rate of whatever crosses it
+    shows: float = 1.0  # in which share of the tests
 
 
 Passed = tuple[str, str, int]  # where from, where to, which cable
@@ -43,6 +55,7 @@ class _Trip:
     """A flow on its path, and the rate that it would have there."""
 
     flow: Flow
+    is_routed: bool  # by tables, so that its path is known
     cables: tuple[int, ...]
     rate: float
     scatter: float
@@ -54,7 +67,6 @@ class SimulatedNetwork:
     faults: tuple[Fault, ...] = ()
     noise: float = 0.01  # standard deviation of a rate
     seed: int = 0
-    routed: bool = False
     gbytes_s: float = 49.0  # on one leaf; each tier above takes one percent
 
     def measure(
@@ -97,34 +109,48 @@ class SimulatedNetwork:
             self._drawn[drawn, rail] = tuple(trips)
         return self._drawn[drawn, rail]
 
-    def route(self, a: Nic, b: Nic) -> tuple[str, ...]:
-        """The switches on the static route from one NIC to another."""
-        return self._walk(a, b, self._by_target(b))[0]
+    def _showing(self, draws: Shares) -> list[Fault]:
+        """The faults that show in a test."""
+        return [fault for fault, draw in zip(self.faults, draws, strict=True) if draw < fault.shows]
 
     def _trips(self, pairs: Iterable[tuple[str, str, str]], turn: int) -> Iterator[_Trip]:
         flows = [way for a, b, rail in pairs for way in ((a, b, rail), (b, a, rail))]
         rng = np.random.default_rng([self.seed, turn])
         noise = rng.normal(1, self.noise, len(flows)).tolist()
         forks = rng.random((len(flows), DEPTH)).tolist()
-        for flow, scatter, draws in zip(flows, noise, forks, strict=True):
-            yield self._trip(flow, scatter, draws)
+        shown = np.repeat(rng.random((len(flows) // 2, len(self.faults))), 2, axis=0)
+        for flow, scatter, draws, faults in zip(
+            flows, noise, forks, map(self._showing, shown), strict=True
+        ):
+            yield self._trip(flow, scatter, draws, faults)
 
-    def _trip(self, flow: tuple[str, str, str], scatter: float, draws: Sequence[float]) -> _Trip:
+    def _trip(
+        self,
+        flow: tuple[str, str, str],
+        scatter: float,
+        draws: Sequence[float],
+        faults: Sequence[Fault],
+    ) -> _Trip:
         source, target, rail = flow
         a, b = self._nic(source, rail), self._nic(target, rail)
 
         def by_hash(depth: int, fork: int) -> int:
             return int(draws[depth] * fork)
 
-        via, cables = self._walk(a, b, self._by_target(b) if self.routed else by_hash)
-        loss = self._loss(source, target, rail, via, cables)
+        route = self.fabric.route(a, b)
+        via, cables = self._along(a, b) if route else self._walk(a, b, by_hash)
+        loss = _loss(faults, flow, via, cables)
         rate = self.gbytes_s * (1 - 0.01 * (len(via) - 1)) * (1 - loss)
         return _Trip(
-            flow=Flow(source, target, rail, via), cables=cables, rate=rate, scatter=scatter
+            flow=Flow(source, target, rail, via),
+            is_routed=bool(route),
+            cables=cables,
+            rate=rate,
+            scatter=scatter,
         )
 
     def _flow_and_rate(self, trip: _Trip) -> tuple[Flow, float]:
-        flow = trip.flow if self.routed else replace(trip.flow, via=())
+        flow = trip.flow if trip.is_routed else replace(trip.flow, via=())
         return flow, trip.rate * max(trip.scatter, 0.01)
 
     def _shared_rates(self, trips: Sequence[_Trip]) -> Shares:
@@ -146,9 +172,10 @@ class SimulatedNetwork:
         speed = link.cables[cable].gbit_s if link else None
         return self.gbytes_s * (speed / self._nic_gbit_s if speed and self._nic_gbit_s else 1.0)
 
-    def _by_target(self, b: Nic) -> Callable[[int, int], int]:
-        turns = self._turns[b.id]
-        return lambda depth, fork: turns[depth] % fork
+    def _along(self, a: Nic, b: Nic) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The switches on the route from one NIC to another, and which cable of each link."""
+        path = self.fabric.cables_between(a, b)
+        return self.fabric.route(a, b), tuple(link.cables.index(cable) for link, cable in path)
 
     def _walk(
         self, a: Nic, b: Nic, choose: Callable[[int, int], int]
@@ -173,45 +200,11 @@ class SimulatedNetwork:
             ]
         return self._forks[here, goal]
 
-    def _loss(
-        self, source: str, target: str, rail: str, via: Sequence[str], cables: Sequence[int]
-    ) -> float:
-        """The worst fault on the way; of a link, the first cable is the bad one."""
-        worst = 0.0
-        ends = {("node", source, ""): "out", ("node", target, ""): "in"}
-        ends |= {("nic", source, rail): "out", ("nic", target, rail): "in"}
-        for fault in self.faults:
-            part = fault.part
-            if part.kind in ("node", "nic"):
-                way = ends.get((part.kind, part.name, part.other))
-            elif part.kind == "switch":
-                way = "both" if part.name in via else None
-            elif part.kind == "uplinks":
-                up, down = via[0] == part.name, via[-1] == part.name
-                way = None if up == down else "out" if up else "in"
-            else:
-                way = _way_over(part, via, cables)
-            if way and (fault.way == "both" or fault.way == way):
-                worst = max(worst, fault.loss)
-        return worst
-
     def _nic(self, node: str, rail: str) -> Nic:
         nic = self.fabric.nic(node, rail)
         if nic is None:
             raise ValueError(f'node "{node}" has no NIC on rail "{rail}"')
         return nic
-
-    @cached_property
-    def _turns(self) -> dict[str, list[int]]:
-        """What every NIC's routes choose by: at the first fork in turn, at later ones at random."""
-        turns: dict[str, list[int]] = {}
-        draws = np.random.default_rng(0).integers(1 << 30, size=(len(self.fabric.nics), DEPTH))
-        for rail in self.fabric.rails:
-            on = [place for place, nic in enumerate(self.fabric.nics) if nic.rail == rail]
-            draws[on, 0] = np.arange(len(on))
-        for nic, row in zip(self.fabric.nics, draws.tolist(), strict=True):
-            turns[nic.id] = row
-        return turns
 
     @cached_property
     def _drawn(self) -> dict[tuple[Drawn, str], tuple[_Trip, ...]]:
@@ -232,11 +225,90 @@ class SimulatedNetwork:
         return {}
 
 
+def _loss(
+    faults: Sequence[Fault],
+    flow: tuple[str, str, str],
+    via: Sequence[str],
+    cables: Sequence[int],
+) -> float:
+    """The worst fault on the way; of a link, the first cable is the bad one."""
+    source, target, rail = flow
+    worst = 0.0
+    ends = {("node", source, ""): "out", ("node", target, ""): "in"}
+    ends |= {("nic", source, rail): "out", ("nic", target, rail): "in"}
+    for fault in faults:
+        part = fault.part
+        if part.kind in ("node", "nic"):
+            way = ends.get((part.kind, part.name, part.other))
+        elif part.kind == "switch":
+            way = "both" if part.name in via else None
+        elif part.kind == "uplinks":
+            up, down = via[0] == part.name, via[-1] == part.name
+            way = None if up == down else "out" if up else "in"
+        else:
+            way = _way_over(part, via, cables)
+        if way and (fault.way == "both" or fault.way == way):
+            worst = max(worst, fault.loss)
+    return worst
+
+
 def _way_over(part: Part, via: Sequence[str], cables: Sequence[int]) -> Way | None:
     for here, there, cable in zip(via, via[1:], cables, strict=False):
         if cable == 0 and {here, there} == {part.name, part.other}:
             return "out" if here == part.name else "in"
     return None
+
+
+def statically_routed(fabric: Fabric) -> Fabric:
+    """The fabric with forwarding tables: at the first fork NICs take the ways in turn, at later
+    ones at random."""
+    draws = np.random.default_rng(0).integers(1 << 30, size=(len(fabric.nics), DEPTH))
+    for rail in fabric.rails:
+        on = [place for place, nic in enumerate(fabric.nics) if nic.rail == rail]
+        draws[on, 0] = np.arange(len(on))
+    ways = {
+        (switch.id, leaf): _ports_towards(fabric, switch.id, leaf)
+        for switch in fabric.switches
+        for leaf in fabric.leaves
+    }
+    ports: dict[str, dict[str, int]] = {switch.id: {} for switch in fabric.switches}
+    for nic, turns in zip(fabric.nics, draws.tolist(), strict=True):
+        for switch, to in ports.items():
+            if some := ways[switch, nic.switch]:
+                to[nic.id] = some[turns[fabric.tier[switch] - 1] % len(some)]
+        ports[nic.switch][nic.id] = int(nic.port)
+    return replace(fabric, routes=Routes.of(ports, source="the simulation"))
+
+
+def _ports_towards(fabric: Fabric, here: str, goal: str) -> list[int]:
+    """Of every cable that leads nearer."""
+    return [
+        int(cable.port_a if link.a == here else cable.port_b)
+        for link, _ in (fabric.onward(here, goal) if here != goal else ())
+        for cable in link.cables
+    ]
+
+
+def count_errors(network: SimulatedNetwork) -> Counters:
+    """What the ports count: errors on most bad cables, and some on a few that are well."""
+    rng = np.random.default_rng([network.seed, 1])
+    fabric, bad = network.fabric, {fault.part for fault in network.faults}
+    ends = [
+        (link_part(link) in bad and not number, link.a, cable.port_a)
+        for link in fabric.links
+        for number, cable in enumerate(link.cables)
+    ]
+    ends += [
+        (nic_part(fabric, nic.node, nic.rail) in bad, nic.switch, nic.port) for nic in fabric.nics
+    ]
+    counts = []
+    for is_bad, switch, port in ends:
+        share, usual = ERRING[is_bad]
+        if rng.random() < share:
+            value = 1 + int(rng.lognormal(np.log(usual), 2))
+            name = fabric.name(switch)
+            counts.append(Count(guid="", name=name, port=port, counter="symbol_error", value=value))
+    return Counters(counts=tuple(counts), is_whole=True)
 
 
 def readings(

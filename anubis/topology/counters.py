@@ -17,6 +17,12 @@ from anubis.core.fabric import Remark
 from anubis.core.network.counters import count_rises
 from anubis.core.records import Count, Counters, Limit
 from anubis.topology import tool
+from anubis.topology.ethernet_counters import (
+    is_ethtool,
+    is_table,
+    parse_ethtool,
+    parse_table,
+)
 from anubis.topology.ibnetdiscover import guid_of, switch_name
 from anubis.topology.text import decode, located, read_bytes
 
@@ -41,6 +47,7 @@ class CounterReading:
     counts: tuple[Count, ...]  # a counter that is not among them showed 0 ...
     unread: frozenset[tuple[str, str]]  # ... but for these ports, by name and port
     is_whole: bool  # the output is complete, and the unread ports are known
+    shows_zeros: bool = False  # so what is not among the counts was not read
     findings: tuple[Remark, ...] = ()
 
 
@@ -59,8 +66,24 @@ def live(command: Sequence[str] = LIVE) -> CounterReading:
 
 def load(path: Path) -> CounterReading:
     text, findings = decode(read_bytes(path))
-    reading = parse(text, f'"{path}"')
+    reading = _of_any_kind(text, f'"{path}"')
     return replace(reading, findings=(*findings, *reading.findings))
+
+
+def _of_any_kind(text: str, where: str) -> CounterReading:
+    if not (is_ethtool(text) or is_table(text)):
+        return parse(text, where)
+    try:
+        counts, findings = (parse_ethtool if is_ethtool(text) else parse_table)(text)
+    except TopologyError as error:
+        raise TopologyError(f"{where}: {error}") from None
+    return CounterReading(
+        counts=tuple(counts),
+        unread=frozenset(),
+        is_whole=True,
+        shows_zeros=True,
+        findings=tuple(located(findings, where)),
+    )
 
 
 def compare(
@@ -71,12 +94,23 @@ def compare(
         raise TopologyError(
             "the earlier reading of the counters is incomplete: the rise since then is unknown"
         )
+    keys_before = {_key(count) for count in before.counts}
     readable = [
         count
         for count in after.counts
         if not before.unread & {(count.name, count.port), (count.name, ALL)}
+        and (not before.shows_zeros or _key(count) in keys_before)
     ]
-    return count_rises(before.counts, readable, over_s, limits)
+    rises = count_rises(before.counts, readable, over_s, limits)
+    return replace(
+        rises,
+        is_whole=after.is_whole and not after.shows_zeros,
+        unread=tuple(sorted(before.unread | after.unread)),
+    )
+
+
+def _key(count: Count) -> tuple[str, str, str]:
+    return count.name, count.port, count.counter
 
 
 def parse(text: str, where: str) -> CounterReading:
@@ -145,4 +179,7 @@ def _no_counters(text: str, where: str) -> TopologyError:
             'expected output of "ibqueryerrors"'
         )
     content = "is empty" if not text.strip() else "holds no counters of ports"
-    return TopologyError(f'{where} {content}: expected output of "ibqueryerrors"')
+    return TopologyError(
+        f'{where} {content}: expected output of "ibqueryerrors" or "ethtool -S", or a table with '
+        "the columns name, port, counter, value"
+    )

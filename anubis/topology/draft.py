@@ -47,6 +47,7 @@ class Draft:
         port: str = "",
         gbit_s: float | None = None,
         guid: str = "",
+        lid: int = 0,
         line: int = 0,
     ) -> None:
         """A NIC without a node is kept: it shows that the port is taken, and is never measured."""
@@ -73,6 +74,7 @@ class Draft:
                 port=port,
                 gbit_s=gbit_s,
                 guid=guid,
+                lid=lid,
             )
         )
 

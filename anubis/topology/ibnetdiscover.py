@@ -35,6 +35,7 @@ PORT = re.compile(
 )
 DESCRIPTION = re.compile(r'"([^"]*)"')
 SPEED = re.compile(r"\b(\d+)x([A-Z]+\d*)\b")
+LID = re.compile(r"\blid (\d+)\b")
 DEVICE = r"HCA-\d+|(?:mlx\d+|bnxt_re|irdma|hfi1|qib|qedr|efa|rdmap|rocep|ib|ens|enp|eth)\w*"
 OF_A_HOST = re.compile(rf"(\S+?)(?:\s+({DEVICE})(?:\s.*)?)?")
 UNSET = re.compile(r"localhost\b.*|\(none\).*|MT\d+\b.*|Connect-?X.*|.*Mellanox Technologies.*|")
@@ -65,6 +66,7 @@ class _End:
     description: str
     gbit_s: float | None
     line: int
+    lid: int  # of the end that is not a switch
 
 
 Ports = dict[tuple[str, str], _End]
@@ -109,6 +111,7 @@ def _read(text: str, draft: Draft) -> tuple[dict[str, _Block], Ports]:
         elif (port := PORT.fullmatch(row)) and here:
             number, own_guid, far_id, far, far_guid, comment = port.groups()
             described = DESCRIPTION.search(comment or "")
+            lids = LID.findall(comment or "")  # of a Ca its own, then the switch's
             ports[here, number] = _End(
                 id=far_id,
                 port=far,
@@ -116,6 +119,7 @@ def _read(text: str, draft: Draft) -> tuple[dict[str, _Block], Ports]:
                 description=described.group(1) if described else "",
                 gbit_s=_speed(comment or ""),
                 line=line,
+                lid=int(lids[0]) if lids else 0,
             )
         else:
             draft.find("unreadable", f'cannot be read, left out: "{row.strip()[:60]}"', line)
@@ -195,6 +199,7 @@ class _Seat:
     guid: str
     gbit_s: float | None
     line: int
+    lid: int
 
 
 def _add_hcas(
@@ -220,6 +225,7 @@ def _add_hcas(
             port=seat.switch_port,
             gbit_s=seat.gbit_s,
             guid=seat.guid or guid_of(seat.id),
+            lid=seat.lid,
             line=seat.line,
         )
     present = {guid_of(seat.id) for seat in seats} | {seat.guid for seat in seats}
@@ -239,9 +245,9 @@ def _seats(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Se
         if hca == id and blocks[end.id].kind != "Switch":
             draft.find("no-switch", f"{id} is cabled to {end.id} without a switch", end.line)
             continue
-        near = _Seat(id, port, end.id, end.port, end.guid, end.gbit_s, end.line)
+        near = _Seat(id, port, end.id, end.port, end.guid, end.gbit_s, end.line, end.lid)
         if hca != id:
-            near = _Seat(end.id, end.port, id, port, end.guid, end.gbit_s, end.line)
+            near = _Seat(end.id, end.port, id, port, end.guid, end.gbit_s, end.line, end.lid)
         key = (near.id, near.port)
         if key in seat_of:
             continue
@@ -252,7 +258,7 @@ def _seats(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Se
         else:
             seat_of[key] = near
             continue
-        seat_of[key] = _Seat("", "", "", "", "", None, 0)
+        seat_of[key] = _Seat("", "", "", "", "", None, 0, 0)
     if aggregation:
         draft.find("aggregation", f"SHARP aggregation nodes, no hosts: {aggregation} left out")
     return [seat for seat in seat_of.values() if seat.id]

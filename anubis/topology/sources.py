@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from anubis.core.errors import TopologyError
-from anubis.core.fabric import Remark
+from anubis.core.fabric import Fabric, Remark
 from anubis.reading import parse_yaml
-from anubis.topology import ibnetdiscover, kubernetes, lldp, slurm, table, tool, written
+from anubis.topology import (
+    forwarding,
+    ibnetdiscover,
+    kubernetes,
+    lldp,
+    slurm,
+    table,
+    tool,
+    written,
+)
 from anubis.topology.draft import Survey
 from anubis.topology.ibnetdiscover import Owner
 from anubis.topology.text import decode, located, read_bytes
 
 LIVE = ("ibnetdiscover",)
+FOLLOWED = 64  # NICs between which routes are followed, to see whether they arrive
 
 _OF_IBNETDISCOVER = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"|^(switch|ca)guid=', re.MULTILINE)
 _OF_SLURM = re.compile(r"^\s*(SwitchName|Switch|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
@@ -28,18 +39,68 @@ def load(path: Path, mapping: Path | None = None) -> Survey:
     if path.is_dir():
         return _of_folder(path)
     text, findings = decode(read_bytes(path))
-    return _with(findings, text, f'"{path}"', mapping)
+    text, tables = forwarding.split(text)
+    if tables.strip() and not text.strip():
+        raise TopologyError(
+            f'"{path}" holds forwarding tables alone: put them behind the topology, '
+            "ibnetdiscover > FILE; dump_fts >> FILE"
+        )
+    survey = _with(findings, text, f'"{path}"', mapping)
+    return _routed(survey, tables, f'"{path}"', path.stat().st_mtime)
 
 
 def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
-    """The InfiniBand fabric this machine is on, as it is now."""
+    """The InfiniBand fabric this machine is on, as it is now, with its forwarding tables."""
     answer = tool.ask(command, "--topology")
     if answer.code:
         raise answer.refusal(command, "--topology")
     text, findings = decode(answer.out)
     lines = [line for line in answer.err.split("\n") if line.strip()]
     findings += [Remark(kind="said", sentence=line) for line in lines]
-    return _with(findings, text, f'what "{command[0]}" says', mapping)
+    survey = _with(findings, text, f'what "{command[0]}" says', mapping)
+    tables, odd = _live_tables()
+    survey = replace(survey, findings=(*survey.findings, *odd))
+    return _routed(survey, tables, f'"{forwarding.LIVE[0]}"', time.time())
+
+
+def _live_tables() -> tuple[str, list[Remark]]:
+    """A fabric that shows its cables and not its tables is scanned without them."""
+    try:
+        answer = tool.ask(forwarding.LIVE, "--topology")
+        if answer.code:
+            raise answer.refusal(forwarding.LIVE, "--topology")
+    except TopologyError as error:
+        return "", [Remark(kind="no-routes", sentence=str(error))]
+    text, findings = decode(answer.out)
+    return forwarding.split(text)[1], findings
+
+
+def _routed(survey: Survey, tables: str, source: str, as_of: float) -> Survey:
+    if not tables.strip():
+        return survey
+    fabric = survey.fabric
+    routes = forwarding.parse(tables, fabric, source, as_of)
+    findings = list(survey.findings)
+    if routes is None:
+        sentence = f"in {source}: no forwarding table is about a switch and a NIC of this fabric"
+        findings.append(Remark(kind="no-routes", sentence=sentence))
+    else:
+        fabric = replace(fabric, routes=routes)
+        findings += _astray(fabric)
+    return replace(survey, fabric=fabric, findings=tuple(findings))
+
+
+def _astray(fabric: Fabric) -> list[Remark]:
+    """Some routes are followed: tables that are older than the cables lead nowhere."""
+    nics = [nic for nic in fabric.nics if nic.node]
+    chosen = nics[:: max(1, len(nics) // FOLLOWED)]
+    ways = [(a, b) for a in chosen for b in chosen if a is not b and fabric.hops(a, b)]
+    lost = sum(not fabric.route(a, b) for a, b in ways)
+    if not lost:
+        return []
+    sentence = f"{lost:,} of {len(ways):,} routes that were followed do not arrive: "
+    sentence += "tables are missing, or older than the cables; there any way counts as possible"
+    return [Remark(kind="astray", sentence=sentence)]
 
 
 def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> Survey:

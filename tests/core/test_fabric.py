@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
 from anubis.core.network.crossing import Flow
 from anubis.simulation.fabric import FatTree
-from anubis.simulation.network import FAULT_KINDS, Fault, SimulatedNetwork, plant
+from anubis.simulation.network import (
+    FAULT_KINDS,
+    Fault,
+    SimulatedNetwork,
+    plant,
+    statically_routed,
+)
 
 THREE_TIERS = FatTree(nodes=32, nodes_per_leaf=4, leaves_per_pod=4, spines=4, cores=3).fabric()
 TWO_TIERS = FatTree(nodes=16, nodes_per_leaf=4, leaves_per_pod=4, spines=4, cables=2).fabric()
@@ -66,12 +72,12 @@ def test_the_same_seed_measures_the_same_and_another_turn_does_not():
 @pytest.mark.parametrize("fabric", [TWO_TIERS, THREE_TIERS], ids=["two tiers", "three tiers"])
 def test_every_route_is_a_shortest_path_and_routes_use_all_uplinks_of_leaves(fabric):
     graph = networkx.Graph((link.a, link.b) for link in fabric.links)
-    network = SimulatedNetwork(fabric=fabric, routed=True)
+    fabric = statically_routed(fabric)
     used = set()
     for one, other, rail in everybody(fabric):
         a, b = fabric.nic(one, rail), fabric.nic(other, rail)
         for source, target in ((a, b), (b, a)):
-            via = network.route(source, target)
+            via = fabric.route(source, target)
             assert (via[0], via[-1]) == (source.switch, target.switch)
             assert all(graph.has_edge(*step) for step in pairwise(via))
             shortest = networkx.shortest_path_length(graph, source.switch, target.switch)
@@ -148,10 +154,11 @@ def test_whoever_measures_gets_the_path_only_where_routes_are_known():
     pair = ("node00001", "node00016", "0")
     ((there, _), _) = SimulatedNetwork(fabric=TWO_TIERS).measure([pair])
     assert there == Flow(*pair)
-    network = SimulatedNetwork(fabric=TWO_TIERS, routed=True)
-    ((there, _), _) = network.measure([pair])
-    a, b = TWO_TIERS.nic(pair[0], "0"), TWO_TIERS.nic(pair[1], "0")
-    assert there.via == network.route(a, b)
+    fabric = statically_routed(TWO_TIERS)
+    ((there, _), _) = SimulatedNetwork(fabric=fabric).measure([pair])
+    a, b = fabric.nic(pair[0], "0"), fabric.nic(pair[1], "0")
+    assert len(there.via) == 3
+    assert there.via == fabric.route(a, b)
 
 
 @given(st.sampled_from(FAULT_KINDS), st.integers(0, 1000))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,9 @@ def net_of(fabric: Fabric) -> str:
 class Simulator:
     """ibsim with its console, the wrappers that lead the tools to it, and a subnet manager."""
 
-    def __init__(self, fabric: Fabric, folder: Path) -> None:
-        missing = [tool for tool in ("ibsim", "opensm", *DIAGS) if not shutil.which(tool)]
+    def __init__(self, fabric: Fabric, folder: Path, further: Sequence[str] = ()) -> None:
+        tools = (*DIAGS, *further)
+        missing = [tool for tool in ("ibsim", "opensm", *tools) if not shutil.which(tool)]
         if missing:
             pytest.skip(f"absent: {', '.join(missing)} (scripts/tools installs them)")
         self._folder = folder  # the tools leave a stand-in for /sys where they run
@@ -53,7 +55,7 @@ class Simulator:
             "OSM_CACHE_DIR": str(folder),
             "OSM_TMP_DIR": str(folder),
         }
-        for tool in DIAGS:
+        for tool in tools:
             self._lead_here(tool)
         self._said = folder / "ibsim.log"
         with self._said.open("w") as said:

@@ -12,11 +12,13 @@ from itertools import chain
 from anubis.core.campaign.planning import follow_ups
 from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
+from anubis.core.network.hints import informed
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import FAILED_ONCE, Assessment, Judgement, Plan, Step, Workload
 
-CONFIRMING_TURNS = 1
+SECOND_TRIES = 1
+CONFIRMING_TURNS = 3
 SMALLEST_GROUP = 4  # of which halves are groups
 
 
@@ -32,7 +34,7 @@ def following(plan: Plan, phase: int, turn: int, assessment: Assessment) -> tupl
 
 def _second_tries(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
     """One for each program that failed once on a node and runs on most others."""
-    if turn >= CONFIRMING_TURNS:
+    if turn >= SECOND_TRIES:
         return
     for position, entry in enumerate(plan.phases[phase].entries):
         measured_by = entry.workload.benchmark, entry.workload.parameters
@@ -48,11 +50,13 @@ def _second_tries(plan: Plan, phase: int, turn: int, assessment: Assessment) -> 
 
 def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
     """One more round of pairs, in which suspects meet nodes that are known to be good; and pairs
-    that are bad for no known reason measure again."""
+    that are bad for no known reason measure again. What is in doubt then gets further rounds."""
     if plan.fabric and turn < CONFIRMING_TURNS:
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
-        chosen = confirmation(plan.fabric, seen.observations, seen.model)
-        pairs = dict.fromkeys(chain(_unexplained_pairs(assessment), *chosen.values()))
+        model = informed(seen.model, plan.fabric, plan.counters)
+        chosen = confirmation(plan.fabric, seen.observations, model, again=turn > 0)
+        repeated = () if turn else _unexplained_pairs(assessment)
+        pairs = dict.fromkeys(chain(repeated, *chosen.values()))
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups != "all":
                 yield from follow_ups(plan, phase, position, turn + 1, pairs)

@@ -10,8 +10,17 @@ from collections.abc import Iterator, Sequence
 
 from anubis.core.fabric import Fabric
 from anubis.core.network.crossing import Flow
+from anubis.core.network.hints import informed
 from anubis.core.network.inspection import Inspection
-from anubis.core.network.localization import Cause, describe, hops_of, locate, sentence, subject
+from anubis.core.network.localization import (
+    Cause,
+    describe,
+    hops_of,
+    locate,
+    ranking,
+    sentence,
+    subject,
+)
 from anubis.core.network.posterior import Observation
 from anubis.core.network.traffic import LIMIT, Traffic
 from anubis.core.network.unexplained import unexplained_parts
@@ -21,6 +30,7 @@ NOTHING_COUNTED = Counters()
 SURE = 0.9  # of a cause, before it is called defective
 MOST_OR = 2  # switches of a path that are named
 SHOWN = 4  # flows that stand as evidence beside a cause
+MOST_RANKED = 8  # parts of a class
 
 
 def part_verdicts(
@@ -29,7 +39,7 @@ def part_verdicts(
     """The causes of all shortfalls, the surest first, with what their ports counted; then what is
     bad and has no cause."""
     inspection = Inspection(fabric=fabric, counters=counters)
-    located = locate(fabric, traffic.observations, traffic.model)
+    located = locate(fabric, traffic.observations, informed(traffic.model, fabric, counters))
     causes = [_part_verdict(inspection, cause, traffic) for cause in located.causes]
     return (*causes, *unexplained_parts(fabric, located, traffic.strays))
 
@@ -45,10 +55,20 @@ def _part_verdict(inspection: Inspection, cause: Cause, traffic: Traffic) -> Par
         reason=_reason(fabric, cause, code),
         confidence=cause.confidence,
         evidence=(
+            *_ranked(fabric, cause),
             *(_evidence(fabric, observation, traffic) for observation in _worst(cause)),
             *_inspect(inspection, cause),
         ),
     )
+
+
+def _ranked(fabric: Fabric, cause: Cause) -> list[str]:
+    """How probable each of several parts is, the most probable first."""
+    if len(cause.parts) == 1:
+        return []
+    more = len(cause.parts) - MOST_RANKED
+    listed = ranking(fabric, cause)[:MOST_RANKED]
+    return [*listed, f"and {more:,} more, none of them more probable"] if more > 0 else listed
 
 
 def _reason(fabric: Fabric, cause: Cause, code: str) -> str:
@@ -106,11 +126,13 @@ def _evidence(fabric: Fabric, observation: Observation, traffic: Traffic) -> str
 
 
 def _path(fabric: Fabric, flow: Flow) -> str:
-    """`4 hops: leaf1, spine1 or spine2, leaf3`."""
+    """`4 hops: leaf1, spine1 or spine2, leaf3`; the way itself where the routes tell it."""
     a, b = fabric.nic(flow.source, flow.rail), fabric.nic(flow.target, flow.rail)
     hops = fabric.hops(a, b) if a and b else None
     if a is None or b is None or hops is None:
         return "no path is known"
+    if flow.via:
+        return f"{hops} hops: " + ", ".join(fabric.name(switch) for switch in flow.via)
     steps: dict[int, list[str]] = {}
     for switch in fabric.between(a.switch, b.switch)[1]:
         steps.setdefault(fabric.steps_between(switch, a.switch), []).append(fabric.name(switch))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 import numpy as np
 
-from anubis.core.fabric import NO_PATH, Fabric, Nic
+from anubis.core.fabric import NO_PATH, Fabric
 from anubis.core.network.crossing import Flow, Parts
-from anubis.core.network.localization import healthy
+from anubis.core.network.localization import healthy, without_wrong_routes
 from anubis.core.network.pairing import Pair, Round
-from anubis.core.network.posterior import KEPT, Case, FaultPrior, Observation, Problem
-
-Route = Callable[[Nic, Nic], tuple[str, ...]]
+from anubis.core.network.posterior import HALF, KEPT, Case, FaultPrior, Observation, Problem
 
 SETTLED = 1e-3  # chance of choosing wrongly below which no more pairs are needed
 FALSE = 1e-2  # chance that a confirming flow contradicts the truth
@@ -30,61 +28,80 @@ def confirmation(
     observations: Sequence[Observation],
     model: FaultPrior | None = None,
     *,
-    route: Route | None = None,
+    again: bool = False,
 ) -> dict[str, Round]:
     """Per rail one round of disjoint pairs that would tell the causes from their alternatives.
 
-    At least one node of each pair is known to be good. The pairs are those for which hypotheses
+    At least one node of each pair is known to be good, and no pair has met before. `again`: only
+    what is still in doubt, not every suspect once more. The pairs are those for which hypotheses
     predict different outcomes. They lower the Bhattacharyya bound on the chance of a wrong choice,
     the sum of sqrt(P(i) P(j)) prod(BC) over all pairs of hypotheses i and j, where BC is the sum of
-    sqrt(P(outcome | i) P(outcome | j)). Only with a route can pairs be
-    chosen that cross one of several parallel links.
+    sqrt(P(outcome | i) P(outcome | j)). Only where routes are known can pairs be chosen that cross
+    one of several parallel links.
     """
     model = model or FaultPrior()
+    observations = without_wrong_routes(fabric, observations, model)
     flows = [observation.flow for observation in observations]
     shortfall = np.array([observation.shortfall for observation in observations], dtype=np.float64)
     problem = Problem(Parts(fabric), flows, shortfall, model)
-    seats = _Seats(fabric, healthy(observations, model), route)
+    routed = any(flow.via for flow in flows)
+    met = {(*sorted((flow.source, flow.target)), flow.rail) for flow in flows}
+    seats = _Seats(fabric, healthy(observations, model), met, routed)
     contests = []
     for case in problem.cases():
         for column in case.chosen or [None]:
             rows = case.rows if column is None else case.rows[case.explained(column)]
             about = [flows[row] for row in rows.tolist()]
-            hypotheses = _hypotheses(problem, case, column)
+            hypotheses = _hypotheses(problem, case, column, 0.0 if again else LEAST_DOUBT)
             contests.append(_Contest(problem, hypotheses, seats.pairs(about), seats))
     return _choose_pairs(contests)
 
 
-Hypotheses = dict[frozenset[int], float]  # sets of columns, each with its weight
+Suspect = tuple[int, float]  # a column, and in which share of the tests it shows
+Hypotheses = dict[frozenset[Suspect], float]  # each with its weight
 
 
-def _hypotheses(problem: Problem, case: Case, column: int | None) -> Hypotheses:
+def _hypotheses(problem: Problem, case: Case, column: int | None, least_doubt: float) -> Hypotheses:
     """This cause with the others, without it, or with another in its place; or any single one.
 
     Columns that could not be told apart so far come one by one: other pairs may separate them.
     """
-    columns = [problem.classes[number].tolist() for number in case.classes]
-    rest = [columns[chosen][0] for chosen in case.chosen if chosen != column]
+    classes = case.classes.tolist()
+    rates = [1.0 if problem.steady[number] else HALF for number in classes]
+    members = [
+        [(column, rate) for column in problem.classes[number].tolist()]
+        for number, rate in zip(classes, rates, strict=True)
+    ]
+    rest = [
+        members[chosen][int(np.argmax(problem.shares[classes[chosen]]))]
+        for chosen in case.chosen
+        if chosen != column
+    ]
     rivals: list[tuple[int | None, float]]
     if column is None:
         rivals = [(None, 1.0), *enumerate(np.exp(case.evidence.gains([])).tolist())]
     else:
-        rivals = [(None, max(case.chance(column), LEAST_DOUBT)), (column, 1.0)]
+        rivals = [(None, max(case.chance(column), least_doubt)), (column, 1.0)]
         rivals += enumerate(case.rivals(column).tolist())
     hypotheses: Hypotheses = {}
     for position, weight in sorted(rivals, key=lambda rival: -rival[1])[:MOST_HYPOTHESES]:
         if weight > KEPT:
-            variants = [[column] for column in columns[position]] if position is not None else [[]]
-            for variant in variants:
-                hypotheses[frozenset([*rest, *variant])] = weight / len(variants)
+            if position is None:
+                hypotheses[frozenset(rest)] = weight
+                continue
+            shares = problem.shares[classes[position]].tolist()
+            for suspect, share in zip(members[position], shares, strict=True):
+                hypotheses[frozenset([*rest, suspect])] = weight * share
     return hypotheses
 
 
 class _Seats:
     """Who may meet whom: on each rail, the good nodes of each leaf."""
 
-    def __init__(self, fabric: Fabric, good: set[str], route: Route | None) -> None:
-        self.fabric, self.good, self.route = fabric, good, route
+    def __init__(
+        self, fabric: Fabric, good: set[str], met: set[tuple[str, ...]], routed: bool
+    ) -> None:
+        self.fabric, self.good, self.met, self.routed = fabric, good, met, routed
         self.turn = 0
         self.under: dict[tuple[str, str], list[str]] = {}
         for nic in fabric.nics:
@@ -116,7 +133,8 @@ class _Seats:
                     some = [] if others_far is near else others_near
                     for place, a in enumerate([*doubtful, *some]):
                         for b in _turned(others_far, place * PARTNERS)[:PARTNERS]:
-                            yield a, b, rail
+                            if (*sorted((a, b)), rail) not in self.met:
+                                yield a, b, rail
 
     def _far(self, rail: str, leaf: str) -> list[list[str]]:
         """Some good nodes at each distance, of other leaves each time."""
@@ -137,13 +155,13 @@ class _Seats:
         """Equal for pairs that cross the same suspects: of a good node only its leaf counts."""
         nics = [self.fabric.nic(node, rail) for node in (a, b)]
         ends = [(nic.switch, nic.node if nic.node not in self.good else "") for nic in nics if nic]
-        return (a, b, rail) if self.route else (*ends, rail)
+        return (a, b, rail) if self.routed else (*ends, rail)
 
     def flows(self, a: str, b: str, rail: str) -> tuple[Flow, Flow]:
         nic_a, nic_b = self.fabric.nic(a, rail), self.fabric.nic(b, rail)
-        if self.route is None or nic_a is None or nic_b is None:
+        if not self.routed or nic_a is None or nic_b is None:
             return Flow(a, b, rail), Flow(b, a, rail)
-        there, back = self.route(nic_a, nic_b), self.route(nic_b, nic_a)
+        there, back = self.fabric.route(nic_a, nic_b), self.fabric.route(nic_b, nic_a)
         return Flow(a, b, rail, there), Flow(b, a, rail, back)
 
 
@@ -167,17 +185,18 @@ class _Contest:
         for pair in pairs:
             alike.setdefault(seats.kind(*pair), []).append(pair)
         self.alike = list(alike.values())
-        columns = np.unique([column for hypothesis in hypotheses for column in hypothesis]).astype(
-            np.int64
-        )
+        suspects = sorted({suspect for hypothesis in hypotheses for suspect in hypothesis})
+        columns = np.unique([column for column, _ in suspects]).astype(np.int64)
         flows = [flow for pair, *_ in self.alike for flow in seats.flows(*pair)]
         crossed = problem.parts.crossings(flows, columns)
         missed = np.ones((len(flows), len(columns)))
         place = np.searchsorted(columns, crossed.column)
         missed[crossed.row, place] -= crossed.chance
-        every = [
-            np.searchsorted(columns, sorted(hypothesis)).astype(int) for hypothesis in hypotheses
-        ]
+        of_column = np.searchsorted(columns, [column for column, _ in suspects]).astype(int)
+        rate = np.array([rate for _, rate in suspects])
+        missed = 1 - rate * (1 - missed[:, of_column])
+        place_of = {suspect: place for place, suspect in enumerate(suspects)}
+        every = [[place_of[suspect] for suspect in hypothesis] for hypothesis in hypotheses]
         hit = 1 - np.array([missed[:, hypothesis].prod(axis=1) for hypothesis in every])
         bad = np.round(FALSE + (1 - 2 * FALSE) * hit, 9)
         bad, outcome = np.unique(bad, axis=0, return_inverse=True)

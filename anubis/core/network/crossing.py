@@ -8,7 +8,7 @@ direction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
@@ -31,8 +31,9 @@ class Flow:
     source: str
     target: str
     rail: str
-    via: tuple[str, ...] = ()  # the switches it passed, if known
+    via: tuple[str, ...] = field(default=(), compare=False)  # the switches it passed, if known
     mutual: bool = False
+    back: tuple[str, ...] = field(default=(), compare=False)  # of a mutual one, on the way back
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,20 @@ class Parts:
         if number < self._uplinks:
             return Part("switch", self.fabric.switches[number - self._switch].id)
         return Part("uplinks", self.fabric.leaves[number - self._uplinks])
+
+    def number(self, part: Part) -> int:
+        """Three times this is the part's first column."""
+        match part.kind:
+            case "node":
+                return self.node_number[part.name]
+            case "nic":
+                return self._nic + self.seat[part.name, part.other]
+            case "link":
+                return self._link + self._link_between[part.name, part.other][0]
+            case "switch":
+                return self._switch + self._switch_number[part.name]
+            case "uplinks":
+                return self._uplinks + self.fabric.leaf_number[part.name]
 
     def kinds(self, columns: Numbers) -> Numbers:
         """Numbers in KINDS."""
@@ -173,10 +188,11 @@ class Parts:
         key = np.empty(len(rows), dtype=np.int64)
         back = False
         for place, row in enumerate(rows.tolist()):
-            via = flows[row].via
+            flow = flows[row]
             back = place > 0 and rows[place - 1] == row and not back
             a, b = self._leaf[seats[place, 0]], self._leaf[seats[place, 1]]
-            key[place] = numbers.setdefault((a, b, via[::-1] if back else via), len(numbers))
+            via = (flow.back or flow.via[::-1]) if back else flow.via
+            key[place] = numbers.setdefault((a, b, via), len(numbers))
         return list(numbers), key
 
     def _between(

@@ -109,7 +109,8 @@ class Inspection:
 
     @cached_property
     def _on_ports(self) -> tuple[list[PortCount], list[Count]]:
-        return place_counts(self.counters.counts, self.fabric)
+        rises = [count for count in self.counters.counts if count.value]
+        return place_counts(rises, self.fabric)
 
 
 def _is_short(part: Part, short: Shortage) -> bool:

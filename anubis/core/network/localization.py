@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Numbers, Part, PartKind, Shares
+from anubis.core.fabric import (
+    Fabric,
+    Nic,
+    Numbers,
+    Part,
+    PartKind,
+    Shares,
+    link_name,
+    port_name,
+)
 from anubis.core.network.crossing import WAYS, Flow, Parts, Way
 from anubis.core.network.posterior import Case, FaultPrior, Observation, Problem, odds
 
 FEWEST_FLOWS = 12  # fewer flows do not show what is usual
 LAYERS = 3  # of causes behind causes
 SURELY, DEAD, UNSTEADY = 0.999, 0.9, 0.25  # shares: of ways, of the rate, of flows
+WRONG_ROUTES = 3.0  # routes are wrong where chance explains better by more than exp of this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +33,9 @@ class Cause:
     """A fault, and the parts that explain it equally well; a single part if it is known."""
 
     parts: tuple[Part, ...]  # the most probable first
+    chances: tuple[float, ...]  # of each of the parts, if it is one of them
     way: Way
+    steady: bool  # it shows in whatever crosses it; else in some tests only
     confidence: float  # that it is one of them, rather than another part or chance
     shortfall: float  # median of the bad flows through it, beyond what other causes explain
     bad: tuple[Observation, ...]  # flows that cross it and speak for it
@@ -34,6 +46,7 @@ class Cause:
 class Located:
     causes: tuple[Cause, ...]
     unexplained: tuple[Observation, ...]  # bad, and more probably by chance than by any cause
+    by_routes: bool = False  # whether known routes were gone by
 
 
 def observe(fabric: Fabric, measured: Iterable[tuple[Flow, float]]) -> list[Observation]:
@@ -95,6 +108,7 @@ def locate(
     flows that still fall short have another cause: a slow node on a slow leaf.
     """
     model = model or FaultPrior()
+    observations = without_wrong_routes(fabric, observations, model)
     parts, flows = Parts(fabric), [observation.flow for observation in observations]
     shortfalls = np.array([observation.shortfall for observation in observations], dtype=np.float64)
     shortfall, crossings = shortfalls, list[_Crossed]()
@@ -118,7 +132,33 @@ def locate(
     return Located(
         causes=tuple(sorted(causes, key=lambda cause: (-len(cause.bad), cause.parts))),
         unexplained=tuple(observations[row] for row in bad.tolist()),
+        by_routes=any(flow.via for flow in flows),
     )
+
+
+def without_wrong_routes(
+    fabric: Fabric, observations: Sequence[Observation], model: FaultPrior
+) -> Sequence[Observation]:
+    """The paths are forgotten where paths taken by chance explain what was measured far better.
+
+    Tables of forwarding tell nothing where switches choose paths as they go (adaptive routing),
+    and something wrong where they are older than the cables.
+    """
+    if not any(observation.flow.via for observation in observations):
+        return observations
+    hashed = [
+        replace(observation, flow=replace(observation.flow, via=(), back=()))
+        for observation in observations
+    ]
+    parts = Parts(fabric)
+    gains = [_gain(parts, paths, model) for paths in (observations, hashed)]
+    return observations if gains[0] + WRONG_ROUTES >= gains[1] else hashed
+
+
+def _gain(parts: Parts, observations: Sequence[Observation], model: FaultPrior) -> float:
+    flows = [observation.flow for observation in observations]
+    shortfall = np.array([observation.shortfall for observation in observations], dtype=np.float64)
+    return sum(case.gain for case in Problem(parts, flows, shortfall, model).cases())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +174,17 @@ class _Crossed:
 def _causes(
     problem: Problem, case: Case, observations: Sequence[Observation]
 ) -> Iterator[_Crossed]:
-    sizes = np.array([len(problem.classes[number]) for number in case.classes], dtype=np.int64)
+    shares = [problem.shares[number] for number in case.classes.tolist()]
     for column in case.chosen:
         alike = _same_parts(problem, case, problem.classes[case.classes[column]] // 3)
-        named = case.alternatives(column, 1 / problem.model.odds, sizes, alike)
-        columns = [
-            c for position in named for c in problem.classes[case.classes[position]].tolist()
-        ]
-        same = _same_parts(problem, case, np.array(columns) // 3)
+        chances: dict[int, float] = {}
+        for place, member, chance in case.alternatives(
+            column, 1 / problem.model.odds, shares, alike
+        ):
+            number = int(problem.classes[case.classes[place]][member]) // 3
+            chances[number] = chances.get(number, 0.0) + chance
+        ranked = sorted(chances, key=lambda number: -chances[number])
+        total = sum(chances.values())
         crosses = problem.crossed.column == case.classes[column]
         crossing, share = problem.crossed.row[crosses], problem.q[crosses]
         short = problem.shortfall[crossing] > problem.model.limit
@@ -149,9 +192,11 @@ def _causes(
         mostly = short & (share >= best)
         bad = crossing[mostly if mostly.any() else short]
         cause = Cause(
-            parts=tuple(dict.fromkeys(map(problem.parts.part, columns))),
-            way=WAYS[columns[0] % 3],
-            confidence=case.confidence(same),
+            parts=tuple(problem.parts.part(3 * number) for number in ranked),
+            chances=tuple(chances[number] / total for number in ranked),
+            way=WAYS[problem.classes[case.classes[column]][0] % 3],
+            steady=bool(problem.steady[case.classes[column]]),
+            confidence=case.confidence(_named_shares(problem, case, ranked)),
             shortfall=float(np.median(problem.shortfall[bad])),
             bad=tuple(observations[row] for row in bad.tolist()),
             good=int(np.sum(problem.shortfall[crossing] <= problem.model.limit)),
@@ -166,6 +211,16 @@ def _same_parts(problem: Problem, case: Case, numbers: Numbers) -> list[int]:
         for position, number in enumerate(case.classes)
         if np.isin(problem.classes[number] // 3, numbers).all()
     ]
+
+
+def _named_shares(problem: Problem, case: Case, parts: Sequence[int]) -> Shares:
+    """How much of each column of a case these parts are, in whatever way."""
+    return np.array(
+        [
+            problem.shares[number][np.isin(problem.classes[number] // 3, parts)].sum()
+            for number in case.classes.tolist()
+        ]
+    )
 
 
 def _unexplained(shortfall: Shares, causes: Sequence[_Crossed], model: FaultPrior) -> Shares:
@@ -210,10 +265,11 @@ def sentence(fabric: Fabric, cause: Cause) -> str:
     names = [describe(fabric, part) for part in cause.parts]
     place = names[0] if len(names) == 1 else f"cannot tell apart: {_listed(fabric, cause, names)}"
     way = {"both": "", "out": ", outwards only", "in": ", inwards only"}[cause.way]
+    when = "" if cause.steady else ", on and off"
     flows = len(cause.bad) + cause.good
     return (
-        f"{place}{way}: {cause.shortfall:.0%} below normal in {len(cause.bad)} of {flows} flows, "
-        f"{min(cause.confidence, 0.999):.1%} sure"
+        f"{place}{way}{when}: {cause.shortfall:.0%} below normal in {len(cause.bad)} of {flows} "
+        f"flows, {min(cause.confidence, 0.999):.1%} sure"
     )
 
 
@@ -224,26 +280,33 @@ def subject(fabric: Fabric, cause: Cause) -> str:
 
 
 def describe(fabric: Fabric, part: Part) -> str:
+    """With the ports at both ends, as far as they are known."""
     match part.kind:
         case "node":
             seats = [fabric.nic(part.name, rail) for rail in fabric.rails]
-            match [nic.device for nic in seats if nic]:
+            match [nic for nic in seats if nic]:
                 case [only]:
-                    return f"node {part.name} or its NIC {only}".rstrip()
+                    return f"node {part.name} or its NIC {only.device}".rstrip() + _at(fabric, only)
             return f"node {part.name}"
         case "nic":
             nic = fabric.nic(part.name, part.other)
-            return f"NIC {nic.device if nic else part.other} of {part.name} or its cable"
+            if nic is None:
+                return f"NIC {part.other} of {part.name} or its cable"
+            return f"NIC {nic.device} of {part.name} or its cable{_at(fabric, nic)}"
         case "link":
-            return f"link {fabric.name(part.name)} - {fabric.name(part.other)}"
+            return f"link {link_name(fabric, fabric.link(part.name, part.other))}"
         case "uplinks":
             return f"uplinks of {fabric.name(part.name)}"
         case "switch":
             return f"switch {fabric.name(part.name)}"
 
 
+def _at(fabric: Fabric, nic: Nic) -> str:
+    return f" at {port_name(fabric, nic.switch, nic.port)}" if nic.port else ""
+
+
 def _listed(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:
-    if len(named) <= 3:
+    if len(named) <= 2:
         return ", ".join(named)
     kinds = Counter(part.kind for part in cause.parts)
     ends = set.intersection(*({part.name, part.other} for part in cause.parts))
@@ -254,3 +317,11 @@ def _listed(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:
 def _counted(kind: PartKind, count: int) -> str:
     words = {"node": "nodes", "nic": "NICs", "link": "links", "switch": "switches"}
     return f"{count} {kind if count == 1 else words.get(kind, kind)}"
+
+
+def ranking(fabric: Fabric, cause: Cause) -> list[str]:
+    """The parts of a class, the most probable first."""
+    return [
+        f"{chance:.0%} {describe(fabric, part)}"
+        for part, chance in zip(cause.parts, cause.chances, strict=True)
+    ]

@@ -10,6 +10,9 @@ more likely its shortfall is of a flow that was hit than of one that was not. Up
 Observations with odds up to 1 speak against causes, and there each cause answers for itself alone:
 the sum over S of log(1 - q (1 - odds)). So they are summed in advance, and only those that speak
 for causes tie causes together.
+
+Most faults hit whatever crosses them; some come and go. So a part that good flows crossed as well
+as bad ones stands a second time, with half the chance to hit and a small prior of its own.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from functools import cached_property
 import numpy as np
 
 from anubis.core.arrays import Flags, Floats
-from anubis.core.fabric import KINDS, Numbers, PartKind, Shares
-from anubis.core.network.crossing import Flow, Parts
+from anubis.core.fabric import KINDS, Numbers, Part, PartKind, Shares
+from anubis.core.network.crossing import Crossings, Flow, Parts
 from anubis.core.network.sharing import LEAST_LOST
 
 PRIOR: Mapping[PartKind, float] = {
@@ -50,8 +53,10 @@ class FaultPrior:
     noise: float = 0.0  # standard deviation of healthy flows; 0: how bad a flow is says nothing
     false_alarm: float = 1e-3  # a flow that nothing was wrong with, and yet far too slow
     detection: float = 0.98  # a flow that crosses a faulty part suffers
+    intermittent: float = 0.1  # share of the faults that show in half of the tests only
     odds: float = 20.0  # alternatives less probable than a cause by no more than this are named
     prior: Mapping[PartKind, float] = field(default_factory=lambda: PRIOR)
+    hints: Mapping[Part, float] = field(default_factory=dict)  # factors on the prior odds of parts
 
 
 def odds(shortfall: Shares, model: FaultPrior, shared: Shares | float = 0.0) -> Shares:
@@ -82,6 +87,8 @@ def odds(shortfall: Shares, model: FaultPrior, shared: Shares | float = 0.0) -> 
 
 # --- observations and columns that hang together ---------------------------------------------
 
+HALF = 0.5  # of the tests of a part whose fault comes and goes
+CERTAIN, AGAINST = 0.999, 0.5  # a way that is surely taken; odds that speak against it
 KEPT = 1e-3  # a column whose own odds against chance are less is in no probable set
 MOST_COLUMNS = 14  # of a case that is solved by looking at every set
 MOST_CELLS = 4_000_000  # sets x observations, or sets x observations x columns
@@ -225,6 +232,7 @@ class Case:
     evidence: Evidence
     sets: Flags  # all sets of columns, or where these are too many, the probable ones
     posterior: Shares  # of sets, among these
+    gain: float  # the logarithm of how much likelier faults make what was seen than none does
     chosen: tuple[int, ...]  # the columns of the most probable
 
     def rivals(self, column: int, alike: Sequence[int] = ()) -> Shares:
@@ -259,25 +267,37 @@ class Case:
         return max(1 - having, 0.0) / having
 
     def alternatives(
-        self, column: int, least: float, sizes: Numbers, alike: Sequence[int] = ()
-    ) -> list[int]:
-        """This column and all that explain the evidence about as well, best first.
+        self, column: int, least: float, shares: Sequence[Shares], alike: Sequence[int] = ()
+    ) -> list[tuple[int, int, float]]:
+        """What explains the evidence about as well as the best part of this column, best first.
 
-        `sizes` says for how many parts each column stands. Many parts that are each improbable are
-        left out, as long as the rest are surely enough. `alike` are the same parts in other ways.
+        Each is a column, a part of it, and how probable it is beside this column as a whole.
+        `shares` are those of the parts of each column. Many parts that are each improbable are left
+        out, as long as the rest are surely enough. `alike` are the same parts in other ways.
         """
-        rivals = self.rivals(column, alike)
-        singly = rivals * sizes[column] / sizes
-        named, left = [column], float(rivals.sum())
-        for rival in np.argsort(-singly, kind="stable").tolist():
-            if singly[rival] >= least or (rivals[rival] and left > LEFT_OUT * (1 + rivals.sum())):
-                named.append(rival)
-                left -= float(rivals[rival])
+        ratios = self.rivals(column, alike)
+        ratios[column] = 1.0
+        chance = np.concatenate(
+            [ratio * share for ratio, share in zip(ratios, shares, strict=True)]
+        )
+        sizes = [len(share) for share in shares]
+        owner = np.repeat(np.arange(len(shares)), sizes)
+        member = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        enough, left = least * float(shares[column].max()), float(ratios.sum())
+        named, most_left = [], LEFT_OUT * float(ratios.sum())
+        for place in np.argsort(-chance, kind="stable").tolist():
+            probable = float(chance[place])
+            if not probable or (probable < enough * (1 - 1e-9) and left <= most_left):
+                break
+            named.append((int(owner[place]), int(member[place]), probable))
+            left -= probable
         return named
 
-    def confidence(self, named: Sequence[int]) -> float:
-        """The probability that one of these is a cause."""
-        return float(min(self.posterior[self.sets[:, list(named)].any(axis=1)].sum(), 1.0))
+    def confidence(self, named: Shares) -> float:
+        """The probability that a named part is a cause; `named` is the share of each column that
+        is."""
+        missed = np.prod(np.where(self.sets, 1 - named, 1.0), axis=1)
+        return float(min((self.posterior * (1 - missed)).sum(), 1.0))
 
 
 def solve_case(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
@@ -291,12 +311,14 @@ def solve_case(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
     probable = score > score.max() - NEGLIGIBLE
     sets, score = sets[probable], score[probable]
     posterior = np.exp(score - score.max())
+    total = float(posterior.sum())
     return Case(
         rows=rows,
         classes=classes,
         evidence=evidence,
         sets=sets,
-        posterior=posterior / posterior.sum(),
+        posterior=posterior / total,
+        gain=float(score.max()) + float(np.log(total)),
         chosen=tuple(np.flatnonzero(sets[np.argmax(score)]).tolist()),
     )
 
@@ -310,11 +332,18 @@ class Problem:
         self.parts, self.shortfall, self.model = parts, shortfall, model
         shared = parts.chances_of_sharing(flows, shortfall > LEAST_LOST)
         self.odds = odds(shortfall, model, shared)
-        self.crossed, self.classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
+        crossed, classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
+        fitful = _come_and_go(crossed, self.odds) if model.intermittent else np.empty(0, np.int64)
+        self.crossed = _twice(crossed, len(classes), fitful)
+        self.classes = [*classes, *(classes[number] for number in fitful.tolist())]
+        self.steady = np.arange(len(self.classes)) < len(classes)
         self.q = np.minimum(self.crossed.chance, 1.0)
         self._speaking = self.odds[self.crossed.row] > 1
         alone = np.log1p(self.q * (self.odds[self.crossed.row] - 1))
-        prior = np.array([self._prior(columns) for columns in self.classes])
+        priors = [self._priors(columns) for columns in self.classes]
+        self.shares = [prior / prior.sum() for prior in priors]  # of the columns of each class
+        prior = np.minimum([prior.sum() for prior in priors], 0.5)
+        prior = prior * np.where(self.steady, 1.0, model.intermittent)
         self.weight = np.log(prior / (1 - prior)) + self._sums(alone, ~self._speaking)
         self.kept = self.weight + self._sums(alone, self._speaking) > np.log(KEPT)
 
@@ -323,11 +352,18 @@ class Problem:
         sums = np.bincount(self.crossed.column[entries], values[entries], minlength=count)
         return sums.astype(np.float64)  # without any, they would be whole numbers
 
-    def _prior(self, columns: Numbers) -> float:
+    def _priors(self, columns: Numbers) -> Shares:
         """A part's prior is shared by the ways in which it may be at fault."""
         prior = np.array([self.model.prior[kind] for kind in KINDS])[self.parts.kinds(columns)]
         prior = np.where(self.parts.one_way(columns), prior / 3, prior)
-        return min(float(prior.sum()), 0.5)
+        if not self.model.hints:
+            return np.asarray(prior)
+        factors = np.array([self._factors.get(number, 1.0) for number in (columns // 3).tolist()])
+        return np.asarray(prior * factors / (1 - prior + prior * factors))
+
+    @cached_property
+    def _factors(self) -> dict[int, float]:
+        return {self.parts.number(part): factor for part, factor in self.model.hints.items()}
 
     def cases(self) -> Iterator[Case]:
         """The evidence in parts that have no column in common."""
@@ -351,3 +387,24 @@ class Problem:
             evidence = Evidence(table, self.odds[rows[here]], weight)
             if len(here):
                 yield solve_case(rows[here], columns[columns_here], evidence)
+
+
+def _come_and_go(crossed: Crossings, odds: Shares) -> Numbers:
+    """The classes that bad flows surely crossed, and good ones too."""
+    certain = crossed.chance > CERTAIN
+    of_row = odds[crossed.row]
+    bad, good = certain & (of_row > 1), certain & (of_row < AGAINST)
+    return np.intersect1d(crossed.column[bad], crossed.column[good])
+
+
+def _twice(crossed: Crossings, count: int, again: Numbers) -> Crossings:
+    """These classes once more, under further numbers and with half the chance to hit."""
+    if not len(again):
+        return crossed
+    entry = np.isin(crossed.column, again)
+    further = count + np.searchsorted(again, crossed.column[entry])
+    return Crossings(
+        np.concatenate([crossed.row, crossed.row[entry]]),
+        np.concatenate([crossed.column, further]),
+        np.concatenate([crossed.chance, HALF * crossed.chance[entry]]),
+    )

@@ -157,11 +157,7 @@ class _Flows:
             if rail is None:
                 continue
             first, second = names
-            for way, flow in (
-                ("forth", Flow(first, second, rail)),
-                ("back", Flow(second, first, rail)),
-                ("", Flow(first, second, rail, mutual=True)),
-            ):
+            for way, flow in self.flows(first, second, rail):
                 short = self.shortfall(way, row)
                 if row in self.unjudged and short <= LIMIT:
                     continue  # something good beside what could not be judged clears nobody
@@ -175,6 +171,15 @@ class _Flows:
             unmeasured=frozenset(unmeasured),
             strays=tuple(self.strays()),
         )
+
+    def flows(self, first: str, second: str, rail: str) -> Iterator[tuple[str, Flow]]:
+        """What the first sent the second, the second the first, and both at once; by the routes."""
+        fabric = self.rails.fabric
+        a, b = fabric.nic(first, rail), fabric.nic(second, rail)
+        there, back = (fabric.route(a, b), fabric.route(b, a)) if a and b else ((), ())
+        yield "forth", Flow(first, second, rail, there)
+        yield "back", Flow(second, first, rail, back)
+        yield "", Flow(first, second, rail, there, mutual=True, back=back)
 
     def strays(self) -> Iterator[Stray]:
         """One good pair without a rail says nothing new where the same nodes met on a rail."""

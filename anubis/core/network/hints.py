@@ -1,0 +1,112 @@
+"""What port counters say of parts before any traffic: by how much each is likelier to be at fault.
+
+Hardly any counter has a limit that holds everywhere, and healthy fleets differ in what they count.
+So a part is held against all milder: of a healthy one the chance to count as much is the share of
+parts that do, of a faulty one it is SHOWN. What was read and shows no error is less likely to be at
+fault, for the same reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from anubis.core.fabric import Fabric, Part
+from anubis.core.network.counters import PortCount, place_counts
+from anubis.core.network.crossing import link_part, nic_part
+from anubis.core.network.posterior import FaultPrior
+from anubis.core.records import Counters
+
+Symptom = Literal["errors", "corrected", "paused"]
+MOST: Mapping[Symptom, float] = {  # that a symptom can say
+    "errors": 1000.0,
+    "corrected": 100.0,  # as it should be, up to a point
+    "paused": 3.0,  # congestion: its cause may be far away
+}
+SHOWN = 0.8  # of faulty cables and ports that count errors
+ALL_PORTS = "ALL"
+
+_PAUSED = re.compile(r"pause|pfc|ecn|cnp|xmit_wait", re.IGNORECASE)
+_CORRECTED = re.compile(r"(?<!un)(?<!un_)correct(ed|able)", re.IGNORECASE)
+
+
+def informed(model: FaultPrior, fabric: Fabric, counters: Counters) -> FaultPrior:
+    """The prior, with what the ports counted."""
+    return replace(model, hints=hints(fabric, counters))
+
+
+def hints(fabric: Fabric, counters: Counters) -> dict[Part, float]:
+    """Factors on the prior odds of links and NICs; what is missing was not read."""
+    judged = set(_listed_in_full(fabric, counters))
+    values: dict[Part, dict[str, int]] = {part: {} for part in judged}
+    for port_count in place_counts(counters.counts, fabric)[0]:
+        part, count = _part_of(fabric, port_count), port_count.count
+        if part:
+            of_part = values.setdefault(part, {})
+            judged |= {part} if symptom_of(count.counter) == "errors" else set()
+            of_part[count.counter] = max(of_part.get(count.counter, 0), count.value)
+    if not values:
+        return {}
+    errors, *milder = (_factors(values, symptom) for symptom in MOST)
+    clean = (1 - SHOWN) / max(1 - len(errors) / (len(values) + 1), 1 - SHOWN)
+    return {
+        part: errors.get(part, clean if part in judged else 1.0)
+        * max(1.0, *(factors.get(part, 1.0) for factors in milder))
+        for part in values
+    }
+
+
+def symptom_of(counter: str) -> Symptom:
+    if _PAUSED.search(counter):
+        return "paused"
+    return "corrected" if _CORRECTED.search(counter) else "errors"
+
+
+def _factors(values: Mapping[Part, Mapping[str, int]], symptom: Symptom) -> dict[Part, float]:
+    """Of the parts that show this symptom, by how rare it is to show as much.
+
+    A part is as remarkable as its most remarkable counter; how many are as remarkable as that is
+    counted, so that many counters give no more than one.
+    """
+    rarest: dict[Part, int] = {}
+    counters = {c for of in values.values() for c in of if symptom_of(c) == symptom}
+    for counter in sorted(counters):
+        shown = {part: of[counter] for part, of in values.items() if of.get(counter)}
+        ordered = np.sort(np.array(list(shown.values()), dtype=np.float64))
+        for part, value in shown.items():
+            as_many = len(ordered) - int(np.searchsorted(ordered, value))
+            rarest[part] = min(rarest.get(part, as_many), as_many)
+    ranks = np.sort(np.array(list(rarest.values())))
+    return {
+        part: min(SHOWN * len(values) / float(np.searchsorted(ranks, rank, "right")), MOST[symptom])
+        for part, rank in rarest.items()
+    }
+
+
+def _part_of(fabric: Fabric, port_count: PortCount) -> Part | None:
+    if port_count.link:
+        return link_part(port_count.link)
+    nic = port_count.nic
+    return nic_part(fabric, nic.node, nic.rail) if nic and nic.node else None
+
+
+def _listed_in_full(fabric: Fabric, counters: Counters) -> Iterator[Part]:
+    """The links and NICs of which every port was judged, where ports without a count have none."""
+    if not counters.is_whole:
+        return
+    unread = set(counters.unread)
+
+    def answered(switch: str, *ports: str) -> bool:
+        name = fabric.name(switch)
+        return not any((name, port) in unread for port in (*ports, ALL_PORTS))
+
+    for link in fabric.links:
+        if all(answered(link.a, c.port_a) and answered(link.b, c.port_b) for c in link.cables):
+            yield link_part(link)
+    for nic in fabric.nics:
+        if nic.node and answered(nic.switch, nic.port):
+            yield nic_part(fabric, nic.node, nic.rail)

@@ -1,0 +1,64 @@
+"""Which way switches send what is for each NIC: the forwarding tables of a fabric.
+
+A port is a number, as InfiniBand has it. The tables of thousands of switches are kept as one text,
+so that they travel with a plan.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+NOWHERE = 255  # as InfiniBand writes that there is no way
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routes:
+    switches: tuple[str, ...]  # ids: the rows
+    nics: tuple[str, ...]  # ids: the columns
+    packed: str  # the port of each row and column, compressed
+    source: str = ""  # where they were read, in words
+    as_of: float | None = None  # when they were true, in seconds since 1970
+
+    @classmethod
+    def of(
+        cls,
+        ports: Mapping[str, Mapping[str, int]],
+        source: str = "",
+        as_of: float | None = None,
+    ) -> Self:
+        """From switch to NIC to port; what is not there leads nowhere."""
+        nics = {nic: None for to in ports.values() for nic in to}
+        column = {nic: number for number, nic in enumerate(nics)}
+        table = np.full((len(ports), len(nics)), NOWHERE, dtype=np.uint8)
+        for row, to in enumerate(ports.values()):
+            table[row, [column[nic] for nic in to]] = list(to.values())
+        packed = base64.b85encode(zlib.compress(table.tobytes())).decode()
+        return cls(
+            switches=tuple(ports), nics=tuple(nics), packed=packed, source=source, as_of=as_of
+        )
+
+    def port(self, switch: str, nic: str) -> int:
+        """Through which port a switch sends what is for this NIC; NOWHERE if that is unknown."""
+        row, column = self._row.get(switch), self._column.get(nic)
+        return NOWHERE if row is None or column is None else int(self._table[row, column])
+
+    @cached_property
+    def _table(self) -> npt.NDArray[np.uint8]:
+        raw = zlib.decompress(base64.b85decode(self.packed))
+        return np.frombuffer(raw, dtype=np.uint8).reshape(len(self.switches), len(self.nics))
+
+    @cached_property
+    def _row(self) -> dict[str, int]:
+        return {switch: number for number, switch in enumerate(self.switches)}
+
+    @cached_property
+    def _column(self) -> dict[str, int]:
+        return {nic: number for number, nic in enumerate(self.nics)}

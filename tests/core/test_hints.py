@@ -1,0 +1,114 @@
+"""What port counters make of the prior odds of parts, against counting by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anubis.core.fabric import Part
+from anubis.core.network.confirmation import confirmation
+from anubis.core.network.hints import SHOWN, hints, symptom_of
+from anubis.core.network.localization import locate
+from anubis.core.network.posterior import FaultPrior, Observation
+from anubis.core.records import Count, Counters
+from anubis.simulation.fabric import FatTree
+from anubis.simulation.network import Fault, SimulatedNetwork, count_errors
+from tests.core.test_localization import fully_scanned, located, observe
+
+TREE = FatTree(nodes=32, nodes_per_leaf=8, spines=4).fabric()
+LINK = Part("link", "leaf-0-1", "spine-0-2")
+PARTS = 32 + 16  # cables: of NICs, and between switches
+
+
+def counted(port, counter="symbol_error", value=100, switch="leaf-0-1"):
+    return Count(guid="", name=switch, port=port, counter=counter, value=value)
+
+
+def told(*counts, is_whole=True, unread=()):
+    return hints(TREE, Counters(counts=counts, is_whole=is_whole, unread=unread))
+
+
+def test_the_only_port_that_counts_errors_is_as_much_likelier_as_that_is_rare():
+    factors = told(counted("11"))  # behind eight NICs: the third uplink
+    assert factors[LINK] == pytest.approx(SHOWN * PARTS)
+    (silent,) = {factor for part, factor in factors.items() if part != LINK}
+    assert silent == pytest.approx((1 - SHOWN) / (1 - 1 / (PARTS + 1)))
+    assert len(factors) == PARTS
+
+
+def test_of_many_that_count_the_one_that_counts_most_stands_out_and_the_rest_by_rank():
+    factors = told(*(counted(str(port), value=10**port) for port in range(1, 9)))
+    nodes = [Part("node", f"node{number:05}") for number in range(9, 17)]
+    ranks = [SHOWN * PARTS / rank for rank in range(8, 0, -1)]
+    assert [factors[node] for node in nodes] == pytest.approx(ranks)
+
+
+def test_many_counters_say_no_more_than_one():
+    one = told(counted("11"))[LINK]
+    assert told(counted("11"), counted("11", "port_rcv_errors"))[LINK] == one
+
+
+def test_what_was_not_read_is_neither_more_nor_less_likely():
+    assert told(counted("11"), is_whole=False).keys() == {LINK}
+    factors = told(counted("11"), unread=(("leaf-0-3", "ALL"), ("leaf-0-0", "2")))
+    unread = {Part("node", f"node{number:05}") for number in (2, *range(25, 33))}
+    unread |= {Part("link", "leaf-0-3", f"spine-0-{number}") for number in range(4)}
+    assert unread.isdisjoint(factors)
+    assert len(factors) == PARTS - len(unread)
+
+
+@pytest.mark.parametrize(
+    ("counter", "symptom"),
+    [
+        ("symbol_error", "errors"),
+        ("rx_crc_errors_phy", "errors"),
+        ("fec_uncorrectable_errors", "errors"),
+        ("fec_corrected_blocks", "corrected"),
+        ("rx_corrected_bits_phy", "corrected"),
+        ("rx_prio3_pause", "paused"),
+        ("np_ecn_marked_roce_packets", "paused"),
+    ],
+)
+def test_counters_of_both_worlds_are_errors_corrections_or_congestion(counter, symptom):
+    assert symptom_of(counter) == symptom
+
+
+def test_congestion_says_less_than_errors_and_never_clears():
+    others = [counted(str(port), "rx_prio3_pause", port) for port in range(1, 11)]
+    paused = told(counted("11", "rx_prio3_pause", 10**9), *others, is_whole=False)
+    erring = told(counted("11"), *(counted(str(port), value=port) for port in range(1, 11)))
+    assert 1 < paused[LINK] < erring[LINK]
+    assert min(paused.values()) == 1
+
+
+def test_a_port_that_counts_errors_is_named_among_uplinks_that_no_flow_can_tell_apart():
+    network = SimulatedNetwork(
+        fabric=TREE, faults=(Fault(kind="", part=LINK, loss=0.5),), noise=0.01
+    )
+    measured = fully_scanned(network, TREE)
+    (alike,) = located(TREE, measured).causes
+    assert len(alike.parts) == 4
+    assert alike.chances == (0.25,) * 4
+    model = FaultPrior(noise=0.01, hints=told(counted("11")))
+    (cause,) = locate(TREE, observe(TREE, measured), model).causes
+    assert cause.parts == (LINK,)
+
+
+def test_without_bad_flows_counters_blame_nobody():
+    rows = [
+        Observation(flow, 0.0)
+        for flow, _ in fully_scanned(SimulatedNetwork(fabric=TREE, noise=0), TREE)
+    ]
+    model = FaultPrior(hints=told(counted("11", value=10**6)))
+    assert locate(TREE, rows, model).causes == ()
+    assert confirmation(TREE, rows, model) == {}
+
+
+def test_simulated_ports_count_as_often_as_they_are_said_to():
+    fault = Fault(kind="", part=LINK)
+    networks = [SimulatedNetwork(fabric=TREE, faults=(fault,), seed=seed) for seed in range(200)]
+    readings = [count_errors(network).counts for network in networks]
+    bad = [any(c.name == "leaf-0-1" and c.port == "11" for c in counts) for counts in readings]
+    assert np.mean(bad) == pytest.approx(0.9, abs=0.06)
+    good = np.mean([len(counts) for counts in readings]) - np.mean(bad)
+    assert good / (PARTS - 1) == pytest.approx(0.05, abs=0.01)
