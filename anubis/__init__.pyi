@@ -25,10 +25,12 @@ from anubis.operations.measuring import accept as accept
 from anubis.operations.measuring import scan as scan
 from anubis.operations.measuring import validate as validate
 from anubis.operations.past import campaigns as campaigns
+from anubis.operations.past import clusters as clusters
 from anubis.operations.past import decisions as decisions
 from anubis.operations.past import forget_import as forget_import
 from anubis.operations.past import imports as imports
 from anubis.operations.past import recall as recall
+from anubis.operations.past import rename_cluster as rename_cluster
 from anubis.operations.past import timeline as timeline
 from anubis.operations.preparing import CampaignRequest as CampaignRequest
 from anubis.operations.simulating import simulate as simulate

@@ -14,7 +14,14 @@ from typing import Literal
 
 from anubis import hostlist, places
 from anubis.core.errors import ConfigError, HostlistError, did_you_mean
-from anubis.core.records import Limit, Policy, SelectionPolicy, Suite, SuiteEntry
+from anubis.core.records import (
+    ClusterIdentity,
+    Limit,
+    Policy,
+    SelectionPolicy,
+    Suite,
+    SuiteEntry,
+)
 from anubis.incidents.mapping import KINDS, IncidentMapping
 from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
@@ -26,9 +33,15 @@ class LocalCluster:
     """This machine."""
 
     executor: Literal["local"]
+    name: str = ""
+    """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
+    are never taken for those of another. Default: the name of this machine."""
     sku: str = ""
     """A name for the kind of hardware: only nodes of the same kind are compared. Default: the name
     of the GPU, or else of the processor."""
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +49,9 @@ class RayCluster:
     """Every node of a Ray cluster, or those named."""
 
     executor: Literal["ray"]
+    name: str = ""
+    """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
+    are never taken for those of another. Default: the name of this file."""
     address: str = ""
     """`host:port` of the head. Default: `$RAY_ADDRESS`, or else Ray is started on this machine."""
     nodes: str = ""
@@ -48,6 +64,7 @@ class RayCluster:
     """How many nodes may work at once. Without it, all of them."""
 
     def __post_init__(self) -> None:
+        _check_name(self.name)
         _at_least("parallel_nodes", self.parallel_nodes, 1)
         if self.nodes:
             hostlist.expand(self.nodes)
@@ -59,12 +76,16 @@ class SimulatedCluster:
     """A fleet that exists in memory only, with planted defects."""
 
     executor: Literal["simulated"]
+    name: str = ""
+    """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
+    are never taken for those of another. Default: the name of this file."""
     fleet: SimulatedFleet = field(default_factory=SimulatedFleet)
     """How large, how even and how troubled it is."""
     parallel_nodes: int | None = None
     """How many nodes may work at once. Without it, all of them."""
 
     def __post_init__(self) -> None:
+        _check_name(self.name)
         _at_least("parallel_nodes", self.parallel_nodes, 1)
         hostlist.expand(self.fleet.nodes)
 
@@ -244,6 +265,11 @@ def find(kind: str, name: str) -> Path:
     if name not in files:
         raise ConfigError(f"no configs/{kind}/{name}.yaml; {did_you_mean(name, files)}")
     return files[name]
+
+
+def _check_name(name: str) -> None:
+    if name:
+        ClusterIdentity(name=name)
 
 
 def _each_once(names: Iterable[str]) -> None:

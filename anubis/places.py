@@ -43,6 +43,6 @@ def events() -> Path | None:
     return Path(chosen) if chosen else None
 
 
-def risk_file() -> Path:
-    """The risk model that was trained last, unless somebody names another."""
-    return home() / "risk.npz"
+def risk_file(cluster: str) -> Path:
+    """The risk model that was trained last for this cluster, unless somebody names another."""
+    return home() / "risk" / f"{cluster}.npz"

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from anubis import hostlist
+from anubis.core.campaign.planning import MET, all_meet
 from anubis.core.choosing.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.choosing.selection import NEVER, Budget, learn_detection
 from anubis.core.past.defects import Defect, defects
@@ -22,8 +23,9 @@ from anubis.core.past.logbook import Logbook
 from anubis.core.past.paths import bad_links
 from anubis.core.past.standing import Standing, standing
 from anubis.core.past.status import Instants, Statuses, Times
-from anubis.core.records import Plan, PlannedEntry, SelectionPolicy
-from anubis.store.history import History
+from anubis.core.past.strength import Strength
+from anubis.core.records import Plan, PlannedEntry, SelectionPolicy, Workload
+from anubis.store.history import ClusterHistory
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -81,22 +83,30 @@ class Offer:
     benchmark: str
     duration_s: float
     alone: bool  # whether a single node can run it
+    by_all: bool = False  # only all nodes at once: what comes of it says nothing of one of them
 
 
-def offers(plan: Plan, measured_s: Mapping[tuple[str, str], float]) -> tuple[Offer, ...]:
-    """The benchmarks of the suite, with their measured durations or else their declared ones."""
+def offers(
+    plan: Plan, measured_s: Mapping[tuple[str, str], float], *, together: bool = False
+) -> tuple[Offer, ...]:
+    """The benchmarks of the suite, with their measured durations or else their declared ones.
+
+    `together`: all nodes of the plan meet, as the suite says; otherwise each meets partners.
+    """
     seconds: defaultdict[str, float] = defaultdict(float)
+    met: Counter[str] = Counter()
     alone: dict[str, bool] = {}
     for phase in plan.phases:
         for entry in phase.entries:
             workload = entry.workload
             duration_s = measured_s.get((workload.benchmark, workload.parameters), entry.duration_s)
-            seconds[workload.benchmark] += (
-                duration_s * entry.repeats * _rounds(entry, len(plan.nodes))
-            )
             alone[workload.benchmark] = entry.scope == "node"
+            meetings = _rounds(entry, len(plan.nodes)) if together else _meetings(entry)
+            seconds[workload.benchmark] += duration_s * entry.repeats * meetings
+            met[workload.benchmark] += meetings
     return tuple(
-        Offer(benchmark=name, duration_s=seconds[name], alone=alone[name]) for name in seconds
+        Offer(benchmark=name, duration_s=seconds[name], alone=alone[name], by_all=not met[name])
+        for name in seconds
     )
 
 
@@ -106,6 +116,13 @@ def _rounds(entry: PlannedEntry, nodes: int) -> int:
         return 1
     meetings = max(1, nodes - 1)
     return meetings if entry.rounds is None else min(entry.rounds, meetings)
+
+
+def _meetings(entry: PlannedEntry) -> int:
+    """The same for a node that meets partners."""
+    if entry.scope == "node":
+        return 1
+    return MET if all_meet(entry) else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,34 +142,61 @@ class Past:
         return {link: why for link, why in self.links.items() if set(link) <= set(nodes)}
 
 
-def read_past(history: History, now: float, risk: Risk | None = None) -> Past:
-    """`risk`: a trained model; without one every node has the fleet's base rate."""
+def read_past(
+    history: ClusterHistory,
+    now: float,
+    risk: Risk | None = None,
+    required: Iterable[Workload] = (),
+) -> Past:
+    """`risk`: a trained model; without one every node has the fleet's base rate. `required`: what
+    can be chosen now; only a pass that asked for as much counts for it."""
     validations = history.experience.validations(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()
     imported = [incident for incident in history.incidents.all() if incident.start <= now]
     notices = history.notices.all()
     reported = reported_incidents((notice for notice in notices if notice.at <= now), imported)
     incidents = [*imported, *reported]
+    strength = _strength(history, findings, required)
     by_now = [validation for validation in validations if validation.at <= now]
     categories: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for incident in incidents:
         categories[incident.node][incident.category] += 1
     return Past(
         logbook=history.experience.logbook(),
-        standing=standing(validations, findings, imported, history.repairs.all(), notices, now),
+        standing=standing(
+            validations, findings, imported, history.repairs.all(), notices, now, strength
+        ),
         risk=risk,
         heard_at=max((incident.start for incident in incidents), default=None),
         defects=defects(by_now, findings, incidents),
         categories=categories,
-        links=bad_links(history.experience.faulty_paths(), by_now),
+        links=bad_links(history.experience.faulty_paths(), by_now, strength),
         measured_s=history.experience.durations_s(),
     )
+
+
+def _strength(
+    history: ClusterHistory,
+    findings: Mapping[tuple[str, str], Collection[str]],
+    required: Iterable[Workload],
+) -> Strength:
+    """Of a benchmark that cannot be chosen now, a pass has to ask for what found defects."""
+    demands = history.experience.demands()
+    by_benchmark: defaultdict[str, dict[Workload, None]] = defaultdict(dict)
+    for workload in required:
+        by_benchmark[workload.benchmark][workload] = None
+    offered = frozenset(by_benchmark)
+    for (campaign, _), finders in findings.items():
+        for name in {*finders} - offered:
+            for demand in demands.get(campaign, {}).get(name, ()):
+                by_benchmark[name][demand.workload] = None
+    return Strength(demands=demands, required=by_benchmark)
 
 
 class Selector:
     """Answers events from what it read in the history, and stores every answer there."""
 
-    def __init__(self, past: Past, policy: SelectionPolicy, history: History) -> None:
+    def __init__(self, past: Past, policy: SelectionPolicy, history: ClusterHistory) -> None:
         self.past, self.policy, self.history = past, policy, history
 
     def decide(
@@ -162,22 +206,32 @@ class Selector:
         *,
         at: float,
         together: bool = False,
+        partners: Sequence[str] = (),
         budget: Budget | None = None,
     ) -> Decision:
         """The decision is stored in the history before it is returned.
 
         What is down is neither tested nor counted: the decision is about the other nodes.
+        `partners`: proven nodes, for the others to meet in tests that need several.
         """
-        offered = [offer for offer in menu if together or offer.alone]
-        left_out = sorted(offer.benchmark for offer in menu if not (together or offer.alone))
+        partners = () if together or len(partners) < MET else tuple(partners)
+        offered = [
+            offer for offer in menu if together or offer.alone or (partners and not offer.by_all)
+        ]
+        left_out = sorted(offer.benchmark for offer in menu if offer not in offered)
         is_down = self.past.standing.down
         down = [node for node in event.nodes if node in is_down]
         up = replace(event, nodes=tuple(node for node in event.nodes if node not in is_down))
         outlook = self._outlook(up, offered, at)
-        outlook = replace(outlook, assumed=(*outlook.assumed, *_left_out(left_out, down)))
+        unmet = [*_left_out(menu, left_out, partners), *_not_tested(down)]
+        outlook = replace(
+            outlook,
+            busy=[1 if together or offer.alone else 2 for offer in offered],  # and a partner
+            partners=partners,
+            assumed=(*outlook.assumed, *unmet),
+        )
         decision = decide(up, outlook, self.policy, at=at, together=together, budget=budget)
-        self.history.decisions.add(decision)
-        return decision
+        return self.history.decisions.add(decision)
 
     def _outlook(self, event: FleetEvent, offered: Sequence[Offer], at: float) -> Outlook:
         past, policy = self.past, self.policy
@@ -246,14 +300,28 @@ class Selector:
             )
 
     def _ages_s(self, nodes: Sequence[str], benchmarks: Sequence[str], at: float) -> Times:
-        passed = [self.past.standing.passed.get(node, {}) for node in nodes]
+        passed = [self.past.standing.counted.get(node, {}) for node in nodes]
         last = [[times.get(benchmark, -NEVER) for benchmark in benchmarks] for times in passed]
         return at - np.array(last).reshape(len(nodes), len(benchmarks))
 
 
-def _left_out(benchmarks: Sequence[str], down: Sequence[str]) -> Iterable[str]:
-    if benchmarks:
-        yield f"left out, because they need several nodes: {', '.join(benchmarks)}"
+def _left_out(
+    menu: Iterable[Offer], benchmarks: Sequence[str], partners: Sequence[str]
+) -> Iterable[str]:
+    by_all = {offer.benchmark for offer in menu if offer.by_all}
+    if at_once := [name for name in benchmarks if name in by_all]:
+        yield (
+            f"left out, because they measure all nodes at once: {', '.join(at_once)}; what only"
+            " they find stays unknown"
+        )
+    if pairs := [name for name in benchmarks if name not in by_all]:
+        yield (
+            f"left out, because fewer than {MET} proven nodes could be their partners:"
+            f" {', '.join(pairs)}; what only they find stays unknown"
+        )
+
+
+def _not_tested(down: Sequence[str]) -> Iterable[str]:
     if down:
         yield f"not tested, because they are in an incident or a repair: {_some(down)}"
 

@@ -39,7 +39,7 @@ def flop(m: int, n: int, k: int) -> int:
 
 def dtypes_parameter(formats: Collection[str], on_a_cpu: str) -> contract.Parameter:
     summary = f'any of {", ".join(formats)}; "auto": all on a GPU, {on_a_cpu} on a CPU'
-    return contract.Parameter("dtypes", "auto", summary)
+    return contract.Parameter("dtypes", "auto", summary, more_is_stronger=True)
 
 
 def choose(

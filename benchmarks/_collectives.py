@@ -48,15 +48,20 @@ METRICS = (
 )
 
 PARAMETERS = (
-    contract.Parameter("operations", USUAL, f"any of {', '.join(BUS_FACTORS)}"),
+    contract.Parameter(
+        "operations", USUAL, f"any of {', '.join(BUS_FACTORS)}", more_is_stronger=True
+    ),
     contract.Parameter(
         "bytes",
         "auto",
         'message sizes, from 4 to 8589934592 or beyond; "auto": 1 KiB, 1 MiB, 32 MiB, 512 MiB '
         "on GPUs, 1 KiB, 64 KiB, 1 MiB, 8 MiB on CPUs",
         smoke="4096,65536",
+        more_is_stronger=True,
     ),
-    contract.Parameter("samples", 20, "timed batches per size", smoke=3, at_least=1),
+    contract.Parameter(
+        "samples", 20, "timed batches per size", smoke=3, at_least=1, more_is_stronger=True
+    ),
 )
 
 

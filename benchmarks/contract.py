@@ -81,13 +81,18 @@ def lower(name: str, unit: str, summary: str = "", ceiling: str = "") -> Metric:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A knob. `smoke` is its default under --smoke, `at_least` the smallest number it takes."""
+    """A knob. `smoke` is its default under --smoke, `at_least` the smallest number it takes.
+
+    `more_is_stronger`: with a larger number, or more words in its list, the program finds all that
+    it finds with less. A pass with more then counts where less is asked for.
+    """
 
     name: str
     default: Value
     summary: str
     smoke: Value | None = None
     at_least: float | None = None
+    more_is_stronger: bool = False
 
     def parse(self, text: str) -> Value:
         value = _READ[type(self.default)](text)
@@ -128,6 +133,7 @@ class Benchmark:
                 "type": type(parameter.default).__name__,
                 "default": parameter.default,
                 "summary": parameter.summary,
+                "more_is_stronger": parameter.more_is_stronger,
             }
             for parameter in self.parameters
         ]

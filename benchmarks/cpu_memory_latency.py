@@ -64,8 +64,16 @@ BENCHMARK = contract.Benchmark(
             "16384,262144,4194304,33554432,268435456",
             "array sizes in bytes",
             smoke="16384,4194304",
+            more_is_stronger=True,
         ),
-        contract.Parameter("samples", 20, "loops per size and pair of nodes", smoke=3, at_least=1),
+        contract.Parameter(
+            "samples",
+            20,
+            "loops per size and pair of nodes",
+            smoke=3,
+            at_least=1,
+            more_is_stronger=True,
+        ),
         contract.Parameter("sample_s", 0.01, "seconds per sample", smoke=0.002, at_least=1e-4),
     ),
 )

@@ -61,9 +61,13 @@ BENCHMARK = contract.Benchmark(
     ),
     parameters=(
         contract.Parameter("path", "", 'directory for the file; "": the temporary directory'),
-        contract.Parameter("size_mib", 1024, "size of the file", smoke=8, at_least=2),
+        contract.Parameter(
+            "size_mib", 1024, "size of the file", smoke=8, at_least=2, more_is_stronger=True
+        ),
         contract.Parameter("reserve_mib", 1024, "free space to leave", smoke=16, at_least=0),
-        contract.Parameter("samples", 5, "runs per pattern", smoke=2, at_least=1),
+        contract.Parameter(
+            "samples", 5, "runs per pattern", smoke=2, at_least=1, more_is_stronger=True
+        ),
         contract.Parameter("sample_s", 0.5, "seconds per run", smoke=0.05, at_least=0.01),
     ),
 )

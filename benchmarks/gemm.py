@@ -46,6 +46,7 @@ BENCHMARK = contract.Benchmark(
             "square",
             f'"square", MxNxK, a model ({", ".join(MODELS)}), or one of its products '
             '("llama_7b.down")',
+            more_is_stronger=True,
         ),
         contract.Parameter(
             "size",
@@ -54,7 +55,9 @@ BENCHMARK = contract.Benchmark(
             smoke=128,
             at_least=0,
         ),
-        contract.Parameter("samples", 30, "timed batches per product", smoke=3, at_least=1),
+        contract.Parameter(
+            "samples", 30, "timed batches per product", smoke=3, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

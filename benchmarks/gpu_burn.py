@@ -43,6 +43,7 @@ BENCHMARK = contract.Benchmark(
             "auto",
             f"any of {', '.join(FORMATS)}, one after the other; "
             f'"auto": {AUTO["cuda"]} on GPUs, {AUTO["cpu"]} on a CPU',
+            more_is_stronger=True,
         ),
         contract.Parameter(
             "size",
@@ -51,7 +52,7 @@ BENCHMARK = contract.Benchmark(
             smoke=128,
             at_least=0,
         ),
-        contract.Parameter("seconds", 60, "per format", smoke=1, at_least=1),
+        contract.Parameter("seconds", 60, "per format", smoke=1, at_least=1, more_is_stronger=True),
         contract.Parameter(
             "cool_down",
             30,

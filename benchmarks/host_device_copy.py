@@ -57,9 +57,15 @@ BENCHMARK = contract.Benchmark(
     ),
     parameters=(
         contract.Parameter(
-            "bytes", "auto", 'bytes per copy; "auto": 256 MiB, 128 MiB without GPU', smoke="1048576"
+            "bytes",
+            "auto",
+            'bytes per copy; "auto": 256 MiB, 128 MiB without GPU',
+            smoke="1048576",
+            more_is_stronger=True,
         ),
-        contract.Parameter("samples", 20, "timed batches per direction", smoke=3, at_least=1),
+        contract.Parameter(
+            "samples", 20, "timed batches per direction", smoke=3, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

@@ -31,8 +31,12 @@ BENCHMARK = contract.Benchmark(
     parameters=(
         contract.Parameter("hcas", "", 'HCAs to test, separated by commas; "": all that are up'),
         contract.Parameter("memory", "host", '"host", or "cuda": the GPU nearest to each HCA'),
-        contract.Parameter("sizes", "1024,65536,8388608", "bytes per message", smoke="65536"),
-        contract.Parameter("samples", 3, "tests per size", smoke=1, at_least=1),
+        contract.Parameter(
+            "sizes", "1024,65536,8388608", "bytes per message", smoke="65536", more_is_stronger=True
+        ),
+        contract.Parameter(
+            "samples", 3, "tests per size", smoke=1, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

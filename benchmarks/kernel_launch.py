@@ -38,7 +38,9 @@ BENCHMARK = contract.Benchmark(
     ),
     parameters=(
         contract.Parameter("launches", 5000, "launches per sample", smoke=100, at_least=1),
-        contract.Parameter("samples", 30, "timed batches", smoke=3, at_least=1),
+        contract.Parameter(
+            "samples", 30, "timed batches", smoke=3, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

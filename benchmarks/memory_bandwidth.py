@@ -49,8 +49,18 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter("parts", "gpu,cpu", "whose memory: gpu, cpu; a missing one is left out"),
-        contract.Parameter("kernels", "auto", f'"auto": {ON_GPU} on a GPU, {ON_CPU} on a CPU'),
+        contract.Parameter(
+            "parts",
+            "gpu,cpu",
+            "whose memory: gpu, cpu; a missing one is left out",
+            more_is_stronger=True,
+        ),
+        contract.Parameter(
+            "kernels",
+            "auto",
+            f'"auto": {ON_GPU} on a GPU, {ON_CPU} on a CPU',
+            more_is_stronger=True,
+        ),
         contract.Parameter(
             "size_bytes",
             0,
@@ -58,7 +68,9 @@ BENCHMARK = contract.Benchmark(
             smoke=1 << 20,
             at_least=0,
         ),
-        contract.Parameter("samples", 20, "timed batches per kernel", smoke=3, at_least=1),
+        contract.Parameter(
+            "samples", 20, "timed batches per kernel", smoke=3, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

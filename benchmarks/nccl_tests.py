@@ -43,12 +43,23 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
-        contract.Parameter("operations", "all_reduce,all_gather", f"any of {', '.join(PROGRAMS)}"),
         contract.Parameter(
-            "sizes", "1024,1048576,33554432,1073741824", "per message", smoke="1048576"
+            "operations",
+            "all_reduce,all_gather",
+            f"any of {', '.join(PROGRAMS)}",
+            more_is_stronger=True,
+        ),
+        contract.Parameter(
+            "sizes",
+            "1024,1048576,33554432,1073741824",
+            "per message",
+            smoke="1048576",
+            more_is_stronger=True,
         ),
         contract.Parameter("directory", "", 'where the programs are; "": on PATH'),
-        contract.Parameter("samples", 5, "runs per size", smoke=1, at_least=1),
+        contract.Parameter(
+            "samples", 5, "runs per size", smoke=1, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

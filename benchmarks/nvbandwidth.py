@@ -40,7 +40,9 @@ BENCHMARK = contract.Benchmark(
             'tests to run, separated by commas; "": all',
             smoke="host_to_device_memcpy_ce",
         ),
-        contract.Parameter("samples", 3, "runs of the tool", smoke=1, at_least=1),
+        contract.Parameter(
+            "samples", 3, "runs of the tool", smoke=1, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

@@ -56,7 +56,9 @@ BENCHMARK = contract.Benchmark(
             "bytes", 0, "bytes per message; 0: 256 MiB, 4 MiB on a CPU", smoke=1 << 18, at_least=0
         ),
         contract.Parameter("sample_s", 0.03, "seconds per sample", smoke=0.005, at_least=0.001),
-        contract.Parameter("samples", 20, "pairs of timings", smoke=3, at_least=1),
+        contract.Parameter(
+            "samples", 20, "pairs of timings", smoke=3, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

@@ -40,8 +40,16 @@ BENCHMARK = contract.Benchmark(
     parameters=(
         contract.Parameter("hcas", "", 'HCAs to test, separated by commas; "": all that are up'),
         contract.Parameter("memory", "host", '"host", or "cuda": the GPU nearest to each HCA'),
-        contract.Parameter("sizes", "64,1024,65536,8388608", "bytes per message", smoke="64,65536"),
-        contract.Parameter("samples", 3, "tests per size and direction", smoke=1, at_least=1),
+        contract.Parameter(
+            "sizes",
+            "64,1024,65536,8388608",
+            "bytes per message",
+            smoke="64,65536",
+            more_is_stronger=True,
+        ),
+        contract.Parameter(
+            "samples", 3, "tests per size and direction", smoke=1, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

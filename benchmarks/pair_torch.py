@@ -29,8 +29,16 @@ BENCHMARK = contract.Benchmark(
     launcher="torchrun",
     metrics=(*METRICS, contract.AGREEMENT),
     parameters=(
-        contract.Parameter("sizes", "64,1024,65536,8388608", "bytes per message", smoke="64,65536"),
-        contract.Parameter("samples", 10, "timed batches per size", smoke=3, at_least=1),
+        contract.Parameter(
+            "sizes",
+            "64,1024,65536,8388608",
+            "bytes per message",
+            smoke="64,65536",
+            more_is_stronger=True,
+        ),
+        contract.Parameter(
+            "samples", 10, "timed batches per size", smoke=3, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

@@ -36,9 +36,17 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "transport", "tcp", '"tcp": anywhere; "rdma": each HCA that both nodes have'
         ),
-        contract.Parameter("sizes", "64,1024,65536,4194304", "bytes per message", smoke="64,65536"),
+        contract.Parameter(
+            "sizes",
+            "64,1024,65536,4194304",
+            "bytes per message",
+            smoke="64,65536",
+            more_is_stronger=True,
+        ),
         contract.Parameter("sample_s", 0.3, "seconds per sample", smoke=0.02, at_least=0.001),
-        contract.Parameter("samples", 3, "tests per size and direction", smoke=2, at_least=1),
+        contract.Parameter(
+            "samples", 3, "tests per size and direction", smoke=2, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

@@ -36,7 +36,9 @@ BENCHMARK = contract.Benchmark(
     ),
     parameters=(
         contract.Parameter("size_bytes", 1 << 28, "bytes per copy", smoke=1 << 20, at_least=4),
-        contract.Parameter("samples", 15, "timed batches per pair", smoke=3, at_least=1),
+        contract.Parameter(
+            "samples", 15, "timed batches per pair", smoke=3, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

@@ -43,7 +43,9 @@ BENCHMARK = contract.Benchmark(
             smoke=192,
             at_least=0,
         ),
-        contract.Parameter("samples", 20, "timed batches per way", smoke=3, at_least=1),
+        contract.Parameter(
+            "samples", 20, "timed batches per way", smoke=3, at_least=1, more_is_stronger=True
+        ),
     ),
 )
 

@@ -33,13 +33,14 @@ def gate(
             help="Whether a node passes that no test could judge.",
         ),
     ] = "fail",
-    cluster: options.Cluster = "local",
+    cluster: options.ClusterAsked = None,
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
     criteria: options.Criteria = None,
     benchmarks: options.Benchmarks = None,
     budget: options.TestBudget = None,
     together: options.Together = False,
+    partners: options.Partners = None,
     json: options.Json = False,
 ) -> None:
     """Say whether nodes are good for a job: by history, or by the tests worth their time."""
@@ -48,7 +49,13 @@ def gate(
     seconds = amounts.duration_s(duration, "--duration")
     passes = amounts.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
     terms = _terms(suite, policy, benchmarks, budget)
-    terms = replace(terms, together=together, cluster=cluster, criteria=criteria)
+    terms = replace(
+        terms,
+        together=together,
+        partners=amounts.nodes(partners) or (),
+        cluster=cluster,
+        criteria=criteria,
+    )
     turn_termination_into_interrupt()
     caller = Terminal(as_json=json)
     result = anubis.gate(amounts.named(nodes), seconds, terms, unknown_passes=passes, caller=caller)
@@ -79,11 +86,13 @@ def select(
             help="Whether the criteria could be learned again after the upgrade.",
         ),
     ] = "learned",
+    cluster: options.ClusterAsked = None,
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
     benchmarks: options.Benchmarks = None,
     budget: options.TestBudget = None,
     together: options.Together = False,
+    partners: options.Partners = None,
     json: options.Json = False,
 ) -> None:
     """Decide which tests an event is worth, and say why; run nothing.
@@ -92,8 +101,14 @@ def select(
     is presumed on them.
     """
     happened = _event(event, amounts.named(nodes), duration, category, criteria)
-    terms = replace(_terms(suite, policy, benchmarks, budget), together=together)
-    Terminal(as_json=json).decided(anubis.select(happened, terms))
+    terms = replace(
+        _terms(suite, policy, benchmarks, budget),
+        together=together,
+        partners=amounts.nodes(partners) or (),
+        cluster=cluster,
+    )
+    caller = Terminal(as_json=json)
+    caller.decided(anubis.select(happened, terms, caller))
 
 
 def _event(
@@ -129,7 +144,7 @@ def sweep(
             "--budget", metavar="AMOUNT", help="Node-hours in total (8nh), or time per node (30m)."
         ),
     ] = "1nh",
-    cluster: options.Cluster = "local",
+    cluster: options.ClusterAsked = None,
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
     criteria: options.Criteria = None,

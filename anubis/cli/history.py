@@ -29,11 +29,12 @@ def show(
         ),
     ] = None,
     last: Last = 50,
+    cluster: options.ClusterShown = None,
     json: options.Json = False,
 ) -> None:
     from anubis.report import history
 
-    happened = anubis.timeline(amounts.nodes(nodes), last)
+    happened = anubis.timeline(amounts.nodes(nodes), last, cluster=cluster)
     if not happened:
         raise UsageError(f"the history knows nothing{f' of {nodes}' if nodes else ' yet'}")
     if json:
@@ -43,11 +44,13 @@ def show(
 
 
 @app.command(help="The last decisions of gate, sweep and select with their reasons, newest first.")
-def decisions(last: Last = 5, json: options.Json = False) -> None:
+def decisions(
+    last: Last = 5, cluster: options.ClusterShown = None, json: options.Json = False
+) -> None:
     from anubis.report import decision
     from anubis.report.wording import moment
 
-    decided = anubis.decisions(last)
+    decided = anubis.decisions(last, cluster=cluster)
     if not decided:
         raise UsageError("no decisions yet: anubis gate, sweep and select make them")
     for made in decided:
@@ -56,6 +59,22 @@ def decisions(last: Last = 5, json: options.Json = False) -> None:
         else:
             answer.write_paragraph(f"{moment(made.at)}  {decision.paragraph(made)}")
             print()
+
+
+@app.command(help="The clusters that the history knows, one a line.")
+def clusters() -> None:
+    answer.write_lines(anubis.clusters())
+
+
+@app.command(help="Give a cluster another name, with all that is known of its nodes.")
+def rename(
+    old: Annotated[
+        str, typer.Argument(metavar="OLD", help="Its name now: anubis history clusters.")
+    ],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Letters, digits, dots and dashes.")],
+) -> None:
+    anubis.rename_cluster(old, new)
+    print(f"cluster {old} is called {new} from now on")
 
 
 @app.command(help="Imported files of incidents, newest first.")

@@ -84,15 +84,22 @@ def csv(
             "line, and nothing is imported.",
         ),
     ] = False,
+    cluster: options.ClusterTold = None,
     json: options.Json = False,
 ) -> None:
     mapping = anubis.TableMapping.of(columns or (), metrics or (), sku=sku.strip())
     imported = anubis.import_csv(
-        file, mapping, suite=suite, policy=policy, skip_wrong=skip_wrong, caller=Terminal()
+        file,
+        mapping,
+        suite=suite,
+        policy=policy,
+        skip_wrong=skip_wrong,
+        cluster=cluster,
+        caller=Terminal(),
     )
     campaign, plan = imported.campaign, imported.campaign.plan
     say(
-        f"campaign {campaign.id}: nodes {len(plan.nodes):,}, "
+        f"campaign {campaign.id}: nodes {len(plan.nodes):,} of cluster {campaign.cluster}, "
         f"metrics {len(plan.specs[0].metrics):,}, values {imported.values:,}"
     )
     _name(campaign, as_json=json)
@@ -117,18 +124,25 @@ def superbench(
             "--baseline", metavar="FILE", help="The baseline.json that the rules compare with."
         ),
     ] = None,
+    cluster: options.ClusterTold = None,
     json: options.Json = False,
 ) -> None:
     from anubis.cli import showing
     from anubis.report.view import CampaignView
 
     imported = anubis.import_superbench(
-        file, sku=sku, policy=policy, rules=rules, baseline=baseline, caller=Terminal()
+        file,
+        sku=sku,
+        policy=policy,
+        rules=rules,
+        baseline=baseline,
+        cluster=cluster,
+        caller=Terminal(),
     )
     campaign, plan = imported.campaign, imported.campaign.plan
     say(
-        f"campaign {campaign.id}: nodes {len(plan.nodes):,}, benchmarks {len(plan.specs):,}, "
-        f"values {imported.values:,}"
+        f"campaign {campaign.id}: nodes {len(plan.nodes):,} of cluster {campaign.cluster}, "
+        f"benchmarks {len(plan.specs):,}, values {imported.values:,}"
     )
     for sentence in plan.left_out:
         say(f"left out: {sentence}")
@@ -147,7 +161,12 @@ def superbench(
 
 def _name(campaign: Campaign, *, as_json: bool) -> None:
     """stdout has what a script needs to go on: the campaign's name."""
-    line = {"type": "campaign", "campaign": campaign.id, "nodes": len(campaign.plan.nodes)}
+    line = {
+        "type": "campaign",
+        "campaign": campaign.id,
+        "cluster": campaign.cluster,
+        "nodes": len(campaign.plan.nodes),
+    }
     if as_json:
         answer.write_json(line)
     else:
@@ -211,12 +230,17 @@ def incidents(
             "Default: those in the file, plus as many as the mapping says.",
         ),
     ] = None,
+    cluster: options.ClusterTold = None,
     json: options.Json = False,
 ) -> None:
     from anubis.report.wording import names
 
     imported = anubis.import_incidents(
-        file, mapping=mapping, nodes=amounts.nodes(nodes or None), caller=Terminal()
+        file,
+        mapping=mapping,
+        nodes=amounts.nodes(nodes or None),
+        cluster=cluster,
+        caller=Terminal(),
     )
     _show_intake(file, imported.intake, imported.kept, as_json=json)
     if imported.strangers:
@@ -237,6 +261,7 @@ def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) ->
             "records": intake.records,
             "incidents": len(intake.incidents),
             "import": added.key,
+            "cluster": added.cluster,
             **dataclasses.asdict(added.kept),
             "nodes": hit,
             "watched": len(intake.watches),
@@ -255,7 +280,7 @@ def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) ->
         f"{kept.new:,} new, {kept.completed:,} completed by their end, {kept.known:,} known before"
     )
     print(
-        f"on {hit:,} of {counted(len(intake.watches), 'node')},"
+        f"on {hit:,} of {counted(len(intake.watches), 'node')} of cluster {added.cluster},"
         f" watched {moment(since)} to {moment(until)}"
     )
     print(", ".join(f"{category} {count:,}" for category, count in categories))

@@ -20,6 +20,43 @@ NodesNamed = Annotated[
 Cluster = Annotated[
     str, typer.Option("--cluster", "-c", help="A name under configs/clusters/, or a file.")
 ]
+ClusterAsked = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        help="A name under configs/clusters/, or a file. Default: the only cluster that the "
+        "history knows, or this machine.",
+    ),
+]
+ClusterKnown = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="A cluster by its name in the history, or by its file. Default: the only one.",
+    ),
+]
+ClusterShown = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="A cluster by its name in the history, or by its file. Default: all of them.",
+    ),
+]
+ClusterTold = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="The cluster of these nodes; a new name begins a new one. Default: the only one that "
+        "the history knows.",
+    ),
+]
 Suite = Annotated[
     str, typer.Option("--suite", "-s", help="A name under configs/suites/, or a file.")
 ]
@@ -46,7 +83,17 @@ TestBudget = Annotated[
 Together = Annotated[
     bool,
     typer.Option(
-        "--together", help="One subset of tests for all nodes. Default: each node gets its own."
+        "--together",
+        help="One subset of tests for all nodes, which meet each other. Default: each node gets "
+        "its own, and meets proven nodes.",
+    ),
+]
+Partners = Annotated[
+    str | None,
+    typer.Option(
+        "--partners",
+        metavar="NODES",
+        help="Idle nodes beside these, to be met in tests of several nodes if they are proven.",
     ),
 ]
 Benchmarks = Annotated[

@@ -42,7 +42,10 @@ class Progress:
             disable=not sys.stderr.isatty(),
         )
         self._task = self._bar.add_task("", visible=False, left="")
-        say(f"campaign {campaign.id}: suite {campaign.plan.suite}, {_nodes(campaign)}")
+        say(
+            f"campaign {campaign.id}: suite {campaign.plan.suite}, {_nodes(campaign)} of cluster"
+            f" {campaign.cluster}"
+        )
 
     def __enter__(self) -> Self:
         self._bar.start()

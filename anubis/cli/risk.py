@@ -24,7 +24,7 @@ ModelFile = Annotated[
     typer.Option(
         "--file",
         metavar="FILE",
-        help="The file of the trained model. Default: risk.npz in $ANUBIS_HOME.",
+        help="The file of the trained model. Default: risk/CLUSTER.npz in $ANUBIS_HOME.",
     ),
 ]
 HOURS = (24.0, 168.0, 720.0)  # a day, a week, a month
@@ -38,13 +38,17 @@ def train(
             "--model", metavar="NAME", help="Train this model, without comparing it with others."
         ),
     ] = None,
+    cluster: options.ClusterKnown = None,
     file: ModelFile = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the training's random draws.")] = 0,
 ) -> None:
-    learned = anubis.train_risk(model, file=file, seed=seed, caller=Terminal())
+    learned = anubis.train_risk(model, cluster=cluster, file=file, seed=seed, caller=Terminal())
     passing("")
     origin = learned.provenance
-    say(f"learned from {origin.spells:,} spells of which {origin.incidents:,} ended in an incident")
+    say(
+        f"learned from {origin.spells:,} spells of cluster {learned.cluster}, of which"
+        f" {origin.incidents:,} ended in an incident"
+    )
     say(origin.choice)
     print(f"{learned.model.name} {learned.file}")
 
@@ -60,20 +64,23 @@ def evaluate(
             help="Test on these nodes only, with models trained on all others.",
         ),
     ] = None,
+    cluster: options.ClusterKnown = None,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
     from anubis.report import risk, risk_page
 
     check_page(html)
-    compared, choice = anubis.evaluate_risk(
-        seeds=seeds, ask=amounts.nodes(ask) or (), caller=Terminal()
+    comparison = anubis.evaluate_risk(
+        cluster=cluster, seeds=seeds, ask=amounts.nodes(ask) or (), caller=Terminal()
     )
+    compared, choice = comparison.evaluation, comparison.choice
     passing("")
+    say(f"compared on the history of cluster {comparison.cluster}")
     if html:
-        write_page(risk_page.evaluation_page(compared, choice), html)
+        write_page(risk_page.evaluation_page(compared, choice, comparison.cluster), html)
     if json:
-        answer.write_lines(risk.evaluation_lines(compared, choice))
+        answer.write_lines(risk.evaluation_lines(compared, choice, comparison.cluster))
     else:
         risk.show_evaluation(compared, choice, answer.screen())
 
@@ -81,22 +88,30 @@ def evaluate(
 @app.command(help="How likely an incident is on each node within a day, a week and a month.")
 def show(
     nodes: options.NodesNamed,
+    cluster: options.ClusterKnown = None,
     file: ModelFile = None,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
     from anubis.report import risk, risk_page
 
-    foresight = anubis.foresee(amounts.named(nodes), file=file, caller=Terminal())
+    foresight = anubis.foresee(amounts.named(nodes), cluster=cluster, file=file, caller=Terminal())
     if html:
         page = risk_page.nodes_page(
-            foresight.nodes, foresight.forecast, HOURS, foresight.model, foresight.choice
+            foresight.cluster,
+            foresight.nodes,
+            foresight.forecast,
+            HOURS,
+            foresight.model,
+            foresight.choice,
         )
         write_page(page, html)
     if json:
         answer.write_lines(
-            risk.node_lines(foresight.nodes, foresight.forecast, HOURS, foresight.model)
+            risk.node_lines(
+                foresight.cluster, foresight.nodes, foresight.forecast, HOURS, foresight.model
+            )
         )
         return
     risk.show_nodes(foresight.nodes, foresight.forecast, HOURS, answer.screen())
-    say(f"{foresight.model}: {foresight.choice}")
+    say(f"cluster {foresight.cluster}, {foresight.model}: {foresight.choice}")

@@ -63,6 +63,7 @@ def _gate_document(result: GateResult) -> dict[str, object]:
     return {
         "type": "gate",
         "answer": result.answer,
+        "cluster": result.decision.cluster,
         "defective": result.named(Judgement.DEFECTIVE),
         "links": [{"nodes": nodes, "reason": why} for nodes, why in result.links.items()],
         "unknown": result.unknown,
@@ -80,7 +81,8 @@ def _gate_sentence(result: GateResult) -> str:
         word = "no-go, and nothing was run"
     if word == "go" and not result.decision.is_bearable:
         word = f"go, at {_risk_left(result)}"
-    return f"{word}: {'; '.join(_reasons(result)) or compress(list(result.judged))}"
+    where = f"{compress(list(result.judged))} (cluster {result.decision.cluster})"
+    return f"{word}: {'; '.join(_reasons(result)) or where}"
 
 
 def _reasons(result: GateResult) -> Iterator[str]:

@@ -52,9 +52,11 @@ def simulate(
         typer.Option(
             "--model",
             metavar="FILE",
-            help="The risk model to draw incidents from. Default: risk.npz in $ANUBIS_HOME.",
+            help="The risk model to draw incidents from. Default: risk/CLUSTER.npz in "
+            "$ANUBIS_HOME.",
         ),
     ] = None,
+    cluster: options.ClusterKnown = None,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
@@ -69,6 +71,7 @@ def simulate(
         incidents=incidents,
         risk=risk,
         model=model,
+        cluster=cluster,
         caller=Terminal(),
     )
     passing("")

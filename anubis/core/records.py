@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -30,6 +31,7 @@ Scope = Literal["node", "pair", "group"]
 # is crossed almost surely).
 Arrangement = Literal["all", "pairs", "quick", "covering"]
 Launcher = Literal["plain", "torchrun"]
+UNNAMED = "unnamed"  # the cluster of what was told before any cluster had a name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,22 @@ class Node:
     name: str
     sku: str
     address: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterIdentity:
+    """By what a cluster is known: by its name, and by the way to its nodes if two share a name."""
+
+    name: str
+    executor: str = ""  # "" where nobody reaches its nodes
+    address: str = ""
+    is_chosen: bool = False  # somebody gave it this name; else it is that of its file or machine
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name) or self.name == UNNAMED:
+            raise ValueError(
+                f'"{self.name}" cannot name a cluster, expected letters, digits, dots and dashes'
+            )
 
 
 # --- how a benchmark describes itself ------------------------------------------------------
@@ -62,6 +80,7 @@ class ParameterSpec:
     type: Literal["int", "float", "str", "bool"]
     default: ParameterValue
     summary: str = ""
+    more_is_stronger: bool = False  # a pass with more counts where less is asked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +152,33 @@ class Workload:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What a test asks of a node, and which parameters make it ask for more the larger they are."""
+
+    workload: Workload
+    stronger_with: tuple[str, ...] = ()
+
+    def covers(self, workload: Workload) -> bool:
+        """Whether who passes this has passed that workload as well."""
+        own = self.workload
+        if (own.benchmark, own.version) != (workload.benchmark, workload.version):
+            return False
+        more, less = own.arguments, workload.arguments
+        return more.keys() == less.keys() and all(
+            more[name] == less[name]
+            or (name in self.stronger_with and _is_more(more[name], less[name]))
+            for name in more
+        )
+
+
+def _is_more(value: ParameterValue, than: ParameterValue) -> bool:
+    """A larger number, or a list with all words of the shorter one."""
+    if isinstance(value, str) or isinstance(than, str):
+        return set(str(than).split(",")) < set(str(value).split(","))
+    return value > than
+
+
+@dataclass(frozen=True, kw_only=True)
 class SuiteEntry:
     benchmark: str
     """The program; `anubis bench list` shows all."""
@@ -181,6 +227,7 @@ class PlannedEntry:
     groups: Arrangement
     rounds: int | None
     min_nodes: int
+    nodes: tuple[str, ...] | None = None  # whom it tests; None: all that the plan tests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +269,7 @@ class Plan:
     fabric: Fabric | None = None  # the network between the nodes, if a scan is to judge it
     counters: Counters = Counters()  # what its ports counted before
     wiring: tuple[PartVerdict, ...] = ()  # on how its nodes are cabled, from the topology alone
+    partners: tuple[str, ...] = ()  # proven nodes, for those that are tested to meet
 
     def spec(self, workload: Workload) -> BenchmarkSpec:
         return self._specs[workload.benchmark, workload.version]
@@ -233,6 +281,21 @@ class Plan:
         """How often a unit is measured, if nothing calls for more."""
         return max(
             (e.repeats for p in self.phases for e in p.entries if e.workload == workload), default=1
+        )
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """One for each workload."""
+        stronger_with = {
+            place: tuple(p.name for p in spec.parameters if p.more_is_stronger)
+            for place, spec in self._specs.items()
+        }
+        return tuple(
+            Demand(
+                workload=workload,
+                stronger_with=stronger_with.get((workload.benchmark, workload.version), ()),
+            )
+            for workload in dict.fromkeys(e.workload for p in self.phases for e in p.entries)
         )
 
     @cached_property
@@ -613,6 +676,7 @@ class Campaign:
     """One plan being carried out, as the history knows it."""
 
     id: str
+    cluster: str = UNNAMED
     kind: CampaignKind
     plan: Plan
     policy: Policy

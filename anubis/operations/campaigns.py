@@ -22,6 +22,7 @@ from anubis.core.records import Campaign, CampaignKind, Judgement, Plan, canonic
 from anubis.executors.base import Executor
 from anubis.operations import preparing
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import enter, identify
 from anubis.operations.executing import executor_of
 from anubis.operations.past import how_to_go_on
 from anubis.operations.preparing import Brief, CampaignRequest, Setting
@@ -91,7 +92,9 @@ def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignR
         ) as executor,
     ):
         plan = preparing.make_plan(brief, executor.nodes(), programs)
-        campaign = _new_campaign(brief, plan, caller.clock(), executor)
+        cluster = identify(request.cluster, brief.setting.cluster)
+        enter(history, cluster, caller, [node.name for node in plan.nodes])
+        campaign = _new_campaign(brief, plan, caller.clock(), executor, cluster.name)
         held = until_all_has_ended.enter_context(_hold(campaign, history, caller))
         history.campaigns.begin(campaign)
         until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
@@ -128,10 +131,13 @@ def new_name(kind: str, now: float) -> str:
     return f"{kind}-{stamp}-{secrets.token_hex(2)}"
 
 
-def _new_campaign(brief: Brief, plan: Plan, now: float, executor: Executor) -> Campaign:
+def _new_campaign(
+    brief: Brief, plan: Plan, now: float, executor: Executor, cluster: str
+) -> Campaign:
     kind = brief.request.kind
     return Campaign(
         id=new_name(kind, now),
+        cluster=cluster,
         kind=kind,
         plan=plan,
         policy=brief.policy,
@@ -177,7 +183,7 @@ def _hold(
     """Nobody else measures its nodes meanwhile; a fleet in memory is each campaign's own."""
     in_memory = campaign.executor == "simulated"
     nodes = [] if in_memory else [node.name for node in campaign.plan.nodes]
-    return history.holds.hold(nodes, f'campaign "{campaign.id}"', caller.clock)
+    return history.of(campaign.cluster).holds.hold(nodes, f'campaign "{campaign.id}"', caller.clock)
 
 
 def _drive(

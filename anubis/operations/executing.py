@@ -75,7 +75,11 @@ def _open(
 
 
 def _address(cluster: config.RayCluster, caller: Caller) -> str | None:
-    address = cluster.address or os.environ.get("RAY_ADDRESS") or None
+    address = ray_address(cluster)
     if address is None:
         caller.remark("no address is given, nor RAY_ADDRESS: Ray is started on this machine alone")
     return address
+
+
+def ray_address(cluster: config.RayCluster) -> str | None:
+    return cluster.address or os.environ.get("RAY_ADDRESS") or None

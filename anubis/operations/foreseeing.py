@@ -10,6 +10,7 @@ from anubis import places
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Instants
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import look_up
 from anubis.report.wording import names
 from anubis.risk import evaluation, files, learning
 from anubis.risk.evaluation import Evaluation, ModelChoice
@@ -21,13 +22,22 @@ from anubis.risk.splits import named
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedRisk:
+    cluster: str
     model: RiskModel
     provenance: ModelProvenance
     file: Path
 
 
 @dataclass(frozen=True, kw_only=True)
+class ComparedRisk:
+    cluster: str
+    evaluation: Evaluation
+    choice: ModelChoice
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeRisks:
+    cluster: str
     nodes: tuple[str, ...]
     forecast: Forecast  # a row for each of them
     model: str
@@ -35,42 +45,58 @@ class NodeRisks:
 
 
 def train_risk(
-    model: str | None = None, *, file: Path | None = None, seed: int = 0, caller: Caller = NOBODY
+    model: str | None = None,
+    *,
+    cluster: str | None = None,
+    file: Path | None = None,
+    seed: int = 0,
+    caller: Caller = NOBODY,
 ) -> LearnedRisk:
     """The model of that name, or the one that wins by node and by time; kept in the file."""
-    spells = learning.spells_of(_logbook(caller), caller.clock())
+    cluster, logbook = _logbook(cluster, caller)
+    spells = learning.spells_of(logbook, caller.clock())
     trained, provenance = learning.train(spells, seed, model, caller.doing)
-    path = _model_file(file)
+    path = _model_file(file, cluster)
     files.save(trained, provenance, path)
-    return LearnedRisk(model=trained, provenance=provenance, file=path)
+    return LearnedRisk(cluster=cluster, model=trained, provenance=provenance, file=path)
 
 
 def evaluate_risk(
-    *, seeds: int = 5, ask: Collection[str] = (), caller: Caller = NOBODY
-) -> tuple[Evaluation, ModelChoice]:
+    *,
+    cluster: str | None = None,
+    seeds: int = 5,
+    ask: Collection[str] = (),
+    caller: Caller = NOBODY,
+) -> ComparedRisk:
     """Compares the models; nodes in `ask` are kept out of training."""
-    spells, tell = learning.spells_of(_logbook(caller), caller.clock()), caller.doing
+    cluster, logbook = _logbook(cluster, caller)
+    spells, tell = learning.spells_of(logbook, caller.clock()), caller.doing
     if not ask:
         compared = evaluation.evaluate(spells, seeds=range(seeds), tell=tell)
     else:
         train_spells, test_spells = named(spells, list(ask))
         compared = evaluation.evaluate(train_spells, seeds=range(seeds), tell=tell)
         compared += evaluation.elsewhere(train_spells, test_spells, seeds=range(seeds), tell=tell)
-    return compared, evaluation.best(compared)
+    return ComparedRisk(cluster=cluster, evaluation=compared, choice=evaluation.best(compared))
 
 
 def foresee(
-    nodes: Sequence[str], *, file: Path | None = None, caller: Caller = NOBODY
+    nodes: Sequence[str],
+    *,
+    cluster: str | None = None,
+    file: Path | None = None,
+    caller: Caller = NOBODY,
 ) -> NodeRisks:
     """What the trained model says of these nodes as they are now."""
-    model, provenance = files.load(_model_file(file))
-    logbook = _logbook(caller)
+    cluster, logbook = _logbook(cluster, caller)
+    model, provenance = files.load(_model_file(file, cluster))
     if strangers := sorted(set(nodes) - set(logbook.nodes)):
         caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
     if unforeseen := logbook.unforeseen(model.covariates):
         caller.remark(f"not known when it was trained, counted in the totals: {names(unforeseen)}")
     statuses = logbook.statuses(Instants.now(list(nodes), caller.clock()), model.covariates)
     return NodeRisks(
+        cluster=cluster,
         nodes=tuple(nodes),
         forecast=forecast(model, statuses),
         model=model.name,
@@ -78,10 +104,12 @@ def foresee(
     )
 
 
-def _logbook(caller: Caller) -> Logbook:
+def _logbook(cluster: str | None, caller: Caller) -> tuple[str, Logbook]:
+    """Of the named cluster or the only one, with its name."""
     with caller.history() as history:
-        return history.experience.logbook()
+        part = look_up(history, cluster)
+        return part.cluster, part.experience.logbook()
 
 
-def _model_file(chosen: Path | None) -> Path:
-    return chosen.expanduser() if chosen else places.risk_file()
+def _model_file(chosen: Path | None, cluster: str) -> Path:
+    return chosen.expanduser() if chosen else places.risk_file(cluster)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,15 @@ from anubis.core.past.events import JobAllocated
 from anubis.core.records import Judgement
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaigns import CampaignResult
-from anubis.operations.deciding import USUAL, Terms, carry_out_tests, decide, past_of
+from anubis.operations.clusters import resolve
+from anubis.operations.deciding import (
+    USUAL,
+    Terms,
+    carry_out_tests,
+    decide,
+    past_of,
+    read_repertoire,
+)
 
 BadLinks = Mapping[tuple[str, ...], str]  # nodes that do badly together, and why
 
@@ -26,7 +34,7 @@ class GateResult:
     judged: Mapping[str, Judgement]
     links: BadLinks
     unfit: Mapping[str, str]  # nodes that are out of service, and why
-    campaigns: tuple[CampaignResult, ...]  # that carried the decision out
+    campaign: CampaignResult | None  # that carried the decision out
     is_tested: bool  # whatever the decision asked for was run; else the answer was known before
     doubt: Literal["budget", "policy", ""]  # what lets no node pass while too much risk is left
     unknown_passes: bool
@@ -70,22 +78,25 @@ def gate(
     job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
     at = caller.clock()
     with caller.history() as history:
-        past = past_of(history, at)
-        decision = decide(job, terms, past, history, at)
+        part = resolve(history, terms.cluster, caller, nodes)
+        repertoire = read_repertoire(terms)
+        past = past_of(part, at, repertoire)
+        decision = decide(job, terms, repertoire, past, part, at)
     caller.decided(decision)
     standing = past.standing
     unfit = {node: why for node in nodes if (why := standing.unfit.get(node))}
     links = past.links_among(nodes)
     runs = not unfit and not links
-    campaigns = carry_out_tests(decision, terms, caller) if runs else ()
+    campaign = carry_out_tests(decision, terms, caller) if runs else None
     doubt = _doubt(decision, terms)
-    judged = {**{node: standing.judgement(node) for node in nodes}, **_tested(campaigns)}
+    tested = _tested(campaign)
+    judged = {node: tested.get(node, standing.judgement(node)) for node in nodes}
     return GateResult(
         decision=decision,
         judged=_doubted(judged) if doubt else judged,
-        links={**links, **_tested_links(campaigns)},
+        links={**links, **_tested_links(campaign, nodes)},
         unfit=unfit,
-        campaigns=campaigns,
+        campaign=campaign,
         is_tested=runs,
         doubt=doubt,
         unknown_passes=unknown_passes,
@@ -100,21 +111,17 @@ def _doubt(decision: Decision, terms: Terms) -> Literal["budget", "policy", ""]:
     return "policy" if config.policy(terms.policy).selection.above_p0 == "unknown" else ""
 
 
-def _tested(campaigns: Iterable[CampaignResult]) -> dict[str, Judgement]:
-    return {
-        verdict.node: verdict.judgement
-        for campaign in campaigns
-        for verdict in campaign.view.assessment.nodes
-    }
+def _tested(campaign: CampaignResult | None) -> dict[str, Judgement]:
+    nodes = campaign.view.assessment.nodes if campaign else ()
+    return {verdict.node: verdict.judgement for verdict in nodes}
 
 
-def _tested_links(campaigns: Iterable[CampaignResult]) -> BadLinks:
-    """By the assessments' verdicts on the paths between nodes."""
+def _tested_links(campaign: CampaignResult | None, nodes: Collection[str]) -> BadLinks:
+    """By the assessment's verdicts on the paths between these nodes."""
     return {
         part.nodes: part.reason.removeprefix(f"{part.subject}: ")
-        for campaign in campaigns
-        for part in campaign.view.assessment.parts
-        if part.nodes and part.judgement is Judgement.DEFECTIVE
+        for part in (campaign.view.assessment.parts if campaign else ())
+        if part.nodes and part.judgement is Judgement.DEFECTIVE and set(part.nodes) <= set(nodes)
     }
 
 

@@ -28,6 +28,7 @@ from anubis.incidents import intake, records
 from anubis.incidents.intake import Intake, Note
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaigns import new_name
+from anubis.operations.clusters import begin
 from anubis.report.wording import names
 from anubis.store.codec import dump
 from anubis.store.imports import Import
@@ -65,6 +66,7 @@ def import_csv(
     suite: str,
     policy: str = "default",
     skip_wrong: bool = False,
+    cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> ImportedResults:
     """A table of measurements as a finished campaign, judged by what it teaches itself.
@@ -86,7 +88,7 @@ def import_csv(
             "with --skip-wrong-lines"
         )
     plan, executions = adopt_table(table, suite)
-    campaign = _keep(plan, executions, chosen, caller, _span(table))
+    campaign = _keep(plan, executions, chosen, cluster, caller, _span(table))
     return ImportedResults(campaign=campaign, values=table.samples.size)
 
 
@@ -97,6 +99,7 @@ def import_superbench(
     policy: str = "default",
     rules: Path | None = None,
     baseline: Path | None = None,
+    cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> ImportedResults:
     """A results-summary.jsonl as a finished campaign, judged by what it teaches itself."""
@@ -108,7 +111,7 @@ def import_superbench(
     rows = read_results(file)
     by_rules = _by_rules(rows, rules, baseline, caller) if rules else None
     plan, executions = adopt(rows, sku.strip())
-    campaign = _keep(plan, executions, chosen, caller)
+    campaign = _keep(plan, executions, chosen, cluster, caller)
     values = sum(len(execution.result.series) for execution in executions)
     return ImportedResults(campaign=campaign, values=values, by_rules=by_rules)
 
@@ -135,6 +138,7 @@ def import_incidents(
     *,
     mapping: str = "plain",
     nodes: Collection[str] | None = None,
+    cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> ImportedIncidents:
     """A table or a list of events; `nodes` are all that were watched."""
@@ -145,8 +149,11 @@ def import_incidents(
     if not taken.incidents:
         raise UsageError(f'"{file}" has no usable incident: nothing was imported')
     with caller.history() as history:
-        before = {watch.node for watch in history.watches.all()}
-        kept = history.imports.add(str(file.absolute()), now, taken.incidents, taken.watches)
+        part = begin(history, cluster, caller)
+        before = {watch.node for watch in part.watches.all()}
+        kept = history.imports.add(
+            str(file.absolute()), now, part.cluster, taken.incidents, taken.watches
+        )
     hit = {incident.node for incident in taken.incidents}
     strangers = tuple(sorted(hit - before)) if before else ()
     return ImportedIncidents(intake=taken, kept=kept, strangers=strangers)
@@ -166,6 +173,7 @@ def _keep(
     plan: Plan,
     executions: Sequence[Execution],
     policy: Policy,
+    cluster: str | None,
     caller: Caller,
     span: tuple[float, float] | None = None,
 ) -> Campaign:
@@ -183,7 +191,8 @@ def _keep(
         created_at=since,
     )
     with caller.history() as history:
-        before = history.campaigns.finished_in(campaign.setting)
+        campaign = dataclasses.replace(campaign, cluster=begin(history, cluster, caller).cluster)
+        before = history.campaigns.finished_in(campaign.setting, campaign.cluster)
         if before:
             caller.remark(f"the same was imported before: nothing is kept twice, see {before}")
             return history.campaigns.get(before)

@@ -27,8 +27,8 @@ def learn(
     policy: str | None = None,
     caller: Caller = NOBODY,
 ) -> tuple[CriteriaSet, ...]:
-    """A set for each sku. With `since`, all finished campaigns of the same suite that began from
-    then on until this one are pooled."""
+    """A set for each sku. With `since`, all finished campaigns of the same cluster and suite that
+    began from then on until this one are pooled."""
     excluded = frozenset(exclude)
     with caller.history() as history:
         last = finished(history, campaign)

@@ -5,19 +5,23 @@ Only a campaign that ran to its end can be spoken of.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 
+from anubis import places
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import UsageError
-from anubis.core.records import Campaign
+from anubis.core.records import Campaign, ClusterIdentity
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import look_up
 from anubis.report import history as told
 from anubis.report.history import Happening
 from anubis.report.view import CampaignView
 from anubis.report.wording import moment
 from anubis.store.campaigns import CampaignRow
-from anubis.store.history import History
+from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Forgotten, Import
 
 MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
@@ -36,8 +40,8 @@ def finished(history: History, campaign: str | None) -> Campaign:
 
 
 def since_then(history: History, last: Campaign, since: datetime | None) -> list[Campaign]:
-    """The finished campaigns of the same suite that began from then on until the last one, the
-    oldest first; that one alone where no time is given."""
+    """The finished campaigns of the same cluster and suite that began from then on until the last
+    one, the oldest first; that one alone where no time is given."""
     if since is None:
         return [last]
     if last.created_at < since.timestamp():
@@ -50,7 +54,7 @@ def since_then(history: History, last: Campaign, since: datetime | None) -> list
     return [
         history.campaigns.get(row.id)
         for row in reversed(begun_no_later)
-        if row.suite == last.plan.suite
+        if (row.cluster, row.suite) == (last.cluster, last.plan.suite)
         and row.finished_at is not None
         and row.created_at >= since.timestamp()
     ]
@@ -82,27 +86,62 @@ def campaigns(last: int = 50, caller: Caller = NOBODY) -> list[CampaignRow]:
         return history.campaigns.newest(limit=last)
 
 
-def decisions(last: int = 5, caller: Caller = NOBODY) -> list[Decision]:
-    """Of gate, sweep and select, the newest first."""
+def clusters(caller: Caller = NOBODY) -> list[str]:
+    """Those that the history knows, in the order in which they became known."""
     with caller.history() as history:
-        return history.decisions.newest(last)
+        return history.clusters.names()
+
+
+def rename_cluster(old: str, new: str, caller: Caller = NOBODY) -> None:
+    """In the history, with all that is known of its nodes, and its risk model."""
+    try:
+        ClusterIdentity(name=new)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    with caller.history() as history:
+        history.clusters.rename(old, new)
+    if (model := places.risk_file(old)).is_file():
+        model.replace(places.risk_file(new))
+
+
+def decisions(
+    last: int = 5, *, cluster: str | None = None, caller: Caller = NOBODY
+) -> list[Decision]:
+    """Of gate, sweep and select, the newest first; of one cluster, or of all."""
+    with caller.history() as history:
+        made = [made for part in _parts(history, cluster) for made in part.decisions.newest(last)]
+    return sorted(made, key=attrgetter("at"), reverse=True)[:last]
 
 
 def timeline(
-    nodes: Collection[str] | None = None, last: int = 50, *, caller: Caller = NOBODY
+    nodes: Collection[str] | None = None,
+    last: int = 50,
+    *,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
 ) -> list[Happening]:
     """Incidents, repairs, validations, events, decisions and present holds of these nodes, or of
-    all, in the order of time."""
+    all, in the order of time; of one cluster, or of all."""
     with caller.history() as history:
         happenings = [
-            *map(told.of_incident, history.incidents.all()),
-            *map(told.of_repair, history.repairs.all()),
-            *map(told.of_validation, history.experience.validations()),
-            *map(told.of_notice, history.notices.all()),
-            *map(told.of_decision, history.decisions.newest(MOST_DECISIONS)),
-            *told.of_holds(history.holds.current(caller.clock())),
+            replace(happening, cluster=part.cluster)
+            for part in _parts(history, cluster)
+            for happening in _happenings(part, caller.clock())
         ]
     return told.timeline(happenings, nodes, last)
+
+
+def _parts(history: History, cluster: str | None) -> list[ClusterHistory]:
+    return history.every() if cluster is None else [look_up(history, cluster)]
+
+
+def _happenings(history: ClusterHistory, at: float) -> Iterator[Happening]:
+    yield from map(told.of_incident, history.incidents.all())
+    yield from map(told.of_repair, history.repairs.all())
+    yield from map(told.of_validation, history.experience.validations())
+    yield from map(told.of_notice, history.notices.all())
+    yield from map(told.of_decision, history.decisions.newest(MOST_DECISIONS))
+    yield from told.of_holds(history.holds.current(at))
 
 
 def imports(caller: Caller = NOBODY) -> list[Import]:

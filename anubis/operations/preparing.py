@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,7 +62,9 @@ class CampaignRequest:
     policy: str = "default"
     benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
     criteria: Path | None = None
-    chosen: frozenset[str] | None = None  # of the suite's benchmarks; None: all of them
+    # by benchmark of the suite, the nodes that it tests; None: all benchmarks test all nodes
+    tests: Mapping[str, Collection[str]] | None = None
+    partners: Sequence[str] = ()  # proven nodes among `nodes`, for those that are tested to meet
     # how the nodes are cabled
     topology: str | None = None
     hcas: Path | None = None
@@ -181,6 +183,8 @@ def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) ->
     plan = planning.plan(
         brief.suite, chosen, programs.specs, fabric, stop_early=brief.policy.stop_early
     )
+    if brief.request.tests is not None:
+        plan = planning.narrow(plan, brief.request.tests, brief.request.partners)
     plan = replace(plan, counters=brief.counters, wiring=brief.miscabled(chosen))
     if fabric:
         _refuse_no_pairs(plan, fabric)
@@ -259,7 +263,7 @@ def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
 def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
     """The named suite; for a scan, with the requested arrangement of pairs."""
     if not request.crosses_fabric:
-        suite, chosen = config.suite(request.suite or "quick"), request.chosen
+        suite, chosen = config.suite(request.suite or "quick"), request.tests
         if chosen is None:
             return suite
         kept = tuple(entry for entry in suite.benchmarks if entry.benchmark in chosen)

@@ -8,6 +8,7 @@ from pathlib import Path
 from anubis import config, places
 from anubis.core.errors import Stopped, UsageError
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import look_up
 from anubis.report.wording import names
 from anubis.risk import files, learning
 from anubis.risk.model import RiskModel
@@ -26,9 +27,11 @@ def simulate(
     incidents: str | None = None,
     risk: str | None = None,
     model: Path | None = None,
+    cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> Study:
-    """Runs every policy under every seed; arguments replace what the scenario says."""
+    """Runs every policy under every seed; arguments replace what the scenario says. `cluster`:
+    whose incidents are drawn or happen again."""
     setup = config.simulation(scenario)
     if trace is not None:
         setup = replace(setup, jobs=replace(setup.jobs, trace=str(trace)))
@@ -39,7 +42,7 @@ def simulate(
     if risk is not None:
         setup = replace(setup, risk=risk)
     jobs = _recorded(setup.jobs, caller)
-    source = _source(setup, model, caller)
+    source = _source(setup, model, cluster, caller)
     study = Study(source.scenario, jobs, source, _learned(source, caller))
     _run(study, caller)
     return study
@@ -67,24 +70,33 @@ def _recorded(jobs: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
     return trace.jobs
 
 
-def _source(setup: Scenario, model: Path | None, caller: Caller) -> Source:
+def _source(setup: Scenario, model: Path | None, cluster: str | None, caller: Caller) -> Source:
     """Where the incidents come from; its scenario has the nodes they happen on."""
     match setup.incidents:
         case "rates":
             return DrawnIncidents(setup)
         case "model":
-            fitted, origin = files.load(model or places.risk_file())
+            fitted, origin = files.load(model or _trained(cluster, caller))
             caller.remark(f"incidents are drawn from {fitted.name}: {origin.choice}")
             return DrawnIncidents(setup, fitted)
         case "history":
-            return _replayed(setup, caller)
+            return _replayed(setup, cluster, caller)
 
 
-def _replayed(setup: Scenario, caller: Caller) -> Recorded:
+def _trained(cluster: str | None, caller: Caller) -> Path:
     with caller.history() as history:
-        incidents, watches = history.incidents.all(), history.watches.all()
+        return places.risk_file(look_up(history, cluster).cluster)
+
+
+def _replayed(setup: Scenario, cluster: str | None, caller: Caller) -> Recorded:
+    with caller.history() as history:
+        part = look_up(history, cluster)
+        incidents, watches = part.incidents.all(), part.watches.all()
     source = Recorded.of(setup, incidents, watches)
-    caller.remark(f"replayed: {len(incidents):,} incidents on {source.scenario.nodes:,} nodes")
+    caller.remark(
+        f"replayed from cluster {part.cluster}: {len(incidents):,} incidents on"
+        f" {source.scenario.nodes:,} nodes"
+    )
     caused = {category.name for category in setup.categories}
     if strangers := sorted({incident.category for incident in incidents} - caused):
         caller.remark(f"the scenario has no causes for {names(strangers)}: no benchmark finds them")

@@ -23,7 +23,7 @@ def line(decision: Decision) -> str:
 
 
 def _sentences(decision: Decision) -> Iterator[str]:
-    yield f"{_event(decision)}: {_risk(decision)}."
+    yield f"On cluster {decision.cluster}, {_event(decision)}: {_risk(decision)}."
     if decision.covered_before >= NOTABLE:
         left = decision.p * (1 - decision.covered_before)
         yield (
@@ -91,6 +91,11 @@ def _tests(decision: Decision) -> Iterator[str]:
     unlisted = f"; and {more} more" if more > 0 else ""
     verb = "Accept again" if decision.action is Action.ACCEPT else "Run"
     yield f"{verb}: {listed}{unlisted}."
+    if decision.partners:
+        yield (
+            "Where a test needs several nodes, each meets two that are proven, of"
+            f" {names(decision.partners, NAMED)}, and these meet each other."
+        )
     yield (
         f"That takes at most {lasting(decision.longest_s)} on a node,"
         f" {decision.node_seconds / 3600:.2g} node-hours in all, and leaves a risk of"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from anubis.core.choosing.decision import Decision
 from anubis.core.past.events import IncidentReported, Notice
 from anubis.core.past.status import Incident, Repair, Validation
+from anubis.core.records import UNNAMED
 from anubis.report.tables import add_row, table
 from anubis.report.wording import counted, json_line, moment, names
 from anubis.store.holds import Hold
@@ -28,6 +29,7 @@ class Happening:
     nodes: tuple[str, ...]
     summary: str
     facts: Mapping[str, object]
+    cluster: str = UNNAMED
 
 
 def of_incident(incident: Incident) -> Happening:
@@ -108,16 +110,22 @@ def timeline(
 
 
 def line(happening: Happening) -> str:
-    return json_line({"type": happening.kind, "at": happening.at, **happening.facts})
+    head = {"type": happening.kind, "at": happening.at, "cluster": happening.cluster}
+    return json_line({**head, **happening.facts})
 
 
 def show(happened: Sequence[Happening], console: Console) -> None:
+    clusters = list(dict.fromkeys(happening.cluster for happening in happened))
     rows = table("when (UTC)", "node", "", "what")
     for happening in happened:
         nodes = happening.nodes
         node = nodes[0] if len(nodes) == 1 else f"{len(nodes):,} nodes"
+        if len(clusters) > 1:
+            node = f"{happening.cluster}: {node}"
         add_row(rows, _when(happening.at), node, happening.kind, happening.summary)
     console.print(rows)
+    if len(clusters) == 1:
+        console.print(f"  all of cluster {clusters[0]}", markup=False)
 
 
 def _when(at: float) -> str:
@@ -126,12 +134,12 @@ def _when(at: float) -> str:
 
 def import_line(record: Import) -> str:
     document = {"type": "import", "import": record.key, "at": record.at, "file": record.file}
-    return json_line({**document, **asdict(record.kept)})
+    return json_line({**document, "cluster": record.cluster, **asdict(record.kept)})
 
 
 def show_imports(imports: Sequence[Import], console: Console) -> None:
-    rows = table("import", "when (UTC)", "new", "completed", "known", "file")
+    rows = table("import", "when (UTC)", "cluster", "new", "completed", "known", "file")
     for record in imports:
         counts = (f"{number:,}" for number in asdict(record.kept).values())
-        add_row(rows, str(record.key), _when(record.at), *counts, record.file)
+        add_row(rows, str(record.key), _when(record.at), record.cluster, *counts, record.file)
     console.print(rows)

@@ -21,6 +21,7 @@ def lines(view: CampaignView) -> Iterator[str]:
         {
             "type": "summary",
             "campaign": view.campaign.id,
+            "cluster": view.campaign.cluster,
             "judgement": view.assessment.judgement.value,
             "headline": view.headline,
             "healthy": named(Judgement.HEALTHY),

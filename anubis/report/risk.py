@@ -133,13 +133,13 @@ def mean(values: Iterable[float | None], shown: str, spread: bool = True) -> str
     )
 
 
-def evaluation_lines(evaluation: Evaluation, choice: ModelChoice) -> Iterator[str]:
+def evaluation_lines(evaluation: Evaluation, choice: ModelChoice, cluster: str) -> Iterator[str]:
     """A line for each model, split and seed, with the data of its calibration plot."""
     for score in evaluation.scores:
         yield json_line({"type": "score", **asdict(score)})
     for sentence in evaluation.left_out:
         yield json_line({"type": "left-out", "reason": sentence})
-    yield json_line({"type": "choice", **asdict(choice)})
+    yield json_line({"type": "choice", "cluster": cluster, **asdict(choice)})
 
 
 # --- nodes ---------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def node_rows(
 
 
 def node_lines(
-    nodes: Sequence[str], forecast: Forecast, hours: Sequence[float], model: str
+    cluster: str, nodes: Sequence[str], forecast: Forecast, hours: Sequence[float], model: str
 ) -> Iterator[str]:
     """A line for each node, with its curve."""
     chances = forecast.within(np.array(hours))
@@ -192,6 +192,7 @@ def node_lines(
         yield json_line(
             {
                 "type": "risk",
+                "cluster": cluster,
                 "node": node,
                 "model": model,
                 "within": [{"hours": hour, "p": p} for hour, p in within],

@@ -33,9 +33,10 @@ LETTERS = 16
 SMALLEST = 1e-3  # a share that is drawn; below, groups lie on the edge
 
 
-def evaluation_page(evaluation: Evaluation, choice: ModelChoice) -> str:
+def evaluation_page(evaluation: Evaluation, choice: ModelChoice, cluster: str) -> str:
     return page(
         "risk_evaluation",
+        cluster=cluster,
         choice=choice,
         columns=COLUMNS,
         calibrated_h=CALIBRATED_H,
@@ -54,10 +55,16 @@ def evaluation_page(evaluation: Evaluation, choice: ModelChoice) -> str:
 
 
 def nodes_page(
-    nodes: Sequence[str], forecast: Forecast, hours: Sequence[float], model: str, choice: str
+    cluster: str,
+    nodes: Sequence[str],
+    forecast: Forecast,
+    hours: Sequence[float],
+    model: str,
+    choice: str,
 ) -> str:
     return page(
         "risk_nodes",
+        cluster=cluster,
         model=model,
         choice=choice,
         named=NAMED,

@@ -56,7 +56,10 @@ def _headline(view: CampaignView) -> Text:
             text.highlight_regex(rf"[\d,]+ {judgement.value}", STYLE[judgement])
         if view.assessment.parts_named(judgement):
             text.highlight_regex(rf"{judgement.value}: [^·]+", STYLE[judgement])
-    campaign_line = f"\n{campaign.kind} {campaign.plan.suite}, campaign {campaign.id}"
+    campaign_line = (
+        f"\n{campaign.kind} {campaign.plan.suite} on cluster {campaign.cluster},"
+        f" campaign {campaign.id}"
+    )
     return text.append(f"{campaign_line}, {lasting(view.duration_s)}", style="not bold dim")
 
 

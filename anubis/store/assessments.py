@@ -103,10 +103,11 @@ class Assessments:
                     created_at=CAMPAIGNS.c.created_at if created_at is None else created_at,
                 )
             )
-            verb = connection.execute(concluded.returning(CAMPAIGNS.c.verb)).scalar_one()
+            facts = concluded.returning(CAMPAIGNS.c.verb, CAMPAIGNS.c.cluster)
+            verb, cluster = connection.execute(facts).one()
             if CampaignKind(verb).validates:
                 nodes = [verdict.node for verdict in assessment.nodes]
-                begin_watches(connection, nodes, finished_at)
+                begin_watches(connection, cluster, nodes, finished_at)
 
     def of(self, campaign_id: str) -> Assessment | None:
         """The verdicts of the campaign; None until it is concluded."""

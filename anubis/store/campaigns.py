@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from anubis.core.errors import StoreError, did_you_mean
-from anubis.core.records import Campaign, CampaignKind
+from anubis.core.records import Campaign, CampaignKind, Demand, Workload
 from anubis.store import claims
-from anubis.store.database import Database
+from anubis.store.database import Database, upsert
 from anubis.store.mapping import RecordTable, side_by_side
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be
@@ -28,6 +28,7 @@ CAMPAIGNS = RecordTable(
     sa.Column("nodes", sa.Integer, nullable=False),
     sa.Column("judgement", sa.Text),  # what the whole came to; NULL: not concluded, or before 0006
     sa.UniqueConstraint("id"),
+    sa.Index("campaigns_by_cluster", "cluster", "finished_at"),
     kind="verb",
 )
 
@@ -37,12 +38,21 @@ class CampaignRow:
     """A campaign at a glance: what a list of thousands can afford to read."""
 
     id: str
+    cluster: str
     kind: CampaignKind
     suite: str
     created_at: float
     finished_at: float | None
     nodes: int
 
+
+DEMANDS = RecordTable(
+    "demands",
+    Demand,
+    sa.Column("campaign", sa.Integer, sa.ForeignKey(CAMPAIGNS.c.key), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    workload=side_by_side(Workload),
+)
 
 AT_A_GLANCE = side_by_side(CampaignRow, kind="verb")
 
@@ -56,11 +66,17 @@ class Campaigns:
         row = CAMPAIGNS.row(campaign, suite=suite, nodes=nodes)
         with self._database.writing() as connection:
             try:
-                connection.execute(sa.insert(CAMPAIGNS.table), row)
+                begun = sa.insert(CAMPAIGNS.table).returning(CAMPAIGNS.c.key)
+                key = connection.execute(begun, row).scalar_one()
             except IntegrityError:
                 raise StoreError(
                     f'campaign "{campaign.id}" exists already; resume it, or begin another'
                 ) from None
+            rows = [
+                DEMANDS.row(demand, campaign=key, position=position)
+                for position, demand in enumerate(campaign.plan.demands)
+            ]
+            upsert(connection, DEMANDS.table, rows)
 
     @contextmanager
     def claim(self, campaign_id: str) -> Iterator[None]:
@@ -97,9 +113,9 @@ class Campaigns:
         with self._database.reading() as connection:
             return connection.execute(query).scalar()
 
-    def finished_in(self, setting: str) -> str | None:
-        """The id of the latest finished campaign with this setting."""
-        ended = CAMPAIGNS.c.finished_at.is_not(None)
+    def finished_in(self, setting: str, cluster: str) -> str | None:
+        """The id of the cluster's latest finished campaign with this setting."""
+        ended = CAMPAIGNS.c.finished_at.is_not(None) & (CAMPAIGNS.c.cluster == cluster)
         query = sa.select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.setting == setting, ended)
         with self._database.reading() as connection:
             return connection.execute(_newest_first(query).limit(1)).scalar()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import sqlalchemy as sa
 
 from anubis.core.choosing.decision import Decision
@@ -9,7 +12,13 @@ from anubis.core.errors import StoreError
 from anubis.store import codec
 from anubis.store.campaigns import UNREADABLE
 from anubis.store.database import Database
-from anubis.store.mapping import RecordTable, converted
+from anubis.store.mapping import Form, RecordTable, RowValues
+
+
+def _reader(place: int) -> Callable[[RowValues], Decision]:
+    """The column has the name that the cluster has now."""
+    return lambda row: replace(codec.load(Decision, row[place]), cluster=row[place + 1])
+
 
 DECISIONS = RecordTable(
     "decisions",
@@ -18,25 +27,34 @@ DECISIONS = RecordTable(
     sa.Column("at", sa.Double, nullable=False),
     sa.Column("event", sa.Text, nullable=False),
     sa.Column("action", sa.Text, nullable=False),
-    form=converted(
-        sa.Column("document", sa.Text, nullable=False),
-        codec.dump,
-        lambda text: codec.load(Decision, text),
+    sa.Index("decisions_by_cluster", "cluster"),
+    form=Form(
+        columns=(
+            sa.Column("document", sa.Text, nullable=False),
+            sa.Column("cluster", sa.Text, nullable=False),
+        ),
+        write=lambda decision, _: (codec.dump(decision), decision.cluster),
+        reader=_reader,
     ),
 )
 
 
 class Decisions:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
+        self._cluster = cluster
 
-    def add(self, decision: Decision) -> None:
+    def add(self, decision: Decision) -> Decision:
+        """Returns it as that of this cluster."""
+        decision = replace(decision, cluster=self._cluster)
         beside = {"at": decision.at, "event": decision.event, "action": decision.action.value}
         with self._database.writing() as connection:
             connection.execute(sa.insert(DECISIONS.table), DECISIONS.row(decision, **beside))
+        return decision
 
     def newest(self, limit: int = 100) -> list[Decision]:
-        query = DECISIONS.select().order_by(DECISIONS.c.key.desc()).limit(limit)
+        query = DECISIONS.select().where(DECISIONS.c.cluster == self._cluster)
+        query = query.order_by(DECISIONS.c.key.desc()).limit(limit)
         try:
             with self._database.reading() as connection:
                 return list(DECISIONS.records(connection, query))

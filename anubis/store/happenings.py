@@ -50,13 +50,16 @@ class HappeningTable(RecordTable[R]):
         later: Later = _newer,
         **fields: Any,
     ) -> None:
-        super().__init__(name, record, *beside, **fields)
+        cluster = sa.Column("cluster", sa.Text, primary_key=True)
+        by_cluster = sa.Index(f"{name}_by_cluster", "cluster")
+        super().__init__(name, record, *beside, cluster, by_cluster, **fields)
         self._order = [self.c[column] for column in order]
         self._last = last
         self._later = later
 
-    def all(self, connection: sa.Connection) -> list[R]:
-        return list(self.records(connection, self.select().order_by(*self._order)))
+    def all(self, connection: sa.Connection, cluster: str) -> list[R]:
+        query = self.select().where(self.c.cluster == cluster)
+        return list(self.records(connection, query.order_by(*self._order)))
 
     def keep(self, connection: sa.Connection, rows: Iterable[Row]) -> Kept:
         """Add what is new, and the ends of what is known. Who reported a row first stays."""
@@ -81,7 +84,7 @@ class HappeningTable(RecordTable[R]):
         return Kept(new=len(new), completed=len(completed), known=same)
 
     def about(self, connection: sa.Connection, names: Iterable[str]) -> Iterable[sa.RowMapping]:
-        """Rows by the first column of their key: the node, or the job."""
+        """Rows of any cluster by the first column of their key: the node, or the job."""
         first, *_ = self.table.primary_key
         ordered = sorted(set(names))
         for start in range(0, len(ordered), PER_QUESTION):
@@ -134,23 +137,25 @@ JOBS = HappeningTable(
 class Happenings(Generic[R]):
     """The records of one of these kinds."""
 
-    def __init__(self, database: Database, kind: HappeningTable[R]) -> None:
+    def __init__(self, database: Database, kind: HappeningTable[R], cluster: str) -> None:
         self._database = database
         self._kind = kind
+        self._cluster = cluster
 
     def add(self, batch: Iterable[R]) -> Kept:
+        beside = {"cluster": self._cluster}
         with sharing(self._database) as transaction:
-            rows = transaction.rows(self._kind, ((record, {}) for record in batch))
+            rows = transaction.rows(self._kind, ((record, beside) for record in batch))
             return self._kind.keep(transaction.connection, rows)
 
     def all(self) -> list[R]:
         with self._database.reading() as connection:
-            return self._kind.all(connection)
+            return self._kind.all(connection, self._cluster)
 
 
 class Watches(Happenings[Watch]):
-    def __init__(self, database: Database) -> None:
-        super().__init__(database, WATCHES)
+    def __init__(self, database: Database, cluster: str) -> None:
+        super().__init__(database, WATCHES, cluster)
 
     def end(self, nodes: Sequence[str], at: float) -> None:
         """Nodes that were removed from the fleet."""
@@ -158,14 +163,19 @@ class Watches(Happenings[Watch]):
             ended = [
                 {**watch, "until": max(at, watch["since"])}
                 for watch in WATCHES.about(connection, nodes)
-                if watch["until"] is None or watch["until"] > at
+                if watch["cluster"] == self._cluster
+                and (watch["until"] is None or watch["until"] > at)
             ]
             upsert(connection, WATCHES.table, ended, replace=True)
 
 
-def begin_watches(connection: sa.Connection, nodes: Sequence[str], at: float) -> None:
-    """Open a watch for each node that has no open one."""
-    watches = WATCHES.about(connection, nodes)
-    watched = {watch["node"] for watch in watches if watch["until"] is None}
-    new = [WATCHES.row(Watch(node=node, since=at), told_by=None) for node in {*nodes} - watched]
+def begin_watches(connection: sa.Connection, cluster: str, nodes: Sequence[str], at: float) -> None:
+    """Open a watch for each node of the cluster that has no open one."""
+    watched = {
+        watch["node"]
+        for watch in WATCHES.about(connection, nodes)
+        if watch["cluster"] == cluster and watch["until"] is None
+    }
+    beside = {"told_by": None, "cluster": cluster}
+    new = [WATCHES.row(Watch(node=node, since=at), **beside) for node in {*nodes} - watched]
     upsert(connection, WATCHES.table, new, replace=True)

@@ -1,14 +1,18 @@
-"""The history of a fleet: what was planned, measured, judged, decided and reported.
+"""The history: what was planned, measured, judged, decided and reported, cluster by cluster.
 
 When a verb returns, its data is on disk. It decides nothing: no retries, no verdicts of its own.
+What is known of nodes is asked of one cluster, so that nodes of one name are never mixed up.
 """
 
 from __future__ import annotations
 
 from typing import Self
 
+from anubis.core.errors import UsageError
+from anubis.core.records import UNNAMED
 from anubis.store.assessments import Assessments
 from anubis.store.campaigns import Campaigns
+from anubis.store.clusters import Clusters
 from anubis.store.database import Database
 from anubis.store.decisions import Decisions
 from anubis.store.executions import Executions
@@ -22,18 +26,25 @@ from anubis.store.notices import Notices
 class History:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.clusters = Clusters(database)
         self.campaigns = Campaigns(database)
         self.executions = Executions(database)
         self.assessments = Assessments(database)
-        self.experience = Experience(database)
-        self.decisions = Decisions(database)
-        self.incidents = Happenings(database, INCIDENTS)
-        self.repairs = Happenings(database, REPAIRS)
-        self.watches = Watches(database)
-        self.jobs = Happenings(database, JOBS)
         self.imports = Imports(database)
-        self.notices = Notices(database)
-        self.holds = Holds(database)
+
+    def of(self, cluster: str) -> ClusterHistory:
+        return ClusterHistory(self._database, cluster)
+
+    def every(self) -> list[ClusterHistory]:
+        return [self.of(name) for name in self.clusters.names()]
+
+    def only(self) -> ClusterHistory:
+        """Of the one cluster that it knows; of the unnamed one while it knows none."""
+        names = self.clusters.names() or [UNNAMED]
+        if len(names) > 1:
+            listed = '", "'.join(names)
+            raise UsageError(f'the history knows clusters "{listed}": name one with --cluster')
+        return self.of(names[0])
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -48,3 +59,18 @@ class History:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class ClusterHistory:
+    """What is known of the nodes of one cluster."""
+
+    def __init__(self, database: Database, cluster: str) -> None:
+        self.cluster = cluster
+        self.experience = Experience(database, cluster)
+        self.decisions = Decisions(database, cluster)
+        self.incidents = Happenings(database, INCIDENTS, cluster)
+        self.repairs = Happenings(database, REPAIRS, cluster)
+        self.watches = Watches(database, cluster)
+        self.jobs = Happenings(database, JOBS, cluster)
+        self.notices = Notices(database, cluster)
+        self.holds = Holds(database, cluster)

@@ -33,7 +33,7 @@ class Hold:
     until: float
 
 
-HOLDS = RecordTable("holds", Hold, keys=("node",))
+HOLDS = RecordTable("holds", Hold, sa.Column("cluster", sa.Text, primary_key=True), keys=("node",))
 
 
 class HeldNodes:
@@ -42,12 +42,14 @@ class HeldNodes:
     def __init__(
         self,
         database: Database,
+        cluster: str,
         nodes: Sequence[str],
         holder: str,
         owner: str,
         clock: Callable[[], float],
     ) -> None:
         self._database = database
+        self._cluster = cluster
         self._nodes = nodes
         self._holder = holder
         self._own = (HOLDS.c.holder == holder) & (HOLDS.c.owner == owner)
@@ -71,18 +73,18 @@ class HeldNodes:
         hold = Hold(
             node=node, holder=self._holder, owner=self._owner, since=since, until=self._until
         )
-        return HOLDS.row(hold)
+        return HOLDS.row(hold, cluster=self._cluster)
 
     def _refuse_held(self, connection: sa.Connection) -> None:
         asked_for = set(self._nodes)
-        held = [hold for hold in _all(connection) if hold.node in asked_for]
+        held = [hold for hold in _all(connection, self._cluster) if hold.node in asked_for]
         if held:
             first = held[0]
             nodes = [hold.node for hold in held if hold.holder == first.holder]
             raise StoreError(
-                f'node "{shortened(nodes)}" is held by {first.holder} ({first.owner}) since'
-                f" {_time(first.since)}; wait until that ends, or name other nodes; if that process"
-                f" died, the hold ends at {_time(first.until)}"
+                f'node "{shortened(nodes)}" of cluster "{self._cluster}" is held by {first.holder}'
+                f" ({first.owner}) since {_time(first.since)}; wait until that ends, or name other"
+                f" nodes; if that process died, the hold ends at {_time(first.until)}"
             )
 
     def renew(self) -> None:
@@ -111,8 +113,9 @@ class HeldNodes:
 
 
 class Holds:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
+        self._cluster = cluster
 
     @contextmanager
     def hold(
@@ -120,7 +123,7 @@ class Holds:
     ) -> Iterator[HeldNodes]:
         """Have these nodes while the block runs; if any is held, whoever comes second gets a
         StoreError."""
-        held = HeldNodes(self._database, nodes, holder, this_process(), clock)
+        held = HeldNodes(self._database, self._cluster, nodes, holder, this_process(), clock)
         held.take()
         try:
             yield held
@@ -130,11 +133,12 @@ class Holds:
     def current(self, now: float) -> list[Hold]:
         """By node."""
         with self._database.reading() as connection:
-            return [hold for hold in _all(connection) if now < hold.until]
+            return [hold for hold in _all(connection, self._cluster) if now < hold.until]
 
 
-def _all(connection: sa.Connection) -> list[Hold]:
-    return list(HOLDS.records(connection, HOLDS.select().order_by(HOLDS.c.node)))
+def _all(connection: sa.Connection, cluster: str) -> list[Hold]:
+    query = HOLDS.select().where(HOLDS.c.cluster == cluster).order_by(HOLDS.c.node)
+    return list(HOLDS.records(connection, query))
 
 
 def _time(seconds: float) -> str:

@@ -23,6 +23,7 @@ class Import:
     key: int
     at: float
     file: str
+    cluster: str
     kept: Kept
 
 
@@ -43,16 +44,25 @@ class Imports:
         self._database = database
 
     def add(
-        self, file: str, at: float, incidents: Iterable[Incident], watches: Iterable[Watch]
+        self,
+        file: str,
+        at: float,
+        cluster: str,
+        incidents: Iterable[Incident],
+        watches: Iterable[Watch],
     ) -> Import:
+        origin = {"at": at, "file": file, "cluster": cluster}
         with self._database.writing() as connection:
-            begun = sa.insert(IMPORTS.table).values(at=at, file=file, new=0, completed=0, known=0)
+            begun = sa.insert(IMPORTS.table).values(**origin, new=0, completed=0, known=0)
             key = int(connection.execute(begun.returning(IMPORTS.c.key)).scalar_one())
-            kept = INCIDENTS.keep(connection, (_reported(key, incident) for incident in incidents))
-            WATCHES.keep(connection, (WATCHES.row(watch, told_by=key) for watch in watches))
+            beside = {"told_by": key, "cluster": cluster}
+            kept = INCIDENTS.keep(
+                connection, (_reported(incident, beside) for incident in incidents)
+            )
+            WATCHES.keep(connection, (WATCHES.row(watch, **beside) for watch in watches))
             counts = sa.update(IMPORTS.table).where(IMPORTS.c.key == key).values(**asdict(kept))
             connection.execute(counts)
-        return Import(key=key, at=at, file=file, kept=kept)
+        return Import(key=key, at=at, file=file, cluster=cluster, kept=kept)
 
     def newest(self) -> list[Import]:
         with self._database.reading() as connection:
@@ -69,9 +79,9 @@ class Imports:
             return _forget(connection, key)
 
 
-def _reported(key: int, incident: Incident) -> Row:
-    ended_by = None if incident.end is None else key
-    return INCIDENTS.row(incident, told_by=key, ended_by=ended_by)
+def _reported(incident: Incident, beside: Row) -> Row:
+    ended_by = None if incident.end is None else beside["told_by"]
+    return INCIDENTS.row(incident, **beside, ended_by=ended_by)
 
 
 def _newest(connection: sa.Connection) -> list[Import]:

@@ -247,6 +247,10 @@ class RecordTable(Generic[R]):
             query = query.join(table, column == table.c.digest, isouter=bool(column.nullable))
         return query
 
+    def reader(self) -> Callable[[RowValues], R]:
+        """From the rows of one answer, whatever else they have at their end."""
+        return self._form.reader(0)
+
     def records(self, connection: sa.Connection, query: sa.Select[Any]) -> Iterator[R]:
         """Of a query that began with `select`."""
-        return map(self._form.reader(0), connection.execute(query))
+        return map(self.reader(), connection.execute(query))

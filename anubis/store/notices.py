@@ -17,24 +17,32 @@ EVENT = Form(
     write=lambda event, _: (event.kind, codec.dump(event)),
     reader=lambda place: lambda row: codec.load(KEPT[row[place]], row[place + 1]),
 )
-NOTICES = RecordTable("notices", Notice, keys=("id",), event=EVENT)
+NOTICES = RecordTable(
+    "notices",
+    Notice,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    keys=("id",),
+    event=EVENT,
+)
 
 
 class Notices:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
+        self._cluster = cluster
 
     def add(self, notice: Notice) -> None:
         """One that is known by its id stays as it was told first."""
         with self._database.writing() as connection:
-            upsert(connection, NOTICES.table, [NOTICES.row(notice)])
+            upsert(connection, NOTICES.table, [NOTICES.row(notice, cluster=self._cluster)])
 
     def all(self) -> list[Notice]:
         with self._database.reading() as connection:
-            return told(connection)
+            return told(connection, self._cluster)
 
 
-def told(connection: sa.Connection) -> list[Notice]:
+def told(connection: sa.Connection, cluster: str) -> list[Notice]:
     """In the order of time."""
-    query = NOTICES.select().order_by(NOTICES.c.at, NOTICES.c.id)
+    query = NOTICES.select().where(NOTICES.c.cluster == cluster)
+    query = query.order_by(NOTICES.c.at, NOTICES.c.id)
     return list(NOTICES.records(connection, query))

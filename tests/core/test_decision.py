@@ -301,7 +301,7 @@ def test_a_decision_explains_itself_in_one_paragraph():
     guess = "every node has the fleet's base rate"
     decision = decide(job(2), outlook([0.2, 0.05], assumed=(guess,)), EXACT, at=0)
     assert paragraph(decision) == (
-        "a job of 24 h 00 min on n1, n2: p = 0.24 that at least one of them has"
+        "On cluster unnamed, a job of 24 h 00 min on n1, n2: p = 0.24 that at least one of them has"
         " an incident within 24 h 00 min; p0 is 0.1, by the policy."
         " Most of the expected incidents come from n1 (80%, p = 0.2), n2 (20%, p = 0.05)."
         " Run: gemm on n1 (10 s, lowers the risk by 0.12, 1.2e-02 per node-second);"
@@ -317,7 +317,8 @@ def test_a_decision_to_skip_says_what_it_rests_on():
     fresh = np.full((64, 3), 0.8)
     decision = decide(job(64, 2), outlook([0.004] * 64, fresh), EXACT, at=0)
     assert paragraph(decision) == (
-        "a job of 2 h 00 min on 64 nodes: p = 0.23 that at least one of them has"
+        "On cluster unnamed, a job of 2 h 00 min on 64 nodes: p = 0.23 that at least one of them"
+        " has"
         " an incident within 2 h 00 min; p0 is 0.1, by the policy."
         " Recent measurements cover 80% of that, which leaves 0.045."
         " No node stands out: the riskiest, n1, has p = 0.004."
@@ -331,7 +332,8 @@ def test_an_incident_is_told_as_one():
     event = IncidentReported(nodes=("n7",), category="net")
     told = paragraph(decide(event, outlook([0.1]), EXACT, at=0))
     assert told.startswith(
-        'incident "net" on n7: a defect is presumed, and p0 is 0.1, by the policy. Run: ring ('
+        'On cluster unnamed, incident "net" on n7: a defect is presumed, and p0 is 0.1,'
+        " by the policy. Run: ring ("
     )
 
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from fleets import SPECS, entry, nodes, small_plan
 
-from anubis.core.campaign.planning import estimate, instead, plan, steps
+from anubis.core.campaign.planning import estimate, instead, narrow, plan, steps
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.records import Suite
 
@@ -74,6 +75,32 @@ def test_pairs_meet_in_rounds_and_all_meet_at_once():
     assert groups[-1] == ("n0", "n1", "n2", "n3")
     one_round = small_plan(4, [entry("collective", groups="pairs", rounds=1)])
     assert len(every_step(one_round)) == 2
+
+
+def test_each_benchmark_tests_its_own_nodes_and_pairs_are_made_with_partners_that_meet_too():
+    whole = small_plan(6, [entry("compute"), entry("collective", groups="pairs", rounds=1)])
+    tests = {"compute": {"n0", "n1"}, "collective": {"n0"}}
+    planned = narrow(whole, tests, ["n4", "n5"])
+    assert [step.participants for step in every_step(planned)] == [("n0",), ("n1",)]
+    pairs = [("n0", "n4"), ("n0", "n5"), ("n4", "n5")]
+    assert [step.participants for step in every_step(planned, 1)] == pairs
+    assert estimate(planned, 1, None).steps == 3
+    unfit = list(steps(planned, 1, {"n0", "n1", "n4"}))
+    assert [step.participants for step in unfit] == [("n0", "n4")]
+    among = narrow(whole, {"collective": {"n0", "n4"}}, ["n4", "n5", "n3"])
+    met = [frozenset(step.participants) for step in every_step(among)]
+    assert len(met) == len(set(met))
+    assert all(sum(node in pair for pair in met) >= 2 for node in ("n0", "n4"))
+
+
+def test_what_all_nodes_do_at_once_is_not_run_with_partners_and_other_kinds_are_told():
+    whole = small_plan(4, [entry("collective"), entry("collective", groups="pairs")])
+    planned = narrow(whole, {"collective": {"n0"}}, ["n1", "n2"])
+    assert [len(step.participants) for step in every_step(planned)] == [2, 2, 2]
+    other = replace(whole, nodes=(replace(whole.nodes[0], sku="other"), *whole.nodes[1:]))
+    told = narrow(other, {"collective": {"n0", "n3"}}, ["n1", "n2"])
+    assert told.left_out == ("collective on n0: no proven node of its kind",)
+    assert "n0" not in {name for step in every_step(told) for name in step.participants}
 
 
 def test_one_node_alone_is_a_group_for_a_benchmark_that_bears_it():

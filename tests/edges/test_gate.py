@@ -42,7 +42,7 @@ def fit(near):
     done = near.ask("accept", "--suite", near.two)
     assert done.code == 0, done.err
     with History.open(str(near.history)) as history:
-        near.node = history.experience.validations()[0].node
+        near.node = history.only().experience.validations()[0].node
     return near
 
 
@@ -78,7 +78,7 @@ def import_incidents(desk, told):
 def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(fit):
     # once, the network was at fault, and pulse found it
     with History.open(str(fit.history)) as history:
-        history.incidents.add(just_now(fit.node, "network"))
+        history.only().incidents.add(just_now(fit.node, "network"))
     fit.beat.write_text(ILL)
     assert fit.ask("validate", "--suite", fit.two).code == 1
     refused = gate(fit)
@@ -102,8 +102,8 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
     assert (again.code, again.summary["answer"]) == (0, "go")
 
     with History.open(str(fit.history)) as history:
-        history.incidents.add(just_now(fit.node, "network"))
-        assert [d.action.value for d in history.decisions.newest()] == [
+        history.only().incidents.add(just_now(fit.node, "network"))
+        assert [d.action.value for d in history.only().decisions.newest()] == [
             "validate",
             "skip",
             "validate",
@@ -116,7 +116,7 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
 def test_a_no_go_names_each_node_once_with_what_is_known_of_it(fit):
     words = ("--duration", "24h", "--suite", fit.two)
     with History.open(str(fit.history)) as history:
-        history.incidents.add(just_now(fit.node, "network"))
+        history.only().incidents.add(just_now(fit.node, "network"))
     fit.beat.write_text(ILL)
     tested = fit.ask("gate", fit.node, *words)
     assert tested.out.splitlines()[-1] == f"no-go: defective: {fit.node}"
@@ -142,7 +142,7 @@ def fleet(near):
     (near.finder,) = {v["benchmark"] for v in before.verdicts if v["verdict"] == "defective"}
     (near.other,) = {"flow", "pulse"} - {near.finder}
     with History.open(str(near.history)) as history:
-        history.incidents.add(just_now(near.ill, "network"))
+        history.only().incidents.add(just_now(near.ill, "network"))
     near.well = near.fleet()
     assert near.ask("validate", "--cluster", near.well, "--suite", near.two).code == 0
     return near
@@ -170,7 +170,8 @@ def test_where_no_test_is_worth_its_time_the_policy_answers_and_the_risk_is_told
     assert remaining > 0
     assert (go.code, go.summary["answer"], go.summary["remaining"]) == (0, "go", remaining)
     assert (
-        go.summary["why"] == f"go, at a risk of {chance(remaining)}, above the accepted 0: n[1-8]"
+        go.summary["why"]
+        == f"go, at a risk of {chance(remaining)}, above the accepted 0: n[1-8] (cluster fleet)"
     )
 
     never["selection"]["above_p0"] = "unknown"
@@ -182,7 +183,7 @@ def test_where_no_test_is_worth_its_time_the_policy_answers_and_the_risk_is_told
 
     never["selection"]["above_p0"] = "run"
     anyway = gate_fleet(fleet, "--policy", str(fleet.write("run.yaml", never)), "--json")
-    assert (anyway.code, anyway.summary["why"]) == (0, "go: n[1-8]")
+    assert (anyway.code, anyway.summary["why"]) == (0, "go: n[1-8] (cluster fleet)")
     assert ran(fleet) == before + 16
 
 
@@ -210,7 +211,7 @@ def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_catego
     assert f"a defect is presumed on {node}" in said
     assert f"Run: {fleet.finder} on {node} (" in said
     assert f"{fleet.other} on" not in said
-    assert said.splitlines()[-1] == "go: n[1-8]"
+    assert said.splitlines()[-1] == "go: n[1-8] (cluster fleet)"
     assert ran(fleet) == before + 1
     with History.open(str(fleet.history)) as history:
         (execution,) = history.executions.of(history.campaigns.latest())
@@ -234,7 +235,7 @@ def test_the_decision_after_incidents_explains_itself_in_json(fleet):
     before = decision["p"] * (1 - decision["covered_before"])
     assert test["drop"] == pytest.approx(before - decision["remaining"])
     assert decision["why"].startswith(
-        "a job of 24 h 00 min on 8 nodes: p = 1 that at least one of them has"
+        "On cluster fleet, a job of 24 h 00 min on 8 nodes: p = 1 that at least one of them has"
     )
 
 
@@ -270,7 +271,7 @@ def pair_gate(desk, nodes, *words):
 def test_a_bad_link_is_no_go_for_a_job_across_it_until_both_ends_pass_again(paired):
     paired.broken = {"n1", "n2"}
     with History.open(str(paired.history)) as history:
-        history.incidents.add(just_now("n1", "network"))
+        history.only().incidents.add(just_now("n1", "network"))
     first = pair_gate(paired, "n[1-4]", "--json")
     assert (first.code, first.summary["answer"], first.summary["defective"]) == (1, "no-go", [])
     (link,) = first.summary["links"]
@@ -296,16 +297,127 @@ def test_a_bad_link_is_no_go_for_a_job_across_it_until_both_ends_pass_again(pair
 def test_a_node_that_is_slow_with_every_other_is_blamed_and_not_its_links(paired):
     paired.ill = "n1"
     with History.open(str(paired.history)) as history:
-        history.incidents.add(just_now("n1", "network"))
+        history.only().incidents.add(just_now("n1", "network"))
     done = pair_gate(paired, "n[1-4]", "--json").summary
     assert (done["answer"], done["defective"], done["links"]) == ("no-go", ["n1"], [])
+
+
+# --- other parameters ------------------------------------------------------------------------
+
+
+COUNTED = FLOW.replace(
+    '"summary": "the file"}',
+    '"summary": "the file"}, {"name": "samples", "type": "int", "default": 9,'
+    ' "summary": "how many", "more_is_stronger": true}',
+)
+
+
+@pytest.mark.parametrize(("passed", "asked", "action"), [(20, 5, "skip"), (5, 20, "validate")])
+def test_what_was_passed_with_more_samples_counts_for_fewer_and_not_the_other_way_round(
+    near, passed, asked, action
+):
+    near.program("flow.sh", COUNTED)
+
+    def suite(samples):
+        parameters = {"pace": str(near.pace), "samples": samples}
+        entry = near.flow(repeats=1) | {"parameters": parameters}
+        return ("--suite", near.suite(entry, name=f"with{samples}.yaml"))
+
+    where = ("--cluster", near.fleet())
+    assert near.ask("accept", *where, *suite(passed)).code == 0
+    decided = near.ask(
+        *("select", "n1", "--event", "job-allocated", "--duration", "2000h", "--json"),
+        *(*where, *suite(asked)),
+    ).lines[0]
+    assert (decided["action"], decided["covered_before"] > 0.5) == (action, action == "skip")
+
+
+# --- partners --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def suspect(paired):
+    """The same desk after an incident of n1, with a program for single nodes beside: n2 to n4 are
+    proven, n1 is not."""
+    entry = paired.flow(repeats=1) | {"benchmark": "pair", "groups": "pairs"}
+    paired.two = paired.suite(paired.flow(repeats=1), entry, name="both.yaml")
+    words = ("--cluster", paired.cluster, "--suite", paired.two)
+    assert paired.ask("accept", *words).code == 0
+    with History.open(str(paired.history)) as history:
+        history.only().incidents.add(just_now("n1", "network"))
+    return paired
+
+
+def gate_apart(desk, nodes, *words):
+    where = ("--cluster", desk.cluster, "--suite", desk.two, "--json")
+    return desk.ask("gate", nodes, "--duration", "24h", *where, *words)
+
+
+def test_a_node_meets_two_proven_partners_in_the_one_campaign_of_its_decision(suspect):
+    before = suspect.run("history", "show", "--json").lines
+    done = gate_apart(suspect, "n[1-4]")
+    assert (done.code, done.summary["answer"]) == (0, "go")
+    (decision,) = (line for line in done.lines if line["type"] == "decision")
+    assert {test["benchmark"]: test["nodes"] for test in decision["tests"]} == {
+        "flow": ["n1"],
+        "pair": ["n1"],
+    }
+    assert decision["partners"] == ["n2", "n3", "n4"]
+    with History.open(str(suspect.history)) as history:
+        runs = history.executions.of(history.campaigns.latest())
+        assert [row.kind for row in history.campaigns.newest(2)] == ["validate", "accept"]
+    met = sorted(run.step.participants for run in runs)
+    assert met == [("n1",), ("n1", "n2"), ("n1", "n3"), ("n2", "n3")]
+    after = suspect.run("history", "show", "--json").lines
+    held = {line["node"] for line in after[len(before) :] if line["type"] == "validation"}
+    assert held == {"n1", "n2", "n3"}
+
+
+@pytest.mark.parametrize(("ill", "blamed"), [("n1", ["n1"]), ("n2", ["n2"])])
+def test_neither_a_partner_is_blamed_for_the_tested_node_nor_this_for_its_partner(
+    suspect, ill, blamed
+):
+    suspect.ill = ill
+    # only pairs are slow: alone each is well
+    assert gate_apart(suspect, "n[1-4]").summary["defective"] == blamed
+
+
+def test_where_too_few_are_proven_it_is_said_what_stays_unknown(suspect):
+    with History.open(str(suspect.history)) as history:
+        history.only().incidents.add([*just_now("n2", "network"), *just_now("n3", "network")])
+    decision = gate_apart(suspect, "n[1-4]").lines[0]
+    assert {test["benchmark"] for test in decision["tests"]} == {"flow"}
+    (why,) = [sentence for sentence in decision["assumed"] if sentence.startswith("left out")]
+    assert why == (
+        "left out, because fewer than 2 proven nodes could be their partners: pair; what only they"
+        " find stays unknown"
+    )
+    assert gate_apart(suspect, "n1").lines[0]["partners"] == []
+
+
+def test_proven_nodes_beside_the_job_are_met_when_they_are_named(suspect):
+    done = gate_apart(suspect, "n1", "--partners", "n[3-4]")
+    assert (done.code, done.summary["answer"]) == (0, "go")
+    assert done.lines[0]["partners"] == ["n3", "n4"]
+    suspect.ill = "n3"  # a partner that went bad says nothing against the job's node
+    with History.open(str(suspect.history)) as history:
+        history.only().incidents.add(just_now("n1", "network"))
+    again = gate_apart(suspect, "n1", "--partners", "n[2-4]")
+    assert (again.summary["answer"], again.summary["defective"]) == ("go", [])
+
+
+def test_an_added_node_is_to_meet_any_proven_nodes(suspect):
+    words = ("n1", "--event", "node-added", "--suite", suspect.two, "--json")
+    decision = suspect.ask("select", *words).lines[0]
+    assert {test["benchmark"] for test in decision["tests"]} == {"flow", "pair"}
+    assert decision["partners"] == ["n2", "n3", "n4"]
 
 
 def test_a_sweep_that_could_not_measure_is_no_success(near):
     suite = near.suite(near.flow(repeats=1))
     assert near.ask("accept", "--cluster", near.fleet(), "--suite", suite).code == 0
     with History.open(str(near.history)) as history:
-        history.incidents.add(one for i in range(1, 9) for one in just_now(f"n{i}", "psu"))
+        history.only().incidents.add(one for i in range(1, 9) for one in just_now(f"n{i}", "psu"))
     dying = near.fleet(lost_share=0.125)
     done = near.ask("sweep", "--budget", "1nh", "--cluster", dying, "--suite", suite, "--json")
     assert (done.code, len(done.summary["unknown"])) == (2, 1)
@@ -317,7 +429,7 @@ def test_a_crash_that_the_other_nodes_do_not_have_is_a_defect_that_its_program_f
     done = near.ask("validate", "--cluster", near.fleet(crash_share=0.125), *words)
     assert (done.code, len(done.summary["defective"])) == (1, 1)
     with History.open(str(near.history)) as history:
-        past = read_past(history, time.time() + 1)
+        past = read_past(history.only(), time.time() + 1)
     assert [defect.found_by for defect in past.defects] == [{"flow"}]
     assert past.standing.unfit.keys() == set(done.summary["defective"])
 
@@ -357,7 +469,7 @@ def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_w
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "complaint"),
     [
         (["gate", "n1", "--duration", "soon"], '--duration is "soon", expected a time such as'),
         (["gate", "n1", "--duration", "8nh"], '--duration is "8nh", expected a time such as'),
@@ -370,7 +482,7 @@ def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_w
             '--on-unknown is "maybe", expected pass or fail',
         ),
         (["sweep", "--budget", "much"], '--budget is "much", expected node-hours such as 8nh'),
-        (["sweep"], "the history has no nodes yet: name them, or begin with anubis accept"),
+        (["sweep"], "yet: name them, or begin with anubis accept"),
         (["select", "n1", "--event", "tock"], '--event "tock" is not known; did you mean "tick"?'),
         (["select", "n1", "--event", "job-allocated"], "needs the job's --duration, such as 24h"),
         (["select", "n1", "--event", "incident-reported"], "needs the incident's --category"),
@@ -380,11 +492,11 @@ def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_w
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(near, words, told):
+def test_what_makes_no_sense_is_refused_in_one_line(near, words, complaint):
     done = near.run(*words)
     assert done.code == 2
     assert done.out == ""
-    assert told in done.err
+    assert complaint in done.err
     assert len(done.err.splitlines()) == 1
 
 
@@ -393,9 +505,9 @@ def test_a_sweep_keeps_within_its_budget_and_leaves_who_is_at_work_or_out_of_ser
     assert near.ask("accept", "--cluster", fleet, "--suite", suite).code == 0
     with History.open(str(near.history)) as history:
         soon = time.time() + 3600
-        history.incidents.add([Incident(node="n8", category="psu", start=1e9, end=soon)])
-        history.incidents.add(one for i in range(1, 8) for one in just_now(f"n{i}", "psu"))
-        history.jobs.add(
+        history.only().incidents.add([Incident(node="n8", category="psu", start=1e9, end=soon)])
+        history.only().incidents.add(one for i in range(1, 8) for one in just_now(f"n{i}", "psu"))
+        history.only().jobs.add(
             [
                 Job(id="1", nodes=("n7",), start=1e9),
                 Job(id="2", nodes=("n6",), start=1e9, end=1.1e9),
@@ -411,7 +523,8 @@ def test_a_sweep_keeps_within_its_budget_and_leaves_who_is_at_work_or_out_of_ser
 
 
 def test_a_model_of_risk_that_cannot_be_read_is_no_reason_to_go_on_without_it(fleet):
-    (fleet.home / "risk.npz").write_text("broken")
+    (fleet.home / "risk").mkdir()
+    (fleet.home / "risk" / "fleet.npz").write_text("broken")
     done = gate_fleet(fleet)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert "not a complete model file; train it again" in done.err
@@ -433,7 +546,7 @@ def test_select_only_decides_and_every_event_is_answered(near):
         assert (decision["event"], decision["nodes"]) == (event, ["n1", "n2", "n3"])
         assert decision["tests"][0]["benchmark"] == "flow"
     with History.open(str(near.history)) as history:
-        kept = {each.event: each for each in history.decisions.newest()}
+        kept = {each.event: each for each in history.only().decisions.newest()}
         assert [*kept] == [*events][::-1]
         assert kept["fleet-upgraded"].action == "accept"
         assert kept["incident-reported"].category == "psu"

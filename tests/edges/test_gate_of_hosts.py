@@ -78,7 +78,9 @@ def test_incidents_on_one_host_have_it_alone_tested_by_what_found_their_category
         assert (code, told[-1]["defective"]) == (1, ["node2"])
         with site.history() as history:
             now = time.time()
-            history.incidents.add([Incident(node="node2", category="network", start=now, end=now)])
+            history.only().incidents.add(
+                [Incident(node="node2", category="network", start=now, end=now)]
+            )
         slow.unlink()
         assert site.ask("validate")[0] == 0
 

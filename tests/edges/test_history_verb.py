@@ -33,7 +33,9 @@ def lived(near):
     """A desk with a simulated fleet of eight that was accepted after some incidents, and a gate."""
     import_file(near, "day.csv", DAY)
     with History.open(str(near.history)) as history:
-        history.repairs.add([Repair(node="n1", start=1.775e9, end=1.776e9, action="new fan")])
+        history.only().repairs.add(
+            [Repair(node="n1", start=1.775e9, end=1.776e9, action="new fan")]
+        )
     suite, fleet = near.suite(near.flow(repeats=1)), near.fleet()
     assert near.ask("accept", "--cluster", fleet, "--suite", suite).code == 0
     near.where = ("--cluster", fleet, "--suite", suite)
@@ -93,8 +95,8 @@ def test_an_import_is_listed_and_taken_back_by_its_number(near):
     done = near.run("history", "forget", "--import", "2")
     assert done.out == "import 2 is forgotten: 1 incident and 1 watch with it\n"
     with History.open(str(near.history)) as history:
-        assert {one.node for one in history.incidents.all()} == {"n1", "n9"}
-        assert {one.node for one in history.watches.all()} == {"n1", "n9"}
+        assert {one.node for one in history.only().incidents.all()} == {"n1", "n9"}
+        assert {one.node for one in history.only().watches.all()} == {"n1", "n9"}
     again = near.run("history", "forget", "--import", "2")
     assert (again.code, again.out) == (2, "")
     assert again.err.endswith("import 2 is not in the history; known: 1\n")
@@ -148,5 +150,5 @@ def test_where_there_is_nothing_one_line_says_so(near, words, told):
 
 def test_incidents_that_nobody_imported_are_no_import(near):
     with History.open(str(near.history)) as history:
-        history.incidents.add([Incident(node="n1", category="x", start=1.0)])
+        history.only().incidents.add([Incident(node="n1", category="x", start=1.0)])
         assert history.imports.newest() == []

@@ -159,7 +159,7 @@ def test_plain_columns_need_no_mapping(near) -> None:
     done = near.run("import", "incidents", "incidents.csv")
     assert done.code == 0, done.err
     with History.open(f"sqlite:///{near.home / 'history.sqlite'}") as history:
-        assert history.incidents.all() == [
+        assert history.only().incidents.all() == [
             Incident(
                 node="n1",
                 category="gpu",
@@ -398,7 +398,7 @@ def test_importing_the_same_file_twice_adds_nothing_and_a_later_one_completes(ne
     assert done.code == 0
     assert done.out.splitlines() == [
         "first.csv: 2 incidents in 2 records: 2 new, 0 completed by their end, 0 known before",
-        "on 2 of 2 nodes, watched 2026-03-01 10:00 UTC to 2026-03-02 00:00 UTC",
+        "on 2 of 2 nodes of cluster unnamed, watched 2026-03-01 10:00 UTC to 2026-03-02 00:00 UTC",
         "fan 1, gpu 1",
     ]
     assert done.err.splitlines() == [
@@ -406,16 +406,16 @@ def test_importing_the_same_file_twice_adds_nothing_and_a_later_one_completes(ne
         "to take this back: anubis history forget --import 1",
     ]
     with imported(near) as history:
-        before = (history.incidents.all(), history.watches.all())
+        before = (history.only().incidents.all(), history.only().watches.all())
     again = near.run("import", "incidents", str(first), "-m", mapping, "--json").lines[0]
     assert (again["new"], again["completed"], again["known"]) == (0, 0, 2)
     with imported(near) as history:
-        assert (history.incidents.all(), history.watches.all()) == before
+        assert (history.only().incidents.all(), history.only().watches.all()) == before
     later = near.write("later.csv", table("n2,gpu,2026-03-02,2026-03-04", "n3,gpu,2026-03-03,"))
     next_day = near.run("import", "incidents", str(later), "-m", mapping, "--json").lines[0]
     assert (next_day["new"], next_day["completed"], next_day["known"]) == (1, 1, 0)
     with imported(near) as history:
-        assert [one.end for one in history.incidents.all()][1] == utc("2026-03-04")
+        assert [one.end for one in history.only().incidents.all()][1] == utc("2026-03-04")
 
 
 def test_one_incident_is_enough_and_none_is_no_success(near) -> None:

@@ -189,13 +189,13 @@ def test_select_dates_a_decision_by_the_clock_it_is_given_and_keeps_it(fleet, ur
     )
     assert (decision.at, decision.action) == (2e9, Action.VALIDATE)
     with History.open(url) as history:
-        assert history.decisions.newest() == [decision]
+        assert history.only().decisions.newest() == [decision]
 
 
 def test_a_gate_tells_its_decision_before_it_tests_by_it(fleet, url):
     now = time.time()
     with History.open(url) as history:
-        history.incidents.add(
+        history.only().incidents.add(
             Incident(node="n3", category="psu", start=now + i, end=now + i + 0.5) for i in (1, 2, 3)
         )
     before, listener = executions(fleet), Listener(history_url=url, clock=lambda: now + 60)
@@ -234,19 +234,19 @@ def test_a_gate_knows_what_was_told_of_its_nodes_until_they_pass(fleet, url, eve
 def test_a_gate_runs_nothing_for_a_node_that_is_out_of_service(fleet, url):
     soon = time.time() + 3600
     with History.open(url) as history:
-        history.incidents.add([Incident(node="n3", category="psu", start=1e9, end=soon)])
+        history.only().incidents.add([Incident(node="n3", category="psu", start=1e9, end=soon)])
     before = executions(fleet)
     result = gate_of(fleet, "n3", "n4", caller=Caller(history_url=url))
     assert (result.answer, result.judgement) == ("no-go", Judgement.DEFECTIVE)
-    assert (result.is_tested, result.campaigns, executions(fleet)) == (False, (), before)
+    assert (result.is_tested, result.campaign, executions(fleet)) == (False, None, before)
     assert (list(result.unfit), result.named(Judgement.HEALTHY)) == (["n3"], ["n4"])
 
 
 def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
     now = time.time()
     with History.open(url) as history:
-        history.jobs.add([Job(id="1", nodes=("n1",), start=1e9)])
-        history.incidents.add(
+        history.only().jobs.add([Job(id="1", nodes=("n1",), start=1e9)])
+        history.only().incidents.add(
             Incident(node=f"n{i}", category="psu", start=now - 0.002, end=now - 0.001)
             for i in (1, 2, 3)
         )
@@ -255,7 +255,7 @@ def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
     assert "n1" not in result.decision.nodes
     assert 0 < result.decision.node_seconds <= 36
     (test,) = result.decision.tests
-    (campaign,) = result.campaigns
+    campaign = result.campaign
     assert {node.name for node in campaign.view.campaign.plan.nodes} == set(test.nodes)
     assert result.judgement is Judgement.HEALTHY
 

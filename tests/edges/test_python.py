@@ -93,11 +93,11 @@ def parameters(operation) -> set[str]:
 
 
 def test_a_campaign_is_asked_for_by_the_fields_of_its_request_and_by_no_others():
-    """`kind` is the function's name; `chosen` is what a decision chose, for a gate and a sweep."""
+    """`kind` is the function's name; `tests` and `partners` are those of a decision."""
     of_a_network = {"topology", "hcas"}
     of_a_scan = {*of_a_network, "counters", "over_s", "groups"}
     fields = {field.name for field in dataclasses.fields(anubis.CampaignRequest)}
-    asked = fields - {"kind", "chosen"} | {"caller"}
+    asked = fields - {"kind", "tests", "partners"} | {"caller"}
     assert parameters(anubis.scan) == asked
     assert parameters(anubis.validate) == asked - of_a_scan
     assert parameters(anubis.accept) == asked - (of_a_scan - of_a_network) - {"criteria"}

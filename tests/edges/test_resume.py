@@ -89,7 +89,7 @@ def test_a_second_campaign_on_a_node_that_is_measured_is_refused_and_leaves_noth
     driver.communicate()
     with History.open(str(desk.history)) as history:
         assert len(history.campaigns.newest(9)) == 1
-        assert history.holds.current(time.time()) == []
+        assert history.only().holds.current(time.time()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -58,7 +58,7 @@ def test_who_foretells_what_comes_lies_on_the_line_and_who_foretells_too_little_
         for model, groups in (("cox", right), ("cox-time", double))
         for seed in (0, 1)
     )
-    found = cards(evaluation_page(Evaluation(scores=scores), CHOICE))
+    found = cards(evaluation_page(Evaluation(scores=scores), CHOICE, "prod"))
     (x0, y0), (x1, y1) = line(found["cox"], "ideal")
     for x, y in dots(found["cox"]):
         assert (y - y0) / (y1 - y0) == pytest.approx((x - x0) / (x1 - x0), abs=0.01)
@@ -72,7 +72,7 @@ def test_an_interval_says_how_far_seeds_are_apart():
         scored("cox", "node", 0, {0.1: 0.09, 0.3: 0.3}),
         scored("cox", "node", 1, {0.1: 0.11, 0.3: 0.3}),
     )
-    picture = cards(evaluation_page(Evaluation(scores=apart), CHOICE))["cox"]
+    picture = cards(evaluation_page(Evaluation(scores=apart), CHOICE, "prod"))["cox"]
     lines = re.findall(r'class="interval" points="[\d.]+,([\d.]+) [\d.]+,([\d.]+)"', picture)
     lengths = [float(low) - float(high) for low, high in lines]
     assert lengths[0] > 20
@@ -86,7 +86,7 @@ def test_who_gives_all_nodes_one_chance_and_splits_that_decide_nothing_have_no_p
         scored("cox", "time", 0, {0.1: 0.1}),
         scored("cox", "fleet", 0, {0.1: 0.1}),
     )
-    page = evaluation_page(Evaluation(scores=scores), CHOICE)
+    page = evaluation_page(Evaluation(scores=scores), CHOICE, "prod")
     assert page.count("<svg") == 2
     assert all(f'<section id="{kind}">' in page for kind in ("random", "node", "time", "fleet"))
 
@@ -94,7 +94,7 @@ def test_who_gives_all_nodes_one_chance_and_splits_that_decide_nothing_have_no_p
 def test_what_a_page_shows_is_escaped_and_nothing_is_loaded():
     left_out = ("cox by node, seed 0: <script>alert(1)</script>",)
     scores = (scored("cox", "node", 0, {0.1: 0.1}),)
-    page = evaluation_page(Evaluation(scores=scores, left_out=left_out), CHOICE)
+    page = evaluation_page(Evaluation(scores=scores, left_out=left_out), CHOICE, "prod")
     assert "cox &lt;b&gt;wins&lt;/b&gt;" in page
     assert "&lt;script&gt;alert(1)" in page
     assert "<script" not in page
@@ -103,7 +103,7 @@ def test_what_a_page_shows_is_escaped_and_nothing_is_loaded():
 
 def test_a_group_without_an_incident_lies_on_the_edge():
     scores = (scored("cox", "node", 0, {0.001: 0.0, 0.1: 0.1}),)
-    picture = cards(evaluation_page(Evaluation(scores=scores), CHOICE))["cox"]
+    picture = cards(evaluation_page(Evaluation(scores=scores), CHOICE, "prod"))["cox"]
     (_, bottom), _ = line(picture, "ideal")
     assert dots(picture)[0][1] == pytest.approx(bottom)
 
@@ -112,7 +112,7 @@ def test_the_curves_rise_as_the_chances_do_and_the_most_at_risk_have_names():
     nodes = [f"node{number}" for number in range(9)]
     rates = np.array([1, 9, 2, 8, 3, 7, 4, 6, 5]) * 1e-4
     forecast = Forecast(hours=HOURS, hazard=np.outer(rates, HOURS))
-    page = nodes_page(nodes, forecast, (24.0, 720.0), "cox", "because")
+    page = nodes_page("prod", nodes, forecast, (24.0, 720.0), "cox", "because")
     assert re.findall(r'class="named"[^>]*>(\w+)<', page) == [f"node{n}" for n in (1, 3, 5, 7, 8)]
     heights = {
         name: [float(pair.partition(",")[2]) for pair in points.split()]

@@ -35,8 +35,8 @@ def home(tmp_path_factory):
         if node != BAD and (at := begun + rng.uniform(0, 199) * DAY_S)
     ]
     with History.open(f"sqlite:///{folder / 'history.sqlite'}") as history:
-        history.incidents.add([*bad, *rest])
-        history.watches.add([Watch(node=node, since=begun) for node in NODES])
+        history.only().incidents.add([*bad, *rest])
+        history.only().watches.add([Watch(node=node, since=begun) for node in NODES])
     return folder
 
 
@@ -64,7 +64,7 @@ def anubis(entry, monkeypatch):
 def test_a_model_is_learned_and_names_the_node_most_at_risk(home):
     learned = apart(home, "train", "--model", "cox")
     assert learned.code == 0, learned.err
-    assert learned.out == f"cox {home / 'risk.npz'}\n"
+    assert learned.out == f"cox {home / 'risk' / 'unnamed.npz'}\n"
     shown = apart(home, "show", "node[00-11],new1", "--json")
     assert shown.code == 0, shown.err
     lines = [json.loads(line) for line in shown.out.splitlines()]
@@ -79,7 +79,7 @@ def test_a_model_is_learned_and_names_the_node_most_at_risk(home):
 def test_the_selector_asks_the_model_that_was_trained(anubis, home):
     words = (f"{BAD},node05", "--event", "tick", "--json")
     without = "no model of risk is trained"
-    model = home / "risk.npz"
+    model = home / "risk" / "unnamed.npz"
     model.unlink(missing_ok=True)
     assert without in anubis(home, *words, verb="select").out
     assert anubis(home, "train", "--model", "cox").code == 0
@@ -108,7 +108,7 @@ def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_els
     asked = {line["model"]: line for line in lines if line.get("split") == "fleet"}
     assert asked["cox"]["incidents"] > asked["cox"]["spells"] / 2  # the bad node's
     with History.open(f"sqlite:///{home / 'history.sqlite'}") as history:
-        nodes = spells_of(history.experience.logbook(), time.time()).statuses.nodes
+        nodes = spells_of(history.only().experience.logbook(), time.time()).statuses.nodes
     others = sum(node not in {BAD, "node04"} for node in nodes)
     assert asked["cox"]["spells"] == len(nodes) - others
     rest = {line["model"]: line for line in lines if line.get("split") == "random"}
@@ -149,7 +149,9 @@ def test_a_fleet_without_an_incident_teaches_nothing_and_is_told_so_in_one_line(
     anubis, tmp_path, verb
 ):
     with History.open(f"sqlite:///{tmp_path / 'history.sqlite'}") as history:
-        history.watches.add([Watch(node=node, since=time.time() - 200 * DAY_S) for node in NODES])
+        history.only().watches.add(
+            [Watch(node=node, since=time.time() - 200 * DAY_S) for node in NODES]
+        )
     found = anubis(tmp_path, verb)
     assert found.code == 2
     assert "spells ended in an incident, expected at least 1" in found.err
@@ -160,8 +162,8 @@ def test_a_fleet_without_an_incident_teaches_nothing_and_is_told_so_in_one_line(
 def test_a_single_incident_leaves_the_base_rate_and_a_reason_that_can_be_read(anubis, tmp_path):
     at = time.time() - 150 * DAY_S
     with History.open(f"sqlite:///{tmp_path / 'history.sqlite'}") as history:
-        history.incidents.add([Incident(node=BAD, category="gpu", start=at, end=at + DAY_S)])
-        history.watches.add([Watch(node=node, since=at - 50 * DAY_S) for node in NODES])
+        history.only().incidents.add([Incident(node=BAD, category="gpu", start=at, end=at + DAY_S)])
+        history.only().watches.add([Watch(node=node, since=at - 50 * DAY_S) for node in NODES])
     found = anubis(tmp_path, "train")
     assert found.code == 0
     assert found.out.startswith("exponential ")

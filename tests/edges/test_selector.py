@@ -138,11 +138,11 @@ def taught(history: History) -> None:
     for day in range(100, 160, 10):
         carry_out(history, f"c{day}", day, bad=[("n1", "gemm"), ("n2", "disk")])
         carry_out(history, f"mended{day}", day + 5)
-        history.incidents.add([incident("n1", day, "gpu"), incident("n2", day, "storage")])
+        history.only().incidents.add([incident("n1", day, "gpu"), incident("n2", day, "storage")])
 
 
 def selector(history: History, **policy) -> Selector:
-    return Selector(read_past(history, NOW), SelectionPolicy(**policy), history)
+    return Selector(read_past(history.only(), NOW), SelectionPolicy(**policy), history.only())
 
 
 def job(*nodes, hours=24.0):
@@ -159,14 +159,16 @@ def test_a_fleet_that_was_validated_an_hour_ago_may_start_at_once_and_the_decisi
     decision = selector(history).decide(job(), MENU, at=NOW)
     assert decision.action is Action.SKIP
     assert decision.covered_before == pytest.approx(2 ** (-1 / 168), abs=1e-3)
-    assert history.decisions.newest() == [decision]
+    assert history.only().decisions.newest() == [decision]
 
 
 def test_after_incidents_of_a_category_its_node_is_tested_by_what_found_that_category(history):
     taught(history)
     carry_out(history, "lately", (NOW - 3600) / DAY_S)
     day = NOW / DAY_S
-    history.incidents.add(incident("n3", day - hours / 24, "gpu", 0.1) for hours in (0.5, 0.4, 0.3))
+    history.only().incidents.add(
+        incident("n3", day - hours / 24, "gpu", 0.1) for hours in (0.5, 0.4, 0.3)
+    )
     decision = selector(history, p0=0.3).decide(job(), MENU, at=NOW)
     assert run(decision) == {"gemm": ("n3",)}
     assert "a defect is presumed on n3: no benchmark was passed there since" in decision.assumed[-1]
@@ -177,7 +179,7 @@ def test_after_incidents_of_a_category_its_node_is_tested_by_what_found_that_cat
 def test_a_sweep_goes_to_the_node_that_was_not_measured_since_its_incident(history):
     taught(history)
     carry_out(history, "lately", NOW / DAY_S - 1)
-    history.incidents.add([incident("n2", NOW / DAY_S - 0.5, "power")])
+    history.only().incidents.add([incident("n2", NOW / DAY_S - 0.5, "power")])
     idle, budget = Tick(nodes=NODES), Budget(node_seconds=50)
     sweep = selector(history, p0=0.01).decide(idle, MENU, at=NOW, budget=budget)
     assert run(sweep) == {"gemm": ("n2",), "disk": ("n2",)}
@@ -186,24 +188,24 @@ def test_a_sweep_goes_to_the_node_that_was_not_measured_since_its_incident(histo
 def test_what_was_measured_before_an_incident_or_a_defect_counts_no_more(history):
     carry_out(history, "c1", 390)
     carry_out(history, "c2", 391, bad=[("n2", "gemm")])
-    history.incidents.add([incident("n3", 392, "gpu")])
-    standing = read_past(history, NOW).standing
+    history.only().incidents.add([incident("n3", 392, "gpu")])
+    standing = read_past(history.only(), NOW).standing
     assert standing.passed == {"n1": dict.fromkeys(["gemm", "disk"], 391 * DAY_S)}
     assert standing.unfit == {
         "n2": "it was defective in campaign c2 (GEMM.RATE) and has not passed gemm since"
     }
     carry_out(history, "disk only", 392.5, run=plan(SuiteEntry(benchmark="disk")))
-    assert list(read_past(history, NOW).standing.unfit) == ["n2"]
+    assert list(read_past(history.only(), NOW).standing.unfit) == ["n2"]
     carry_out(history, "c3", 393)
-    after = read_past(history, NOW).standing
+    after = read_past(history.only(), NOW).standing
     assert set(after.passed) == set(NODES)
     assert not after.unfit
 
 
 def test_a_node_in_an_incident_or_a_repair_is_neither_tested_nor_counted(history):
     carry_out(history, "c1", 390)
-    history.incidents.add([Incident(node="n1", category="gpu", start=391 * DAY_S)])
-    history.repairs.add([Repair(node="n2", start=391 * DAY_S, end=NOW + DAY_S)])
+    history.only().incidents.add([Incident(node="n1", category="gpu", start=391 * DAY_S)])
+    history.only().repairs.add([Repair(node="n2", start=391 * DAY_S, end=NOW + DAY_S)])
     decision = selector(history).decide(job(hours=2000), MENU, at=NOW)
     assert (decision.nodes, set(run(decision).values())) == (("n3",), {("n3",)})
     assert "not tested, because they are in an incident or a repair: n[1-2]" in decision.assumed
@@ -217,7 +219,7 @@ def test_results_that_are_dated_in_the_future_count_for_nothing_and_are_told(his
     assert (decision.p, decision.covered_before) == (1, pytest.approx(0))
     (told,) = [each for each in decision.assumed if "dated in the future" in each]
     assert told.startswith("passes of n[1-3] count for nothing")
-    assert not read_past(history, NOW).links
+    assert not read_past(history.only(), NOW).links
 
 
 def test_an_event_that_was_told_is_known_to_whoever_decides_next(history):
@@ -226,11 +228,11 @@ def test_an_event_that_was_told_is_known_to_whoever_decides_next(history):
     assert selector(history).decide(job(), MENU, at=NOW).action is Action.SKIP
     hour_ago = IncidentReported(nodes=("n3",), category="storage")
     for _ in range(2):
-        history.notices.add(Notice(id="once", at=NOW - 3600, event=hour_ago))
+        history.only().notices.add(Notice(id="once", at=NOW - 3600, event=hour_ago))
     decision = selector(history).decide(job(), MENU, at=NOW)
     assert set(run(decision).values()) == {("n3",)}
-    assert read_past(history, NOW).categories["n3"] == {"storage": 1}
-    status = history.experience.logbook().statuses(Instants.now(["n3"], NOW), ["incidents"])
+    assert read_past(history.only(), NOW).categories["n3"] == {"storage": 1}
+    status = history.only().experience.logbook().statuses(Instants.now(["n3"], NOW), ["incidents"])
     assert status.values.tolist() == [[1.0]]
     carry_out(history, "since", (NOW - 60) / DAY_S)
     assert selector(history).decide(job(), MENU, at=NOW).action is Action.SKIP
@@ -245,7 +247,7 @@ def test_what_was_passed_in_another_suite_counts_in_this_one(history):
     assert decision.covered_before == pytest.approx(2 ** (-1 / 168), abs=1e-3)
     carry_out(history, "disk is bad", (NOW - 1800) / DAY_S, bad=[("n3", "disk")])
     carry_out(history, "no disk", (NOW - 60) / DAY_S, run=plan(SuiteEntry(benchmark="gemm")))
-    history.notices.add(
+    history.only().notices.add(
         Notice(id="1", at=NOW - 30, event=IncidentReported(nodes=("n3",), category="gpu"))
     )
     again = selector(history, p0=0).decide(job("n3", hours=2000), light, at=NOW)
@@ -263,13 +265,13 @@ def test_silence_is_told_and_is_no_health(history):
             return 1 / (1 + statuses.values[:, 0])
 
     def at(day, **policy):
-        past = read_past(history, day * DAY_S, Forgetful())
-        decider = Selector(past, SelectionPolicy(**policy), history)
+        past = read_past(history.only(), day * DAY_S, Forgetful())
+        decider = Selector(past, SelectionPolicy(**policy), history.only())
         return decider.decide(job("n1"), MENU, at=day * DAY_S)
 
     carry_out(history, "c1", 301)
     assert "no incident was ever told, and silence is not taken for health" in at(302).assumed
-    history.incidents.add([incident("n1", 300, "gpu")])
+    history.only().incidents.add([incident("n1", 300, "gpu")])
     assert at(330).p == pytest.approx(1 / (1 + 30 * 24))
     assert not any("silence" in each for each in at(330).assumed)
     assert at(400).p == pytest.approx(at(330).p)
@@ -284,45 +286,47 @@ def test_a_link_is_bad_where_both_its_nodes_are_well_until_they_pass_together_la
     carry_out(history, "before", 389)
     blamed = [("n1", "n3"), ("n2", "n3")]
     carry_out(history, "c1", 390, bad=[("n3", "gemm")], slow_together=[("n1", "n2"), *blamed])
-    past = read_past(history, NOW)
+    past = read_past(history.only(), NOW)
     bad = {("n1", "n2"): "gemm was defective in campaign c1"}
     among = [past.links_among(nodes) for nodes in (NODES, ("n2", "n1"), ("n1", "n3"))]
     assert among == [bad, bad, {}]
     carry_out(history, "disk only", 391, run=plan(SuiteEntry(benchmark="disk")))
-    assert read_past(history, NOW).links == bad
+    assert read_past(history.only(), NOW).links == bad
     carry_out(history, "still", 392, slow_together=[("n2", "n1")])
     still = {("n1", "n2"): "gemm was defective in campaign still"}
-    assert read_past(history, NOW).links == still
+    assert read_past(history.only(), NOW).links == still
     carry_out(history, "mended", 393)
-    assert not read_past(history, NOW).links
+    assert not read_past(history.only(), NOW).links
 
 
 def test_what_was_found_more_than_a_year_ago_teaches_nothing(history):
     carry_out(history, "long ago", 34, bad=[("n1", "gemm")])
-    assert not read_past(history, NOW).defects
+    assert not read_past(history.only(), NOW).defects
     carry_out(history, "a year ago", 36, bad=[("n1", "gemm")])
-    assert len(read_past(history, NOW).defects) == 1
+    assert len(read_past(history.only(), NOW).defects) == 1
 
 
 def test_what_is_yet_to_come_is_not_known(history):
     carry_out(history, "c1", 390)
-    history.incidents.add([incident("n1", 395, "gpu"), incident("n1", 401, "gpu")])
-    assert read_past(history, NOW).categories == {"n1": {"gpu": 1}}
-    assert read_past(history, 394 * DAY_S).categories == {}
+    history.only().incidents.add([incident("n1", 395, "gpu"), incident("n1", 401, "gpu")])
+    assert read_past(history.only(), NOW).categories == {"n1": {"gpu": 1}}
+    assert read_past(history.only(), 394 * DAY_S).categories == {}
 
 
 def test_the_base_rate_is_incidents_per_hour_in_service_beside_one_in_90_days(history):
-    assert base_rate(history.experience.logbook(), NOW).per_h == pytest.approx(1 / (90 * 24))
-    history.watches.add(Watch(node=node, since=0.0) for node in NODES)
-    assert base_rate(history.experience.logbook(), NOW).per_h == pytest.approx(
+    assert base_rate(history.only().experience.logbook(), NOW).per_h == pytest.approx(1 / (90 * 24))
+    history.only().watches.add(Watch(node=node, since=0.0) for node in NODES)
+    assert base_rate(history.only().experience.logbook(), NOW).per_h == pytest.approx(
         1 / ((3 * 400 + 90) * 24)
     )
-    history.incidents.add(incident("n1", day, "gpu", 24) for day in (100, 200))
-    rate = base_rate(history.experience.logbook(), NOW)
+    history.only().incidents.add(incident("n1", day, "gpu", 24) for day in (100, 200))
+    rate = base_rate(history.only().experience.logbook(), NOW)
     assert rate.per_h == pytest.approx((2 + 1) / ((3 * 400 - 2 + 90) * 24))
     assert "one incident in 429 days" in rate.assumed
     carry_out(history, "c1", 300)
-    known = base_rate(history.experience.logbook(), (200 + 30) * DAY_S)  # then it fell silent
+    known = base_rate(
+        history.only().experience.logbook(), (200 + 30) * DAY_S
+    )  # then it fell silent
     decision = selector(history).decide(job("n1"), MENU, at=NOW)
     assert decision.p == pytest.approx(1 - np.exp(-24 * known.per_h))
     assert decision.assumed[0] == known.assumed
@@ -335,7 +339,7 @@ def test_a_benchmark_takes_as_long_as_it_took_and_what_never_ran_as_long_as_it_s
         SuiteEntry(benchmark="ring", groups="pairs", rounds=2),
     )
     carry_out(history, "c1", 390, run=plan(SuiteEntry(benchmark="gemm")), took_s=20.0)
-    offered = offers(plan(*entries), read_past(history, NOW).measured_s)
+    offered = offers(plan(*entries), read_past(history.only(), NOW).measured_s)
     assert {each.benchmark: (each.duration_s, each.alone) for each in offered} == {
         "gemm": (60.0, True),
         "disk": (7.0, True),
@@ -348,7 +352,13 @@ def test_what_several_nodes_have_to_run_is_left_out_of_tests_for_single_nodes(hi
     risky = job(hours=2000)
     apart = selector(history).decide(risky, ring, at=NOW)
     assert set(run(apart)) == {"gemm", "disk"}
-    assert "left out, because they need several nodes: ring" in apart.assumed
+    (why,) = [sentence for sentence in apart.assumed if sentence.startswith("left out")]
+    assert "because fewer than 2 proven nodes could be their partners: ring;" in why
+    proven = selector(history).decide(risky, ring, at=NOW, partners=("n8", "n9"))
+    assert set(run(proven)) == {"gemm", "disk", "ring"}
+    assert (proven.partners, apart.partners) == (("n8", "n9"), ())
+    (met,) = [test for test in proven.tests if test.benchmark == "ring"]
+    assert proven.node_seconds == 3 * (10 + 40 + 2 * met.duration_s)  # a partner is busy as well
     together = selector(history).decide(risky, ring, at=NOW, together=True)
     assert set(run(together)) == {"gemm", "disk", "ring"}
 
@@ -361,9 +371,9 @@ def test_a_trained_model_is_asked_instead_of_the_base_rate(history):
             return statuses.values[:, 0] * hours / 1000
 
     carry_out(history, "c1", 390)
-    history.incidents.add([incident("n1", 300, "gpu"), incident("n1", 310, "gpu")])
-    past = read_past(history, NOW, Even())
-    decision = Selector(past, SelectionPolicy(), history).decide(job("n1"), MENU, at=NOW)
+    history.only().incidents.add([incident("n1", 300, "gpu"), incident("n1", 310, "gpu")])
+    past = read_past(history.only(), NOW, Even())
+    decision = Selector(past, SelectionPolicy(), history.only()).decide(job("n1"), MENU, at=NOW)
     assert decision.p == pytest.approx(2 * 24 / 1000)
     assert not any("base rate" in each for each in decision.assumed)
 

@@ -133,7 +133,7 @@ def remember(desk: Desk) -> None:
         for at in [1.7e9 + 86_400 * day + 10_000 * node]
     ]
     with History.open(f"sqlite:///{desk.home / 'history.sqlite'}") as history:
-        history.incidents.add(incidents)
+        history.only().incidents.add(incidents)
 
 
 @pytest.mark.parametrize(

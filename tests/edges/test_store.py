@@ -48,9 +48,11 @@ from anubis.core.past.events import (
 )
 from anubis.core.past.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.core.records import (
+    UNNAMED,
     Assessment,
     Campaign,
     CampaignKind,
+    ClusterIdentity,
     CriteriaSet,
     Ended,
     Execution,
@@ -513,7 +515,13 @@ def test_campaigns_are_listed_newest_first_and_the_latest_is_found(history: Hist
     for name, created_at, finished_at in (("a", 8.0, None), ("b", 9.0, None), ("c", 2.0, 3.0)):
         history.campaigns.begin(campaign(name, created_at=created_at, finished_at=finished_at))
     row = CampaignRow(
-        id="c", kind=CampaignKind.ACCEPT, suite="quick", created_at=2.0, finished_at=3.0, nodes=1
+        id="c",
+        cluster=UNNAMED,
+        kind=CampaignKind.ACCEPT,
+        suite="quick",
+        created_at=2.0,
+        finished_at=3.0,
+        nodes=1,
     )
     assert history.campaigns.newest(2) == [
         row,
@@ -600,7 +608,7 @@ def test_a_benchmark_takes_as_long_as_it_took_on_average_where_it_could_measure(
                 took("d", 0.0, ended=Ended.NOT_APPLICABLE),
             ],
         )
-    assert history.experience.durations_s() == {
+    assert history.only().experience.durations_s() == {
         ("gemm", GEMM.parameters): 2.0,
         ("gemm", '{"size":1}'): 7.0,
     }
@@ -617,7 +625,7 @@ def test_findings_are_the_defects_of_single_nodes_once_each(history: History) ->
         slow(Judgement.UNKNOWN, "n3"),
     )
     history.assessments.conclude("c1", Assessment(alone=said, nodes=()), (), finished_at=5.0)
-    assert history.experience.failed_tests() == {("c1", "n1"): {"copy", "gemm@1"}}
+    assert history.only().experience.failed_tests() == {("c1", "n1"): {"copy", "gemm@1"}}
 
 
 def test_decisions_come_back_as_they_were_taken_the_latest_first(history: History) -> None:
@@ -643,9 +651,9 @@ def test_decisions_come_back_as_they_were_taken_the_latest_first(history: Histor
         )
     ]
     for decision in taken:
-        history.decisions.add(decision)
-    assert history.decisions.newest() == taken[::-1]
-    assert history.decisions.newest(limit=1) == taken[1:]
+        history.only().decisions.add(decision)
+    assert history.only().decisions.newest() == taken[::-1]
+    assert history.only().decisions.newest(limit=1) == taken[1:]
 
 
 def test_notices_come_back_as_they_were_told_first_in_the_order_of_time(history: History) -> None:
@@ -656,9 +664,9 @@ def test_notices_come_back_as_they_were_told_first_in_the_order_of_time(history:
     ]
     told = [Notice(id=event.kind, at=5.0 - at, event=event) for at, event in enumerate(events)]
     for notice in told:
-        history.notices.add(notice)
-    history.notices.add(replace(told[0], at=99.0))
-    assert history.notices.all() == told[::-1]
+        history.only().notices.add(notice)
+    history.only().notices.add(replace(told[0], at=99.0))
+    assert history.only().notices.all() == told[::-1]
 
 
 # --- parts, and the whole ------------------------------------------------------------------
@@ -729,8 +737,8 @@ def test_in_an_older_history_the_path_of_a_bad_pair_is_named(url: str) -> None:
     database.dispose()
     with History.open(url) as history:
         assessment = history.assessments.of("validate")
-        paths = history.experience.faulty_paths()
-        links = read_past(history, 3.0).links
+        paths = history.only().experience.faulty_paths()
+        links = read_past(history.only(), 3.0).links
     assert assessment is not None
     assert [part.subject for part in assessment.parts] == ["path between n1 and n2"]
     assert assessment.judgement is Judgement.DEFECTIVE
@@ -766,7 +774,7 @@ def test_in_an_older_history_a_path_was_a_part_and_its_benchmarks_stood_in_sente
         )  # fmt: skip
     database.dispose()
     with History.open(url) as history:
-        paths = history.experience.faulty_paths()
+        paths = history.only().experience.faulty_paths()
         scan = history.assessments.of("scan")
     assert scan is not None
     (path,), (switch,) = paths["validate"], scan.parts
@@ -797,47 +805,58 @@ def test_incidents_come_back_as_they_were_told(
         first, last = (start, None) if end is None else sorted((start, end))
         one = incident(f"{name}/{node}", first, last, category)
         expected.setdefault((one.node, one.start, one.category), one)
-    lasting_history.incidents.add(expected.values())
-    mine = [one for one in lasting_history.incidents.all() if one.node.startswith(f"{name}/")]
+    lasting_history.only().incidents.add(expected.values())
+    mine = [
+        one for one in lasting_history.only().incidents.all() if one.node.startswith(f"{name}/")
+    ]
     assert {(one.node, one.start, one.category): one for one in mine} == expected
 
 
 def test_what_is_told_twice_is_kept_once(history: History) -> None:
     batch = [incident("n1", 1.0, 2.0), incident("n1", 1.0, 2.0, "y"), incident("n2", 1.0)]
-    assert history.incidents.add([*batch, batch[0]]) == Kept(new=3, completed=0, known=0)
-    assert history.incidents.add(batch) == Kept(new=0, completed=0, known=3)
-    assert history.incidents.all() == batch
+    assert history.only().incidents.add([*batch, batch[0]]) == Kept(new=3, completed=0, known=0)
+    assert history.only().incidents.add(batch) == Kept(new=0, completed=0, known=3)
+    assert history.only().incidents.all() == batch
 
 
 def test_an_incident_is_completed_by_its_end_and_does_not_begin_again(history: History) -> None:
-    history.incidents.add([incident("n1", 1.0)])
-    assert history.incidents.add([incident("n1", 1.0, 5.0)]) == Kept(new=0, completed=1, known=0)
-    assert history.incidents.add([incident("n1", 1.0)]) == Kept(new=0, completed=0, known=1)
-    assert history.incidents.all() == [incident("n1", 1.0, 5.0)]
-    history.incidents.add([incident("n1", 1.0, 4.0), incident("n1", 1.0)])
-    assert history.incidents.all() == [incident("n1", 1.0, 4.0)]
+    history.only().incidents.add([incident("n1", 1.0)])
+    assert history.only().incidents.add([incident("n1", 1.0, 5.0)]) == Kept(
+        new=0, completed=1, known=0
+    )
+    assert history.only().incidents.add([incident("n1", 1.0)]) == Kept(new=0, completed=0, known=1)
+    assert history.only().incidents.all() == [incident("n1", 1.0, 5.0)]
+    history.only().incidents.add([incident("n1", 1.0, 4.0), incident("n1", 1.0)])
+    assert history.only().incidents.all() == [incident("n1", 1.0, 4.0)]
 
 
 def test_an_import_is_taken_back_with_all_that_it_alone_has_told(history: History) -> None:
     known, told = incident("n1", 1.0), incident("n2", 2.0, 3.0)
     watch = Watch(node="n1", since=0.0, until=9.0)
-    history.incidents.add([known])
-    history.watches.add([watch])
-    first = history.imports.add("a.csv", 10.0, [told], [watch, Watch(node="n2", since=1.0)])
-    before = (history.incidents.all(), history.watches.all())
+    history.only().incidents.add([known])
+    history.only().watches.add([watch])
+    first = history.imports.add(
+        "a.csv", 10.0, UNNAMED, [told], [watch, Watch(node="n2", since=1.0)]
+    )
+    before = (history.only().incidents.all(), history.only().watches.all())
     second = history.imports.add(
         "b.csv",
         11.0,
+        UNNAMED,
         [replace(known, end=5.0), told, incident("n3", 4.0)],
         [replace(watch, until=8.0), Watch(node="n3", since=4.0)],
     )
     assert history.imports.newest() == [second, first]
     assert second.kept == Kept(new=1, completed=1, known=1)
-    assert history.incidents.all()[0] == replace(known, end=5.0)
+    assert history.only().incidents.all()[0] == replace(known, end=5.0)
     assert history.imports.forget(second.key) == Forgotten(incidents=1, reopened=1, watches=1)
-    assert (history.incidents.all(), history.watches.all()) == before
+    assert (history.only().incidents.all(), history.only().watches.all()) == before
     assert history.imports.forget(first.key) == Forgotten(incidents=1, reopened=0, watches=1)
-    assert (history.incidents.all(), history.watches.all(), history.imports.newest()) == (
+    assert (
+        history.only().incidents.all(),
+        history.only().watches.all(),
+        history.imports.newest(),
+    ) == (
         [known],
         [watch],
         [],
@@ -847,11 +866,11 @@ def test_an_import_is_taken_back_with_all_that_it_alone_has_told(history: Histor
 
 
 def test_an_end_that_was_corrected_since_outlives_the_import_that_told_it(history: History) -> None:
-    history.incidents.add([incident("n1", 1.0)])
-    imported = history.imports.add("a.csv", 10.0, [incident("n1", 1.0, 5.0)], [])
-    history.incidents.add([incident("n1", 1.0, 6.0)])
+    history.only().incidents.add([incident("n1", 1.0)])
+    imported = history.imports.add("a.csv", 10.0, UNNAMED, [incident("n1", 1.0, 5.0)], [])
+    history.only().incidents.add([incident("n1", 1.0, 6.0)])
     assert history.imports.forget(imported.key) == Forgotten(incidents=0, reopened=0, watches=0)
-    assert history.incidents.all() == [incident("n1", 1.0, 6.0)]
+    assert history.only().incidents.all() == [incident("n1", 1.0, 6.0)]
 
 
 def test_parameters_of_any_length_are_kept(history: History) -> None:
@@ -861,46 +880,47 @@ def test_parameters_of_any_length_are_kept(history: History) -> None:
     history.executions.record(
         "c1", [replace(took("a", 7.0), step=replace(took("a", 7.0).step, workload=long))]
     )
-    assert history.experience.durations_s() == {("gemm", long.parameters): 7.0}
+    assert history.only().experience.durations_s() == {("gemm", long.parameters): 7.0}
 
 
 def test_a_decision_of_another_anubis_is_one_clear_error(history: History, url: str) -> None:
-    row = """VALUES (1, 1.0, 'tick', 'skip', '{"mood": "good"}')"""
-    ask(url, f"INSERT INTO decisions {row}")
+    row = """VALUES (1, 1.0, 'tick', 'skip', '{"mood": "good"}', 'unnamed')"""
+    columns = "key, at, event, action, document, cluster"
+    ask(url, f"INSERT INTO decisions ({columns}) {row}")
     with pytest.raises(
         StoreError, match=r'a decision cannot be read: .*"mood".*another version of Anubis'
     ):
-        history.decisions.newest()
+        history.only().decisions.newest()
 
 
 def test_of_two_ends_of_a_watch_the_later_counts_until_the_node_is_removed(
     history: History,
 ) -> None:
     watch = Watch(node="n1", since=1.0, until=5.0)
-    history.watches.add([watch, replace(watch, until=3.0)])
-    history.watches.add([replace(watch, until=4.0)])
-    assert history.watches.all() == [watch]
-    history.watches.add([replace(watch, until=None)])
-    history.watches.add([watch])
-    assert history.watches.all() == [replace(watch, until=None)]
-    history.watches.end(["n1", "nobody"], at=9.0)
-    assert history.watches.all() == [replace(watch, until=9.0)]
-    history.watches.end(["n1"], at=12.0)
-    assert history.watches.all()[0].until == 9.0
+    history.only().watches.add([watch, replace(watch, until=3.0)])
+    history.only().watches.add([replace(watch, until=4.0)])
+    assert history.only().watches.all() == [watch]
+    history.only().watches.add([replace(watch, until=None)])
+    history.only().watches.add([watch])
+    assert history.only().watches.all() == [replace(watch, until=None)]
+    history.only().watches.end(["n1", "nobody"], at=9.0)
+    assert history.only().watches.all() == [replace(watch, until=9.0)]
+    history.only().watches.end(["n1"], at=12.0)
+    assert history.only().watches.all()[0].until == 9.0
 
 
 def test_repairs_and_jobs_come_back_and_are_completed_too(history: History) -> None:
     mended = Repair(node="n1", start=1.0, end=2.0, action="a new fan\0")
-    history.repairs.add([replace(mended, end=None), replace(mended, start=1.5)])
-    history.repairs.add([mended])
+    history.only().repairs.add([replace(mended, end=None), replace(mended, start=1.5)])
+    history.only().repairs.add([mended])
     readable = replace(mended, action="a new fan\ufffd")
-    assert history.repairs.all() == [readable, replace(readable, start=1.5)]
+    assert history.only().repairs.all() == [readable, replace(readable, start=1.5)]
     later = Job(id="7", nodes=("n2", "n1"), start=5.0, planned_s=60.0)
     sooner = Job(id="8", nodes=("n1",), start=4.0)
-    assert history.jobs.add([later, sooner]) == Kept(new=2, completed=0, known=0)
+    assert history.only().jobs.add([later, sooner]) == Kept(new=2, completed=0, known=0)
     ended = replace(later, end=6.0)
-    assert history.jobs.add([ended, sooner]) == Kept(new=0, completed=1, known=1)
-    assert history.jobs.all() == [sooner, ended]
+    assert history.only().jobs.add([ended, sooner]) == Kept(new=0, completed=1, known=1)
+    assert history.only().jobs.all() == [sooner, ended]
 
 
 def concluded(history: History, name: str, at: float, judgement: Judgement, **more: Any) -> None:
@@ -937,9 +957,9 @@ def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured
         benchmarks=("gemm", "pair"),
         campaign="second",
     )
-    assert history.experience.validations() == [first, second]
-    assert history.experience.validations(since=9.0) == [second]
-    assert history.experience.validations(since=9.5) == []
+    assert history.only().experience.validations() == [first, second]
+    assert history.only().experience.validations(since=9.0) == [second]
+    assert history.only().experience.validations(since=9.5) == []
 
 
 def test_a_node_is_watched_from_its_first_validation_on_until_it_is_removed(
@@ -949,11 +969,11 @@ def test_a_node_is_watched_from_its_first_validation_on_until_it_is_removed(
     concluded(history, "first", 5.0, Judgement.HEALTHY)
     concluded(history, "second", 7.0, Judgement.DEFECTIVE)
     told = Watch(node="n1", since=1.0, until=6.0)  # as a file tells that ends then
-    history.watches.add([told])
-    assert history.watches.all() == [told, Watch(node="n1", since=5.0)]
-    history.watches.end(["n1"], at=9.0)
+    history.only().watches.add([told])
+    assert history.only().watches.all() == [told, Watch(node="n1", since=5.0)]
+    history.only().watches.end(["n1"], at=9.0)
     concluded(history, "third", 11.0, Judgement.HEALTHY)
-    assert history.watches.all() == [
+    assert history.only().watches.all() == [
         told,
         Watch(node="n1", since=5.0, until=9.0),
         Watch(node="n1", since=11.0),
@@ -979,18 +999,22 @@ def test_in_an_older_history_nodes_are_watched_from_their_first_validation_on(ur
             )  # fmt: skip
     database.dispose()
     with History.open(url) as history:
-        assert history.watches.all() == [Watch(node="n1", since=5.0)]
+        assert history.only().watches.all() == [Watch(node="n1", since=5.0)]
 
 
 def test_a_logbook_holds_incidents_told_and_found(history: History) -> None:
     concluded(history, "c1", 5 * 3600.0, Judgement.DEFECTIVE)
     concluded(history, "c2", 7 * 3600.0, Judgement.HEALTHY)
-    history.incidents.add([incident("n1", 8 * 3600.0, 9 * 3600.0, "network")])
-    history.repairs.add([Repair(node="n1", start=10 * 3600.0, end=11 * 3600.0)])
-    history.watches.add([Watch(node="n1", since=0.0)])
-    found = history.experience.logbook().statuses(
-        Instants.now(["n1"], 12 * 3600.0),
-        ["incidents", "incidents:gemm", "incidents:network", "up_h", "validated_h"],
+    history.only().incidents.add([incident("n1", 8 * 3600.0, 9 * 3600.0, "network")])
+    history.only().repairs.add([Repair(node="n1", start=10 * 3600.0, end=11 * 3600.0)])
+    history.only().watches.add([Watch(node="n1", since=0.0)])
+    found = (
+        history.only()
+        .experience.logbook()
+        .statuses(
+            Instants.now(["n1"], 12 * 3600.0),
+            ["incidents", "incidents:gemm", "incidents:network", "up_h", "validated_h"],
+        )
     )
     assert found.values.tolist() == [[2, 1, 1, 1, 5]]
 
@@ -1140,37 +1164,40 @@ class Clock:
 
 def test_a_held_node_is_refused_with_who_has_it_and_since_when(history: History) -> None:
     clock = Clock()
-    with history.holds.hold(["n1", "n2"], 'campaign "c1"', clock):
+    with history.only().holds.hold(["n1", "n2"], 'campaign "c1"', clock):
         clock.now += 10
         sentence = (
-            rf'node "n2" is held by campaign "c1" \(process {os.getpid()} on .*\) since'
+            rf'node "n2" of cluster "{UNNAMED}" is held by campaign "c1"'
+            rf" \(process {os.getpid()} on .*\) since"
             r" 2023-11-14 22:13:20 UTC; wait"
         )
         with pytest.raises(StoreError, match=sentence):
-            history.holds.hold(["n2", "n3"], 'campaign "c2"', clock).__enter__()
-        assert [hold.node for hold in history.holds.current(clock.now)] == ["n1", "n2"]
-        with history.holds.hold(["n3"], 'campaign "c2"', clock):
-            assert len(history.holds.current(clock.now)) == 3
-    assert history.holds.current(clock.now) == []
+            history.only().holds.hold(["n2", "n3"], 'campaign "c2"', clock).__enter__()
+        assert [hold.node for hold in history.only().holds.current(clock.now)] == ["n1", "n2"]
+        with history.only().holds.hold(["n3"], 'campaign "c2"', clock):
+            assert len(history.only().holds.current(clock.now)) == 3
+    assert history.only().holds.current(clock.now) == []
 
 
 def test_a_hold_that_is_renewed_lasts_and_one_that_is_not_ends_and_its_holder_is_told(
     history: History,
 ) -> None:
     clock = Clock()
-    with history.holds.hold(["n1"], 'campaign "c1"', clock) as first:
+    with history.only().holds.hold(["n1"], 'campaign "c1"', clock) as first:
         for _ in range(5):
             clock.now += LASTS_S - 1
             first.renew()
         with pytest.raises(StoreError, match="is held by"):
-            history.holds.hold(["n1"], 'campaign "c2"', clock).__enter__()
+            history.only().holds.hold(["n1"], 'campaign "c2"', clock).__enter__()
         clock.now += LASTS_S
-        with history.holds.hold(["n1"], 'campaign "c2"', clock) as second:
+        with history.only().holds.hold(["n1"], 'campaign "c2"', clock) as second:
             with pytest.raises(StoreError, match=r'campaign "c1" .* no longer holds its nodes'):
                 first.renew()
             first.give_back()
             second.renew()
-            assert [hold.holder for hold in history.holds.current(clock.now)] == ['campaign "c2"']
+            assert [hold.holder for hold in history.only().holds.current(clock.now)] == [
+                'campaign "c2"'
+            ]
 
 
 def test_a_holder_whose_process_died_takes_over_what_it_had_and_nobody_else_does_before_time(
@@ -1178,7 +1205,7 @@ def test_a_holder_whose_process_died_takes_over_what_it_had_and_nobody_else_does
 ) -> None:
     driver = child(
         "history = History.open(sys.argv[1])\n"
-        "hold = history.holds.hold(['n1'], 'campaign \"c1\"', time.time)\n"
+        "hold = history.only().holds.hold(['n1'], 'campaign \"c1\"', time.time)\n"
         "hold.__enter__()\n"
         "os.kill(os.getpid(), 9)\n",
         url,
@@ -1187,10 +1214,10 @@ def test_a_holder_whose_process_died_takes_over_what_it_had_and_nobody_else_does
     assert driver.stdout is not None
     driver.stdout.close()
     with pytest.raises(StoreError, match=f"process {driver.pid} on .*if that process died"):
-        history.holds.hold(["n1"], 'campaign "c2"', time.time).__enter__()
-    with history.holds.hold(["n1"], 'campaign "c1"', time.time):
+        history.only().holds.hold(["n1"], 'campaign "c2"', time.time).__enter__()
+    with history.only().holds.hold(["n1"], 'campaign "c1"', time.time):
         pass
-    with history.holds.hold(["n1"], 'campaign "c2"', time.time):
+    with history.only().holds.hold(["n1"], 'campaign "c2"', time.time):
         pass
 
 
@@ -1202,9 +1229,9 @@ def test_of_many_that_want_the_same_nodes_at_once_one_has_them(history: History,
         with History.open(url) as own:
             all_begin.wait()
             try:
-                with own.holds.hold(nodes, f"campaign {number}", lambda: 1.0):
+                with own.only().holds.hold(nodes, f"campaign {number}", lambda: 1.0):
                     all_have_tried.wait()
-                    return [hold.holder for hold in own.holds.current(2.0)]
+                    return [hold.holder for hold in own.only().holds.current(2.0)]
             except StoreError:
                 all_have_tried.wait()
                 return []
@@ -1226,7 +1253,7 @@ class ServerDown:
 
 def test_a_server_that_is_away_for_a_while_costs_no_hold(history: History) -> None:
     clock = Clock()
-    with history.holds.hold(["n1"], 'campaign "c1"', clock) as held:
+    with history.only().holds.hold(["n1"], 'campaign "c1"', clock) as held:
         server, held._database = held._database, ServerDown()
         clock.now += LASTS_S - 1
         held.renew()
@@ -1235,7 +1262,9 @@ def test_a_server_that_is_away_for_a_while_costs_no_hold(history: History) -> No
             held.renew()
         held._database = server
         held.renew()
-        assert [hold.until for hold in history.holds.current(clock.now)] == [clock.now + LASTS_S]
+        assert [hold.until for hold in history.only().holds.current(clock.now)] == [
+            clock.now + LASTS_S
+        ]
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
@@ -1370,6 +1399,42 @@ def test_in_an_older_history_failures_of_the_infrastructure_are_told_from_those_
     with History.open(url) as history:
         ends = [execution.ended for execution in history.executions.of("c1")]
     assert ends == [how for _, _, how in kept]
+
+
+def test_in_an_older_history_all_nodes_become_those_of_the_first_cluster_reached_alike(
+    url: str,
+) -> None:
+    database = engine_for(url)
+    with database.begin() as connection:
+        old = migrated(connection, "0010")
+        rows: dict[str, list[dict[str, Any]]] = {
+            "campaigns": [old_campaign(executor="ray")],
+            "incidents": [{"node": "n1", "category": "x", "started_at": 1.0, "ended_at": 2.0}],
+            "repairs": [{"node": "n1", "started_at": 3.0, "ended_at": 4.0, "action": "fan"}],
+            "watches": [{"node": "n1", "since": 0.0}],
+            "notices": [
+                {"id": "e", "at": 5.0, "event": "node-added", "document": '{"nodes":["n1"]}'}
+            ],
+            "holds": [{"node": "n1", "holder": "c", "owner": "p", "since": 1.0, "until": 9.0}],
+            "imports": [{"key": 1, "at": 1.0, "file": "f", "new": 1, "completed": 0, "known": 0}],
+        }
+        for table, written in rows.items():
+            connection.execute(old.tables[table].insert(), written)
+    database.dispose()
+    here = ClusterIdentity(name="laptop", executor="local")
+    there = ClusterIdentity(name="prod", executor="ray", address="head:6379")
+    with History.open(url) as history:
+        assert history.only().cluster == UNNAMED
+        new = history.clusters.enter(here, 1.0, ["n1"])
+        adopted = history.clusters.enter(there, 2.0)
+        ours = history.of("prod")
+        assert new == 'cluster "laptop" is new to this history, which knows "unnamed"'
+        assert 'without a cluster is now of cluster "prod"' in adopted
+        assert [row.cluster for row in history.campaigns.newest(9)] == ["prod"]
+        assert [kept.cluster for kept in history.imports.newest()] == ["prod"]
+        found = [ours.incidents, ours.repairs, ours.watches, ours.notices]
+        assert [len(kind.all()) for kind in found] == [1, 1, 1, 1]  # type: ignore[attr-defined]
+        assert [hold.node for hold in ours.holds.current(5.0)] == ["n1"]
 
 
 def test_a_database_of_something_else_is_refused_and_left_as_it_is(url: str) -> None:

@@ -6,6 +6,7 @@ still fit when it begins, so they are made then, lazily and always alike.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -54,6 +55,7 @@ SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to i
 
 BY_DISTANCE = ("quick", "covering")
 SAMPLED_ROUNDS = 3  # of all pairs, to see how many turns a round takes
+MET = 2  # partners that a tested node meets
 FEWEST_PAIRS, MOST_TURNS = 12, 32  # pairs at one distance; shuffles that look for more
 
 
@@ -107,6 +109,29 @@ def plan(
         ),
         fabric=fabric,
     )
+
+
+def narrow(plan: Plan, tests: Mapping[str, Collection[str]], partners: Sequence[str]) -> Plan:
+    """Each benchmark on its own nodes only. With partners, who takes a test for several nodes meets
+    partners of its kind, and nobody else."""
+    kinds = {plan.sku(name) for name in partners}
+    left_out, phases = list(plan.left_out), []
+    for phase in plan.phases:
+        entries = []
+        for entry in phase.entries:
+            name = entry.workload.benchmark
+            nodes = [node for node in plan.nodes if node.name in tests.get(name, ())]
+            if partners and entry.scope != "node":
+                if not all_meet(entry):
+                    continue  # what all do at once says nothing of one of them
+                alone = [node.name for node in nodes if node.sku not in kinds]
+                left_out += [f"{name} on {node}: no proven node of its kind" for node in alone]
+                nodes = [node for node in nodes if node.sku in kinds]
+            if nodes:
+                entries.append(replace(entry, nodes=tuple(node.name for node in nodes)))
+        if entries:
+            phases.append(replace(phase, entries=tuple(entries)))
+    return replace(plan, phases=tuple(phases), partners=tuple(partners), left_out=tuple(left_out))
 
 
 def steps(plan: Plan, phase: int, fit: Collection[str]) -> Iterator[Step]:
@@ -165,22 +190,42 @@ def _schedule(plan: Plan) -> Schedule:
 def _meetings(
     plan: Plan, entry: PlannedEntry, fit: Collection[str], scheduled: Schedule
 ) -> Iterator[tuple[str, ...]]:
-    nodes = [node.name for node in plan.nodes if node.name in fit]
-    if len(nodes) < entry.min_nodes:
+    tested = None if entry.nodes is None else frozenset(entry.nodes)
+    nodes = [
+        node.name
+        for node in plan.nodes
+        if node.name in fit and (tested is None or node.name in tested)
+    ]
+    if entry.scope != "node" and plan.partners:
+        yield from _met_by_partners(plan, nodes, [name for name in plan.partners if name in fit])
+    elif len(nodes) < entry.min_nodes:
         return
-    if entry.scope == "node":
+    elif entry.scope == "node":
         yield from ((node,) for node in nodes)
     elif plan.fabric and entry.groups in BY_DISTANCE:
         hop_rounds = scheduled(entry.groups == "covering")[: entry.rounds]
         yield from _by_distance(plan.fabric, hop_rounds, fit)
-    elif len(nodes) > 1 and _all_meet(entry):
+    elif len(nodes) > 1 and all_meet(entry):
         for matches in islice(round_robin(_everybody(plan, fit)), entry.rounds):
             yield from matches
     elif nodes:
         yield tuple(nodes)
 
 
-def _all_meet(entry: PlannedEntry) -> bool:
+def _met_by_partners(plan: Plan, nodes: Sequence[str], partners: Sequence[str]) -> Iterator[Pair]:
+    """Each node meets two partners of its kind, and these meet each other: where a pair is bad, the
+    other two say whose fault it is."""
+    met: set[frozenset[str]] = set()
+    for turn, node in enumerate(nodes):
+        alike = [p for p in partners if p != node and plan.sku(p) == plan.sku(node)]
+        chosen = [alike[(MET * turn + i) % len(alike)] for i in range(min(MET, len(alike)))]
+        for pair in (*((node, partner) for partner in chosen), tuple(chosen)):
+            if len(pair) == 2 and frozenset(pair) not in met:
+                met.add(frozenset(pair))
+                yield pair
+
+
+def all_meet(entry: PlannedEntry) -> bool:
     by_distance = entry.groups in BY_DISTANCE
     return not by_distance and (entry.scope == "pair" or entry.groups == "pairs")
 
@@ -236,7 +281,7 @@ def planned_rounds(plan: Plan, fabric: Fabric) -> Iterator[HopRound]:
     for entry in (entry for phase in plan.phases for entry in phase.entries):
         if entry.groups in BY_DISTANCE:
             yield from scheduled(entry.groups == "covering")[: entry.rounds]
-        elif _all_meet(entry) and entry.rounds is not None:
+        elif all_meet(entry) and entry.rounds is not None:
             for pairs in islice(round_robin(nodes), entry.rounds):
                 yield HopRound(hops=0, rails=fabric.rails, pairs=pairs, alone=(), spare=())
 
@@ -244,7 +289,7 @@ def planned_rounds(plan: Plan, fabric: Fabric) -> Iterator[HopRound]:
 def everybody_who_meets_all(plan: Plan, fabric: Fabric) -> list[str]:
     """The nodes of which the plan measures every pair."""
     entries = (entry for phase in plan.phases for entry in phase.entries)
-    meet = any(_all_meet(entry) and entry.rounds is None for entry in entries)
+    meet = any(all_meet(entry) and entry.rounds is None for entry in entries)
     return placed(plan, fabric) if meet else []
 
 
@@ -329,13 +374,15 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
     """Of an entry by itself: nodes take up the next one together."""
     fit = {node.name for node in plan.nodes}
     everybody = _everybody(plan, fit)
-    if entry.scope != "node" and _all_meet(entry) and len(everybody) > 1:
+    everybody_meets = entry.scope != "node" and all_meet(entry) and entry.nodes is None
+    if everybody_meets and len(everybody) > 1:
         turns, steps, taking_part = _all_pairs(everybody, entry.rounds, use)
     else:
         groups = list(_meetings(plan, entry, fit, scheduled))
         pairs = [(names[0], names[1]) for names in groups if len(names) == 2]
         together = len(pairs) == len(groups) and entry.scope != "node"
-        turns = sum(1 for _ in waves(use, pairs)) if use and together else 1
+        busiest = max(Counter(chain.from_iterable(groups)).values(), default=1)
+        turns = sum(1 for _ in waves(use, pairs)) if use and together else busiest
         steps, taking_part = len(groups), sum(map(len, groups))
     duration_s = entry.repeats * entry.duration_s
     return Estimate(

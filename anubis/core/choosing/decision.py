@@ -36,7 +36,7 @@ from anubis.core.past.events import (
     NodeAdded,
     Tick,
 )
-from anubis.core.records import SelectionPolicy
+from anubis.core.records import UNNAMED, SelectionPolicy
 
 HOUR_S = 3600.0
 MOST_REASONS = 5  # nodes and gaps that a decision names
@@ -71,6 +71,7 @@ class ChosenTest:
     drop: float  # of p (1 - C), by all that is run of it
     drop_per_s: float  # per second of a node
     duration_s: float  # on one node
+    busy: int = 1  # nodes, while one of them is tested: itself, and a partner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,7 @@ class Gap:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
+    cluster: str = UNNAMED  # that its nodes are of
     event: str
     at: float  # seconds since the epoch
     nodes: tuple[str, ...]
@@ -98,6 +100,7 @@ class Decision:
     missed: float  # the chance that some node has an incident that nothing foresees
     drivers: tuple[Driver, ...]  # the riskiest first
     tests: tuple[ChosenTest, ...]  # worth most per second first
+    partners: tuple[str, ...] = ()  # proven nodes, for those to meet whose tests need several
     gaps: tuple[Gap, ...]  # the largest first
     longest_s: float  # of tests on any one node
     node_seconds: float
@@ -123,6 +126,8 @@ class Outlook:
     ages_s: Floats  # nodes x benchmarks: since each was passed; infinite where it was not
     detection: Detection
     durations_s: Sequence[float]  # on one node; benchmarks that come after cannot be chosen
+    busy: Sequence[int] = ()  # nodes, while one is tested; none: only itself
+    partners: tuple[str, ...] = ()  # nodes that are proven, to be met
     assumed: tuple[str, ...] = ()
 
 
@@ -153,6 +158,7 @@ def choose_tests(
         exposure=_exposure(event, outlook, policy),
         detection=outlook.detection,
         durations_s=outlook.durations_s,
+        busy=outlook.busy,
         together=together,
         budget=budget or Budget(),
     )
@@ -202,6 +208,7 @@ def decide(
         missed=choice.missed,
         drivers=_drivers(event.nodes, _presumed(event, outlook)),
         tests=tests,
+        partners=outlook.partners if any(test.busy > 1 for test in tests) else (),
         gaps=_gaps(choice, outlook.detection),
         longest_s=choice.longest_s,
         node_seconds=choice.node_seconds,
@@ -277,6 +284,7 @@ def _tests(choice: Choice, nodes: Sequence[str]) -> Iterable[ChosenTest]:
             drop=drop,
             drop_per_s=drop / seconds if seconds else drop,
             duration_s=picks[0].duration_s,
+            busy=picks[0].busy,
         )
 
 

@@ -39,10 +39,9 @@ class _Programme:
 
     def __init__(self, menu: Menu) -> None:
         groups, (kinds, benchmarks) = len(menu.groups), menu.finders.shape
-        sizes = np.array([len(group) for group in menu.groups], dtype=np.float64)
         durations_s = np.asarray(menu.durations_s, dtype=np.float64)
         self.runs, self.gaps = groups * benchmarks, groups * kinds
-        self.costs_s = np.outer(sizes, durations_s).ravel()
+        self.costs_s = np.tile(menu.costs_s, groups)
         self.open = menu.open.ravel()
         identity = sparse.eye_array(groups)
         finders = sparse.csr_array(menu.finders.astype(np.float64))

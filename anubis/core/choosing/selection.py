@@ -221,10 +221,11 @@ class Pick:
     nodes: tuple[int, ...]  # rows of the exposure
     drop: float  # of p (1 - C)
     duration_s: float
+    busy: int = 1  # nodes, while one of them is tested
 
     @property
     def cost_s(self) -> float:
-        return self.duration_s * len(self.nodes)  # node-seconds
+        return self.duration_s * self.busy * len(self.nodes)  # node-seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +262,7 @@ class Menu:
     exposure: Exposure
     detection: Detection
     durations_s: Sequence[float]  # on one node; benchmarks that come after cannot be chosen
+    busy: Sequence[int] = ()  # nodes, while one is tested: more than 1 with partners
     together: bool = True  # one subset for all nodes; otherwise each node gets its own
     budget: Budget = Budget()
 
@@ -287,7 +289,8 @@ class Menu:
     def costs_s(self) -> Floats:
         """Node-seconds of each benchmark on a group; groups are of one size."""
         size = len(self.groups[0]) if self.groups else 0
-        return np.asarray(self.durations_s, dtype=np.float64) * size
+        durations_s = np.asarray(self.durations_s, dtype=np.float64) * size
+        return durations_s * self.busy if self.busy else durations_s
 
 
 def choose(
@@ -356,6 +359,7 @@ def _choice(menu: Menu, taken: Iterable[tuple[int, int, float]], left: Floats) -
                 nodes=menu.groups[group],
                 drop=drop,
                 duration_s=menu.durations_s[benchmark],
+                busy=menu.busy[benchmark] if menu.busy else 1,
             )
             for group, benchmark, drop in taken
         ),

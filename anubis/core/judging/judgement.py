@@ -505,7 +505,8 @@ def _evidence(name: str, own: Sequence[Verdict]) -> str:
 def _roll_up(
     plan: Plan, alone: Iterable[Verdict], rulings: Iterable[Ruling], attributed: Iterable[Verdict]
 ) -> tuple[NodeVerdict, ...]:
-    """Each node by its worst own verdict; a good group counts for all its nodes."""
+    """Each node by its worst own verdict; a good group counts for all its nodes. A partner that
+    nobody had to meet was not asked about."""
     own: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in (v for v in (*attributed, *alone) if len(v.participants) == 1):
         own[verdict.participants[0]].append(verdict)
@@ -518,9 +519,13 @@ def _roll_up(
         elif len(ruling.participants[0]) == 1:
             for verdict in ruling:
                 own[verdict.participants[0]].append(verdict)
+    tested = {name for p in plan.phases for e in p.entries for name in e.nodes or ()}
+    partners = set(plan.partners) - tested
+    unmet = {name for name in partners if not own[name] and not passed[name]}
     return tuple(
         _node_verdict(node.name, own[node.name], passed[node.name], tuple(how))
         for node in plan.nodes
+        if node.name not in unmet
     )
 
 

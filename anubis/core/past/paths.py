@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from anubis.core.past.standing import ANY
 from anubis.core.past.status import Validation
+from anubis.core.past.strength import Strength
 from anubis.core.records import Judgement, PartVerdict
 
 
 def bad_links(
-    paths: Mapping[str, Sequence[PartVerdict]], validations: Iterable[Validation]
+    paths: Mapping[str, Sequence[PartVerdict]],
+    validations: Iterable[Validation],
+    strength: Strength = ANY,
 ) -> dict[tuple[str, ...], str]:
     """Nodes that were healthy and did badly together, and why; `paths` stand by their campaigns.
 
@@ -21,16 +25,17 @@ def bad_links(
         if validation.judgement is Judgement.HEALTHY:
             well[validation.campaign][validation.node] = validation
 
-    def have_passed(nodes: tuple[str, ...], benchmark: str, since: float) -> bool:
+    def have_passed(nodes: tuple[str, ...], benchmark: str, since: float, earlier: str) -> bool:
         """In one campaign; if they did badly there, that is a fault of its own."""
         return any(
-            all(
+            strength.is_enough(later, earlier, benchmark)
+            and all(
                 (validation := verdicts.get(node))
                 and validation.at > since
                 and benchmark in validation.benchmarks
                 for node in nodes
             )
-            for verdicts in well.values()
+            for later, verdicts in well.items()
         )
 
     links = {}
@@ -38,6 +43,7 @@ def bad_links(
         healthy = well.get(campaign, {})
         for path in faulty:
             for benchmark in path.benchmarks if healthy.keys() >= set(path.nodes) else ():
-                if not have_passed(path.nodes, benchmark, since=healthy[path.nodes[0]].at):
+                since = healthy[path.nodes[0]].at
+                if not have_passed(path.nodes, benchmark, since, earlier=campaign):
                     links[path.nodes] = f"{benchmark} was defective in campaign {campaign}"
     return links

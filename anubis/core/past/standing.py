@@ -14,8 +14,10 @@ from operator import itemgetter
 
 from anubis.core.past.events import Notice
 from anubis.core.past.status import Incident, Repair, Validation
+from anubis.core.past.strength import Strength
 from anubis.core.records import Judgement
 
+ANY = Strength()  # each pass counts by its name
 MOST_OWED = 3  # benchmarks that a reason names
 
 # What a trail is made of. At one instant the first of these comes first: in doubt, a pass is void.
@@ -28,6 +30,7 @@ class Standing:
     """Of all nodes, at one instant."""
 
     passed: Mapping[str, Mapping[str, float]]  # by node: when it last passed each benchmark
+    counted: Mapping[str, Mapping[str, float]]  # and when with all that is required of it
     unfit: Mapping[str, str]  # nodes that are out of service, and why
     down: frozenset[str]  # of these, the ones in an incident or a repair: nothing is measured there
     early: frozenset[str]  # nodes with a pass that is dated in the future
@@ -46,11 +49,12 @@ def standing(
     repairs: Iterable[Repair],
     notices: Iterable[Notice],
     now: float,
+    strength: Strength = ANY,
 ) -> Standing:
     """`findings`: the benchmarks in which a node was defective, by campaign and node. It stays out
-    of service until it has passed each of them."""
+    of service until it has passed each of them, with parameters that ask for no less."""
     validations = list(validations)
-    trails: defaultdict[str, _Trail] = defaultdict(_Trail)
+    trails: defaultdict[str, _Trail] = defaultdict(lambda: _Trail(strength))
     entries = [*_results(validations, now), *_stretches([*incidents, *repairs], now)]
     entries += [
         (min(notice.at, now), TOLD, node, notice)
@@ -61,6 +65,7 @@ def standing(
         trails[node].take(kind, record, findings)
     return Standing(
         passed={node: trail.passed for node, trail in trails.items() if trail.passed},
+        counted={node: trail.counted for node, trail in trails.items() if trail.counted},
         unfit={node: why for node, trail in trails.items() if (why := trail.why_unfit())},
         down=frozenset(node for node, trail in trails.items() if trail.going_on),
         early=frozenset(result.node for result in validations if _is_early(result, now)),
@@ -92,10 +97,12 @@ def _stretches(records: Iterable[Incident | Repair], now: float) -> Iterator[_En
 class _Trail:
     """One node, entry by entry."""
 
+    strength: Strength
     passed: dict[str, float] = field(default_factory=dict)
+    counted: dict[str, float] = field(default_factory=dict)
     going_on: list[Incident | Repair] = field(default_factory=list)
     defect: Validation | None = None  # the last that is not disproved
-    owed: set[str] = field(default_factory=set)  # benchmarks that found it, not passed since
+    owed: dict[str, str] = field(default_factory=dict)  # benchmarks that found it, in campaigns
 
     def take(
         self,
@@ -111,16 +118,20 @@ class _Trail:
             case Validation():
                 self.defect = record
                 found_by = findings.get((record.campaign, record.node))
-                self.owed.update(found_by or record.benchmarks)
+                self.owed.update(dict.fromkeys(found_by or record.benchmarks, record.campaign))
             case Incident() | Repair() if kind == OVER:
                 self.going_on.remove(record)
             case Incident() | Repair():
                 self.going_on.append(record)
         self.passed.clear()
+        self.counted.clear()
 
     def _pass(self, result: Validation) -> None:
         self.passed.update(dict.fromkeys(result.benchmarks, result.at))
-        self.owed.difference_update(result.benchmarks)
+        self.counted.update(dict.fromkeys(self.strength.counting(result), result.at))
+        for name in self.owed.keys() & set(result.benchmarks):
+            if self.strength.is_enough(result.campaign, self.owed[name], name):
+                del self.owed[name]
         if not self.owed:
             self.defect = None
 

@@ -1,0 +1,103 @@
+"""Which cluster a request means, and what the history knows of it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import replace
+
+from anubis import config
+from anubis.core.errors import ConfigError, UsageError
+from anubis.core.records import ClusterIdentity
+from anubis.operations.caller import Caller
+from anubis.operations.executing import ray_address
+from anubis.store.clusters import unknown
+from anubis.store.history import ClusterHistory, History
+
+THIS_MACHINE = "local"  # its file
+
+
+def identify(name: str, cluster: config.Cluster) -> ClusterIdentity:
+    """`name`: of the cluster's file."""
+    called, address = config.find("clusters", name).stem, ""
+    match cluster:
+        case config.LocalCluster():
+            called = socket.gethostname()
+        case config.RayCluster():
+            address = ray_address(cluster) or socket.gethostname()
+    return replace(
+        named(cluster.name or called),
+        executor=cluster.executor,
+        address=address,
+        is_chosen=bool(cluster.name),
+    )
+
+
+def named(name: str) -> ClusterIdentity:
+    """A cluster that somebody calls so."""
+    try:
+        return ClusterIdentity(name=name, is_chosen=True)
+    except ValueError as error:
+        raise UsageError(f"{error}; --cluster takes a file with another name in it") from None
+
+
+def enter(
+    history: History, cluster: ClusterIdentity, caller: Caller, nodes: Collection[str] = ()
+) -> ClusterHistory:
+    """What is known of a cluster, which from now on the history knows."""
+    if sentence := history.clusters.enter(cluster, caller.clock(), nodes):
+        caller.remark(sentence)
+    return history.of(cluster.name)
+
+
+def resolve(
+    history: History, name: str | None, caller: Caller, nodes: Collection[str] = ()
+) -> ClusterHistory:
+    """What is known of the cluster that was named, by its file or as the history calls it; else of
+    the only one that the history knows, or of this machine."""
+    names = history.clusters.names()
+    if name is None and names:
+        return history.only()
+    try:
+        file = name or THIS_MACHINE
+        return enter(history, identify(file, config.cluster(file)), caller, nodes)
+    except ConfigError:
+        if name in names:
+            return history.of(name)
+        raise
+
+
+def look_up(history: History, name: str | None) -> ClusterHistory:
+    """The same for those who only look back: nothing is entered."""
+    names = history.clusters.names()
+    if name is None:
+        return history.only()
+    if name not in names:
+        with suppress(ConfigError):
+            name = identify(name, config.cluster(name)).name
+    if name not in names:
+        raise UsageError(unknown(name, names))
+    return history.of(name)
+
+
+def begin(history: History, name: str | None, caller: Caller) -> ClusterHistory:
+    """For what is told of nodes that nobody reaches: a name that is not known begins a cluster."""
+    if name is None:
+        return history.only()
+    if name in history.clusters.names():
+        return history.of(name)
+    try:
+        cluster = identify(name, config.cluster(name))
+    except ConfigError:
+        cluster = named(name)
+    return enter(history, cluster, caller)
+
+
+def refuse_unreachable(cluster: str, name: str | None) -> None:
+    """Tests on a cluster that was not named run on this machine, or not at all."""
+    if name is None and cluster != identify(THIS_MACHINE, config.cluster(THIS_MACHINE)).name:
+        raise UsageError(
+            f'tests have to run on cluster "{cluster}": say with --cluster how its nodes are'
+            " reached"
+        )

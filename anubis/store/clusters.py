@@ -1,0 +1,152 @@
+"""The clusters that a history knows: every node belongs to one of them.
+
+People know a cluster by its name. What was told before any cluster had a name is kept as that of
+the unnamed one, until a cluster is named that it plainly belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from anubis.core.errors import StoreError, did_you_mean
+from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
+from anubis.store.campaigns import CAMPAIGNS
+from anubis.store.database import Database, upsert
+from anubis.store.happenings import INCIDENTS, WATCHES
+from anubis.store.mapping import RecordTable, metadata
+
+CARRIED_OUT = [kind.value for kind in CampaignKind if kind.can_resume]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownCluster:
+    """A cluster by its name, and how its nodes were reached last: two may share a name."""
+
+    name: str
+    executor: str  # "" until somebody reaches its nodes
+    address: str
+    since: float
+
+
+CLUSTERS = RecordTable("clusters", KnownCluster, keys=("name",))
+
+
+class Clusters:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def names(self) -> list[str]:
+        """In the order in which they became known; the unnamed one last, if it has anything."""
+        with self._database.reading() as connection:
+            return _names(connection)
+
+    def enter(self, cluster: ClusterIdentity, at: float, nodes: Collection[str] = ()) -> str:
+        """From now on the history knows it; returns what its caller should hear, if anything.
+
+        `nodes` are those that are asked about: what the history holds of them without a cluster
+        becomes the cluster's, if its campaigns were carried out in the same way.
+        """
+        with self._database.reading() as connection:
+            before = _known(connection, cluster.name)
+        if before and before.executor:
+            _refuse_another(before, cluster)
+        if before and (not cluster.executor or _is_as_before(before, cluster)):
+            return ""
+        now = KnownCluster(
+            name=cluster.name,
+            executor=cluster.executor,
+            address=cluster.address,
+            since=before.since if before else at,
+        )
+        with self._database.writing() as connection:
+            names = _names(connection)
+            upsert(connection, CLUSTERS.table, [CLUSTERS.row(now)], replace=True)
+            if before or not names:
+                return ""
+            if UNNAMED in names and _belongs(connection, cluster, nodes):
+                _rename(connection, UNNAMED, cluster.name)
+                return (
+                    f'what this history held without a cluster is now of cluster "{cluster.name}":'
+                    " anubis history rename gives it another name"
+                )
+        listed = '", "'.join(names)
+        return f'cluster "{cluster.name}" is new to this history, which knows "{listed}"'
+
+    def rename(self, old: str, new: str) -> None:
+        """Everything of that cluster, the unnamed one as well."""
+        with self._database.writing() as connection:
+            names = _names(connection)
+            if old not in names:
+                raise StoreError(unknown(old, names))
+            if new in names:
+                raise StoreError(
+                    f'cluster "{new}" is in the history already: its nodes and those of "{old}"'
+                    " cannot be told apart afterwards; choose another name"
+                )
+            _rename(connection, old, new)
+
+
+def unknown(name: str, names: Collection[str]) -> str:
+    return f'the history knows no cluster "{name}"; {did_you_mean(name, names)}'
+
+
+def _owned() -> Iterator[sa.Table]:
+    """The tables whose rows belong to a cluster."""
+    return (table for table in metadata.tables.values() if "cluster" in table.c)
+
+
+def _names(connection: sa.Connection) -> list[str]:
+    named = sa.select(CLUSTERS.c.name).order_by(CLUSTERS.c.since, CLUSTERS.c.name)
+    names = list(connection.execute(named).scalars())
+    for table in _owned():
+        first = sa.select(sa.literal(1)).where(table.c.cluster == UNNAMED).limit(1)
+        if connection.execute(first).scalar():
+            return [*names, UNNAMED]
+    return names
+
+
+def _known(connection: sa.Connection, name: str) -> KnownCluster | None:
+    query = CLUSTERS.select().where(CLUSTERS.c.name == name)
+    return next(CLUSTERS.records(connection, query), None)
+
+
+def _refuse_another(before: KnownCluster, cluster: ClusterIdentity) -> None:
+    """Names of files and addresses are reused; one that somebody chose means what it says."""
+    if cluster.is_chosen or not cluster.executor or _is_as_before(before, cluster):
+        return
+    raise StoreError(
+        f'cluster "{cluster.name}" was reached by {_way(before)} and would now be by'
+        f' {_way(cluster)}: if it is the same, write "name: {cluster.name}" into its file; if it is'
+        " another, give it a name of its own there"
+    )
+
+
+def _is_as_before(before: KnownCluster, cluster: ClusterIdentity) -> bool:
+    return (before.executor, before.address) == (cluster.executor, cluster.address)
+
+
+def _way(cluster: KnownCluster | ClusterIdentity) -> str:
+    return " at ".join(filter(None, (cluster.executor, cluster.address)))
+
+
+def _belongs(connection: sa.Connection, cluster: ClusterIdentity, nodes: Collection[str]) -> bool:
+    campaigns = CAMPAIGNS.table
+    executors = connection.execute(
+        sa.select(campaigns.c.executor)
+        .where((campaigns.c.cluster == UNNAMED) & campaigns.c.verb.in_(CARRIED_OUT))
+        .distinct()
+    ).scalars()
+    if carried_out := set(executors):
+        return cluster.executor in carried_out
+    tables = (INCIDENTS, WATCHES)
+    return any(row["cluster"] == UNNAMED for t in tables for row in t.about(connection, nodes))
+
+
+def _rename(connection: sa.Connection, old: str, new: str) -> None:
+    for table in _owned():
+        connection.execute(sa.update(table).where(table.c.cluster == old).values(cluster=new))
+    clusters = CLUSTERS.table
+    connection.execute(sa.update(clusters).where(clusters.c.name == old).values(name=new))

@@ -1,0 +1,182 @@
+"""Several clusters in one history: what is known of one is never taken for that of another."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from anubis.core.errors import StoreError, UsageError
+from anubis.core.past.status import Incident, Watch
+from anubis.core.records import UNNAMED, ClusterIdentity
+from anubis.store.history import History
+
+NORTH, SOUTH = ("--cluster", "north.yaml"), ("--cluster", "south.yaml")
+OPEN = "node,category,start,end\nn1,gpu,2026-03-01T10:00,\n"
+
+
+@pytest.fixture
+def two(near):
+    """A desk with two fleets of eight that have the same names; both were accepted."""
+    near.tiny = ("--suite", near.suite(near.flow(repeats=1)))
+    for name, seed in (("north.yaml", 1), ("south.yaml", 2)):
+        near.fleet(name, seed=seed)
+        done = near.ask("accept", "--cluster", name, *near.tiny)
+        assert done.code == 0, done.err
+    return near
+
+
+def gate(desk, *where):
+    return desk.ask("gate", "n[1-4]", "--duration", "24h", *desk.tiny, "--json", *where)
+
+
+def told_incident(desk, cluster):
+    """That n1 of the cluster is in an incident."""
+    words = ("import", "incidents", str(desk.write("open.csv", OPEN)), "--cluster", cluster)
+    done = desk.run(*words)
+    assert done.code == 0, done.err
+    return done
+
+
+def test_a_sweep_of_one_cluster_means_its_own_nodes_only(near):
+    tiny = ("--suite", near.suite(near.flow(repeats=1)))
+    for name, nodes in (("north.yaml", "n[1-8]"), ("south.yaml", "s[1-3]")):
+        fleet = near.fleet(name, nodes=nodes)
+        assert near.ask("accept", "--cluster", fleet, *tiny).code == 0
+    swept = near.ask("sweep", "--cluster", str(near.folder / "south.yaml"), *tiny, "--json")
+    assert swept.code == 0, swept.err
+    assert swept.lines[0]["nodes"] == ["s1", "s2", "s3"]
+
+
+def test_an_incident_of_a_node_is_none_of_its_namesake_in_another_cluster(two):
+    assert "of cluster north" in told_incident(two, "north").out
+    north, south = gate(two, *NORTH), gate(two, *SOUTH)
+    assert (north.code, north.summary["answer"], north.summary["cluster"]) == (1, "no-go", "north")
+    assert (south.code, south.summary["answer"], south.summary["cluster"]) == (0, "go", "south")
+    whose = {line["cluster"] for line in two.run("history", "show", "n1", "--json").lines}
+    assert whose == {"north", "south"}
+    of_south = two.run("history", "show", "n1", "--json", *SOUTH).lines
+    assert "incident" not in [line["type"] for line in of_south]
+
+
+def test_what_one_cluster_passed_or_was_told_proves_and_presumes_nothing_of_the_other(two):
+    upgraded = ("select", "n[1-4]", "--event", "fleet-upgraded", *two.tiny)
+    assert two.ask(*upgraded, *NORTH).code == 0
+    assert [gate(two, *where).lines[0]["p"] == 1 for where in (NORTH, SOUTH)] == [True, False]
+    two.fleet("third.yaml")
+    third = gate(two, "--cluster", "third.yaml").lines[0]
+    assert third["p"] == 1
+    assert any("a defect is presumed" in sentence for sentence in third["assumed"])
+
+
+def test_where_there_are_several_clusters_a_verb_asks_which_and_every_answer_says_it(two):
+    for words in (["gate", "n1", "--duration", "1h"], ["select", "n1", "--event", "tick"]):
+        done = two.ask(*words, *two.tiny)
+        assert (done.code, done.out) == (2, "")
+        assert 'the history knows clusters "north", "south": name one with --cluster' in done.err
+    assert two.run("history", "clusters").out.split() == ["north", "south"]
+    assert "on cluster south, campaign" in two.run("report").out
+    assert two.run("report", "--json").summary["cluster"] == "south"
+    page = two.folder / "page.html"
+    two.run("report", "--html", str(page))
+    assert "<dt>cluster</dt><dd>south</dd>" in page.read_text()
+    decided = two.ask("select", "n1", "--event", "tick", *two.tiny, "--cluster", "north")
+    assert decided.out.startswith("On cluster north, n1 idle: ")
+    unknown = two.run("history", "show", "--cluster", "nort")
+    assert (unknown.code, unknown.err.count("\n")) == (2, 1)
+    assert 'the history knows no cluster "nort"; did you mean "north"?' in unknown.err
+
+
+def test_a_model_of_risk_is_asked_for_the_cluster_that_it_was_learned_from(two):
+    model = two.home / "risk" / "north.npz"
+    model.parent.mkdir()
+    model.write_text("broken")
+    assert gate(two, *SOUTH).code == 0
+    assert str(model) in gate(two, *NORTH).err
+
+
+def test_a_cluster_that_is_renamed_keeps_all_that_is_known_of_it(two):
+    told_incident(two, "north")
+    assert two.run("history", "rename", "north", "east").code == 0
+    assert two.run("history", "clusters").out.split() == ["east", "south"]
+    lines = two.run("history", "show", "n1", "--json", "--cluster", "east").lines
+    assert [line["type"] for line in lines] == ["incident", "validation"]
+    taken = two.run("history", "rename", "east", "south")
+    assert taken.code == 2
+    assert 'cluster "south" is in the history already' in taken.err
+
+
+def test_tests_on_a_cluster_that_was_not_named_are_refused_with_what_to_say(near):
+    tiny = ("--suite", near.suite(near.flow(repeats=1)))
+    assert near.ask("accept", "--cluster", near.fleet(), *tiny).code == 0
+    answered = near.ask("gate", "n1", "--duration", "1h", *tiny)
+    assert (answered.code, answered.out.split()[-2:]) == (0, ["(cluster", "fleet)"])
+    near.ask("select", "n1", "--event", "node-added", *tiny)
+    refused = near.ask("gate", "n1", "--duration", "24h", *tiny)
+    assert refused.code == 2
+    assert 'tests have to run on cluster "fleet": say with --cluster' in refused.err
+
+
+# --- the history ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def history(tmp_path):
+    with History.open(str(tmp_path / "history.sqlite")) as opened:
+        yield opened
+
+
+def ray(name, address, *, is_chosen=False):
+    return ClusterIdentity(name=name, executor="ray", address=address, is_chosen=is_chosen)
+
+
+def test_nodes_of_one_name_in_two_clusters_are_held_at_the_same_time(history):
+    north, south = history.of("north").holds, history.of("south").holds
+    with north.hold(["n1"], "a campaign", time.time), south.hold(["n1"], "another", time.time):
+        assert [hold.holder for hold in north.current(time.time())] == ["a campaign"]
+        with pytest.raises(StoreError, match='node "n1" of cluster "north" is held by a campaign'):
+            north.hold(["n1"], "a third", time.time).__enter__()
+
+
+def test_one_name_at_two_addresses_is_refused_unless_somebody_chose_it(history):
+    assert history.clusters.enter(ray("ray", "10.0.0.1:6379"), 1.0) == ""
+    with pytest.raises(StoreError, match=r'"ray" was reached by ray at 10\.0\.0\.1.*"name: ray"'):
+        history.clusters.enter(ray("ray", "10.0.0.2:6379"), 2.0)
+    assert history.clusters.enter(ray("ray", "10.0.0.2:6379", is_chosen=True), 3.0) == ""
+    assert history.clusters.enter(ray("ray", "10.0.0.2:6379"), 4.0) == ""
+
+
+def test_what_was_told_before_a_cluster_had_a_name_becomes_that_of_the_first_with_its_nodes(
+    history,
+):
+    before = history.only()
+    before.incidents.add([Incident(node="n1", category="gpu", start=1.0)])
+    before.watches.add([Watch(node="n1", since=0.0)])
+    assert (before.cluster, history.clusters.names()) == (UNNAMED, [UNNAMED])
+    stranger = history.clusters.enter(ray("other", "10.0.0.9:1"), 1.0, ["m1", "m2"])
+    assert stranger == 'cluster "other" is new to this history, which knows "unnamed"'
+    adopted = history.clusters.enter(ray("prod", "10.0.0.1:1"), 2.0, ["n1", "n2"])
+    assert 'is now of cluster "prod"' in adopted
+    assert history.clusters.names() == ["other", "prod"]
+    assert [incident.node for incident in history.of("prod").incidents.all()] == ["n1"]
+    assert history.of("other").incidents.all() == []
+    with pytest.raises(UsageError, match='knows clusters "other", "prod": name one'):
+        history.only()
+
+
+def test_an_import_is_taken_back_from_its_own_cluster_only(two):
+    for cluster in ("north", "south"):
+        told_incident(two, cluster)
+    listed = two.run("history", "imports", "--json").lines
+    assert [(line["cluster"], line["new"]) for line in listed] == [("south", 1), ("north", 1)]
+    assert two.run("history", "forget", "--import", "1").code == 0
+    assert [gate(two, *where).code for where in (NORTH, SOUTH)] == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["a b", "../up", "", UNNAMED, "-x"])
+def test_a_name_that_is_no_word_cannot_name_a_cluster(near, name):
+    file = near.write("prod.yaml", json.dumps({"executor": "simulated", "name": name or "é"}))
+    done = near.ask("accept", "--cluster", str(file), "--suite", near.suite(near.flow()))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "cannot name a cluster, expected letters, digits, dots and dashes" in done.err
