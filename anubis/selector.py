@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from anubis import hostlist
-from anubis.core.campaign.planning import MET, all_meet
+from anubis.core.campaign.planning import IN_GROUPS, MET, all_meet
 from anubis.core.choosing.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.choosing.selection import NEVER, Budget, learn_detection
 from anubis.core.past.defects import Defect, defects
@@ -112,7 +112,7 @@ def offers(
 
 def _rounds(entry: PlannedEntry, nodes: int) -> int:
     """How often a node takes part in one repeat."""
-    if entry.scope == "node" or (entry.scope == "group" and entry.groups == "all"):
+    if entry.scope == "node" or (entry.scope == "group" and entry.groups in IN_GROUPS):
         return 1
     meetings = max(1, nodes - 1)
     return meetings if entry.rounds is None else min(entry.rounds, meetings)

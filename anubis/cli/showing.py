@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 MOST_LINKS = 8  # that are named
 LINKS_NAMED = 3  # bad links that the sentence of a gate names
-MEETINGS = {"pairs": ", pairs", "quick": ", quick", "covering": ", quick and covering"}
+MEETINGS = {
+    "pairs": ", pairs",
+    "batches": ", groups side by side",
+    "quick": ", quick",
+    "covering": ", quick and covering",
+}
 
 
 def campaign(view: CampaignView, *, as_json: bool) -> None:

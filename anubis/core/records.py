@@ -27,9 +27,9 @@ Direction = Literal["higher", "lower", "either"]  # is better; "either": any cha
 JudgedBy = Literal["fleet", "limit"]  # a limit: for facts that are not learned, and may be 0
 Level = Literal["micro", "end-to-end"]
 Scope = Literal["node", "pair", "group"]
-# Who meets: all together; every pair; one pair for each hop distance (and more, until every uplink
-# is crossed almost surely).
-Arrangement = Literal["all", "pairs", "quick", "covering"]
+# Who meets: all together; every pair; groups side by side; one pair for each hop distance (and
+# more, until every link is crossed almost surely).
+Arrangement = Literal["all", "pairs", "batches", "quick", "covering"]
 Launcher = Literal["plain", "torchrun"]
 UNNAMED = "unnamed"  # the cluster of what was told before any cluster had a name
 
@@ -191,16 +191,21 @@ class SuiteEntry:
     duration_s: float | None = None
     """How long it usually takes, for planning. Default: what the program says."""
     groups: Arrangement = "all"
-    """Who meets: everybody at once (all), everybody in pairs (pairs), a pair for each hop distance
-    (quick), or pairs until every uplink is crossed (covering)."""
+    """Who meets: everybody at once (all), everybody in pairs (pairs), groups of `size` nodes side
+    by side, which load the network together (batches), a pair for each hop distance (quick), or
+    pairs until every link is crossed (covering)."""
+    size: int | None = None
+    """How many nodes a group of batches has."""
     rounds: int | None = None
     """How many rounds of pairs. Default: all of them."""
 
     def __post_init__(self) -> None:
-        for name in ("repeats", "rounds"):
+        for name, least in (("repeats", 1), ("rounds", 1), ("size", 2)):
             number = getattr(self, name)
-            if number is not None and number < 1:
-                raise ValueError(f"{name} is {number}, expected at least 1")
+            if number is not None and number < least:
+                raise ValueError(f"{name} is {number}, expected at least {least}")
+        if (self.groups == "batches") is not (self.size is not None):
+            raise ValueError("batches and size belong together: give both or neither")
         for name in ("timeout_s", "duration_s"):
             seconds = getattr(self, name)
             if seconds is not None and not 0 < seconds < math.inf:
@@ -228,6 +233,7 @@ class PlannedEntry:
     rounds: int | None
     min_nodes: int
     nodes: tuple[str, ...] | None = None  # whom it tests; None: all that the plan tests
+    size: int | None = None  # of a group of batches
 
 
 @dataclass(frozen=True, kw_only=True)

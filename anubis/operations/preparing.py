@@ -271,7 +271,10 @@ def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
     devices = [nic.device for nic in surveyed.fabric.nics] if surveyed else []
     rdma = any(device.startswith(("mlx", "HCA")) for device in devices)
     suite = config.suite(request.suite or ("scan-rdma" if rdma else "scan"))
-    entries = (replace(entry, groups=request.groups) for entry in suite.benchmarks)
+    entries = (
+        entry if entry.groups == "batches" else replace(entry, groups=request.groups)
+        for entry in suite.benchmarks
+    )
     return replace(suite, benchmarks=tuple(entries))
 
 

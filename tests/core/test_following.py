@@ -40,9 +40,10 @@ class Fleet(SimulatedExecutor):
         return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
 
 
-def outcome(criteria=(), repeats=1, history=(), **trouble):
+def outcome(criteria=(), repeats=1, history=(), size=None, **trouble):
     executor = Fleet(**trouble)
-    entry = SuiteEntry(benchmark="together", repeats=repeats)
+    groups = "batches" if size else "all"
+    entry = SuiteEntry(benchmark="together", repeats=repeats, groups=groups, size=size)
     suite = Suite(name="s", summary="", benchmarks=(entry,))
     campaign = Campaign(
         id="c",
@@ -84,6 +85,14 @@ def test_two_that_are_slow_together_only_are_named_as_a_pair_and_neither_is_blam
 
 def test_a_group_that_is_well_is_left_at_that(criteria):
     assert len(outcome(criteria).executions) == 1
+
+
+def test_of_groups_side_by_side_each_slow_one_is_halved_until_its_nodes_are_known(criteria):
+    found = outcome(criteria, size=4, slow=["n5", "n14", "n15"])
+    assert found.assessment.named(Judgement.DEFECTIVE) == ("n5", "n14", "n15")
+    assert len(found.assessment.named(Judgement.HEALTHY)) == 13
+    planned = [e.step.participants for e in found.executions if not e.step.turn]
+    assert sorted(planned) == sorted(NODES[i : i + 4] for i in range(0, 16, 4))
 
 
 def test_a_search_that_was_cut_short_goes_on_where_it_was(criteria):

@@ -17,6 +17,7 @@ from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.matching import augmented, general_matching, maximum_pairs, pairs_across
 from anubis.core.network.pairing import (
     HopRound,
+    batches,
     meetings,
     needed,
     quick_rounds,
@@ -428,3 +429,17 @@ def test_without_a_way_to_gain_more_rounds_end():
     fabric = FatTree(nodes=8, nodes_per_leaf=4, leaves_per_pod=2, spines=2).fabric()
     some = fabric.nodes[:4]  # all on one leaf
     assert list(covering_rounds(fabric, some, quick_rounds(fabric, some))) == []
+
+
+# --- groups side by side -----------------------------------------------------------------------
+
+
+@given(st.integers(0, 40), st.integers(2, 9))
+def test_groups_side_by_side_are_all_as_large_as_asked_for_and_hold_everybody(n, size):
+    nodes = [f"n{i}" for i in range(n)]
+    rounds = list(batches(nodes, size))
+    assert len(rounds) == (0 if n == 0 else 1 if n % min(size, n) == 0 else 2)
+    assert {name for groups in rounds for name in flat(groups)} == set(nodes)
+    for groups in rounds:
+        assert len(flat(groups)) == len(set(flat(groups)))
+        assert {len(group) for group in groups} == {min(size, n)}

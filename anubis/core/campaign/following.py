@@ -6,16 +6,25 @@ for the same again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
-from anubis.core.campaign.planning import follow_ups
+from anubis.core.campaign.planning import IN_GROUPS, follow_ups
 from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import informed
+from anubis.core.network.pairing import batches
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.network.unexplained import UNEXPLAINED
-from anubis.core.records import FAILED_ONCE, Assessment, Judgement, Plan, Step, Workload
+from anubis.core.records import (
+    FAILED_ONCE,
+    Assessment,
+    Judgement,
+    Plan,
+    PlannedEntry,
+    Step,
+    Workload,
+)
 
 SECOND_TRIES = 1
 CONFIRMING_TURNS = 3
@@ -58,7 +67,7 @@ def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> It
         repeated = () if turn else _unexplained_pairs(assessment)
         pairs = dict.fromkeys(chain(repeated, *chosen.values()))
         for position, entry in enumerate(plan.phases[phase].entries):
-            if entry.scope == "pair" or entry.groups != "all":
+            if entry.scope == "pair" or entry.groups not in IN_GROUPS:
                 yield from follow_ups(plan, phase, position, turn + 1, pairs)
 
 
@@ -75,18 +84,29 @@ def _unexplained_pairs(assessment: Assessment) -> Iterator[tuple[str, ...]]:
 def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
     """The next tests of every search for what makes a group slow, until all are over."""
     for position, entry in enumerate(plan.phases[phase].entries):
-        if entry.scope == "group" and entry.groups == "all":
+        if entry.scope == "group" and entry.groups in IN_GROUPS:
             results = _results(assessment, entry.workload)
-            largest = max((g for g in results if _as_planned(plan, g)), key=len, default=())
-            if len(largest) >= SMALLEST_GROUP and results[largest]:
-                tests = _next_tests(largest, results, entry.duration_s / 60)
-                yield from follow_ups(plan, phase, position, turn + 1, tests)
+            planned = _planned_groups(plan, entry, results)
+            good = [node for group in planned if results[group] is False for node in group]
+            minutes = entry.duration_s / 60
+            tests = [
+                test
+                for group in planned
+                if results[group] and len(group) >= SMALLEST_GROUP
+                for test in _next_tests(group, good, results, minutes)
+            ]
+            yield from follow_ups(plan, phase, position, turn + 1, dict.fromkeys(tests))
 
 
-def _as_planned(plan: Plan, group: Group) -> bool:
-    """In the order of the plan: tests of a search are put together otherwise."""
-    members = set(group)
-    return group == tuple(node.name for node in plan.nodes if node.name in members)
+def _planned_groups(plan: Plan, entry: PlannedEntry, tried: Collection[Group]) -> list[Group]:
+    """Those that were not part of a search: their nodes stand in the order of the plan."""
+    met = {node for group in tried for node in group}
+    nodes = [node.name for node in plan.nodes if node.name in met]
+    if entry.size:
+        side_by_side = chain.from_iterable(batches(nodes, entry.size))
+        return [group for group in side_by_side if group in tried]
+    ordered = [group for group in tried if group == tuple(n for n in nodes if n in group)]
+    return [max(ordered, key=len)] if ordered else []
 
 
 def _results(assessment: Assessment, workload: Workload) -> dict[Group, bool | None]:
@@ -105,13 +125,13 @@ def _results(assessment: Assessment, workload: Workload) -> dict[Group, bool | N
 
 
 def _next_tests(
-    group: Group, results: Mapping[Group, bool | None], minutes: float
+    group: Group, good: Sequence[str], results: Mapping[Group, bool | None], minutes: float
 ) -> tuple[Group, ...]:
     """What the search asks for and nobody has answered yet; nothing when it is over.
 
     A test that was tried and says nothing ends it.
     """
-    search = bisect(group, budget=SearchBudget(minutes_per_test=minutes))
+    search = bisect(group, good, budget=SearchBudget(minutes_per_test=minutes))
     try:
         tests = next(search)
         while all(test in results for test in tests):

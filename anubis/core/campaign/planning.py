@@ -19,6 +19,7 @@ from anubis.core.network.coverage import covering_rounds
 from anubis.core.network.pairing import (
     HopRound,
     Pair,
+    batches,
     hops_between,
     needed,
     quick_rounds,
@@ -54,6 +55,7 @@ SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to i
 
 
 BY_DISTANCE = ("quick", "covering")
+IN_GROUPS = ("all", "batches")
 SAMPLED_ROUNDS = 3  # of all pairs, to see how many turns a round takes
 MET = 2  # partners that a tested node meets
 FEWEST_PAIRS, MOST_TURNS = 12, 32  # pairs at one distance; shuffles that look for more
@@ -208,6 +210,8 @@ def _meetings(
     elif len(nodes) > 1 and all_meet(entry):
         for matches in islice(round_robin(_everybody(plan, fit)), entry.rounds):
             yield from matches
+    elif entry.size and entry.groups == "batches":
+        yield from chain.from_iterable(batches(nodes, entry.size))
     elif nodes:
         yield tuple(nodes)
 
@@ -330,6 +334,7 @@ def _resolved(entry: SuiteEntry, spec: BenchmarkSpec, suite: Suite) -> PlannedEn
         groups=entry.groups,
         rounds=entry.rounds,
         min_nodes=spec.needs.min_nodes,
+        size=entry.size,
     )
 
 

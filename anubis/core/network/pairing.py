@@ -43,6 +43,20 @@ def round_robin(nodes: Sequence[str]) -> Iterator[Round]:
         )
 
 
+def batches(nodes: Sequence[str], size: int) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """Rounds of disjoint groups of `size` nodes in which everybody takes part: two at most.
+
+    Who is left over in the first meets the first nodes again, because a smaller group would measure
+    something else. Fewer nodes are one group.
+    """
+    size = min(size, len(nodes))
+    in_full = len(nodes) // size * size if size else 0
+    if in_full:
+        yield tuple(tuple(nodes[i : i + size]) for i in range(0, in_full, size))
+    if left := nodes[in_full:]:
+        yield ((*left, *nodes[: size - len(left)]),)
+
+
 # --- the quick scan --------------------------------------------------------------------------
 
 
