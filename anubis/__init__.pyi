@@ -1,6 +1,8 @@
 """What anubis offers to Python: see docs/python.md."""
 
 from anubis.foreign.mapping import TableMapping as TableMapping
+from anubis.operations.adopting import adopt_alphas as adopt_alphas
+from anubis.operations.adopting import write_policy as write_policy
 from anubis.operations.caller import Caller as Caller
 from anubis.operations.campaigns import plan_campaign as plan_campaign
 from anubis.operations.campaigns import resume_campaign as resume_campaign

@@ -17,6 +17,7 @@ from anubis.core.errors import ConfigError, HostlistError, did_you_mean
 from anubis.core.records import (
     ClusterIdentity,
     Limit,
+    MetricAlpha,
     Policy,
     SelectionPolicy,
     Suite,
@@ -153,6 +154,7 @@ class _PolicyFile:
     summary: str = ""
     """How strict it is, in one line."""
     alpha: float = Policy.alpha
+    alphas: tuple[MetricAlpha, ...] = Policy.alphas
     distance: _Distance = _Distance()
     """How two samples are compared."""
     own_alpha: bool = Policy.own_alpha

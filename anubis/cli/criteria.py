@@ -69,3 +69,52 @@ def diff(
         if judged and moved.criteria:
             tables.show_verdict_changes(judged, moved.nodes, moved.verdicts, answer.screen())
     sys.exit(1 if moved.criteria else 0)
+
+
+@app.command(
+    help="Take the alphas that criteria propose into a policy. Prints the change of its text, and "
+    "which verdicts of a campaign change with it; writes nothing without --write."
+)
+def adopt(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A criteria file, or a folder of them.")
+    ],
+    policy: options.Policy = "default",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="GLOB",
+            help='Only these, by benchmark and metric: "gemm tflops:*". May be repeated.',
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            "--write",
+            metavar="FILE",
+            help="Write the changed policy to a new file, or to the one that --policy names.",
+        ),
+    ] = None,
+    campaign: options.Campaign = None,
+    json: options.Json = False,
+) -> None:
+    from anubis.report import criteria as tables
+
+    adoption = anubis.adopt_alphas(path, policy, metrics=metric or (), campaign=campaign)
+    changes = adoption.changes
+    judged = changes.campaign.id if changes.campaign else None
+    if json:
+        answer.write_lines(tables.adoption_lines(adoption.rules))
+        answer.write_lines(
+            tables.change_lines(changes.criteria, changes.nodes, changes.verdicts, judged)
+        )
+    elif adoption.rules:
+        print(adoption.diff)
+        if judged:
+            tables.show_verdict_changes(judged, changes.nodes, changes.verdicts, answer.screen())
+    else:
+        print("nothing to adopt: the policy already has what is proposed")
+    if write and adoption.rules:
+        anubis.write_policy(adoption, write)
+        say(f"policy: {write}; criteria have these alphas once they are learned with it")

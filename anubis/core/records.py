@@ -10,8 +10,9 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import repeat
 from typing import Literal, Self
@@ -793,12 +794,33 @@ class SelectionPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricAlpha:
+    """An alpha of their own for some metrics."""
+
+    benchmark: str = "*"
+    """The programs, by name: `*` stands for any letters, `?` for one. In quotes."""
+    metric: str = "*"
+    """Their metrics, likewise: `tflops:*`."""
+    alpha: float
+    """What holds for them in place of the policy's `alpha`."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha is {self.alpha:g}, expected a similarity between 0 and 1")
+
+    def fits(self, benchmark: str, metric: str) -> bool:
+        return fnmatchcase(benchmark, self.benchmark) and fnmatchcase(metric, self.metric)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Policy:
     """The rules for judging and for campaigns; read from configs/policies/."""
 
     alpha: float = 0.95
     """A sample is defective when its similarity to the fleet's reference is not above it. For a
     single number, 0.95 means 5 % worse."""
+    alphas: tuple[MetricAlpha, ...] = ()
+    """Metrics with an alpha of their own. Of several that fit a metric the last counts."""
     tail: float = 0.05
     """A slow tail lighter than this share of the samples counts in proportion, a heavier one in
     full. 0 is the formula of the ANUBIS paper."""
@@ -829,6 +851,15 @@ class Policy:
             raise ValueError(f"min_units is {self.min_units}: fewer than 3 cannot outvote one")
         if self.retries < 0:
             raise ValueError(f"retries is {self.retries}, expected 0 or more")
+
+    def alpha_of(self, benchmark: str, metric: str) -> float:
+        """The alpha of one metric."""
+        fitting = (rule.alpha for rule in reversed(self.alphas) if rule.fits(benchmark, metric))
+        return next(fitting, self.alpha)
+
+    def for_metric(self, benchmark: str, metric: str) -> Policy:
+        """With the alpha of this metric as the only one."""
+        return replace(self, alpha=self.alpha_of(benchmark, metric), alphas=())
 
 
 def canonical(value: object) -> str:

@@ -66,6 +66,9 @@ def _evidence(history: History, campaign: Campaign) -> CampaignEvidence:
     )
 
 
+RECENT = 1000  # campaigns among which the latest of a suite is sought
+
+
 @dataclass(frozen=True, kw_only=True)
 class CriteriaComparison:
     criteria: tuple[comparison.CriterionChange, ...]
@@ -92,7 +95,46 @@ def compare_criteria(
         if not changes:
             return CriteriaComparison(criteria=(), campaign=judged)
         both = (_load(path, judged.plan.suite) for path in (before, after))
-        assessments = _judge_by_both(history, judged, *both)
+        return _compared(changes, history, judged, *both)
+
+
+def compare_sets(
+    before: tuple[CriteriaSet, ...],
+    after: tuple[CriteriaSet, ...],
+    *,
+    campaign: str | None = None,
+    caller: Caller = NOBODY,
+) -> CriteriaComparison:
+    """Criteria that are no files yet; the verdicts are those of the campaign, or of the latest of
+    their suites."""
+    changes = comparison.criterion_changes(before, after)
+    suites = {of_sku.provenance.suite for of_sku in before}
+    with caller.history() as history:
+        newest = (
+            row.id
+            for row in history.campaigns.newest(limit=RECENT)
+            if row.finished_at is not None and row.suite in suites
+        )
+        judged_id = campaign or next(newest, None)
+        if not changes or not judged_id:
+            return CriteriaComparison(criteria=changes)
+        judged = finished(history, judged_id)
+        both = (_of_suite(sets, judged.plan.suite) for sets in (before, after))
+        return _compared(changes, history, judged, *both)
+
+
+def _of_suite(sets: tuple[CriteriaSet, ...], suite: str) -> tuple[CriteriaSet, ...]:
+    return tuple(of_sku for of_sku in sets if of_sku.provenance.suite == suite)
+
+
+def _compared(
+    changes: tuple[comparison.CriterionChange, ...],
+    history: History,
+    judged: Campaign,
+    before: tuple[CriteriaSet, ...],
+    after: tuple[CriteriaSet, ...],
+) -> CriteriaComparison:
+    assessments = _judge_by_both(history, judged, before, after)
     return CriteriaComparison(
         criteria=changes,
         campaign=judged,

@@ -189,6 +189,7 @@ def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) ->
     if fabric:
         _refuse_no_pairs(plan, fabric)
     _refuse_unknown_limits(brief.policy, programs)
+    _refuse_unknown_alphas(brief.policy, programs)
     _refuse_useless(brief.criteria, plan)
     return plan
 
@@ -355,3 +356,16 @@ def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:
                 f'the policy has a limit for "{limit.metric}"{where}, which {limit.benchmark} '
                 f"does not measure; {hint}"
             )
+
+
+def _refuse_unknown_alphas(policy: Policy, programs: catalog.Catalog) -> None:
+    """Likewise an alpha that fits no metric."""
+    metrics = [
+        (spec.name, metric.name) for spec in programs.specs.values() for metric in spec.metrics
+    ]
+    for rule in policy.alphas:
+        family = replace(rule, metric=rule.metric.partition(":")[0])
+        if not any(family.fits(*metric) for metric in metrics):
+            name = f"{rule.benchmark} {rule.metric}"
+            hint = did_you_mean(name, [" ".join(metric) for metric in metrics])
+            raise UsageError(f'the policy has an alpha for "{name}", which fits no metric; {hint}')

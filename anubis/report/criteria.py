@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anubis.core.judging.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
-from anubis.core.records import CriteriaSet, Criterion, CriterionKey
+from anubis.core.records import CriteriaSet, Criterion, CriterionKey, MetricAlpha
 from anubis.hostlist import shortened
 from anubis.report.metrics import benchmark_labels
 from anubis.report.tables import add_row, table
@@ -276,6 +277,11 @@ def change_lines(
             "verdicts_changed": len(verdicts),
         }
     )
+
+
+def adoption_lines(rules: Iterable[MetricAlpha]) -> Iterator[str]:
+    for rule in rules:
+        yield json_line({"type": "adoption", **asdict(rule)})
 
 
 # --- both ----------------------------------------------------------------------------------

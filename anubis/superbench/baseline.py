@@ -61,7 +61,7 @@ def criteria(
                 unit=declared.unit,
                 direction=declared.direction,
                 reference=np.array([value]),
-                alpha=policy.alpha,
+                alpha=policy.alpha_of(where.benchmark, where.metric),
                 tail=policy.tail,
                 units=units,
                 healthy=units,

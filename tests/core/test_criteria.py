@@ -12,7 +12,7 @@ from strategies import arrays, fleets, tails
 from anubis.core.errors import CriteriaError
 from anubis.core.judging import criteria, medoid
 from anubis.core.judging.medoid import Bundle
-from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
+from anubis.core.records import CriterionKey, MetricAlpha, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(
     sku="h100", workload=Workload.of("gemm", "1", {}), metric="tflops", device_kind="cuda"
@@ -273,3 +273,28 @@ def test_of_samples_that_cannot_be_compared_it_says_which_and_of_what(bad, direc
             learn(samples, metric=metric)
         with pytest.raises(CriteriaError, match=where):
             criteria.similarities(samples, learn([np.ones(3)] * 3, metric=metric))
+
+
+RULES = (
+    MetricAlpha(benchmark="gemm", alpha=0.97),
+    MetricAlpha(metric="step_ms", alpha=0.9),
+    MetricAlpha(benchmark="train_*", metric="*:bf1?", alpha=0.8),
+)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "metric", "alpha"),
+    [
+        ("disk", "gbps", 0.95),  # the policy's
+        ("gemm", "tflops:bf16", 0.97),
+        ("gemm", "step_ms", 0.9),  # the last that fits
+        ("train_moe", "step_ms", 0.9),
+        ("train_moe", "loss:bf16", 0.8),
+        ("train_moe", "loss:fp32", 0.95),
+        ("train", "loss:bf16", 0.95),
+    ],
+)
+def test_a_metric_has_the_alpha_of_the_last_rule_that_fits_it(benchmark, metric, alpha):
+    policy = Policy(alphas=RULES)
+    assert policy.alpha_of(benchmark, metric) == alpha
+    assert policy.for_metric(benchmark, metric) == Policy(alpha=alpha)

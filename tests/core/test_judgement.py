@@ -19,6 +19,7 @@ from anubis.core.records import (
     Ended,
     Execution,
     Judgement,
+    MetricAlpha,
     NodeVerdict,
     PartVerdict,
     Policy,
@@ -83,6 +84,18 @@ def test_one_slow_gpu_makes_its_node_defective_and_is_named():
     assert (worst.participants, worst.device, worst.code) == (("n3",), "cuda:1", "COMPUTE.RATE")
     assert "7% below normal" in worst.reason
     assert "GB/s" in worst.reason
+
+
+def test_a_metric_with_an_alpha_of_its_own_is_judged_by_it_and_no_other_is():
+    """Four per cent slow in both: more than is tolerated in one of them."""
+    plan = small_plan(8, [entry("compute"), entry("probe")])
+    slow = lambda step, i: 96.0 if step.participants == ("n3",) else 100.0  # noqa: E731
+    done = list(executions(plan, slow))
+    policy = Policy(alphas=(MetricAlpha(benchmark="pro*", metric="rate", alpha=0.98),))
+    assessment = judged(plan, done, learn(plan, done, policy))
+    assert {v.benchmark for v in assessment.alone if v.judgement is D} == {"probe"}
+    assert by_node(assessment) == {f"n{i}": D if i == 3 else H for i in range(8)}
+    assert set(by_node(judged(plan, done)).values()) == {H}
 
 
 def test_a_criterion_that_learning_refused_calls_nobody_healthy_or_defective():

@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 
 from anubis.core.judging import criteria
+from anubis.core.judging.kinds import find_kinds
+from anubis.core.judging.units import Units
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "benchmarks"
+
+FLEETS = sorted(DATA.glob("*-agg.csv.gz"))
 
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}")
 
@@ -35,6 +39,23 @@ def gpus(name: str) -> dict[str, tuple[str, list[float]]]:
             found[row["uuid"]].append(float(row["perf"]))
             place[row["uuid"]] = f"{row['cabinet']}-{row['node']}/{row.get('device', '')}"
     return {uuid: (place[uuid], times) for uuid, times in found.items()}
+
+
+@pytest.mark.parametrize("name", [file.name.removesuffix("-agg.csv.gz") for file in FLEETS])
+def test_no_real_fleet_is_taken_for_two_kinds(name):
+    """GPUs of two of them have two modes, 1 to 3 % apart: less than the limit."""
+    fleet = list(gpus(name).values())
+    edges = np.cumsum([0, *(len(times) for _, times in fleet)])
+    measured = Units(
+        KEY,
+        TIME,
+        participants=tuple((place.partition("/")[0],) for place, _ in fleet),
+        devices=tuple(f"cuda:{number}" for number in range(len(fleet))),
+        values=np.concatenate([times for _, times in fleet]),
+        edges=edges,
+        firsts=np.arange(edges.size),
+    )
+    assert find_kinds([measured], Policy()) == []
 
 
 def defective(name: str, tail: float) -> tuple[int, list[str]]:

@@ -12,8 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from anubis.core.records import Judgement, Verdict
+from anubis.core.records import Judgement, MetricAlpha, Verdict
+from anubis.operations.policy_text import line_of, with_alphas
 from anubis.store.history import History
 from tests.edges.desk import ROOT, Desk, Done
 
@@ -416,3 +420,83 @@ def test_below_20_nodes_it_is_said_that_kinds_cannot_be_seen(near):
     table = " ".join(near.run("report").out.split())
     assert "3 of 12 nodes are better than normal by more than the limit" in table
     assert "cannot be seen below 20 nodes" in table
+
+
+# --- adopting an alpha ---------------------------------------------------------------------
+
+
+def test_a_proposed_alpha_is_adopted_as_a_diff_to_review(near):
+    """A fleet that is even to a thousandth could tell 2 % from normal; the policy says 5 %."""
+    fleet = {"nodes": "n[1-40]", "slow_share": 0.05, "slow_by": 0.02}
+    assert accept(near, **fleet).code == 0
+    folder = str(near.home / "criteria")
+    policy = near.write("mine.yaml", "# ours\nsummary: strict enough\nalpha: 0.95  # as all\n")
+    adopt = ("criteria", "adopt", folder, "--policy", str(policy))
+    shown = near.run(*adopt)
+    assert shown.code == 0, shown.err
+    proposed = json.loads(learned(near).read_text())["criteria"][0]["proposed_alpha"]
+    cut = int(proposed * 1000) / 1000
+    line = f'  - {{benchmark: "flow", metric: "speed", alpha: {cut:g}}}'
+    assert [row for row in shown.out.splitlines() if row[:1] == "+"][1:] == [
+        "+",
+        "+alphas:",
+        f"+{line}",
+    ]
+    assert "the verdicts of 2 nodes and 2 parts change" in shown.out
+    assert policy.read_text().count("\n") == 3  # nothing is written without --write
+
+    assert near.run(*adopt, "--write", str(policy)).code == 0
+    assert policy.read_text().endswith(f"alpha: 0.95  # as all\n\nalphas:\n{line}\n")
+    assert "nothing to adopt" in near.run(*adopt).out
+    near.run("learn", "--policy", str(policy), "--out", "next")
+    assert [criterion["alpha"] for criterion in criteria_in(near, "next")] == [cut]
+    judged = near.run("judge", "--criteria", str(near.folder / "next"))
+    assert judged.code == 1
+    assert "38 healthy · 2 defective" in judged.out
+
+
+def test_adopting_takes_only_the_metrics_that_are_named_and_never_overwrites(near):
+    accept(near, nodes="n[1-40]")
+    folder = str(near.home / "criteria")
+    none = near.run("criteria", "adopt", folder, "--metric", "gemm *", "--json")
+    assert [line["type"] for line in none.lines] == ["summary"]
+    (rule, *_) = near.run("criteria", "adopt", folder, "--metric", "fl* speed", "--json").lines
+    assert (rule["type"], rule["benchmark"], rule["metric"]) == ("adoption", "flow", "speed")
+    other = near.write("other.yaml", "summary: not the one to change\n")
+    refused = near.run("criteria", "adopt", folder, "--write", str(other))
+    assert refused.code == 2
+    assert "exists; name another file" in refused.err
+
+
+def test_an_alpha_that_fits_no_metric_is_refused(near):
+    policy = near.write("mine.yaml", {"alphas": [{"benchmark": "flo", "alpha": 0.9}]})
+    suite = near.suite(near.flow())
+    done = near.ask("accept", "--suite", suite, "--policy", str(policy), "--cluster", near.fleet())
+    assert done.code == 2
+    assert 'the policy has an alpha for "flo *", which fits no metric' in done.err
+
+
+rules = st.lists(
+    st.builds(
+        MetricAlpha,
+        benchmark=st.sampled_from(["gemm", "train_*"]),
+        metric=st.sampled_from(["rate", "tflops:*", "*"]),
+        alpha=st.sampled_from([0.9, 0.95, 0.999]),
+    ),
+    max_size=4,
+    unique_by=lambda rule: (rule.benchmark, rule.metric),
+)
+
+
+@given(rules, rules, st.sampled_from(["", "retries: 2\n", "\n# more\nretries: 2\n"]))
+def test_a_policys_text_with_other_alphas_says_what_it_should_and_keeps_the_rest(old, new, after):
+    text = "# ours\nalpha: 0.9  # as all\n"
+    text += "alphas: # few\n" + "\n".join(map(line_of, old)) + "\n" if old else ""
+    changed = with_alphas(text + after, new)
+    replaced = {(rule.benchmark, rule.metric) for rule in new}
+    kept = [rule for rule in old if (rule.benchmark, rule.metric) not in replaced]
+    document = yaml.safe_load(changed)
+    assert [MetricAlpha(**row) for row in document.pop("alphas") or []] == kept + new
+    assert document == {"alpha": 0.9} | (yaml.safe_load(after) or {})
+    for comment in ("# ours", "# as all", "# few" * bool(old), "# more" * ("more" in after)):
+        assert comment in changed

@@ -123,9 +123,11 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None) -> Criterion:
     alone = len(set(alike.participants)) == 1
     from_repeats = alone and len(alike) < policy.min_units
     grouped = not from_repeats and max(map(len, alike.participants)) > 1
+    key = alike.key
+    policy = policy.for_metric(key.workload.benchmark, key.metric)
     return learn(
         alike.repeats if from_repeats else alike.samples,
-        key=alike.key,
+        key=key,
         metric=alike.metric,
         nodes=len(set(chain.from_iterable(alike.participants))),
         policy=policy,

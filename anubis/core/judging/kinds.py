@@ -124,7 +124,7 @@ def _levels(alike: Units, position: dict[str, int], policy: Policy) -> _Levels:
     return _Levels(
         measured=alike,
         position=position,
-        alpha=policy.alpha,
+        alpha=policy.alpha_of(alike.key.workload.benchmark, alike.key.metric),
     )
 
 
