@@ -15,7 +15,7 @@ from anubis.core.fabric import Cable
 from anubis.core.network.pairing import quick_rounds, round_robin
 from anubis.core.network.sharing import SHARED, SHARED_AT_LEAF, CableUse, Room, waves
 from anubis.simulation.fabric import FatTree
-from anubis.simulation.network import SimulatedNetwork
+from anubis.simulation.network import SimulatedNetwork, statically_routed
 
 TREE = FatTree(nodes=128, nodes_per_leaf=16, spines=16).fabric()
 PODS = FatTree(nodes=512, nodes_per_leaf=16, leaves_per_pod=8, spines=16, cores=8).fabric()
@@ -116,6 +116,36 @@ def test_pairs_across_a_leaf_take_turns_where_nobody_knows_their_cables():
     assert len(turns) == 16
     for wave in turns:
         assert max(Counter(leaf(TREE, name) for pair in wave for name in pair).values()) == 1
+
+
+def ports_passed(fabric, here, goal):
+    """Out of which ports what is for a NIC goes, by the tables."""
+    beyond = {
+        end: other
+        for link in fabric.links
+        for cable in link.cables
+        for end, other in (
+            ((link.a, cable.port_a), link.b),
+            ((link.b, cable.port_b), link.a),
+        )
+    }
+    passed = []
+    while here != goal.switch:
+        passed.append((here, str(fabric.routes.port(here, goal.id))))
+        here = beyond[passed[-1]]
+    return passed
+
+
+def test_where_routes_are_known_pairs_at_once_share_no_cable_and_take_fewer_turns():
+    fabric = statically_routed(TREE)
+    turns = in_turns(fabric, far_pairs(fabric))
+    assert len(turns) < len(in_turns(TREE, far_pairs(TREE))) / 2
+    for wave in turns:
+        nics = [tuple(fabric.nic(name, "0") for name in pair) for pair in wave]
+        for way in (1, -1):
+            passed = [ports_passed(fabric, a.switch, b) for a, b in (pair[::way] for pair in nics)]
+            assert max(Counter(port for ports in passed for port in ports).values()) == 1
+    assert not CableUse(fabric).is_shared_by_chance(far_pairs(fabric)[0])
 
 
 def test_pairs_on_one_leaf_all_run_at_once():

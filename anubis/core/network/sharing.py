@@ -1,8 +1,8 @@
 """Which pairs may run at once without measuring each other.
 
-Which of several cables a connection takes is unknown. So two pairs whose ways have links in common
-share a cable with a chance, and a pair starts only where that chance is small. What remains of it
-is no sign of a fault.
+Where routes are known, pairs under way have no cable in common. Else it is unknown which of several
+cables a connection takes: two pairs whose ways have links in common share a cable with a chance,
+and a pair starts only where that chance is small. What remains of it is no sign of a fault.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import factorial
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Numbers, Shares
+from anubis.core.fabric import Fabric, Nic, Numbers, Shares
 from anubis.core.network.pairing import Pair, Round, meetings
 
 # The chance that a pair shares a cable that does not bear it as well: of a leaf, and anywhere.
@@ -57,18 +57,27 @@ class CableUse:
         bearing = set(fabric.leaves)
         at_leaf = [link.a in bearing or link.b in bearing for link in fabric.links]
         self._bound = np.where(at_leaf, SHARED_AT_LEAF, SHARED)
+        ends = [(link.a, cable.port_a) for link in fabric.links for cable in link.cables]
+        self._number = {end: number for number, end in enumerate(ends)}
         self._known: dict[LeafPair, CableChances] = {}
 
     def of(self, pair: Pair) -> Ways:
-        leaves = self._leaves(pair)
-        self._work_out(leaves)
-        return [self._known[ends] for ends in leaves]
+        return self.of_all([pair])[pair]
 
     def of_all(self, pairs: Iterable[Pair]) -> dict[Pair, Ways]:
         """Together, which takes less time."""
-        leaves = {pair: self._leaves(pair) for pair in pairs}
+        routed, leaves = {}, {}
+        for pair in pairs:
+            met = [(a, b) for _, a, b in meetings(self.fabric, pair) if a.switch != b.switch]
+            routed[pair] = [way for a, b in met if (way := self._route(a, b))]
+            if len(routed[pair]) < len(met):
+                unrouted = [(a, b) for a, b in met if not self._route(a, b)]
+                leaves[pair] = list(dict.fromkeys((a.switch, b.switch) for a, b in unrouted))
         self._work_out(list(chain.from_iterable(leaves.values())))
-        return {pair: [self._known[ends] for ends in met] for pair, met in leaves.items()}
+        return {
+            pair: [*ways, *(self._known[ends] for ends in leaves.get(pair, ()))]
+            for pair, ways in routed.items()
+        }
 
     def is_shared_by_chance(self, pair: Pair) -> bool:
         return any(way.shared > 0 for way in self.of(pair))
@@ -78,9 +87,13 @@ class CableUse:
         self._work_out(ends)
         return np.array([self._known[pair].shared for pair in ends], dtype=np.float64)
 
-    def _leaves(self, pair: Pair) -> list[LeafPair]:
-        met = dict.fromkeys((a.switch, b.switch) for _, a, b in meetings(self.fabric, pair))
-        return [ends for ends in met if ends[0] != ends[1]]
+    def _route(self, a: Nic, b: Nic) -> CableChances | None:
+        """The cables there and back, if both routes are known."""
+        if not (self.fabric.routes and self.fabric.route(a, b) and self.fabric.route(b, a)):
+            return None
+        both = (*self.fabric.cables_between(a, b), *self.fabric.cables_between(b, a))
+        cables = np.unique([self._number[link.a, cable.port_a] for link, cable in both])
+        return CableChances(cables, np.ones(len(cables)), np.zeros(len(cables)))
 
     def _work_out(self, leaves: Sequence[LeafPair]) -> None:
         new = [ends for ends in dict.fromkeys(leaves) if ends not in self._known]
