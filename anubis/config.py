@@ -139,7 +139,7 @@ class _LimitsFile:
     version: int
     """Raise it with every change: it is stored with each campaign."""
     benchmark: str
-    """The program that measures all of them."""
+    """The program that measures all of them; "*": whatever program measures them."""
     limits: tuple[_Bound, ...]
     """The limits."""
 
@@ -162,7 +162,7 @@ class _PolicyFile:
     min_units: int = Policy.min_units
     retries: int = Policy.retries
     stop_early: bool = Policy.stop_early
-    limits: tuple[str, ...] = ("node_health",)
+    limits: tuple[str, ...] = ("node_health", "answers")
     """Tables of limits, by their names under configs/policies/limits/. They apply whatever the
     fleet shows."""
     overrides: tuple[Limit, ...] = ()

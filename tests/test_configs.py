@@ -82,7 +82,9 @@ def test_each_example_is_commented_and_right_in_what_it_comments_out(name, tmp_p
 
 
 def test_the_default_policy_is_the_default():
-    assert config.policy("default") == Policy(limits=config.limits("node_health"))
+    assert config.policy("default") == Policy(
+        limits=config.limits("node_health") + config.limits("answers")
+    )
 
 
 @pytest.mark.parametrize(("suite", "limit_s"), [("quick", 2 * 60), ("medium", 15 * 60)])

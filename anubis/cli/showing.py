@@ -86,8 +86,12 @@ def _gate_sentence(result: GateResult) -> str:
         word = "no-go, and nothing was run"
     if word == "go" and not result.decision.is_bearable:
         word = f"go, at {_risk_left(result)}"
-    where = f"{compress(list(result.judged))} (cluster {result.decision.cluster})"
-    return f"{word}: {'; '.join(_reasons(result)) or where}"
+    return f"{word}: {'; '.join(_reasons(result)) or _who_may_go(result)}"
+
+
+def _who_may_go(result: GateResult) -> str:
+    alone = ", compared with its own repeats only" if result.is_by_itself else ""
+    return f"{compress(list(result.judged))} (cluster {result.decision.cluster}){alone}"
 
 
 def _reasons(result: GateResult) -> Iterator[str]:
@@ -101,6 +105,9 @@ def _reasons(result: GateResult) -> Iterator[str]:
         yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
     if result.unknown:
         yield f"{_why_unknown(result)}: {compress(result.unknown)}"
+        yield from (
+            f"{node}: {' '.join(why.split())}" for node, why in islice(result.doubts.items(), 1)
+        )
 
 
 def _why_unknown(result: GateResult) -> str:

@@ -7,6 +7,7 @@ AnubisError                exit code 2
 ├── CatalogError           a benchmark is absent, or does not describe itself
 ├── ContractError          a benchmark ran but broke the contract of its document
 ├── CriteriaError          criteria that cannot be read, learned or compared
+│   └── NothingLearnedError  there are none yet for these nodes and this suite
 ├── RiskError              a risk model cannot be learned, read or asked
 ├── TopologyError          the description of a fabric cannot be read
 ├── TraceError             a trace of jobs cannot be read, or has no jobs
@@ -51,6 +52,10 @@ class ContractError(AnubisError):
 
 
 class CriteriaError(AnubisError):
+    pass
+
+
+class NothingLearnedError(CriteriaError):
     pass
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anubis import catalog, config, places
@@ -11,7 +11,7 @@ from anubis.core.campaign import planning
 from anubis.core.campaign.planning import MET
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
-from anubis.core.errors import UsageError
+from anubis.core.errors import NothingLearnedError, UsageError
 from anubis.core.past.events import FleetEvent, JobAllocated, KeptEvent, Notice, Tick
 from anubis.core.records import (
     BenchmarkSpec,
@@ -146,29 +146,44 @@ def decide(
 
 
 def carry_out_tests(decision: Decision, terms: Terms, caller: Caller) -> CampaignResult | None:
-    """One campaign, in which each node runs its own tests; None where nothing is to run."""
+    """One campaign, in which each node runs its own tests; None where nothing is to run.
+    Where nothing was learned of such nodes yet, they teach in it what is normal."""
     if not decision.tests:
         return None
     refuse_unreachable(decision.cluster, terms.cluster)
     tests = {test.benchmark: frozenset(test.nodes) for test in decision.tests}
     tested = frozenset().union(*tests.values())
     partners = _met(decision)
-    result = run_campaign(
-        CampaignRequest(
-            kind=CampaignKind.VALIDATE,
-            nodes=list(dict.fromkeys([*(n for n in decision.nodes if n in tested), *partners])),
-            cluster=terms.cluster or THIS_MACHINE,
-            suite=terms.suite,
-            policy=terms.policy,
-            benchmarks=terms.benchmarks,
-            criteria=terms.criteria,
-            tests=tests,
-            partners=partners,
-        ),
-        caller,
+    request = CampaignRequest(
+        kind=CampaignKind.VALIDATE,
+        nodes=list(dict.fromkeys([*(n for n in decision.nodes if n in tested), *partners])),
+        cluster=terms.cluster or THIS_MACHINE,
+        suite=terms.suite,
+        policy=terms.policy,
+        benchmarks=terms.benchmarks,
+        criteria=terms.criteria,
+        tests=tests,
+        partners=partners,
     )
+    try:
+        result = run_campaign(request, caller)
+    except NothingLearnedError:
+        if terms.criteria or terms.budget != Budget():
+            raise
+        result = _accept(request, tested, caller)
     caller.concluded(result.view)
     return result
+
+
+def _accept(request: CampaignRequest, nodes: Collection[str], caller: Caller) -> CampaignResult:
+    """Who asks first has no criteria yet: nobody has to know that these come first."""
+    caller.remark(
+        f"nothing was learned of such nodes yet: they run the whole suite {request.suite} now, and "
+        "teach what is normal for them"
+    )
+    tested = [name for name in request.nodes or () if name in nodes]
+    first = replace(request, kind=CampaignKind.ACCEPT, nodes=tested, tests=None, partners=())
+    return run_campaign(first, caller)
 
 
 def _met(decision: Decision) -> list[str]:

@@ -10,7 +10,7 @@ from anubis import config
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import JobAllocated
-from anubis.core.records import Judgement
+from anubis.core.records import Criterion, Judgement
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaigns import CampaignResult
 from anubis.operations.clusters import resolve
@@ -46,6 +46,21 @@ class GateResult:
     def unknown(self) -> list[str]:
         settled = (Judgement.HEALTHY, Judgement.DEFECTIVE)
         return [node for node, judged in self.judged.items() if judged not in settled]
+
+    @property
+    def doubts(self) -> dict[str, str]:
+        """The nodes that a test could not judge, and why."""
+        verdicts = self.campaign.view.assessment.nodes if self.campaign else ()
+        return {
+            verdict.node: verdict.reason
+            for verdict in verdicts
+            if verdict.judgement is Judgement.UNKNOWN and verdict.node in self.judged
+        }
+
+    @property
+    def is_by_itself(self) -> bool:
+        """Whether a node was compared with nothing but what it measured itself."""
+        return any(criterion.from_repeats for criterion in _criteria(self.campaign))
 
     @property
     def judgement(self) -> Judgement:
@@ -88,6 +103,12 @@ def gate(
     links = past.links_among(nodes)
     runs = not unfit and not links
     campaign = carry_out_tests(decision, terms, caller) if runs else None
+    if any(criterion.from_repeats and criterion.refusal for criterion in _criteria(campaign)):
+        caller.remark(
+            "what a node measured of itself alone differs too much from run to run to judge it by: "
+            "give criteria of 3 or more nodes of its kind (--criteria PATH), or a policy with "
+            "wider limits (--policy shared-machine), or let it pass (--on-unknown pass)"
+        )
     doubt = _doubt(decision, terms)
     tested = _tested(campaign)
     judged = {node: tested.get(node, standing.judgement(node)) for node in nodes}
@@ -109,6 +130,11 @@ def _doubt(decision: Decision, terms: Terms) -> Literal["budget", "policy", ""]:
     if terms.budget != Budget():
         return "budget"
     return "policy" if config.policy(terms.policy).selection.above_p0 == "unknown" else ""
+
+
+def _criteria(campaign: CampaignResult | None) -> list[Criterion]:
+    sets = campaign.view.criteria if campaign else ()
+    return [criterion for criteria in sets for criterion in criteria.criteria]
 
 
 def _tested(campaign: CampaignResult | None) -> dict[str, Judgement]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from anubis import catalog, config, criteria_files, places
 from anubis.core.campaign import planning
-from anubis.core.errors import CriteriaError, TopologyError, UsageError, did_you_mean
+from anubis.core.errors import NothingLearnedError, TopologyError, UsageError, did_you_mean
 from anubis.core.fabric import Fabric, Part, Placement, one_switch, place
 from anubis.core.judging.units import without_distance
 from anubis.core.network import wiring
@@ -298,7 +298,7 @@ def _criteria(request: CampaignRequest, suite: str) -> tuple[CriteriaSet, ...]:
             for criteria in criteria_files.load(folder, suite):
                 of_sku.setdefault(criteria.sku, criteria)
     if not of_sku:
-        raise CriteriaError(_nothing_learned(f'suite "{suite}"', request.suite or suite))
+        raise NothingLearnedError(_nothing_learned(f'suite "{suite}"', request.suite or suite))
     return tuple(of_sku.values())
 
 
@@ -317,9 +317,10 @@ def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
     if not any(_concerns(criteria_set, skus) for criteria_set in criteria):
         present = ", ".join(sorted(criteria_set.sku for criteria_set in criteria))
         subject = f'sku "{", ".join(skus)}" in suite "{plan.suite}"'
-        raise CriteriaError(
+        raise NothingLearnedError(
             f"{_nothing_learned(subject, plan.suite)} (there are some for {present})"
         )
+    _refuse_untrusted(criteria, plan, skus)
     learned = {c.key.workload for criteria_set in criteria for c in criteria_set.criteria}
     planned = {entry.workload for phase in plan.phases for entry in phase.entries}
     if learned & planned:
@@ -331,11 +332,33 @@ def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
         if learned_names & planned_names
         else f"they are for {', '.join(sorted(learned_names)) or 'nothing'}"
     )
-    raise CriteriaError(
+    raise NothingLearnedError(
         f"the criteria cover nothing of suite {plan.suite} "
         f"({', '.join(sorted(planned_names))}): {hint}; "
         f"learn them again with anubis accept --suite {plan.suite}"
     )
+
+
+def _refuse_untrusted(criteria: tuple[CriteriaSet, ...], plan: Plan, skus: Sequence[str]) -> None:
+    """What a machine taught about itself alone is soon taught again, and better than a run that
+    cannot end healthy. What a fleet taught is kept, whatever it lacks."""
+    planned = {entry.workload for phase in plan.phases for entry in phase.entries}
+    refused = [
+        criterion
+        for criteria_set in criteria
+        for criterion in criteria_set.criteria
+        if criterion.refusal
+        and criterion.nodes == 1
+        and criterion.key.sku in skus
+        and criterion.key.workload in planned
+    ]
+    if refused:
+        raise NothingLearnedError(
+            f"what one node taught about itself cannot be trusted in {len(refused)} metrics "
+            f"({refused[0].key.workload.benchmark} {refused[0].key.metric}: {refused[0].refusal}): "
+            f"learn again with anubis accept --suite {plan.suite}, from 3 or more nodes of its "
+            "kind, or with a policy of wider limits, such as --policy shared-machine"
+        )
 
 
 def _concerns(criteria: CriteriaSet, skus: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 from anubis.core.past.status import Incident, Job
 from anubis.executors import simulated
+from anubis.executors.local import this_machine
 from anubis.report.wording import chance
 from anubis.selector import read_past
 from anubis.simulation.fleet import measure
@@ -48,6 +49,16 @@ def fit(near):
 
 def gate(desk, *words):
     return desk.ask("gate", desk.node, "--duration", "24h", "--suite", desk.two, "--json", *words)
+
+
+SWAY = FLOW.replace('$(cat "$pace")', '$(echo >> "$pace"; wc -l < "$pace")')
+WRONG = FLOW.replace('"speed"', '"agreement"').replace('"m/s"', '"1"')
+
+
+def first_gate(desk, *words):
+    suite = desk.suite(desk.flow())
+    node = this_machine().name
+    return desk.ask("gate", node, "--duration", "24h", "--suite", suite, *words)
 
 
 def just_now(node, category, count=1):
@@ -111,6 +122,44 @@ def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(f
     fit.beat.write_text(ILL)
     failed = gate(fit)
     assert (failed.code, failed.summary["defective"]) == (1, [fit.node])
+
+
+def test_the_first_gate_of_a_machine_has_it_teach_what_is_normal_and_answers(near):
+    """Nobody has to know that criteria come first."""
+    done, node = first_gate(near), this_machine().name
+    answer = f"go: {node} (cluster {node}), compared with its own repeats only"
+    assert (done.code, done.out.splitlines()[-1]) == (0, answer)
+    assert "nothing was learned of such nodes yet" in done.err
+    again = first_gate(near, "--json")
+    assert (again.code, again.summary["answer"], again.verdicts) == (0, "go", [])
+
+
+def test_a_machine_that_swings_is_told_the_way_on_and_goes_it(near):
+    near.program("flow.sh", SWAY)
+    done = first_gate(near)
+    assert done.code == 2
+    assert "only 1 of 3 units are alike" in done.out.splitlines()[-1]
+    assert "a policy with wider limits (--policy shared-machine)" in done.err
+    wide = near.write("wide.yaml", {"alpha": 0.2})
+    done = first_gate(near, "--policy", str(wide))
+    assert done.code == 0, done.out + done.err
+    assert "nothing was learned of such nodes yet" in done.err
+
+
+def test_a_machine_whose_answers_are_always_wrong_is_never_its_own_normal(near):
+    near.program("flow.sh", WRONG)
+    near.pace.write_text("0.5, 0.5, 0.5\n")
+    done = first_gate(near)
+    assert (done.code, done.out.splitlines()[-1]) == (
+        1,
+        f"no-go: defective: {this_machine().name}",
+    )
+    assert "a single wrong answer makes it 0.5" in " ".join(done.out.split())
+
+
+def test_a_gate_with_a_budget_does_not_run_what_was_not_asked_for(near):
+    done = first_gate(near, "--budget", "1h")
+    assert (done.code, "no criteria for" in done.err) == (2, True)
 
 
 def test_a_no_go_names_each_node_once_with_what_is_known_of_it(fit):

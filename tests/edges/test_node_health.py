@@ -99,6 +99,11 @@ def test_a_simulated_fleet_has_no_faults_that_nobody_planted(near, suite):
 
 # --- a site's own limits -------------------------------------------------------------------
 
+
+def shipped_limits():
+    return config.limits("node_health") + config.limits("answers")
+
+
 NO_79 = {"benchmark": "node_health", "metric": "xids:79", "at_most": 5, "source": "we"}
 
 
@@ -108,7 +113,7 @@ def test_a_site_overrides_a_single_number_and_keeps_the_rest(near, suite, plant)
     done = near.run("accept", "--suite", suite, "--policy", mine, "--json")
     assert done.code == 0, done.out
     limits = {limit.metric: limit for limit in config.policy(mine).limits}
-    shipped = {limit.metric: limit for limit in config.limits("node_health")}
+    shipped = {limit.metric: limit for limit in shipped_limits()}
     assert limits.keys() == shipped.keys()
     assert [name for name in limits if limits[name] != shipped[name]] == ["xids:79"]
 
@@ -122,7 +127,7 @@ def test_without_tables_only_the_fleet_judges(near, suite, plant):
 
 def test_a_policy_that_says_nothing_of_limits_has_the_shipped_ones(near):
     mine = str(near.write("mine.yaml", {"alpha": 0.9}))
-    assert config.policy(mine).limits == config.limits("node_health")
+    assert config.policy(mine).limits == shipped_limits()
 
 
 def own_table(near, name, **changes):
@@ -145,7 +150,8 @@ def test_a_sites_own_table_is_read_and_remembers_which_version_it_was(near):
 
 def test_a_sites_table_of_the_same_name_replaces_the_shipped_one(near):
     own_table(near, "node_health")
-    assert [limit.metric for limit in config.policy("default").limits] == ["gpus"]
+    limits = [limit.metric for limit in config.policy("default").limits]
+    assert limits == ["gpus", "agreement"]
 
 
 @pytest.mark.parametrize(

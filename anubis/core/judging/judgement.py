@@ -315,7 +315,8 @@ def _judge(
             else:
                 unsteady.add(i)
     passed = similarity > criterion.alpha
-    whom = "its own repeats" if against_itself else "the fleet"
+    whom = "the one node that taught them" if criterion.from_repeats else "the fleet"
+    whom = "its own repeats" if against_itself else whom
     reasons = {f"as {whom}": passed & ~excused, f"as {whom}{EXCUSED}": passed & excused}
     healthy = [
         _ruling(

@@ -7,12 +7,15 @@ judges stays a fact without a verdict where the policy sets no limit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 
 import numpy as np
 
 from anubis.core.arrays import Ints
 from anubis.core.judging.units import Unit, Units
 from anubis.core.records import CriterionKey, Limit
+
+EVERY_PROGRAM = "*"  # instead of a benchmark
 
 Limits = Mapping[tuple[str, str], Limit]
 
@@ -22,9 +25,11 @@ def by_metric(limits: Iterable[Limit]) -> Limits:
 
 
 def limit_of(key: CriterionKey, limits: Limits) -> Limit | None:
-    """The limit for this very metric, else the one for its family."""
-    benchmark, family = key.workload.benchmark, key.metric.partition(":")[0]
-    return limits.get((benchmark, key.metric)) or limits.get((benchmark, family))
+    """The limit for this very metric, else the one for its family; the program's own before one
+    that is for all."""
+    family = key.metric.partition(":")[0]
+    places = product((key.workload.benchmark, EVERY_PROGRAM), (key.metric, family))
+    return next((limits[place] for place in places if place in limits), None)
 
 
 def outside(alike: Units, limit: Limit) -> Ints:
