@@ -16,6 +16,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from anubis.core.fabric import Fabric, Link, Nic, Part, Shares
+from anubis.core.network.counters import MOST
 from anubis.core.network.crossing import Flow, Way, link_part, nic_part
 from anubis.core.records import (
     BenchmarkSpec,
@@ -33,8 +34,9 @@ FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow 
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 DEPTH = 16  # forks on a way
-# How many healthy and how many bad cables count errors, and how many they usually count.
-ERRING = {False: (0.05, 20), True: (0.9, 2000)}
+# How many healthy and how many bad cables count errors, and how many they usually count. What takes
+# a tenth of the rate is far more than what comes of plugging and of age.
+ERRING = {False: (0.05, 20), True: (0.9, 20_000)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +307,7 @@ def count_errors(network: SimulatedNetwork) -> Counters:
     for is_bad, switch, port in ends:
         share, usual = ERRING[is_bad]
         if rng.random() < share:
-            value = 1 + int(rng.lognormal(np.log(usual), 2))
+            value = min(1 + int(rng.lognormal(np.log(usual), 2)), MOST["symbol_error"])
             name = fabric.name(switch)
             counts.append(Count(guid="", name=name, port=port, counter="symbol_error", value=value))
     return Counters(counts=tuple(counts), is_whole=True)

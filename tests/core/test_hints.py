@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
 from anubis.core.fabric import Part
 from anubis.core.network.confirmation import confirmation
-from anubis.core.network.hints import SHOWN, hints, symptom_of
+from anubis.core.network.hints import MOST, SHOWN, hints, symptom_of
 from anubis.core.network.localization import locate
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.records import Count, Counters
@@ -36,16 +39,21 @@ def test_the_only_port_that_counts_errors_is_as_much_likelier_as_that_is_rare():
     assert len(factors) == PARTS
 
 
-def test_of_many_that_count_the_one_that_counts_most_stands_out_and_the_rest_by_rank():
-    factors = told(*(counted(str(port), value=10**port) for port in range(1, 9)))
+def test_what_counts_far_more_than_the_others_stands_out_and_what_counts_as_they_do_does_not():
+    counts = [counted(str(port), value=10) for port in range(1, 8)]
+    factors = told(*counts, counted("8", value=100_000))
     nodes = [Part("node", f"node{number:05}") for number in range(9, 17)]
-    ranks = [SHOWN * PARTS / rank for rank in range(8, 0, -1)]
-    assert [factors[node] for node in nodes] == pytest.approx(ranks)
+    rarity = SHOWN * PARTS / 8
+    usual = NormalDist(math.log(10), 1.5).pdf(math.log(10))
+    assert factors[nodes[0]] == pytest.approx(rarity / 14 / usual)
+    assert factors[nodes[7]] == MOST["errors"]
+    twice = NormalDist(math.log(10), 1.5).pdf(math.log(200))
+    assert told(*counts, counted("8", value=200))[nodes[7]] == pytest.approx(rarity / 14 / twice)
 
 
 def test_many_counters_say_no_more_than_one():
     one = told(counted("11"))[LINK]
-    assert told(counted("11"), counted("11", "port_rcv_errors"))[LINK] == one
+    assert told(counted("11"), counted("11", "port_rcv_errors"))[LINK] == one / 2
 
 
 def test_what_was_not_read_is_neither_more_nor_less_likely():

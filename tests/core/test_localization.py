@@ -102,7 +102,8 @@ class Naive:
         self.q = list(alike)
         self.prior = [sum(self.prior_of(cause) for cause in causes) for causes in self.classes]
         for q, causes, prior in list(zip(self.q, self.classes, self.prior, strict=True)):
-            if all(any(q[row] > 0.999 for row in rows) for rows in (speaking, against)):
+            both = all(any(q[row] > 0.999 for row in rows) for rows in (speaking, against))
+            if both and {part.kind for part, _ in causes} <= {"node", "nic", "link"}:
                 self.q.append(tuple(chance / 2 for chance in q))
                 self.classes.append(causes)
                 self.prior.append(model.intermittent * prior)

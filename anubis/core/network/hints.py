@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Part
+from anubis.core.fabric import Fabric, Part, Shares
 from anubis.core.network.counters import PortCount, place_counts
 from anubis.core.network.crossing import link_part, nic_part
 from anubis.core.network.posterior import FaultPrior
@@ -23,11 +23,14 @@ from anubis.core.records import Counters
 
 Symptom = Literal["errors", "corrected", "paused"]
 MOST: Mapping[Symptom, float] = {  # that a symptom can say
-    "errors": 1000.0,
+    "errors": 10_000.0,
     "corrected": 100.0,  # as it should be, up to a point
     "paused": 3.0,  # congestion: its cause may be far away
 }
 SHOWN = 0.8  # of faulty cables and ports that count errors
+MANY = 64  # among which one makes no difference
+WIDEST = 14.0  # powers of e up to a million
+LEAST_SPREAD, LEAST_CHANCE = 1.5, 1e-9  # of what healthy parts count
 ALL_PORTS = "ALL"
 
 _PAUSED = re.compile(r"pause|pfc|ecn|cnp|xmit_wait", re.IGNORECASE)
@@ -67,24 +70,41 @@ def symptom_of(counter: str) -> Symptom:
 
 
 def _factors(values: Mapping[Part, Mapping[str, int]], symptom: Symptom) -> dict[Part, float]:
-    """Of the parts that show this symptom, by how rare it is to show as much.
+    """Of the parts that show this symptom, how much likelier a faulty one is to show as much.
 
-    A part is as remarkable as its most remarkable counter; how many are as remarkable as that is
-    counted, so that many counters give no more than one.
+    The most telling of several counters counts, over their number: many say no more than one.
     """
-    rarest: dict[Part, int] = {}
+    factors: dict[Part, float] = {}
     counters = {c for of in values.values() for c in of if symptom_of(c) == symptom}
     for counter in sorted(counters):
         shown = {part: of[counter] for part, of in values.items() if of.get(counter)}
-        ordered = np.sort(np.array(list(shown.values()), dtype=np.float64))
-        for part, value in shown.items():
-            as_many = len(ordered) - int(np.searchsorted(ordered, value))
-            rarest[part] = min(rarest.get(part, as_many), as_many)
-    ranks = np.sort(np.array(list(rarest.values())))
-    return {
-        part: min(SHOWN * len(values) / float(np.searchsorted(ranks, rank, "right")), MOST[symptom])
-        for part, rank in rarest.items()
-    }
+        if shown:
+            rarity = SHOWN * len(values) / len(shown)
+            ratios = rarity * _ratios(np.log(list(shown.values())))
+            for part, ratio in zip(shown, ratios.tolist(), strict=True):
+                factors[part] = max(factors.get(part, 0.0), ratio / len(counters))
+    return {part: min(factor, MOST[symptom]) for part, factor in factors.items()}
+
+
+def _ratios(logs: Shares) -> Shares:
+    """How much likelier each count is of a faulty part than of a healthy one.
+
+    Healthy ones count as the rest do, log-normally; faulty ones anything from 1 to e^WIDEST. Less
+    than the rest usually count says no less than that.
+    """
+    if len(logs) == 1:
+        return np.ones(1)
+    if len(logs) > MANY:
+        return _ratio(logs, logs)
+    return np.array([_ratio(log, np.delete(logs, place)) for place, log in enumerate(logs)])
+
+
+def _ratio(log: Shares, rest: Shares) -> Shares:
+    middle = np.median(rest)
+    spread = max(1.4826 * float(np.median(np.abs(rest - middle))), LEAST_SPREAD)
+    off = np.maximum(log - middle, 0.0) / spread
+    healthy = np.exp(-0.5 * off * off) / (spread * np.sqrt(2 * np.pi))
+    return np.asarray(1 / (WIDEST * np.maximum(healthy, LEAST_CHANCE)))
 
 
 def _part_of(fabric: Fabric, port_count: PortCount) -> Part | None:

@@ -11,8 +11,8 @@ Observations with odds up to 1 speak against causes, and there each cause answer
 the sum over S of log(1 - q (1 - odds)). So they are summed in advance, and only those that speak
 for causes tie causes together.
 
-Most faults hit whatever crosses them; some come and go. So a part that good flows crossed as well
-as bad ones stands a second time, with half the chance to hit and a small prior of its own.
+Most faults hit whatever crosses them; some come and go. So a node, NIC or link that good flows
+crossed as well as bad ones stands a second time, with half the chance to hit and a small prior.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def odds(shortfall: Shares, model: FaultPrior, shared: Shares | float = 0.0) -> 
 
 # --- observations and columns that hang together ---------------------------------------------
 
+FITFUL = [KINDS.index(kind) for kind in ("node", "nic", "link")]
 HALF = 0.5  # of the tests of a part whose fault comes and goes
 CERTAIN, AGAINST = 0.999, 0.5  # a way that is surely taken; odds that speak against it
 KEPT = 1e-3  # a column whose own odds against chance are less is in no probable set
@@ -334,6 +335,7 @@ class Problem:
         self.odds = odds(shortfall, model, shared)
         crossed, classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
         fitful = _come_and_go(crossed, self.odds) if model.intermittent else np.empty(0, np.int64)
+        fitful = fitful[[self._may_come_and_go(classes[number]) for number in fitful.tolist()]]
         self.crossed = _twice(crossed, len(classes), fitful)
         self.classes = [*classes, *(classes[number] for number in fitful.tolist())]
         self.steady = np.arange(len(self.classes)) < len(classes)
@@ -360,6 +362,10 @@ class Problem:
             return np.asarray(prior)
         factors = np.array([self._factors.get(number, 1.0) for number in (columns // 3).tolist()])
         return np.asarray(prior * factors / (1 - prior + prior * factors))
+
+    def _may_come_and_go(self, columns: Numbers) -> bool:
+        """Cables and whatever ends them; half of what crosses a switch is not the switch."""
+        return bool(np.isin(self.parts.kinds(columns), FITFUL).all())
 
     @cached_property
     def _factors(self) -> dict[int, float]:
