@@ -34,9 +34,11 @@ class TableMapping:
     @classmethod
     def of(cls, columns: Iterable[str], metrics: Iterable[str] = (), *, sku: str = "") -> Self:
         """As the command line writes it: `node=host`, `step_ms=lower,ms`."""
-        return cls(
-            columns=dict(map(_column, columns)), metrics=tuple(map(_metric, metrics)), sku=sku
-        )
+        mapped: dict[str, str] = {}
+        for key, name in map(_column, columns):
+            if mapped.setdefault(key, name) != name:
+                raise UsageError(f'--map has two columns for "{key}": name one of them')
+        return cls(columns=mapped, metrics=tuple(map(_metric, metrics)), sku=sku)
 
     def __post_init__(self) -> None:
         for key in self.columns:

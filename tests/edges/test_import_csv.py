@@ -284,6 +284,7 @@ def test_a_table_that_cannot_be_used_is_one_clear_error(write, content, mapping,
     ("columns", "metrics", "reason"),
     [
         (["node"], [], '--map is "node", expected KEY=COLUMN'),
+        (["node=a", "node=b"], [], '--map has two columns for "node"'),
         (["nod=host"], [], 'unknown key "nod"; did you mean "node"?'),
         ([], ["step"], '--metric is "step", expected NAME=DIRECTION[,UNIT]'),
         ([], ["step=down"], "directions: higher, lower, either"),
