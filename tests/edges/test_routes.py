@@ -127,6 +127,7 @@ def test_of_ethernet_it_says_that_no_switch_tells_its_hash(near):
     assert "(ECMP)" in near.run("topology", "show", "--topology", str(file)).out
 
 
+@pytest.mark.long
 def test_a_scan_names_one_lossy_uplink_with_the_ports_at_both_ends_where_tables_are_known(near):
     cluster = near.fleet(nodes="node[00001-00012]", faults=["lossy uplink"], seed=3)
     subjects = []

@@ -48,16 +48,21 @@ def count_rises(
     before: Iterable[Count], after: Iterable[Count], over_s: float, limits: tuple[Limit, ...] = ()
 ) -> Counters:
     """By how much each counter rose; one that shows less than before was cleared in between."""
-    past = {(count.guid, count.port, count.counter): count.value for count in before}
+    past = {_counter(count): count.value for count in before}
     rises, stuck = [], []
     for count in after:
-        was = past.get((count.guid, count.port, count.counter), 0)
+        was = past.get(_counter(count), 0)
         rise = count.value - was if count.value >= was else count.value
         if rise:
             rises.append(replace(count, value=rise))
         elif count.value == MOST.get(count.counter):
             stuck.append(count)
     return Counters(counts=tuple(rises), over_s=over_s, stuck=tuple(stuck), limits=limits)
+
+
+def _counter(count: Count) -> tuple[str, str, str]:
+    """Where there is no GUID, ports are known by name."""
+    return count.guid or count.name, count.port, count.counter
 
 
 # --- on a fabric -----------------------------------------------------------------------------
