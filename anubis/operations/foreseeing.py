@@ -13,7 +13,8 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
 from anubis.report.wording import names
 from anubis.risk import evaluation, files, learning
-from anubis.risk.evaluation import Evaluation, ModelChoice
+from anubis.risk.choice import ModelChoice
+from anubis.risk.evaluation import Evaluation
 from anubis.risk.files import ModelProvenance
 from anubis.risk.forecast import Forecast
 from anubis.risk.model import RiskModel, forecast
@@ -72,12 +73,14 @@ def evaluate_risk(
     cluster, logbook = _logbook(cluster, caller)
     spells, tell = learning.spells_of(logbook, caller.clock()), caller.doing
     if not ask:
+        train_spells = spells
         compared = evaluation.evaluate(spells, seeds=range(seeds), tell=tell)
     else:
         train_spells, test_spells = named(spells, list(ask))
         compared = evaluation.evaluate(train_spells, seeds=range(seeds), tell=tell)
         compared += evaluation.elsewhere(train_spells, test_spells, seeds=range(seeds), tell=tell)
-    return ComparedRisk(cluster=cluster, evaluation=compared, choice=evaluation.best(compared))
+    choice, _ = learning.choose(compared, train_spells, 0, tell)
+    return ComparedRisk(cluster=cluster, evaluation=compared, choice=choice)
 
 
 def foresee(

@@ -10,7 +10,9 @@ import numpy as np
 
 from anubis.report.tables import add_row, table
 from anubis.report.wording import figure, json_line
-from anubis.risk.evaluation import CALIBRATED_H, Evaluation, ModelChoice, Score
+from anubis.risk.choice import ModelChoice
+from anubis.risk.evaluation import CALIBRATED_H, Evaluation
+from anubis.risk.figures import Score
 from anubis.risk.forecast import HORIZON_H, Forecast
 from anubis.risk.splits import SplitKind
 
@@ -97,7 +99,10 @@ def show_evaluation(evaluation: Evaluation, choice: ModelChoice, console: Consol
         console.print()
     for sentence in evaluation.left_out:
         console.print(Text(f"left out: {sentence}"))
-    console.print(Text(choice.reason, style="bold"))
+    first, *refused = choice.sentences()
+    console.print(Text(first, style="bold"))
+    for sentence in refused:
+        console.print(Text(sentence))
 
 
 def by_split(evaluation: Evaluation) -> Iterator[tuple[SplitKind, list[Score]]]:

@@ -20,7 +20,9 @@ from anubis.report.risk import (
     rows,
 )
 from anubis.report.svg import add, apart, cut, title, written
-from anubis.risk.evaluation import CALIBRATED_H, Evaluation, ModelChoice, Score
+from anubis.risk.choice import ModelChoice
+from anubis.risk.evaluation import CALIBRATED_H, Evaluation
+from anubis.risk.figures import Score
 from anubis.risk.forecast import HORIZON_H, Forecast
 from anubis.risk.models import MODELS
 from anubis.study.trials import SeedMean, estimate

@@ -5,11 +5,11 @@ All but one ignore the covariates; models that use them have to beat these.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from scipy.optimize import brentq
 
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.errors import RiskError
@@ -19,6 +19,7 @@ from anubis.risk.model import learnable
 from anubis.risk.survival import kaplan_meier, life_table, steps
 
 INCIDENTS = "incidents"  # the covariate that counts them
+POOLED = 10  # incidents: a rate known to a third
 CERTAIN = 1e6  # a cumulative hazard that no node outlasts; a steeper one would overflow
 
 
@@ -58,10 +59,10 @@ class Exponential:
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialPerCount:
-    """A rate for each number of incidents so far.
+    """A rate for each number of incidents so far; neighbours share one until enough happened.
 
-    Each has one more incident at the fleet's rate, so that a rare count stays close to it;
-    a count never reached has the rate of the highest seen.
+    Alone, a count that one node reached for a day would have any rate. Each rate has one more
+    incident at the fleet's; a count never reached has the rate of the highest seen.
     """
 
     name: ClassVar[str] = "exponential-per-count"
@@ -75,8 +76,11 @@ class ExponentialPerCount:
         counts = _counts(spells.statuses)
         incidents = np.bincount(counts, weights=spells.observed)
         watched_h = np.bincount(counts, weights=spells.duration_h)
-        rates = (incidents + 1) / (watched_h + 1 / _rate(spells))
-        return cls(covariates=spells.statuses.covariates, rates=rates)
+        pool = _pools(incidents.tolist())
+        rates = (np.bincount(pool, incidents) + 1) / (
+            np.bincount(pool, watched_h) + 1 / _rate(spells)
+        )
+        return cls(covariates=spells.statuses.covariates, rates=rates[pool])
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         counts = np.minimum(_counts(statuses), self.rates.size - 1)
@@ -174,8 +178,23 @@ def _counts(statuses: Statuses) -> Ints:
     return np.maximum(column, 0).astype(np.int64)
 
 
+def _pools(incidents: Sequence[float]) -> Ints:
+    """The number of its pool for each count: each closes with enough incidents, and what is left
+    at the end joins the last."""
+    pools, gathered = [0], 0.0
+    for happened in incidents[:-1]:
+        gathered += happened
+        is_full = gathered >= POOLED
+        pools.append(pools[-1] + is_full)
+        gathered = 0.0 if is_full else gathered
+    last = pools[-1] - (gathered + incidents[-1] < POOLED and pools[-1] > 0)
+    return np.minimum(pools, last)
+
+
 def _weibull(duration_h: Times, observed: Flags) -> tuple[float, float]:
     """Maximum likelihood: the shape solves one equation, the scale follows from it."""
+    from scipy.optimize import brentq  # heavy, and needed in training only
+
     relative = duration_h / duration_h.max()  # so that no power overflows
     logs = np.log(relative)
     mean_log = float(logs[observed].mean())

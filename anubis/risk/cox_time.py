@@ -79,8 +79,10 @@ class CoxTime:
         )
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
-        risks = self.network.relative_risk(self.scale.apply(statuses.values), self.knots)
-        hazard = risks @ self._weights(hours).T.astype(np.float32)
+        weights = self._weights(hours)
+        used = weights.any(axis=0)  # those beyond the last of the hours weigh nothing
+        risks = self.network.relative_risk(self.scale.apply(statuses.values), self.knots[used])
+        hazard = risks @ weights[:, used].T.astype(np.float32)
         monotone = np.maximum.accumulate(hazard.astype(np.float64), axis=1)  # products are rounded
         return keep_on(monotone, hours, self.watched_h[0])
 

@@ -9,7 +9,6 @@ import typing
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -21,7 +20,7 @@ from anubis import __version__
 from anubis.core.errors import RiskError
 from anubis.core.past.status import Spells, Statuses
 from anubis.reading import read
-from anubis.risk.evaluation import Score
+from anubis.risk.figures import Score
 from anubis.risk.model import RiskModel, forecast
 from anubis.risk.models import model_named
 
@@ -57,6 +56,8 @@ class _Head:
 def provenance(
     spells: Spells, seed: int, choice: str = "", scores: tuple[Score, ...] = ()
 ) -> ModelProvenance:
+    from importlib.metadata import version  # loads an email parser, and is wanted in training only
+
     return ModelProvenance(
         data=digest(spells),
         spells=len(spells),

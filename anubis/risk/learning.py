@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from anubis.core.errors import RiskError
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Spells
 from anubis.risk import files
-from anubis.risk.evaluation import Tell, best, evaluate, nobody
+from anubis.risk.choice import ModelChoice, best
+from anubis.risk.evaluation import Evaluation, Tell, evaluate, nobody
+from anubis.risk.misplaced import misplaced
 from anubis.risk.model import RiskModel
 from anubis.risk.models import model_named
 from anubis.risk.splits import DECIDING
@@ -36,6 +40,20 @@ def train(
     if name is not None:
         return model_named(name).fit(spells, seed), files.provenance(spells, seed, "chosen by name")
     evaluation = evaluate(spells, kinds=DECIDING, tell=tell)
-    choice = best(evaluation)
-    model = model_named(choice.model).fit(spells, seed)
-    return model, files.provenance(spells, seed, choice.reason, evaluation.scores)
+    choice, model = choose(evaluation, spells, seed, tell)
+    why = "; ".join(choice.sentences())
+    return model, files.provenance(spells, seed, why, evaluation.scores)
+
+
+def choose(
+    evaluation: Evaluation, spells: Spells, seed: int, tell: Tell = nobody
+) -> tuple[ModelChoice, RiskModel]:
+    """The best model, trained on everything: also what it then says of the nodes counts."""
+
+    @cache
+    def trained(name: str) -> RiskModel:
+        tell(f"{name} on all spells")
+        return model_named(name).fit(spells, seed)
+
+    choice = best(evaluation, lambda name: misplaced(trained(name), spells))
+    return choice, trained(choice.model)

@@ -7,28 +7,18 @@ they should?) stand beside it. All are higher for better, but the Brier score.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numba
 import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.past.status import Times
+from anubis.risk.figures import Accuracy, RiskGroup
 from anubis.risk.forecast import HORIZON_H, Forecast
 from anubis.risk.survival import kaplan_meier, life_table, steps
 
 WATCHED = 0.05  # of the spells: later than that, too few are left to say who was right
 GROUPS = 10  # of a calibration plot
 LARGEST_LOG = 50.0  # on the way to a slope: its exponential is still a number
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accuracy:
-    """1 - |p - t| / max(p, t), in whole hours up to the horizon; no further incident is t = H."""
-
-    relative: float
-    over_horizon: float  # 1 - |p - t| / H
-    on_observed: float | None  # relative, on the spells that ended in an incident
 
 
 def accuracy(expected_h: Times, duration_h: Times, observed: Flags) -> Accuracy:
@@ -142,15 +132,6 @@ def _slope(risk: Times, offset: Times, happened: Times) -> float | None:
         if np.abs(step).max() < 1e-9:
             return float(estimate[1])
     return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RiskGroup:
-    """Spells of about the same risk: what was predicted, and the share that had an incident."""
-
-    spells: int
-    predicted: float
-    found: float
 
 
 def calibration_groups(

@@ -20,26 +20,33 @@ DrawnSplit = Literal["random", "node", "time"]
 SplitKind = DrawnSplit | Literal["fleet"]  # trained on some nodes, tested on others, both named
 DECIDING: tuple[DrawnSplit, ...] = ("node", "time")
 KINDS: tuple[DrawnSplit, ...] = (*DECIDING, "random")
-TESTED = 0.2  # of the rows or of the nodes
-EARLIEST, LATEST = 0.5, 0.8  # a split by time comes after so many of the statuses
+TESTED = 0.2  # of the rows, or of the nodes: then each is tested once in five
+EARLIEST = 0.5  # of the statuses come before anything is tested by time
 
 
 def split(
     spells: Spells, kind: DrawnSplit, seeds: Sequence[int]
 ) -> Iterator[tuple[Spells, Spells]]:
-    """What to train on and what to test on, for each seed."""
+    """What to train on and what to test on, for each seed.
+
+    Of the nodes each is tested once, and of the statuses by time each of the later half, so that
+    no lucky draw decides.
+    """
     nodes = np.asarray(spells.statuses.nodes)
+    names = np.random.default_rng(seeds[0]).permutation(np.unique(nodes))
+    folds = max(len(seeds), round(1 / TESTED))
+    edges = np.quantile(spells.statuses.at, np.linspace(EARLIEST, 1, len(seeds) + 1))
+    edges[-1] = np.inf
     for position, seed in enumerate(seeds):
-        rng = np.random.default_rng(seed)
         if kind == "time":
-            share = np.linspace(EARLIEST, LATEST, len(seeds))[position]
-            yield at_time(spells, float(np.quantile(spells.statuses.at, share)))
+            begin, end = edges[position : position + 2].tolist()
+            past, following = at_time(spells, begin)
+            yield past, take(following, following.statuses.at < end)
         elif kind == "node":
-            names = np.unique(nodes)
-            drawn = rng.permutation(names)[: max(1, round(TESTED * names.size))]
-            yield apart(spells, np.isin(nodes, drawn))
+            yield apart(spells, np.isin(nodes, names[position::folds]))
         else:
-            yield apart(spells, rng.permutation(len(spells)) < TESTED * len(spells))
+            drawn = np.random.default_rng(seed).permutation(len(spells))
+            yield apart(spells, drawn < TESTED * len(spells))
 
 
 def apart(spells: Spells, tested: Flags) -> tuple[Spells, Spells]:

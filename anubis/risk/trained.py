@@ -22,7 +22,8 @@ class Trained:
         return self.model.covariates
 
     def within(self, statuses: Statuses, hours: float) -> Times:
-        chances: Times = forecast(self.model, statuses).within(np.array([hours]))[:, 0]
+        ahead = forecast(self.model, statuses, np.array([0.0, hours]))  # no further than is asked
+        chances: Times = -np.expm1(-ahead.hazard[:, 1])
         return chances
 
 

@@ -22,6 +22,7 @@ from pycox.models import CoxTime
 from pycox.models.cox_time import MLPVanillaCoxTime
 
 from anubis.core.arrays import Flags, Floats
+from anubis.core.errors import RiskError
 from anubis.core.past.status import Times
 from anubis.risk.network import Floats32, HazardNetwork
 
@@ -30,7 +31,7 @@ DROPOUT = 0.1
 LEARNING_RATE = 0.01  # a third of it was tried: steadier on a known hazard, worse on real failures
 EPOCHS = 256  # never reached: training ends when held-out nodes get worse
 PATIENCE = 10
-HELD_OUT = 0.2
+NETWORKS = 5  # each held out a fifth of the nodes: what one learns by chance, the others do not
 STEPS_PER_EPOCH = 100  # larger batches where there are more incidents
 SMALLEST_BATCH = 256
 VALIDATION_DRAWS = 10  # each incident is compared with so many nodes still at risk
@@ -39,11 +40,22 @@ VALIDATION_DRAWS = 10  # each incident is compared with so many nodes still at r
 def train(
     x: Floats, clock: Times, observed: Flags, nodes: Sequence[str], seed: int
 ) -> HazardNetwork:
-    """The network of the epoch that did best on nodes it was not trained on."""
+    """Several networks, to be averaged: each of the epoch that did best on the nodes held out."""
+    parts = (held_out(nodes, seed, number) for number in range(NETWORKS))
+    telling = [part for part in parts if observed[part].any() and observed[~part].any()]
+    if not telling:
+        raise RiskError("all incidents are of a few nodes, so that no others can confirm them")
+    return HazardNetwork.together(
+        _trained(x, clock, observed, part, seed * NETWORKS + number)
+        for number, part in enumerate(telling)
+    )
+
+
+def _trained(x: Floats, clock: Times, observed: Flags, held: Flags, seed: int) -> HazardNetwork:
     with alone(seed), TemporaryDirectory() as folder:
         net = MLPVanillaCoxTime(x.shape[1], HIDDEN, batch_norm=True, dropout=DROPOUT)
         model = CoxTime(net, torchtuples.optim.Adam(LEARNING_RATE), device="cpu")
-        fit(model, x, clock, observed, held_out(nodes, seed), Path(folder))
+        fit(model, x, clock, observed, held, Path(folder))
         return network_of(net)
 
 
@@ -63,11 +75,11 @@ def fit(
     )
 
 
-def held_out(nodes: Sequence[str], seed: int) -> Flags:
-    """All spells of some nodes: one spell of a node says much about its others."""
-    names = np.unique(nodes)
-    drawn = np.random.default_rng(seed).permutation(names)[: max(1, int(HELD_OUT * names.size))]
-    return np.isin(np.asarray(nodes), drawn)
+def held_out(nodes: Sequence[str], seed: int, number: int = 0) -> Flags:
+    """All spells of some nodes: one spell of a node says much about its others. Each node is held
+    out of one of the networks."""
+    names = np.random.default_rng(seed).permutation(np.unique(nodes))
+    return np.isin(np.asarray(nodes), names[number % names.size :: NETWORKS])
 
 
 def network_of(net: MLPVanillaCoxTime) -> HazardNetwork:

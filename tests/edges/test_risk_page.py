@@ -13,9 +13,10 @@ from rich.console import Console
 from anubis.report.chart import Axis
 from anubis.report.risk import show_evaluation
 from anubis.report.risk_page import evaluation_page, nodes_page
-from anubis.risk.evaluation import Evaluation, ModelChoice, Score
+from anubis.risk.choice import ModelChoice
+from anubis.risk.evaluation import Evaluation
+from anubis.risk.figures import Accuracy, RiskGroup, Score
 from anubis.risk.forecast import HOURS, Forecast
-from anubis.risk.scores import Accuracy, RiskGroup
 from anubis.risk.splits import SplitKind
 
 CHOICE = ModelChoice(model="cox", beats_base_rate=True, reason="cox <b>wins</b>")

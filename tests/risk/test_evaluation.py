@@ -8,8 +8,9 @@ import pytest
 
 from anubis.core.errors import RiskError
 from anubis.risk import evaluation, splits
+from anubis.risk.choice import best
 from anubis.risk.cox import Cox
-from anubis.risk.evaluation import Evaluation, best, evaluate
+from anubis.risk.evaluation import Evaluation, evaluate
 from anubis.risk.models import MODELS
 from anubis.risk.splits import at_time, split, take
 from anubis.study.spells import NO_SIGNAL, KnownHazard, spells
@@ -93,16 +94,6 @@ def test_who_looks_has_to_beat_the_best_of_those_who_do_not(fleet):
     assert not choice.beats_base_rate
 
 
-@pytest.mark.parametrize(("gains", "clear"), [((0.03, -0.01, -0.01), False), ((0.01,) * 3, True)])
-def test_who_is_better_on_average_by_one_lucky_split_does_not_win(fleet, gains, clear):
-    found = evaluate(fleet, QUICK, seeds=(0, 1, 2))
-    looking = {model.name for model in MODELS if model.looks}
-    lucky = tuple(
-        replace(one, brier=0.2 - gains[one.seed] * (one.model in looking)) for one in found.scores
-    )
-    assert best(Evaluation(scores=lucky)).beats_base_rate is clear
-
-
 @pytest.mark.parametrize("better", ["cox", "exponential-per-count"])
 def test_of_two_that_win_the_one_with_the_better_chances_is_taken(fleet, better):
     found = evaluate(fleet, QUICK, seeds=(0, 1))
@@ -148,7 +139,7 @@ def test_random_splits_do_not_decide(fleet):
 
 
 def test_a_model_that_cannot_be_fitted_is_left_out_with_its_reason(fleet):
-    quiet = replace(fleet, observed=np.arange(len(fleet)) % 400 == 0)
+    quiet = replace(fleet, observed=np.arange(len(fleet)) % 120 == 0)
     found = evaluate(quiet, MODELS[-2:], kinds=("node",), seeds=(0,))
     assert {score.model for score in found.scores} <= {Cox.name}
     assert any("cox-time by node, seed 0" in reason for reason in found.left_out)

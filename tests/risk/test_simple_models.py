@@ -51,9 +51,21 @@ def test_one_rate_is_incidents_over_the_hours_watched():
 
 
 def test_a_rate_for_each_count_leans_on_the_fleets_by_one_incident():
-    spells = made([10, 30, 60], [True, True, False], [0, 0, 1])
+    counts = [0] * 20 + [1] * 10 + [7] * 15
+    spells = made([10] * 20 + [40] * 10 + [2] * 15, [True] * 45, counts)
+    rate = 45 / 630
     found = hazard(ExponentialPerCount.fit(spells, 0), spells, [1.0])[:, 0]
-    np.testing.assert_allclose(found, [3 / 90, 3 / 90, 1 / 110])  # 2 in 40 h, 0 in 60 h, 1 in 50 h
+    expected = [(n + 1) / (hours + 1 / rate) for n, hours in ((20, 200), (10, 400), (15, 30))]
+    np.testing.assert_allclose(found, np.repeat(expected, [20, 10, 15]))
+
+
+def test_counts_that_few_reached_share_the_rate_of_their_neighbours():
+    """Each count beyond the first is reached once; alone, the last would have next to no risk."""
+    counts = np.arange(31)
+    spells = made(np.where(counts == 30, 50.0, 1.0), counts < 30, counts)
+    found = hazard(ExponentialPerCount.fit(spells, 0), spells, [1.0])[:, 0]
+    np.testing.assert_allclose(found[:20], 11 / (10 + 80 / 30))  # ten incidents each
+    np.testing.assert_allclose(found[20:], 11 / (60 + 80 / 30))  # what is left joins the last
 
 
 def test_a_rate_for_each_hour_is_counted_hour_by_hour():

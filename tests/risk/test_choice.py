@@ -1,0 +1,235 @@
+"""Which model is taken, and why the others are not: by fleets whose truth is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Incident, Spells, Statuses, Watch
+from anubis.risk import evidence
+from anubis.risk.baselines import Exponential
+from anubis.risk.choice import best
+from anubis.risk.cox import Cox
+from anubis.risk.evaluation import Evaluation, evaluate
+from anubis.risk.evidence import EDGES_H, log_likelihood, spoken_for
+from anubis.risk.learning import choose, spells_of
+from anubis.risk.misplaced import misplaced
+from anubis.risk.model import forecast
+from anubis.risk.models import MODELS
+from anubis.risk.splits import DECIDING, split
+from anubis.study.spells import KnownHazard, spells
+
+DAY_S = 86_400.0
+DAYS = 700
+QUICK = MODELS[:-1]  # all but the network
+LOOKING = {model.name for model in MODELS if model.looks}
+
+
+def history(rates_per_day, seed=0) -> Spells:
+    """Nodes with a constant rate each, watched for two years; each incident takes an hour."""
+    rng = np.random.default_rng(seed)
+    incidents, watches = [], []
+    for number, rate in enumerate(rates_per_day):
+        node = f"n{number:03}"
+        watches.append(Watch(node=node, since=0.0))
+        for at in np.sort(rng.uniform(0, DAYS * DAY_S, rng.poisson(rate * DAYS))).tolist():
+            incidents.append(Incident(node=node, category="x", start=at, end=at + 3600))
+    return spells_of(Logbook.of(incidents, watches), DAYS * DAY_S)
+
+
+def uneven(nodes=160, worst=0.15, seed=0) -> Spells:
+    """Rates that differ as those of real nodes do, and one node that is far worse than all."""
+    rates = np.random.default_rng(seed).gamma(0.7, 0.004 / 0.7, nodes)
+    rates[3] = worst
+    return history(rates, seed)
+
+
+@pytest.fixture(scope="module")
+def one_bad_node():
+    data = uneven()
+    return data, evaluate(data, QUICK, kinds=DECIDING)
+
+
+# --- the rule ------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_better_in_both_splits_is_not_refused_for_one_node_far_worse_than_all(
+    one_bad_node,
+):
+    data, evaluation = one_bad_node
+    choice, model = choose(evaluation, data, seed=0)
+    assert choice.model in LOOKING
+    assert choice.beats_base_rate
+    risk = forecast(model, data.statuses).hazard_at(np.array([720.0]))[:, 0]
+    by_node = {node: risk[np.equal(data.statuses.nodes, node)][-1] for node in data.statuses.nodes}
+    assert sorted(by_node, key=by_node.get)[-3:].count("n003") == 1
+
+
+def gaining(evaluation, gains):
+    """The looking models' evidence is the base rate's and so much more, seed by seed."""
+    return Evaluation(
+        scores=tuple(
+            replace(score, log_likelihood=gains[score.seed] * (score.model in LOOKING))
+            for score in evaluation.scores
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("gains", "wins"),
+    [
+        ((9.0, -1.0, -1.0, -1.0, -1.0), True),  # most of it on one part: five against one it stays
+        ((0.5,) * 5, False),  # odds of 12 to 1
+        ((0.7,) * 5, True),  # odds of 33 to 1
+        ((1.0, 1.0, 1.0, 1.0, -3.0), False),
+    ],
+)
+def test_what_a_model_gained_counts_as_a_whole_however_uneven_its_parts(one_bad_node, gains, wins):
+    choice = best(gaining(one_bad_node[1], gains))
+    assert choice.beats_base_rate is wins
+    if not wins:
+        assert all("chance" in refusal.because for refusal in choice.refused)
+
+
+def test_every_model_that_looks_and_is_not_taken_says_why(one_bad_node):
+    choice = best(one_bad_node[1])
+    assert {refusal.model for refusal in choice.refused} == {"cox", "exponential-per-count"} - {
+        choice.model
+    }
+    assert all("refused because" in text for text in list(choice.sentences())[1:])
+
+
+def test_who_is_refused_for_its_order_leaves_the_place_to_the_next_best(one_bad_node):
+    first = best(one_bad_node[1]).model
+    second = best(one_bad_node[1], lambda name: "upside down" if name == first else "")
+    assert second.model != first
+    assert (first, "upside down") in {(r.model, r.because) for r in second.refused}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nodes_that_are_all_alike_get_the_base_rate(seed):
+    data = history(np.full(80, 0.01), seed)
+    choice = best(evaluate(data, QUICK, kinds=DECIDING))
+    assert not choice.beats_base_rate
+
+
+def test_each_node_is_tested_once_and_each_later_status_once():
+    data = spells(KnownHazard(), nodes=43, seed=2)
+    seeds = range(5)
+    tested = [set(test.statuses.nodes) for _, test in split(data, "node", seeds)]
+    assert sorted(name for part in tested for name in part) == sorted(set(data.statuses.nodes))
+    at = np.concatenate([test.statuses.at for _, test in split(data, "time", seeds)])
+    assert sorted(at) == sorted(data.statuses.at[data.statuses.at >= np.median(data.statuses.at)])
+
+
+# --- evidence ------------------------------------------------------------------------------
+
+
+def by_hand(model, test: Spells) -> float:
+    """Row after row, with the chance written out."""
+    total, statuses = 0.0, test.statuses
+    last = max(statuses.at)
+    for i, (node, at) in enumerate(zip(statuses.nodes, statuses.at, strict=True)):
+        later = [
+            t for n, t in zip(statuses.nodes, statuses.at, strict=True) if n == node and t > at
+        ]
+        reach_h = (min(later, default=last) - at) / 3600
+
+        def alive(hours, row=i):
+            return np.exp(-forecast(model, statuses).hazard_at(np.array([hours]))[row, 0])
+
+        if test.observed[i] and test.duration_h[i] <= reach_h + 1e-3:
+            hours = min(test.duration_h[i], reach_h)
+            stretch = max(k for k, edge in enumerate(EDGES_H) if edge < hours)
+            end = alive(EDGES_H[stretch + 1]) if stretch + 1 < len(EDGES_H) else 0.0
+            chance, even = alive(EDGES_H[stretch]) - end, 1 / len(EDGES_H)
+        else:
+            hours = min(test.duration_h[i], reach_h)
+            stretch = max((k for k, edge in enumerate(EDGES_H) if edge < hours), default=0)
+            chance, even = alive(hours), 1 - stretch / len(EDGES_H)
+        total += np.log(0.99 * chance + 0.01 * even)
+    return total
+
+
+def test_evidence_is_the_log_of_the_chance_of_what_happened():
+    data = spells(KnownHazard(), nodes=9, seed=1)
+    model = Cox.fit(data, 0)
+    assert log_likelihood(forecast(model, data.statuses), data) == pytest.approx(
+        by_hand(model, data), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("data", [spells(KnownHazard(), nodes=20, seed=1), uneven(20)])
+def test_every_incident_counts_once_however_many_rows_saw_it_coming(data):
+    """An incident is known by its node and its second; after the last row nobody looked."""
+    _, happened = spoken_for(data)
+    ends = np.round(data.statuses.at + 3600 * data.duration_h)
+    seen = {
+        (node, end)
+        for node, end, observed in zip(data.statuses.nodes, ends, data.observed, strict=True)
+        if observed and end <= data.statuses.at.max() + 1
+    }
+    assert np.count_nonzero(happened) == len(seen) > 20
+
+
+def test_how_often_a_node_was_looked_at_is_no_evidence(monkeypatch):
+    """A model of one rate: any number of rows in a quiet spell say what one row says."""
+    monkeypatch.setattr(evidence, "DOUBT", 0.0)
+
+    def looked_at(days):
+        at = np.array(days, dtype=float) * DAY_S
+        rows = Statuses(covariates=(), nodes=("a",) * len(at), at=at, values=np.zeros((len(at), 0)))
+        left_h = (100 * DAY_S - at) / 3600
+        return Spells(statuses=rows, duration_h=left_h, observed=np.zeros(len(at), dtype=bool))
+
+    model = Exponential(covariates=(), rate=np.array([0.001]))
+    sums = [
+        log_likelihood(forecast(model, data.statuses), data)
+        for data in (looked_at([0, 99]), looked_at([0, 10, 11, 12, 13, 50, 99]))
+    ]
+    assert sums[0] == pytest.approx(sums[1])
+    assert sums[0] == pytest.approx(-0.001 * 99 * 24)
+
+
+# --- a last look ---------------------------------------------------------------------------
+
+
+class ByCount:
+    """The more incidents a node had, the more at risk it is; or the less."""
+
+    name, looks = "by-count", True
+
+    def __init__(self, data, power):
+        self.covariates, self.power = data.statuses.covariates, power
+
+    def cumulative_hazard(self, statuses, hours):
+        counts = statuses.values[:, statuses.covariates.index("incidents")]
+        return np.outer((1 + counts) ** self.power, hours) * 1e-4
+
+
+def test_a_node_with_far_more_incidents_is_not_put_among_the_safer_half(one_bad_node):
+    data, _ = one_bad_node
+    sentence = misplaced(ByCount(data, -1.0), data)
+    assert sentence.startswith("it puts n003, with ")
+    assert sentence.endswith("at place 160 of 160 by risk")
+    assert misplaced(ByCount(data, 1.0), data) == ""
+
+
+def test_a_bad_node_that_has_been_well_for_long_may_rank_low():
+    rng = np.random.default_rng(0)
+    early = np.sort(rng.uniform(0, 200 * DAY_S, 60)).tolist()  # and none in the 500 days since
+    incidents = [Incident(node="n000", category="x", start=at, end=at + 60) for at in early]
+    incidents += [
+        Incident(node=f"n{n:03}", category="x", start=at, end=at + 60)
+        for n in range(1, 60)
+        for at in rng.uniform(0, DAYS * DAY_S, 2).tolist()
+    ]
+    watches = [Watch(node=f"n{n:03}", since=0.0) for n in range(60)]
+    data = spells_of(Logbook.of(incidents, watches), DAYS * DAY_S)
+    assert misplaced(ByCount(data, -1.0), data) == ""
+
+
+def test_where_few_incidents_differ_by_chance_no_order_is_absurd():
+    data = history(np.full(100, 0.003), seed=5)
+    assert misplaced(ByCount(data, -1.0), data) == ""
