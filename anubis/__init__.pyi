@@ -9,7 +9,6 @@ from anubis.operations.campaigns import resume_campaign as resume_campaign
 from anubis.operations.campaigns import run_campaign as run_campaign
 from anubis.operations.deciding import Terms as Terms
 from anubis.operations.deciding import select as select
-from anubis.operations.deciding import sweep as sweep
 from anubis.operations.examining import examine as examine
 from anubis.operations.foreseeing import evaluate_risk as evaluate_risk
 from anubis.operations.foreseeing import foresee as foresee
@@ -37,6 +36,7 @@ from anubis.operations.past import timeline as timeline
 from anubis.operations.preparing import CampaignRequest as CampaignRequest
 from anubis.operations.simulating import simulate as simulate
 from anubis.operations.surveying import inspect_fabric as inspect_fabric
+from anubis.operations.sweeping import sweep as sweep
 from anubis.operations.tuning import tune as tune
 from anubis.operations.tuning import write_suite as write_suite
 

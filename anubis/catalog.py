@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anubis import places
+from anubis import descriptions, places
 from anubis.core.errors import CatalogError, ContractError, did_you_mean
 from anubis.core.records import BenchmarkSpec, Readings, Result, Series
 from anubis.executors.programs import Program
@@ -106,20 +106,31 @@ def programs_in(folder: Path) -> list[Path]:
 
 
 def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec]:
-    """The shipped programs answer from one process, in a tenth of the time.
+    """The shipped programs answer from one process, in a tenth of the time, and are not asked again
+    until one of their files changes.
 
     Any other program, and one that does not answer there, runs alone, so that errors stay its own.
     """
     shipped = places.shipped("benchmarks").absolute()
-    shipped_files = [file for file in files if file.parent == shipped and file.suffix == ".py"]
-    together = shipped_files if len(shipped_files) > 1 else []
-    texts = dict(zip(together, _describe_together(together), strict=False)) if together else {}
+    texts = _described([f for f in files if f.parent == shipped and f.suffix == ".py"], shipped)
 
     def spec(file: Path) -> BenchmarkSpec:
         return parse_description(texts[file], file) if texts.get(file) else describe(file)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return list(pool.map(spec, files))
+
+
+def _described(files: Sequence[Path], folder: Path) -> dict[Path, str]:
+    """What is known of these programs of the folder, or what they print when they are asked."""
+    digest = descriptions.digest_of(folder)  # before they are asked: they may change meanwhile
+    texts = descriptions.kept(digest)
+    unknown = [file for file in files if file.name not in texts]
+    if len(unknown) > 1:
+        answers = zip(unknown, _describe_together(unknown), strict=False)
+        texts |= {file.name: text for file, text in answers if text}
+        descriptions.keep(digest, texts)
+    return {file: texts[file.name] for file in files if file.name in texts}
 
 
 def _describe_together(files: Sequence[Path]) -> list[str]:

@@ -43,6 +43,11 @@ def events() -> Path | None:
     return Path(chosen) if chosen else None
 
 
+def descriptions() -> Path:
+    """What the shipped programs said of themselves when they were asked last."""
+    return home() / "cache" / "descriptions.json"
+
+
 def risk_file(cluster: str) -> Path:
     """The risk model that was trained last for this cluster, unless somebody names another."""
     return home() / "risk" / f"{cluster}.npz"

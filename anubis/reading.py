@@ -6,9 +6,10 @@ import dataclasses
 import json
 import typing
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from anubis.core.errors import AnubisError, did_you_mean
 
@@ -24,7 +25,7 @@ def read(document: object, record: type[Shape], where: str, error: type[AnubisEr
     except (TypeError, ValueError) as cause:
         raise error(f"{where}: {cause}; expected plain numbers, texts, lists and tables") from None
     try:
-        validated = _adapter(record).validate_json(text)
+        validated = _adapter(cast(Any, record)).validate_json(text)
     except ValidationError as cause:
         raise error(f"{where}: {_sentence(cause.errors(include_url=False)[0], record)}") from None
     # pydantic's is a subclass, which is equal to no record that was made without it
@@ -55,7 +56,11 @@ def parse_yaml(text: str, where: str, error: type[AnubisError]) -> object:
     import yaml
 
     try:
-        return yaml.load(text, Loader=_unique_key_loader())
+        with suppress(yaml.YAMLError):  # which Python's own parser explains better
+            return yaml.load(
+                text, Loader=_unique_key_loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            )
+        return yaml.load(text, Loader=_unique_key_loader(yaml.SafeLoader))
     except yaml.YAMLError as cause:
         raise error(f"{where} is not valid YAML: {_where_and_what(cause)}") from None
     except RecursionError:
@@ -63,11 +68,11 @@ def parse_yaml(text: str, where: str, error: type[AnubisError]) -> object:
 
 
 @cache
-def _unique_key_loader() -> type[Any]:
+def _unique_key_loader(safe: Any) -> type[Any]:
     """A safe loader that refuses a key written twice, which YAML silently takes the last of."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(safe):  # type: ignore[misc] # one of two classes
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             seen: set[str] = set()
             for key, _ in node.value:
@@ -90,6 +95,7 @@ def _where_and_what(cause: Any) -> str:
     return f"line {mark.line + 1}: {cause.problem}"
 
 
+@cache
 def _adapter(record: Any) -> Any:
     from pydantic import ConfigDict, TypeAdapter
     from pydantic.dataclasses import dataclass as validated

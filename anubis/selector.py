@@ -24,6 +24,7 @@ from anubis.core.past.paths import bad_links
 from anubis.core.past.standing import Standing, standing
 from anubis.core.past.status import Instants, Statuses, Times
 from anubis.core.past.strength import Strength
+from anubis.core.past.tracks import IncidentColumns
 from anubis.core.records import Plan, PlannedEntry, SelectionPolicy, Workload
 from anubis.store.history import ClusterHistory
 
@@ -150,29 +151,35 @@ def read_past(
 ) -> Past:
     """`risk`: a trained model; without one every node has the fleet's base rate. `required`: what
     can be chosen now; only a pass that asked for as much counts for it."""
-    validations = history.experience.validations(now - LOOKED_BACK_S)
+    happened = history.experience.happened(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()
-    imported = [incident for incident in history.incidents.all() if incident.start <= now]
-    notices = history.notices.all()
-    reported = reported_incidents((notice for notice in notices if notice.at <= now), imported)
-    incidents = [*imported, *reported]
+    recent = [result for result in happened.validations if result.at >= now - LOOKED_BACK_S]
+    by_now = [result for result in recent if result.at <= now]
+    imported = happened.incidents.take(happened.incidents.start <= now)
+    notices = (notice for notice in happened.notices if notice.at <= now)
+    incidents = imported + IncidentColumns.of(reported_incidents(notices, imported))
     strength = _strength(history, findings, required)
-    by_now = [validation for validation in validations if validation.at <= now]
-    categories: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for incident in incidents:
-        categories[incident.node][incident.category] += 1
     return Past(
-        logbook=history.experience.logbook(),
+        logbook=happened.logbook(),
         standing=standing(
-            validations, findings, imported, history.repairs.all(), notices, now, strength
+            recent, findings, imported, happened.repairs, happened.notices, now, strength
         ),
         risk=risk,
-        heard_at=max((incident.start for incident in incidents), default=None),
+        heard_at=float(incidents.start.max()) if len(incidents) else None,
         defects=defects(by_now, findings, incidents),
-        categories=categories,
+        categories=_categories(incidents),
         links=bad_links(history.experience.faulty_paths(), by_now, strength),
         measured_s=history.experience.durations_s(),
     )
+
+
+def _categories(incidents: IncidentColumns) -> dict[str, dict[str, int]]:
+    """By node: how many incidents of each category."""
+    counts = Counter(zip(incidents.node, incidents.category, strict=True))
+    categories = defaultdict[str, dict[str, int]](dict)
+    for (node, category), count in counts.items():
+        categories[node][category] = count
+    return dict(categories)
 
 
 def _strength(

@@ -37,6 +37,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: group_of(item.nodeid) != HOSTS)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def apart_from_yours(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """No test reads or writes the history, or what else is kept, of who runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANUBIS_HOME", str(tmp_path_factory.mktemp("anubis")))
+        yield
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from xdist.scheduler import LoadScopeScheduling

@@ -44,7 +44,7 @@ def gate(
     json: options.Json = False,
 ) -> None:
     """Say whether nodes are good for a job: by history, or by the tests worth their time."""
-    from anubis.cli import showing
+    from anubis.cli import gating
 
     seconds = amounts.duration_s(duration, "--duration")
     passes = amounts.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
@@ -59,7 +59,7 @@ def gate(
     turn_termination_into_interrupt()
     caller = Terminal(as_json=json)
     result = anubis.gate(amounts.named(nodes), seconds, terms, unknown_passes=passes, caller=caller)
-    showing.gate(result, as_json=json)
+    gating.show(result, as_json=json)
     answer.leave(result.judgement)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,20 +14,17 @@ from anubis.core.fabric import Fabric, link_name
 from anubis.core.network.coverage import Coverage
 from anubis.core.network.pairing import Purpose
 from anubis.core.network.redundancy import gap_name
-from anubis.core.records import Judgement, Phase, Plan, PlannedEntry
+from anubis.core.records import Phase, Plan, PlannedEntry
 from anubis.executors.programs import spelled
-from anubis.hostlist import compress
-from anubis.operations.gating import GateResult
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
-from anubis.report.wording import chance, counted, lasting, names
+from anubis.report.wording import counted, lasting
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_LINKS = 8  # that are named
-LINKS_NAMED = 3  # bad links that the sentence of a gate names
 MEETINGS = {
     "pairs": ", pairs",
     "batches": ", groups side by side",
@@ -55,73 +51,6 @@ def answer_with(view: CampaignView, html: Path | None, *, as_json: bool) -> NoRe
     if html:
         write_html(view, html)
     answer.leave(view.assessment.judgement)
-
-
-def gate(result: GateResult, *, as_json: bool) -> None:
-    if as_json:
-        answer.write_json(_gate_document(result))
-    else:
-        print(_gate_sentence(result))
-
-
-def _gate_document(result: GateResult) -> dict[str, object]:
-    return {
-        "type": "gate",
-        "answer": result.answer,
-        "cluster": result.decision.cluster,
-        "defective": result.named(Judgement.DEFECTIVE),
-        "links": [{"nodes": nodes, "reason": why} for nodes, why in result.links.items()],
-        "unknown": result.unknown,
-        "unfit": result.unfit,
-        "budget_short": result.doubt == "budget",
-        "remaining": result.decision.remaining,
-        "p0": result.decision.p0,
-        "why": _gate_sentence(result),
-    }
-
-
-def _gate_sentence(result: GateResult) -> str:
-    word: str = result.answer
-    if word == "no-go" and not result.is_tested:
-        word = "no-go, and nothing was run"
-    if word == "go" and not result.decision.is_bearable:
-        word = f"go, at {_risk_left(result)}"
-    return f"{word}: {'; '.join(_reasons(result)) or _who_may_go(result)}"
-
-
-def _who_may_go(result: GateResult) -> str:
-    alone = ", compared with its own repeats only" if result.is_by_itself else ""
-    return f"{compress(list(result.judged))} (cluster {result.decision.cluster}){alone}"
-
-
-def _reasons(result: GateResult) -> Iterator[str]:
-    yield from (f"{node}: {why}" for node, why in result.unfit.items())
-    defective = [node for node in result.named(Judgement.DEFECTIVE) if node not in result.unfit]
-    if defective:
-        yield f"defective: {compress(defective)}"
-    for nodes, why in islice(result.links.items(), LINKS_NAMED):
-        yield f"bad between {names(sorted(nodes))}: {why}"
-    if len(result.links) > LINKS_NAMED:
-        yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
-    if result.unknown:
-        yield f"{_why_unknown(result)}: {compress(result.unknown)}"
-        yield from (
-            f"{node}: {' '.join(why.split())}" for node, why in islice(result.doubts.items(), 1)
-        )
-
-
-def _why_unknown(result: GateResult) -> str:
-    match result.doubt:
-        case "budget":
-            return "the budget leaves too much untested"
-        case "policy":
-            return f"no test is worth its time at {_risk_left(result)}"
-    return "not known to be healthy"
-
-
-def _risk_left(result: GateResult) -> str:
-    remaining, p0 = chance(result.decision.remaining), chance(result.decision.p0)
-    return f"a risk of {remaining}, above the accepted {p0}"
 
 
 def write_html(view: CampaignView, path: Path) -> None:

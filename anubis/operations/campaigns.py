@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -24,6 +22,7 @@ from anubis.operations import preparing
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, identify
 from anubis.operations.executing import executor_of
+from anubis.operations.naming import new_name
 from anubis.operations.past import how_to_go_on
 from anubis.operations.preparing import Brief, CampaignRequest, Setting
 from anubis.report.view import CampaignView
@@ -123,12 +122,6 @@ def resume_campaign(
                 until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
                 held = until_all_has_ended.enter_context(_hold(campaign, history, caller))
             return _drive(campaign, setting, executor, history, caller, held)
-
-
-def new_name(kind: str, now: float) -> str:
-    """Of a campaign or an event, by which people know it."""
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
-    return f"{kind}-{stamp}-{secrets.token_hex(2)}"
 
 
 def _new_campaign(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from anubis import config
 from anubis.core.choosing.decision import Decision
@@ -12,16 +12,17 @@ from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import JobAllocated
 from anubis.core.records import Criterion, Judgement
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.campaigns import CampaignResult
 from anubis.operations.clusters import resolve
 from anubis.operations.deciding import (
     USUAL,
     Terms,
-    carry_out_tests,
     decide,
     past_of,
     read_repertoire,
 )
+
+if TYPE_CHECKING:
+    from anubis.operations.campaigns import CampaignResult
 
 BadLinks = Mapping[tuple[str, ...], str]  # nodes that do badly together, and why
 
@@ -102,7 +103,7 @@ def gate(
     unfit = {node: why for node in nodes if (why := standing.unfit.get(node))}
     links = past.links_among(nodes)
     runs = not unfit and not links
-    campaign = carry_out_tests(decision, terms, caller) if runs else None
+    campaign = _campaign(decision, terms, caller) if runs else None
     if any(criterion.from_repeats and criterion.refusal for criterion in _criteria(campaign)):
         caller.remark(
             "what a node measured of itself alone differs too much from run to run to judge it by: "
@@ -122,6 +123,14 @@ def gate(
         doubt=doubt,
         unknown_passes=unknown_passes,
     )
+
+
+def _campaign(decision: Decision, terms: Terms, caller: Caller) -> CampaignResult | None:
+    if not decision.tests:
+        return None
+    from anubis.operations.testing import carry_out_tests  # half of what a gate would have to load
+
+    return carry_out_tests(decision, terms, caller)
 
 
 def _doubt(decision: Decision, terms: Terms) -> Literal["budget", "policy", ""]:

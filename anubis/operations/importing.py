@@ -27,8 +27,8 @@ from anubis.foreign.mapping import TableMapping
 from anubis.incidents import intake, records
 from anubis.incidents.intake import Intake, Note
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.campaigns import new_name
 from anubis.operations.clusters import begin
+from anubis.operations.naming import new_name
 from anubis.report.wording import names
 from anubis.store.codec import dump
 from anubis.store.imports import Import

@@ -6,12 +6,12 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from anubis.core.errors import StoreError
@@ -110,7 +110,8 @@ def upsert(
     if not rows:
         return
     keys = keys or table.primary_key.columns.keys()
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    # each dialect takes its time to load, and only one of them is spoken
+    dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
     statement = dialect.insert(table)
     if replace:
         cells = {name: statement.excluded[name] for name in rows[0] if name not in keys}

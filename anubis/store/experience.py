@@ -4,26 +4,29 @@ benchmark takes. It reads no samples and writes nothing."""
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, null, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from anubis.core.judging.conclusion import PATH, faulty_paths
-from anubis.core.past.events import reported_incidents
+from anubis.core.past.happened import Happened
 from anubis.core.past.logbook import Logbook
-from anubis.core.past.status import Validation, defects_as_incidents
+from anubis.core.past.status import Validation
 from anubis.core.past.strength import CampaignDemands
 from anubis.core.records import CampaignKind, Demand, Ended, Judgement, PartVerdict
 from anubis.store.assessments import NODE_VERDICTS, PART_VERDICTS, VERDICTS, of_campaign
 from anubis.store.campaigns import CAMPAIGNS, DEMANDS
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
-from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES
+from anubis.store.happenings import REPAIRS, WATCHES, incident_columns
 from anubis.store.notices import told
 from anubis.store.sharing import PARTICIPANTS, participant_nodes
 
 LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
+JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
 VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
 
 Durations = dict[tuple[str, str], float]  # by benchmark and parameters
@@ -41,11 +44,23 @@ class Experience:
         self._database = database
         self._cluster = cluster
 
+    def happened(self, since: float = math.inf) -> Happened:
+        """All that happened to nodes, read once. Validations that ended since then come with the
+        benchmarks that measured the node, which cost most of the time."""
+        with self._database.reading() as connection:
+            return Happened(
+                incidents=incident_columns(connection, self._cluster),
+                repairs=REPAIRS.all(connection, self._cluster),
+                watches=WATCHES.all(connection, self._cluster),
+                notices=told(connection, self._cluster),
+                validations=_validations(connection, self._cluster, since),
+            )
+
     def validations(self, since: float = 0.0) -> list[Validation]:
         """What campaigns that ended since then concluded about each node, by time and node, with
         the benchmarks that measured it."""
         with self._database.reading() as connection:
-            return _validations(connection, _concluded_with_benchmarks(self._cluster, since))
+            return [v for v in _validations(connection, self._cluster, since) if v.at >= since]
 
     def failed_tests(self) -> dict[tuple[str, str], set[str]]:
         """By campaign and node, in what single nodes were defective; a bad group counts for a node
@@ -72,7 +87,7 @@ class Experience:
         """What campaigns asked of the nodes that they validated."""
         query = DEMANDS.select().add_columns(campaigns.c.id)
         query = query.join(campaigns, campaigns.c.key == DEMANDS.c.campaign)
-        query = query.where(*_validating(self._cluster, 0.0)).order_by(DEMANDS.c.position)
+        query = query.where(*_validating(self._cluster)).order_by(DEMANDS.c.position)
         demands = defaultdict[str, defaultdict[str, tuple[Demand, ...]]](lambda: defaultdict(tuple))
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
@@ -106,18 +121,7 @@ class Experience:
             return {(benchmark, parameters): mean for benchmark, parameters, mean in rows}
 
     def logbook(self) -> Logbook:
-        """All that happened to nodes; what validations found defective and what was only reported
-        are incidents as well."""
-        with self._database.reading() as connection:
-            incidents = INCIDENTS.all(connection, self._cluster)
-            repairs = REPAIRS.all(connection, self._cluster)
-            watches = WATCHES.all(connection, self._cluster)
-            reported = reported_incidents(told(connection, self._cluster), incidents)
-            # without the benchmarks, which cost most of the time
-            concluded = _concluded(self._cluster, 0.0, null().label("names"))
-            validations = _validations(connection, concluded)
-        defects = defects_as_incidents(validations, repairs, reported)
-        return Logbook.of([*incidents, *defects], watches, validations, repairs)
+        return self.happened().logbook()
 
 
 def _campaigns_with_paths(cluster: str) -> Select[Any]:
@@ -137,58 +141,80 @@ def _campaigns_with_paths(cluster: str) -> Select[Any]:
     )
 
 
-def _concluded_with_benchmarks(cluster: str, since: float) -> Select[Any]:
+def _validations(connection: Connection, cluster: str, since: float) -> list[Validation]:
+    """What campaigns concluded about nodes, by time and node."""
+    measured_by = _benchmarks(connection, cluster, since)
+    concluded = (
+        select(
+            node_verdicts.c.campaign,
+            node_verdicts.c.node,
+            node_verdicts.c.judgement,
+            node_verdicts.c.code,
+            campaigns.c.finished_at,
+            campaigns.c.id,
+        )
+        .join(campaigns, campaigns.c.key == node_verdicts.c.campaign)
+        .where(*_validating(cluster))
+        .order_by(campaigns.c.finished_at, node_verdicts.c.node)
+    )
+    return [
+        Validation(
+            node=node,
+            at=at,
+            judgement=JUDGEMENTS[judgement],
+            code=code,
+            campaign=campaign,
+            benchmarks=measured_by.get((key, node), ()),
+        )
+        for key, node, judgement, code, at, campaign in connection.execute(concluded).all()
+    ]
+
+
+def _benchmarks(
+    connection: Connection, cluster: str, since: float
+) -> dict[tuple[int, str], tuple[str, ...]]:
+    """By key of the campaign and node: what measured the node in campaigns that ended since."""
     measured = (
-        select(executions.c.campaign, participant_nodes.c.node, executions.c.benchmark)
-        .join(participant_nodes, executions.c.participants == participant_nodes.c.participants)
+        select(executions.c.campaign, executions.c.participants, executions.c.benchmark)
         .where(
-            executions.c.campaign.in_(select(campaigns.c.key).where(*_validating(cluster, since))),
+            executions.c.campaign.in_(
+                select(campaigns.c.key).where(
+                    campaigns.c.finished_at >= since, *_validating(cluster)
+                )
+            ),
             executions.c.ended == Ended.MEASURED.value,
         )
         .distinct()
         .subquery()
     )
-    names = func.aggregate_strings(measured.c.benchmark, ",").label("names")
-    by_node = (
-        select(measured.c.campaign, measured.c.node, names)
-        .group_by(measured.c.campaign, measured.c.node)
+    together = (
+        select(
+            measured.c.campaign,
+            measured.c.participants,
+            func.aggregate_strings(measured.c.benchmark, ",").label("names"),
+        )
+        .group_by(measured.c.campaign, measured.c.participants)
         .subquery()
     )
-    return _concluded(cluster, since, by_node.c.names).outerjoin(
-        by_node,
-        (by_node.c.campaign == node_verdicts.c.campaign) & (by_node.c.node == node_verdicts.c.node),
+    by_node = select(together.c.campaign, participant_nodes.c.node, together.c.names).join(
+        participant_nodes, participant_nodes.c.participants == together.c.participants
     )
+    names = defaultdict[tuple[int, str], set[str]](set)
+    for campaign, node, listed in connection.execute(by_node).all():
+        names[campaign, node].add(listed)
+    in_order = cache(_in_order)  # most nodes of a campaign were measured by the same ones
+    return {place: in_order(frozenset(lists)) for place, lists in names.items()}
 
 
-def _concluded(cluster: str, since: float, names: ColumnElement[Any]) -> Select[Any]:
-    """`names`: of the benchmarks, with commas between them."""
-    verdict = (node_verdicts.c.node, node_verdicts.c.judgement, node_verdicts.c.code)
-    return (
-        select(*verdict, campaigns.c.finished_at, campaigns.c.id, names)
-        .join(campaigns, campaigns.c.key == node_verdicts.c.campaign)
-        .where(*_validating(cluster, since))
-        .order_by(campaigns.c.finished_at, node_verdicts.c.node)
-    )
+def _in_order(lists: frozenset[str]) -> tuple[str, ...]:
+    """The names in lists that have commas between them."""
+    return tuple(sorted({name for listed in lists for name in listed.split(",")}))
 
 
-def _validating(cluster: str, since: float) -> tuple[ColumnElement[bool], ...]:
+def _validating(cluster: str) -> tuple[ColumnElement[bool], ...]:
     """What another tool measured, nobody knows when, validates nothing."""
     return (
         campaigns.c.cluster == cluster,
-        campaigns.c.finished_at >= since,
+        campaigns.c.finished_at.is_not(None),
         campaigns.c.verb.in_(VALIDATING),
     )
-
-
-def _validations(connection: Connection, concluded: Select[Any]) -> list[Validation]:
-    return [
-        Validation(
-            node=row.node,
-            at=row.finished_at,
-            judgement=Judgement(row.judgement),
-            code=row.code,
-            campaign=row.id,
-            benchmarks=tuple(sorted(row.names.split(","))) if row.names else (),
-        )
-        for row in connection.execute(concluded)
-    ]

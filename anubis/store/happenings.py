@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Generic
 
+import numpy as np
 import sqlalchemy as sa
 
 from anubis.core.past.status import Incident, Job, Repair, Watch
+from anubis.core.past.tracks import IncidentColumns
 from anubis.store.database import PER_QUESTION, Database, upsert
 from anubis.store.mapping import Prose, R, RecordTable, Row
 from anubis.store.sharing import PARTICIPANTS, reference, sharing
@@ -102,6 +104,21 @@ INCIDENTS = HappeningTable(
     end="ended_at",
     order=("node", "started_at", "category"),
 )
+
+
+def incident_columns(connection: sa.Connection, cluster: str) -> IncidentColumns:
+    """All of them, in no order: ten times as fast as one record after the other."""
+    columns = (INCIDENTS.c[name] for name in ("node", "category", "started_at", "ended_at"))
+    query = sa.select(*columns).where(INCIDENTS.c.cluster == cluster)
+    rows = connection.execute(query).all()
+    node, category, start, end = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return IncidentColumns(
+        node=node,
+        category=category,
+        start=np.array(start, dtype=np.float64),
+        end=np.nan_to_num(np.array(end, dtype=np.float64), nan=np.inf, posinf=np.inf),
+    )
+
 
 REPAIRS = HappeningTable(
     "repairs",

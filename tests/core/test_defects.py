@@ -3,6 +3,8 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anubis.core.past.defects import Defect, defects
 from anubis.core.past.status import Incident, Validation
@@ -107,3 +109,38 @@ def test_what_could_not_be_judged_neither_opens_nor_closes_a_defect():
     history = [validated(hour, judgement) for hour, judgement in times.items()]
     findings = found(1, "gemm") | found(3, "ring")
     assert defects(history, findings, []) == [defect("gemm", "ring")]
+
+
+results = st.lists(
+    st.builds(
+        validated,
+        st.integers(0, 200).map(lambda hour: 3 * hour),
+        st.sampled_from(["healthy", "defective", "unknown"]),
+        st.sampled_from(["n1", "n2"]),
+    ),
+    max_size=6,
+    unique_by=lambda result: result.at,
+)
+stretches = st.lists(
+    st.builds(
+        lambda hour, lasted, category, node: incident(
+            hour, category, None if lasted is None else hour + lasted, node
+        ),
+        st.integers(0, 600),
+        st.none() | st.integers(0, 300),
+        st.sampled_from(["gpu", "net"]),
+        st.sampled_from(["n1", "n2", "n3"]),
+    ),
+    max_size=8,
+)
+
+
+@given(results, stretches)
+def test_incidents_that_are_not_looked_at_would_have_told_nothing(measured, told):
+    def all_of(incidents, results):
+        return incidents.about(results)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("anubis.core.past.defects._near_results", all_of)
+        plain = defects(measured, {}, told)
+    assert defects(measured, {}, told) == plain

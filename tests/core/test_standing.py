@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_standing import naive_standing
 
 from anubis.core.past.events import (
     FleetUpgraded,
@@ -208,6 +209,18 @@ def is_disproved(fail, passes, findings):
         name for result in passes if result.at > min(fail.at, NOW) for name in result.benchmarks
     }
     return later >= set(owed)
+
+
+@settings(max_examples=400)
+@given(histories())
+def test_in_columns_it_is_what_going_through_every_entry_finds(history):
+    records, findings = history
+
+    def of(kind):
+        return [record for record in records if isinstance(record, kind)]
+
+    kinds = (of(Validation), findings, of(Incident), of(Repair), of(Notice))
+    assert standing(*kinds, now=NOW) == naive_standing(*kinds, now=NOW)
 
 
 @settings(max_examples=400)

@@ -32,6 +32,12 @@ def write(folder: Path, name: str, broken: str = "") -> Path:
     return file
 
 
+@pytest.fixture(autouse=True)
+def fresh_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In which nothing is known of any program."""
+    monkeypatch.setenv("ANUBIS_HOME", str(tmp_path / "home"))
+
+
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands of all processes that are started."""
@@ -53,6 +59,41 @@ def test_the_shipped_programs_say_together_what_each_says_alone():
 def test_the_shipped_programs_take_one_process(processes):
     catalog.describe_all(SHIPPED)
     assert len(processes) == 1
+
+
+def test_programs_that_did_not_change_are_not_asked_again(processes):
+    first = catalog.describe_all(SHIPPED)
+    assert catalog.describe_all(SHIPPED) == first
+    assert len(processes) == 1
+
+
+def test_whatever_changes_in_their_folder_they_are_asked_again(tmp_path, monkeypatch):
+    """A program may take its metrics from a neighbour."""
+    monkeypatch.setattr(places, "shipped", lambda folder: tmp_path)
+    unit = tmp_path / "_unit.py"
+    unit.write_text('UNIT = "m"')
+    for name in ("a", "b"):
+        file = write(tmp_path, name, "from _unit import UNIT")
+        file.write_text(file.read_text().replace('"unit": "1"', '"unit": UNIT'))
+    files = catalog.programs_in(tmp_path)
+    assert {spec.metrics[0].unit for spec in catalog.describe_all(files)} == {"m"}
+    unit.write_text('UNIT = "s"')  # of the same length
+    assert {spec.metrics[0].unit for spec in catalog.describe_all(files)} == {"s"}
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"by": 1}', "\0", '{"by": "x", "texts": {"a": "b"}}']
+)
+def test_what_was_kept_and_cannot_be_read_is_asked_again(content):
+    first = catalog.describe_all(SHIPPED[:2])
+    places.descriptions().write_text(content)
+    assert catalog.describe_all(SHIPPED[:2]) == first
+
+
+def test_a_home_that_cannot_be_written_costs_no_answer(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ANUBIS_HOME", str(tmp_path / "file"))
+    assert len(catalog.describe_all(SHIPPED[:2])) == 2
 
 
 @pytest.mark.parametrize(

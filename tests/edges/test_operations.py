@@ -20,10 +20,11 @@ from anubis.core.past.status import Incident, Job
 from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
-from anubis.operations.deciding import Terms, select, sweep
+from anubis.operations.deciding import Terms, select
 from anubis.operations.gating import gate
 from anubis.operations.past import timeline
 from anubis.operations.preparing import CampaignRequest
+from anubis.operations.sweeping import sweep
 from anubis.simulation.fleet import plants
 from anubis.store.history import History
 from tests.edges.desk import Desk

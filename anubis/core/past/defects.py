@@ -7,7 +7,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from anubis.core.past.status import Incident, Validation
+from anubis.core.past.tracks import IncidentColumns
 from anubis.core.records import Judgement
 
 UNKNOWN = ""  # the category of a defect that belongs to no incident
@@ -49,17 +52,31 @@ def defects(
     for validation in validations:
         of_node[validation.node].append(validation)
     incidents_of: defaultdict[str, list[Incident]] = defaultdict(list)
-    for incident in incidents:
-        if incident.node in of_node:
-            incidents_of[incident.node].append(incident)
+    for incident in _near_results(IncidentColumns.of(incidents), of_node):
+        incidents_of[incident.node].append(incident)
     gathered: list[Defect] = []
     for node, node_validations in of_node.items():
         node_validations.sort(key=lambda validation: validation.at)
-        incidents_of[node].sort(key=lambda incident: incident.start)
+        incidents_of[node].sort(key=lambda incident: (incident.start, incident.category))
         gathered += _of_node(
             _cases(node_validations, findings), node_validations, incidents_of[node]
         )
     return gathered
+
+
+def _near_results(
+    incidents: IncidentColumns, results: Mapping[str, Sequence[Validation]]
+) -> IncidentColumns:
+    """Without those that were long over before their node was first measured, or came long after it
+    was measured last: most of a long history."""
+    candidates = incidents.about(results)
+    spans = {
+        node: (min(r.at for r in of_node) - LINK_S, max(r.at for r in of_node) + LINK_S)
+        for node, of_node in results.items()
+    }
+    first, last = np.array([spans[node] for node in candidates.node]).reshape(-1, 2).T
+    over = np.where(np.isinf(candidates.end), candidates.start + LINK_S, candidates.end)
+    return candidates.take((candidates.start <= last) & (over >= first))
 
 
 def _cases(

@@ -6,11 +6,13 @@ others only ask what to do.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from anubis.core.past.status import Incident
+from anubis.core.past.tracks import IncidentColumns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +80,17 @@ def reported_incidents(
     notices: Iterable[Notice], imported: Iterable[Incident] = ()
 ) -> list[Incident]:
     """Those that only an event told. A report of an incident that is known tells nothing new."""
-    stretches: dict[str, list[Incident]] = {}
-    for incident in imported:
-        stretches.setdefault(incident.node, []).append(incident)
-    return [
-        Incident(node=node, category=notice.event.category, start=notice.at)
+    reports = [
+        (notice.at, notice.event.category, node)
         for notice in notices
         if isinstance(notice.event, IncidentReported)
         for node in notice.event.nodes
-        if not any(incident.covers(notice.at) for incident in stretches.get(node, ()))
+    ]
+    stretches: defaultdict[str, list[Incident]] = defaultdict(list)
+    for incident in IncidentColumns.of(imported).about({node for *_, node in reports}):
+        stretches[incident.node].append(incident)
+    return [
+        Incident(node=node, category=category, start=at)
+        for at, category, node in reports
+        if not any(incident.covers(at) for incident in stretches[node])
     ]

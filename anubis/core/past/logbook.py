@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import compress
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from anubis.core.arrays import Flags
 from anubis.core.past.status import (
@@ -26,47 +25,13 @@ from anubis.core.past.status import (
     Validation,
     Watch,
 )
+from anubis.core.past.tracks import IncidentColumns, Rows, Track, ends, extreme, numbered
 
-Rows = npt.NDArray[np.int64]
 HOUR_S = 3600.0
 
 TOTALS = ("up_h", "since_incident_h", "incidents", "mtbi_h")
 VALIDATED = "validated_h"
 BY_CATEGORY = ("incidents", "mtbi_h")  # `incidents:network` counts those of one category
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Track:
-    """Stretches of time by node; those of a node stand together, by their start."""
-
-    start: Times
-    end: Times
-    bounds: Rows  # node number n has the rows from bounds[n] up to bounds[n + 1]
-
-    @classmethod
-    def of(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
-        order = np.lexsort((end, start, node))
-        bounds = np.searchsorted(node[order], np.arange(nodes + 1))
-        return cls(start=start[order], end=end[order], bounds=bounds)
-
-    def begun(self, node: Rows, at: Times) -> Rows:
-        """How many of the node's stretches begin before each instant: bisection in all rows."""
-        first, high = self.bounds[node], self.bounds[node + 1]
-        low = first
-        while (open_ := low < high).any():
-            middle = (low + high) // 2
-            before = open_ & (self.start[np.where(open_, middle, 0)] < at)
-            low = np.where(before, middle + 1, low)
-            high = np.where(before, high, np.where(open_, middle, high))
-        return low - first
-
-    def pick(self, values: Times, node: Rows, place: Rows, default: float) -> Times:
-        """The value of the node's stretch in that place; the default where it has none there."""
-        row = self.bounds[node] + place
-        there = (place >= 0) & (row < self.bounds[node + 1])
-        picked = np.full(len(node), default)
-        picked[there] = values[row[there]]
-        return picked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +41,12 @@ class Logbook:
     nodes: tuple[str, ...]
     categories: tuple[str, ...]
     _number: Mapping[str, int]
-    _watches: _Track
+    _watches: Track
     _watched_before: Times  # seconds of a node's earlier watches, for each of its watches
-    _incidents: Mapping[str, _Track]  # by category; "" has all of them
-    _validations: _Track
-    _repairs: _Track
-    _downs: _Track  # incidents and repairs
+    _incidents: Mapping[str, Track]  # by category; "" has all of them
+    _validations: Track
+    _repairs: Track
+    _downs: Track  # incidents and repairs
     _back: Times  # for each of these, when it and all the node's earlier ones are over
 
     @classmethod
@@ -94,43 +59,49 @@ class Logbook:
     ) -> Self:
         """Overlapping watches are joined. The first begins no later than the first record of its
         node, since somebody must have looked; a node without a watch is watched from there on."""
-        incidents = tuple(incidents)
-        spans = {
-            "incidents": [(record.node, record.start, _end(record.end)) for record in incidents],
-            "repairs": [(record.node, record.start, _end(record.end)) for record in repairs],
-            "validations": [(record.node, record.at, record.at) for record in validations],
+        incidents = IncidentColumns.of(incidents)
+        validations, repairs = tuple(validations), tuple(repairs)
+        columns = {
+            "incidents": (incidents.node, incidents.start, incidents.end),
+            "repairs": _columns([(record.node, record.start) for record in repairs], ends(repairs)),
+            "validations": _columns([(record.node, record.at) for record in validations]),
         }
-        watched = _merged(watches, chain.from_iterable(spans.values()))
+        watched = _merged(watches, _first_seen(columns.values()))
         nodes = tuple(sorted(watched))
         number = {node: place for place, node in enumerate(nodes)}
-        spans["watches"] = [(node, *span) for node in nodes for span in watched[node]]
-        columns = {kind: _columns(rows, number) for kind, rows in spans.items()}
+        spans = [(node, since) for node in nodes for since, _ in watched[node]]
+        until = np.array([until for node in nodes for _, until in watched[node]])
+        columns["watches"] = _columns(spans, until)
+        rows = {
+            kind: (numbered(names, number), start, end)
+            for kind, (names, start, end) in columns.items()
+        }
 
-        def track(node: Rows, start: Times, end: Times) -> _Track:
+        def track(node: Rows, start: Times, end: Times) -> Track:
             # one number more than there are nodes, for unknown nodes, which have no rows
-            return _Track.of(node, start, end, len(nodes) + 1)
+            return Track.of(node, start, end, len(nodes) + 1)
 
-        category = np.array([incident.category for incident in incidents], dtype=np.str_)
-        categories = tuple(map(str, np.unique(category)))
-        node, start, end = columns["incidents"]
-        in_category = {name: category == name for name in categories}
-        pairs = zip(columns["incidents"], columns["repairs"], strict=True)
+        categories = tuple(sorted(set(incidents.category)))
+        category = numbered(incidents.category, {c: place for place, c in enumerate(categories)})
+        in_category = {name: category == place for place, name in enumerate(categories)}
+        node, start, end = rows["incidents"]
+        pairs = zip(rows["incidents"], rows["repairs"], strict=True)
         downs = track(*(np.concatenate(pair) for pair in pairs))
         return cls(
             nodes=nodes,
             categories=categories,
             _number=number,
-            _watches=track(*columns["watches"]),
+            _watches=track(*rows["watches"]),
             _watched_before=np.array([s for node in nodes for s in _before_each(watched[node])]),
             _incidents={
                 "": track(node, start, end),
                 **{
-                    name: track(node[rows], start[rows], end[rows])
-                    for name, rows in in_category.items()
+                    name: track(node[chosen], start[chosen], end[chosen])
+                    for name, chosen in in_category.items()
                 },
             },
-            _validations=track(*columns["validations"]),
-            _repairs=track(*columns["repairs"]),
+            _validations=track(*rows["validations"]),
+            _repairs=track(*rows["repairs"]),
             _downs=downs,
             _back=_running_maximum(downs),
         )
@@ -266,7 +237,7 @@ class Logbook:
         since = np.maximum(back, added)
         return np.where(np.isneginf(since), 0.0, np.maximum(at - since, 0.0)) / HOUR_S
 
-    def _since_last(self, track: _Track, node: Rows, at: Times) -> Times:
+    def _since_last(self, track: Track, node: Rows, at: Times) -> Times:
         last = track.pick(track.start, node, track.begun(node, at) - 1, np.nan)
         return np.where(np.isnan(last), self._watched_s(node, at), at - last) / HOUR_S
 
@@ -305,10 +276,10 @@ class Logbook:
         new[1:] = (node[1:] != node[:-1]) | (at[1:] != at[:-1])
         return Instants(nodes=tuple(self.nodes[place] for place in node[new]), at=at[new])
 
-    def _node_of(self, track: _Track) -> Rows:
+    def _node_of(self, track: Track) -> Rows:
         return np.repeat(np.arange(len(track.bounds) - 1), np.diff(track.bounds))
 
-    def _next(self, track: _Track, node: Rows, at: Times) -> Times:
+    def _next(self, track: Track, node: Rows, at: Times) -> Times:
         """When the next stretch begins, at the instant itself or later."""
         return track.pick(track.start, node, track.begun(node, at), np.inf)
 
@@ -322,23 +293,27 @@ def _end(end: float | None) -> float:
     return np.inf if end is None else end
 
 
-Stretch = tuple[str, float, float]  # node, start, end
+Columns = tuple[Sequence[str], Times, Times]  # nodes, starts, ends
 Spans = list[tuple[float, float]]
 
 
-def _columns(stretches: Sequence[Stretch], number: Mapping[str, int]) -> tuple[Rows, Times, Times]:
-    return (
-        np.array([number[node] for node, _, _ in stretches], dtype=np.int64),
-        np.array([start for _, start, _ in stretches], dtype=np.float64),
-        np.array([end for _, _, end in stretches], dtype=np.float64),
-    )
+def _columns(begun: Sequence[tuple[str, float]], end: Times | None = None) -> Columns:
+    """Without ends, of instants."""
+    start = np.array([at for _, at in begun], dtype=np.float64)
+    return [node for node, _ in begun], start, start if end is None else end
 
 
-def _merged(watches: Iterable[Watch], stretches: Iterable[Stretch]) -> dict[str, Spans]:
-    """The stretches in which each node was watched, in order and apart."""
+def _first_seen(columns: Iterable[Columns]) -> dict[str, float]:
+    """When each node was in a record for the first time."""
     first: dict[str, float] = {}
-    for node, start, _ in stretches:
-        first[node] = min(start, first.get(node, start))
+    for nodes, start, _ in columns:
+        for node, at in extreme(np.minimum, nodes, start).items():
+            first[node] = min(at, first.get(node, at))
+    return first
+
+
+def _merged(watches: Iterable[Watch], first: Mapping[str, float]) -> dict[str, Spans]:
+    """The stretches in which each node was watched, in order and apart."""
     declared = defaultdict[str, Spans](list)
     for watch in watches:
         declared[watch.node].append((watch.since, _end(watch.until)))
@@ -364,7 +339,7 @@ def _before_each(spans: Spans) -> list[float]:
     return seconds
 
 
-def _running_maximum(track: _Track) -> Times:
+def _running_maximum(track: Track) -> Times:
     """The latest end among each stretch and those of its node before it."""
     latest = track.end.copy()
     for node in np.flatnonzero(np.diff(track.bounds) > 1):

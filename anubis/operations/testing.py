@@ -1,0 +1,67 @@
+"""The tests of a decision, carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from anubis.core.campaign.planning import MET
+from anubis.core.choosing.decision import Decision
+from anubis.core.choosing.selection import Budget
+from anubis.core.errors import NothingLearnedError
+from anubis.core.records import CampaignKind
+from anubis.operations.caller import Caller
+from anubis.operations.campaigns import CampaignResult, run_campaign
+from anubis.operations.clusters import THIS_MACHINE, refuse_unreachable
+from anubis.operations.deciding import Terms
+from anubis.operations.preparing import CampaignRequest
+
+FEWEST_PARTNERS = 4  # if one of them turns out to be bad, others are there
+
+
+def carry_out_tests(decision: Decision, terms: Terms, caller: Caller) -> CampaignResult | None:
+    """One campaign, in which each node runs its own tests; None where nothing is to run.
+    Where nothing was learned of such nodes yet, they teach in it what is normal."""
+    if not decision.tests:
+        return None
+    refuse_unreachable(decision.cluster, terms.cluster)
+    tests = {test.benchmark: frozenset(test.nodes) for test in decision.tests}
+    tested = frozenset().union(*tests.values())
+    partners = _met(decision)
+    request = CampaignRequest(
+        kind=CampaignKind.VALIDATE,
+        nodes=list(dict.fromkeys([*(n for n in decision.nodes if n in tested), *partners])),
+        cluster=terms.cluster or THIS_MACHINE,
+        suite=terms.suite,
+        policy=terms.policy,
+        benchmarks=terms.benchmarks,
+        criteria=terms.criteria,
+        tests=tests,
+        partners=partners,
+    )
+    try:
+        result = run_campaign(request, caller)
+    except NothingLearnedError:
+        if terms.criteria or terms.budget != Budget():
+            raise
+        result = _accept(request, tested, caller)
+    caller.concluded(result.view)
+    return result
+
+
+def _accept(request: CampaignRequest, nodes: Collection[str], caller: Caller) -> CampaignResult:
+    """Who asks first has no criteria yet: nobody has to know that these come first."""
+    caller.remark(
+        f"nothing was learned of such nodes yet: they run the whole suite {request.suite} now, and "
+        "teach what is normal for them"
+    )
+    tested = [name for name in request.nodes or () if name in nodes]
+    first = replace(request, kind=CampaignKind.ACCEPT, nodes=tested, tests=None, partners=())
+    return run_campaign(first, caller)
+
+
+def _met(decision: Decision) -> list[str]:
+    """As many partners as the tested nodes need; first those that have nothing else to do."""
+    meeting = {node for test in decision.tests if test.busy > 1 for node in test.nodes}
+    idle_first = sorted(decision.partners, key=meeting.__contains__)
+    return idle_first[: max(FEWEST_PARTNERS, MET * len(meeting))]
