@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import count
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from anubis.core.errors import StoreError, UsageError
-from anubis.core.past.status import Incident, Watch
-from anubis.core.records import UNNAMED, ClusterIdentity
+from anubis.core.past.events import NodeAdded, Notice
+from anubis.core.past.status import Incident, Repair, Watch
+from anubis.core.records import (
+    UNNAMED,
+    Assessment,
+    Campaign,
+    CampaignKind,
+    ClusterIdentity,
+    Judgement,
+    Node,
+    NodeVerdict,
+    Plan,
+    Policy,
+)
+from anubis.selector import read_past
 from anubis.store.history import History
 
 NORTH, SOUTH = ("--cluster", "north.yaml"), ("--cluster", "south.yaml")
@@ -163,6 +179,69 @@ def test_what_was_told_before_a_cluster_had_a_name_becomes_that_of_the_first_wit
     assert history.of("other").incidents.all() == []
     with pytest.raises(UsageError, match='knows clusters "other", "prod": name one'):
         history.only()
+
+
+EXAMPLES = count()
+happenings = st.lists(
+    st.tuples(
+        st.sampled_from(["north", "south"]),
+        st.sampled_from(["incident", "repair", "notice", "campaign"]),
+        st.sampled_from(["n1", "n2"]),
+        st.integers(1, 50),
+    ),
+    max_size=12,
+)
+
+
+def happen(history, cluster, kind, node, at):
+    part = history.of(cluster)
+    match kind:
+        case "incident":
+            part.incidents.add([Incident(node=node, category="gpu", start=at, end=at + 1.0)])
+        case "repair":
+            part.repairs.add([Repair(node=node, start=at, end=at + 1.0)])
+        case "notice":
+            part.notices.add(Notice(id=f"{node}-{at}", at=at, event=NodeAdded(nodes=(node,))))
+        case _:
+            campaign = Campaign(
+                id=f"{cluster}-{node}-{at}",
+                cluster=cluster,
+                kind=CampaignKind.VALIDATE,
+                plan=Plan(suite="", nodes=(Node(name=node, sku=""),), phases=(), specs=()),
+                policy=Policy(),
+                executor="ray",
+                created_at=at,
+            )
+            bad = Judgement.DEFECTIVE if at % 3 == 0 else Judgement.HEALTHY
+            verdict = NodeVerdict(node=node, judgement=bad, code="OK", reason="")
+            history.campaigns.begin(campaign)
+            history.assessments.conclude(
+                campaign.id, Assessment(alone=(), nodes=(verdict,)), (), finished_at=at
+            )
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory):
+    with History.open(str(tmp_path_factory.mktemp("lasting") / "history.sqlite")) as opened:
+        yield opened
+
+
+@settings(max_examples=25)
+@given(happened=happenings)
+def test_what_happens_in_one_cluster_changes_nothing_that_is_known_of_another(lasting, happened):
+    """A third cluster, in which the same happens as in the first, and nobody else is told of."""
+    example = next(EXAMPLES)
+    for number, (cluster, kind, node, at) in enumerate(happened):
+        happen(lasting, f"{cluster}{example}", kind, node, at + number / 100)
+        if cluster == "north":
+            happen(lasting, f"alone{example}", kind, node, at + number / 100)
+    known = []
+    for cluster in ("north", "alone"):
+        past = read_past(lasting.of(f"{cluster}{example}"), 100.0)
+        unfit = {node: why.replace(cluster, "") for node, why in past.standing.unfit.items()}
+        passed = (past.standing.passed, past.standing.down, unfit, past.logbook.nodes)
+        known.append((passed, past.defects, past.categories))
+    assert known[0] == known[1]
 
 
 def test_an_import_is_taken_back_from_its_own_cluster_only(two):

@@ -108,7 +108,7 @@ def test_recorded_incidents_happen_again(here):
         *("--seeds", "1", "--json"),
     )
     assert done.code == 0, done.err
-    assert "replayed: 120 incidents on 4 nodes" in done.err
+    assert "replayed from cluster unnamed: 120 incidents on 4 nodes" in done.err
     assert "the scenario has no causes for flood: no benchmark finds them" in done.err
     records = [json.loads(line) for line in done.out.splitlines()]
     none = next(record for record in records if record.get("policy") == "absence")
