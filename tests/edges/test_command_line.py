@@ -31,6 +31,7 @@ VERDICT_KEYS = {
 SUMMARY_KEYS = {
     "type",
     "campaign",
+    "cluster",
     "judgement",
     "headline",
     "healthy",
