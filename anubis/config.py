@@ -157,8 +157,10 @@ class _PolicyFile:
     alphas: tuple[MetricAlpha, ...] = Policy.alphas
     distance: _Distance = _Distance()
     """How two samples are compared."""
+    calibrated: bool = Policy.calibrated
     own_alpha: bool = Policy.own_alpha
     false_alarm_rate: float = Policy.false_alarm_rate
+    confirm: bool = Policy.confirm
     min_units: int = Policy.min_units
     retries: int = Policy.retries
     stop_early: bool = Policy.stop_early

@@ -45,6 +45,8 @@ class _Entry:
     direction: Direction
     alpha: float
     proposed_alpha: float | None = None
+    shows: float | None = None
+    repeats: int | None = None
     tail: float
     units: int
     healthy: int

@@ -102,7 +102,13 @@ def carry_out(
                         ]
                         verdict = judge(campaign, final, lost, executor.now(), learned)
                         defective = frozenset(verdict[0].named(Judgement.DEFECTIVE))
-                        more = following(campaign.plan, phase, turn, verdict[0])
+                        more = following(
+                            campaign.plan,
+                            phase,
+                            turn,
+                            verdict[0],
+                            confirm=campaign.policy.confirm,
+                        )
                         answers += tell(Judged(phase=phase, defective=defective, more=more))
                     case Record() | Finish():
                         pass

@@ -442,6 +442,8 @@ class Criterion:
     repeatability: float | None  # None: no two measurements to compare
     refusal: str = ""  # why nothing may be judged by it; "" when it may
     proposed_alpha: float | None = None  # what the spread of the healthy allows; None: unknown
+    shows: float | None = None  # the smallest loss in all samples that is found nine times in ten
+    repeats: int | None = None  # times the measuring for alpha to carry; 0: in vain; None: unknown
     from_repeats: bool = False  # the units were repeats of one machine: it describes only that one
 
     def __str__(self) -> str:
@@ -824,10 +826,17 @@ class Policy:
     tail: float = 0.05
     """A slow tail lighter than this share of the samples counts in proportion, a heavier one in
     full. 0 is the formula of the ANUBIS paper."""
+    calibrated: bool = True
+    """Whether a metric that is too noisy for `alpha` is judged by a coarser tail and, where that is
+    not enough, by the looser limit that it can carry. Without it, as the paper does: by alpha."""
     own_alpha: bool = False
     """Whether a criterion may be stricter than `alpha` where the spread of its metric allows it."""
-    false_alarm_rate: float = 1e-4
-    """How often a healthy unit may fall below the alpha that a criterion proposes."""
+    false_alarm_rate: float = 1e-3
+    """How often one program may find a healthy node below the limits that are calibrated, by all
+    its metrics and devices together."""
+    confirm: bool = True
+    """Whether what falls short on a single node is measured there once more, beside a node that is
+    well, before it is called a defect."""
     min_units: int = 3
     """With fewer comparable units (devices, groups, repeats of one machine) nothing is learned."""
     retries: int = 1

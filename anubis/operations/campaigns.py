@@ -26,6 +26,7 @@ from anubis.operations.naming import new_name
 from anubis.operations.past import how_to_go_on
 from anubis.operations.preparing import Brief, CampaignRequest, Setting
 from anubis.report.view import CampaignView
+from anubis.report.wording import counted, lasting
 from anubis.store import event_log
 from anubis.store.history import History
 from anubis.store.holds import HeldNodes
@@ -71,6 +72,13 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
         brief.setting.cluster, programs, caller, used=brief.benchmarks, nodes=request.nodes
     ) as executor:
         plan = preparing.make_plan(brief, executor.nodes(), programs)
+    alone = [entry for phase in plan.phases for entry in phase.entries if entry.scope == "node"]
+    if brief.policy.confirm and alone:
+        longest = lasting(sum(entry.repeats * entry.duration_s for entry in alone))
+        caller.remark(
+            "not in the plan: a program by which a node falls short runs there once more; all of "
+            f"them take {longest}"
+        )
     return PlannedCampaign(plan=plan, parallel_nodes=brief.setting.parallel_nodes)
 
 
@@ -210,6 +218,7 @@ def _drive(
         view = _conclude(campaign, outcome, _behind_s(campaign, executor, caller), history)
         if campaign.policy.stop_early:
             _remark_spared(view, caller)
+        _remark_second_looks(view, caller)
     for sentence in differences(campaign.criteria, versions(view.executions, campaign.plan)):
         caller.remark(sentence)
     learned = not campaign.criteria
@@ -248,6 +257,22 @@ def _remark_spared(view: CampaignView, caller: Caller) -> None:
             f"the policy stops early: not every defective node ran {', '.join(spared)}, so whether"
             " these find the same defects is not learned"
         )
+
+
+def _remark_second_looks(view: CampaignView, caller: Caller) -> None:
+    """What it cost to measure suspects again, and who is cleared by it."""
+    again = [run for run in view.executions if run.step.turn and len(run.step.participants) == 1]
+    if not again:
+        return
+    nodes = {run.step.participants[0] for run in again}
+    defective = nodes.intersection(view.assessment.named(Judgement.DEFECTIVE))
+    programs = ", ".join(sorted({run.step.workload.benchmark for run in again}))
+    seconds = sum(run.duration_s for run in again)
+    caller.remark(
+        f"what fell short or failed was run again, and where the nodes are well for comparison: "
+        f"{programs} on {counted(len(nodes), 'node')}, {seconds / 3600:.2f} node-hours; "
+        f"{len(defective)} of them are defective"
+    )
 
 
 def _behind_s(campaign: Campaign, executor: Executor, caller: Caller) -> float:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anubis.core.judging.calibration import FEWEST
 from anubis.core.judging.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey, MetricAlpha
 from anubis.hostlist import shortened
-from anubis.report.metrics import benchmark_labels
+from anubis.report.metrics import benchmark_labels, reservation
 from anubis.report.tables import add_row, table
 from anubis.report.wording import counted, figure, json_line, share
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LISTED = 40  # changed nodes or verdicts that are listed on a terminal; --json has all
-SHARES = ("alpha", "proposed_alpha", "tail", "repeatability")
+SHARES = ("alpha", "proposed_alpha", "shows", "tail", "repeatability")
 HEALTHY = ("units", "healthy")  # one row of a table
 
 
@@ -33,7 +34,7 @@ def least_repeatable_first(criteria: Sequence[Criterion]) -> list[Criterion]:
 
 
 def applied(criterion: Criterion) -> str:
-    """Which alpha it judges by: the policy's, or its own where that is stricter."""
+    """Which alpha it judges by: the policy's, or the metric's own."""
     return "own" if criterion.alpha == criterion.proposed_alpha else "policy"
 
 
@@ -58,14 +59,16 @@ def show(criteria: CriteriaSet, console: Console) -> None:
     if kind:
         members = f"{counted(len(kind.nodes), 'node')}, {shortened(kind.nodes)}"
         console.print(Text(f"one of several kinds under sku {kind.sku}: {members}\n"))
-    figures = ("repeat", "alpha", "proposed", "set aside")
+    figures = ("repeat", "alpha", "proposed", "shows", "set aside")
     rows = table("benchmark, metric", "unit", figures=figures)
     called = benchmark_labels([criterion.key for criterion in ordered])
     notes: dict[str, int] = {}
     for criterion in ordered:
-        mark = ""
+        mark, note = "", reservation(criterion)
         if criterion.refusal:
-            mark = f" ({notes.setdefault(criterion.refusal, len(notes) + 1)})"
+            note = f"not used for judging: {criterion.refusal}"
+        if note:
+            mark = f" ({notes.setdefault(note, len(notes) + 1)})"
         proposed = criterion.proposed_alpha
         too_loose = proposed is not None and proposed < criterion.alpha
         aside = criterion.units - criterion.healthy
@@ -76,19 +79,26 @@ def show(criteria: CriteriaSet, console: Console) -> None:
             share(criterion.repeatability),
             f"{share(criterion.alpha)} {applied(criterion)}",
             Text(share(proposed), style="yellow" if too_loose else ""),
+            "-" if criterion.shows is None else f"{criterion.shows:.1%}",
             f"{aside:,}/{criterion.units:,}",
         )
     console.print(rows)
     for sentence in _legend(ordered):
         console.print(Padding(Text(sentence, style="dim"), (0, 0, 0, 2)))
     for note, number in notes.items():
-        console.print(Padding(Text(f"({number}) not used for judging: {note}"), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"({number}) {note}"), (0, 0, 0, 2)))
 
 
 def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
     yield "repeat: how alike the healthy units are, 1 means equal; least repeatable first"
     yield "alpha: the limit in use, the policy's or the metric's own; proposed: the metric's own"
+    yield "shows: a loss that large is found on nine nodes of ten"
     yield "set aside: units that learning left out because they differ, slower or faster"
+    if any(c.units < FEWEST for c in criteria):
+        yield (
+            f"fewer than {FEWEST} units do not tell how much healthy ones differ: there, alpha is "
+            "taken as it is"
+        )
     loose = [c for c in criteria if c.proposed_alpha is not None and c.proposed_alpha < c.alpha]
     if loose:
         yield (
@@ -111,6 +121,8 @@ def show_lines(criteria: CriteriaSet) -> Iterator[str]:
                 "alpha": criterion.alpha,
                 "proposed_alpha": criterion.proposed_alpha,
                 "alpha_applied": applied(criterion),
+                "shows": criterion.shows,
+                "repeats_to_alpha": criterion.repeats,
                 "tail": criterion.tail,
                 "units": criterion.units,
                 "healthy": criterion.healthy,

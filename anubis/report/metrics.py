@@ -95,12 +95,33 @@ class MetricRow:
         if self.refusal:
             return f"not judged: {self.refusal}"
         criterion = self.criterion
-        if criterion and criterion.proposed_alpha and criterion.proposed_alpha < criterion.alpha:
-            return (
-                f"healthy units vary widely: alpha {share(criterion.proposed_alpha)} would suit"
-                f" them; at {criterion.alpha:g} some are called defective"
-            )
-        return undecided(self.measured, criterion) if criterion else ""
+        if criterion is None:
+            return ""
+        return reservation(criterion) or undecided(self.measured, criterion)
+
+
+def reservation(criterion: Criterion) -> str:
+    """What a criterion that is trusted does not show, or calls defective though it is not."""
+    proposed = criterion.proposed_alpha
+    if proposed is None:
+        return ""
+    if proposed < criterion.alpha:
+        return (
+            f"healthy units vary widely: alpha {share(proposed)} would suit them; at "
+            f"{criterion.alpha:g} some are called defective"
+        )
+    if criterion.shows is None or criterion.repeats == 1:
+        return ""
+    noisy = f"too noisy for the policy's alpha: a loss shows from {criterion.shows:.1%} on"
+    return noisy + _remedy(criterion)
+
+
+def _remedy(criterion: Criterion) -> str:
+    if criterion.repeats is None:
+        return ""
+    if criterion.repeats == 0:
+        return "; more repeats do not help, the units themselves differ"
+    return f"; alpha takes about {criterion.repeats} times as many repeats"
 
 
 def metric_rows(view: CampaignView) -> list[MetricRow]:

@@ -208,20 +208,22 @@ def test_a_proposed_alpha_lets_through_as_many_healthy_units_as_the_rate_says(sp
     assert np.mean(false_alarms) == pytest.approx(0.01, rel=0.2)
 
 
-def test_an_own_alpha_is_applied_only_on_request_and_is_never_looser_than_the_policys():
+def test_a_stricter_alpha_is_applied_only_on_request_and_a_looser_one_unless_forbidden():
     rng = np.random.default_rng(12)
     tight = [rng.normal(100, 0.1, 4) for _ in range(50)]
-    loose = [np.array([v]) for v in rng.normal(100, 1.5, 50)]
+    loose = [np.array([v]) for v in rng.normal(100, 2, 50)]
     assert learn(tight).alpha == 0.95
     assert learn(tight).proposed_alpha > 0.99
     own = learn(tight, own_alpha=True)
     assert own.alpha == own.proposed_alpha
     assert passes([np.full(4, 98.5)], own) == [False]
     assert passes([np.full(4, 98.5)], learn(tight)) == [True]
-    never_looser = learn(loose, own_alpha=True)
+    looser = learn(loose)
+    assert looser.alpha == looser.proposed_alpha < 0.95
+    never_looser = learn(loose, own_alpha=True, calibrated=False)
     assert never_looser.proposed_alpha < 0.95
     assert never_looser.alpha == 0.95
-    assert learn(tight[:10], own_alpha=True).proposed_alpha is None
+    assert learn(tight[:7], own_alpha=True).proposed_alpha is None
 
 
 def test_a_sample_with_several_voices_is_heard_so_often_and_agrees_with_itself_for_nothing():

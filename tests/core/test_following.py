@@ -105,9 +105,10 @@ def test_a_search_that_was_cut_short_goes_on_where_it_was(criteria):
 # --- what failed is tried again ------------------------------------------------------------
 
 ALONE = spec("alone")
+POLICY = Policy()
 
 
-def alone(repeats=1, history=(), executor=None, **trouble):
+def alone(repeats=1, history=(), executor=None, policy=POLICY, **trouble):
     executor = executor or SimulatedExecutor(
         SimulatedFleet(nodes="n[1-16]", slow_share=0, **trouble), {"alone": ALONE}
     )
@@ -118,7 +119,7 @@ def alone(repeats=1, history=(), executor=None, **trouble):
         id="c",
         kind=CampaignKind.ACCEPT,
         plan=plan(suite, executor.nodes(), {"alone": ALONE}),
-        policy=Policy(),
+        policy=policy,
         executor="simulated",
         created_at=0.0,
     )
@@ -177,3 +178,78 @@ def test_a_second_try_that_was_cut_short_is_made_up_for():
     resumed = alone(crash_share=0.25, history=whole.executions[:17])
     assert resumed.assessment.nodes == whole.assessment.nodes
     assert len(resumed.executions) == len(whole.executions)
+
+
+# --- what fell short is measured again -----------------------------------------------------
+
+
+class Rates(SimulatedExecutor):
+    """Every node gives 100, but for what `slow` says of a node and a turn."""
+
+    def __init__(self, slow):
+        super().__init__(SimulatedFleet(nodes="n[1-16]", slow_share=0), {"alone": ALONE})
+        self.slow = slow
+
+    def _measure(self, step, spec):
+        rng = np.random.default_rng([ord(letter) for letter in step.id])
+        rate = self.slow(step.participants[0], step.turn) * rng.normal(1, 0.002, 8)
+        return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
+
+
+def rates(slow, **arguments):
+    return alone(executor=Rates(slow), **arguments)
+
+
+def again(found):
+    return sorted(run.step.participants[0] for run in found.executions if run.step.turn)
+
+
+def test_a_node_that_is_slow_twice_is_defective_and_one_that_is_well_was_measured_beside_it():
+    found = rates(lambda node, turn: 90.0 if node == "n5" else 100.0)
+    assert found.assessment.named(Judgement.DEFECTIVE) == ("n5",)
+    assert len(found.assessment.named(Judgement.HEALTHY)) == 15
+    assert len(again(found)) == 2
+    assert "n5" in again(found)
+
+
+@pytest.mark.parametrize(
+    ("first", "judgement"), [(92.0, Judgement.HEALTHY), (60.0, Judgement.UNKNOWN)]
+)
+def test_a_node_that_is_slow_once_is_not_condemned(first, judgement):
+    """8 % with a limit of 5 % happens; 40 % does not, and is not forgotten."""
+    found = rates(lambda node, turn: first if (node, turn) == ("n5", 0) else 100.0)
+    assert not found.assessment.named(Judgement.DEFECTIVE)
+    assert "n5" in found.assessment.named(judgement)
+    if judgement is Judgement.UNKNOWN:
+        (verdict,) = (v for v in found.assessment.alone if v.participants == ("n5",))
+        assert verdict.code == "UNSTABLE"
+        assert verdict.reason.startswith("good when it was measured again: ")
+
+
+def test_where_a_node_that_was_well_is_slow_as_well_the_second_time_nobody_is_condemned():
+    found = rates(lambda node, turn: 90.0 if node == "n5" or turn else 100.0)
+    assert not found.assessment.named(Judgement.DEFECTIVE)
+    (control,) = set(again(found)) - {"n5"}
+    (verdict,) = (v for v in found.assessment.nodes if v.node == "n5")
+    assert verdict.judgement is Judgement.UNKNOWN
+    assert f"when it was measured again, {control} fell short too" in verdict.reason
+
+
+def test_a_policy_may_condemn_by_one_measurement():
+    found = rates(lambda node, turn: 90.0 if node == "n5" else 100.0, policy=Policy(confirm=False))
+    assert found.assessment.named(Judgement.DEFECTIVE) == ("n5",)
+    assert not again(found)
+
+
+def test_only_the_programs_that_failed_run_again():
+    found = rates(lambda node, turn: 100.0)
+    assert not again(found)
+
+
+def test_a_second_measurement_that_was_cut_short_is_made_up_for():
+    slow = lambda node, turn: 90.0 if node in ("n5", "n9") else 100.0  # noqa: E731
+    whole = rates(slow)
+    for kept in (16, 17, 18):
+        resumed = rates(slow, history=whole.executions[:kept])
+        assert resumed.assessment.nodes == whole.assessment.nodes
+        assert len(resumed.executions) == len(whole.executions)

@@ -351,7 +351,7 @@ def test_criteria_in_the_working_folder_are_judged_by_until_this_home_has_its_ow
     assert near.ask("validate", *words).code == 0
     (here,) = (near.folder / "criteria" / "tiny").glob("*.json")
     here.write_text(here.read_text().replace('"alpha": 0.95', '"alpha": 0.999999'))
-    assert near.ask("validate", *words).code == 1
+    assert near.ask("validate", *words).code != 0
     accept(near)
     assert near.ask("validate", *words).code == 0
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
 from anubis.core.campaign.planning import IN_GROUPS, follow_ups
+from anubis.core.fabric import by_number
 from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import informed
@@ -31,11 +32,14 @@ CONFIRMING_TURNS = 3
 SMALLEST_GROUP = 4  # of which halves are groups
 
 
-def following(plan: Plan, phase: int, turn: int, assessment: Assessment) -> tuple[Step, ...]:
-    """Second tries of what failed on single nodes, pairs that tell suspects from the good, and the
-    halves of groups that fell short."""
+def following(
+    plan: Plan, phase: int, turn: int, assessment: Assessment, *, confirm: bool = True
+) -> tuple[Step, ...]:
+    """Second tries of what failed on single nodes, second measurements of what fell short there,
+    pairs that tell suspects from the good, and the halves of groups that fell short."""
     return (
         *_second_tries(plan, phase, turn, assessment),
+        *(_measured_again(plan, phase, turn, assessment) if confirm else ()),
         *_confirming(plan, phase, turn, assessment),
         *_bisecting(plan, phase, turn, assessment),
     )
@@ -55,6 +59,51 @@ def _second_tries(plan: Plan, phase: int, turn: int, assessment: Assessment) -> 
         ]
         tries = follow_ups(plan, phase, position, turn + 1, suspects)
         yield from (step for step in tries if step.repeat == 0)
+
+
+def _measured_again(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
+    """Programs by which single nodes fell short, once more on these, and on a node that is well: if
+    it falls short now as well, something else changed."""
+    if turn >= SECOND_TRIES:
+        return
+    for position, entry in enumerate(plan.phases[phase].entries):
+        if entry.scope == "node":
+            suspects = _fell_short(assessment, entry.workload)
+            skus = sorted({plan.sku(node) for node in suspects})
+            controls = (_control(plan, sku, entry.workload, assessment) for sku in skus)
+            nodes = [*suspects, *(control for control in controls if control)]
+            yield from follow_ups(plan, phase, position, turn + 1, [(node,) for node in nodes])
+
+
+def _fell_short(assessment: Assessment, workload: Workload) -> list[str]:
+    """The nodes that did worse than others; what a limit forbids is a defect at once."""
+    measured_by = workload.benchmark, workload.parameters
+    compared = {
+        verdict.participants[0]
+        for verdict in assessment.alone
+        if verdict.judgement is Judgement.DEFECTIVE
+        and verdict.similarity is not None
+        and len(verdict.participants) == 1
+        and (verdict.benchmark, verdict.parameters) == measured_by
+    }
+    return sorted(compared, key=by_number)
+
+
+def _control(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -> str | None:
+    """Of the nodes of a kind that are well, the one whose worst metric is most like the fleet's."""
+    well = set(assessment.named(Judgement.HEALTHY))
+    worst: dict[str, float] = {}
+    for ruling in assessment.rulings:
+        compared = ruling.judgement is Judgement.HEALTHY and ruling.similarities is not None
+        if compared and (ruling.benchmark, ruling.parameters) == (
+            workload.benchmark,
+            workload.parameters,
+        ):
+            for verdict in ruling:
+                node = verdict.participants[0]
+                if node in well and plan.sku(node) == sku and verdict.similarity is not None:
+                    worst[node] = min(worst.get(node, 1.0), verdict.similarity)
+    return max(sorted(worst, key=by_number), key=worst.__getitem__, default=None)
 
 
 def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:

@@ -8,15 +8,21 @@ defect. A criterion that cannot be trusted says so in `refusal`, and judging by 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from anubis.core.errors import CriteriaError
+from anubis.core.judging.calibration import (
+    Calibration,
+    Strictness,
+    calibrate,
+    repeats_needed,
+    smallest_loss,
+)
 from anubis.core.judging.ecdf import goodness
 from anubis.core.records import Criterion, CriterionKey, Direction, MetricSpec, Policy, Samples
 
@@ -24,8 +30,8 @@ if TYPE_CHECKING:
     from anubis.core.judging import medoid
 
 MOST_ROUNDS = 100
-TIGHTEST = 0.999  # a proposed alpha: where all are equal, the next may still differ in a digit
-FEWEST_FOR_ALPHA = 20  # healthy units, before their spread says anything about 1 in 10,000
+COARSER = (0.2, 1.0)  # tail resolutions for noisy metrics; with 1 a loss counts by its mean
+USEFUL_LOSS = 0.5  # a metric that shows only larger losses judges nobody
 
 
 @dataclass(frozen=True)
@@ -48,44 +54,138 @@ def learn(
     votes: Sequence[int] | None = None,
     from_repeats: bool = False,
     start: Criterion | None = None,
+    together: float = 1.0,
 ) -> Criterion:
     """The criterion of one key from the samples of comparable units, in their measured unit.
 
     `votes` are positions in `samples`; a sample may have several votes or none: a good pair of
-    nodes speaks for both of them. `start` is what was learned before, from fewer days.
+    nodes speaks for both of them. `start` is what was learned before, from fewer days. `together`
+    metrics of one program judge a node, each with its share of the rate of false alarms.
     """
     if len(samples) == 0:
         raise CriteriaError(f"nothing to learn {key.workload} {key.metric} from: no samples")
     voters = np.arange(len(samples)) if votes is None else np.asarray(votes)
     fleet = comparable(samples, metric.direction, key)
     begin = None if start is None else goodness(start.reference, start.direction)
-    healthy = settle(fleet, voters, alpha=policy.alpha, tail=policy.tail, start=begin)
+    two_sided = metric.direction == "either"
+    strictness = Strictness(
+        alpha=policy.alpha, rate=policy.false_alarm_rate / together, two_sided=two_sided
+    )
+    taught = _Class(fleet, voters, begin, policy, strictness)
+    lesson = _choose(taught)
+    healthy, calibration = lesson.healthy, lesson.calibration
+    reference = fleet[voters[healthy.medoid]].copy()
+    shows = repeats = None
+    if calibration:
+        shows = taught.shows(healthy, calibration, lesson.alpha)
+        repeats = 1
+    if calibration and lesson.alpha < policy.alpha:
+        halves = halved(samples, metric.direction)
+        repeats = (
+            repeats_needed(fleet, halves, reference, calibration, strictness) if halves else None
+        )
     refusal = healthy.refusal
     if voters.size < policy.min_units:
         refusal = f"learned from {voters.size} of the {policy.min_units} units it takes"
-    reference = fleet[voters[healthy.medoid]].copy()
-    kept = fleet.subset(voters[healthy.kept])
-    rate = policy.false_alarm_rate
-    if metric.direction == "either":
-        rate /= 2  # a healthy unit may fall outside on two sides
-    proposed = propose_alpha(kept, reference, policy.tail, rate)
-    own = policy.own_alpha or metric.direction == "either"  # there a small change matters
-    alpha = max(policy.alpha, proposed) if own and proposed else policy.alpha
+    if not refusal and shows and shows > USEFUL_LOSS:
+        refusal = f"healthy units differ so widely that only a loss of {shows:.0%} is sure to show"
     return Criterion(
         key=key,
         unit=metric.unit,
         direction=metric.direction,
         reference=goodness(reference, metric.direction),  # its own inverse
-        alpha=alpha,
-        proposed_alpha=proposed,
-        tail=policy.tail,
+        alpha=lesson.alpha,
+        proposed_alpha=calibration.alpha if calibration else None,
+        tail=lesson.tail,
         units=voters.size,
         healthy=len(healthy.kept),
         nodes=nodes,
         repeatability=healthy.repeatability,
         refusal=refusal,
         from_repeats=from_repeats,
+        shows=shows,
+        repeats=repeats,
     )
+
+
+@dataclass(frozen=True)
+class _Lesson:
+    """What one tail resolution teaches."""
+
+    healthy: Healthy
+    tail: float
+    alpha: float
+    calibration: Calibration | None = None  # None: nobody asked, or the units are too few
+
+
+@dataclass(frozen=True)
+class _Class:
+    """The units that teach, and what is to be learned from them."""
+
+    fleet: medoid.Bundle
+    voters: npt.NDArray[np.int64]
+    begin: Samples | None
+    policy: Policy
+    strictness: Strictness
+
+    @property
+    def stricter_is_welcome(self) -> bool:
+        return self.policy.own_alpha or self.strictness.two_sided
+
+    @property
+    def tails(self) -> tuple[float, ...]:
+        """Single values have none."""
+        finest = self.policy.tail
+        if not self.policy.calibrated or self.fleet.lengths.max() == 1:
+            return (finest,)
+        return (finest, *(tail for tail in COARSER if tail > finest))
+
+    def settle(self, alpha: float, tail: float) -> Healthy:
+        return settle(self.fleet, self.voters, alpha=alpha, tail=tail, start=self.begin)
+
+    def calibrate(self, healthy: Healthy, tail: float) -> Calibration | None:
+        return calibrate(self.fleet, self.voters, self._reference(healthy), tail, self.strictness)
+
+    def shows(self, healthy: Healthy, calibration: Calibration, alpha: float) -> float:
+        reference = self._reference(healthy)
+        return smallest_loss(self.fleet, reference, calibration, self.strictness, 1 - alpha)
+
+    def _reference(self, healthy: Healthy) -> Samples:
+        return self.fleet[self.voters[healthy.medoid]]
+
+
+def _choose(taught: _Class) -> _Lesson:
+    """The finest tail resolution at which the metric carries alpha; where none does, or where a
+    stricter limit is welcome, the one that shows the smallest loss, with the limit of its own."""
+    policy = taught.policy
+    plain = _Lesson(taught.settle(policy.alpha, policy.tail), policy.tail, policy.alpha)
+    if not (policy.calibrated or taught.stricter_is_welcome):
+        return plain
+    lessons: list[tuple[_Lesson, Calibration]] = []
+    for tail in taught.tails:
+        healthy = taught.settle(policy.alpha, tail) if lessons else plain.healthy
+        calibration = taught.calibrate(healthy, tail)
+        if calibration is None:
+            return plain
+        lesson = _Lesson(healthy, tail, policy.alpha, calibration)
+        carries = calibration.alpha >= policy.alpha and not healthy.refusal
+        if carries and not taught.stricter_is_welcome:
+            return lesson
+        lessons.append((lesson, calibration))
+    return _with_own_limit(taught, lessons)
+
+
+def _with_own_limit(taught: _Class, lessons: Sequence[tuple[_Lesson, Calibration]]) -> _Lesson:
+    """Where learning refuses units in two groups, no limit is loosened over them."""
+    best, own = min(lessons, key=lambda pair: taught.shows(pair[0].healthy, pair[1], pair[1].alpha))
+    policy = taught.policy
+    if own.alpha >= policy.alpha:
+        return replace(best, alpha=own.alpha)
+    if not policy.calibrated or (best.healthy.refusal and own.in_two_groups):
+        return lessons[0][0]
+    healthy = taught.settle(own.alpha, best.tail)
+    again = taught.calibrate(healthy, best.tail) or own
+    return _Lesson(healthy, best.tail, min(policy.alpha, again.alpha), again)
 
 
 def settle(
@@ -156,35 +256,18 @@ def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | Non
     return 1 - max(0.0, float(sums.sum())) / pairs if pairs else None
 
 
-def propose_alpha(
-    healthy: medoid.Bundle, reference: Samples, tail: float, false_alarm_rate: float
-) -> float | None:
-    """The similarity below which a healthy unit falls no more often than the rate.
-
-    By how much a unit is worse than the reference, minus by how much it is better, scatters evenly
-    around zero; the limit is the prediction interval of Student's t for one more such unit. The
-    one-sided distances to both sides add up to the two-sided one, so one gives the other. A unit
-    further out, on either side, than the outermost of all is in one fleet of a hundred is left
-    out as atypical, and the limit computed again.
-    """
-    from scipy.special import stdtrit
-
+def halved(
+    samples: Sequence[Samples] | Samples, direction: Direction
+) -> tuple[medoid.Bundle, medoid.Bundle] | None:
+    """The earlier and the later half of each sample, in goodness; None for single values."""
     from anubis.core.judging import medoid
 
-    if len(healthy) < FEWEST_FOR_ALPHA:
+    if min(len(sample) for sample in samples) < 2:
         return None
-    worse = medoid.distances_to(healthy, reference, tail, worse=True)
-    both = medoid.distances_to(healthy, reference, tail, worse=False)
-    balance = 2 * worse - both
-    while True:
-        n, middle, spread = balance.size, balance.mean(), balance.std(ddof=1)
-        inside = np.abs(balance - middle) <= stdtrit(n - 1, 1 - 0.005 / n) * spread + 1e-12
-        if np.all(inside) or np.sum(inside) < FEWEST_FOR_ALPHA:
-            break
-        balance = balance[inside]
-    quantile = float(stdtrit(n - 1, 1 - false_alarm_rate))
-    limit = float(middle + quantile * spread * math.sqrt(1 + 1 / n))
-    return min(TIGHTEST, max(0.0, 1 - limit))
+    cuts = [len(sample) // 2 for sample in samples]
+    earlier = [goodness(sample[:cut], direction) for sample, cut in zip(samples, cuts, strict=True)]
+    later = [goodness(sample[cut:], direction) for sample, cut in zip(samples, cuts, strict=True)]
+    return medoid.Bundle.of(earlier), medoid.Bundle.of(later)
 
 
 def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:

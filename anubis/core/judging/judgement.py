@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from anubis.core.arrays import Ints
+from anubis.core.arrays import Flags, Ints
 from anubis.core.judging.conclusion import faulty_paths
 from anubis.core.judging.criteria import learn, similarities
 from anubis.core.judging.groups import blame, cast_votes, slow_together
@@ -44,6 +44,7 @@ from anubis.core.records import (
     Ruling,
     Samples,
     Verdict,
+    Workload,
     by_key,
 )
 
@@ -51,7 +52,7 @@ WITHIN = "within its limit"
 EXCUSED = " when measured again; before, it may have shared a cable with another pair"
 FAST = 0.9  # quantile of what pairs reach
 STALLED = 20.0  # times worse than fast pairs at any distance: nothing arrives there
-BY_CHANCE = 2.0  # times the limit: what is that bad once, and good when measured again, is noise
+GOOD = 2 / 3  # of the limit: what was once no further off than that was good that time
 ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to differ is named
     "version": lambda key: key.workload.version,
     "sku": lambda key: key.sku,
@@ -85,18 +86,22 @@ def learn_criteria(
     kinds = kinds_of(learned)
     kinds += find_kinds(measured, policy, {kind.sku for kind in kinds})
     kind_of = {kind.label: kind for kind in kinds}
+    measured = list(by_kind(measured, kinds))
+    together = _judged_together(measured)
     before = by_key(start)
     criterion_of = by_key(learned)
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
     orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}
     fastest: dict[CriterionKey, float] = {}
-    for alike in by_kind(measured, kinds):
+    for alike in measured:
         if alike.metric.judged_by == "limit" or is_of_no_kind(alike, kinds):
             continue
         _note_fastest(alike, fastest)
         sku = alike.key.sku
-        criterion = criterion_of.get(alike.key) or _learn(alike, policy, before.get(alike.key))
+        criterion = criterion_of.get(alike.key) or _learn(
+            alike, policy, before.get(alike.key), together[sku, alike.key.workload]
+        )
         by_sku[sku].append(criterion)
         parts = alike.participants, alike.devices
         if parts not in orders:  # many metrics were measured on the same parts
@@ -119,7 +124,17 @@ def learn_criteria(
     )
 
 
-def _learn(alike: Units, policy: Policy, start: Criterion | None) -> Criterion:
+def _judged_together(measured: Iterable[Units]) -> Mapping[tuple[str, Workload], float]:
+    """How many units of each program judge one node, or one group, on average."""
+    together: defaultdict[tuple[str, Workload], float] = defaultdict(float)
+    for alike in measured:
+        if alike.metric.judged_by == "fleet":
+            on_each = len(alike) / len(set(alike.participants))
+            together[alike.key.sku, alike.key.workload] += on_each
+    return together
+
+
+def _learn(alike: Units, policy: Policy, start: Criterion | None, together: float) -> Criterion:
     alone = len(set(alike.participants)) == 1
     from_repeats = alone and len(alike) < policy.min_units
     grouped = not from_repeats and max(map(len, alike.participants)) > 1
@@ -134,6 +149,7 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None) -> Criterion:
         votes=_votes(alike) if grouped else None,
         from_repeats=from_repeats,
         start=start,
+        together=together,
     )
 
 
@@ -303,17 +319,7 @@ def _judge(
 ) -> tuple[list[Ruling], Iterable[Verdict]]:
     """Rulings for the healthy units, and a verdict of its own for each of the others."""
     similarity = similarities(alike.samples, criterion)
-    short = np.flatnonzero(similarity <= criterion.alpha)
-    unsteady, excused = set(), np.zeros(len(alike), dtype=bool)
-    for i in short[np.diff(alike.firsts)[short] > planned_runs].tolist():
-        worse, better = _similarity_of_each_time(alike[i], criterion, planned_runs)
-        if better > criterion.alpha:
-            lost = 1 - worse > LEAST_LOST
-            excused[i] = lost and use is not None and _may_share(use, alike.participants[i])
-            if excused[i] or 1 - worse <= BY_CHANCE * (1 - criterion.alpha):
-                similarity[i] = better
-            else:
-                unsteady.add(i)
+    doubts, excused = _judge_by_both_times(alike, criterion, planned_runs, similarity, use)
     passed = similarity > criterion.alpha
     whom = "the one node that taught them" if criterion.from_repeats else "the fleet"
     whom = "its own repeats" if against_itself else whom
@@ -331,7 +337,6 @@ def _judge(
         for reason, chosen in reasons.items()
         if chosen.any()
     ]
-    doubts = dict.fromkeys(unsteady, "good when it was measured again")
     if against_itself:
         doubts = dict.fromkeys(range(len(alike)), "its own repeats disagree")
     fallen_short = (
@@ -341,19 +346,59 @@ def _judge(
     return healthy, fallen_short
 
 
-def _may_share(use: CableUse, participants: Sequence[str]) -> bool:
+def _may_share(use: CableUse | None, participants: Sequence[str]) -> bool:
     """Whether a pair may have been slow because another one took the same cable."""
     match participants:
-        case (first, second):
+        case (first, second) if use is not None:
             return use.is_shared_by_chance((first, second))
     return False
 
 
-def _similarity_of_each_time(unit: Unit, criterion: Criterion, planned_runs: int) -> list[float]:
-    """As planned, and measured again because it fell short; the worse first."""
+def _judge_by_both_times(
+    alike: Units,
+    criterion: Criterion,
+    planned_runs: int,
+    similarity: Samples,
+    use: CableUse | None,
+) -> tuple[dict[int, str], Flags]:
+    """What was measured again counts by the mean of both distances, which is put in its place.
+
+    Why some that fall short by it are in doubt: bad one time and good the other, or no worse again
+    than the healthy nodes that were measured beside it. And which are excused: a pair that was good
+    once counts by that, where it may have shared a cable the other time.
+    """
+    again = np.flatnonzero(np.diff(alike.firsts) > planned_runs).tolist()
+    times = {i: _similarity_of_each_time(alike[i], criterion, planned_runs) for i in again}
+    limit = 1 - criterion.alpha
+    alone = [i for i in again if len(alike.participants[i]) == 1]
+    controls = [i for i in alone if 1 - times[i][0] <= GOOD * limit]
+    upset = [i for i in controls if 1 - times[i][1] >= limit]
+    doubts, excused = {}, np.zeros(len(alike), dtype=bool)
+    for i, (first, second) in times.items():
+        similarity[i] = (first + second) / 2
+        worse, better = sorted((first, second))
+        if worse <= criterion.alpha < better and 1 - worse > LEAST_LOST:
+            excused[i] = _may_share(use, alike.participants[i])
+        if excused[i]:
+            similarity[i] = better
+        elif 1 - second <= GOOD * limit:
+            doubts[i] = "good when it was measured again"
+        elif 1 - first <= GOOD * limit:
+            doubts[i] = "good when it was measured first"
+        elif upset and len(upset) == len(controls):
+            beside = ", ".join(alike.participants[upset[0]])
+            doubts[i] = f"when it was measured again, {beside} fell short too"
+    return doubts, excused
+
+
+def _similarity_of_each_time(
+    unit: Unit, criterion: Criterion, planned_runs: int
+) -> tuple[float, float]:
+    """As planned, and measured again because it fell short."""
     planned, again = unit.repeats[:planned_runs], unit.repeats[planned_runs:]
     samples = [np.concatenate(planned), np.concatenate(again)]
-    return sorted(similarities(samples, criterion).tolist())
+    first, second = similarities(samples, criterion).tolist()
+    return first, second
 
 
 def _fallen_short(unit: Unit, criterion: Criterion, similarity: float, doubt: str) -> Verdict:

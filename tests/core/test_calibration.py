@@ -1,0 +1,184 @@
+"""What a metric can show: against fleets whose truth is known, and against the plain procedure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from anubis.core.judging import criteria
+from anubis.core.judging.calibration import in_two_groups, usual_units
+from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
+
+KEY = CriterionKey(
+    sku="h100", workload=Workload.of("gemm", "1", {}), metric="tflops", device_kind="cuda"
+)
+HIGHER = MetricSpec(name="tflops", unit="TFLOP/s", direction="higher")
+STEPS = 32
+
+
+def learn(samples, together=1, **policy):
+    return criteria.learn(
+        samples,
+        key=KEY,
+        metric=HIGHER,
+        nodes=len(samples),
+        policy=Policy(**policy),
+        together=together,
+    )
+
+
+def called(samples, learned):
+    if learned.refusal:
+        return np.zeros(len(samples), dtype=bool)
+    return criteria.similarities(samples, learned) <= learned.alpha
+
+
+def noisy(rng, n, between=0.003, within=0.003, steps=STEPS):
+    paces = rng.normal(100, 100 * between, (n, 1))
+    return paces * rng.normal(1, within, (n, steps))
+
+
+def two_modes(rng, n):
+    return noisy(rng, n) * np.where(rng.random((n, STEPS)) < 0.3, 0.9, 1.0)
+
+
+def warming_up(rng, n):
+    steps = noisy(rng, n, within=0.01)
+    steps[:, :2] *= rng.uniform(0.3, 0.9, (n, 2))
+    return steps
+
+
+def heavy_tailed(rng, n):
+    return 100 * np.maximum(1 + 0.03 * rng.standard_t(3, (n, STEPS)) / np.sqrt(3), 0.05)
+
+
+FLEETS = {
+    "steps 3 %": lambda rng, n: noisy(rng, n, within=0.03),
+    "steps 5 %": lambda rng, n: noisy(rng, n, within=0.05),
+    "nodes 3 %": lambda rng, n: noisy(rng, n, between=0.03),
+    "two modes": two_modes,
+    "warm-up": warming_up,
+    "heavy-tailed steps": heavy_tailed,
+}
+
+
+@pytest.mark.parametrize("n", [8, 64])
+@pytest.mark.parametrize("kind", FLEETS)
+def test_of_two_hundred_healthy_nodes_at_most_one_is_called_however_noisy_its_steps(kind, n):
+    rng = np.random.default_rng(13)
+    alarms = [called(s, learn(s)).mean() for s in (FLEETS[kind](rng, n) for _ in range(1600 // n))]
+    assert np.mean(alarms) <= 0.005
+
+
+@pytest.mark.parametrize("kind", FLEETS)
+def test_a_loss_that_a_metric_is_said_to_show_is_found_and_a_much_smaller_one_is_not(kind):
+    rng = np.random.default_rng(14)
+    learned = learn(FLEETS[kind](rng, 200))
+    more = FLEETS[kind](rng, 400)
+    assert not learned.refusal
+    assert 0.75 < called(more * (1 - learned.shows), learned).mean() <= 1
+    assert called(more * (1 - learned.shows / 4), learned).mean() < 0.3
+
+
+def test_a_metric_that_carries_alpha_keeps_the_policys_limit_and_tail():
+    learned = learn(noisy(np.random.default_rng(15), 40))
+    assert (learned.alpha, learned.tail, learned.repeats) == (0.95, 0.05, 1)
+    assert learned.shows == pytest.approx(0.05, abs=0.01)
+
+
+def test_noise_between_steps_is_met_by_a_coarser_tail_before_the_limit_is_loosened():
+    learned = learn(noisy(np.random.default_rng(16), 40, within=0.03))
+    assert learned.alpha == 0.95
+    assert learned.tail > 0.05
+
+
+def test_a_metric_that_cannot_carry_alpha_says_how_many_repeats_it_takes():
+    """By that many times as many steps it carries, and by half of them it does not."""
+    rng = np.random.default_rng(17)
+    fleet = lambda steps: noisy(rng, 64, between=0, within=0.12, steps=steps)  # noqa: E731
+    learned = learn(fleet(STEPS))
+    assert learned.alpha < 0.95
+    assert 2 <= learned.repeats <= 6
+    assert learn(fleet(2 * learned.repeats * STEPS)).alpha == 0.95
+    apart = learn(noisy(rng, 64, between=0.03))
+    assert apart.alpha < 0.95
+    assert apart.repeats == 0
+
+
+def test_where_no_useful_loss_shows_nobody_is_judged_and_it_says_so():
+    rng = np.random.default_rng(18)
+    learned = learn([np.array([v]) for v in rng.uniform(20, 100, 30)])
+    assert learned.refusal
+
+
+def test_below_eight_units_alpha_is_taken_as_it_is():
+    samples = noisy(np.random.default_rng(19), 7, within=0.05)
+    learned = learn(samples)
+    assert (learned.alpha, learned.proposed_alpha, learned.shows) == (0.95, None, None)
+    assert learn(noisy(np.random.default_rng(19), 8, within=0.05)).proposed_alpha is not None
+
+
+def test_the_plain_rule_knows_no_noise():
+    samples = noisy(np.random.default_rng(20), 40, between=0.03)
+    plain = learn(samples, calibrated=False)
+    assert (plain.alpha, plain.tail) == (0.95, 0.05)
+    assert called(samples, plain).mean() > 0.02
+
+
+def test_metrics_that_judge_a_node_together_share_the_rate_of_false_alarms():
+    samples = noisy(np.random.default_rng(21), 100, between=0.02)
+    alone, many = learn(samples), learn(samples, together=100)
+    widths = [1 - learned.proposed_alpha for learned in (alone, many)]
+    expected = stats.t.isf(1e-5, 99) / stats.t.isf(1e-3, 99)
+    assert widths[1] / widths[0] == pytest.approx(expected, rel=0.15)
+
+
+# --- who is usual --------------------------------------------------------------------------
+
+
+def plainly_usual(balance, votes):
+    """From the outermost inwards: whoever is odd among the nearer ones leaves, and all beyond."""
+    n = len(balance)
+    middle = np.median([balance[vote] for vote in votes])
+    order = sorted(range(n), key=lambda i: abs(balance[i] - middle))
+    kept = order
+    for size in range(n - 1, 2, -1):
+        inside, candidate = order[:size], order[size]
+        if 2 * sum(vote in inside for vote in votes) <= len(votes):
+            break
+        values = [balance[i] for i in inside]
+        spread = np.std(values, ddof=1) * np.sqrt(1 + 1 / size)
+        reach = stats.t.isf(0.01 / 2 / n, size - 1)
+        if abs(balance[candidate] - np.mean(values)) > reach * spread + 1e-9:
+            kept = inside
+    return sorted(kept)
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.01, 0.012, -0.02, 0.1, 0.11, 0.5]), min_size=4, max_size=20),
+    st.data(),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_usual_units_are_those_of_the_plain_procedure(levels, data):
+    rng = np.random.default_rng(len(levels))
+    balance = np.array(levels) + rng.normal(0, 0.001, len(levels))
+    some = st.lists(st.integers(0, len(levels) - 1), min_size=3, max_size=20)
+    votes = np.array(data.draw(st.one_of(st.just(list(range(len(levels)))), some)))
+    assert list(usual_units(balance, votes)) == plainly_usual(balance, votes)
+
+
+def test_odd_units_do_not_hide_each_other():
+    rng = np.random.default_rng(22)
+    balance = np.concatenate((rng.normal(0, 0.01, 40), rng.normal(0.2, 0.01, 19)))
+    assert list(usual_units(balance, np.arange(59))) == list(range(40))
+
+
+@pytest.mark.parametrize(("levels", "two"), [([0.0, 1.0], True), ([0.0, 0.5, 1.0], False)])
+def test_two_groups_are_told_from_a_scatter(levels, two):
+    rng = np.random.default_rng(23)
+    assert in_two_groups(np.repeat(levels, 20) + rng.normal(0, 0.02, 20 * len(levels))) is two
+    assert not in_two_groups(rng.normal(0, 1, 40))
+    assert not in_two_groups(np.zeros(8))
