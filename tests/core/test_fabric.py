@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import networkx
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
 from anubis.core.network.crossing import Flow
+from anubis.core.routes import Routes
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import (
     FAULT_KINDS,
@@ -189,3 +191,22 @@ def test_any_graph_of_switches_will_do():
 def test_a_node_without_a_nic_on_the_rail_is_named():
     with pytest.raises(ValueError, match='"node00001" has no NIC on rail "7"'):
         SimulatedNetwork(fabric=TWO_TIERS).measure([("node00001", "node00002", "7")])
+
+
+def test_tables_that_lead_in_a_circle_to_another_port_or_nowhere_tell_no_route():
+    fabric = statically_routed(TWO_TIERS)
+    a, b = fabric.nic("node00001", "0"), fabric.nic("node00016", "0")
+    way = fabric.route(a, b)
+    tables = {
+        switch: {nic.id: fabric.routes.port(switch, nic.id) for nic in fabric.nics}
+        for switch in fabric.routes.switches
+    }
+
+    def after(switch, port):
+        changed = {**tables, switch: {**tables[switch], b.id: port}}
+        return replace(fabric, routes=Routes.of(changed)).route(a, b)
+
+    down_again = fabric.routes.port(way[1], a.id)
+    wrong_nic = fabric.routes.port(way[2], fabric.nic("node00015", "0").id)
+    assert after(way[0], tables[way[0]][b.id]) == way
+    assert [after(way[1], down_again), after(way[2], wrong_nic), after(way[1], 200)] == [()] * 3
