@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
 from anubis.core.judging.groups import blame, cast_votes
 from anubis.core.network import posterior
+from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.crossing import WAYS, Flow, Parts, nic_part
 from anubis.core.network.localization import (
@@ -28,6 +29,7 @@ from anubis.core.network.localization import (
 )
 from anubis.core.network.pairing import quick_rounds, round_robin
 from anubis.core.network.posterior import PRIOR, Evidence, FaultPrior, Observation, odds, solve_case
+from anubis.core.network.traffic import Traffic
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import (
     FAULT_KINDS,
@@ -810,6 +812,9 @@ def test_routes_that_switches_do_not_keep_to_blame_nobody_for_them():
         (cause,) = found.causes
         assert fault.part in cause.parts
         assert len(cause.parts) == 4
+        traffic = Traffic(observations=tuple(observe(fabric, claimed)), unmeasured=frozenset())
+        (verdict,) = part_verdicts(fabric, traffic)
+        assert verdict.evidence[0].startswith("the forwarding tables were left aside")
 
 
 # --- nodes on no switch anybody knows of: a topology of one --------------------------------------

@@ -31,6 +31,10 @@ SURE = 0.9  # of a cause, before it is called defective
 MOST_OR = 2  # switches of a path that are named
 SHOWN = 4  # flows that stand as evidence beside a cause
 MOST_RANKED = 8  # parts of a class
+ROUTES_ASIDE = (
+    "the forwarding tables were left aside: paths taken by chance explain these flows better "
+    "(adaptive routing, or tables older than the cables)"
+)
 
 
 def part_verdicts(
@@ -40,11 +44,15 @@ def part_verdicts(
     bad and has no cause."""
     inspection = Inspection(fabric=fabric, counters=counters)
     located = locate(fabric, traffic.observations, informed(traffic.model, fabric, counters))
-    causes = [_part_verdict(inspection, cause, traffic) for cause in located.causes]
+    routed = any(observation.flow.via for observation in traffic.observations)
+    doubts = () if located.by_routes or not routed else (ROUTES_ASIDE,)
+    causes = [_part_verdict(inspection, cause, traffic, doubts) for cause in located.causes]
     return (*causes, *unexplained_parts(fabric, located, traffic.strays))
 
 
-def _part_verdict(inspection: Inspection, cause: Cause, traffic: Traffic) -> PartVerdict:
+def _part_verdict(
+    inspection: Inspection, cause: Cause, traffic: Traffic, doubts: Sequence[str]
+) -> PartVerdict:
     fabric = inspection.fabric
     judgement, code = _judge(fabric, cause, traffic)
     return PartVerdict(
@@ -55,6 +63,7 @@ def _part_verdict(inspection: Inspection, cause: Cause, traffic: Traffic) -> Par
         reason=_reason(fabric, cause, code),
         confidence=cause.confidence,
         evidence=(
+            *doubts,
             *_ranked(fabric, cause),
             *(_evidence(fabric, observation, traffic) for observation in _worst(cause)),
             *_inspect(inspection, cause),
