@@ -57,7 +57,7 @@ def _parts(alike: Units, label_of: _Labels) -> Iterator[Units]:
 
 def undecided(alike: Units, criterion: Criterion) -> str:
     """What is said of nodes that are too few, or too scattered, to be called another kind."""
-    if criterion.refusal or not _are_alone(alike) or not _is_wide(alike, criterion.alpha):
+    if criterion.refusal or not _is_wide(alike, criterion.alpha) or not _are_alone(alike):
         return ""
     names = _names([alike])
     position = {name: place for place, name in enumerate(names)}
@@ -87,9 +87,12 @@ def find_kinds(
     measured: Iterable[Units], policy: Policy, parted: Collection[str] = ()
 ) -> list[NodeKind]:
     """The kinds of every sku that has several, the largest first; not of those `parted` before."""
+    measured = tuple(measured)
+    columns = {id(alike.participants): alike for alike in measured}  # many metrics have the same
+    are_alone = {column: _are_alone(alike) for column, alike in columns.items()}
     by_sku: defaultdict[str, list[Units]] = defaultdict(list)
     for alike in measured:
-        if alike.metric.judged_by == "fleet" and _are_alone(alike):
+        if alike.metric.judged_by == "fleet" and are_alone[id(alike.participants)]:
             by_sku[alike.key.sku].append(alike)
     for sku in parted:
         by_sku.pop(sku, None)
@@ -129,7 +132,8 @@ def _levels(alike: Units, position: dict[str, int], policy: Policy) -> _Levels:
 
 
 def _names(metrics: Iterable[Units]) -> list[str]:
-    return sorted({name for alike in metrics for (name,) in alike.participants}, key=by_number)
+    columns = {id(alike.participants): alike.participants for alike in metrics}  # many are the same
+    return sorted({name for column in columns.values() for (name,) in column}, key=by_number)
 
 
 def _is_wide(alike: Units, alpha: float) -> bool:
