@@ -167,6 +167,14 @@ def test_a_leaf_is_degraded_when_more_than_half_of_what_is_redundant_is_gone(
         assert degraded == (["leaf-1"] if lost > tolerated else [])
 
 
+def test_what_comes_from_below_a_spine_comes_from_its_leaves():
+    """Two leaves below each spine and three cores above: one of its uplinks is redundant."""
+    tree = FatTree(nodes=8, nodes_per_leaf=1, leaves_per_pod=2, spines=1, cores=3).fabric()
+    (short,) = shortages(without(tree, {("spine-1-0", "core-0"): 1}))
+    assert (short.switch, short.is_degraded) == ("spine-1-0", True)
+    assert (short.capacity.below, short.capacity.redundant) == (800, 400)
+
+
 def test_an_uplink_that_runs_slowly_takes_from_what_is_redundant():
     whole = leaves([400] * 4, [400] * 5)
     links = [replace(link, cables=(Cable(gbit_s=100),)) for link in whole.links[:1]]

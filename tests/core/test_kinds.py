@@ -228,6 +228,22 @@ def test_two_modes_that_every_node_has_are_no_two_kinds(count, samples, share, s
     assert [of_sku.node_kind for of_sku in criteria] == [None]
 
 
+def test_what_one_half_of_a_nodes_values_says_the_other_must_say_too():
+    """Both of two values are fast on a third of the nodes, by chance."""
+    rng = np.random.default_rng(3)
+    measured = np.where(rng.random((300, 2)) < 0.6, 130.0, 100.0)
+    criteria, _ = judged(*campaign({"compute": measured * rng.normal(1, 0.002, (300, 2))}))
+    assert [of_sku.node_kind for of_sku in criteria] == [None]
+
+
+def test_kinds_that_the_policy_would_not_tell_apart_stay_together():
+    """However far other nodes are below both."""
+    levels = np.r_[np.full(70, 100.0), np.full(25, 103.0), np.full(8, 80.0)]
+    criteria, assessment = judged(*campaign({"compute": rates(levels, 0.001)}))
+    assert [of_sku.node_kind for of_sku in criteria] == [None]
+    assert by_node(assessment) == all_but(names(*range(95, 103)), 103)
+
+
 # --- what it is based on ------------------------------------------------------------------------
 
 
@@ -304,9 +320,27 @@ def test_criteria_keep_whom_they_are_for_and_a_node_of_neither_kind_is_unknown(t
     assert verdicts == all_but(names(80), 100) | {"n100": U}
 
 
+def test_a_node_that_measured_nothing_by_which_kinds_are_told_is_unknown():
+    levels = np.r_[np.full(75, 100.0), np.full(25, 107.0)]
+    plan, done = campaign({"compute": rates(levels), "probe": rates(np.full(100, 5.0))})
+    done = [
+        run
+        for run in done
+        if (run.step.participants, run.step.workload.benchmark) != (("n5",), "compute")
+    ]
+    criteria, assessment = judged(plan, done)
+    assert {of.sku for of in criteria} == {"h100-kind-a", "h100-kind-b"}
+    assert by_node(assessment) == all_but(set(), 100) | {"n5": U}
+    (verdict,) = [verdict for verdict in assessment.nodes if verdict.node == "n5"]
+    assert verdict.code == "NO-CRITERION"
+
+
 def test_what_was_learned_of_other_kinds_before_makes_room(tmp_path):
     two = judged(*campaign({"compute": rates(np.r_[np.full(75, 100.0), np.full(25, 107.0)])}))[0]
     whole = judged(*campaign({"compute": rates(np.full(100, 100.0))}))[0]
     for learned in (whole, two, whole):
         paths = criteria_files.write_learned(learned, tmp_path)
         assert sorted(tmp_path.rglob("*.json")) == sorted(paths)
+    own = paths[0].rename(paths[0].with_name("mine.json"))
+    criteria_files.write_learned(whole, tmp_path)
+    assert own.exists()  # of one kind before and now: nothing was parted otherwise
