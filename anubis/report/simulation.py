@@ -13,7 +13,7 @@ import numpy as np
 from anubis.report.html import plotly
 from anubis.report.page import page
 from anubis.report.wording import counted, finite, json_line
-from anubis.study.scenario import PolicyName, Scenario
+from anubis.study.scenario import IncidentSource, PolicyName
 from anubis.study.trials import (
     SeedMean,
     Study,
@@ -54,6 +54,11 @@ COLUMNS = (
     _Column("wait_h", "wait h", 1, 1, "from the submission of a job to its first work"),
     _Column("held_up_h", "held up h", 1, 2, "of a finished job between its first work and its end"),
 )
+INCIDENTS: dict[IncidentSource, str] = {
+    "rates": "",
+    "model": "; incidents are drawn from a trained risk model",
+    "history": "; incidents happen as they were recorded",
+}
 OTHERS: tuple[PolicyName, ...] = ("absence", "full set")  # that the Selector is compared with
 ONLY_ON_THE_PAGE = {"repair_h", "wait_h", "held_up_h"}  # a terminal is narrow
 
@@ -71,6 +76,7 @@ def text(name: str, study: Study) -> Iterator[str]:
     scenario = study.scenario
     yield f"{name}: {scenario.summary}"
     yield _setting(study)
+    yield from textwrap.wrap(knowledge(study), 78)
     yield ""
     shown = [column for column in _columns(study) if column.figure not in ONLY_ON_THE_PAGE]
     yield from _aligned([["", *(column.title for column in shown)], *_rows(study, shown)])
@@ -89,6 +95,18 @@ def text(name: str, study: Study) -> Iterator[str]:
         yield from _aligned([head, *p0s])
     yield ""
     yield from findings(study)
+
+
+def knowledge(study: Study) -> str:
+    """What the Selector knows: without it nobody can tell what its figures are worth."""
+    scenario = study.scenario
+    if "selector" not in scenario.policies:
+        return ""
+    risk = "is told the true risk of every node"
+    if study.risk != "truth":
+        risk = f"asks {study.risk}, a model that learned from the past, for the risk of every node"
+    defects = counted(scenario.known_defects, "past defect")
+    return f"The Selector {risk}. Which benchmark finds what it has learned from {defects}."
 
 
 def findings(study: Study) -> Iterator[str]:
@@ -145,6 +163,9 @@ def json_lines(name: str, study: Study) -> Iterator[str]:
             "nodes": study.scenario.nodes,
             "days": study.scenario.days,
             "seeds": study.scenario.seeds,
+            "risk": study.risk,
+            "known_defects": study.scenario.known_defects,
+            "knowledge": knowledge(study),
             "findings": list(findings(study)),
         }
     )
@@ -157,6 +178,7 @@ def render(name: str, study: Study) -> str:
         name=name,
         scenario=study.scenario,
         setting=_setting(study),
+        knowledge=knowledge(study),
         findings=list(findings(study)),
         policies=[(policy, POLICIES[policy]) for policy in study.scenario.policies],
         columns=_columns(study),
@@ -177,19 +199,9 @@ def _setting(study: Study) -> str:
     large = too_large if outcome.too_large else ""
     return (
         f"{scenario.nodes:,} nodes, {scenario.spares:,} of them spare, {scenario.days:g} days, "
-        f"{counted(scenario.seeds, 'seed')} (mean ± 95 % interval){large}{_assumed(scenario)}"
+        f"{counted(scenario.seeds, 'seed')} (mean ± 95 % interval){large}"
+        f"{INCIDENTS[scenario.incidents]}"
     )
-
-
-def _assumed(scenario: Scenario) -> str:
-    """Where incidents come from and which risk the Selector knows, if not the default."""
-    source = {
-        "rates": "",
-        "model": "; incidents are drawn from a trained risk model",
-        "history": "; incidents happen as they were recorded",
-    }[scenario.incidents]
-    knows = "" if scenario.risk == "truth" else f"; the Selector asks {scenario.risk}"
-    return source + knows
 
 
 def _columns(study: Study) -> list[_Column]:

@@ -22,6 +22,9 @@ GRID_H = np.concatenate(([0.0], np.geomspace(0.1, 2400.0, 128)))
 
 class HazardModel(Protocol):
     @property
+    def name(self) -> str: ...
+
+    @property
     def covariates(self) -> tuple[str, ...]: ...
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:

@@ -75,6 +75,11 @@ class Study:
         self.result = cache(self._result)
         self._jobs = cache(self._jobs_of)
 
+    @property
+    def risk(self) -> str:
+        """What the Selector goes by: the truth, or the model that it asks."""
+        return self._model.name if self._model else "truth"
+
     def trials(self) -> list[Trial]:
         """The policies as the scenario has them, then with other catches, then with other p0."""
         return [trial for first in self.first_trials() for trial in self._seeded(first)]

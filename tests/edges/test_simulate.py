@@ -92,11 +92,21 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows(here):
     assert not re.search(r'(src|href)="https?:', ours)
 
 
+def test_table_records_and_page_say_that_the_selector_is_told_the_truth(here):
+    truth = "The Selector is told the true risk of every node."
+    done = here.run("simulate", "small.yaml", "--seeds", "1", "--html", "page.html")
+    assert truth in " ".join(done.out.split())
+    assert truth in (here.folder / "page.html").read_text()
+    records = here.run("simulate", "small.yaml", "--seeds", "1", "--json").lines
+    assert truth in records[-1]["knowledge"]
+    assert (records[-1]["risk"], records[-1]["known_defects"]) == ("truth", 500)
+
+
 def test_a_risk_model_that_learned_from_the_past_tells_the_selector(here):
     done = here.run("simulate", "small.yaml", "--seeds", "1", "--risk", "exponential")
     assert done.code == 0, done.err
     assert "the Selector asks exponential, learned from" in done.err
-    assert "; the Selector asks exponential" in done.out
+    assert "The Selector asks exponential, a model that learned from the past" in done.out
     assert "One seed cannot tell whether the Selector pays" in done.out
 
 
