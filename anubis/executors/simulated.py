@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,8 +23,9 @@ from anubis.core.campaign.machine import (
 from anubis.core.fabric import Fabric
 from anubis.core.network.pairing import meetings
 from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
-from anubis.simulation.fleet import SimulatedFleet, Trouble, measure, members, plants, share
-from anubis.simulation.network import faulty, readings
+from anubis.simulation.fleet import SimulatedFleet, Trouble, measure, members, share
+from anubis.simulation.network import readings
+from anubis.simulation.reckoning import network_of, plants_of
 
 START = 1_700_000_000.0  # any instant will do; a fixed one keeps outputs the same
 SLICE_S = 1.0
@@ -43,17 +44,15 @@ class SimulatedExecutor:
         fleet: SimulatedFleet,
         specs: Mapping[str, BenchmarkSpec],
         fabric: Fabric | None = None,
+        nodes: Collection[str] = (),
     ) -> None:
-        """Trouble is planted in single-node benchmarks, so that it belongs to one known node.
-
-        With a fabric, pairs measure the parts between them, with their faults.
-        """
+        """With a fabric, pairs measure the parts between them, with faults about these nodes, or
+        about any."""
         self._fleet = fleet
         self._specs = specs
-        shows_in = [name for name, spec in sorted(specs.items()) if spec.scope == "node"]
-        self.planted = plants(fleet, shows_in)
-        names = {node.name for node in members(fleet)}
-        self.network = faulty(fabric, names, fleet.faults, fleet.seed) if fabric else None
+        self.planted = plants_of(fleet, specs.values())
+        names = nodes or {node.name for node in members(fleet)}
+        self.network = network_of(fleet, fabric, names) if fabric else None
         self._clock = START
         self._count = itertools.count()
         self._due: list[tuple[float, int, tuple[str, int], Callable[[], CampaignEvent]]] = []

@@ -25,6 +25,7 @@ from anubis.operations.executing import executor_of
 from anubis.operations.naming import new_name
 from anubis.operations.past import how_to_go_on
 from anubis.operations.preparing import Brief, CampaignRequest, Setting
+from anubis.operations.viewing import view_of
 from anubis.report.view import CampaignView
 from anubis.report.wording import counted, lasting
 from anubis.store import event_log
@@ -231,14 +232,10 @@ def _conclude(
     created_at, finished_at = campaign.created_at + behind_s, outcome.finished_at + behind_s
     assessment, criteria = outcome.assessment, outcome.criteria
     history.assessments.conclude(campaign.id, assessment, criteria, finished_at, created_at)
-    return CampaignView(
-        campaign=dataclasses.replace(
-            campaign, created_at=created_at, finished_at=finished_at, criteria=criteria
-        ),
-        executions=outcome.executions,
-        assessment=assessment,
-        criteria=criteria,
+    concluded = dataclasses.replace(
+        campaign, created_at=created_at, finished_at=finished_at, criteria=criteria
     )
+    return view_of(concluded, outcome.executions, assessment, criteria)
 
 
 def _remark_spared(view: CampaignView, caller: Caller) -> None:

@@ -71,7 +71,7 @@ def _open(
 
             # trouble is planted where the campaign looks
             specs = {name: spec for name, spec in programs.specs.items() if name in used}
-            return SimulatedExecutor(cluster.fleet, specs, fabric)
+            return SimulatedExecutor(cluster.fleet, specs, fabric, requested)
 
 
 def _address(cluster: config.RayCluster, caller: Caller) -> str | None:

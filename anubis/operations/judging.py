@@ -21,6 +21,7 @@ from anubis.core.judging.units import latest, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.past import finished, since_then
+from anubis.operations.viewing import view_of
 from anubis.report.view import CampaignView
 from anubis.store.history import History
 from anubis.validator import judge as judge_executions
@@ -52,9 +53,7 @@ def judge(
     for sentence in differences(chosen.criteria, versions(executions, chosen.plan)):
         caller.remark(sentence)
     assessment, used = judge_executions(chosen, executions, evidence.lost, chosen.created_at)
-    return CampaignView(
-        campaign=chosen, executions=tuple(executions), assessment=assessment, criteria=used
-    )
+    return view_of(chosen, executions, assessment, used)
 
 
 def _evidence(history: History, campaign: Campaign) -> CampaignEvidence:

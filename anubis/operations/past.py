@@ -16,6 +16,7 @@ from anubis.core.errors import UsageError
 from anubis.core.records import Campaign, ClusterIdentity
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
+from anubis.operations.viewing import view_of
 from anubis.report import history as told
 from anubis.report.history import Happening
 from anubis.report.view import CampaignView
@@ -72,12 +73,8 @@ def recall(campaign: str | None = None, caller: Caller = NOBODY) -> CampaignView
         chosen = finished(history, campaign)
         assessment = history.assessments.of(chosen.id)
         assert assessment is not None, "a finished campaign has one"
-        return CampaignView(
-            campaign=chosen,
-            executions=tuple(history.executions.of(chosen.id)),
-            assessment=assessment,
-            criteria=chosen.criteria,
-        )
+        executions = history.executions.of(chosen.id)
+        return view_of(chosen, executions, assessment, chosen.criteria)
 
 
 def campaigns(last: int = 50, caller: Caller = NOBODY) -> list[CampaignRow]:

@@ -123,6 +123,11 @@ class Brief:
     def benchmarks(self) -> set[str]:
         return {entry.benchmark for entry in self.suite.benchmarks}
 
+    def chosen(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those that were asked for."""
+        named = None if self.request.nodes is None else frozenset(self.request.nodes)
+        return [node for node in nodes if named is None or node.name in named]
+
     def fabric(self, nodes: Sequence[Node]) -> Fabric | None:
         """What a scan of these nodes crosses, with the nodes under the names they have here."""
         if not self.request.crosses_fabric:
@@ -147,7 +152,8 @@ class Brief:
             return None
         from anubis.simulation.fleet import members
 
-        return self.fabric(members(cluster.fleet))
+        everybody = members(cluster.fleet)
+        return self.fabric(self.chosen(everybody) or everybody)  # strangers are refused later
 
 
 def read_request(request: CampaignRequest, caller: Caller) -> Brief:
@@ -177,8 +183,7 @@ def read_setting(text: str) -> Setting:
 
 def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) -> Plan:
     """For the requested nodes."""
-    named = None if brief.request.nodes is None else frozenset(brief.request.nodes)
-    chosen = [node for node in nodes if named is None or node.name in named]
+    chosen = brief.chosen(nodes)
     fabric = brief.fabric(chosen)
     plan = planning.plan(
         brief.suite, chosen, programs.specs, fabric, stop_early=brief.policy.stop_early

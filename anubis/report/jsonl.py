@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from anubis.core.records import Judgement, PartVerdict, Verdict
 from anubis.report import kinds
 from anubis.report.view import CampaignView
 from anubis.report.wording import json_line
+from anubis.simulation.reckoning import DETECTIONS, Reckoning
 
 
 def lines(view: CampaignView) -> Iterator[str]:
@@ -16,6 +18,8 @@ def lines(view: CampaignView) -> Iterator[str]:
     for part in view.assessment.parts:
         yield json_line(part_record(part))
     yield from kinds.lines(view.kinds)
+    if view.reckoning:
+        yield from _reckoning(view.reckoning)
     named, parts_named = view.assessment.named, view.assessment.parts_named
     yield json_line(
         {
@@ -33,6 +37,16 @@ def lines(view: CampaignView) -> Iterator[str]:
             "duration_s": round(view.duration_s, 3),
         }
     )
+
+
+def _reckoning(reckoning: Reckoning) -> Iterator[str]:
+    """What was planted in a simulated fleet, and how much of it was found."""
+    for planted in reckoning.planted:
+        yield json_line({"type": "planted", **asdict(planted)})
+    document: dict[str, object] = {"type": "reckoning", "planted": len(reckoning.planted)}
+    for detected in DETECTIONS:
+        document[detected] = len(reckoning.having(detected))
+    yield json_line({**document, "wrongly_blamed": reckoning.wrongly_blamed})
 
 
 def _verdict(verdict: Verdict) -> dict[str, object]:

@@ -10,7 +10,8 @@ from anubis.report import kinds
 from anubis.report.metrics import MetricRow, benchmark_labels, metric_rows
 from anubis.report.tables import add_row, table
 from anubis.report.view import GLYPH, CampaignView
-from anubis.report.wording import figure, lasting, share
+from anubis.report.wording import figure, lasting, names, share
+from anubis.simulation.reckoning import Reckoning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,6 +45,9 @@ def render(view: CampaignView, console: Console) -> None:
     if rows:
         console.print()
         _print_metrics(rows, console)
+    if view.reckoning:
+        console.print()
+        _print_reckoning(view.reckoning, console)
 
 
 def _headline(view: CampaignView) -> Text:
@@ -154,6 +158,19 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
     )
     for note, number in notes.items():
         console.print(Padding(Text(f"({number}) {note}"), (0, 0, 0, 2)))
+
+
+def _print_reckoning(reckoning: Reckoning, console: Console) -> None:
+    console.print(f"This fleet is simulated. {reckoning.headline}", style="bold", highlight=False)
+    if reckoning.planted:
+        rows = table("planted on", "trouble", "")
+        for planted in reckoning.planted[:LISTED]:
+            add_row(rows, planted.subject, planted.trouble, planted.detected)
+        console.print(rows)
+    if len(reckoning.planted) > LISTED:
+        console.print(f"  and {len(reckoning.planted) - LISTED:,} more", highlight=False)
+    if blamed := reckoning.wrongly_blamed:
+        console.print(f"  wrongly blamed: {names(blamed)}", markup=False, highlight=False)
 
 
 def _by_benchmark(rows: list[MetricRow]) -> dict[str, list[MetricRow]]:

@@ -26,6 +26,7 @@ from anubis.core.records import (
     PartVerdict,
 )
 from anubis.report.wording import names
+from anubis.simulation.reckoning import Reckoning
 
 PARTS_NAMED = 2  # in a headline
 GLYPH = {
@@ -42,6 +43,7 @@ class CampaignView:
     executions: tuple[Execution, ...]
     assessment: Assessment
     criteria: tuple[CriteriaSet, ...]
+    reckoning: Reckoning | None = None  # of a simulated fleet
 
     @cached_property
     def network(self) -> NetworkView | None:

@@ -118,8 +118,9 @@ def test_what_does_not_apply_is_neither_healthy_nor_unknown(near):
 
 def test_json_has_the_documented_keys_and_the_summary_last(near):
     done = accept_fleet(near, "--json", slow_share=0.125, lost_share=0.125)
-    *verdicts, summary = done.lines
+    *verdicts, _, _, reckoning, summary = done.lines  # and two planted nodes
     assert {line["type"] for line in verdicts} == {"verdict"}
+    assert reckoning["type"] == "reckoning"
     assert all(set(line) == VERDICT_KEYS for line in verdicts)
     assert summary["type"] == "summary"
     assert set(summary) == SUMMARY_KEYS
@@ -315,6 +316,37 @@ def test_planted_trouble_shows_even_where_a_suite_is_small(near):
     """The shipped programs are there as well, and not run: a fleet is not troubled in those."""
     done = accept_fleet(near, "--json", nodes="n[01-40]", slow_share=0.1)
     assert len(done.summary["defective"]) == 4
+
+
+def test_terminal_records_and_page_list_what_was_planted_and_what_of_it_was_found(near):
+    page = near.home / "page.html"
+    fleet = {"nodes": "n[01-40]", "slow_share": 0.05, "lost_share": 0.025, "slow_by": 0.3}
+    done = accept_fleet(near, "--json", "--html", str(page), **fleet)
+    planted = [line for line in done.lines if line["type"] == "planted"]
+    assert {line["subject"] for line in planted if line["trouble"] == "30% slow in flow"} == set(
+        done.summary["defective"]
+    )
+    assert [line["detected"] for line in planted] == ["found"] * 3
+    assert done.lines[-2] == {
+        "type": "reckoning",
+        "planted": 3,
+        "missed": 0,
+        "unsure": 0,
+        "found": 3,
+        "wrongly_blamed": [],
+    }
+    headline = "planted: 3, of which 3 found; wrongly blamed: nobody"
+    assert headline in page.read_text()
+    table = near.run("report").out
+    assert f"This fleet is simulated. {headline}" in table
+    for line in planted:
+        assert re.search(rf"^{line['subject']} +{line['trouble']} +found$", table, re.MULTILINE)
+
+
+def test_of_real_nodes_nothing_is_said_to_be_planted(near):
+    done = near.ask("accept", "--json", "--suite", near.suite(near.flow()))
+    assert not {"planted", "reckoning"} & {line["type"] for line in done.lines}
+    assert "simulated" not in near.run("report").out
 
 
 def test_doctor_finds_this_machine_able(desk):
