@@ -33,6 +33,7 @@ from anubis.operations.past import imports as imports
 from anubis.operations.past import recall as recall
 from anubis.operations.past import rename_cluster as rename_cluster
 from anubis.operations.past import timeline as timeline
+from anubis.operations.past import track_records as track_records
 from anubis.operations.preparing import CampaignRequest as CampaignRequest
 from anubis.operations.simulating import simulate as simulate
 from anubis.operations.surveying import inspect_fabric as inspect_fabric

@@ -1,4 +1,5 @@
-"""`anubis history`: what happened to nodes, what was decided, and taking a wrong import back."""
+"""`anubis history`: what happened to nodes, what was decided, what each benchmark has found, and
+taking a wrong import back."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
+from anubis.cli.pages import check_page, write_page
 from anubis.core.errors import UsageError
 
 app = typer.Typer(
     name="history",
-    help="What happened to nodes and what was decided; and taking a wrong import back.",
+    help="What happened to nodes, what was decided and what each benchmark has found; and taking a "
+    "wrong import back.",
     no_args_is_help=True,
 )
 
@@ -75,6 +78,27 @@ def rename(
 ) -> None:
     anubis.rename_cluster(old, new)
     print(f"cluster {old} is called {new} from now on")
+
+
+@app.command(
+    help="What each benchmark has found, and how well it repeats. Coverage is its share of all "
+    "known defects, by which the Selector chooses."
+)
+def benchmarks(
+    cluster: options.ClusterShown = None, json: options.Json = False, html: options.HtmlToo = None
+) -> None:
+    from anubis.report import track_records
+
+    check_page(html)
+    records = anubis.track_records(cluster=cluster)
+    if not records:
+        raise UsageError("nothing was measured yet: begin with anubis accept")
+    if json:
+        answer.write_lines(track_records.json_lines(records))
+    else:
+        track_records.show(records, answer.screen())
+    if html:
+        write_page(track_records.render(records), html)
 
 
 @app.command(help="Imported files of incidents, newest first.")

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain, islice
 from operator import attrgetter
 
 from anubis import places
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import UsageError
+from anubis.core.past.defects import Defect
+from anubis.core.past.track_records import TrackRecord
+from anubis.core.past.track_records import track_records as records_of
 from anubis.core.records import Campaign, ClusterIdentity
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
@@ -21,12 +25,14 @@ from anubis.report import history as told
 from anubis.report.history import Happening
 from anubis.report.view import CampaignView
 from anubis.report.wording import moment
+from anubis.selector import read_past
 from anubis.store.campaigns import CampaignRow
 from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Forgotten, Import
 
 MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
 MOST_DECISIONS = 10_000  # that a time line looks at: the latest
+MOST_SEARCHED = 50  # campaigns, for a benchmark's latest criteria
 
 
 def finished(history: History, campaign: str | None) -> Campaign:
@@ -139,6 +145,21 @@ def _happenings(history: ClusterHistory, at: float) -> Iterator[Happening]:
     yield from map(told.of_notice, history.notices.all())
     yield from map(told.of_decision, history.decisions.newest(MOST_DECISIONS))
     yield from told.of_holds(history.holds.current(at))
+
+
+def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> list[TrackRecord]:
+    """What each benchmark has found, of all defects that the Selector knows, and how well it
+    repeats; in one cluster, or in all."""
+    with caller.history() as history:
+        parts = _parts(history, cluster)
+        known, measured = list[Defect](), set[str]()
+        for part in parts:
+            past = read_past(part, caller.clock())
+            place = f"{part.cluster}/" if len(parts) > 1 else ""
+            known += (replace(defect, node=f"{place}{defect.node}") for defect in past.defects)
+            measured |= {benchmark for benchmark, _ in past.measured_s}
+        criteria = chain.from_iterable(part.experience.criteria() for part in parts)
+        return records_of(known, measured, islice(criteria, MOST_SEARCHED))
 
 
 def imports(caller: Caller = NOBODY) -> list[Import]:

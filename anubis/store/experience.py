@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -16,7 +17,15 @@ from anubis.core.past.happened import Happened
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Validation
 from anubis.core.past.strength import CampaignDemands
-from anubis.core.records import CampaignKind, Demand, Ended, Judgement, PartVerdict
+from anubis.core.records import (
+    CampaignKind,
+    CriteriaSet,
+    Demand,
+    Ended,
+    Judgement,
+    PartVerdict,
+)
+from anubis.store import codec
 from anubis.store.assessments import NODE_VERDICTS, PART_VERDICTS, VERDICTS, of_campaign
 from anubis.store.campaigns import CAMPAIGNS, DEMANDS
 from anubis.store.database import Database
@@ -107,6 +116,17 @@ class Experience:
                 else of_campaign(connection, PART_VERDICTS, row.key)
                 for row in connection.execute(_campaigns_with_paths(self._cluster)).all()
             }
+
+    def criteria(self) -> Iterator[tuple[CriteriaSet, ...]]:
+        """What each concluded campaign was judged by, the latest first."""
+        query = (
+            select(campaigns.c.criteria)
+            .where(campaigns.c.finished_at.is_not(None), campaigns.c.cluster == self._cluster)
+            .order_by(campaigns.c.finished_at.desc())
+        )
+        with self._database.reading() as connection:
+            for document in connection.execute(query).scalars():
+                yield codec.load(tuple[CriteriaSet, ...], document)
 
     def durations_s(self) -> Durations:
         """The mean time that each benchmark took with its parameters when it could measure."""

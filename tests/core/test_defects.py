@@ -33,15 +33,18 @@ def incident(hour, category, end=None, node="n1"):
     return Incident(node=node, category=category, start=hour * HOUR_S, end=over)
 
 
-def defect(*found_by, category=""):
+def defect(*found_by, category="", node="n1"):
     some = frozenset(found_by)
-    return Defect(category=category, found_by=some, tried=frozenset(RAN) - some)
+    return Defect(node=node, category=category, found_by=some, tried=frozenset(RAN) - some)
 
 
 def test_what_a_campaign_finds_on_two_nodes_are_two_defects():
     both = [validated(1, "defective"), validated(1, "defective", "n2")]
     findings = found(1, "gemm") | found(1, "disk", "ring", node="n2")
-    assert defects(both, findings, []) == [defect("gemm"), defect("disk", "ring")]
+    assert defects(both, findings, []) == [
+        defect("gemm"),
+        defect("disk", "ring", node="n2"),
+    ]
 
 
 def test_what_is_found_until_the_node_is_healthy_again_is_one_defect():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import UTC, datetime
 
@@ -10,6 +11,7 @@ import pytest
 from anubis.cli import answer
 from anubis.core.past.status import Incident, Repair
 from anubis.store.history import History
+from tests.edges.desk import FLOW
 
 MAPPING = {
     "records": "intervals",
@@ -81,6 +83,34 @@ def test_decisions_are_shown_with_their_reasons_the_latest_first(lived):
     )
 
 
+def test_table_records_and_page_agree_on_what_each_benchmark_has_found(near):
+    near.program(
+        "other.sh",
+        FLOW.replace('"name": "flow"', '"name": "other"').replace(
+            '"benchmark": "flow"', '"benchmark": "other"'
+        ),
+    )
+    suite = near.suite(near.flow(), near.flow(benchmark="other"))
+    fleet = near.fleet(nodes="n[01-16]", slow_share=0.25)
+    accepted = near.ask("accept", "--cluster", fleet, "--suite", suite, "--json")
+    assert len(accepted.summary["defective"]) == 4
+    page = near.home / "page.html"
+    found = near.run("history", "benchmarks", "--json", "--html", str(page)).lines
+    assert sorted(node for line in found for node in line["nodes"]) == sorted(
+        accepted.summary["defective"]
+    )
+    assert all(line["alone"] == line["nodes"] for line in found)
+    assert sum(line["coverage"] for line in found) == pytest.approx(1)
+    assert all(line["lowest"] <= line["repeatability"] <= 1 for line in found)
+    table = near.run("history", "benchmarks").out
+    for line in found:
+        row = [line["benchmark"], str(len(line["nodes"])), str(len(line["alone"]))]
+        row += [f"{line['coverage']:.1%}", str(line["tried"])]
+        assert re.search(rf"^{' +'.join(row)} ", table, re.MULTILINE)
+        cells = re.findall(rf">{row[0]}</th>(.*)</tr>", page.read_text())
+        assert re.findall(r">([^<>]+)</td>", cells[0])[:4] == row[1:]
+
+
 def test_an_import_is_listed_and_taken_back_by_its_number(near):
     assert (
         "to take this back: anubis history forget --import 1"
@@ -134,6 +164,7 @@ def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
     ("words", "told"),
     [
         (["show"], "the history knows nothing yet"),
+        (["benchmarks"], "nothing was measured yet: begin with anubis accept"),
         (["decisions"], "no decisions yet: anubis gate, sweep and select make them"),
         (["imports"], "no incidents were imported yet: anubis import incidents FILE imports them"),
         (["forget"], "missing option '--import'"),

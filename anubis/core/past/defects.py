@@ -21,6 +21,7 @@ LINK_S = 24 * 3600.0  # a finding at most this long before or after an incident 
 class Defect:
     """The cause behind an incident, and the benchmarks that found it, if any."""
 
+    node: str = ""
     category: str = UNKNOWN
     found_by: frozenset[str] = frozenset()
     tried: frozenset[str] = frozenset()  # measured on the node at that time without finding it
@@ -59,7 +60,7 @@ def defects(
         node_validations.sort(key=lambda validation: validation.at)
         incidents_of[node].sort(key=lambda incident: (incident.start, incident.category))
         gathered += _of_node(
-            _cases(node_validations, findings), node_validations, incidents_of[node]
+            node, _cases(node_validations, findings), node_validations, incidents_of[node]
         )
     return gathered
 
@@ -99,21 +100,24 @@ def _cases(
 
 
 def _of_node(
-    cases: Sequence[_Case], validations: Sequence[Validation], incidents: Sequence[Incident]
+    node: str,
+    cases: Sequence[_Case],
+    validations: Sequence[Validation],
+    incidents: Sequence[Incident],
 ) -> Iterable[Defect]:
     """Validations and incidents by time."""
     explained: dict[int, _Case] = {}
     for case in cases:
         near = [i for i, incident in enumerate(incidents) if _near(incident, case)]
         if not near:
-            yield _defect(UNKNOWN, case)
+            yield _defect(node, UNKNOWN, case)
         elif near[-1] in explained:
             explained[near[-1]].found_by |= case.found_by
             explained[near[-1]].measured |= case.measured
         else:
             explained[near[-1]] = case
     for i, case in explained.items():
-        yield _defect(incidents[i].category, case)
+        yield _defect(node, incidents[i].category, case)
     healthy = [
         validation for validation in validations if validation.judgement is Judgement.HEALTHY
     ]
@@ -123,7 +127,7 @@ def _of_node(
         in_vain = healthy[bisect_left(times, incident.start) : bisect_right(times, over)]
         if in_vain and i not in explained:
             tried = frozenset(name for validation in in_vain for name in validation.benchmarks)
-            yield Defect(category=incident.category, tried=tried)
+            yield Defect(node=node, category=incident.category, tried=tried)
 
 
 def _near(incident: Incident, case: _Case) -> bool:
@@ -131,8 +135,9 @@ def _near(incident: Incident, case: _Case) -> bool:
     return incident.start - LINK_S <= case.last and case.first <= over + LINK_S
 
 
-def _defect(category: str, case: _Case) -> Defect:
+def _defect(node: str, category: str, case: _Case) -> Defect:
     return Defect(
+        node=node,
         category=category,
         found_by=frozenset(case.found_by),
         tried=frozenset(case.measured - case.found_by),
