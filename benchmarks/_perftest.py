@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import contract
 from _parsers import perftest
@@ -11,6 +12,7 @@ from _ports import Hca, gpu_places, nearest_gpu
 from _tools import find, run
 
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
+LATENCY_OF_GPUS = "ib_send_lat"  # with buffers in a GPU, perftest refuses ib_write_lat
 LIMIT_S = 60.0
 SAMPLE_BYTES = 1 << 32  # in one test of bandwidth, as far as the number of messages allows
 
@@ -44,7 +46,13 @@ def memory_arguments(memory: str, hca: Hca) -> list[str]:
     gpus = gpu_places()
     if not gpus:
         raise contract.NotApplicable("no GPU whose memory the HCAs could reach")
-    if "use_cuda" not in run([find(BANDWIDTH), "--help"], limit_s=10).stdout:
+    options = run([find(BANDWIDTH), "--help"], limit_s=10).stdout
+    nearest = nearest_gpu(hca.place, gpus)
+    if "use_cuda_bus_id" in options:
+        gpu = f"--use_cuda_bus_id={Path(gpus[nearest]).name}"
+    elif "use_cuda" in options:
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        gpu = f"--use_cuda={nearest}"
+    else:
         raise contract.NotApplicable("perftest here is built without CUDA (--use_cuda)")
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    return [f"--use_cuda={nearest_gpu(hca.place, gpus)}"]
+    return [gpu, "-I", "0"]  # what lies in a GPU cannot be sent inline, which short messages are

@@ -1,7 +1,8 @@
 """Bandwidth and latency between two nodes by perftest: RDMA writes, HCA by HCA (rail by rail).
 
 From 64 bytes to megabytes, because a switch may drop large packets in silence and pass small ones.
-With memory=cuda the buffers lie in the nearest GPU. An HCA that is up on one node only is a wrong
+With memory=cuda the buffers lie in the nearest GPU (GPUDirect RDMA), and the latency is that of
+send and receive. An HCA that is up on one node only is a wrong
 answer of that pair, under `agreement:rails`.
 """
 
@@ -11,7 +12,15 @@ from functools import partial
 
 import contract
 from _pair import Pair, everywhere, paired, rails, report_sizes, transfer
-from _perftest import BANDWIDTH, LATENCY, LIMIT_S, answer, arguments, memory_arguments
+from _perftest import (
+    BANDWIDTH,
+    LATENCY,
+    LATENCY_OF_GPUS,
+    LIMIT_S,
+    answer,
+    arguments,
+    memory_arguments,
+)
 from _ports import NO_HCA, Hca, active, ceiling_of
 from _tools import find
 
@@ -34,7 +43,7 @@ BENCHMARK = contract.Benchmark(
             "mean, by direction (forth: first node to second) and message size",
             ceiling="the HCA's link rate, one way (sysfs: rate), or its PCIe slot's",
         ),
-        contract.lower("latency_us", "us", "mean of a write, one way"),
+        contract.lower("latency_us", "us", "mean of a write, from GPU to GPU of a send, one way"),
         contract.AGREEMENT,
     ),
     parameters=(
@@ -59,7 +68,8 @@ def measure(report: contract.Report, hcas: str, memory: str, sizes: str, samples
 
     chosen = contract.sizes("sizes", sizes)
     with met():
-        tools = everywhere(lambda: {tool: find(tool) for tool in (BANDWIDTH, LATENCY)})
+        latency = LATENCY_OF_GPUS if memory == "cuda" else LATENCY
+        tools = everywhere(lambda: {"gbps": find(BANDWIDTH), "us": find(latency)})
         common, missing = rails(hcas)
         buffers = everywhere(lambda: {hca: memory_arguments(memory, hca) for hca in common})
         report.add("agreement:rails", "hcas", contract.agreement(missing))
@@ -81,7 +91,7 @@ def tests(
     size: int,
     sender: int,
 ) -> list[float]:
-    tool = tools[LATENCY if unit == "us" else BANDWIDTH]
+    tool = tools[unit]
 
     def server(port: int) -> list[str]:
         return arguments(tool, hca, port, size, memory)

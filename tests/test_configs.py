@@ -87,7 +87,9 @@ def test_the_default_policy_is_the_default():
     )
 
 
-@pytest.mark.parametrize(("suite", "limit_s"), [("quick", 2 * 60), ("medium", 15 * 60)])
+@pytest.mark.parametrize(
+    ("suite", "limit_s"), [("quick", 2 * 60), ("medium", 15 * 60), ("stress", 6.5 * 3600)]
+)
 def test_a_suite_keeps_its_promise_of_time_on_one_node(specs, suite, limit_s):
     plan = planning.plan(config.suite(suite), [Node(name="n1", sku="any")], specs)
     costs = [planning.estimate(plan, phase, None) for phase in range(len(plan.phases))]

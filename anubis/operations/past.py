@@ -152,14 +152,14 @@ def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> lis
     repeats; in one cluster, or in all."""
     with caller.history() as history:
         parts = _parts(history, cluster)
-        known, measured = list[Defect](), set[str]()
+        defects, measured = list[Defect](), set[str]()
         for part in parts:
             past = read_past(part, caller.clock())
             place = f"{part.cluster}/" if len(parts) > 1 else ""
-            known += (replace(defect, node=f"{place}{defect.node}") for defect in past.defects)
+            defects += (replace(defect, node=f"{place}{defect.node}") for defect in past.defects)
             measured |= {benchmark for benchmark, _ in past.measured_s}
         criteria = chain.from_iterable(part.experience.criteria() for part in parts)
-        return records_of(known, measured, islice(criteria, MOST_SEARCHED))
+        return records_of(defects, measured, islice(criteria, MOST_SEARCHED))
 
 
 def imports(caller: Caller = NOBODY) -> list[Import]:

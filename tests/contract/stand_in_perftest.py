@@ -1,4 +1,4 @@
-"""What ib_write_bw and ib_write_lat do, as far as their callers see it, without an HCA.
+"""What ib_write_bw, ib_write_lat and ib_send_lat do, as far as their callers see, without an HCA.
 
 A server listens and takes one client; the client prints a table in perftest's layout with the
 planted numbers BW (MiB/s) or LAT (us) from its environment, STALL seconds later.
@@ -9,10 +9,12 @@ import socket
 import sys
 import time
 
+if "--help" in sys.argv:
+    sys.exit(print(os.environ.get("HELP", "")))
 options, others = {}, []
 arguments = iter(sys.argv[1:])
 for word in arguments:
-    if word == "-F":
+    if word == "-F" or word.startswith("--use_cuda"):
         continue
     if word.startswith("-"):
         options[word] = next(arguments)

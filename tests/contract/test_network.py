@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import _pair
+import _perftest
 import _ports
 import _tools
 import contract
 import ib_loopback
+import incast
 import intranode_collective
 import overlap
 import pair_rdma
@@ -298,7 +300,7 @@ def test_perftest_that_finds_no_hca_says_so_in_one_line():
 
 @pytest.fixture
 def stand_ins(tmp_path):
-    for tool in ("ib_write_bw", "ib_write_lat"):
+    for tool in ("ib_write_bw", "ib_write_lat", "ib_send_lat"):
         (tmp_path / tool).write_text(f"#!{sys.executable}\n{STAND_IN.read_text()}")
         (tmp_path / tool).chmod(0o755)
     return {"PATH": f"{tmp_path}:{os.environ['PATH']}", "BW": "24056.72", "LAT": "1.80"}
@@ -336,6 +338,85 @@ def test_a_slow_direction_and_a_missing_rail_show_in_a_pair(planted, stand_ins):
     assert ran.samples("bandwidth_gbps:back/65536") == pytest.approx([s / 2 for s in forth])
     assert ran.samples("latency_us:65536") == [1.8, 1.8]
     assert ran.samples("agreement:rails") == [0.5]
+
+
+IN_GPUS = """
+import _pair, _perftest, _ports
+_pair.active = active
+_perftest.gpu_places = lambda: ["/sys/devices/pci0/0000:0a:00.0", "/x/0000:8b:00.0"]
+log = open(os.environ["TOOLS"], "a")
+sound = _pair.transfer
+def transfer(pair, sender, server, client, *rest, **named):
+    print(*server(0), file=log, flush=True)
+    return sound(pair, sender, server, client, *rest, **named)
+program.transfer = transfer
+"""
+
+
+def test_buffers_in_gpus_are_those_of_the_gpu_beside_the_hca_and_latency_is_of_sends(
+    planted, stand_ins, tmp_path
+):
+    """perftest refuses latencies of writes between GPUs, and inline messages out of one."""
+    fault = PLANTED_HCAS.replace("LACKING", "None") + IN_GPUS
+    env = {**stand_ins, "HELP": "--use_cuda=<id> --use_cuda_bus_id=<id>"}
+    env["TOOLS"] = str(tmp_path / "tools")
+    words = ("--memory=cuda", "--hcas=mlx5_0", "--sizes=64", "--samples=1")
+    ran = planted("pair_rdma", fault, *words, env=env)
+    assert ran.exit_code == 0, ran.stderr
+    assert ran.samples("latency_us:64") == [1.8]
+    calls = [line.split() for line in (tmp_path / "tools").read_text().splitlines()]
+    assert {Path(call[0]).name for call in calls} == {"ib_write_bw", "ib_send_lat"}
+    for call in calls:
+        assert "--use_cuda_bus_id=0000:8b:00.0" in call
+        assert call[-2:] == ["-I", "0"]
+
+
+def test_an_older_perftest_is_told_the_number_of_the_gpu(monkeypatch):
+    monkeypatch.setattr(_perftest, "gpu_places", lambda: ["/x/0000:0a:00.0", "/y/0000:8b:00.0"])
+    monkeypatch.setattr(_perftest, "find", str)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    for options, told in (("--use_cuda=<id>", ["--use_cuda=0", "-I", "0"]), ("-x", None)):
+        help_text = subprocess.CompletedProcess([], 0, stdout=options, stderr="")
+        monkeypatch.setattr(_perftest, "run", lambda *_, text=help_text, **__: text)
+        if told:
+            assert _perftest.memory_arguments("cuda", HCA) == told
+            assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+        else:
+            with pytest.raises(contract.NotApplicable, match="built without CUDA"):
+                _perftest.memory_arguments("cuda", HCA)
+
+
+# --- incast --------------------------------------------------------------------------------
+
+
+def test_receivers_are_spread_over_all_nodes():
+    names = [f"n{i}" for i in range(10)]
+    assert incast.spread(names, 0) == names
+    assert incast.spread(names, 99) == names
+    assert incast.spread(names, 4) == ["n0", "n2", "n5", "n7"]
+
+
+SPOILT_SENDER = """
+import _group
+program.processes = lambda: 4
+pattern = program.pattern
+program.pattern = lambda sender, *rest: pattern(sender + (rank == 2 == sender), *rest)
+_group.slowest_times = lambda call, *_, **__: [(call(), 0.001)[1]] * 2
+"""
+
+
+def test_what_all_others_send_counts_and_wrong_bytes_show_where_they_arrive(planted):
+    """Four ranks stand for nodes; the third sends wrong bytes to each of the others."""
+    ran = planted("incast", SPOILT_SENDER, "--sizes=1000", "--receivers=0")
+    assert ran.exit_code == 0, ran.stderr
+    right = {s["device"].rpartition(":")[2]: s["samples"] for s in series_of(ran, "agreement:1000")}
+    assert right == {"0": [1 / 1001], "1": [1 / 1001], "2": [1.0], "3": [1 / 1001]}
+    rates = [s["samples"] for s in series_of(ran, "ingress_gbps:1000")]
+    assert rates == [pytest.approx([3 * 1000 / 0.001 / 1e9] * 2)] * 4
+
+
+def series_of(ran, metric):
+    return [series for series in ran.document["series"] if series["metric"] == metric]
 
 
 def test_perftest_is_told_size_count_and_device():

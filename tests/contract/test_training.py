@@ -389,6 +389,16 @@ def test_ranks_that_end_with_different_weights_disagree(planted):
     assert planted["agreement", "n0/cpu"] == planted["agreement", "n1/cpu"] == [0.5]
 
 
+def test_a_cnn_and_an_lstm_are_trained_across_nodes(benchmark_file, run):
+    """Two ranks over gloo, as the suite multi-node asks for them."""
+    words = ("--models=resnet50,lstm", "--size=tiny", "--steps=2", "--loss_steps=1")
+    ran = run(benchmark_file("train_distributed"), *words)
+    assert ran.exit_code == 0, ran.stderr
+    for name in ("resnet50", "lstm"):
+        assert len(ran.samples(f"samples_per_s:{name}/fp32")) == 2
+        assert ran.samples(f"agreement:{name}/fp32") == [1.0]
+
+
 def test_a_format_of_gpus_is_not_applicable_without_one(benchmark_file, run):
     ran = run(benchmark_file("train_lstm"), "--smoke", "--precisions=tf32")
     assert ran.exit_code == 3
