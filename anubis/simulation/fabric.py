@@ -147,13 +147,15 @@ def _flat(
 ) -> Fabric:
     """Switches that all have nodes."""
     switches = tuple(Switch(id=name, name=name) for name in names)
+    links = (
+        Link(a=a, b=b, cables=(Cable(gbit_s=gbit_s),))
+        for a, b in sorted(sorted(pair) for pair in ends)
+    )
     seats = product(switches, range(nodes_per_switch))
+    taken = Counter({switch.id: nodes_per_switch for switch in switches})
     return Fabric(
         switches=switches,
-        links=tuple(
-            Link(a=a, b=b, cables=(Cable(gbit_s=gbit_s),))
-            for a, b in sorted(sorted(pair) for pair in ends)
-        ),
+        links=tuple(_with_ports(links, taken)),
         nics=tuple(
             Nic(
                 id=f"node{number:05}/mlx5_0",

@@ -16,7 +16,7 @@ from anubis.core.network.localization import locate, noise_of, observe
 from anubis.core.network.pairing import HopRound, quick_rounds
 from anubis.core.network.posterior import FaultPrior
 from anubis.simulation.fabric import Dragonfly, Torus
-from anubis.simulation.network import Fault, SimulatedNetwork, plant
+from anubis.simulation.network import Fault, SimulatedNetwork, plant, statically_routed
 
 TORUS = Torus(shape=(4, 4, 3), nodes_per_switch=2).fabric()
 DRAGONFLY = Dragonfly(groups=7, switches=3, nodes_per_switch=4).fabric()
@@ -95,10 +95,7 @@ def located(fabric, flows):
 def quick_and_confirmed(network, fabric):
     flows = measured(network, quick_rounds(fabric, fabric.nodes))
     observations = observe(fabric, flows)
-    route = network.route if network.routed else None
-    chosen = confirmation(
-        fabric, observations, FaultPrior(noise=noise_of(observations)), route=route
-    )
+    chosen = confirmation(fabric, observations, FaultPrior(noise=noise_of(observations)))
     more = [
         HopRound(hops=0, rails=(rail,), pairs=pairs, alone=(), spare=())
         for rail, pairs in chosen.items()
@@ -121,8 +118,9 @@ def test_a_single_fault_is_named_and_nothing_else(fabric, kind, seed):
 def test_a_lossy_link_is_named_where_the_paths_are_known(fabric, seed):
     link = fabric.links[int(np.random.default_rng(seed).integers(len(fabric.links)))]
     fault = Fault(kind="", part=link_part(link), loss=0.4)
-    network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0.01, seed=seed, routed=True)
-    assert [c.parts for c in quick_and_confirmed(network, fabric).causes] == [(fault.part,)]
+    routed = statically_routed(fabric)
+    network = SimulatedNetwork(fabric=routed, faults=(fault,), noise=0.01, seed=seed)
+    assert [c.parts for c in quick_and_confirmed(network, routed).causes] == [(fault.part,)]
 
 
 @FLAT

@@ -15,6 +15,7 @@ from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import informed
 from anubis.core.network.pairing import batches
+from anubis.core.network.sharing import CableUse
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import (
@@ -113,21 +114,26 @@ def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> It
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
         model = informed(seen.model, plan.fabric, plan.counters)
         chosen = confirmation(plan.fabric, seen.observations, model, again=turn > 0)
-        repeated = () if turn else _unexplained_pairs(assessment)
+        repeated = _unexplained_pairs(assessment, CableUse(plan.fabric) if turn else None)
         pairs = dict.fromkeys(chain(repeated, *chosen.values()))
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups not in IN_GROUPS:
                 yield from follow_ups(plan, phase, position, turn + 1, pairs)
 
 
-def _unexplained_pairs(assessment: Assessment) -> Iterator[tuple[str, ...]]:
-    """In the order of their nodes in which they were measured."""
+def _unexplained_pairs(
+    assessment: Assessment, use: CableUse | None = None
+) -> Iterator[tuple[str, ...]]:
+    """In the order of their nodes in which they were measured; by the use of cables, only those
+    that may have shared one, this time as well."""
     unexplained = {
         frozenset(verdict.nodes) for verdict in assessment.parts if verdict.code == UNEXPLAINED
     }
     for verdict in assessment.alone:
-        if len(verdict.participants) == 2 and frozenset(verdict.participants) in unexplained:
-            yield verdict.participants
+        match verdict.participants:
+            case (first, second) if frozenset((first, second)) in unexplained:
+                if use is None or use.is_shared_by_chance((first, second)):
+                    yield first, second
 
 
 def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:

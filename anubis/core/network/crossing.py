@@ -7,6 +7,7 @@ direction.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -117,18 +118,22 @@ class Parts:
         return _joined(_only(self._ends(rows, seats), columns), between)
 
     def chances_of_sharing(self, flows: Sequence[Flow], chosen: npt.NDArray[np.bool_]) -> Shares:
-        """The chance that each of these flows met others on a cable; 0 where its path is known."""
+        """The chance that each of these flows met others on a cable; 0 where its path is known.
+
+        What a pair measured on a rail met the same others: for all its flows together it is the
+        chance of one.
+        """
         chances = np.zeros(len(flows))
         rows = [row for row in np.flatnonzero(chosen).tolist() if not flows[row].via]
-        chances[rows] = self._use.chances_of_sharing(
-            [
-                (
-                    self._leaf[self.seat[flow.source, flow.rail]],
-                    self._leaf[self.seat[flow.target, flow.rail]],
-                )
-                for flow in map(flows.__getitem__, rows)
-            ]
-        )
+        ends = [(flows[row].source, flows[row].target, flows[row].rail) for row in rows]
+        pairs = [(frozenset((source, target)), rail) for source, target, rail in ends]
+        count = Counter(pairs)
+        leaves = [
+            (self._leaf[self.seat[source, rail]], self._leaf[self.seat[target, rail]])
+            for source, target, rail in ends
+        ]
+        together = np.array([count[pair] for pair in pairs], dtype=np.float64)
+        chances[rows] = self._use.chances_of_sharing(leaves) ** (1 / together)
         return chances
 
     def classes(self, flows: Sequence[Flow], suspects: Numbers) -> tuple[Crossings, list[Numbers]]:
