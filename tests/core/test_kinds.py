@@ -308,19 +308,20 @@ def test_the_labels_settle_it():
     assert by_node(by_label) == by_node(by_old_criteria) == by_node(assessment)
 
 
-def test_criteria_keep_whom_they_are_for_and_a_node_of_neither_kind_is_unknown(tmp_path):
+def test_criteria_keep_whom_they_are_for_and_a_node_whose_kind_matters_is_unknown(tmp_path):
     levels = np.r_[np.full(75, 100.0), np.full(25, 107.0)]
     criteria, _ = judged(*campaign({"compute": rates(levels)}))
     criteria_files.write_learned(criteria, tmp_path)
     read = criteria_files.load(tmp_path, "s")
     assert [of.node_kind for of in read] == [of.node_kind for of in criteria]
     levels[80] *= 0.93
-    later = campaign({"compute": rates(np.r_[levels, 100.0])})  # n100 is new
+    new = [100.0, 107.0, 90.0]  # well if it is of the slower kind; of whichever; of neither
+    later = campaign({"compute": rates(np.r_[levels, new])})
     verdicts = by_node(judged(*later, read)[1])
-    assert verdicts == all_but(names(80), 100) | {"n100": U}
+    assert verdicts == all_but(names(80), 100) | {"n100": U, "n101": H, "n102": D}
 
 
-def test_a_node_that_measured_nothing_by_which_kinds_are_told_is_unknown():
+def test_a_node_that_did_not_measure_what_tells_kinds_apart_teaches_neither():
     levels = np.r_[np.full(75, 100.0), np.full(25, 107.0)]
     plan, done = campaign({"compute": rates(levels), "probe": rates(np.full(100, 5.0))})
     done = [
@@ -330,9 +331,11 @@ def test_a_node_that_measured_nothing_by_which_kinds_are_told_is_unknown():
     ]
     criteria, assessment = judged(plan, done)
     assert {of.sku for of in criteria} == {"h100-kind-a", "h100-kind-b"}
-    assert by_node(assessment) == all_but(set(), 100) | {"n5": U}
-    (verdict,) = [verdict for verdict in assessment.nodes if verdict.node == "n5"]
-    assert verdict.code == "NO-CRITERION"
+    assert {of.sku: of.criteria[0].units for of in criteria} == {
+        "h100-kind-a": 74,
+        "h100-kind-b": 25,
+    }
+    assert by_node(assessment) == all_but(set(), 100)  # in the rest it is as both
 
 
 def test_what_was_learned_of_other_kinds_before_makes_room(tmp_path):

@@ -20,7 +20,7 @@ from anubis.core.arrays import Flags, Ints
 from anubis.core.judging.conclusion import faulty_paths
 from anubis.core.judging.criteria import learn, similarities
 from anubis.core.judging.groups import blame, cast_votes, slow_together
-from anubis.core.judging.kinds import by_kind, find_kinds, is_of_no_kind, kinds_of
+from anubis.core.judging.kinds import by_kind, by_likeness, find_kinds, is_of_no_kind, kinds_of
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
 from anubis.core.judging.software import Versions
 from anubis.core.judging.units import Unit, Units, without_distance
@@ -244,7 +244,8 @@ def assess(
     use = CableUse(plan.fabric) if plan.fabric else None
     alone: list[Verdict] = []
     rulings: list[Ruling] = []
-    for alike in by_kind(measured, kinds_of(criteria)):
+    kinds = kinds_of(criteria)
+    for alike in by_likeness(by_kind(measured, kinds), kinds, criterion_of):
         limit = limit_of(alike.key, bounds)
         if limit:
             alike, defective = _apply_limit(alike, limit)

@@ -9,7 +9,7 @@ with the rest, unless they are better in another metric.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from string import ascii_lowercase
@@ -19,9 +19,11 @@ import numpy.typing as npt
 
 from anubis.core.arrays import Ints
 from anubis.core.fabric import by_number
+from anubis.core.judging.criteria import similarities
+from anubis.core.judging.ecdf import goodness
 from anubis.core.judging.peaks import SMALLEST, Valley, deepest_valley
 from anubis.core.judging.units import Units
-from anubis.core.records import CriteriaSet, Criterion, NodeKind, Policy, Samples
+from anubis.core.records import CriteriaSet, Criterion, CriterionKey, NodeKind, Policy, Samples
 
 FEWEST = 20  # nodes, before two peaks can be told from chance
 SURE = 0.99  # that it is no chance, in any of the metrics
@@ -72,6 +74,40 @@ def undecided(alike: Units, criterion: Criterion) -> str:
         f"{better} of {len(names)} nodes are better than normal by more than the limit: whether "
         f"they are another kind cannot be seen {where}; if so, give them a sku of their own"
     )
+
+
+def by_likeness(
+    measured: Iterable[Units],
+    kinds: Sequence[NodeKind],
+    criterion_of: Mapping[CriterionKey, Criterion],
+) -> Iterator[Units]:
+    """Nodes that no kind lists, where their kind makes no difference: who falls short of the worst
+    kind does so of all, and who is as the best is well in all. The others stay of none."""
+    labels: defaultdict[str, list[str]] = defaultdict(list)
+    for kind in kinds:
+        labels[kind.sku].append(kind.label)
+    for alike in measured:
+        keys = [replace(alike.key, sku=label) for label in labels[alike.key.sku]]
+        criteria = [criterion_of[key] for key in keys if key in criterion_of]
+        if criteria and is_of_no_kind(alike, kinds) and not any(c.refusal for c in criteria):
+            yield from _between(alike, sorted(criteria, key=_goodness_of))
+        else:
+            yield alike
+
+
+def _between(alike: Units, criteria: Sequence[Criterion]) -> Iterator[Units]:
+    worst, best = criteria[0], criteria[-1]
+    falls_short = similarities(alike.samples, worst) <= worst.alpha
+    is_well = (similarities(alike.samples, best) > best.alpha) & ~falls_short
+    skus = (worst.key.sku, best.key.sku, alike.key.sku)
+    for sku, side in zip(skus, (falls_short, is_well, ~falls_short & ~is_well), strict=True):
+        if np.any(side):
+            chosen = alike.subset(np.flatnonzero(side))
+            yield replace(chosen, key=replace(alike.key, sku=sku))
+
+
+def _goodness_of(criterion: Criterion) -> float:
+    return float(np.median(goodness(criterion.reference, criterion.direction)))
 
 
 def is_of_no_kind(alike: Units, kinds: Iterable[NodeKind]) -> bool:
