@@ -73,12 +73,13 @@ def measure(report: contract.Report, sizes: str, receivers: int, samples: int) -
 
 
 def ranks_by_node(group: Group) -> dict[str, list[int]]:
+    """Named as devices of one kind, so that any receiver is compared with all others."""
     from _group import everyones
 
     kind = group.device.type
     nodes: dict[str, list[int]] = {}
     for rank, host in enumerate(everyones(platform.node())):
-        name = f"{host}/{kind}" if group.hosts > 1 else f"{host}/{kind}:{rank}"
+        name = f"{kind}:{host if group.hosts > 1 else rank}"
         nodes.setdefault(name, []).append(rank)
     return nodes
 
