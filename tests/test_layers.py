@@ -231,6 +231,20 @@ def test_importing_loads_neither_torch_nor_ray(package):
     assert not {"torch", "ray"} & set(loaded)
 
 
+def test_a_gate_that_the_history_answers_loads_neither_what_runs_tests_nor_what_compares_models():
+    script = (
+        "import sys, anubis.cli.gating, anubis.operations.gating, anubis.risk.trained;"
+        "print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "anubis.operations.deciding" in loaded
+    heavy = {"scipy", "numba", "pandas", "torch", "plotly", "rich", "jinja2"}
+    own = {"anubis.validator", "anubis.operations.campaigns", "anubis.risk.evaluation"}
+    assert not (heavy | own) & set(loaded)
+
+
 def test_importing_anubis_loads_nothing_but_what_python_has_until_a_function_is_asked_for():
     script = "import sys; before = {*sys.modules}; import anubis; print(*{*sys.modules} - before)"
     loaded = subprocess.run(
