@@ -15,12 +15,12 @@ from pathlib import Path
 from anubis import criteria_files
 from anubis.core.judging import comparison
 from anubis.core.judging.judgement import assess
-from anubis.core.judging.pooling import CampaignEvidence, join
+from anubis.core.judging.pooling import CampaignEvidence
 from anubis.core.judging.software import differences, versions
 from anubis.core.judging.units import latest, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.past import finished, since_then
+from anubis.operations.past import finished, joined, since_then
 from anubis.operations.viewing import view_of
 from anubis.report.view import CampaignView
 from anubis.store.history import History
@@ -41,7 +41,7 @@ def judge(
     """
     with caller.history() as history:
         pooled = since_then(history, finished(history, campaign), since)
-        evidence = join([_evidence(history, part) for part in pooled])
+        evidence = joined([_evidence(history, part) for part in pooled], caller)
     chosen, executions = evidence.campaign, evidence.executions
     if len(pooled) > 1:
         caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")

@@ -9,12 +9,12 @@ from pathlib import Path
 from anubis import __version__, config, criteria_files, hostlist, places
 from anubis.core.errors import CriteriaError, UsageError
 from anubis.core.judging.judgement import learn_criteria
-from anubis.core.judging.pooling import CampaignEvidence, join
+from anubis.core.judging.pooling import CampaignEvidence
 from anubis.core.judging.software import Versions, versions
 from anubis.core.judging.units import Units, latest, relevant, units
 from anubis.core.records import Campaign, CriteriaSet
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.past import finished, since_then
+from anubis.operations.past import finished, joined, since_then
 from anubis.store.history import History
 
 
@@ -34,7 +34,7 @@ def learn(
         last = finished(history, campaign)
         pooled = since_then(history, last, since)
         _refuse_strangers(excluded, pooled)
-        measured, present = _measured(history, pooled, last, excluded)
+        measured, present = _measured(history, pooled, excluded, caller)
     suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
     if len(pooled) > 1:
         caller.remark(f"learning from {len(pooled)} campaigns of suite {suite}: {names}")
@@ -74,17 +74,18 @@ def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> N
 
 
 def _measured(
-    history: History, pooled: Sequence[Campaign], last: Campaign, excluded: frozenset[str]
+    history: History, pooled: Sequence[Campaign], excluded: frozenset[str], caller: Caller
 ) -> tuple[list[Units], Mapping[str, Versions]]:
     """The units of all campaigns, and the versions that the last one found."""
-    workloads = {entry.workload for phase in last.plan.phases for entry in phase.entries}
     parts = [
         CampaignEvidence(campaign=source, executions=latest(history.executions.of(source.id)))
         for source in pooled
     ]
-    joined = join(parts)
-    measured = units(joined.executions, joined.campaign.plan)
-    return relevant(measured, workloads, excluded), versions(parts[-1].executions, last.plan)
+    plan = pooled[-1].plan
+    workloads = {entry.workload for phase in plan.phases for entry in phase.entries}
+    evidence = joined(parts, caller)
+    measured = units(evidence.executions, evidence.campaign.plan)
+    return relevant(measured, workloads, excluded), versions(parts[-1].executions, plan)
 
 
 def _learned_at(campaign: Campaign) -> float:

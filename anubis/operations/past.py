@@ -5,7 +5,7 @@ Only a campaign that ran to its end can be spoken of.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
@@ -14,10 +14,12 @@ from operator import attrgetter
 from anubis import places
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import UsageError
+from anubis.core.judging.pooling import CampaignEvidence, join
 from anubis.core.past.defects import Defect
 from anubis.core.past.track_records import TrackRecord
 from anubis.core.past.track_records import track_records as records_of
 from anubis.core.records import Campaign, ClusterIdentity
+from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
 from anubis.operations.viewing import view_of
@@ -65,6 +67,16 @@ def since_then(history: History, last: Campaign, since: datetime | None) -> list
         and row.finished_at is not None
         and row.created_at >= since.timestamp()
     ]
+
+
+def joined(parts: Sequence[CampaignEvidence], caller: Caller) -> CampaignEvidence:
+    evidence = join(parts)
+    if evidence.changed:
+        caller.remark(
+            f"{shortened(evidence.changed)} had another sku before: what was measured there under "
+            "that one is left out"
+        )
+    return evidence
 
 
 def how_to_go_on(campaign: Campaign) -> str:

@@ -164,10 +164,13 @@ def test_what_only_an_earlier_campaign_ran_is_judged_as_well():
     assert joined["n0"] == (Judgement.DEFECTIVE, "DISK.RATE")
 
 
-def test_the_last_sku_of_a_node_holds():
-    relabelled = tuple(Node(name=name, sku="y") for name in NAMES)
-    joined = join([evidence(well(), 0), evidence(well(), 1, nodes=relabelled)])
-    assert [alike.key.sku for alike in units(joined.executions, joined.campaign.plan)] == ["y"]
+def test_what_a_node_measured_when_it_was_of_another_sku_is_left_out():
+    other = tuple(Node(name=name, sku="y" if name < "n2" else "x") for name in NAMES)
+    joined = join([evidence(well(), 0, nodes=other), evidence(well(), 1)])
+    (alike,) = units(joined.executions, joined.campaign.plan)
+    assert alike.key.sku == "x"
+    assert [len(unit.repeats) for unit in alike] == [2, 2, 2, 1, 1]
+    assert joined.changed == ("n0", "n1")
 
 
 def test_a_metric_that_changed_its_unit_in_secret_is_not_pooled():

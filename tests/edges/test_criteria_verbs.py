@@ -230,7 +230,7 @@ def test_since_pools_what_each_device_measured_in_all_campaigns_of_the_suite(nea
 
 
 def test_since_leaves_out_what_began_before_and_what_the_suite_no_longer_runs(near):
-    accept(near, sku="old")
+    accept(near, sku="old", nodes="m[1-8]")
     with closing(sqlite3.connect(near.history)) as raw, raw:
         raw.execute("UPDATE campaigns SET created_at = 1.7e9")  # November 2023
     assert near.ask("accept", "--suite", near.suite(near.flow())).code == 0  # another cluster
@@ -246,6 +246,15 @@ def test_since_leaves_out_what_began_before_and_what_the_suite_no_longer_runs(ne
     assert "from 4 campaigns" in near.run("learn", "--since", "2023-01-01", "--out", "now").err
     (only,) = criteria_in(near, "now")
     assert only["parameters"] == {"pace": str(near.pace)}
+
+
+def test_what_nodes_measured_when_they_were_of_another_sku_is_left_out(near):
+    accept(near, sku="before")
+    accept(near, sku="now")
+    done = near.run("learn", "--since", "2023-01-01", "--out", "now")
+    assert "n[1-8] had another sku before: what was measured there under that one" in done.err
+    (only,) = criteria_in(near, "now")
+    assert (only["units"], len(only["reference"])) == (NODES, SAMPLES)
 
 
 def test_a_named_campaign_is_the_last_of_those_that_are_pooled(near):

@@ -32,14 +32,18 @@ class CampaignEvidence:
     campaign: Campaign
     executions: Sequence[Execution]
     lost: Mapping[str, str] = field(default_factory=dict)  # nodes, and why
+    # nodes of which only the latest sku counts: what they measured under others is left out
+    changed: tuple[str, ...] = ()
 
 
 def join(parts: Sequence[CampaignEvidence]) -> CampaignEvidence:
     """Of campaigns in the order in which they were begun. Kind, policy and criteria are the last
-    one's, and so is the sku of a node that had another one before."""
+    one's."""
     if len(parts) == 1:
         return parts[0]
-    executions = _executions(parts)
+    nodes = [node for part in parts for node in part.campaign.plan.nodes]
+    skus = {node.name: node.sku for node in nodes}  # the latest of each
+    executions = _executions(parts, skus)
     last = parts[-1].campaign
     return CampaignEvidence(
         campaign=replace(
@@ -50,15 +54,21 @@ def join(parts: Sequence[CampaignEvidence]) -> CampaignEvidence:
         ),
         executions=executions,
         lost=_lost(parts),
+        changed=tuple(dict.fromkeys(n.name for n in nodes if n.sku != skus[n.name])),
     )
 
 
-def _executions(parts: Sequence[CampaignEvidence]) -> list[Execution]:
+def _executions(parts: Sequence[CampaignEvidence], skus: Mapping[str, str]) -> list[Execution]:
     """The last try of each step; none where nothing was tried, if it was tried in a later one."""
     kept: list[list[Execution]] = []
     tried_later: set[tuple[Workload, tuple[str, ...]]] = set()
     for part in reversed(parts):
-        settled = latest(part.executions)
+        plan = part.campaign.plan
+        settled = [
+            run
+            for run in latest(part.executions)
+            if all(plan.sku(node) == skus[node] for node in run.step.participants)
+        ]
         kept.append(
             [
                 _of(run, part.campaign)
