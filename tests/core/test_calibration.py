@@ -114,6 +114,18 @@ def test_where_no_useful_loss_shows_nobody_is_judged_and_it_says_so():
     assert learned.refusal
 
 
+@pytest.mark.parametrize("shape", ["steps", "nodes"])
+def test_slow_nodes_that_are_not_odd_do_not_hide_themselves_by_widening_the_limit(shape):
+    """One in eight, four standard deviations off: the limit is that of the healthy alone."""
+    rng = np.random.default_rng(24)
+    spread = {"within": 0.05} if shape == "steps" else {"between": 0.01}
+    healthy = noisy(rng, 224, **spread)
+    deviation = healthy.mean(axis=1).std() / 100
+    slow = noisy(rng, 32, **spread) * (1 - 4 * deviation)
+    alone, together = learn(healthy, own_alpha=True), learn([*healthy, *slow], own_alpha=True)
+    assert 1 - together.alpha == pytest.approx(1 - alone.alpha, rel=0.12)
+
+
 def test_below_eight_units_alpha_is_taken_as_it_is():
     samples = noisy(np.random.default_rng(19), 7, within=0.05)
     learned = learn(samples)

@@ -20,6 +20,7 @@ from anubis.core.records import Samples
 if TYPE_CHECKING:
     from anubis.core.judging import medoid
 
+MANY = 40  # units, of which half say enough of the scatter
 FEWEST = 8  # units; fewer say next to nothing of how much the next one may differ
 TIGHTEST = 0.999  # an alpha: where all are equal, the next may still differ in a digit
 ODD_FLEETS = 0.01  # share of fleets whose outermost healthy unit is left out as odd
@@ -63,15 +64,28 @@ def calibrate(
     balance, distance = _balance_and_distance(fleet, reference, tail, strictness.two_sided)
     usual = usual_units(balance, votes)
     reach = _reach(usual.size, strictness)
-    limit = max(
-        float(scatter[usual].mean() + reach * scatter[usual].std(ddof=1))
-        for scatter in (balance, distance)  # what is worse and better at once is in the second
-    )
+    scatters = balance[usual], distance[usual]  # what is worse and better at once is in the second
+    if usual.size >= MANY and not strictness.two_sided:
+        scatters = _mirrored(*scatters)
+    limit = max(float(scatter.mean() + reach * scatter.std(ddof=1)) for scatter in scatters)
     return Calibration(
         tail=tail,
         limit=limit,
         usual=usual,
         in_two_groups=in_two_groups(balance[usual]),
+    )
+
+
+def _mirrored(balance: Samples, shortfall: Samples) -> tuple[Samples, Samples]:
+    """The better half and its mirror image in place of the worse half: only there, defects too
+    small to be odd may widen the scatter."""
+    middle = float(np.median(balance))
+    better = balance <= middle
+    mirror = 2 * middle - balance[better]
+    mirrored_shortfall = shortfall[better] - balance[better]  # by how much it is better
+    return (
+        np.concatenate((balance[better], mirror)),
+        np.concatenate((shortfall[better], mirrored_shortfall)),
     )
 
 
