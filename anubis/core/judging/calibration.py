@@ -20,7 +20,7 @@ from anubis.core.records import Samples
 if TYPE_CHECKING:
     from anubis.core.judging import medoid
 
-MANY = 40  # units, of which half say enough of the scatter
+MANY = 128  # units, of which half say enough of the scatter
 FEWEST = 8  # units; fewer say next to nothing of how much the next one may differ
 TIGHTEST = 0.999  # an alpha: where all are equal, the next may still differ in a digit
 ODD_FLEETS = 0.01  # share of fleets whose outermost healthy unit is left out as odd
@@ -67,6 +67,7 @@ def calibrate(
     scatters = balance[usual], distance[usual]  # what is worse and better at once is in the second
     if usual.size >= MANY and not strictness.two_sided:
         scatters = _mirrored(*scatters)
+        reach = _reach(usual.size // 2, strictness)
     limit = max(float(scatter.mean() + reach * scatter.std(ddof=1)) for scatter in scatters)
     return Calibration(
         tail=tail,
