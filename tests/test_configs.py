@@ -103,6 +103,13 @@ def test_every_suite_fits_the_shipped_programs(specs, suite):
     assert not plan.left_out
 
 
+def test_the_papers_scenario_has_what_the_paper_publishes_of_its_set_up():
+    paper = config.simulation("paper")
+    assert (paper.nodes, paper.days) == (1000, 4 * 30)
+    assert (paper.repair.incident_h, paper.repair.defect_h) == (1.5 * 24, 1)
+    assert paper.incident_costs_h == paper.repair.incident_h
+
+
 def test_nothing_in_a_file_is_hidden_from_a_reader_of_plain_yaml():
     """No merge keys, anchors or tags: what stands there is what is meant."""
     for file in FILES:
