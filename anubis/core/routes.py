@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-NOWHERE = 255  # as InfiniBand writes that there is no way
+NOWHERE = 0  # the port of a switch itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Routes:
         """From switch to NIC to port; what is not there leads nowhere."""
         nics = {nic: None for to in ports.values() for nic in to}
         column = {nic: number for number, nic in enumerate(nics)}
-        table = np.full((len(ports), len(nics)), NOWHERE, dtype=np.uint8)
+        table = np.full((len(ports), len(nics)), NOWHERE, dtype=np.uint16)
         for row, to in enumerate(ports.values()):
             table[row, [column[nic] for nic in to]] = list(to.values())
         packed = base64.b85encode(zlib.compress(table.tobytes())).decode()
@@ -51,9 +51,9 @@ class Routes:
         return NOWHERE if row is None or column is None else int(self._table[row, column])
 
     @cached_property
-    def _table(self) -> npt.NDArray[np.uint8]:
+    def _table(self) -> npt.NDArray[np.uint16]:
         raw = zlib.decompress(base64.b85decode(self.packed))
-        return np.frombuffer(raw, dtype=np.uint8).reshape(len(self.switches), len(self.nics))
+        return np.frombuffer(raw, dtype=np.uint16).reshape(len(self.switches), len(self.nics))
 
     @cached_property
     def _row(self) -> dict[str, int]:

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator
 
 from anubis.core.fabric import Fabric
-from anubis.core.routes import NOWHERE, Routes
+from anubis.core.routes import Routes
 from anubis.topology.ibnetdiscover import guid_of
 
 LIVE = ("dump_fts",)
+NO_WAY = 255  # as a table has it
 
 _TABLE = re.compile(
     r"(?:Unicast lids .* of switch .*\bguid|\S*dump_ucast_routes: Switch) (0x\w+).*"
@@ -50,7 +51,7 @@ def parse(text: str, fabric: Fabric, source: str, as_of: float | None) -> Routes
     ports: dict[str, dict[str, int]] = {}
     for guid, target, port in _entries(text):
         switch, nic = switch_of.get(guid), nic_of.get(target)
-        if switch and nic and 0 < port < NOWHERE:
+        if switch and nic and 0 < port < NO_WAY:
             ports.setdefault(switch, {})[nic] = port
     return Routes.of(ports, source, as_of) if ports else None
 

@@ -274,14 +274,16 @@ def planted(run, seed):
 
 @pytest.mark.parametrize("fault", ["all", "tenth"])
 def test_healthy_mlperf_repeats_pass_and_planted_faults_are_found(systems, tuned, fault):
-    """Or the outcome is "not repeatable enough", which only gnmt's varying batches may earn."""
+    """Or the outcome is "not repeatable enough", which only gnmt's varying batches may earn. At
+    alpha as it is: calibrated, what gnmt's few repeats of a system can carry is a larger loss."""
+    plain = Policy(calibrated=False)
     for system, runs in systems.items():
         found = tuned[system]
         if found.refusal:
             assert system[0] == "gnmt"
             assert found.refusal.startswith("not repeatable enough: ")
             continue
-        learned = learn(cut(runs, found), key=KEY, metric=RATE, nodes=len(runs), policy=Policy())
+        learned = learn(cut(runs, found), key=KEY, metric=RATE, nodes=len(runs), policy=plain)
         assert not learned.refusal
         assert (similarities(cut(runs, found), learned) > learned.alpha).all(), system
         bad = [planted(run, seed)[fault] for run in runs for seed in range(5)]

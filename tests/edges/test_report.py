@@ -237,6 +237,7 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
     assert summary == {
         "type": "summary",
         "campaign": "c-20261118-0930",
+        "cluster": "unnamed",
         "judgement": "defective",
         "headline": "2 healthy · 1 defective · 1 unknown",
         "healthy": ["n01", "n04"],
