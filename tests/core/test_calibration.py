@@ -114,6 +114,12 @@ def test_where_no_useful_loss_shows_nobody_is_judged_and_it_says_so():
     assert learned.refusal
 
 
+def test_who_wants_to_see_large_losses_only_is_not_told_that_smaller_ones_hide():
+    learned = learn(noisy(np.random.default_rng(0), 12), alpha=0.5, tail=0.5)
+    assert (learned.alpha, learned.refusal) == (0.5, "")
+    assert learned.shows == pytest.approx(0.5, abs=0.01)
+
+
 @pytest.mark.parametrize("shape", ["steps", "nodes"])
 def test_slow_nodes_that_are_not_odd_do_not_hide_themselves_by_widening_the_limit(shape):
     """One in eight, four standard deviations off: the limit is that of the healthy alone."""

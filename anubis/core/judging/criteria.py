@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 100
 COARSER = (0.2, 1.0)  # tail resolutions for noisy metrics; with 1 a loss counts by its mean
-USEFUL_LOSS = 0.5  # a metric that shows only larger losses judges nobody
+USEFUL_LOSS = 0.5  # a limit that is loosened beyond it judges nobody
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def learn(
     if calibration:
         shows = taught.shows(healthy, calibration, lesson.alpha)
         repeats = 1
-    if calibration and lesson.alpha < policy.alpha:
+    is_loosened = lesson.alpha < policy.alpha
+    if calibration and is_loosened:
         halves = halved(samples, metric.direction)
         repeats = (
             repeats_needed(fleet, halves, reference, calibration, strictness) if halves else None
@@ -87,7 +88,7 @@ def learn(
     refusal = healthy.refusal
     if voters.size < policy.min_units:
         refusal = f"learned from {voters.size} of the {policy.min_units} units it takes"
-    if not refusal and shows and shows > USEFUL_LOSS:
+    if not refusal and is_loosened and shows and shows > USEFUL_LOSS:
         refusal = f"healthy units differ so widely that only a loss of {shows:.0%} is sure to show"
     return Criterion(
         key=key,
