@@ -471,7 +471,7 @@ def _sure(found, new):
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @pytest.mark.long
 @given(
     st.sampled_from([TREE, RAILS, POD]),

@@ -72,10 +72,10 @@ def test_chances_are_those_of_pycox_within_a_thousandth(name):
     ("name", "known"), [("metabric", 0.655), pytest.param("support", 0.617, marks=pytest.mark.long)]
 )
 def test_concordance_on_published_data_is_what_is_published(name, known):
-    """For an untuned Cox-Time, the mean of five folds."""
+    """For an untuned Cox-Time, the mean of five folds; here of three of them."""
     data = learnable(published(name))
     fold = np.random.default_rng(0).permutation(len(data)) % 5
-    parts = [apart(data, fold == one) for one in range(5)]
+    parts = [apart(data, fold == one) for one in range(3)]
     found = [score(CoxTime.fit(train, 0), "random", 0, test).concordance for train, test in parts]
     assert np.mean(found) == pytest.approx(known, abs=0.02)
 
