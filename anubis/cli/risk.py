@@ -99,7 +99,7 @@ def show(
     if html:
         page = risk_page.nodes_page(
             foresight.cluster,
-            foresight.nodes,
+            foresight.statuses,
             foresight.forecast,
             HOURS,
             foresight.model,
@@ -109,9 +109,9 @@ def show(
     if json:
         answer.write_lines(
             risk.node_lines(
-                foresight.cluster, foresight.nodes, foresight.forecast, HOURS, foresight.model
+                foresight.cluster, foresight.statuses, foresight.forecast, HOURS, foresight.model
             )
         )
         return
-    risk.show_nodes(foresight.nodes, foresight.forecast, HOURS, answer.screen())
+    risk.show_nodes(foresight.statuses, foresight.forecast, HOURS, answer.screen())
     say(f"cluster {foresight.cluster}, {foresight.model}: {foresight.choice}")

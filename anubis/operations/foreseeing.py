@@ -8,7 +8,7 @@ from pathlib import Path
 
 from anubis import places
 from anubis.core.past.logbook import Logbook
-from anubis.core.past.status import Instants
+from anubis.core.past.status import Instants, Statuses
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
 from anubis.report.wording import names
@@ -39,10 +39,14 @@ class ComparedRisk:
 @dataclass(frozen=True, kw_only=True)
 class NodeRisks:
     cluster: str
-    nodes: tuple[str, ...]
+    statuses: Statuses  # of the nodes as they are now
     forecast: Forecast  # a row for each of them
     model: str
     choice: str  # why this model
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.statuses.nodes
 
 
 def train_risk(
@@ -100,7 +104,7 @@ def foresee(
     statuses = logbook.statuses(Instants.now(list(nodes), caller.clock()), model.covariates)
     return NodeRisks(
         cluster=cluster,
-        nodes=tuple(nodes),
+        statuses=statuses,
         forecast=forecast(model, statuses),
         model=model.name,
         choice=provenance.choice,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anubis.core.past.logbook import LONG_AGO_H
+from anubis.core.past.status import Statuses
 from anubis.report.tables import add_row, table
 from anubis.report.wording import figure, json_line
 from anubis.risk.choice import ModelChoice
@@ -27,6 +29,8 @@ SPLITS: dict[SplitKind, str] = {
 }
 WIDE = 120  # columns of a terminal that has room for the spread over the seeds
 CURVE = 33  # hours of a node's curve in JSON: every fourth
+STATUS_WORDS = ("node", "hours since the last incident")
+STATUS_FIGURES = ("up h", "total up h", "incidents")
 
 
 # --- an evaluation -------------------------------------------------------------------------
@@ -151,13 +155,18 @@ def evaluation_lines(evaluation: Evaluation, choice: ModelChoice, cluster: str) 
 
 
 def show_nodes(
-    nodes: Sequence[str], forecast: Forecast, hours: Sequence[float], console: Console
+    statuses: Statuses, forecast: Forecast, hours: Sequence[float], console: Console
 ) -> None:
     node, *figures = node_head(hours)
     shown = table(node, figures=figures)
-    for row in node_rows(nodes, forecast, hours):
+    for row in node_rows(statuses.nodes, forecast, hours):
         add_row(shown, *row)
     console.print(shown)
+    console.print()
+    facts = table(*STATUS_WORDS, figures=STATUS_FIGURES)
+    for row in status_rows(statuses, forecast):
+        add_row(facts, *row)
+    console.print(facts)
 
 
 def node_head(hours: Sequence[float]) -> list[str]:
@@ -184,15 +193,43 @@ def node_rows(
         ]
 
 
+def status_rows(statuses: Statuses, forecast: Forecast) -> Iterator[list[str]]:
+    """What the model knows of each node, in the order of `node_rows`."""
+    for row in most_at_risk(forecast):
+        status = status_of(statuses, row)
+        up = (figure(status.get(name)) for name in ("up_h", "total_up_h"))
+        count = format(status["incidents"], ",.0f") if "incidents" in status else "-"
+        yield [statuses.nodes[row], _last_incidents(status), *up, count]
+
+
+def status_of(statuses: Statuses, row: int) -> dict[str, float]:
+    return dict(zip(statuses.covariates, statuses.values[row].tolist(), strict=True))
+
+
+def _last_incidents(status: Mapping[str, float]) -> str:
+    """Of each category that the node has met, the latest first."""
+    met = {
+        category: status[f"since_incident_h:{category}"]
+        for quantity, _, category in (name.partition(":") for name in status)
+        if quantity == "since_incident_h" and category and status.get(f"incidents:{category}")
+    }
+    latest_first = sorted(met.items(), key=lambda entry: entry[1])
+    return ", ".join(f"{category} {_ago(hours)}" for category, hours in latest_first) or "-"
+
+
+def _ago(hours: float) -> str:
+    return figure(hours) if hours < LONG_AGO_H else f"over {LONG_AGO_H:,.0f}"
+
+
 def node_lines(
-    cluster: str, nodes: Sequence[str], forecast: Forecast, hours: Sequence[float], model: str
+    cluster: str, statuses: Statuses, forecast: Forecast, hours: Sequence[float], model: str
 ) -> Iterator[str]:
     """A line for each node, with its curve."""
     chances = forecast.within(np.array(hours))
     expected_h, median_h = forecast.expected_h(), forecast.median_h()
     curve_h = forecast.hours[:: max(1, forecast.hours.size // CURVE)]
     curves = forecast.within(curve_h)
-    for i, node in enumerate(nodes):
+    for i, node in enumerate(statuses.nodes):
         within = zip(hours, chances[i].tolist(), strict=True)
         yield json_line(
             {
@@ -204,5 +241,6 @@ def node_lines(
                 "expected_h": float(expected_h[i]),  # null: never within what is known
                 "median_h": float(median_h[i]),
                 "curve": {"hours": curve_h.tolist(), "p": curves[i].tolist()},
+                "status": status_of(statuses, i),
             }
         )

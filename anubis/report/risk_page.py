@@ -7,17 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from anubis.core.past.status import Statuses
 from anubis.report.chart import Axis, Chart, round_down, round_up, whole_steps
 from anubis.report.page import page
 from anubis.report.risk import (
     COLUMNS,
     SPLITS,
+    STATUS_FIGURES,
+    STATUS_WORDS,
     by_model,
     by_split,
     most_at_risk,
     node_head,
     node_rows,
     rows,
+    status_rows,
 )
 from anubis.report.svg import add, apart, cut, title, written
 from anubis.risk.choice import ModelChoice
@@ -58,7 +62,7 @@ def evaluation_page(evaluation: Evaluation, choice: ModelChoice, cluster: str) -
 
 def nodes_page(
     cluster: str,
-    nodes: Sequence[str],
+    statuses: Statuses,
     forecast: Forecast,
     hours: Sequence[float],
     model: str,
@@ -71,8 +75,10 @@ def nodes_page(
         choice=choice,
         named=NAMED,
         head=node_head(hours),
-        rows=list(node_rows(nodes, forecast, hours)),
-        curves=_curves(nodes, forecast),
+        rows=list(node_rows(statuses.nodes, forecast, hours)),
+        status_head=[*STATUS_WORDS, *STATUS_FIGURES],
+        status_rows=list(status_rows(statuses, forecast)),
+        curves=_curves(statuses.nodes, forecast),
     )
 
 

@@ -24,7 +24,7 @@ from anubis.risk.figures import Score
 from anubis.risk.model import RiskModel, forecast
 from anubis.risk.models import model_named
 
-SCHEMA = "anubis.risk/1"
+SCHEMA = "anubis.risk/2"  # 1: without total up time and the time since each category
 HEAD = "head"
 LIBRARIES = ("numpy", "torch", "pycox", "torchtuples")  # what a trained network depends on
 AGAIN = "train it again"
@@ -114,7 +114,10 @@ def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
         raise RiskError(f"{where}: not a complete model file; {AGAIN}, or fetch it again") from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
-        raise RiskError(f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; {AGAIN}')
+        raise RiskError(
+            f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; {AGAIN}:'
+            " anubis risk train"
+        )
     head = read(document, _Head, where, RiskError)
     try:
         kind = model_named(head.model)

@@ -169,7 +169,7 @@ class _Cluster:
         self._give_nodes()
 
     def _return(self, node: int, _: int) -> None:
-        self._histories.in_service_h[node] = self._now_h
+        self._histories.bring_back(node, self._now_h)
         self._put_to_service(node)
         self._give_nodes()
 

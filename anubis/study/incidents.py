@@ -83,6 +83,7 @@ class Histories:
     incidents: Ints  # a row for each node, a column for each category
     last_incident_h: Hours  # of each category, as above; -inf: none yet
     in_service_h: Hours  # since when: its last return from repair, or the beginning
+    served_h: Hours  # how long in service before that
     out_of_service_h: Hours  # when it was last sent to repair; nan: never
     validated_h: Hours  # a row for each node, a column for each benchmark; -inf: not since a repair
 
@@ -93,9 +94,15 @@ class Histories:
             np.zeros((nodes, categories), dtype=np.int64),
             np.full((nodes, categories), -np.inf),
             np.zeros(nodes),
+            np.zeros(nodes),
             np.full(nodes, np.nan),
             np.full((nodes, benchmarks), -np.inf),
         )
+
+    def bring_back(self, node: int, now_h: float) -> None:
+        """From the repair that it was last sent to."""
+        self.served_h[node] += self.out_of_service_h[node] - self.in_service_h[node]
+        self.in_service_h[node] = now_h
 
 
 class Foresight(Protocol):
@@ -256,15 +263,17 @@ class Replayed:
         self._draws = Draws(len(names), seed, 3)
         self._known_h = np.array([(since - begin_s) / HOUR_S for since in known_since_s.values()])
         self._back_h = np.minimum(self._known_h, 0.0)
+        self._served_h = np.zeros(len(names))
         self._due: list[list[tuple[float, int]]] = [[] for _ in names]
         number = {name: place for place, name in enumerate(names)}
         column = {name: place for place, name in enumerate(self.categories)}
-        for incident in incidents:
+        for incident in sorted(incidents, key=lambda incident: incident.start):
             if incident.node in number and incident.category in column:
                 node, due_h = number[incident.node], (incident.start - begin_s) / HOUR_S
                 self._due[node].append((due_h, column[incident.category]))
                 if due_h <= 0 and incident.end is not None:
                     back_h = min((incident.end - begin_s) / HOUR_S, 0.0)
+                    self._served_h[node] += max(due_h - self._back_h[node], 0.0)
                     self._back_h[node] = max(self._back_h[node], back_h)
         for due in self._due:
             due.sort()
@@ -274,6 +283,7 @@ class Replayed:
         past = Histories.blank(len(self._due), len(self.categories), benchmarks)
         past.known_h[:] = self._known_h
         past.in_service_h[:] = self._back_h
+        past.served_h[:] = self._served_h
         for node, due in enumerate(self._due):
             for due_h, category in due:
                 if due_h <= 0:

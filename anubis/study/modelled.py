@@ -14,6 +14,7 @@ import numpy as np
 
 from anubis.core.arrays import Floats, Ints
 from anubis.core.choosing.decision import mix_of
+from anubis.core.past.logbook import LONG_AGO_H
 from anubis.core.past.status import Statuses, Times
 from anubis.study.incidents import HOUR_S, Category, Clocks, Histories, Hours, Pace
 
@@ -79,10 +80,13 @@ class ModelRisk:
         last_h = histories.last_incident_h[rows, kinds].max(axis=1, initial=-np.inf)
         known_h = histories.known_h[rows]
         passed_h = histories.validated_h[rows].max(axis=1, initial=-np.inf)
+        since_h = now_h - np.where(count > 0, last_h, known_h)
+        up_h = np.maximum(now_h - histories.in_service_h[rows], 0.0)
         columns: dict[str, Hours] = {
-            "up_h": np.maximum(now_h - histories.in_service_h[rows], 0.0),
+            "up_h": up_h,
+            "total_up_h": histories.served_h[rows] + up_h,
             "incidents": count.astype(np.float64),
-            "since_incident_h": now_h - np.where(count > 0, last_h, known_h),
+            "since_incident_h": np.minimum(since_h, LONG_AGO_H) if category else since_h,
             "mtbi_h": (np.where(count > 0, last_h, now_h) - known_h) / np.maximum(count, 1),
             "validated_h": now_h - np.where(np.isfinite(passed_h), passed_h, known_h),
         }

@@ -142,7 +142,7 @@ def _lived(scenario: Scenario, incidents: Incidents) -> PastIncidents:
             histories.incidents[node, defect.category] += 1
             histories.last_incident_h[node, defect.category] = defect.due_h
             histories.out_of_service_h[node] = defect.due_h
-            histories.in_service_h[node] = now_h
+            histories.bring_back(node, now_h)
             struck.append(
                 Incident(
                     node=str(node),

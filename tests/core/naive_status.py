@@ -67,10 +67,13 @@ class NaiveLogbook:
         if what == "mtbi_h":
             return self.watched_s(node, mine[-1] if mine else at) / max(1, len(mine)) / HOUR_S
         if what == "since_incident_h":
-            return (at - mine[-1] if mine else self.watched_s(node, at)) / HOUR_S
+            since_h = (at - mine[-1] if mine else self.watched_s(node, at)) / HOUR_S
+            return min(since_h, 2400) if category else since_h
         if what == "validated_h":
             seen = [one.at for one in self.validations if one.node == node and one.at < at]
             return (at - max(seen) if seen else self.watched_s(node, at)) / HOUR_S
+        if what == "total_up_h":
+            return self.total_up_s(node, at) / HOUR_S
         assert what == "up_h"
         outs = [o for o in (*self.incidents, *self.repairs) if o.node == node and o.start < at]
         if any(end_of(one) > at for one in outs):
@@ -78,6 +81,15 @@ class NaiveLogbook:
         since = [since for since, _ in merged(self.spans(node)) if since <= at]
         came_up = [*map(end_of, outs), *since]
         return (at - max(came_up)) / HOUR_S if came_up else 0.0
+
+    def total_up_s(self, node: str, at: float) -> float:
+        """The hours up to then, half by half: the node is up if it is in the middle of a half."""
+        return sum(
+            HOUR_S / 2
+            for half in range(round(at / HOUR_S * 2))
+            if self.watched(node, (half + 0.5) * HOUR_S / 2)
+            and not self.down(node, (half + 0.5) * HOUR_S / 2)
+        )
 
     def spell(self, node: str, at: float, until: float) -> tuple[float, bool] | None:
         """None where there is no row."""

@@ -220,17 +220,18 @@ def test_a_found_defect_never_becomes_an_incident_and_the_job_starts_after_its_t
     assert (blind.repaired_early, blind.incidents) == (0, 1)
 
 
-def test_a_policy_is_told_since_when_a_node_is_back():
+def test_a_policy_is_told_since_when_a_node_is_back_and_how_long_it_served_before():
     class Spy(Absence):
         def choose(self, nodes, hours, now_h, histories):
-            told.append((now_h, float(histories.in_service_h[0])))
+            told.append((now_h, float(histories.in_service_h[0]), float(histories.served_h[0])))
             return [0]
 
-    told: list[tuple[float, float]] = []
+    told: list[tuple[float, float, float]] = []
     run(site(nodes=1), JOB, recorded(("n0", 5.0), nodes=1), Spy())
-    (began_h, at_first), (back_h, then) = told
-    assert (began_h, at_first) == (0, 0)
-    assert then == back_h > 5
+    (began_h, *at_first), (back_h, *then) = told
+    assert (began_h, at_first) == (0, [0, 0])
+    assert then == [back_h, 5.0]
+    assert back_h > 5
 
 
 def test_an_incident_that_falls_into_a_repair_is_none():

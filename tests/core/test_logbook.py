@@ -26,11 +26,16 @@ HOUR_S = 3600.0
 NODES = ("a", "b", "c")
 COVARIATES = (
     "up_h",
+    "total_up_h",
     "since_incident_h",
     "incidents",
     "mtbi_h",
     "validated_h",
-    *(f"{what}:{category}" for category in "xyz" for what in ("incidents", "mtbi_h")),
+    *(
+        f"{what}:{category}"
+        for category in "xyz"
+        for what in ("since_incident_h", "incidents", "mtbi_h")
+    ),
 )
 
 
@@ -194,23 +199,30 @@ def worked_example() -> Past:
 
 
 @pytest.mark.parametrize(
-    ("hour", "up_h", "since_incident_h", "count", "mtbi_h", "validated_h"),
+    ("hour", "up_h", "total_up_h", "since_incident_h", "count", "mtbi_h", "validated_h", "x_h"),
     [
-        (1.0, 1.0, 1.0, 0, 1.0, 1.0),  # nothing yet: watched for an hour
-        (2.0, 2.0, 2.0, 0, 2.0, 2.0),  # what begins now is not known
-        (2.75, 0.0, 0.25, 2, 1.25, 2.75),  # down; two beginnings in 2.5 h
-        (4.0, 0.0, 1.5, 2, 1.25, 4.0),  # back this instant
-        (5.5, 1.5, 3.0, 2, 1.25, 0.5),
-        (8.0, 1.0, 2.0, 3, 2.0, 3.0),
-        (10.0, 0.0, 1.0, 4, 2.25, 5.0),  # down, for nobody knows how long
+        (1.0, 1.0, 1.0, 1.0, 0, 1.0, 1.0, 1.0),  # nothing yet: watched for an hour
+        (2.0, 2.0, 2.0, 2.0, 0, 2.0, 2.0, 2.0),  # what begins now is not known
+        (2.75, 0.0, 2.0, 0.25, 2, 1.25, 2.75, 0.75),  # down; two beginnings in 2.5 h
+        (4.0, 0.0, 2.0, 1.5, 2, 1.25, 4.0, 2.0),  # back this instant
+        (5.5, 1.5, 3.5, 3.0, 2, 1.25, 0.5, 3.5),
+        (8.0, 1.0, 5.0, 2.0, 3, 2.0, 3.0, 2.0),
+        (10.0, 0.0, 6.0, 1.0, 4, 2.25, 5.0, 4.0),  # down, for nobody knows how long
     ],
 )
 def test_the_status_of_a_node_hour_by_hour(
-    hour: float, up_h: float, since_incident_h: float, count: int, mtbi_h: float, validated_h: float
+    hour: float,
+    up_h: float,
+    total_up_h: float,
+    since_incident_h: float,
+    count: int,
+    mtbi_h: float,
+    validated_h: float,
+    x_h: float,
 ) -> None:
     found = worked_example().logbook.statuses(Instants.now(["a"], hour * HOUR_S), COVARIATES)
-    expected = [up_h, since_incident_h, count, mtbi_h, validated_h]
-    assert found.values[0, :5].tolist() == pytest.approx(expected)
+    expected = [up_h, total_up_h, since_incident_h, count, mtbi_h, validated_h, x_h]
+    assert found.values[0, :7].tolist() == pytest.approx(expected)
 
 
 def test_the_spells_of_a_node_run_from_each_return_to_the_next_incident() -> None:
@@ -251,20 +263,29 @@ def test_snapshots_are_regular_within_each_watch_and_begin_anywhere_in_the_first
     assert np.quantile(first, [0, 0.5, 1]) == pytest.approx([0, 2, 4], abs=0.4)
 
 
+def test_of_a_category_longer_ago_than_2400_hours_is_all_the_same() -> None:
+    logbook = worked_example().logbook
+    known = ("since_incident_h", "since_incident_h:x", "since_incident_h:never")
+    early, late = Instants.now(["a"], 2405 * HOUR_S), Instants.now(["a"], 9999 * HOUR_S)
+    assert logbook.statuses(early, known).values.tolist() == [[2396, 2399, 2400]]
+    assert logbook.statuses(late, known).values.tolist() == [[9990, 2400, 2400]]
+
+
 def test_a_category_that_a_model_never_saw_counts_in_the_totals_and_is_named() -> None:
     logbook = worked_example().logbook
-    known = ("incidents", "incidents:x", "incidents:never", "mtbi_h:never")
+    known = ("incidents", "incidents:x", "incidents:never", "mtbi_h:never", "since_incident_h:y")
     found = logbook.statuses(Instants.now(["a"], 8 * HOUR_S), known)
-    assert found.values.tolist() == [[3, 2, 0, 8]]
-    assert logbook.unforeseen(known) == ("y",)
+    assert found.values.tolist() == [[3, 2, 0, 8, 5.5]]
+    assert logbook.unforeseen(known[:-1]) == ("y",)
 
 
 def test_validations_are_a_covariate_only_where_there_are_any() -> None:
     past = worked_example()
     assert "validated_h" in past.logbook.covariates()
     assert Logbook.of(past.incidents, past.watches).covariates() == (
-        "up_h", "since_incident_h", "incidents", "mtbi_h",
-        "incidents:x", "mtbi_h:x", "incidents:y", "mtbi_h:y",
+        "up_h", "total_up_h", "since_incident_h", "incidents", "mtbi_h",
+        "since_incident_h:x", "incidents:x", "mtbi_h:x",
+        "since_incident_h:y", "incidents:y", "mtbi_h:y",
     )  # fmt: skip
 
 
@@ -281,7 +302,7 @@ def test_nothing_at_all_makes_empty_tables() -> None:
     assert len(logbook.returns()) == 0
     assert len(logbook.snapshots(1, until=HOUR_S, rng=np.random.default_rng(1))) == 0
     spells = logbook.spells(logbook.returns(), until=HOUR_S)
-    assert spells.statuses.values.shape == (0, 4)
+    assert spells.statuses.values.shape == (0, 5)
 
 
 @pytest.mark.parametrize(

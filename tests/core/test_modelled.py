@@ -76,15 +76,19 @@ def test_where_the_model_sees_no_hazard_nothing_happens():
 
 def test_a_status_is_what_the_history_of_the_node_tells():
     names = ("up_h", "since_incident_h", "incidents", "mtbi_h", "incidents:link", "mtbi_h:gpu")
-    told = ModelRisk(Weibull(1.0, 1.0, (*names, "validated_h")), KINDS)
+    more = ("validated_h", "total_up_h", "since_incident_h:gpu")
+    told = ModelRisk(Weibull(1.0, 1.0, (*names, *more)), KINDS)
     histories = Histories.blank(nodes=2, categories=2, benchmarks=3)
     histories.incidents[1] = (2, 1)
     histories.last_incident_h[1] = (60.0, 80.0)
-    histories.in_service_h[1] = 90.0
+    histories.out_of_service_h[1] = 80.0
+    histories.bring_back(1, 90.0)
     histories.validated_h[1, 0] = 95.0
     new, old = told.statuses([0, 1], 100.0, histories).values.tolist()
-    assert new == [100, 100, 0, 100, 0, 100, 100]
-    assert old == [10, 20, 3, 80 / 3, 1, 30, 5]
+    assert new == [100, 100, 0, 100, 0, 100, 100, 100, 100]
+    assert old == [10, 20, 3, 80 / 3, 1, 30, 5, 90, 40]
+    *_, late = told.statuses([0, 1], 5000.0, histories).values.tolist()
+    assert (late[1], late[-1]) == (4920, 2400)  # longer ago, the category's is all the same
 
 
 def test_a_covariate_nobody_simulates_is_named():

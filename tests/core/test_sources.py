@@ -79,9 +79,11 @@ def test_the_last_days_happen_again_in_the_first_run_and_those_before_in_the_nex
         assert run(place, endless(12), fates, Absence()).incidents == wanted
 
 
-def test_histories_begin_with_what_the_logbook_says_of_that_instant(record):
+@pytest.mark.parametrize("repair_s", [1.0, 2 * DAY_S])
+def test_histories_begin_with_what_the_logbook_says_of_that_instant(record, repair_s):
     """The same statuses, told by two programs that have nothing in common."""
     incidents, watches = record
+    incidents = [replace(incident, end=incident.start + repair_s) for incident in incidents]
     source = Recorded.of(SCENARIO, incidents, watches)
     fates, _ = source.fates(1)
     begin = max(one.start for one in incidents) + 1 - 10 * DAY_S

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Instants
 from anubis.report.chart import Axis
 from anubis.report.risk import show_evaluation
 from anubis.report.risk_page import evaluation_page, nodes_page
@@ -113,7 +115,8 @@ def test_the_curves_rise_as_the_chances_do_and_the_most_at_risk_have_names():
     nodes = [f"node{number}" for number in range(9)]
     rates = np.array([1, 9, 2, 8, 3, 7, 4, 6, 5]) * 1e-4
     forecast = Forecast(hours=HOURS, hazard=np.outer(rates, HOURS))
-    page = nodes_page("prod", nodes, forecast, (24.0, 720.0), "cox", "because")
+    statuses = Logbook.of([]).statuses(Instants.now(nodes, 0.0))
+    page = nodes_page("prod", statuses, forecast, (24.0, 720.0), "cox", "because")
     assert re.findall(r'class="named"[^>]*>(\w+)<', page) == [f"node{n}" for n in (1, 3, 5, 7, 8)]
     heights = {
         name: [float(pair.partition(",")[2]) for pair in points.split()]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -74,6 +75,9 @@ def test_a_model_is_learned_and_names_the_node_most_at_risk(home):
     curve = lines[0]["curve"]
     assert curve["p"] == sorted(curve["p"])
     assert "new1: taken for just added" in shown.err
+    status = {line["node"]: line["status"] for line in lines}[BAD]
+    assert status["total_up_h"] / 24 == pytest.approx(200 - 19, abs=0.1)  # 19 days of repair
+    assert status["since_incident_h:gpu"] / 24 == pytest.approx(10, abs=0.1)
 
 
 def test_the_selector_asks_the_model_that_was_trained(anubis, home):
@@ -122,6 +126,15 @@ def test_the_curve_of_a_node_is_drawn_on_a_page(anubis, home, tmp_path):
     shown = anubis(home, "show", BAD, "--file", str(model), "--html", str(page))
     assert shown.code == 0, shown.err
     assert f"<title>{BAD}</title>" in page.read_text()
+    assert "<td>gpu 240." in page.read_text()
+
+
+def test_risk_shows_what_the_model_knows_of_each_node(anubis, home, tmp_path):
+    model = str(tmp_path / "risk.npz")
+    assert anubis(home, "train", "--model", "cox", "--file", model).code == 0
+    shown = anubis(home, "show", f"{BAD},new1", "--file", model).out
+    assert re.search(rf"{BAD} +gpu 240\.\d +216\.\d +4,344 +19$", shown, re.MULTILINE)
+    assert re.search(r"new1 +- +0 +0 +0$", shown, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

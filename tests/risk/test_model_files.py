@@ -105,6 +105,8 @@ def damaged(how, path, to):
             rewritten(path, to, baseline=np.array([Explosive()], dtype=object))
         case "another schema":
             rewritten(path, to, head={"schema": "anubis.risk/9"})
+        case "learned without total up time":
+            rewritten(path, to, head={"schema": "anubis.risk/1"})
         case "an unknown model":
             rewritten(path, to, head={"model": "cox-tame"})
         case "a covariate less":
@@ -127,7 +129,11 @@ def damaged(how, path, to):
         ("empty", "not a complete model file"),
         ("a pickle", "not a complete model file"),
         ("a pickle inside", "not a complete model file"),
-        ("another schema", 'its schema is "anubis.risk/9", this Anubis reads "anubis.risk/1"'),
+        ("another schema", 'its schema is "anubis.risk/9", this Anubis reads "anubis.risk/2"'),
+        (
+            "learned without total up time",
+            'its schema is "anubis.risk/1", this Anubis reads "anubis.risk/2"; train it again: ',
+        ),
         ("an unknown model", 'unknown risk model "cox-tame"; did you mean "cox-time"?'),
         ("a covariate less", "do not fit each other"),
         ("an array less", "do not fit each other"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 from typing import Self
 
@@ -29,9 +30,10 @@ from anubis.core.past.tracks import IncidentColumns, Rows, Track, ends, extreme,
 
 HOUR_S = 3600.0
 
-TOTALS = ("up_h", "since_incident_h", "incidents", "mtbi_h")
+TOTALS = ("up_h", "total_up_h", "since_incident_h", "incidents", "mtbi_h")
 VALIDATED = "validated_h"
-BY_CATEGORY = ("incidents", "mtbi_h")  # `incidents:network` counts those of one category
+LONG_AGO_H = 2400.0  # an incident of a category that is longer ago tells a model nothing more
+BY_CATEGORY = ("since_incident_h", "incidents", "mtbi_h")  # `incidents:network`: of one category
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +140,9 @@ class Logbook:
         """Hours, all of them, and counts:
 
         up_h              since the node last came back or was added; 0 while it is down
-        since_incident_h  since the last incident began
+        total_up_h        how long it was watched and not down, since its first watch
+        since_incident_h  since the last incident began; of a category, LONG_AGO_H at most: else it
+                          is the age of most nodes, and chances at later times get worse
         incidents         how many have begun
         mtbi_h            mean time between incidents while watched: from one beginning to the
                           next, and from the node's first watch to the first of them
@@ -213,15 +217,19 @@ class Logbook:
     def _column(self, name: str, node: Rows, at: Times) -> Times:
         quantity, colon, category = name.partition(":")
         if bool(colon) == bool(category) and (not colon or quantity in BY_CATEGORY):
+            incidents = self._of_category(category)
             match quantity:
                 case "up_h":
                     return self._up(node, at)
+                case "total_up_h":
+                    return self._total_up(node, at)
                 case "since_incident_h":
-                    return self._since_last(self._incidents[""], node, at)
+                    since_h = self._since_last(incidents, node, at)
+                    return np.minimum(since_h, LONG_AGO_H) if category else since_h
                 case "incidents":
-                    return self._count(category, node, at)
+                    return incidents.begun(node, at).astype(np.float64)
                 case "mtbi_h":
-                    return self._mean_time(category, node, at)
+                    return self._mean_time(incidents, node, at)
                 case "validated_h":
                     return self._since_last(self._validations, node, at)
         valid = ", ".join(
@@ -237,18 +245,28 @@ class Logbook:
         since = np.maximum(back, added)
         return np.where(np.isneginf(since), 0.0, np.maximum(at - since, 0.0)) / HOUR_S
 
+    def _total_up(self, node: Rows, at: Times) -> Times:
+        down = self._downs.begun(node, at) - 1
+        back = self._downs.pick(self._back, node, down, -np.inf)
+        since_s = np.maximum(self._watched_s(node, at) - self._watched_s(node, back), 0.0)
+        return (self._downs.pick(self._up_before, node, down, 0.0) + since_s) / HOUR_S
+
+    @cached_property
+    def _up_before(self) -> Times:
+        """For how many seconds the node had been up when each of its downs began."""
+        downs, node = self._downs, self._node_of(self._downs)
+        first = downs.bounds[node]
+        back_s = np.roll(self._watched_s(node, self._back), 1)
+        back_s[first] = 0.0
+        up_s = np.maximum(self._watched_s(node, downs.start) - back_s, 0.0)
+        passed_s: Times = np.cumsum(up_s)
+        return passed_s - (passed_s - up_s)[first]
+
     def _since_last(self, track: Track, node: Rows, at: Times) -> Times:
         last = track.pick(track.start, node, track.begun(node, at) - 1, np.nan)
         return np.where(np.isnan(last), self._watched_s(node, at), at - last) / HOUR_S
 
-    def _count(self, category: str, node: Rows, at: Times) -> Times:
-        track = self._incidents.get(category)
-        return np.zeros(len(node)) if track is None else track.begun(node, at).astype(np.float64)
-
-    def _mean_time(self, category: str, node: Rows, at: Times) -> Times:
-        track = self._incidents.get(category)
-        if track is None:
-            return self._watched_s(node, at) / HOUR_S
+    def _mean_time(self, track: Track, node: Rows, at: Times) -> Times:
         count = track.begun(node, at)
         last = track.pick(track.start, node, count - 1, np.nan)
         to = np.where(np.isnan(last), at, last)
@@ -263,6 +281,13 @@ class Logbook:
         return before + np.maximum(np.minimum(at, end) - start, 0.0)
 
     # --- rows ------------------------------------------------------------------------------
+
+    def _of_category(self, category: str) -> Track:
+        """The incidents of a category; none of one that nobody has met."""
+        if category in self._incidents:
+            return self._incidents[category]
+        nobody, never = np.empty(0, dtype=np.int64), np.empty(0)
+        return Track.of(nobody, never, never, len(self.nodes) + 1)
 
     def _rows(self, nodes: Sequence[str]) -> Rows:
         unknown = len(self.nodes)
