@@ -83,12 +83,14 @@ class NaiveLogbook:
         return (at - max(came_up)) / HOUR_S if came_up else 0.0
 
     def total_up_s(self, node: str, at: float) -> float:
-        """The hours up to then, half by half: the node is up if it is in the middle of a half."""
+        """Between any two moments at which something begins or ends, a node is up or it is not."""
+        outs = [one for one in (*self.incidents, *self.repairs) if one.node == node]
+        spans = [*self.spans(node), *((one.start, end_of(one)) for one in outs)]
+        edges = sorted({at, *(edge for span in spans for edge in span if edge < at)})
         return sum(
-            HOUR_S / 2
-            for half in range(round(at / HOUR_S * 2))
-            if self.watched(node, (half + 0.5) * HOUR_S / 2)
-            and not self.down(node, (half + 0.5) * HOUR_S / 2)
+            high - low
+            for low, high in itertools.pairwise(edges)
+            if self.watched(node, (low + high) / 2) and not self.down(node, (low + high) / 2)
         )
 
     def spell(self, node: str, at: float, until: float) -> tuple[float, bool] | None:
