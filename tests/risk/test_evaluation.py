@@ -167,6 +167,7 @@ def test_a_fleet_without_an_incident_has_nothing_to_compare(fleet):
         evaluate(replace(fleet, observed=np.zeros(len(fleet), dtype=bool)), QUICK)
 
 
+@pytest.mark.long
 def test_the_network_comes_close_to_the_truth_and_leaves_the_exponentials_behind():
     learned, asked = (
         spells(KnownHazard(), nodes=300, seed=1),
