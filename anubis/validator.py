@@ -25,7 +25,8 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.errors import Stopped
-from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.judgement import assess
+from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.software import versions
 from anubis.core.judging.units import latest, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement

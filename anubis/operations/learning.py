@@ -8,7 +8,7 @@ from pathlib import Path
 
 from anubis import __version__, config, criteria_files, hostlist, places
 from anubis.core.errors import CriteriaError, UsageError
-from anubis.core.judging.judgement import learn_criteria
+from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.pooling import CampaignEvidence
 from anubis.core.judging.software import Versions, versions
 from anubis.core.judging.units import Units, latest, relevant, units

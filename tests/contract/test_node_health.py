@@ -23,7 +23,8 @@ from _findings import Findings
 from anubis import config
 from anubis.catalog import parse_description, parse_result
 from anubis.core.campaign.planning import plan, steps
-from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.judgement import assess
+from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.units import units
 from anubis.core.records import (
     Assessment,

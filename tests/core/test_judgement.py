@@ -12,7 +12,8 @@ from anubis import criteria_files
 from anubis.core.campaign.planning import follow_ups, steps
 from anubis.core.fabric import Part
 from anubis.core.judging.conclusion import complete, faulty_paths
-from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.judgement import assess
+from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.units import latest, units
 from anubis.core.records import (
     Assessment,

@@ -13,7 +13,8 @@ from scipy.stats import binom
 
 from anubis import criteria_files
 from anubis.core.campaign.planning import steps
-from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.judgement import assess
+from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.peaks import deepest_valley
 from anubis.core.judging.units import units
 from anubis.core.records import (

@@ -9,7 +9,8 @@ import pytest
 from fleets import nodes, spec
 
 from anubis.core.campaign.planning import plan, steps
-from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.judgement import assess
+from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.units import latest, units
 from anubis.core.records import (
     Ended,

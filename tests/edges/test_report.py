@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anubis.core.judging.judgement import assess, learn_criteria
+from anubis.core.judging.judgement import assess
+from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.units import units
 from anubis.core.records import (
     Assessment,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from anubis.core.network.bisection import Group
+from anubis.core.records import WORST_FIRST, Judgement, Verdict
 
 
 def blame(groups: Mapping[Group, bool]) -> set[str]:
@@ -54,3 +57,54 @@ def cast_votes(groups: Sequence[Group], rates: Sequence[float]) -> list[int]:
     for places in groups_of.values():
         places.sort(key=rates.__getitem__)
     return [places[-(-3 * (len(places) - 1) // 4)] for places in groups_of.values()]
+
+
+def judge_members(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
+    """Verdicts on single nodes from the groups of each benchmark and metric."""
+    by_metric: defaultdict[tuple[str, str, str], list[Verdict]] = defaultdict(list)
+    good: set[tuple[str, str]] = set()
+    for verdict in verdicts:
+        if len(verdict.participants) > 1:
+            by_metric[verdict.benchmark, verdict.parameters, verdict.metric].append(verdict)
+            if verdict.judgement is Judgement.HEALTHY:
+                good.update((verdict.benchmark, name) for name in verdict.participants)
+    for (benchmark, _, _), groups in by_metric.items():
+        bad = {
+            verdict.participants: verdict.judgement is Judgement.DEFECTIVE
+            for verdict in groups
+            if verdict.judgement in (Judgement.DEFECTIVE, Judgement.HEALTHY)
+        }
+        blamed = blame(bad)
+        between = slow_together(bad)
+        if between:
+            worst = min(groups, key=lambda verdict: WORST_FIRST.index(verdict.judgement))
+            reason = f"slow only together, good in {_count_good(bad)} other groups: {worst.reason}"
+            yield replace(worst, participants=between, reason=reason)
+        members = dict.fromkeys(name for verdict in groups for name in verdict.participants)
+        for name in members:
+            own = [verdict for verdict in groups if name in verdict.participants]
+            own.sort(key=lambda verdict: WORST_FIRST.index(verdict.judgement))
+            if name in blamed:
+                yield replace(own[0], participants=(name,), reason=_evidence(name, own))
+            elif (benchmark, name) in good:
+                continue  # a good group proves the node; a bad one then speaks of a link
+            elif own[0].judgement is Judgement.DEFECTIVE:
+                yield replace(
+                    own[0],
+                    participants=(name,),
+                    judgement=Judgement.UNKNOWN,
+                    code="CANNOT-TELL-APART",
+                    reason=f"in a slow group of {benchmark} with others that no good group clears",
+                )
+            else:
+                yield replace(own[0], participants=(name,))
+
+
+def _count_good(groups: Mapping[tuple[str, ...], bool]) -> int:
+    return sum(not bad for bad in groups.values())
+
+
+def _evidence(name: str, own: Sequence[Verdict]) -> str:
+    partners = [p for v in own for p in v.participants if p != name]
+    shown = ", ".join(sorted(dict.fromkeys(partners))[:4])
+    return f"slow with every partner ({shown}), each of which does well elsewhere: {own[0].reason}"
