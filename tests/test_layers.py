@@ -49,7 +49,6 @@ ONLY_IN = {
     "torchtuples": "anubis/risk/training.py",
     "pycox": "anubis/risk/training.py",
     "typer": "anubis/cli/",
-    "plotly": "anubis/report/",
     "jinja2": "anubis/report/",
     "pydantic": "anubis/reading.py",
     "yaml": "anubis/reading.py",
@@ -215,7 +214,7 @@ def loaded_by(*argv: str) -> set[str]:
 def test_help_loads_no_heavy_package():
     loaded = loaded_by("--help")
     assert "anubis.cli.main" in loaded
-    heavy = {"torch", "ray", "sqlalchemy", "plotly", "pydantic", "numba", "statsmodels", "pandas"}
+    heavy = {"torch", "ray", "sqlalchemy", "pydantic", "numba", "statsmodels", "pandas"}
     assert not heavy & loaded
 
 
@@ -240,7 +239,7 @@ def test_a_gate_that_the_history_answers_loads_neither_what_runs_tests_nor_what_
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
     assert "anubis.operations.deciding" in loaded
-    heavy = {"scipy", "numba", "pandas", "torch", "plotly", "rich", "jinja2"}
+    heavy = {"scipy", "numba", "pandas", "torch", "rich", "jinja2"}
     own = {"anubis.validator", "anubis.operations.campaigns", "anubis.risk.evaluation"}
     assert not (heavy | own) & set(loaded)
 

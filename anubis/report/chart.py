@@ -1,4 +1,4 @@
-"""Points and lines between two axes, as a picture without a script."""
+"""Points, lines and stairs between two axes, as a picture without a script."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ from math import ceil, floor, log, log10
 
 from anubis.report.svg import Element, add, number, picture
 
-LEFT, RIGHT, TOP, BOTTOM = 60.0, 14.0, 10.0, 44.0  # around the plot, for what is written there
+LEFT, RIGHT, TOP, BOTTOM = 60.0, 22.0, 10.0, 44.0  # around the plot, for what is written there
 TICKS = 5  # of an axis, or about as many
+
+Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """From 0 on; with a `begin` above that, a logarithmic one from there on."""
-
     title: str
     begin: float = 0.0
     end: float
     spelled: Callable[[float], str]
+    logarithmic: bool = False
+    marks: Sequence[float] = ()  # its ticks, where these are no round numbers
 
     def share(self, value: float) -> float:
         """How far along the axis a value lies; below its begin, at the begin."""
-        if not self.begin:
-            return value / self.end
-        return log(max(value, self.begin) / self.begin) / log(self.end / self.begin)
+        if self.logarithmic:
+            return log(max(value, self.begin) / self.begin) / log(self.end / self.begin)
+        return max(0.0, value - self.begin) / (self.end - self.begin)
 
     @property
-    def ticks(self) -> list[float]:
-        if self.begin:
+    def ticks(self) -> Sequence[float]:
+        if self.marks:
+            return self.marks
+        if self.logarithmic:
             powers = range(floor(log10(self.begin)), ceil(log10(self.end)) + 1)
             rounded = [step * 10.0**power for power in powers for step in (1, 2, 5)]
             return [tick for tick in rounded if self.begin * 0.999 <= tick <= self.end * 1.001]
-        step = round_up(self.end / TICKS)
-        return [step * place for place in range(floor(self.end / step + 1e-9) + 1)]
+        step = round_up((self.end - self.begin) / TICKS)
+        places = range(ceil(self.begin / step - 1e-9), floor(self.end / step + 1e-9) + 1)
+        return [step * place for place in places]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +74,29 @@ class Chart:
         add(plot, "text", self.up.title, transform=turned)
         return plot
 
-    def line(self, plot: Element, points: Sequence[tuple[float, float]], kind: str) -> Element:
+    def line(self, plot: Element, points: Points, kind: str) -> Element:
         places = " ".join(f"{number(self.x(x))},{number(self.y(y))}" for x, y in points)
         return add(plot, "polyline", class_=kind, points=places)
+
+    def dot(self, plot: Element, point: tuple[float, float], kind: str = "") -> Element:
+        x, y = point
+        return add(plot, "circle", class_=f"dot {kind}".strip(), r=4.5, cx=self.x(x), cy=self.y(y))
+
+    def stairs(self, plot: Element, outlines: Sequence[Points], kind: str) -> Element:
+        """Outlines of which each next point is straight across or straight up from the last."""
+        return add(plot, "path", class_=kind, d="".join(map(self._steps, outlines)))
+
+    def _steps(self, outline: Points) -> str:
+        """To a tenth of a unit, and only by how much: pages carry thousands of these."""
+        places = [(round(10 * self.x(x)), round(10 * self.y(y))) for x, y in outline]
+        (x, y), *others = places
+        strokes = [f"M{x / 10:g} {y / 10:g}"]
+        for across, up in others:
+            strokes += [f"h{(across - x) / 10:g}"] * (across != x) + [f"v{(up - y) / 10:g}"] * (
+                up != y
+            )
+            x, y = across, up
+        return "".join(strokes)
 
 
 def round_up(value: float) -> float:

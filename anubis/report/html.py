@@ -1,7 +1,7 @@
 """A campaign as one HTML file that needs nothing else: no network, no files beside it.
 
-All text is escaped, because node names and reasons come from machines that may be sick. The
-plotting library travels inside as text and is only started when a plot comes into view.
+All text is escaped, because node names and reasons come from machines that may be sick. Only the
+list of verdicts needs a script.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from anubis.core.records import WORST_FIRST, Judgement, NodeVerdict
 from anubis.report import kinds
 from anubis.report.circumstances import facts, omissions
-from anubis.report.figures import figure_of
+from anubis.report.distributions import distributions_of, picture_of
 from anubis.report.metrics import benchmark_labels, metric_rows
 from anubis.report.network import network_section
 from anubis.report.page import page
 from anubis.report.view import GLYPH, PARTS_NAMED, CampaignView
 from anubis.report.wording import share
 
-LISTED = 20_000  # verdicts that travel in the page, the worst first; a browser copes with these
+LISTED = 10_000  # verdicts that travel in the page, the worst first; a browser copes with these
 LARGE_TILES = 40  # fleets up to this size get tiles large enough for a name
 NODES_LISTED = 200  # nodes not healthy that are listed one by one
 FACT_VALUES = 4  # of a fact with more values than this only their number is shown
@@ -27,7 +27,7 @@ FACT_VALUES = 4  # of a fact with more values than this only their number is sho
 
 def render(view: CampaignView) -> str:
     rows = metric_rows(view)
-    plots = [(row, figure_of(row)) for row in rows if not row.is_fact]
+    plots = [distributions_of(row) for row in rows if not row.is_fact]
     nodes = view.nodes_worst_first()
     return page(
         "report",
@@ -46,12 +46,12 @@ def render(view: CampaignView) -> str:
         rows=rows,
         labels=benchmark_labels([row.key for row in rows]),
         plots=plots,
+        picture_of=picture_of,
         verdicts=_verdicts(view),
         network=network_section(view.network) if view.network else "",
         omissions=omissions(view.executions),
         facts=facts(view.executions),
         fact_values=FACT_VALUES,
-        plotly=plotly() if plots else "",
     )
 
 
@@ -84,11 +84,3 @@ def _verdicts(view: CampaignView) -> dict[str, Any]:
         "judgements": [[j.value, GLYPH[j]] for j in WORST_FIRST],
         "total": len(view.assessment),
     }
-
-
-def plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    source: str = get_plotlyjs()
-    # within JavaScript both spellings mean the same; in a page the first would end the script
-    return source.replace("</script", "<\\/script")

@@ -116,7 +116,7 @@ def _shares(shares: Iterable[float]) -> Axis:
     positive = [share for share in shares if share > 0] or [1.0]
     begin = max(SMALLEST, round_down(min(positive)))
     end = min(1.0, max(round_up(max(positive)), 10 * begin))
-    return Axis(title="predicted", begin=begin, end=end, spelled=lambda share: f"{share:.3g}")
+    return Axis(title="predicted", begin=begin, end=end, spelled="{:.3g}".format, logarithmic=True)
 
 
 def _calibration_plot(model: str, groups: Groups, axis: Axis) -> str:
@@ -127,8 +127,7 @@ def _calibration_plot(model: str, groups: Groups, axis: Axis) -> str:
         ends = (max(axis.begin, observed.low), min(axis.end, observed.high))
         chart.line(canvas, [(predicted, end) for end in ends], "interval")
     for predicted, observed in groups:
-        x, y = chart.x(predicted), chart.y(observed.mean)
-        dot = add(canvas, "circle", class_="dot", r=4.5, cx=x, cy=y)
+        dot = chart.dot(canvas, (predicted, observed.mean))
         title(dot, f"predicted {predicted:.1%}, had an incident {observed.mean:.1%}")
     return written(canvas)
 

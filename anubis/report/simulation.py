@@ -6,23 +6,17 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-
-from anubis.report.html import plotly
 from anubis.report.page import page
-from anubis.report.wording import counted, finite, json_line
+from anubis.report.simulation_pictures import pictures
+from anubis.report.wording import counted, json_line
 from anubis.study.scenario import IncidentSource, PolicyName
 from anubis.study.trials import (
     SeedMean,
     Study,
-    Trial,
     estimate,
-    utilization_over_time,
 )
 
-BINS = 90  # of the curves over time
 POLICIES: dict[PolicyName, str] = {
     "absence": "no validation",
     "full set": "all benchmarks at every allocation and after every incident",
@@ -185,8 +179,7 @@ def render(name: str, study: Study) -> str:
         rows=_rows(study, _columns(study)),
         catches=list(_catches(study)),
         p0s=list(_p0s(study)),
-        data=finite(_figures(study)),
-        plotly=plotly(),
+        pictures=pictures(study, _tried(study)),
     )
 
 
@@ -260,41 +253,8 @@ def _p0s(study: Study) -> Iterator[list[str]]:
         yield [f"{p0:g}", *_short(estimates), *gains]
 
 
-def _figures(study: Study) -> dict[str, Any]:
-    """What the page draws."""
-    scenario = study.scenario
-    trials = [study.trial(policy) for policy in scenario.policies]
-    hours = ("validation_h", "repair_h", "idle_h", "spare_h")
-    estimates = [study.estimates(trial) for trial in trials]
-    tried = _tried(study)
-    by_p0 = [study.estimates(study.trial("selector", p0=p0)) for p0 in tried]
-    return {
-        "policies": list(scenario.policies),
-        "days": scenario.days,
-        "over_time": [_over_time(study, trial) for trial in trials],
-        "share": {
-            "work": [figures["utilization"].mean for figures in estimates],
-            **{
-                name: [figures[name].mean / scenario.span_h for figures in estimates]
-                for name in hours
-            },
-        },
-        "mtbi": [_pair(figures["mtbi_h"]) for figures in estimates],
-        "p0": tried,
-        "p0_work": [_pair(figures["utilization"]) for figures in by_p0],
-        "p0_validation": [figures["validation_h"].mean for figures in by_p0],
-    }
-
-
 def _pair(value: SeedMean) -> list[float]:
     return [value.mean, value.margin]
-
-
-def _over_time(study: Study, trial: Trial) -> list[float]:
-    """Mean over the seeds."""
-    curves = [utilization_over_time(run.outcome, BINS) for run in study.results(trial)]
-    means: list[float] = np.mean(curves, axis=0).round(4).tolist()
-    return means
 
 
 # --- spelling ------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_the_curves_rise_as_the_chances_do_and_the_most_at_risk_have_names():
 
 @pytest.mark.parametrize(("begin", "end"), [(0.0, 0.8), (0.0, 100.0), (0.002, 0.5), (0.05, 1.0)])
 def test_an_axis_has_a_few_ticks_from_end_to_end(begin, end):
-    axis = Axis(title="", begin=begin, end=end, spelled=str)
+    axis = Axis(title="", begin=begin, end=end, spelled=str, logarithmic=begin > 0)
     assert 3 <= len(axis.ticks) <= 10
     shares = [axis.share(tick) for tick in axis.ticks]
     assert shares[0] == pytest.approx(0)
