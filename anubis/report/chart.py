@@ -89,9 +89,9 @@ class Chart:
     def _steps(self, outline: Points) -> str:
         """To a tenth of a unit, and only by how much: pages carry thousands of these."""
         places = [(round(10 * self.x(x)), round(10 * self.y(y))) for x, y in outline]
-        (x, y), *others = places
+        (x, y), *corners = places
         strokes = [f"M{x / 10:g} {y / 10:g}"]
-        for across, up in others:
+        for across, up in corners:
             strokes += [f"h{(across - x) / 10:g}"] * (across != x) + [f"v{(up - y) / 10:g}"] * (
                 up != y
             )

@@ -51,7 +51,7 @@ class Distributions:
 def distributions_of(row: MetricRow) -> Distributions:
     """The worst of the defective; of others the slowest, the fastest and an even choice between."""
     drawn = {
-        judgement: _spread(row, row.having(judgement), most) for judgement, most in CURVES.items()
+        judgement: _spread(row, row.having(judgement), limit) for judgement, limit in CURVES.items()
     }
     defective = row.having(Judgement.DEFECTIVE)
     worst = np.argsort(row.similarities[defective], kind="stable")

@@ -104,13 +104,13 @@ def _spent(study: Study, estimates: Mapping[str, Figures]) -> Picture:
 
 def _between_incidents(estimates: Mapping[str, Figures]) -> Picture:
     """A policy that had no incident at all has no mean."""
-    known = {p: f["mtbi_h"] for p, f in estimates.items() if math.isfinite(f["mtbi_h"].mean)}
-    means = [mtbi.mean for mtbi in known.values()] or [1.0]
+    measured = {p: f["mtbi_h"] for p, f in estimates.items() if math.isfinite(f["mtbi_h"].mean)}
+    means = [mtbi.mean for mtbi in measured.values()] or [1.0]
     begin, end = round_down(min(means) / 1.5), round_up(max(means) * 1.5)
     across = Axis(title="hours", begin=begin, end=end, spelled="{:,.6g}".format, logarithmic=True)
-    chart = replace(CARD, across=across, up=_rows(known))
+    chart = replace(CARD, across=across, up=_rows(measured))
     canvas = chart.frame("mean time between incidents of each policy")
-    for row, (policy, mtbi) in zip(chart.up.ticks, known.items(), strict=True):
+    for row, (policy, mtbi) in zip(chart.up.ticks, measured.items(), strict=True):
         if math.isfinite(mtbi.margin):
             chart.line(
                 canvas, [(max(begin, mtbi.low), row), (min(end, mtbi.high), row)], "interval"
