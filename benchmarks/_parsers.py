@@ -170,42 +170,58 @@ def nvbandwidth_json(document: dict[str, Any]) -> Nvbandwidth:
     if error := document.get("error"):
         result.errors.append(str(error))
     for case in document.get("testcases", []):
-        name, status = case["name"], case.get("status", "")
+        name, status = case["name"], str(case.get("status", "without a status"))
         if status == "Waived":
             result.waived.append(name)
-        elif status.startswith("Error") or "error" in case:
+        elif status != "Passed" or "error" in case:  # Error, ERROR, or Running: it never ended
             result.errors.append(f"{name}: {case.get('error', status)}")
         else:
             rows = [[str(value) for value in row] for row in case.get("bandwidth_matrix", [])]
-            columns = [str(index) for index in range(len(rows[0]) if rows else 0)]
-            labelled = [(str(index), row) for index, row in enumerate(rows)]
-            result.cells += cells(name, case.get("bandwidth_description", ""), columns, labelled)
+            description = case.get("bandwidth_description", "")
+            for test, matrix in matrices(name, rows, "GPU(row)" in description):
+                columns = [str(index) for index in range(len(matrix[0]))]
+                labelled = [(str(index), row) for index, row in enumerate(matrix)]
+                result.cells += cells(test, description, columns, labelled)
     return result
 
 
+def matrices(
+    test: str, rows: list[list[str]], between_gpus: bool
+) -> list[tuple[str, list[list[str]]]]:
+    """One below the other stand both directions of a test that copies both ways, and their sum.
+
+    Their names are those under which the tool's text has the sums of the three.
+    """
+    columns = len(rows[0]) if rows else 0
+    if not (between_gpus and columns and len(rows) == 3 * columns):
+        return [(test, rows)] if rows else []
+    way = "write" if "_write" in test else "read"
+    return [
+        (f"{test}_{part}", rows[place * columns : (place + 1) * columns])
+        for place, part in enumerate((f"{way}1", f"{way}2", "total"))
+    ]
+
+
 def nvbandwidth_text(text: str) -> Nvbandwidth:
-    """`Running <test>.`, a description, the columns, rows, `SUM`. Waived tests go unnamed."""
-    result = Nvbandwidth(errors=re.findall(r"^(?:ERROR|\[CUDA_ERROR).*$", text, re.M))
+    """`Running <test>.`, then for each table a description, the columns, rows, and `SUM <name>`.
+
+    Waived tests go unnamed.
+    """
+    errors = re.findall(r"^(?:ERROR|Error|\[CUDA_ERROR).*$", text, re.M)
+    result = Nvbandwidth(errors=errors)
     for block in re.split(r"^Running\s+", text, flags=re.M)[1:]:
-        name, *lines = block.splitlines()
         table: list[list[str]] = []
         description = ""
-        for line in lines:
+        for line in block.splitlines()[1:]:
             words = line.split()
             if re.match(r"mem(cpy|ory)", line):
-                description = line
+                description, table = line, []
+            elif words[:1] == ["SUM"] and len(table) > 1:
+                columns, *rows = table
+                complete = [(row[0], row[1:]) for row in rows if len(row) == len(columns) + 1]
+                result.cells += cells(words[1], description, columns, complete)
             elif description and words and re.fullmatch(rf"N/A|{NUMBER}", words[-1]):
-                if words[0] == "SUM":
-                    break
                 table.append(words)
-        if len(table) > 1:
-            columns, *rows = table
-            result.cells += cells(
-                name.strip().rstrip("."),
-                description,
-                columns,
-                [(row[0], row[1:]) for row in rows if len(row) == len(columns) + 1],
-            )
     return result
 
 
@@ -223,14 +239,24 @@ def cells(
 
 
 def device_name(row: str, column: str, between_gpus: bool, rows: int) -> str:
-    if between_gpus:
-        return f"cuda:{row}-cuda:{column}"
-    return f"cuda:{column}" if rows == 1 else f"cpu:{row}-cuda:{column}"
+    """A table of one row has all CPUs, or all other GPUs, at its other end."""
+    if rows == 1:
+        return f"cuda:{column}"
+    return f"cuda:{row}-cuda:{column}" if between_gpus else f"cpu:{row}-cuda:{column}"
 
 
 # --- dcgmi diag ----------------------------------------------------------------------------
 
 DCGM_TITLES = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # of version 4, and of those before
+# What is to be done about a finding, by dcgm_errors.h: to watch it, to take the GPU out, to look
+# closer, to set something right, to reset the GPU
+SEVERITIES = ("none", "monitor", "isolate", "unknown", "triage", "config", "reset")
+
+
+@dataclass(frozen=True)
+class Finding:
+    text: str
+    severity: str  # "" where it does not say
 
 
 @dataclass(frozen=True)
@@ -238,7 +264,7 @@ class Tested:
     test: str
     device: str
     status: str  # pass, warn, fail, skip, or what else it says
-    texts: tuple[str, ...]  # of its warnings
+    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
@@ -281,9 +307,9 @@ def results_of(test: dict[str, Any]) -> Iterator[Tested]:
     name = re.sub(r"\W+", "_", test["name"].lower()).strip("_")
     for result in test.get("results") or []:
         status = status_of(str(result.get("status", "")))
-        texts = tuple(warnings_of(result))
+        findings = tuple(findings_of(result))
         for device in entities_of(result):
-            yield Tested(name, device, status, texts)
+            yield Tested(name, device, status, findings)
 
 
 def status_of(word: str) -> str:
@@ -292,11 +318,22 @@ def status_of(word: str) -> str:
     return next((outcome for outcome in ("pass", "warn", "fail", "skip") if outcome in word), word)
 
 
-def warnings_of(result: dict[str, Any]) -> Iterator[str]:
+def findings_of(result: dict[str, Any]) -> Iterator[Finding]:
     """A text of its own in version 3, an object around it in version 4."""
     warnings = result.get("warnings") or []
     for warning in [warnings] if isinstance(warnings, str) else warnings:
-        yield str(warning.get("warning", "")) if isinstance(warning, dict) else str(warning)
+        if isinstance(warning, dict):
+            severity = severity_of(warning.get("error_severity"))
+            yield Finding(str(warning.get("warning", "")), severity)
+        else:
+            yield Finding(str(warning), "")
+
+
+def severity_of(number: object) -> str:
+    """One that is newer than this table is not known, and so no light one."""
+    if not isinstance(number, int):
+        return ""
+    return SEVERITIES[number] if 0 <= number < len(SEVERITIES) else "unknown"
 
 
 def entities_of(result: dict[str, Any]) -> list[str]:

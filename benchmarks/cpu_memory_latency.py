@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 LINE_BYTES = 64
+SMALLEST_BYTES = 64 * LINE_BYTES  # whatever the kernel's page is: some have pages of 64 KiB
 WARM_UP_HOPS = 1 << 20  # a whole turn of 64 MiB; longer cycles have no place in a cache anyway
 
 # chase(address, hops): follow the pointers and return the last address
@@ -82,7 +83,7 @@ BENCHMARK = contract.Benchmark(
 def measure(report: contract.Report, bytes: str, samples: int, sample_s: float) -> None:
     import _numa
 
-    sizes = sorted(set(contract.sizes("bytes", bytes, at_least=mmap.PAGESIZE)))
+    sizes = sorted(set(contract.sizes("bytes", bytes, at_least=SMALLEST_BYTES)))
     chase = loaded(CODE.get(platform.machine()))
     nodes = _numa.nodes()
     report.note(numa=_numa.summary(), page_bytes=mmap.PAGESIZE)

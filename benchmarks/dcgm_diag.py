@@ -1,29 +1,48 @@
 """NVIDIA's own diagnosis, `dcgmi diag`, as answers per test and GPU: right, or wrong.
 
-Its verdict becomes `agreement`: 1 for a pass, 1 / (1 + findings) for a failure, nothing for what it
-skipped. Its exit code says nothing that the JSON does not, and is never passed on. DCGM runs the
-tests in a daemon of its own (nv-hostengine), which ends them when it notices that we are gone.
+Its verdict becomes `agreement`: 1 for a pass, 1 / (1 + findings) for a failure. DCGM says of each
+finding what is to be done. Where that is to set something right, or only to watch it, nothing is
+broken: it counts under `findings` instead. What was skipped did not pass: it has no answer, and
+takes from the device's `completeness`, which is compared with the fleet's. The exit code says
+nothing that the JSON does not, and is never passed on. DCGM runs the tests in a daemon of its own
+(nv-hostengine), which ends them when it notices that we are gone.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import contract
 from _parsers import Diagnosed, Tested, dcgm
 from _tools import Output, find, run
 
 TOOL = "dcgmi"
+LIGHT = ("config", "monitor")  # severities of what breaks nothing
 LIMIT_S = {1: 120.0, 2: 600.0, 3: 3600.0, 4: 3 * 3600.0}  # per level; 4 takes one to two hours
 
 BENCHMARK = contract.Benchmark(
     name="dcgm_diag",
-    version="1",
+    version="2",
     summary="NVIDIA's diagnosis of each GPU (dcgmi diag).",
     stresses="from level 2 on: PCIe, memory, power and arithmetic of every GPU",
     reveals="what NVIDIA's support will ask for first: bad memory, PCIe, power, driver, settings",
     duration_s=10.0,
     gpu=True,
     tools=(TOOL,),
-    metrics=(contract.AGREEMENT,),
+    metrics=(
+        contract.AGREEMENT,
+        contract.higher(
+            "completeness", "1", "1 when no test was skipped, else 1 / (1 + skipped tests)", "1"
+        ),
+        contract.Metric(
+            "findings",
+            "1",
+            "lower",
+            "of a device, by what DCGM says is to be done: config, to set something right; "
+            "monitor, to watch it",
+            judged_by="limit",
+        ),
+    ),
     parameters=(
         contract.Parameter(
             "level", 1, "1: seconds, 2: minutes, 3: half an hour, 4: hours", at_least=1
@@ -42,6 +61,10 @@ def measure(report: contract.Report, level: int) -> None:
         report.note(findings=words)
     for (test, device), numbers in answers(result).items():
         report.add(f"agreement:{test}", device, numbers)
+    for device, numbers in completeness(result).items():
+        report.add("completeness", device, numbers)
+    for (severity, device), count in light_findings(result).items():
+        report.add(f"findings:{severity}", device, [count])
 
 
 def result_of(output: Output) -> Diagnosed:
@@ -70,17 +93,44 @@ def answers(result: Diagnosed) -> dict[tuple[str, str], list[float]]:
 
 
 def failures(tested: Tested) -> int:
-    return max(1, len(tested.texts)) if tested.status == "fail" else 0
+    """Findings that are no light ones; a failure without any finding is one itself."""
+    heavy = sum(not is_light(finding.severity, tested.status) for finding in tested.findings)
+    return heavy or (tested.status == "fail" and not tested.findings)
+
+
+def is_light(severity: str, status: str) -> bool:
+    """Where DCGM does not say how grave it is, a warning is light and a failure is not."""
+    return severity in LIGHT if severity else status != "fail"
+
+
+def completeness(result: Diagnosed) -> dict[str, list[float]]:
+    skipped = Counter({tested.device: 0 for tested in result.tested})
+    skipped.update(tested.device for tested in result.tested if tested.status == "skip")
+    return {device: contract.agreement(count) for device, count in skipped.items()}
+
+
+def light_findings(result: Diagnosed) -> dict[tuple[str, str], int]:
+    """Counts of each kind on each device, 0 too; without a severity it is to be watched."""
+    ran = [tested for tested in result.tested if tested.status != "skip"]
+    counts = Counter({(kind, tested.device): 0 for kind in LIGHT for tested in ran})
+    for tested in ran:
+        light = (f for f in tested.findings if is_light(f.severity, tested.status))
+        counts.update((finding.severity or "monitor", tested.device) for finding in light)
+    return dict(counts)
 
 
 def findings(result: Diagnosed) -> str:
     """What it had to say about tests that did not simply pass."""
-    lines = [
-        f"{tested.device} {tested.test} {tested.status}: {' / '.join(tested.texts) or 'no reason'}"
+    return "; ".join(
+        f"{tested.device} {tested.test} {tested.status}: {reasons(tested)}"
         for tested in result.tested
-        if tested.status != "pass" and (tested.status != "skip" or tested.texts)
-    ]
-    return "; ".join(lines)[:2000]
+        if tested.status != "pass"
+    )[:2000]
+
+
+def reasons(tested: Tested) -> str:
+    texts = (f"{f.text} ({f.severity})" if f.severity else f.text for f in tested.findings)
+    return " / ".join(texts) or "no reason"
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ LIMIT_S = 600.0
 
 BENCHMARK = contract.Benchmark(
     name="nvbandwidth",
-    version="1",
+    version="2",
     summary="NVIDIA's nvbandwidth: copies between host and GPUs and among GPUs.",
     stresses="PCIe or C2C and NVLink, copy engines and SMs",
     reveals="a link trained low, a slow pair of GPUs, by NVIDIA's own measure",

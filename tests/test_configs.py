@@ -83,7 +83,7 @@ def test_each_example_is_commented_and_right_in_what_it_comments_out(name, tmp_p
 
 def test_the_default_policy_is_the_default():
     assert config.policy("default") == Policy(
-        limits=config.limits("node_health") + config.limits("answers")
+        limits=config.limits("node_health") + config.limits("dcgm_diag") + config.limits("answers")
     )
 
 

@@ -48,6 +48,18 @@ def test_a_metric_is_held_against_another(measured, plain, holds):
     assert check["holds"](bound, found) is holds
 
 
+def test_a_bound_on_what_the_gpu_has_not_is_no_failure(capsys):
+    bound = check["Bound"]("fp8 over bf16", "gemm", "tflops:fp8", ("gemm", "tflops:bf16"), (1.6, 9))
+    results = ran(**{"tflops:bf16": 300.0})
+    results["gemm"].document["environment"] = {
+        "left_out": "fp8 needs compute capability 8.9, NVIDIA A100-SXM4-80GB has 8.0"
+    }
+    assert check["holds"](bound, results)
+    assert "fp8 over bf16: n/a: fp8 needs compute capability 8.9" in capsys.readouterr().out
+    other = check["Bound"]("int8", "gemm", "tflops:int8", ("gemm", "tflops:bf16"), (1.6, 9))
+    assert not check["holds"](other, results)
+
+
 def test_a_metric_is_held_against_plain_code_and_may_be_too_high(capsys):
     bound = check["Bound"]("launch", "gemm", "event_us", lambda: 2.0, (0.9, 1.1))
     assert check["holds"](bound, ran(event_us=2.1))

@@ -245,6 +245,17 @@ def test_sizes_that_cannot_be_are_refused(sizes, near, benchmark_file):
     assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
 
 
+@needs_loop
+def test_a_kernel_with_pages_of_64_kib_measures_what_fits_into_less(
+    near, benchmark_file, monkeypatch
+):
+    monkeypatch.setattr(mmap, "PAGESIZE", 1 << 16)  # as on many aarch64 systems
+    words = ("--bytes=16384", "--samples=1", "--sample_s=0.001")
+    ran = near(benchmark_file("cpu_memory_latency"), *words)
+    assert ran.exit_code == 0, ran.stderr
+    assert ran.document["environment"]["page_bytes"] == 1 << 16
+
+
 def test_an_array_that_memory_cannot_hold_could_not_be_measured(near, benchmark_file):
     ran = near(benchmark_file("cpu_memory_latency"), f"--bytes={1 << 50}")
     assert (ran.exit_code, ran.stdout) == (1, "")

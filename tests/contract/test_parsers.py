@@ -280,6 +280,65 @@ def test_nvbandwidth_json_says_the_same_as_its_text_and_what_was_waived():
     assert document.waived == ["multinode_bisect_write_device_to_device_ce"]
 
 
+# laid out as json_output.cpp of the tool does it: three matrices below each other in one
+BOTH_WAYS_JSON = """\
+{"nvbandwidth": {"testcases": [
+  {"name": "device_to_device_bidirectional_memcpy_read_ce", "status": "Passed", "sum": 1456.0,
+   "bandwidth_description": "memcpy CE GPU(row) <-> GPU(column) Total bandwidth (GB/s)",
+   "bandwidth_matrix": [["N/A", "180.5"], ["182.5", "N/A"],
+                        ["N/A", "181.5"], ["183.5", "N/A"],
+                        ["N/A", "362"], ["366", "N/A"]]},
+  {"name": "all_to_one_read_ce", "status": "Passed", "sum": 500,
+   "bandwidth_description": "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)",
+   "bandwidth_matrix": [["240", "260"]]}]}}
+"""
+BOTH_WAYS_TEXT = """\
+Running device_to_device_bidirectional_memcpy_read_ce.
+memcpy CE GPU(row) <-> GPU(column) Read1 bandwidth (GB/s)
+           0         1
+ 0       N/A    180.50
+ 1    182.50       N/A
+
+SUM device_to_device_bidirectional_memcpy_read_ce_read1 363.00
+
+memcpy CE GPU(row) <-> GPU(column) Read2 bandwidth (GB/s)
+           0         1
+ 0       N/A    181.50
+ 1    183.50       N/A
+
+SUM device_to_device_bidirectional_memcpy_read_ce_read2 365.00
+
+memcpy CE GPU(row) <-> GPU(column) Total bandwidth (GB/s)
+           0         1
+ 0       N/A    362.00
+ 1    366.00       N/A
+
+SUM device_to_device_bidirectional_memcpy_read_ce_total 728.00
+
+Running all_to_one_read_ce.
+memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0    240.00    260.00
+
+SUM all_to_one_read_ce 500.00
+"""
+
+
+def test_nvbandwidth_both_ways_at_once_are_three_tables_and_no_gpus_that_are_not_there():
+    text, document = parse_nvbandwidth(BOTH_WAYS_TEXT), parse_nvbandwidth(BOTH_WAYS_JSON)
+    assert text == document
+    test = "device_to_device_bidirectional_memcpy_read_ce"
+    assert by_device(document, f"{test}_read2") == {"cuda:0-cuda:1": 181.5, "cuda:1-cuda:0": 183.5}
+    assert sum(by_device(document, f"{test}_total").values()) == 728
+    assert by_device(document, "all_to_one_read_ce") == {"cuda:0": 240, "cuda:1": 260}
+
+
+@pytest.mark.parametrize("status", ["ERROR", "Error", "Running"])
+def test_an_nvbandwidth_test_that_neither_passed_nor_was_waived_is_an_error(status):
+    text = NVBANDWIDTH_JSON.replace('"Passed"', f'"{status}"')
+    assert parse_nvbandwidth(text).errors == [f"device_to_device_memcpy_read_ce: {status}"]
+
+
 def test_nvbandwidth_nanoseconds_are_reported_as_microseconds():
     numbers = nvbandwidth.series([parse_nvbandwidth(NVBANDWIDTH)] * 2)
     latency = numbers["latency_us:host_device_latency_sm", "cuda:0"]
@@ -351,6 +410,48 @@ DCGM_4 = """\
 """
 
 
+def dcgm_4(status="Fail", severity=5, text="Persistence Mode: disabled for GPU 0"):
+    changed = DCGM_4.replace('"error_severity": 5', f'"error_severity": {severity}')
+    changed = changed.replace("Persistence Mode: disabled for GPU 0", text)
+    return dcgm(
+        changed.replace('"entity_id": 0, "status": "Fail"', f'"entity_id": 0, "status": "{status}"')
+    )
+
+
+@pytest.mark.parametrize("status", ["Fail", "Warn"])
+def test_what_dcgm_says_is_to_be_done_decides_what_a_finding_is(status):
+    """A setting is no defect of the GPU, and what must be isolated is one, whatever the status."""
+    for severity, wrong, kind in (
+        (5, 0, "config"),
+        (1, 0, "monitor"),
+        (2, 1, ""),
+        (6, 1, ""),
+        (9, 1, ""),
+    ):
+        result = dcgm_4(status, severity)
+        assert dcgm_diag.answers(result)["software", "gpu:0"] == [1 / (1 + wrong)]
+        light = {
+            name
+            for (name, gpu), count in dcgm_diag.light_findings(result).items()
+            if count and gpu == "gpu:0"
+        }
+        assert light == ({kind} if kind else set())
+
+
+def test_dcgm_that_says_nothing_of_gravity_fails_by_a_failure_and_not_by_a_warning():
+    row_remap = "page_retirement_row_remap"
+    assert dcgm_diag.answers(dcgm(DCGM_3))[row_remap, "gpu:0"] == [1 / 3]
+    warned = dcgm(DCGM_3.replace('"Fail"', '"Warn"'))
+    assert dcgm_diag.answers(warned)[row_remap, "gpu:0"] == [1.0]
+    assert dcgm_diag.light_findings(warned)["monitor", "gpu:0"] == 2
+
+
+def test_what_dcgm_skipped_did_not_pass_and_takes_from_the_devices_completeness():
+    assert dcgm_diag.completeness(dcgm(DCGM_3)) == {"gpu:0": [1.0], "gpu:1": [1 / 2]}
+    assert dcgm_diag.completeness(dcgm(DCGM_4))["cpu:0"] == [1 / 2]
+    assert not any(gpu == "cpu:0" for _, gpu in dcgm_diag.light_findings(dcgm(DCGM_4)))
+
+
 def test_dcgm_3_and_4_become_one_answer_per_test_and_gpu():
     assert dcgm_diag.answers(dcgm(DCGM_3)) == {
         ("denylist", "gpu:0"): [1.0],
@@ -360,7 +461,7 @@ def test_dcgm_3_and_4_become_one_answer_per_test_and_gpu():
         ("sm_stress", "gpu:0"): [1.0],  # and none for gpu:1, which was skipped
     }
     assert dcgm_diag.answers(dcgm(DCGM_4)) == {
-        ("software", "gpu:0"): [1 / 2],
+        ("software", "gpu:0"): [1.0],  # a setting: it stands under findings
         ("software", "gpu:1"): [1.0],
     }
     assert (dcgm(DCGM_3).version, dcgm(DCGM_4).version) == ("3.1.0", "4.2.3")
@@ -368,7 +469,8 @@ def test_dcgm_3_and_4_become_one_answer_per_test_and_gpu():
 
 def test_dcgm_findings_are_told_in_its_own_words():
     words = dcgm_diag.findings(dcgm(DCGM_4))
-    assert words == "gpu:0 software fail: Persistence Mode: disabled for GPU 0"
+    assert words.startswith("gpu:0 software fail: Persistence Mode: disabled for GPU 0 (config)")
+    assert "cpu:0 software skip: no reason" in words
     assert "gpu:1 sm_stress skip: not on this GPU" in dcgm_diag.findings(dcgm(DCGM_3))
 
 
