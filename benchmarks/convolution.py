@@ -83,7 +83,9 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "layers", FEW, f'"all", or any of {", ".join(LAYERS)}', smoke="resnet50.conv4_1x1"
         ),
-        contract.Parameter("batch", 0, "images per batch; 0: 64 on a GPU, 1 on a CPU", at_least=0),
+        contract.Parameter(
+            "batch", 0, "images per batch; 0: 64 on a GPU, 1 on a CPU", smoke=1, at_least=0
+        ),
         contract.Parameter(
             "samples", 15, "timed batches per pass", smoke=2, at_least=1, more_is_stronger=True
         ),

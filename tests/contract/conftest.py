@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import runpy
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,8 @@ from typing import Any
 
 import forks
 import pytest
+
+from tests.gpus import node
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 PROGRAMS = sorted(
@@ -144,14 +145,21 @@ def smoke(run: Run) -> Callable[[Path], Ran]:
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A driver's library that answers as the environment says; see fake_nvml.c."""
-    gcc = shutil.which("gcc")
-    if gcc is None:
+    library = node.build_library(tmp_path_factory.mktemp("nvml"))
+    if library is None:
         pytest.skip("gcc is not installed")
-    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    source = Path(__file__).with_name("fake_nvml.c")
-    named = f"-Wl,-soname,{library.name}"  # so that one that is loaded is found by its name
-    subprocess.run([gcc, "-shared", "-fPIC", named, "-o", library, source], check=True)
     return library
+
+
+@pytest.fixture
+def gpu_node(tmp_path: Path, nvml_library: Path) -> Callable[[int], node.GpuNode]:
+    """A node with so many GPUs that are not there; see tests/gpus."""
+
+    def gpu_node(gpus: int) -> node.GpuNode:
+        (tmp_path / "node").mkdir()
+        return node.GpuNode(tmp_path / "node", nvml_library, gpus)
+
+    return gpu_node
 
 
 class SharedMemory:

@@ -156,6 +156,10 @@ def become(request: dict, files: list[int]) -> None:
     else:
         sys.path[0] = str(Path(program).resolve().parent)
     sys.path[1:1] = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    if "PYTHONPATH" in os.environ:  # as Python does at its start
+        sys.modules.pop("sitecustomize", None)
+        with suppress(ImportError):
+            import sitecustomize  # noqa: F401
     import torch
 
     if threads := os.environ.get("OMP_NUM_THREADS"):
