@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import product
-from math import inf
+from math import inf, nan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 ON_A_CPU = ("fp32", "bf16")
+REPEATING_WORKSPACES = (":4096:8", ":16:8")  # with any other cuBLAS may not repeat, by its manual
 
 METRICS = (
     contract.higher(
@@ -116,7 +117,8 @@ def measure(
     # Every optimizer loads this. Loaded after a group was made, it holds on to the group's threads,
     # and a process that ends with them ends now and then with SIGABRT.
     import_module("torch._dynamo")
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS may not repeat
+    if os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in REPEATING_WORKSPACES:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = REPEATING_WORKSPACES[0]
     with joined() as group:
         cuda = group.device.type == "cuda"
         formats = choose_precisions(precisions, cuda)
@@ -133,6 +135,8 @@ def measure(
             series = f"{name}/{precision}"
             with room_for(f"{series} with {samples} samples per step"):
                 own = train(shape, precision, samples, group, Schedule(**schedule))
+            if own.no_loss:
+                report.note(**{f"no_loss:{series}": own.no_loss})
             devices = by_device(everybody(own, group, among_hosts))
             together = group.ranks if among_hosts else 1
             rated = {group.device.type: slowest(devices.values())} if among_hosts else devices
@@ -209,6 +213,7 @@ class Trained:
     loss: float
     wrong: int  # steps whose loss was no number, ranks whose weights are not the others'
     weights: tuple[int, ...] = ()  # their fingerprint
+    no_loss: str = ""  # why there is none
 
 
 def train(shape: Model, precision: str, batch: int, group: Group, schedule: Schedule) -> Trained:
@@ -219,25 +224,41 @@ def train(shape: Model, precision: str, batch: int, group: Group, schedule: Sche
     links = group.links if group.ranks > 1 else None
     network = made(shape, group.device, links if shape.spread else None)
     training = Training(network, drawn(shape, batch, 0, group.device), precision)
-    with repeatable():
-        training.timed(schedule.loss_steps)
-    loss = float(training.loss)
+    loss, no_loss = loss_alone(training, schedule.loss_steps)
     torch.backends.cudnn.benchmark = True
     if links:
         training.join(links, drawn(shape, batch, 1 + group.rank, group.device))
     training.timed(WARM_UP_SAMPLES + schedule.warmup)
     times = measured(training, group, schedule)
     wrong = int(training.not_finite)
-    return Trained(times=times, loss=loss, wrong=wrong, weights=fingerprint(network))
+    return Trained(
+        times=times, loss=loss, wrong=wrong, weights=fingerprint(network), no_loss=no_loss
+    )
+
+
+def loss_alone(training: Training, steps: int) -> tuple[float, str]:
+    """After some steps that repeat bit for bit; no number, and why, where torch cannot."""
+    try:
+        with repeatable():
+            training.timed(steps)
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        training.optimizer.zero_grad(set_to_none=True)
+        return nan, str(error).partition("\n")[0]
+    return float(training.loss), ""
 
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """Kernels that always add in the same order, wherever torch has one."""
+    """Only kernels that always add in the same order, or an error.
+
+    Strictly: where torch may merely warn, its attention goes on adding in any order.
+    """
     import torch
 
     torch.backends.cudnn.benchmark = False
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,7 +23,9 @@ from _models import EVERY, model
 from _operations import operations
 from _steps import Times, Training, dissenters, drawn, fingerprint, made
 from _training import Schedule, Trained, by_device, choose_precisions
+from _vgg import pooled
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytestmark = pytest.mark.long
 
@@ -49,11 +53,96 @@ def losses(name, precision="fp32", steps=4, change=lambda network: None, size="t
 # --- the loss ------------------------------------------------------------------------------
 
 
+IN_ANOTHER_PROCESS = """
+import json, sys
+sys.path[:0] = [{benchmarks!r}, {root!r}]
+import torch
+from tests.contract.test_training import EVERY, losses
+
+torch.set_num_threads(1)
+print(json.dumps({{name: losses(name) for name in EVERY}}))
+"""
+
+
+@pytest.fixture(scope="module")
+def losses_elsewhere(forked, tmp_path_factory) -> dict[str, list[float]]:
+    """What another process comes to; JSON keeps every bit of a number."""
+    program = tmp_path_factory.mktemp("elsewhere") / "losses.py"
+    root = str(Path(__file__).parents[2])
+    program.write_text(IN_ANOTHER_PROCESS.format(benchmarks=str(BENCHMARKS), root=root))
+    ran = forked.run([str(program)], None, program.parent)
+    assert ran.exit_code == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
 @pytest.mark.parametrize("name", EVERY)
-def test_a_loss_repeats_bit_for_bit_and_moves_with_every_step(name):
+def test_a_loss_is_the_same_in_two_processes_bit_for_bit_and_moves_with_every_step(
+    name, losses_elsewhere
+):
     found = losses(name)
-    assert losses(name) == found
+    assert losses_elsewhere[name] == found
     assert len(set(found)) == len(found)
+
+
+def test_only_operations_that_repeat_make_the_loss():
+    """Where torch may warn instead, attention on GPUs adds its gradients in any order."""
+    with _training.repeatable():
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+# which torch's documentation of use_deterministic_algorithms has in its list of errors on GPUs
+UNREPEATABLE = re.compile(
+    r"avg_pool3d_backward|_?adaptive_(avg|max)_pool\dd_backward|fractional_max_pool\dd_backward|"
+    r"max_unpool\dd|upsample_\w+_backward|reflection_pad\dd_backward|nll_loss2d_\w+|_ctc_loss\w*|"
+    r"put_?|histc|bincount|median|grid_sampler_2d_backward|cumsum"
+)
+
+
+class Seen(TorchDispatchMode):
+    """Operations with floating point numbers, by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.is_floating_point():
+            self.names.add(operation.overloadpacket.__name__)
+        return result
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_model_of_any_size_has_no_operation_that_cannot_repeat_on_a_gpu(name):
+    shape = model(name, "tiny")
+    training = Training(made(shape, CPU, None), drawn(shape, shape.batch, 0, CPU), "fp32")
+    with Seen() as seen:
+        training.step()
+    assert {"addmm", "mm", "bmm", "convolution"} & seen.names
+    assert not {name for name in seen.names if UNREPEATABLE.fullmatch(name)}
+
+
+@pytest.mark.parametrize("edge", [1, 2, 5, 7, 9, 14])
+def test_vggs_pooling_is_the_mean_over_torchs_stretches(edge):
+    x = torch.randn(2, 3, edge, edge, dtype=torch.float64)
+    assert torch.allclose(pooled(x), nn.functional.adaptive_avg_pool2d(x, 7))
+
+
+def test_where_torch_cannot_repeat_there_is_no_loss_and_the_reason_and_all_else_is_measured():
+    layer = nn.Linear(3, 4)
+    training = Training(layer, (torch.randn(5, 3), torch.randint(4, (5,))), "fp32")
+    words = "max_unpool2d does not have a deterministic implementation, but you set …"
+
+    def unrepeatable(steps):
+        raise RuntimeError(f"{words}\nand a trace")
+
+    training.timed = unrepeatable
+    loss, reason = _training.loss_alone(training, 3)
+    assert (math.isnan(loss), reason) == (True, words)
+    del training.timed
+    assert len(training.timed(2).step_s) == 2
 
 
 @pytest.mark.parametrize("name", ["resnet50", "vgg11", "gpt2_small", "bert_base", "llama", "moe"])
