@@ -16,15 +16,17 @@ from anubis.core.campaign.machine import (
     CampaignMachine,
     Command,
     Finish,
+    Halt,
     Judge,
     Judged,
     Kill,
     Launch,
     NodeLost,
     Record,
+    TimePassed,
 )
 from anubis.core.campaign.replay import Opening, Witness
-from anubis.core.errors import Stopped
+from anubis.core.errors import ExecutorError, Stopped
 from anubis.core.judging.judgement import assess
 from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.software import versions
@@ -66,6 +68,8 @@ def carry_out(
     executions = list(history)
     present = {node.name for node in executor.nodes()}
     lost = {n.name: "cannot be reached" for n in campaign.plan.nodes if n.name not in present}
+    if len(lost) == len(campaign.plan.nodes):
+        raise ExecutorError("none of the nodes can be reached: the fault is not theirs")
     opening = Opening(
         campaign=campaign.id,
         at=executor.now(),
@@ -111,6 +115,8 @@ def carry_out(
                             confirm=campaign.policy.confirm,
                         )
                         answers += tell(Judged(phase=phase, defective=defective, more=more))
+                    case Halt(reason=reason):
+                        raise ExecutorError(reason)
                     case Record() | Finish():
                         pass
             commands = answers
@@ -124,6 +130,7 @@ def carry_out(
         longest = executor.now() + LONGEST_WAIT_S
         deadline = machine.next_deadline()
         events = executor.wait(longest if deadline is None else min(deadline, longest))
+        events.append(TimePassed(at=executor.now()))
         lost.update((event.node, event.reason) for event in events if isinstance(event, NodeLost))
         obey([command for event in events for command in tell(event)])
         observe(machine, events)

@@ -32,6 +32,7 @@ class Progress:
         self._phase_began = 0.0
         self._line_due = 0.0
         self._troubles = 0
+        self._unwatched_s = 0.0
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -58,6 +59,8 @@ class Progress:
         for event in events:
             if isinstance(event, Failed | TimedOut | NodeLost):
                 self._report_trouble(event)
+        if machine.unwatched_s > self._unwatched_s:
+            self._report_gap(machine.unwatched_s)
         if machine.finished:
             return
         if machine.phase != self._phase:
@@ -84,6 +87,13 @@ class Progress:
         subject = event.node if isinstance(event, NodeLost) else event.step_id.partition("/")[2]
         if self._troubles <= FEW_TROUBLES:
             say(f"  {subject}: {event.reason}")
+
+    def _report_gap(self, unwatched_s: float) -> None:
+        gap_s, self._unwatched_s = unwatched_s - self._unwatched_s, unwatched_s
+        say(
+            f"  this driver did not look for {lasting(gap_s)}: it was stopped, suspended or kept"
+            " waiting; what runs is given that time again"
+        )
 
     def _left_s(self, machine: CampaignMachine) -> float:
         """By the pace of this phase so far; before there is one, by typical durations."""

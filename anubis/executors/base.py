@@ -7,6 +7,7 @@ ExecutorError means that the way to all nodes is broken.
 
 from __future__ import annotations
 
+import time
 from typing import Protocol
 
 from anubis.core.campaign.machine import CampaignEvent, Kill, Launch
@@ -19,7 +20,7 @@ class Executor(Protocol):
         ...
 
     def now(self) -> float:
-        """Seconds since the epoch, by the clock that this executor lives in."""
+        """Seconds since the epoch, by a clock that nobody sets: it never jumps."""
         ...
 
     def launch(self, launch: Launch) -> None:
@@ -31,9 +32,22 @@ class Executor(Protocol):
         ...
 
     def wait(self, until: float) -> list[CampaignEvent]:
-        """What happened since the last call; returns at `until` at the latest, then a Tick."""
+        """What happened since the last call; nothing if that is so at `until`."""
         ...
 
     def close(self) -> None:
         """Leave nothing running. Safe to call twice."""
         ...
+
+
+class SteadyClock:
+    """Seconds since the epoch as they were at first, counted on whatever the wall clock does.
+
+    It goes on while this machine is suspended, so that this is noticed.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def now(self) -> float:
+        return self._began + time.clock_gettime(time.CLOCK_BOOTTIME)

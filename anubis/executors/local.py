@@ -17,9 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from anubis.core.campaign.machine import CampaignEvent, Kill, Launch, Started, TimePassed
+from anubis.core.campaign.machine import CampaignEvent, Kill, Launch, Started
 from anubis.core.records import Node
 from anubis.executors import guardian
+from anubis.executors.base import SteadyClock
 from anubis.executors.machine import describe, free_port
 from anubis.executors.programs import (
     Parse,
@@ -72,6 +73,7 @@ class LocalExecutor:
         self._programs = programs
         self._parse = parse
         self._machine = describe(LOOPBACK, os.environ)
+        self._clock = SteadyClock()
         self._running: dict[tuple[str, int], LocalLaunch] = {}
         self._selector = selectors.DefaultSelector()
         self._events: list[CampaignEvent] = []
@@ -80,7 +82,7 @@ class LocalExecutor:
         return (self._node,)
 
     def now(self) -> float:
-        return time.time()
+        return self._clock.now()
 
     def launch(self, launch: Launch) -> None:
         step, attempt = launch.step, launch.attempt
@@ -118,7 +120,7 @@ class LocalExecutor:
         while not self._events and (left := until - self.now()) > 0:
             self._read(left)
         events, self._events = self._events, []
-        return events or [TimePassed(at=self.now())]
+        return events
 
     def close(self) -> None:
         for running in self._running.values():

@@ -18,7 +18,6 @@ from anubis.core.campaign.machine import (
     NodeLost,
     Started,
     TimedOut,
-    TimePassed,
 )
 from anubis.core.fabric import Fabric
 from anubis.core.network.pairing import meetings
@@ -98,7 +97,7 @@ class SimulatedExecutor:
         """All events within SLICE_S of the next one, as a busy driver would find them."""
         if not self._due or self._due[0][0] > until:
             self._clock = max(self._clock, until)
-            return [TimePassed(at=self._clock)]
+            return []
         until = min(until, self._due[0][0] + SLICE_S)
         events = []
         while self._due and self._due[0][0] <= until:

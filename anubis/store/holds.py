@@ -90,8 +90,8 @@ class HeldNodes:
     def renew(self) -> None:
         """To be called often: it seldom has anything to do."""
         now = self._clock()
-        if now < self._until - LASTS_S + RENEWED_S:
-            return
+        if 0 <= now - (self._until - LASTS_S) < RENEWED_S:
+            return  # not so where the wall clock was set back: others would see the hold end
         until = sa.update(HOLDS.table).where(self._own).values(until=now + LASTS_S)
         try:
             with self._database.writing() as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 
@@ -12,9 +13,11 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from anubis.core.campaign.machine import (
+    INATTENTIVE_S,
     CampaignMachine,
     Failed,
     Finish,
+    Halt,
     Judge,
     Judged,
     Kill,
@@ -51,6 +54,7 @@ class World:
         self.gone: set[str] = set()  # told to be lost or defective
         self.judging = None
         self.finished = False
+        self.halted = ""
         self.heard = []  # events, and the commands that answered each of them
         self.opened = self.machine.start(self.now)
         self.obey(self.opened)
@@ -78,6 +82,15 @@ class World:
                     self.judging = phase
                 case Finish():
                     self.finished = True
+                case Halt(reason=reason):
+                    self.finished, self.halted = True, reason
+                    self.running.clear()
+
+    def look_until(self, at):
+        """Nothing happens, and the driver looks all the time."""
+        while self.now < at and not self.finished and self.judging is None:
+            self.now = min(at, self.now + INATTENTIVE_S)
+            self.tell(TimePassed(at=self.now))
 
     def tell(self, event):
         if isinstance(event, NodeLost):
@@ -285,9 +298,9 @@ def test_a_step_nobody_answers_for_is_given_up_with_its_node():
     silent = next(iter(world.running.values()))
     for _ in range(2):
         world.measure([*world.running.values()][1])
-    world.tell(TimePassed(at=10.0 + SILENCE_S - 0.1))
+    world.look_until(10.0 + SILENCE_S - 0.1)
     assert not world.machine.excluded
-    world.tell(TimePassed(at=10.0 + SILENCE_S))
+    world.look_until(10.0 + SILENCE_S)
     assert list(world.machine.excluded) == [silent.step.participants[0]]
     ended = Counter(record.ended for record in world.records)
     assert ended == {Ended.MEASURED: 2, Ended.LOST: 1, Ended.SKIPPED: 1}
@@ -317,12 +330,74 @@ def test_a_node_that_is_absent_takes_no_part():
     assert {launch.step.participants[0] for launch in world.launched} == {"n1", "n2"}
 
 
-def test_a_fleet_that_is_all_lost_ends():
-    world = World(small_plan(3, EVERYTHING), retries=1)
-    for i in range(3):
-        world.tell(NodeLost(node=f"n{i}", at=1.0, reason="silent"))
+# --- whose fault is it that nobody answers? ------------------------------------------------
+
+
+def test_a_driver_that_was_stopped_past_every_limit_blames_nobody():
+    """And what it finds when it looks again counts."""
+    world = World(small_plan(50, [entry("compute", timeout_s=10.0)]), retries=0)
+    world.look_until(9.0)
+    world.now += 10.0 + SILENCE_S + 5.0
+    world.measure(next(iter(world.running.values())))
+    world.tell(TimePassed(at=world.now))
+    assert world.machine.unwatched_s == 10.0 + SILENCE_S + 5.0
+    for launch in list(world.running.values()):
+        world.measure(launch)
+    assert not world.machine.excluded
+    assert {record.ended for record in world.records} == {Ended.MEASURED}
+
+
+def test_after_a_gap_a_node_that_stays_silent_is_given_up_later_by_the_gap():
+    world = World(small_plan(2, [entry("compute", timeout_s=100.0)]), retries=0)
+    world.measure(next(iter(world.running.values())))
+    world.look_until(50.0)
+    world.now += 1000.0 - INATTENTIVE_S
+    world.look_until(1100.0 + SILENCE_S - 0.1)
+    assert not world.machine.excluded
+    world.look_until(1100.0 + SILENCE_S)
+    assert list(world.machine.excluded) == ["n1"]
+
+
+def test_a_gap_while_nothing_runs_is_none():
+    world = until_judged(World(small_plan(2, [entry("compute")]), retries=0))
+    world.now += 1000.0  # judging takes its time
     world.judge()
-    assert world.finished
+    assert world.machine.unwatched_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "silent", "halts"),
+    [(1, 1, False), (2, 1, False), (2, 2, True), (3, 2, True), (8, 4, False), (8, 5, True)],
+)
+def test_when_most_nodes_fall_silent_at_once_the_fault_is_ours(nodes, silent, halts):
+    world = World(small_plan(nodes, [entry("compute")]), retries=0)
+    for i in range(silent):
+        world.now += 50.0 / silent
+        world.tell(NodeLost(node=f"n{i}", at=world.now, reason="its agent is silent"))
+    assert bool(world.halted) == halts
+    if halts:
+        assert world.halted.startswith(f"{silent} of {nodes} nodes fell silent: until shown other")
+        assert '"its agent is silent"' in world.halted
+
+
+def test_nodes_that_are_lost_one_after_the_other_are_lost_until_nobody_is_left():
+    world = World(small_plan(4, [entry("compute", timeout_s=1000.0)]), retries=0)
+    for i in range(3):
+        world.look_until(200.0 * (i + 1))
+        assert not world.halted
+        world.tell(NodeLost(node=f"n{i}", at=world.now, reason="crashed"))
+    world.look_until(900.0)
+    assert not world.halted
+    world.tell(NodeLost(node="n3", at=world.now, reason="crashed"))
+    assert world.halted.startswith("4 of 4 nodes fell silent")
+
+
+def test_an_executor_that_says_nothing_any_more_costs_no_node():
+    world = World(small_plan(5, [entry("compute", timeout_s=10.0)]), retries=0)
+    world.measure(next(iter(world.running.values())))
+    world.look_until(1000.0)
+    assert world.halted.startswith("4 of 5 nodes fell silent")
+    assert "no word of compute 30 s past its limit" in world.halted
 
 
 # --- scans ---------------------------------------------------------------------------------
@@ -465,16 +540,73 @@ def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retrie
         else:
             deadline = world.machine.next_deadline()
             assert deadline is not None, "nothing runs, nothing is judged, and it has not ended"
-            world.now = max(world.now, deadline)
-            world.tell(TimePassed(at=world.now))
+            world.look_until(max(world.now, deadline))
     assert world.finished
     assert not world.running
     counted = Counter(record.step.id for record in world.final())
     assert set(counted.values()) <= {1}, "a step was settled twice"
-    assert {launch.step.id for launch in world.launched} <= counted.keys()
+    assert world.halted or {launch.step.id for launch in world.launched} <= counted.keys()
     tried = Counter(launch.step.id for launch in world.launched)
     assert all(tries <= retries + 1 for tries in tried.values())
     assert all(record.ended is Ended.MEASURED or record.reason for record in world.records)
+
+
+@given(count=st.integers(2, 5), suite=suites, seed=st.integers(0, 1 << 30))
+@settings(max_examples=60)
+def test_whenever_and_however_long_the_driver_does_not_look_no_node_is_blamed(count, suite, seed):
+    """Programs end within their limits, and are heard of when the driver looks."""
+    chance = random.Random(seed)
+    world = World(small_plan(count, suite, small_fabric(count)), retries=0)
+    ends: dict[tuple[str, int], float] = {}
+    while not world.finished:
+        if world.judging is not None:
+            world.judge()
+            continue
+        for key, launch in world.running.items():
+            ends.setdefault(key, world.now + launch.step.timeout_s * chance.random())
+        world.now += chance.choice([INATTENTIVE_S, INATTENTIVE_S, 45.0, 100.0, 1e5])
+        for launch in [run for key, run in world.running.items() if ends[key] <= world.now]:
+            world.measure(launch)
+        world.tell(TimePassed(at=world.now))
+    assert not world.halted
+    assert not world.machine.excluded
+    assert {record.ended for record in world.records} == {Ended.MEASURED}
+
+
+@given(data=st.data(), count=st.integers(2, 7), suite=suites)
+@settings(max_examples=100)
+def test_most_nodes_silent_at_once_end_a_campaign_that_resumed_measures_all(data, count, suite):
+    plan = small_plan(count, suite, small_fabric(count))
+    world = World(plan, retries=0)
+    for _ in range(data.draw(st.integers(0, 10))):
+        if world.judging is not None:
+            world.judge()
+        elif world.running:
+            world.measure(next(iter(world.running.values())))
+    if world.judging is not None:
+        world.judge()
+    if world.finished:
+        return
+    size = st.integers(count // 2 + 1, count)
+    names = data.draw(st.permutations([f"n{i}" for i in range(count)]))[: data.draw(size)]
+    for name in names:
+        world.now += data.draw(st.sampled_from([0.0, 1.0, 5.0]))
+        if world.judging is None:
+            world.tell(NodeLost(node=name, at=world.now, reason="silent"))
+    assert world.halted or world.judging is not None
+    if world.judging is not None:  # the losses fell together with the end of a phase
+        return
+    resumed = run_well(World(plan, retries=0, history=world.records))
+    assert not resumed.halted
+    measured = Counter(
+        r.step.id for r in world.records + resumed.records if r.ended is Ended.MEASURED
+    )
+    planned = [s.id for p in range(len(plan.phases)) for s in steps(plan, p, {*names_of(plan)})]
+    assert {measured[id_] for id_ in planned} == {1}
+
+
+def names_of(plan) -> list[str]:
+    return [node.name for node in plan.nodes]
 
 
 @given(data=st.data(), count=st.integers(2, 5), suite=suites, retries=st.integers(0, 2))

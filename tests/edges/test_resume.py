@@ -8,6 +8,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from anubis.store.history import History
-from tests.edges.desk import Desk, eventually
+from tests.edges.desk import FLOW, Desk, eventually
 
 STEPS = 6
 WAITS_AT = 4
@@ -90,6 +91,43 @@ def test_a_second_campaign_on_a_node_that_is_measured_is_refused_and_leaves_noth
     with History.open(str(desk.history)) as history:
         assert len(history.campaigns.newest(9)) == 1
         assert history.only().holds.current(time.time()) == []
+
+
+HASTY = """
+import os, time
+wall = time.time
+time.time = lambda: wall() + (3600 if os.path.exists("gate") else 0)
+from anubis.cli.main import main
+from anubis.core.campaign import machine
+machine.INATTENTIVE_S = 2.0
+machine.CampaignMachine.__init__.__kwdefaults__["silence_s"] = 0.5
+main()
+"""  # the wall clock jumps by an hour when the gate is there, and patience is short
+
+
+@pytest.mark.long
+def test_a_driver_that_was_stopped_past_all_limits_while_its_clock_was_set_blames_nobody(desk):
+    waits = f"while [ ! -e {desk.gate} ]; do sleep 0.01; done; cat <<DOCUMENT\n"
+    desk.program("flow.sh", f"{waits}{{".join(FLOW.rsplit("cat <<DOCUMENT\n{", 1)))
+    suite = desk.suite(desk.flow(timeout_s=3))
+    words = ["accept", "--suite", suite, "--benchmarks", str(desk.programs)]
+    driver = subprocess.Popen(
+        [sys.executable, "-c", HASTY, *words],
+        cwd=desk.folder,
+        env=desk.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert any("phase" in line for line in driver.stderr)
+    driver.send_signal(signal.SIGSTOP)
+    desk.gate.touch()
+    time.sleep(5)
+    driver.send_signal(signal.SIGCONT)
+    out, err = driver.communicate()
+    assert (driver.returncode, "1 healthy" in out) == (0, True), out
+    assert "did not look for" in err
+    assert "no word of" not in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

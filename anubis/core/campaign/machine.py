@@ -4,12 +4,13 @@ What holds at all times, whatever order events come in, and is tested with sabot
 every step is settled exactly once; no node runs two exclusive programs; no step is launched on a
 node that was found defective or lost; a phase begins when the one before it has been judged;
 a step that nobody answers for is given up at its deadline; so it always ends.
+Time in which the driver did not look blames nobody, and neither does a silence of most nodes.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -77,6 +78,8 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimePassed:
+    """The driver looked, and everything that it saw has been told."""
+
     at: float
 
 
@@ -118,9 +121,19 @@ class Finish:
     pass
 
 
-Command = Launch | Kill | Record | Judge | Finish
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Halt:
+    """Stop here: what happened says nothing about the nodes. The campaign can be resumed."""
+
+    reason: str
+
+
+Command = Launch | Kill | Record | Judge | Finish | Halt
 
 # --- the machine ---------------------------------------------------------------------------
+
+INATTENTIVE_S = 5.0  # a driver that looks every second was kept from it
+AT_ONCE_S = 60.0  # nodes that are lost within this time probably have one reason
 
 REPEATABLE = frozenset({Ended.LOST, Ended.SKIPPED})  # ends that a resumed campaign tries again
 
@@ -166,7 +179,11 @@ class CampaignMachine:
         self.planned = 0  # steps of this phase, settled ones included
         self.done = 0
         self.finished = False
+        self.unwatched_s = 0.0  # while something ran and the driver did not look
         self.excluded: dict[str, str] = dict(absent)  # node -> why it takes no further part
+        self._present = len(self._nodes - self.excluded.keys())
+        self._losses: list[tuple[float, str]] = []  # when and why
+        self._looked_at = 0.0
         self._judging = False
         self._pending: dict[str, Step] = {}
         self._running: dict[str, _Run] = {}
@@ -184,7 +201,7 @@ class CampaignMachine:
         return len(self._running)
 
     def start(self, at: float) -> list[Command]:
-        self.now = at
+        self.now = self._looked_at = at
         return self._begin_next_phase()
 
     def next_deadline(self) -> float | None:
@@ -203,7 +220,9 @@ class CampaignMachine:
         if isinstance(event, Judged):
             return self._judged(event)
         commands = self._heard(event)
-        return [*commands, *self._give_up_silent(), *self._go_on()]
+        if self._most_are_lost():
+            return [*commands, self._halt()]
+        return [*commands, *self._go_on()]
 
     def _heard(
         self, event: Started | Measured | Failed | TimedOut | NodeLost | TimePassed
@@ -221,7 +240,8 @@ class CampaignMachine:
             case NodeLost():
                 return self._lose(event.node, event.reason)
             case TimePassed():
-                pass
+                self._allow_for_gap(event.at)
+                return self._give_up_silent()
         return []
 
     # --- events ----------------------------------------------------------------------------
@@ -230,7 +250,7 @@ class CampaignMachine:
         run = self._run_of(event.step_id, event.attempt)
         if run:
             run.started_at = event.at
-            self._set_deadline(run, event.at)
+            self._give_time(run)
 
     def _measured(self, event: Measured) -> list[Command]:
         absent = event.result.not_applicable
@@ -269,6 +289,7 @@ class CampaignMachine:
         if node in self.excluded or node not in self._nodes:
             return []
         self.excluded[node] = reason
+        self._losses.append((self.now, reason))
         running = list(self._on_node.get(node, ()))
         waiting = list(self._queues.get(node, ()))
         commands = [
@@ -305,6 +326,35 @@ class CampaignMachine:
                 reason=reason,
                 lost=(lost,),
             )
+        )
+
+    def _allow_for_gap(self, at: float) -> None:
+        """What runs gets the time again in which the driver was stopped, suspended or kept busy."""
+        gap_s, self._looked_at = at - self._looked_at, max(at, self._looked_at)
+        if gap_s > INATTENTIVE_S and self._running:
+            self.unwatched_s += gap_s
+            for run in self._running.values():
+                self._give_until(run, max(run.deadline + gap_s, at + self._silence_s))
+
+    def _most_are_lost(self) -> bool:
+        """Most of those that were fit at once, or one by one everybody who took part."""
+        fit = len(self._nodes) - len(self.excluded)
+        return len(self._lost_at_once()) > max(1, fit) or 1 < len(self._losses) == self._present
+
+    def _lost_at_once(self) -> list[str]:
+        """Why nodes were lost lately."""
+        return [reason for at, reason in self._losses if at > self.now - AT_ONCE_S]
+
+    def _halt(self) -> Halt:
+        self.finished = True
+        fit = len(self._nodes) - len(self.excluded)
+        reasons = self._lost_at_once() if fit else [reason for _, reason in self._losses]
+        ((commonest, _),) = Counter(reasons).most_common(1)
+        return Halt(
+            reason=f"{len(reasons)} of {len(reasons) + fit} nodes fell silent: until shown"
+            " otherwise the fault is this machine's, the network's or Ray's, and no node is blamed;"
+            f' said of most: "{commonest}"; look there, then go on: who is silent still counts as'
+            " lost"
         )
 
     def _give_up_silent(self) -> list[Command]:
@@ -447,7 +497,7 @@ class CampaignMachine:
         attempt = self._attempts[step.id]
         run = _Run(step=step, attempt=attempt, started_at=self.now, deadline=0.0)
         self._running[step.id] = run
-        self._set_deadline(run, self.now)
+        self._give_time(run)
         for name in step.participants:
             self._queues[name].popleft()
             self._on_node.setdefault(name, []).append(step)
@@ -456,8 +506,11 @@ class CampaignMachine:
             self._network.enter(self._ways(step))
         return Launch(step=step, attempt=attempt)
 
-    def _set_deadline(self, run: _Run, started_at: float) -> None:
-        run.deadline = started_at + run.step.timeout_s + self._silence_s
+    def _give_time(self, run: _Run) -> None:
+        self._give_until(run, self.now + run.step.timeout_s + self._silence_s)
+
+    def _give_until(self, run: _Run, deadline: float) -> None:
+        run.deadline = deadline
         heapq.heappush(self._deadlines, (run.deadline, run.step.id, run.attempt))
 
     # --- phases ----------------------------------------------------------------------------
