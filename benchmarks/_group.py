@@ -45,7 +45,13 @@ def joined() -> Iterator[Group]:
     from _timing import gpus
 
     local_rank, local_ranks = (int(os.environ[f"LOCAL_{name}"]) for name in ("RANK", "WORLD_SIZE"))
-    cuda = gpus() >= local_ranks
+    count = gpus()
+    if 0 < count < local_ranks:
+        raise contract.Unmeasured(
+            f"torch sees {count} GPUs, expected one for each of {local_ranks} ranks: is one lost "
+            "(see nvidia-smi), or is MIG on, whose slices NCCL does not join?"
+        )
+    cuda = count > 0
     device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)

@@ -10,9 +10,9 @@ import math
 import os
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from time import perf_counter
 
+import _cards
 import contract
 import torch
 
@@ -27,15 +27,20 @@ def devices() -> list[torch.device]:
     return [torch.device("cpu")]
 
 
-def gpus(dev: Path = Path("/dev")) -> int:
-    """How many GPUs torch sees. None, where the kernel shows some, must not pass for a CPU node."""
+def gpus() -> int:
+    """How many GPUs torch sees. None, where there must be some, must not pass for a CPU node."""
     count = torch.cuda.device_count()
-    hidden = "CUDA_VISIBLE_DEVICES" in os.environ
-    cards = sorted(card.name for card in dev.glob("nvidia[0-9]*"))
-    if cards and not count and not hidden:
+    if not count and (missing := _cards.expected()):
+        chosen = _cards.chosen()
+        where = (
+            f"/dev has {', '.join(_cards.cards())}"
+            if chosen is None
+            else (f'CUDA_VISIBLE_DEVICES is "{",".join(chosen)}"')
+        )
         raise contract.Unmeasured(
-            f"{dev} has {', '.join(cards)}, but torch {torch.__version__} sees no GPU: has the "
-            "driver failed (see nvidia-smi), or is this torch a CPU build?"
+            f"{where}, but torch {torch.__version__} sees no GPU, expected {missing}: has the "
+            "driver failed (see nvidia-smi), is MIG on without a slice, or is this torch a CPU "
+            "build?"
         )
     return count
 

@@ -13,6 +13,7 @@ import time
 
 import contract
 from _background import begun
+from _cards import cards
 from _findings import ROOT, Findings
 from _host_facts import report_host, undriven_gpus
 from _log_report import report_log
@@ -104,7 +105,7 @@ def measure(
     findings = Findings()
     look_at_ports(findings, contract.split(ports), seconds)
     over.set()
-    gpus = outcome(looking, cards=len(list((ROOT / "dev").glob("nvidia[0-9]*"))))
+    gpus = outcome(looking, cards=len(cards(ROOT)))
     places = addresses(gpus.findings)
     report_host(findings, ROOT, contract.split(mounts), places)
     report_log(findings, ROOT, log_hours, places)

@@ -31,6 +31,7 @@ from anubis.executors.programs import (
     failed,
     order,
     outcome_in,
+    processes_on_each,
 )
 
 LOOPBACK = "127.0.0.1"  # a group of one node meets no other node
@@ -88,7 +89,7 @@ class LocalExecutor:
         step, attempt = launch.step, launch.attempt
         program = self._programs[step.workload.benchmark, step.workload.version]
         meets = program.spec.launcher == "torchrun"
-        rendezvous = Rendezvous(address=LOOPBACK, port=free_port(LOOPBACK)) if meets else None
+        rendezvous = self._meeting() if meets else None
         program_order = order(
             program, step.workload.arguments, step.timeout_s, self._machine, rendezvous
         )
@@ -110,6 +111,13 @@ class LocalExecutor:
         self._running[step.id, attempt] = running
         self._selector.register(running.stdout, selectors.EVENT_READ, running)
         self._events.append(Started(step_id=step.id, attempt=attempt, at=self.now()))
+
+    def _meeting(self) -> Rendezvous:
+        return Rendezvous(
+            address=LOOPBACK,
+            port=free_port(LOOPBACK),
+            processes=processes_on_each([self._machine]),
+        )
 
     def kill(self, kill: Kill) -> None:
         running = self._running.get((kill.step_id, kill.attempt))

@@ -22,6 +22,8 @@ from pathlib import Path
 
 SIOCGIFADDR = 0x8915
 NVIDIA_SMI_PATIENCE_S = 20.0
+# what an order would set, if nobody else did
+OPERATORS = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,21 +37,27 @@ class Machine:
     cores: int
     gpus: int
     sku: str
-    threads_are_chosen: bool  # the operator set OMP_NUM_THREADS: leave it alone
+    is_set: frozenset[str]  # variables that the operator set there: leave them alone
 
 
 def describe(address: str, environment: Mapping[str, str]) -> Machine:
     """As a program started in `environment` finds it. RuntimeError: too sick to be described."""
-    gpus = visible(gpu_models(), environment.get("CUDA_VISIBLE_DEVICES"))
+    root = Path(environment.get("ANUBIS_HOST_ROOT", "/"))
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    models, is_complete = gpu_models()
+    gpus = visible(models, chosen)
+    count = len(gpus)
+    if not is_complete:  # a lost GPU keeps its device file, and its rank
+        count = max(count, len(visible(cards(root), chosen)))
     return Machine(
         hostname=socket.gethostname(),
         address=address,
         interface=interface_of(address),
         python=sys.executable,
         cores=len(os.sched_getaffinity(0)),
-        gpus=len(gpus),
-        sku=sku_of(gpus, cpu_model()),
-        threads_are_chosen="OMP_NUM_THREADS" in environment,
+        gpus=count,
+        sku=sku_of(gpus or visible(cards(root), chosen), cpu_model()),
+        is_set=frozenset(OPERATORS & environment.keys()),
     )
 
 
@@ -62,12 +70,32 @@ def slug(words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", " ", words.lower())).strip("-")
 
 
-def gpu_models() -> list[str]:
-    """One line per GPU; none where there is no nvidia-smi."""
+def gpu_models() -> tuple[list[str], bool]:
+    """One line per GPU, or per slice of one; and whether nvidia-smi vouches for the list.
+
+    It ends with an error when one GPU is lost or an infoROM is damaged, and lists the others.
+    """
     if not shutil.which("nvidia-smi"):
-        return []
-    listing = answer(["nvidia-smi", "-L"], NVIDIA_SMI_PATIENCE_S)
-    return re.findall(r"^GPU \d+: (.*?) \(UUID", listing, re.MULTILINE)
+        return [], False
+    listing, exit_code = answer(["nvidia-smi", "-L"], NVIDIA_SMI_PATIENCE_S)
+    return listed(listing), exit_code == 0
+
+
+def listed(listing: str) -> list[str]:
+    """In the words of `nvidia-smi -L`: a GPU that is sliced (MIG) stands for its slices."""
+    models: list[str] = []
+    slices: dict[int, list[str]] = {}
+    for line in listing.splitlines():
+        if gpu := re.match(r"GPU \d+: (.*?) \(UUID", line):
+            models.append(gpu[1])
+        elif (part := re.match(r"\s+(MIG \S+) +Device +\d+: \(UUID", line)) and models:
+            slices.setdefault(len(models) - 1, []).append(f"{models[-1]} {part[1]}")
+    return [name for place, model in enumerate(models) for name in slices.get(place, [model])]
+
+
+def cards(root: Path) -> list[str]:
+    """One name per device file of a GPU; what it is called is unknown."""
+    return ["nvidia gpu" for _ in (root / "dev").glob("nvidia[0-9]*")]
 
 
 def visible(gpus: list[str], chosen: str | None) -> list[str]:
@@ -77,8 +105,8 @@ def visible(gpus: list[str], chosen: str | None) -> list[str]:
     return gpus[: len([device for device in chosen.split(",") if device.strip() not in ("", "-1")])]
 
 
-def answer(argv: list[str], patience_s: float) -> str:
-    """The stdout of a tool, "" when it fails; one that hangs in the kernel is left behind."""
+def answer(argv: list[str], patience_s: float) -> tuple[str, int]:
+    """The stdout of a tool and its exit code; one that hangs in the kernel is left behind."""
     tool = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -91,7 +119,7 @@ def answer(argv: list[str], patience_s: float) -> str:
             raise RuntimeError(f"{argv[0]} gives no answer within {patience_s:g} s")
         time.sleep(0.02)
     with tool.stdout:
-        return tool.stdout.read() if tool.returncode == 0 else ""
+        return tool.stdout.read(), tool.returncode
 
 
 def cpu_model() -> str:

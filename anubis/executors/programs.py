@@ -10,7 +10,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,11 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class Rendezvous:
-    """Where the participants of a group meet, and which of them this one is."""
+    """Where the participants of a group meet, which of them this one is, and its ranks on each."""
 
     address: str
     port: int
+    processes: int
     nodes: int = 1
     rank: int = 0
 
@@ -64,19 +65,18 @@ def order(
     launcher: list[str] = []
     env: dict[str, str] = {}
     if rendezvous is not None:
-        processes = processes_on(machine, alone=rendezvous.nodes == 1)
+        processes = rendezvous.processes
         env = network(machine.interface)
         if processes == 1:
             env |= as_only_rank(rendezvous)
         else:
-            launcher = torchrun(rendezvous, processes, machine.address)
-            if not machine.threads_are_chosen:
-                # torchrun would set 1, and leave the other cores idle
-                env["OMP_NUM_THREADS"] = str(max(1, machine.cores // processes))
+            launcher = torchrun(rendezvous, machine.address)
+            # torchrun would set 1, and leave the other cores idle
+            env["OMP_NUM_THREADS"] = str(max(1, machine.cores // processes))
     return {
         "argv": program.argv(machine.python, launcher)
         + [f"--{name}={spelled(value)}" for name, value in sorted(arguments.items())],
-        "env": env,
+        "env": {name: value for name, value in env.items() if name not in machine.is_set},
         "cwd": str(program.file.parent),
         "timeout_s": timeout_s,
         "grace_s": GRACE_S,
@@ -85,19 +85,22 @@ def order(
     }
 
 
-def processes_on(machine: Machine, *, alone: bool) -> int:
-    """One per GPU; a CPU node takes part as one, and alone as two, so that there is a group."""
-    return machine.gpus or (2 if alone else 1)
+def processes_on_each(machines: Sequence[Machine]) -> int:
+    """One per GPU of the best equipped: a node that lacks one must say so, not hang the others.
+
+    A CPU node takes part as one, and alone as two, so that there is a group.
+    """
+    return max(machine.gpus for machine in machines) or (2 if len(machines) == 1 else 1)
 
 
-def torchrun(rendezvous: Rendezvous, processes: int, own_address: str) -> list[str]:
+def torchrun(rendezvous: Rendezvous, own_address: str) -> list[str]:
     return [
         "-m",
         "torch.distributed.run",
         "--rdzv-backend=static",
         f"--nnodes={rendezvous.nodes}",
         f"--node-rank={rendezvous.rank}",
-        f"--nproc-per-node={processes}",
+        f"--nproc-per-node={rendezvous.processes}",
         f"--master-addr={rendezvous.address}",
         f"--master-port={rendezvous.port}",
         f"--local-addr={own_address}",  # else it asks DNS for a name of this host
@@ -122,8 +125,12 @@ def as_only_rank(rendezvous: Rendezvous) -> dict[str, str]:
 
 
 def network(interface: str) -> dict[str, str]:
-    """Otherwise gloo takes the interface that the host's name resolves to: often loopback."""
-    return {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL") if interface}
+    """Otherwise gloo takes the interface that the host's name resolves to: often loopback.
+
+    Without the sign of equality NCCL would take every interface whose name begins so.
+    """
+    exactly = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
+    return exactly if interface else {}
 
 
 def spelled(value: ParameterValue) -> str:

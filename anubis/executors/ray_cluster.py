@@ -51,6 +51,7 @@ from anubis.executors.programs import (
     group_event_of,
     order,
     outcome_in,
+    processes_on_each,
     why_not,
 )
 
@@ -246,11 +247,17 @@ class RayExecutor:
         running.ordered = True
         step = running.launch.step
         meeting = self._agents[step.participants[0]].address
+        agents = [self._agents[name] for name in step.participants]
+        processes = processes_on_each([agent.machine for agent in agents if agent.machine])
         for rank, name in enumerate(step.participants):
             agent = self._agents[name]
             assert agent.machine is not None
             rendezvous = port and Rendezvous(
-                address=meeting, port=port, nodes=len(step.participants), rank=rank
+                address=meeting,
+                port=port,
+                processes=processes,
+                nodes=len(step.participants),
+                rank=rank,
             )
             there = agent.folder / self._staged[running.program.file.parent]
             program = replace(running.program, file=there / running.program.file.name)

@@ -55,7 +55,7 @@ def _checks(programs: Catalog) -> Iterator[Check]:
 
 def _gpus() -> tuple[Check, int]:
     try:
-        models = gpu_models()
+        models, _ = gpu_models()
     except RuntimeError as error:
         advice = "the driver hangs: look into dmesg for XID, reboot the node"
         return Check("gpus", "bad", str(error), advice), 0

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import contract
 import pytest
+
+from anubis.executors.machine import describe, listed
+from anubis.executors.programs import Program, Rendezvous, order, processes_on_each
 
 MIXED = """
 import torch
@@ -49,3 +55,95 @@ def test_every_gpu_that_is_visible_is_measured(run, gpu_node, benchmark_file, ch
     ran = run(benchmark_file("kernel_launch"), "--smoke", env=environment)
     assert devices(ran.document) == measured
     assert ran.document["environment"]["gpu_state"]["node"].keys() == {"GPU-0", "GPU-1", "GPU-2"}
+
+
+def on(node, monkeypatch, **planted):
+    """This process on that node."""
+    environment = node.environment(**planted)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return environment
+
+
+# --- what a node is --------------------------------------------------------------------------
+
+SKU = "nvidia-h100-80gb-hbm3"
+
+
+@pytest.mark.parametrize(
+    ("planted", "sku", "ranks"),
+    [
+        ({}, f"{SKU}-8x", 8),
+        ({"NVML_inforom": 1}, f"{SKU}-8x", 8),
+        ({"NVML_lost_3": 1}, f"{SKU}-7x", 8),
+        ({"NVML_mig": 1}, f"{SKU}-mig-1g-10gb-8x", 8),
+        ({"FAKE_GPUS": 0}, "nvidia-gpu-8x", 8),
+        ({"CUDA_VISIBLE_DEVICES": "0,1", "NVML_lost_3": 1}, f"{SKU}-2x", 2),
+    ],
+    ids=["whole", "infoROM damaged", "one lost", "sliced", "no answer", "two chosen"],
+)
+def test_a_node_with_gpus_is_none_without(gpu_node, monkeypatch, planted, sku, ranks):
+    if "FAKE_GPUS" in planted:
+        planted = {"NVML_inforom": 1, **planted}
+    machine = describe("127.0.0.1", on(gpu_node(8), monkeypatch, **planted))
+    assert (machine.sku, machine.gpus) == (sku, ranks)
+
+
+def test_a_gpu_without_slices_is_one_and_a_sliced_one_is_its_slices():
+    listing = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-1)
+  MIG 3g.20gb     Device  0: (UUID: MIG-1)
+  MIG 3g.20gb     Device  1: (UUID: MIG-2)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-2)
+"""
+    card = "NVIDIA A100-SXM4-40GB"
+    assert listed(listing) == [f"{card} MIG 3g.20gb"] * 2 + [card]
+
+
+def test_how_a_step_is_started_is_one_choice_for_all_its_nodes(gpu_node, monkeypatch, tmp_path):
+    whole = describe("127.0.0.1", on(gpu_node(8), monkeypatch))
+    blind = replace(whole, gpus=0)
+    assert processes_on_each([blind, whole]) == 8
+    meeting = Rendezvous(address="10.0.0.1", port=1, processes=8, nodes=2)
+    program = Program(file=tmp_path / "pair.py", spec=None)
+    for machine in (whole, blind):
+        assert "--nproc-per-node=8" in order(program, {}, 60, machine, meeting)["argv"]
+    assert (processes_on_each([blind]), processes_on_each([blind, blind])) == (2, 1)
+
+
+def test_what_the_operator_set_on_a_node_is_left_alone(gpu_node, monkeypatch, tmp_path):
+    chosen = {"NCCL_SOCKET_IFNAME": "ib0", "OMP_NUM_THREADS": 3}
+    machine = describe("127.0.0.1", on(gpu_node(8), monkeypatch, **chosen))
+    meeting = Rendezvous(address="10.0.0.1", port=1, processes=8, nodes=2)
+    program = Program(file=tmp_path / "pair.py", spec=None)
+    assert order(program, {}, 60, machine, meeting)["env"] == {"GLOO_SOCKET_IFNAME": "lo"}
+    others = replace(machine, is_set=frozenset())
+    assert order(program, {}, 60, others, meeting)["env"]["NCCL_SOCKET_IFNAME"] == "=lo"
+
+
+# --- a GPU node never measures its CPU -------------------------------------------------------
+
+
+@pytest.mark.parametrize("chosen", ["7", "GPU-7,GPU-6"])
+def test_chosen_gpus_that_torch_does_not_see_are_no_cpu(run, gpu_node, benchmark_file, chosen):
+    environment = gpu_node(2).environment(CUDA_VISIBLE_DEVICES=chosen)
+    ran = run(benchmark_file("kernel_launch"), "--smoke", env=environment)
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert f'CUDA_VISIBLE_DEVICES is "{chosen}", but torch' in ran.stderr
+
+
+def test_gpus_that_the_operator_hides_leave_a_cpu(run, gpu_node, benchmark_file):
+    environment = gpu_node(2).environment(CUDA_VISIBLE_DEVICES="")
+    assert devices(run(benchmark_file("kernel_launch"), "--smoke", env=environment).document) == [
+        "cpu"
+    ]
+
+
+def test_ranks_without_a_gpu_of_their_own_do_not_turn_to_their_cpus(monkeypatch):
+    import _group
+    import _timing
+
+    monkeypatch.setattr(_timing, "gpus", lambda: 7)
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "8")
+    with pytest.raises(contract.Unmeasured, match="7 GPUs, expected one for each of 8 ranks"):
+        _group.joined().__enter__()

@@ -367,7 +367,7 @@ def test_doctor_says_what_is_broken_and_ends_with_two(near):
 
 
 def test_doctor_counts_the_gpus_that_a_benchmark_needs(near, monkeypatch):
-    monkeypatch.setattr(examining, "gpu_models", lambda: ["NVIDIA H200"])
+    monkeypatch.setattr(examining, "gpu_models", lambda: (["NVIDIA H200"], True))
     monkeypatch.setattr(examining, "_cuda", lambda: examining.Check("torch and cuda", "good", ""))
     found = {line["what"]: line for line in near.run("doctor", "--json").lines}
     alone, group = found["benchmark overlap"], found["benchmark collective"]
