@@ -14,6 +14,8 @@ from _tools import find, run
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
 LATENCY_OF_GPUS = "ib_send_lat"  # with buffers in a GPU, perftest refuses ib_write_lat
 LIMIT_S = 60.0
+MODULES = Path("/sys/module")
+PEERMEM = ("nvidia_peermem", "nv_peer_mem")  # either lets an HCA reach the memory of a GPU
 SAMPLE_BYTES = 1 << 32  # in one test of bandwidth, as far as the number of messages allows
 
 
@@ -47,12 +49,29 @@ def memory_arguments(memory: str, hca: Hca) -> list[str]:
     if not gpus:
         raise contract.NotApplicable("no GPU whose memory the HCAs could reach")
     options = run([find(BANDWIDTH), "--help"], limit_s=10).stdout
-    nearest = nearest_gpu(hca.place, gpus)
-    if "use_cuda_bus_id" in options:
-        gpu = f"--use_cuda_bus_id={Path(gpus[nearest]).name}"
-    elif "use_cuda" in options:
+    # what lies in a GPU cannot be sent inline, which short messages are
+    return [*chosen_gpu(options, hca, gpus), *way_into_gpus(options), "-I", "0"]
+
+
+def chosen_gpu(options: str, hca: Hca, gpus: Sequence[str]) -> list[str]:
+    nearest = nearest_gpu(hca.place, list(gpus))
+    if "--use_cuda_bus_id" in options:
+        return [f"--use_cuda_bus_id={Path(gpus[nearest]).name}"]
+    if "--use_cuda" in options:
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        gpu = f"--use_cuda={nearest}"
-    else:
-        raise contract.NotApplicable("perftest here is built without CUDA (--use_cuda)")
-    return [gpu, "-I", "0"]  # what lies in a GPU cannot be sent inline, which short messages are
+        return [f"--use_cuda={nearest}"]
+    raise contract.NotApplicable(
+        "perftest here is built without CUDA (--use_cuda): build it with CUDA_H_PATH=…/cuda.h"
+    )
+
+
+def way_into_gpus(options: str) -> list[str]:
+    """By a module of the kernel, or where none is loaded by DMA-BUF."""
+    if any((MODULES / name).exists() for name in PEERMEM):
+        return []
+    if "--use_cuda_dmabuf" in options:
+        return ["--use_cuda_dmabuf"]
+    raise contract.NotApplicable(
+        "no HCA reaches the memory of a GPU here: load the module nvidia_peermem, or take a "
+        "perftest that knows --use_cuda_dmabuf"
+    )

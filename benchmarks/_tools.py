@@ -18,7 +18,10 @@ from pathlib import Path
 
 import contract
 
-PACKAGES = {"ucx_perftest": "ucx-utils", "ib_write_bw": "perftest", "ib_write_lat": "perftest"}
+PACKAGES = {
+    "ucx_perftest": "ucx-utils",
+    **dict.fromkeys(("ib_write_bw", "ib_write_lat", "ib_send_lat"), "perftest"),
+}
 LISTEN = "0A"  # a socket's state in /proc/net/tcp
 TAKEN = re.compile(r"in use|couldn't listen|bind\(\) failed", re.I)
 TRIES = 5  # ports, when others take them between our finding one free and the server's binding it

@@ -344,6 +344,8 @@ IN_GPUS = """
 import _pair, _perftest, _ports
 _pair.active = active
 _perftest.gpu_places = lambda: ["/sys/devices/pci0/0000:0a:00.0", "/x/0000:8b:00.0"]
+from pathlib import Path
+_perftest.MODULES = Path(os.environ["MODULES"])
 log = open(os.environ["TOOLS"], "a")
 sound = _pair.transfer
 def transfer(pair, sender, server, client, *rest, **named):
@@ -358,8 +360,8 @@ def test_buffers_in_gpus_are_those_of_the_gpu_beside_the_hca_and_latency_is_of_s
 ):
     """perftest refuses latencies of writes between GPUs, and inline messages out of one."""
     fault = PLANTED_HCAS.replace("LACKING", "None") + IN_GPUS
-    env = {**stand_ins, "HELP": "--use_cuda=<id> --use_cuda_bus_id=<id>"}
-    env["TOOLS"] = str(tmp_path / "tools")
+    env = {**stand_ins, "HELP": "--use_cuda=<id> --use_cuda_bus_id=<id> --use_cuda_dmabuf"}
+    env |= {"TOOLS": str(tmp_path / "tools"), "MODULES": str(tmp_path / "none")}
     words = ("--memory=cuda", "--hcas=mlx5_0", "--sizes=64", "--samples=1")
     ran = planted("pair_rdma", fault, *words, env=env)
     assert ran.exit_code == 0, ran.stderr
@@ -368,12 +370,22 @@ def test_buffers_in_gpus_are_those_of_the_gpu_beside_the_hca_and_latency_is_of_s
     assert {Path(call[0]).name for call in calls} == {"ib_write_bw", "ib_send_lat"}
     for call in calls:
         assert "--use_cuda_bus_id=0000:8b:00.0" in call
-        assert call[-2:] == ["-I", "0"]
+        assert call[-3:] == ["--use_cuda_dmabuf", "-I", "0"]
+
+
+def test_an_hca_reaches_a_gpu_by_a_module_or_by_dma_buf_or_not_at_all(monkeypatch, tmp_path):
+    monkeypatch.setattr(_perftest, "MODULES", tmp_path)
+    assert _perftest.way_into_gpus("--use_cuda_dmabuf") == ["--use_cuda_dmabuf"]
+    with pytest.raises(contract.NotApplicable, match="load the module nvidia_peermem"):
+        _perftest.way_into_gpus("--use_cuda=<id>")
+    (tmp_path / "nvidia_peermem").mkdir()
+    assert _perftest.way_into_gpus("--use_cuda_dmabuf") == []
 
 
 def test_an_older_perftest_is_told_the_number_of_the_gpu(monkeypatch):
     monkeypatch.setattr(_perftest, "gpu_places", lambda: ["/x/0000:0a:00.0", "/y/0000:8b:00.0"])
     monkeypatch.setattr(_perftest, "find", str)
+    monkeypatch.setattr(_perftest, "way_into_gpus", lambda options: [])
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     for options, told in (("--use_cuda=<id>", ["--use_cuda=0", "-I", "0"]), ("-x", None)):
         help_text = subprocess.CompletedProcess([], 0, stdout=options, stderr="")
