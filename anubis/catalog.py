@@ -7,6 +7,7 @@ A benchmark is any `*.py` or executable file in the folder that does not begin w
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -22,12 +23,18 @@ import numpy as np
 from anubis import descriptions, places
 from anubis.core.errors import CatalogError, ContractError, did_you_mean
 from anubis.core.records import BenchmarkSpec, Readings, Result, Series
+from anubis.core.text import one_line, storable
 from anubis.executors.programs import Program
 from anubis.reading import read
 
 DESCRIBE_SCHEMA = "anubis.describe/1"
 RESULT_SCHEMA = "anubis.result/1"
 DESCRIBE_LIMIT_S = 30
+MOST_SERIES = 10_000
+MOST_FACTS = 10_000  # in an environment
+DEEPEST_FACT = 8
+LONGEST_TEXT = 1000
+QUOTED = 60  # characters of what was found
 NOT_PROGRAMS = {"contract.py", "__init__.py"}
 
 DESCRIBE_EACH = """
@@ -201,22 +208,51 @@ def parse_result(text: str, spec: BenchmarkSpec) -> Result:
         raise ContractError(f'not one JSON document ({error}); it ends "{end}"') from None
     if not isinstance(document, dict):
         raise ContractError(f"expected a JSON table, found {type(document).__name__}")
+    return _result(document, spec)
+
+
+def _result(document: dict[str, object], spec: BenchmarkSpec) -> Result:
     _expect(document, "schema", RESULT_SCHEMA)
     _expect(document, "benchmark", spec.name)
     _expect(document, "version", spec.version)
-    environment = document.get("environment", {})
-    if not isinstance(environment, dict):
-        raise ContractError('"environment" is not a table')
+    environment = _environment(document)
     if document.get("not_applicable"):
         return Result(environment=environment, not_applicable=_text(document, "not_applicable"))
     series = document.get("series")
     if not isinstance(series, list) or not series:
         raise ContractError('"series" is empty: nothing was measured')
+    if len(series) > MOST_SERIES:
+        raise ContractError(
+            f'"series" has {len(series):,} entries, expected at most {MOST_SERIES:,}'
+        )
     series_read = tuple(_series(entry, spec) for entry in series)
     names = [(one_series.metric, one_series.device) for one_series in series_read]
     if len(set(names)) < len(names):
         raise ContractError("a metric is listed twice for one device")
     return Result(series=Readings.of(series_read), environment=environment)
+
+
+def _environment(document: dict[str, object]) -> dict[str, object]:
+    environment = document.get("environment", {})
+    if not isinstance(environment, dict):
+        raise ContractError('"environment" is not a table')
+    room = MOST_FACTS
+    pending: list[tuple[object, int]] = [(environment, 0)]
+    while pending:
+        value, depth = pending.pop()
+        room -= 1
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ContractError('"environment" has a number that is too large: expected finite')
+        if isinstance(value, dict | list):
+            inside = value.values() if isinstance(value, dict) else value
+            pending += [(item, depth + 1) for item in inside]
+        if depth > DEEPEST_FACT or len(pending) > room:
+            raise ContractError(
+                f'"environment" is too large: expected at most {MOST_FACTS:,} facts,'
+                f" nested no deeper than {DEEPEST_FACT}"
+            )
+    facts: dict[str, object] = json.loads(storable(json.dumps(environment, ensure_ascii=False)))
+    return facts
 
 
 def _series(document: object, spec: BenchmarkSpec) -> Series:
@@ -235,22 +271,33 @@ def _series(document: object, spec: BenchmarkSpec) -> Series:
         if not number or not (0 < value <= sys.float_info.max or (may_be_0 and value == 0)):
             expected = "a number of 0 or more" if may_be_0 else "a positive number"
             raise ContractError(
-                f'"{metric}" of {device} has the sample "{str(value)[:40]}": expected {expected}'
+                f'"{metric}" of {device} has the sample {_quoted(value)}: expected {expected}'
             )
     return Series(metric=metric, device=device, samples=np.array(values, dtype=np.float64))
 
 
 def _text(document: dict[str, object], key: str) -> str:
     """Printable, because it goes into tables, databases and the reasons of a scheduler."""
-    text = str(document.get(key, ""))
-    if not text.isprintable():
-        raise ContractError(f'"{key}" is {text!a:.80}: expected printable text')
-    return text
+    value = document.get(key, "")
+    if not isinstance(value, str) or not value.isprintable() or len(value) > LONGEST_TEXT:
+        raise ContractError(
+            f'"{key}" is {_quoted(value)}: expected printable text of at most'
+            f" {LONGEST_TEXT:,} characters"
+        )
+    return value
 
 
 def _expect(document: dict[str, object], key: str, value: str) -> None:
     if document.get(key) != value:
-        raise ContractError(f'"{key}" is "{document.get(key)}", expected "{value}"')
+        raise ContractError(f'"{key}" is {_quoted(document.get(key))}, expected "{value}"')
+
+
+def _quoted(value: object) -> str:
+    """What was found, as much of it as a sentence bears."""
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    text = f'"{value}"' if isinstance(value, str | int | float) else json.dumps(value)
+    return one_line(text if len(text) <= QUOTED else f"{text[:QUOTED]}…")
 
 
 def _refuse_constant(name: str) -> float:

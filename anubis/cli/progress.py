@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 
 from anubis.cli.remarks import say
 from anubis.core.campaign import planning
-from anubis.core.campaign.machine import CampaignEvent, CampaignMachine, Failed, NodeLost, TimedOut
+from anubis.core.campaign.machine import CampaignEvent, CampaignMachine, EndOfStep, NodeLost
 from anubis.core.records import Campaign
 from anubis.report.wording import lasting
 
@@ -57,7 +57,7 @@ class Progress:
 
     def observe(self, machine: CampaignMachine, events: Sequence[CampaignEvent]) -> None:
         for event in events:
-            if isinstance(event, Failed | TimedOut | NodeLost):
+            if isinstance(event, NodeLost) or (isinstance(event, EndOfStep) and event.reason):
                 self._report_trouble(event)
         if machine.unwatched_s > self._unwatched_s:
             self._report_gap(machine.unwatched_s)
@@ -82,7 +82,7 @@ class Progress:
             plural = "" if machine.planned == 1 else "s"
             say(f"phase {name}: {machine.planned} step{plural}")
 
-    def _report_trouble(self, event: Failed | TimedOut | NodeLost) -> None:
+    def _report_trouble(self, event: EndOfStep | NodeLost) -> None:
         self._troubles += 1
         subject = event.node if isinstance(event, NodeLost) else event.step_id.partition("/")[2]
         if self._troubles <= FEW_TROUBLES:

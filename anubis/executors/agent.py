@@ -1,6 +1,7 @@
 """Anubis' hand on a Ray node: runs orders through the guardian, and answers at any time.
 
-It travels to the node by value and runs as an actor: the standard library and machine.py only.
+It travels to the node by value and runs as an actor: the standard library, and what it takes from
+machine.py and guardian.py, which need no more.
 It decides nothing; the driver writes the orders and reads the outcomes.
 """
 
@@ -16,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from anubis.executors.guardian import end_with_front
 from anubis.executors.machine import Machine, describe, free_port
 
 KILL_PATIENCE_S = 15.0  # the guardian's own is shorter
@@ -67,11 +69,19 @@ class Agent:
                 guardian.stdin.write(json.dumps(order).encode() + b"\n")
         with guardian.stdout:
             report: bytes = guardian.stdout.read()
-        guardian.wait()
+        self._bury(guardian)
         with self._lock:
             del self._running[key]
         guardian.stdin.close()
         return report
+
+    def _bury(self, guardian: subprocess.Popen[bytes]) -> None:
+        """Its report is in; a front that was stopped would never end."""
+        try:
+            guardian.wait(timeout=KILL_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            end_with_front(guardian.pid)
+            guardian.wait()
 
     def kill(self, key: str) -> None:
         """The end of its stdin tells the guardian to end everything; returns when it has."""
@@ -81,8 +91,10 @@ class Agent:
             if guardian is None or guardian.stdin is None:
                 return
             guardian.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
+        try:
             guardian.wait(timeout=KILL_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            end_with_front(guardian.pid)
 
 
 def end_with(parent: int) -> None:

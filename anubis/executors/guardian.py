@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -260,6 +260,23 @@ def signal_all(number: int) -> None:
             os.kill(pid, number)
 
 
+def end_below(root: int) -> None:
+    """SIGKILL to every process below `root`, until none lives or patience ends."""
+    deadline = time.monotonic() + KILL_PATIENCE_S
+    while (living := descendants(root)) and time.monotonic() < deadline:
+        for pid in living:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def end_with_front(front: int) -> None:
+    """For a front that does not answer, because its program stopped it and the guardian."""
+    end_below(front)
+    with contextlib.suppress(OSError):
+        os.kill(front, signal.SIGKILL)
+
+
 def read_order() -> dict[str, Any]:
     """The first line of stdin, read byte-exactly: what follows is only watched for its end."""
     line = bytearray()
@@ -275,15 +292,27 @@ def read_order() -> dict[str, Any]:
 def step_aside() -> None:
     """Go on in a child of our own, so that whoever kills its direct children misses the guardian.
 
-    Ray does so when a worker exits, and Ctrl-C reaches the terminal's process group. The front
-    only waits; when it is killed, the guardian still learns of the parent's death from stdin.
+    Ray does so when a worker exits, and Ctrl-C reaches the terminal's process group. When the
+    front is killed, the guardian still learns of the parent's death from stdin.
     """
-    front = os.fork()
-    if front == 0:
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # of whatever a killed guardian leaves behind
+    guardian = os.fork()
+    if guardian == 0:
         os.setsid()
         return
     os.closerange(0, 3)
-    os._exit(os.waitstatus_to_exitcode(os.waitpid(front, 0)[1]) & 0xFF)
+    stand_behind(guardian)
+
+
+def stand_behind(guardian: int) -> NoReturn:
+    """Wake a guardian that its program stopped, and end what is left of one that was killed."""
+    status = os.waitpid(guardian, os.WUNTRACED)[1]
+    while os.WIFSTOPPED(status):
+        os.kill(guardian, signal.SIGCONT)
+        status = os.waitpid(guardian, os.WUNTRACED)[1]
+    if os.WIFSIGNALED(status):
+        end_below(os.getpid())
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
 def main() -> None:

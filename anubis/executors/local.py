@@ -62,8 +62,15 @@ class LocalLaunch:
     def outcome(self) -> ProgramOutcome:
         self.end()
         self.stdout.close()
-        self.process.wait()
+        try:
+            self.process.wait(timeout=CLOSE_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.end_by_force()
         return outcome_in(self.report)
+
+    def end_by_force(self) -> None:
+        guardian.end_with_front(self.process.pid)
+        self.process.wait()
 
 
 class LocalExecutor:
@@ -136,6 +143,8 @@ class LocalExecutor:
         deadline = self.now() + CLOSE_PATIENCE_S
         while self._running and (left := deadline - self.now()) > 0:
             self._read(left)
+        for running in self._running.values():
+            running.end_by_force()
 
     def _read(self, patience_s: float) -> None:
         if not self._running:

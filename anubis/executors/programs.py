@@ -12,12 +12,14 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
 from anubis.core.errors import ContractError
 from anubis.core.records import BenchmarkSpec, ParameterValue, Result
+from anubis.core.text import one_line, storable
 from anubis.executors.machine import Machine
 
 ProgramOrder = dict[str, Any]
@@ -140,13 +142,40 @@ def spelled(value: ParameterValue) -> str:
 # --- how it ended --------------------------------------------------------------------------
 
 
+UNSAID: ProgramOutcome = {  # what holds where a report leaves something out
+    "exit": None,
+    "signal": None,
+    "timed_out": False,
+    "flooded": False,
+    "killed": False,
+    "left_behind": 0,
+    "unkillable": [],
+    "could_not_start": "",
+    "stdout": "",
+    "stderr": "",
+}
+
+
 def outcome_in(report: bytes | bytearray) -> ProgramOutcome:
     """What a guardian reported; {} when it was killed before it could, or halfway."""
     try:
-        outcome: ProgramOutcome = json.loads(report)
-    except ValueError:
+        document = json.loads(report)
+    except (ValueError, RecursionError):
         return {}
-    return outcome
+    if not isinstance(document, dict):
+        return {"could_not_start": f"its guardian reported {type(document).__name__}, no table"}
+    for name, value in document.items():
+        if name in UNSAID and not _is_reportable(name, value):
+            return {"could_not_start": f'its guardian reported a {name} of "{value!a:.40}"'}
+    texts = {name: storable(value) for name, value in document.items() if isinstance(value, str)}
+    return {**UNSAID, **document, **texts} if document else {}
+
+
+def _is_reportable(name: str, value: object) -> bool:
+    """Of the kind that a guardian gives; a program may have written the report in its place."""
+    if isinstance(value, list):
+        return name == "unkillable" and all(type(pid) is int for pid in value)
+    return type(value) is type(0 if UNSAID[name] is None and value is not None else UNSAID[name])
 
 
 def failed(launch: Launch, at: float, reason: str, *, infrastructure: bool = False) -> Failed:
@@ -160,6 +189,13 @@ def event_of(
     outcome: ProgramOutcome, launch: Launch, spec: BenchmarkSpec, at: float, parse: Parse
 ) -> Measured | Failed | TimedOut:
     """The event that an outcome amounts to; `outcome` is the guardian's, or {} for its silence."""
+    event = _end_in(outcome, launch, spec, at, parse)
+    return _with_lost(event, {launch.step.participants[0]: outcome}, spec)
+
+
+def _end_in(
+    outcome: ProgramOutcome, launch: Launch, spec: BenchmarkSpec, at: float, parse: Parse
+) -> Measured | Failed | TimedOut:
     step, attempt = launch.step, launch.attempt
     if outcome.get("timed_out"):
         reason = f"no answer within {step.timeout_s:g} s; {killed_with(outcome)}"
@@ -184,6 +220,23 @@ def event_of(
         facts = {**result.environment, "processes_left_behind": outcome["left_behind"]}
         result = replace(result, environment=facts)
     return Measured(step_id=step.id, attempt=attempt, at=at, result=result)
+
+
+def _with_lost(
+    event: Measured | Failed | TimedOut,
+    outcomes: Mapping[str, ProgramOutcome],
+    spec: BenchmarkSpec,
+) -> Measured | Failed | TimedOut:
+    """A node on which a process outlived SIGKILL is lost, however well its program ended."""
+    stuck = {
+        name: pids for name, outcome in outcomes.items() if (pids := outcome.get("unkillable"))
+    }
+    if not stuck:
+        return event
+    pids = ", ".join(str(pid) for pid in [*chain.from_iterable(stuck.values())][:5])
+    reason = f"pid {pids} of {spec.name} outlived SIGKILL: stuck in the kernel, look at the node"
+    parts = [part for part in (event.reason, reason) if part]
+    return replace(event, reason="; ".join(parts), lost=tuple(stuck))
 
 
 def why_not(outcome: ProgramOutcome, spec: BenchmarkSpec, *, document: bool = True) -> str:
@@ -227,11 +280,7 @@ def port_was_taken(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
 def killed_with(outcome: ProgramOutcome) -> str:
     left_behind = outcome.get("left_behind", 0)
     plural = "es" if left_behind > 1 else ""
-    text = f"killed with {left_behind} more process{plural}" if left_behind else "killed"
-    if stuck := outcome.get("unkillable"):
-        pids = ", ".join(map(str, stuck[:5]))
-        text += f", but pid {pids} outlived SIGKILL: stuck in the kernel, look at the node"
-    return text
+    return f"killed with {left_behind} more process{plural}" if left_behind else "killed"
 
 
 def signal_name(number: int) -> str:
@@ -273,6 +322,7 @@ def last_words(outcome: ProgramOutcome, spec: BenchmarkSpec) -> str:
     lines = [line.strip() for line in stderr.splitlines()]
     spoken = [line for line in lines if line and not _TORCHRUN_LINE.match(line)]
     words = spoken[-1] if spoken else ""
+    words = one_line(words)
     return words if len(words) <= LAST_WORDS else words[: LAST_WORDS - 1] + "…"
 
 
@@ -322,7 +372,7 @@ def group_event_of(
         at_fault = []  # torchrun turns it into a failure, which makes the others fail
     else:
         at_fault = culprit(outcomes, spec)
-    event = event_of(outcomes[at_fault[0]] if at_fault else answer, launch, spec, at, parse)
-    if isinstance(event, Measured) or len(at_fault) in (0, len(participants)):
-        return event
-    return replace(event, reason=f"on {', '.join(at_fault)}: {event.reason}")
+    event = _end_in(outcomes[at_fault[0]] if at_fault else answer, launch, spec, at, parse)
+    if not isinstance(event, Measured) and len(at_fault) not in (0, len(participants)):
+        event = replace(event, reason=f"on {', '.join(at_fault)}: {event.reason}")
+    return _with_lost(event, outcomes, spec)

@@ -538,7 +538,11 @@ def actor_on(agent: AgentHandle, guardian_source: str) -> Any:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    for module in (agent_module, machine):  # nodes need no Anubis: its code travels in the actor
+    for module in (
+        agent_module,
+        guardian,
+        machine,
+    ):  # nodes need no Anubis: its code travels in the actor
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     # two groups of threads, so that it answers while programs run; ray's types know nothing of it
     groups: Any = {"concurrency_groups": {"control": PROGRAMS_AT_ONCE, "work": PROGRAMS_AT_ONCE}}

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,6 @@ from anubis.core.records import (
 from anubis.report.view import CampaignView
 from anubis.report.wording import share
 
-Subject = tuple[str, str, str]  # benchmark, parameters, metric: what a verdict is about
 UNSAID = WORST_FIRST.index(Judgement.UNKNOWN)
 
 
@@ -133,7 +133,8 @@ def metric_rows(view: CampaignView) -> list[MetricRow]:
     for measured in by_kind(units(latest(view.executions), view.campaign.plan), view.kinds):
         key = measured.key
         place = (key.workload.benchmark, key.workload.parameters, key.metric)
-        judgements, similarities = _of_each_unit(measured, statements[place])
+        about = (statements[*place, kind] for kind in _device_kinds(measured.devices))
+        judgements, similarities = _of_each_unit(measured, chain.from_iterable(about))
         rows.append(
             MetricRow(
                 measured=measured,
@@ -146,6 +147,7 @@ def metric_rows(view: CampaignView) -> list[MetricRow]:
     return sorted(rows, key=lambda row: -row.defective)
 
 
+Subject = tuple[str, str, str, str]  # benchmark, parameters, metric, kind of device
 Statement = tuple[Judgement, tuple[tuple[str, ...], ...], tuple[str, ...], Samples]
 
 
@@ -157,15 +159,25 @@ def _statements(assessment: Assessment) -> defaultdict[Subject, list[Statement]]
         if similarities is None:
             similarities = np.full(len(ruling), np.nan)
         place = (ruling.benchmark, ruling.parameters, ruling.metric)
-        statements[place].append(
-            (ruling.judgement, ruling.participants, ruling.devices, similarities)
-        )
+        statement = (ruling.judgement, ruling.participants, ruling.devices, similarities)
+        for kind in _device_kinds(ruling.devices):
+            statements[*place, kind].append(statement)
     for verdict in assessment.alone:
         similarity = np.nan if verdict.similarity is None else verdict.similarity
-        statements[verdict.benchmark, verdict.parameters, verdict.metric].append(
-            (verdict.judgement, (verdict.participants,), (verdict.device,), np.array([similarity]))
+        place = (verdict.benchmark, verdict.parameters, verdict.metric)
+        statement = (
+            verdict.judgement,
+            (verdict.participants,),
+            (verdict.device,),
+            np.array([similarity]),
         )
+        for kind in _device_kinds((verdict.device,)):
+            statements[*place, kind].append(statement)
     return statements
+
+
+def _device_kinds(devices: Iterable[str]) -> list[str]:
+    return sorted({device.partition(":")[0] for device in devices})
 
 
 def _of_each_unit(

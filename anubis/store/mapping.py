@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 
 import sqlalchemy as sa
 
+from anubis.core.text import storable
 from anubis.store import codec
 
 R = TypeVar("R")
@@ -40,9 +41,7 @@ class Prose(sa.TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        if value is None:
-            return None
-        return value.replace("\0", "\ufffd").encode(errors="replace").decode()
+        return None if value is None else storable(value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -32,8 +32,9 @@ from anubis.core.campaign.machine import (
 from anubis.core.campaign.planning import estimate, follow_ups, instead, steps
 from anubis.core.campaign.replay import Opening, replay
 from anubis.core.fabric import Cable
+from anubis.core.judging.unmeasured import judge_unmeasured
 from anubis.core.network.pairing import hops_between, meetings
-from anubis.core.records import Ended, Readings, Result, Series
+from anubis.core.records import Ended, Judgement, Readings, Result, Series
 from anubis.store import event_log
 from anubis.store.codec import document, restore
 
@@ -688,3 +689,25 @@ def sabotage(data, world: World, told: list):
             made = TimePassed(at=world.now)
     told.append(made)
     return made
+
+
+def test_a_node_on_which_a_process_outlived_sigkill_takes_no_further_part_and_is_unknown():
+    world = World(small_plan(2, [entry("compute"), entry("probe")]), retries=1)
+    launch = next(run for run in world.running.values() if run.step.participants == ("n0",))
+    stuck = Measured(
+        step_id=launch.step.id,
+        attempt=1,
+        at=1.0,
+        result=RESULT,
+        reason="pid 7 outlived SIGKILL",
+        lost=("n0",),
+    )
+    world.tell(stuck)
+    assert world.machine.excluded == {"n0": "pid 7 outlived SIGKILL"}
+    ends = {r.step.workload.benchmark: r for r in world.records if "n0" in r.step.participants}
+    assert (ends["compute"].ended, ends["compute"].lost) == (Ended.MEASURED, ("n0",))
+    assert ends["probe"].ended is Ended.SKIPPED
+    (lost,) = judge_unmeasured(world.records, world.plan, {})
+    assert (lost.code, lost.judgement) == ("NODE-LOST", Judgement.UNKNOWN)
+    assert lost.reason == "pid 7 outlived SIGKILL"
+    assert restore(Measured, document(stuck)).lost == ("n0",)

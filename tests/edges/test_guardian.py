@@ -146,6 +146,54 @@ def test_the_program_does_not_outlive_a_killed_guardian(tmp_path: Path) -> None:
     process.wait()
 
 
+LEAVES_A_DAEMON = """
+import os, subprocess, sys, time
+daemon = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"],
+                          start_new_session=True)
+print(daemon.pid, file=open(sys.argv[1], "w"), flush=True)
+"""
+PARENT_OF = "int(open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[1])"
+STOPS = "import signal\npid = os.getppid(); os.kill(pid, signal.SIGSTOP)\n"
+STOPS_THE_FRONT_TOO = f"{STOPS}os.kill({PARENT_OF}, signal.SIGSTOP); os.kill(pid, 19)\n"
+
+
+def test_what_a_program_left_behind_does_not_outlive_a_guardian_that_it_killed(
+    tmp_path: Path,
+) -> None:
+    kills = f"{LEAVES_A_DAEMON}\nimport signal\nos.kill(os.getppid(), signal.SIGKILL)"
+    process = start(*python(kills), str(tmp_path / "pid"))
+    daemon = pid_in(tmp_path / "pid")
+    assert process.stdin
+    assert process.stdout
+    with process.stdin, process.stdout:
+        assert process.stdout.read() == b""
+        process.wait()
+    assert not alive(daemon)
+
+
+def test_a_guardian_that_its_program_stopped_goes_on(tmp_path: Path) -> None:
+    process = start(*python(f"{LEAVES_A_DAEMON}{STOPS}"), str(tmp_path / "pid"))
+    daemon = pid_in(tmp_path / "pid")
+    outcome = outcome_of(process)
+    assert (outcome["exit"], outcome["left_behind"]) == (0, 1)
+    assert not alive(daemon)
+
+
+def test_a_front_that_was_stopped_as_well_is_ended_with_all_below(tmp_path: Path) -> None:
+    code = f"{LEAVES_A_DAEMON}{STOPS_THE_FRONT_TOO}time.sleep(600)"
+    process = start(*python(code), str(tmp_path / "pid"))
+    daemon = pid_in(tmp_path / "pid")
+    stat = Path(f"/proc/{process.pid}/stat")
+    assert eventually(lambda: b") T " in stat.read_bytes())
+    guardian.end_with_front(process.pid)
+    process.wait()
+    assert process.stdin
+    assert process.stdout
+    with process.stdin, process.stdout:
+        assert process.stdout.read() == b""
+    assert not alive(daemon)
+
+
 def test_what_cannot_be_killed_is_reported_and_not_waited_for(tmp_path: Path) -> None:
     powerless = SOURCE.replace("signal_all(signal.SIGKILL)", "pass").replace(
         "KILL_PATIENCE_S = 5.0", "KILL_PATIENCE_S = 0.1"

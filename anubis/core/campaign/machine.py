@@ -36,23 +36,30 @@ class Started(_OfStep):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured(_OfStep):
+class EndOfStep(_OfStep):
+    """How a program ended, and on which nodes a process of it outlived SIGKILL: they are lost."""
+
+    reason: str = ""
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured(EndOfStep):
     """The program reached its end and left a valid document (which may say: not applicable)."""
 
     result: Result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failed(_OfStep):
+class Failed(EndOfStep):
     """The program could not measure. Infrastructure failures are worth another try; others not."""
 
-    reason: str
     infrastructure: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TimedOut(_OfStep):
-    reason: str
+class TimedOut(EndOfStep):
+    """It gave no answer within its limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,7 +262,7 @@ class CampaignMachine:
     def _measured(self, event: Measured) -> list[Command]:
         absent = event.result.not_applicable
         ended = Ended.NOT_APPLICABLE if absent else Ended.MEASURED
-        return self._settle(event, ended, absent, result=event.result)
+        return self._settle(event, ended, event.reason or absent, result=event.result)
 
     def _failed(self, event: Failed) -> list[Command]:
         run = self._run_of(event.step_id, event.attempt)
@@ -264,13 +271,13 @@ class CampaignMachine:
         first = self._first_attempt.get(event.step_id, 1)
         again = event.infrastructure and event.attempt - first < self._retries
         ended = Ended.NOT_RUN if event.infrastructure else Ended.FAILED
-        record = self._end(run, ended, event.reason, at=event.at, final=not again)
+        record = self._end(run, ended, event.reason, at=event.at, lost=event.lost, final=not again)
         if again:
             self._attempts[run.step.id] = event.attempt + 1
             self._pending[run.step.id] = run.step
             for name in run.step.participants:
                 self._queues[name].appendleft(run.step)
-        return [record]
+        return [record, *self._lose_all(event)]
 
     def _judged(self, event: Judged) -> list[Command]:
         if not self._judging or event.phase != self.phase:
@@ -283,6 +290,9 @@ class CampaignMachine:
         for node in sorted(event.defective):
             self.excluded.setdefault(node, f"found defective in {self._phase_name()}")
         return self._begin_next_phase()
+
+    def _lose_all(self, event: EndOfStep) -> list[Command]:
+        return [command for node in event.lost for command in self._lose(node, event.reason)]
 
     def _lose(self, node: str, reason: str) -> list[Command]:
         """End or drop every step of a node; larger groups go on without it."""
@@ -390,7 +400,10 @@ class CampaignMachine:
         self, event: Measured | TimedOut, ended: Ended, reason: str, *, result: Result | None = None
     ) -> list[Command]:
         run = self._run_of(event.step_id, event.attempt)
-        return [self._end(run, ended, reason, at=event.at, result=result)] if run else []
+        if run is None:
+            return []
+        record = self._end(run, ended, reason, at=event.at, lost=event.lost, result=result)
+        return [record, *self._lose_all(event)]
 
     def _end(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
@@ -62,6 +62,7 @@ def _executions(parts: Sequence[CampaignEvidence], skus: Mapping[str, str]) -> l
     """The last try of each step; none where nothing was tried, if it was tried in a later one."""
     kept: list[list[Execution]] = []
     tried_later: set[tuple[Workload, tuple[str, ...]]] = set()
+    measured_later: set[str] = set()
     for part in reversed(parts):
         plan = part.campaign.plan
         settled = [
@@ -71,12 +72,14 @@ def _executions(parts: Sequence[CampaignEvidence], skus: Mapping[str, str]) -> l
         ]
         kept.append(
             [
-                _of(run, part.campaign)
+                _of(run, part.campaign, measured_later)
                 for run in settled
                 if run.ended not in UNTRIED or _place(run) not in tried_later
             ]
         )
         tried_later |= {_place(run) for run in settled if run.ended not in UNTRIED}
+        measured = (run.step.participants for run in settled if run.ended is Ended.MEASURED)
+        measured_later |= set(chain.from_iterable(measured))
     return list(chain.from_iterable(reversed(kept)))
 
 
@@ -84,9 +87,10 @@ def _place(run: Execution) -> tuple[Workload, tuple[str, ...]]:
     return run.step.workload, run.step.participants
 
 
-def _of(run: Execution, campaign: Campaign) -> Execution:
-    """Campaigns call their steps alike."""
-    return replace(run, step=replace(run.step, id=f"{run.step.id}@{campaign.id}"))
+def _of(run: Execution, campaign: Campaign, measured_later: Set[str]) -> Execution:
+    """Campaigns call their steps alike; a node that was measured later is lost no more."""
+    lost = tuple(node for node in run.lost if node not in measured_later)
+    return replace(run, step=replace(run.step, id=f"{run.step.id}@{campaign.id}"), lost=lost)
 
 
 def _lost(parts: Iterable[CampaignEvidence]) -> dict[str, str]:

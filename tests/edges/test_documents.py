@@ -1,0 +1,178 @@
+"""What one program says can cost its own step only: documents and reports, fuzzed."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anubis.catalog import MOST_SERIES, parse_result
+from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
+from anubis.core.errors import ContractError
+from anubis.core.records import BenchmarkSpec, Ended, Execution, MetricSpec, Step, Workload
+from anubis.executors.programs import event_of, group_event_of, outcome_in
+from anubis.store import codec
+
+SPEC = BenchmarkSpec(
+    name="flow",
+    version="1",
+    summary="",
+    stresses="",
+    reveals="",
+    level="micro",
+    scope="node",
+    duration_s=1.0,
+    metrics=(MetricSpec(name="speed", unit="m/s", direction="higher"),),
+)
+STEP = Step(
+    id="0.0.0/flow/n0",
+    workload=Workload.of("flow", "1", {}),
+    participants=("n0",),
+    phase=0,
+    repeat=0,
+    timeout_s=30.0,
+    exclusive=True,
+)
+DOCUMENT: dict[str, Any] = {
+    "schema": "anubis.result/1",
+    "benchmark": "flow",
+    "version": "1",
+    "environment": {"driver": "550.1", "gpus": [{"name": "a", "watts": 3.5}]},
+    "series": [{"metric": "speed", "device": "cpu", "samples": [1.0, 2.0]}],
+}
+REPORT: dict[str, Any] = {
+    "exit": 0,
+    "signal": None,
+    "timed_out": False,
+    "flooded": False,
+    "killed": False,
+    "left_behind": 0,
+    "unkillable": [],
+    "could_not_start": "",
+    "stdout": json.dumps(DOCUMENT),
+    "stderr": "",
+    "started_at": 1.0,
+    "duration_s": 2.0,
+}
+HOSTILE = st.sampled_from(
+    (
+        *(1e400, -1e400, math.nan, 10**400, -1, 0, True, None, [], {}, {"a": "\0"}),
+        *("", "\ud800", "\x1b[2J", "\u202e", "x" * 5000, "9" * 5000, [[[[[[[[[[[[1]]]]]]]]]]]]),
+    )
+)
+
+
+def heard(document: object, **changes: object) -> Measured | Failed | TimedOut:
+    """The event that a program's document, and the report of its guardian, amount to."""
+    text = document if isinstance(document, str) else json.dumps(document)
+    report = json.dumps({**REPORT, "stdout": text, **changes}).encode()
+    return event_of(outcome_in(report), Launch(step=STEP, attempt=1), SPEC, 1.0, parse_result)
+
+
+def kept(event: Measured | Failed | TimedOut) -> Execution:
+    """It goes through the history and can be written to a page."""
+    result = {"result": event.result} if isinstance(event, Measured) else {}
+    execution = Execution(
+        step=STEP, attempt=1, ended=Ended.MEASURED, final=True, reason=event.reason, **result
+    )
+    again = codec.load(Execution, codec.dump(execution))
+    json.dumps(codec.document(again), ensure_ascii=False, allow_nan=False).encode()
+    return again
+
+
+def places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    if not isinstance(value, dict | list):
+        return [path]
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    return [path, *(p for key, item in inside for p in places(item, (*path, key)))]
+
+
+def changed(document: Any, path: tuple[str | int, ...], value: object) -> Any:
+    if not path:
+        return value
+    copy = document.copy()
+    copy[path[0]] = changed(document[path[0]], path[1:], value)
+    return copy
+
+
+def test_a_number_too_large_for_a_float_costs_the_step_that_said_it():
+    text = json.dumps(DOCUMENT).replace('"550.1"', "1e400")
+    event = heard(text)
+    assert isinstance(event, Failed)
+    assert event.reason == 'flow: "environment" has a number that is too large: expected finite'
+
+
+@pytest.mark.parametrize("missing", sorted(REPORT.keys() - {"stdout"}))
+def test_a_report_of_the_guardian_may_leave_anything_out(missing: str):
+    report = {name: value for name, value in REPORT.items() if name != missing}
+    launch = Launch(step=STEP, attempt=1)
+    event = event_of(outcome_in(json.dumps(report).encode()), launch, SPEC, 1.0, parse_result)
+    assert isinstance(event, Failed if missing == "exit" else Measured)
+
+
+def test_half_a_character_in_a_fact_costs_only_itself():
+    text = json.dumps(DOCUMENT).replace('"550.1"', r'"a\ud800b"')
+    event = heard(text)
+    assert isinstance(event, Measured)
+    assert event.result.environment["driver"] == "a?b"
+    kept(event)
+
+
+def test_more_series_than_any_machine_has_are_refused_with_a_sentence():
+    series = {"metric": "speed", "samples": [1.0]}
+    many = [{**series, "device": f"d{i}"} for i in range(150_000)]
+    event = heard({**DOCUMENT, "series": many})
+    assert event.reason == f'flow: "series" has 150,000 entries, expected at most {MOST_SERIES:,}'
+
+
+def test_a_process_that_outlived_sigkill_loses_its_node_however_well_the_program_ended():
+    event = heard(DOCUMENT, unkillable=[77])
+    assert isinstance(event, Measured)
+    assert event.lost == ("n0",)
+    assert event.reason == (
+        "pid 77 of flow outlived SIGKILL: stuck in the kernel, look at the node"
+    )
+    failed = heard(DOCUMENT, unkillable=[77], exit=4)
+    assert (type(failed), failed.lost) == (Failed, ("n0",))
+    assert "exited with 4; pid 77" in failed.reason
+
+
+def test_of_a_group_the_node_with_the_stuck_process_is_lost():
+    reports = {name: dict(REPORT) for name in ("n0", "n1")}
+    reports["n1"]["unkillable"] = [5, 6]
+    event = group_event_of(reports, Launch(step=STEP, attempt=1), SPEC, 1.0, parse_result)
+    assert isinstance(event, Measured)
+    assert event.lost == ("n1",)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(places(DOCUMENT)), HOSTILE)
+def test_whatever_stands_in_a_document_the_step_ends_and_can_be_kept(path, value):
+    document = changed(DOCUMENT, path, value)
+    kept(heard(document))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(REPORT)), HOSTILE)
+def test_whatever_stands_in_a_report_the_step_ends_and_can_be_kept(name, value):
+    kept(heard(DOCUMENT, **{name: value}))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=40), st.integers(0, 400))
+def test_whatever_bytes_a_report_is_made_of_the_step_ends(data, at):
+    report = json.dumps(REPORT).encode()
+    spoilt = report[:at] + data + report[at + len(data) :]
+    launch = Launch(step=STEP, attempt=1)
+    kept(event_of(outcome_in(spoilt), launch, SPEC, 1.0, parse_result))
+
+
+def test_lists_that_nest_too_deep_are_a_sentence_at_any_depth():
+    for depth in (9, 500, 990, 5000, 100_000):
+        text = json.dumps(DOCUMENT).replace('"550.1"', "[" * depth + "]" * depth)
+        with pytest.raises(ContractError):
+            parse_result(text, SPEC)
