@@ -312,7 +312,9 @@ def test_the_bindings_of_the_driver_are_imported_by_one_file():
 def test_the_contract_needs_the_standard_library_only():
     assert needed_by("contract") <= sys.stdlib_module_names
     late = {module.split(".")[0] for module in imports(BENCHMARKS["contract"])}
-    assert late & BENCHMARKS.keys() == {"_cards", "_gpu_watch"}, "what a program that stands alone lacks"
+    assert late & BENCHMARKS.keys() == {"_cards", "_gpu_watch"}, (
+        "what a program that stands alone lacks"
+    )
 
 
 def test_no_two_modules_of_benchmarks_import_each_other():
