@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,20 @@ class Link:
     cables: tuple[Cable, ...]
 
 
+class Seat(NamedTuple):
+    """A node's place on a rail."""
+
+    node: str
+    rail: str
+
+
+Seats = tuple[Seat, Seat]  # of what one node sends another: on the same rail, or across rails
+
+
+def on_rail(first: str, second: str, rail: str) -> Seats:
+    return Seat(first, rail), Seat(second, rail)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nic:
     """One port of a network adapter. A node's ports stay apart: each is on a rail of its own."""
@@ -68,6 +82,10 @@ class Nic:
     gbit_s: float | None = None
     guid: str = ""  # of this port, written as for a switch
     lid: int = 0  # its address in the tables of InfiniBand switches; 0 if unknown
+
+    @property
+    def seat(self) -> Seat:
+        return Seat(self.node, self.rail)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -139,6 +157,10 @@ class Fabric:
         return tuple(sorted({nic.rail for nic in self.nics if nic.node}, key=by_number))
 
     @cached_property
+    def rail_number(self) -> dict[str, int]:
+        return {rail: number for number, rail in enumerate(self.rails)}
+
+    @cached_property
     def leaves(self) -> tuple[str, ...]:
         """The switches that have NICs, whatever their tier."""
         bearing = {nic.switch for nic in self.nics}
@@ -148,7 +170,7 @@ class Fabric:
         return self.switches[self._number[switch]].name
 
     def nic(self, node: str, rail: str) -> Nic | None:
-        return self._seats.get((node, rail))
+        return self._seats.get(Seat(node, rail))
 
     @cached_property
     def nics_on(self) -> dict[str, tuple[Nic, ...]]:
@@ -377,8 +399,8 @@ class Fabric:
         return {switch.id: number for number, switch in enumerate(self.switches)}
 
     @cached_property
-    def _seats(self) -> dict[tuple[str, str], Nic]:
-        return {(nic.node, nic.rail): nic for nic in self.nics if nic.node}
+    def _seats(self) -> dict[Seat, Nic]:
+        return {nic.seat: nic for nic in self.nics if nic.node}
 
     @cached_property
     def _graph(self) -> _Graph:

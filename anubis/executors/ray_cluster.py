@@ -493,7 +493,7 @@ def reach(address: str) -> None:
 
 
 def disconnect() -> None:
-    """Ends the job, and with it every agent; does not wait for nodes that do not answer."""
+    """Seats the job, and with it every agent; does not wait for nodes that do not answer."""
     import ray
 
     leaving = threading.Thread(target=ray.shutdown, daemon=True)

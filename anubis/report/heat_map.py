@@ -97,8 +97,8 @@ class Matrix:
 def matrices(view: NetworkView) -> list[Matrix]:
     """A matrix for each rail on which anything was measured."""
     flows: dict[str, list[tuple[str, str, float]]] = {}
-    for (source, target, rail), value in view.shortfall.items():
-        flows.setdefault(rail, []).append((source, target, value))
+    for (source, target), value in view.shortfall.items():
+        flows.setdefault(source.rail, []).append((source.node, target.node, value))
     pod = pods(view.fabric) if flows else {}
     max_rows = min(ROWS, int((CELLS / max(1, len(flows))) ** 0.5))
     built = []

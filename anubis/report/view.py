@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from anubis.core.fabric import Fabric, Part
+from anubis.core.fabric import Fabric, Part, Seats
 from anubis.core.judging.kinds import kinds_of
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.traffic import observe_traffic
@@ -104,9 +104,6 @@ class CampaignView:
         return sorted(self.assessment.nodes, key=lambda node: WORST_FIRST.index(node.judgement))
 
 
-DirectedPair = tuple[str, str, str]  # source node, target node, rail
-
-
 @dataclass(frozen=True, kw_only=True)
 class Blamed:
     """The parts that a sentence blames; of several, one is at fault and it is not known which."""
@@ -123,7 +120,7 @@ class NetworkView:
 
     fabric: Fabric
     # the share by which a flow is below what is normal for it; 1: nothing arrived
-    shortfall: Mapping[DirectedPair, float]
+    shortfall: Mapping[Seats, float]
     blamed: Sequence[Blamed] = ()
     unplaced: tuple[str, ...] = ()  # asked for, and not in the fabric
     nodes: tuple[str, ...] = ()  # that were asked for; none: all of the fabric

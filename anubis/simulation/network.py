@@ -15,9 +15,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Link, Nic, Part, Shares
+from anubis.core.fabric import Fabric, Link, Nic, Part, Seat, Seats, Shares
 from anubis.core.network.counters import MOST
 from anubis.core.network.crossing import Flow, Way, link_part, nic_part
+from anubis.core.network.pairing import Meeting, joined_nics
 from anubis.core.records import (
     BenchmarkSpec,
     Count,
@@ -49,7 +50,7 @@ class Fault:
 
 
 Passed = tuple[str, str, int]  # where from, where to, which cable
-Drawn = tuple[str, str, int]  # a pair, and what its paths are drawn by
+Drawn = tuple[Meeting, int]  # and what its paths are drawn by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,21 +72,17 @@ class SimulatedNetwork:
     seed: int = 0
     gbytes_s: float = 49.0  # on one leaf; each tier above takes one percent
 
-    def measure(
-        self, pairs: Iterable[tuple[str, str, str]], turn: int = 0
-    ) -> list[tuple[Flow, float]]:
-        """Both directions of each (node, node, rail), by itself; another turn hashes other
-        paths."""
+    def measure(self, pairs: Iterable[Seats], turn: int = 0) -> list[tuple[Flow, float]]:
+        """Both directions of each pair of NICs, by itself; another turn hashes other paths."""
         return [self._flow_and_rate(trip) for trip in self._trips(pairs, turn)]
 
-    def measure_at_once(
-        self, pairs: Iterable[tuple[str, str, str]], turn: int = 0
-    ) -> list[tuple[Flow, float]]:
+    def measure_at_once(self, pairs: Iterable[Seats], turn: int = 0) -> list[tuple[Flow, float]]:
         """As all of them would while the others measure as well, rail by rail: forth, then back."""
         trips = list(self._trips(pairs, turn))
         together: dict[tuple[str, int], list[int]] = {}
-        for place, trip in enumerate(trips):
-            together.setdefault((trip.flow.rail, place % 2), []).append(place)
+        for place in range(len(trips)):
+            first = trips[place - place % 2].flow.source
+            together.setdefault((first.rail, place % 2), []).append(place)
         for places in together.values():
             rates = self._shared_rates([trips[place] for place in places])
             for place, rate in zip(places, rates.tolist(), strict=True):
@@ -93,9 +90,9 @@ class SimulatedNetwork:
         return [self._flow_and_rate(trip) for trip in trips]
 
     def rates(self, pair: Drawn, rail: str, beside: Iterable[Drawn] = ()) -> tuple[float, float]:
-        """Forth and back, while the pairs beside it measure the same way on the same rail."""
-        own = self._trips_of(pair, rail)
-        beside_here = [trips for drawn in beside if (trips := self._trips_of(drawn, rail))]
+        """Forth and back, while the pairs beside it measure the same way from the same rail."""
+        own = self._trips_of(pair)[rail]
+        beside_here = [trips for drawn in beside if (trips := self._trips_of(drawn).get(rail))]
         forth, back = (
             self._shared_rates([trip, *(both[way] for both in beside_here)])[0]
             * max(trip.scatter, 0.01)
@@ -103,20 +100,22 @@ class SimulatedNetwork:
         )
         return float(forth), float(back)
 
-    def _trips_of(self, drawn: Drawn, rail: str) -> tuple[_Trip, ...]:
-        """Forth and back; none where one of the two is not on the rail."""
-        if (drawn, rail) not in self._drawn:
-            on_rail = all(self.fabric.nic(name, rail) for name in drawn[:2])
-            trips = self._trips([(*drawn[:2], rail)] if on_rail else [], drawn[2])
-            self._drawn[drawn, rail] = tuple(trips)
-        return self._drawn[drawn, rail]
+    def _trips_of(self, drawn: Drawn) -> dict[str, tuple[_Trip, ...]]:
+        """Forth and back, by the rail of the first node."""
+        if drawn not in self._drawn:
+            meeting, turn = drawn
+            self._drawn[drawn] = {
+                a.rail: tuple(self._trips([(a.seat, b.seat)], turn))
+                for a, b in joined_nics(self.fabric, meeting)
+            }
+        return self._drawn[drawn]
 
     def _showing(self, draws: Shares) -> list[Fault]:
         """The faults that show in a test."""
         return [fault for fault, draw in zip(self.faults, draws, strict=True) if draw < fault.shows]
 
-    def _trips(self, pairs: Iterable[tuple[str, str, str]], turn: int) -> Iterator[_Trip]:
-        flows = [way for a, b, rail in pairs for way in ((a, b, rail), (b, a, rail))]
+    def _trips(self, pairs: Iterable[Seats], turn: int) -> Iterator[_Trip]:
+        flows = [way for a, b in pairs for way in ((a, b), (b, a))]
         rng = np.random.default_rng([self.seed, turn])
         noise = rng.normal(1, self.noise, len(flows)).tolist()
         forks = rng.random((len(flows), DEPTH)).tolist()
@@ -128,23 +127,22 @@ class SimulatedNetwork:
 
     def _trip(
         self,
-        flow: tuple[str, str, str],
+        ends: Seats,
         scatter: float,
         draws: Sequence[float],
         faults: Sequence[Fault],
     ) -> _Trip:
-        source, target, rail = flow
-        a, b = self._nic(source, rail), self._nic(target, rail)
+        a, b = map(self._nic, ends)
 
         def by_hash(depth: int, fork: int) -> int:
             return int(draws[depth] * fork)
 
         route = self.fabric.route(a, b)
         via, cables = self._along(a, b) if route else self._walk(a, b, by_hash)
-        loss = _loss(faults, flow, via, cables)
+        loss = _loss(faults, ends, via, cables)
         rate = self.gbytes_s * (1 - 0.01 * (len(via) - 1)) * (1 - loss)
         return _Trip(
-            flow=Flow(source, target, rail, via),
+            flow=Flow(*ends, via),
             is_routed=bool(route),
             cables=cables,
             rate=rate,
@@ -162,9 +160,9 @@ class SimulatedNetwork:
 
     def _passed(self, trip: _Trip) -> list[Passed]:
         """The NICs, and each cable in its direction."""
-        source, target, rail = trip.flow.source, trip.flow.target, trip.flow.rail
+        source, target = (" ".join(seat) for seat in (trip.flow.source, trip.flow.target))
         steps = zip(pairwise(trip.flow.via), trip.cables, strict=True)
-        ends = [("out", f"{source} {rail}", 0), ("in", f"{target} {rail}", 0)]
+        ends = [("out", source, 0), ("in", target, 0)]
         return [*ends, *((here, there, cable) for (here, there), cable in steps)]
 
     def _carried(self, passed: Passed) -> float:
@@ -202,14 +200,14 @@ class SimulatedNetwork:
             ]
         return self._forks[here, goal]
 
-    def _nic(self, node: str, rail: str) -> Nic:
-        nic = self.fabric.nic(node, rail)
+    def _nic(self, seat: Seat) -> Nic:
+        nic = self.fabric.nic(*seat)
         if nic is None:
-            raise ValueError(f'node "{node}" has no NIC on rail "{rail}"')
+            raise ValueError(f'node "{seat.node}" has no NIC on rail "{seat.rail}"')
         return nic
 
     @cached_property
-    def _drawn(self) -> dict[tuple[Drawn, str], tuple[_Trip, ...]]:
+    def _drawn(self) -> dict[Drawn, dict[str, tuple[_Trip, ...]]]:
         return {}
 
     @cached_property
@@ -229,15 +227,15 @@ class SimulatedNetwork:
 
 def _loss(
     faults: Sequence[Fault],
-    flow: tuple[str, str, str],
+    flow: Seats,
     via: Sequence[str],
     cables: Sequence[int],
 ) -> float:
     """The worst fault on the way; of a link, the first cable is the bad one."""
-    source, target, rail = flow
+    source, target = flow
     worst = 0.0
-    ends = {("node", source, ""): "out", ("node", target, ""): "in"}
-    ends |= {("nic", source, rail): "out", ("nic", target, rail): "in"}
+    ends = {("node", source.node, ""): "out", ("node", target.node, ""): "in"}
+    ends |= {("nic", *source): "out", ("nic", *target): "in"}
     for fault in faults:
         part = fault.part
         if part.kind in ("node", "nic"):
@@ -322,16 +320,12 @@ def readings(
 ) -> Readings:
     """What a pair program would measure while the pairs beside it measure as well: each direction
     on each rail; paths are drawn by step."""
-    first, second = step.participants
     own = _drawn(step)
-    scatter = np.random.default_rng([network.seed, own[2]]).normal(1, 0.002, samples)
+    scatter = np.random.default_rng([network.seed, own[1]]).normal(1, 0.002, samples)
     pairs_beside = [_drawn(step_beside) for step_beside in beside]
     series = []
-    for rail in network.fabric.rails:
-        a, b = network.fabric.nic(first, rail), network.fabric.nic(second, rail)
-        if a is None or b is None:
-            continue
-        rates = [max(rate, 0.01) for rate in network.rates(own, rail, pairs_beside)]
+    for a, b in joined_nics(network.fabric, own[0]):
+        rates = [max(rate, 0.01) for rate in network.rates(own, a.rail, pairs_beside)]
         for metric in spec.metrics:
             if metric.judged_by != "fleet":
                 continue
@@ -343,7 +337,8 @@ def readings(
 
 def _drawn(step: Step) -> Drawn:
     digest = hashlib.blake2b(step.id.encode(), digest_size=4).digest()
-    return step.participants[0], step.participants[1], int.from_bytes(digest, "little")
+    first, second = step.participants
+    return Meeting(first, second), int.from_bytes(digest, "little")
 
 
 def _values(metric: MetricSpec, rates: Sequence[float]) -> list[tuple[str, float]]:

@@ -8,12 +8,12 @@ import networkx
 import numpy as np
 import pytest
 
-from anubis.core.fabric import Part
+from anubis.core.fabric import Part, on_rail
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.crossing import link_part
 from anubis.core.network.localization import locate, noise_of, observe
-from anubis.core.network.pairing import HopRound, quick_rounds
+from anubis.core.network.pairing import quick_rounds
 from anubis.core.network.posterior import FaultPrior
 from anubis.simulation.fabric import Dragonfly, Torus
 from anubis.simulation.network import Fault, SimulatedNetwork, plant, statically_routed
@@ -83,7 +83,7 @@ def measured(network, rounds, turn=0):
     return [
         flow
         for number, each in enumerate(rounds)
-        for flow in network.measure([(a, b, "0") for a, b in each.pairs], turn + number)
+        for flow in network.measure([on_rail(a, b, "0") for a, b in each.pairs], turn + number)
     ]
 
 
@@ -96,11 +96,7 @@ def quick_and_confirmed(network, fabric):
     flows = measured(network, quick_rounds(fabric, fabric.nodes))
     observations = observe(fabric, flows)
     chosen = confirmation(fabric, observations, FaultPrior(noise=noise_of(observations)))
-    more = [
-        HopRound(hops=0, rails=(rail,), pairs=pairs, alone=(), spare=())
-        for rail, pairs in chosen.items()
-    ]
-    return located(fabric, flows + measured(network, more, 99))
+    return located(fabric, flows + network.measure(chosen, 99))
 
 
 @FLAT

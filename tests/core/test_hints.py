@@ -109,7 +109,7 @@ def test_without_bad_flows_counters_blame_nobody():
     ]
     model = FaultPrior(hints=told(counted("11", value=10**6)))
     assert locate(TREE, rows, model).causes == ()
-    assert confirmation(TREE, rows, model) == {}
+    assert confirmation(TREE, rows, model) == ()
 
 
 def test_simulated_ports_count_as_often_as_they_are_said_to():

@@ -11,7 +11,7 @@ from fleets import small_fabric, spec
 
 from anubis.core.campaign.machine import Failed, NodeLost
 from anubis.core.campaign.planning import plan, steps
-from anubis.core.fabric import Part, one_switch
+from anubis.core.fabric import Part, on_rail, one_switch
 from anubis.core.judging.units import units
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
@@ -291,7 +291,7 @@ def test_pairs_are_compared_at_equal_distance_only():
     for execution in view.executions:
         for series in execution.result.series:
             rail = series.device.partition("-")[0].removeprefix("mlx5_")
-            hops = hops_of(RAILS, Flow(*execution.step.participants, rail))
+            hops = hops_of(RAILS, Flow(*on_rail(*execution.step.participants, rail)))
             by_hand[hops, series.metric].add((execution.step.participants, series.device))
     found = {
         (int(alike.key.sku.split()[-2]), alike.key.metric): set(
@@ -311,9 +311,9 @@ def test_a_flow_is_as_bad_as_its_worst_metric():
         one, other = verdict.participants
         way = verdict.metric.partition(":")[2]
         flow = {
-            "forth": Flow(one, other, "0"),
-            "back": Flow(other, one, "0"),
-            "": Flow(one, other, "0", mutual=True),
+            "forth": Flow(*on_rail(one, other, "0")),
+            "back": Flow(*on_rail(other, one, "0")),
+            "": Flow(*on_rail(one, other, "0"), mutual=True),
         }[way]
         short = 1 - verdict.similarity
         worst[flow] = max(worst.get(flow, 0.0), short)

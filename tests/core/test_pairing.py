@@ -18,7 +18,7 @@ from anubis.core.network.matching import augmented, general_matching, maximum_pa
 from anubis.core.network.pairing import (
     HopRound,
     batches,
-    meetings,
+    joined_nics,
     needed,
     quick_rounds,
     round_robin,
@@ -306,12 +306,12 @@ def test_pairs_that_measure_nothing_new_are_left_out():
 
     def measured(rounds, rails_of):
         return {
-            (node, rail, fabric.hops(a, b))
+            (nic.node, nic.rail, fabric.hops(a, b))
             for each in rounds
-            for pair in each.pairs
-            for rail, a, b in meetings(fabric, pair)
-            for node in pair
-            if rail in rails_of(each)
+            for meeting in each.meetings
+            for a, b in joined_nics(fabric, meeting)
+            for nic in (a, b)
+            if nic.rail in rails_of(each)
         }
 
     every = quick_rounds(fabric, fabric.nodes)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.fabric import Cable
-from anubis.core.network.pairing import quick_rounds, round_robin
+from anubis.core.fabric import Cable, on_rail
+from anubis.core.network.pairing import Meeting, quick_rounds, round_robin
 from anubis.core.network.sharing import SHARED, SHARED_AT_LEAF, CableUse, Room, waves
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import SimulatedNetwork, statically_routed
@@ -48,7 +48,11 @@ def faster_uplinks(fabric, times):
 
 
 def in_turns(fabric, pairs):
-    return list(waves(CableUse(fabric), pairs))
+    return list(waves(CableUse(fabric), meetings(pairs)))
+
+
+def meetings(pairs):
+    return [Meeting(*pair) for pair in pairs]
 
 
 def far_pairs(fabric, hops=4):
@@ -63,14 +67,15 @@ def leaf(fabric, node):
 @given(st.sampled_from(SMALL), st.randoms(use_true_random=False))
 def test_every_pair_has_its_turn_and_each_node_keeps_its_order(use, random):
     fabric = use.fabric
-    pairs = [pair for matches in round_robin(fabric.nodes) for pair in matches]
+    pairs = [met for matches in round_robin(fabric.nodes) for met in meetings(matches)]
     random.shuffle(pairs)
     turns = list(waves(use, pairs))
     assert Counter(pair for wave in turns for pair in wave) == Counter(pairs)
     for wave in turns:
-        assert len({name for pair in wave for name in pair}) == 2 * len(wave)
+        assert len({name for met in wave for name in met.pair}) == 2 * len(wave)
     for node in fabric.nodes:
-        assert [p for w in turns for p in w if node in p] == [p for p in pairs if node in p]
+        own = [met for met in pairs if node in met.pair]
+        assert [met for wave in turns for met in wave if node in met.pair] == own
 
 
 def naive_turns(use, pairs, at_leaf=SHARED_AT_LEAF, at_all=SHARED):
@@ -85,7 +90,7 @@ def naive_turns(use, pairs, at_leaf=SHARED_AT_LEAF, at_all=SHARED):
     while waiting:
         turn, busy, later = [], set(), []
         for pair in waiting:
-            fits = busy.isdisjoint(pair)
+            fits = busy.isdisjoint(pair.pair)
             for way in ways[pair]:
                 met = {
                     cable: chance
@@ -95,7 +100,7 @@ def naive_turns(use, pairs, at_leaf=SHARED_AT_LEAF, at_all=SHARED):
                 leaf_met = sum(chance for cable, chance in met.items() if cable in near)
                 fits = fits and leaf_met <= at_leaf and sum(met.values()) <= at_all
             (turn if fits else later).append(pair)
-            busy.update(pair)
+            busy.update(pair.pair)
         turns.append(tuple(turn))
         waiting = later
     return turns
@@ -106,7 +111,7 @@ def naive_turns(use, pairs, at_leaf=SHARED_AT_LEAF, at_all=SHARED):
 def test_turns_are_those_of_comparing_every_pair_with_every_other(use, random):
     nodes = list(use.fabric.nodes)
     random.shuffle(nodes)
-    pairs = list(zip(nodes[::2], nodes[1::2], strict=True))
+    pairs = meetings(zip(nodes[::2], nodes[1::2], strict=True))
     assert list(waves(use, pairs)) == naive_turns(use, pairs)
 
 
@@ -115,7 +120,7 @@ def test_pairs_across_a_leaf_take_turns_where_nobody_knows_their_cables():
     turns = in_turns(TREE, far_pairs(TREE))
     assert len(turns) == 16
     for wave in turns:
-        assert max(Counter(leaf(TREE, name) for pair in wave for name in pair).values()) == 1
+        assert max(Counter(leaf(TREE, name) for met in wave for name in met.pair).values()) == 1
 
 
 def ports_passed(fabric, here, goal):
@@ -141,11 +146,11 @@ def test_where_routes_are_known_pairs_at_once_share_no_cable_and_take_fewer_turn
     turns = in_turns(fabric, far_pairs(fabric))
     assert len(turns) < len(in_turns(TREE, far_pairs(TREE))) / 2
     for wave in turns:
-        nics = [tuple(fabric.nic(name, "0") for name in pair) for pair in wave]
+        nics = [tuple(fabric.nic(name, "0") for name in met.pair) for met in wave]
         for way in (1, -1):
             passed = [ports_passed(fabric, a.switch, b) for a, b in (pair[::way] for pair in nics)]
             assert max(Counter(port for ports in passed for port in ports).values()) == 1
-    assert not CableUse(fabric).is_shared_by_chance(far_pairs(fabric)[0])
+    assert not CableUse(fabric).is_shared_by_chance(Meeting(*far_pairs(fabric)[0]))
 
 
 def test_pairs_on_one_leaf_all_run_at_once():
@@ -168,7 +173,7 @@ def test_where_a_speed_is_unknown_a_cable_bears_one_pair():
 
 def cables_of(network, pair, turn):
     """The cables that each direction takes, in their directions: drawn as hashes would."""
-    trips = network._trips([(*pair, "0")], turn)
+    trips = network._trips([on_rail(*pair, "0")], turn)
     return [
         {(*step, c) for step, c in zip(pairwise(trip.flow.via), trip.cables, strict=True)}
         for trip in trips
@@ -179,7 +184,7 @@ def test_pairs_of_different_pods_seldom_share_a_cable_though_many_run_at_once():
     """Counted on drawn paths, one direction of all pairs at a time."""
     network, met, flows, most = SimulatedNetwork(fabric=PODS), 0, 0, 0
     for turn, wave in enumerate(in_turns(PODS, far_pairs(PODS, hops=6))):
-        drawn = [cables_of(network, pair, 1000 * turn + n) for n, pair in enumerate(wave)]
+        drawn = [cables_of(network, met.pair, 1000 * turn + n) for n, met in enumerate(wave)]
         for way in (0, 1):
             taken = Counter(cable for both in drawn for cable in both[way])
             met += sum(any(taken[cable] > 1 for cable in both[way]) for both in drawn)
@@ -191,9 +196,9 @@ def test_pairs_of_different_pods_seldom_share_a_cable_though_many_run_at_once():
 
 def test_whoever_leaves_makes_room_and_names_the_cables_that_it_frees():
     use = CableUse(TREE)
-    room, (first, second) = Room(use), far_pairs(TREE)[:2]
-    near = leaf(TREE, first[0])
-    assert near == leaf(TREE, second[0])
+    room, (first, second) = Room(use), meetings(far_pairs(TREE)[:2])
+    near = leaf(TREE, first.first)
+    assert near == leaf(TREE, second.first)
     assert room.crowded(use.of(first)) is None
     room.enter(use.of(first))
     cable = room.crowded(use.of(second))  # one of each link, so it has the number of its link
@@ -204,7 +209,7 @@ def test_whoever_leaves_makes_room_and_names_the_cables_that_it_frees():
 
 @given(st.sampled_from(SMALL), st.lists(st.integers(0, 65), max_size=30))
 def test_an_empty_network_has_room_for_any_pair_again(use, order):
-    every = [use.of(pair) for pair in combinations(use.fabric.nodes, 2)]
+    every = [use.of(Meeting(*pair)) for pair in combinations(use.fabric.nodes, 2)]
     room, inside = Room(use), []
     for number in order:
         ways = every[number % len(every)]
@@ -220,7 +225,7 @@ def test_an_empty_network_has_room_for_any_pair_again(use, order):
 
 def test_only_where_cables_are_shared_by_chance_is_a_slow_pair_excused():
     def excused(fabric, a, b):
-        return CableUse(fabric).is_shared_by_chance((a, b))
+        return CableUse(fabric).is_shared_by_chance(Meeting(a, b))
 
     assert not excused(TREE, "node00001", "node00002")
     assert not excused(TREE, "node00001", "node00128")  # nobody else was let on its leaves
@@ -241,7 +246,7 @@ def test_rails_of_a_node_are_measured_one_after_the_other_and_load_a_link_once()
 def test_the_chances_of_a_way_are_those_of_the_walks_along_it():
     network = SimulatedNetwork(fabric=SMALL[2].fabric)
     fabric, pair = network.fabric, ("node00001", "node00024")
-    (way,) = CableUse(fabric).of(pair)
+    (way,) = CableUse(fabric).of(Meeting(*pair))
     walked = Counter(
         frozenset(cable) for turn in range(2000) for cable in cables_of(network, pair, turn)[0]
     )

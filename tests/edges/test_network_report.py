@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Remark, Switch
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Remark, Switch, on_rail
 from anubis.core.network.crossing import link_part
 from anubis.core.network.localization import locate, observe, sentence
 from anubis.core.records import Judgement, PartVerdict
@@ -39,11 +39,11 @@ HUGE = FatTree(nodes=10_000).fabric()
 
 def scan(fabric: Fabric, *faults: Fault) -> NetworkView:
     """What a full scan of this fabric measures, and whom the localisation blames for it."""
-    pairs = [(a, b, rail) for rail in fabric.rails for a, b in combinations(fabric.nodes, 2)]
+    pairs = [on_rail(a, b, rail) for rail in fabric.rails for a, b in combinations(fabric.nodes, 2)]
     seen = observe(fabric, SimulatedNetwork(fabric=fabric, faults=faults, seed=3).measure(pairs))
     return NetworkView(
         fabric=fabric,
-        shortfall={(o.flow.source, o.flow.target, o.flow.rail): o.shortfall for o in seen},
+        shortfall={(o.flow.source, o.flow.target): o.shortfall for o in seen},
         blamed=tuple(
             Blamed(
                 parts=cause.parts,
@@ -61,7 +61,9 @@ def slow(node: str, loss: float = 0.37) -> Fault:
 
 def blaming(fabric: Fabric, *parts: Part, surely: bool = True) -> NetworkView:
     """Every pair is normal, and yet there is a sentence."""
-    shortfall = {(a, b, r): 0.0 for r in fabric.rails for a, b in permutations(fabric.nodes, 2)}
+    shortfall = {
+        on_rail(a, b, r): 0.0 for r in fabric.rails for a, b in permutations(fabric.nodes, 2)
+    }
     blamed = (Blamed(parts=parts, sentence="it is slow", surely=surely),)
     return NetworkView(fabric=fabric, shortfall=shortfall, blamed=blamed)
 
@@ -104,12 +106,12 @@ def level(short: float) -> int:
 
 def test_each_measured_flow_is_a_cell_and_what_was_not_measured_is_none():
     view = scan(SMALL, slow("node00004"))
-    absent = ("node00002", "node00005", "0")
+    absent = on_rail("node00002", "node00005", "0")
     kept = {flow: short for flow, short in view.shortfall.items() if flow != absent}
     matrix, svg = matrix_of(replace(view, shortfall=kept))
     number = {f"node0000{n}": n - 1 for n in range(1, 7)}
     assert sorted(cells(svg)) == sorted(
-        (number[a], number[b], level(short)) for (a, b, _), short in kept.items()
+        (number[a.node], number[b.node], level(short)) for (a, b), short in kept.items()
     )
     assert (matrix.measured, matrix.pairs, matrix.short) == (29, 30, 10)
     titles = {said(each) for each in svg.iter("rect")}
@@ -123,12 +125,14 @@ def test_each_measured_flow_is_a_cell_and_what_was_not_measured_is_none():
     [(-0.2, 0), (0.0, 0), (0.05, 0), (0.051, 1), (0.2, 2), (0.4, 3), (0.7, 4), (0.99, 5), (1, 6)],
 )
 def test_a_flow_has_the_colour_of_what_it_falls_short_by(short, colour):
-    view = NetworkView(fabric=SMALL, shortfall={("node00001", "node00003", "0"): short})
+    view = NetworkView(fabric=SMALL, shortfall={on_rail("node00001", "node00003", "0"): short})
     assert list(cells(matrix_of(view)[1])) == [(0, 2, colour)]
 
 
 def test_a_number_that_is_none_counts_as_not_measured():
-    view = NetworkView(fabric=SMALL, shortfall={("node00001", "node00003", "0"): float("nan")})
+    view = NetworkView(
+        fabric=SMALL, shortfall={on_rail("node00001", "node00003", "0"): float("nan")}
+    )
     matrix, svg = matrix_of(view)
     assert (matrix.measured, list(cells(svg))) == (0, [])
 
@@ -149,7 +153,9 @@ def cabled(**leaves: list[str]) -> Fabric:
 def test_rows_stand_by_leaf_and_then_by_number_and_strangers_come_last():
     fabric = cabled(leaf10=["n2", "n20", "n3"], leaf9=["n10", "n4", "n1"])
     flows = dict.fromkeys(permutations(fabric.nodes, 2), 0.0) | {("n1", "n99"): 0.5}
-    view = NetworkView(fabric=fabric, shortfall={(a, b, "0"): x for (a, b), x in flows.items()})
+    view = NetworkView(
+        fabric=fabric, shortfall={on_rail(a, b, "0"): x for (a, b), x in flows.items()}
+    )
     _, svg = matrix_of(view)
     names = [each.text for each in of_kind(svg, "row")]
     assert names == ["n1", "n4", "n10", "n2", "n3", "n20", "n99"]
@@ -165,7 +171,7 @@ def test_rows_stand_by_leaf_and_then_by_number_and_strangers_come_last():
 def test_in_a_large_fleet_neighbours_share_a_row_and_the_worst_is_shown(fabric):
     rng = np.random.default_rng(len(fabric.nodes))
     pairs = rng.choice(fabric.nodes, size=(20_000, 2)).tolist()
-    flows = {(a, b, "0"): float(rng.uniform(-0.1, 1.0)) for a, b in pairs if a != b}
+    flows = {on_rail(a, b, "0"): float(rng.uniform(-0.1, 1.0)) for a, b in pairs if a != b}
     blamed = (Blamed(parts=(Part("node", "node00042"),), sentence="it is slow"),)
     matrix, svg = matrix_of(NetworkView(fabric=fabric, shortfall=flows, blamed=blamed))
     assert sorted(node for row in matrix.rows for node in row.nodes) == sorted(fabric.nodes)
@@ -173,8 +179,8 @@ def test_in_a_large_fleet_neighbours_share_a_row_and_the_worst_is_shown(fabric):
     assert len(matrix.rows) <= heat_map.ROWS + 2
     row_of = {node: at for at, row in enumerate(matrix.rows) for node in row.nodes}
     worst: dict[tuple[int, int], float] = {}
-    for (a, b, _), short in flows.items():
-        cell = row_of[a], row_of[b]
+    for (a, b), short in flows.items():
+        cell = row_of[a.node], row_of[b.node]
         worst[cell] = max(short, worst.get(cell, -1))
     assert {(row, column): colour for row, column, colour in cells(svg)} == {
         cell: level(short) for cell, short in worst.items()
@@ -183,7 +189,7 @@ def test_in_a_large_fleet_neighbours_share_a_row_and_the_worst_is_shown(fabric):
 
 def test_a_row_is_never_shared_by_nodes_of_two_pods():
     fabric = FatTree(nodes=10_000, leaves_per_pod=15, spines=4, cores=4).fabric()
-    flow = (fabric.nodes[0], fabric.nodes[-1], "0")
+    flow = on_rail(fabric.nodes[0], fabric.nodes[-1], "0")
     (matrix,) = heat_map.matrices(NetworkView(fabric=fabric, shortfall={flow: 0.0}))
     of_pod = {nic.node: int(nic.switch.split("-")[2]) // 15 for nic in fabric.nics}
     assert all(len({of_pod[node] for node in row.nodes}) == 1 for row in matrix.rows)
@@ -410,7 +416,9 @@ def test_a_scan_without_trouble_says_so_and_a_fabric_alone_claims_nothing():
 def test_rails_without_trouble_are_folded_away_and_those_not_measured_are_named():
     fabric = FatTree(nodes=8, nodes_per_leaf=4, rails=3, spines=2).fabric()
     flow = ("node00001", "node00002")
-    view = NetworkView(fabric=fabric, shortfall={(*flow, "0"): 0.0, (*flow, "1"): 0.5})
+    view = NetworkView(
+        fabric=fabric, shortfall={on_rail(*flow, "0"): 0.0, on_rail(*flow, "1"): 0.5}
+    )
     text = " ".join(Markup(network_page(view, title="scan")).text.split())
     assert (
         text.index("Rail 1")
@@ -445,7 +453,12 @@ def test_the_page_stays_below_two_megabytes_however_unsteady_the_flows(nodes, ra
     fabric = FatTree(nodes=nodes, leaves_per_pod=8, spines=8, rails=rails).fabric()
     rng = np.random.default_rng(nodes)
     pairs = rng.choice(fabric.nodes, size=(30_000, 2)).tolist()
-    flows = {(a, b, rail): float(rng.random()) for a, b in pairs for rail in fabric.rails if a != b}
+    flows = {
+        on_rail(a, b, rail): float(rng.random())
+        for a, b in pairs
+        for rail in fabric.rails
+        if a != b
+    }
     page = network_page(NetworkView(fabric=fabric, shortfall=flows), title="scan")
     assert 50_000 < len(page) < 2e6
 

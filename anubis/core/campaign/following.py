@@ -14,7 +14,7 @@ from anubis.core.fabric import by_number
 from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import informed
-from anubis.core.network.pairing import batches
+from anubis.core.network.pairing import Meeting, batches, meeting_at
 from anubis.core.network.sharing import CableUse
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.network.unexplained import UNEXPLAINED
@@ -115,7 +115,8 @@ def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> It
         model = informed(seen.model, plan.fabric, plan.counters)
         chosen = confirmation(plan.fabric, seen.observations, model, again=turn > 0)
         repeated = _unexplained_pairs(assessment, CableUse(plan.fabric) if turn else None)
-        pairs = dict.fromkeys(chain(repeated, *chosen.values()))
+        meetings = (meeting_at(plan.fabric, ends).pair for ends in chosen)
+        pairs = dict.fromkeys(chain(repeated, meetings))
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups not in IN_GROUPS:
                 yield from follow_ups(plan, phase, position, turn + 1, pairs)
@@ -132,7 +133,7 @@ def _unexplained_pairs(
     for verdict in assessment.alone:
         match verdict.participants:
             case (first, second) if frozenset((first, second)) in unexplained:
-                if use is None or use.is_shared_by_chance((first, second)):
+                if use is None or use.is_shared_by_chance(Meeting(first, second)):
                     yield first, second
 
 

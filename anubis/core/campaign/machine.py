@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 
-from anubis.core.campaign.planning import instead, pair_of, steps
+from anubis.core.campaign.planning import instead, meeting_of, steps
 from anubis.core.network.sharing import CableUse, Room, Ways
 from anubis.core.records import Ended, Execution, Plan, Result, Step
 
@@ -502,8 +502,8 @@ class CampaignMachine:
 
     def _ways(self, step: Step) -> Ways:
         """The cables that a pair may take; larger groups are to load the network together."""
-        pair = pair_of(step)
-        return self._use.of(pair) if self._use and pair else ()
+        meeting = meeting_of(step)
+        return self._use.of(meeting) if self._use and meeting else ()
 
     def _launch(self, step: Step) -> Launch:
         del self._pending[step.id]

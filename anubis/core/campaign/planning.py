@@ -18,6 +18,7 @@ from anubis.core.fabric import Fabric
 from anubis.core.network.coverage import covering_rounds
 from anubis.core.network.pairing import (
     HopRound,
+    Meeting,
     Pair,
     batches,
     hops_between,
@@ -384,7 +385,7 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
         turns, steps, taking_part = _all_pairs(everybody, entry.rounds, use)
     else:
         groups = list(_meetings(plan, entry, fit, scheduled))
-        pairs = [(names[0], names[1]) for names in groups if len(names) == 2]
+        pairs = [Meeting(*names) for names in groups if len(names) == 2]
         together = len(pairs) == len(groups) and entry.scope != "node"
         busiest = max(Counter(chain.from_iterable(groups)).values(), default=1)
         turns = sum(1 for _ in waves(use, pairs)) if use and together else busiest
@@ -407,7 +408,8 @@ def _all_pairs(
     if use is None:
         return count, pairs, 2 * pairs
     sample = list(islice(round_robin(nodes), min(count, SAMPLED_ROUNDS)))
-    turns = sum(1 for matches in sample for _ in waves(use, matches))
+    meetings = [[Meeting(*pair) for pair in matches] for matches in sample]
+    turns = sum(1 for matches in meetings for _ in waves(use, matches))
     return round(turns * count / len(sample)), pairs, 2 * pairs
 
 
@@ -424,9 +426,10 @@ def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
     elif len(step.participants) == 2 and len(left) == 1 and plan.fabric and not step.turn:
         entry = plan.phases[step.phase].entries[int(step.id.split(".")[1])]
         if entry.groups in BY_DISTANCE:
-            hops = hops_between(plan.fabric, *step.participants)
+            hops = hops_between(plan.fabric, Meeting(*step.participants))
             for partner in _from(placed(plan, plan.fabric), left[0]):
-                if partner not in lost and hops_between(plan.fabric, left[0], partner) == hops:
+                meeting = Meeting(left[0], partner)
+                if partner not in lost and hops_between(plan.fabric, meeting) == hops:
                     pair = (left[0], partner)
                     yield replace(step, id=f"{head}/{_label(pair)}", participants=pair)
 
@@ -437,9 +440,9 @@ def _from(names: Sequence[str], first: str) -> Iterator[str]:
     return chain(names[place + 1 :], names[:place])
 
 
-def pair_of(step: Step) -> Pair | None:
-    """The two nodes of a pair."""
+def meeting_of(step: Step) -> Meeting | None:
+    """Of the two nodes of a pair."""
     match step.participants:
         case (first, second):
-            return first, second
+            return Meeting(first, second)
     return None

@@ -18,7 +18,7 @@ from anubis.core.judging.groups import judge_members
 from anubis.core.judging.kinds import by_kind, by_likeness, kinds_of
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
 from anubis.core.judging.roll_up import roll_up
-from anubis.core.judging.twice import judge_by_both_times
+from anubis.core.judging.twice import SharedCables, judge_by_both_times
 from anubis.core.judging.units import Units
 from anubis.core.judging.unmeasured import judge_unmeasured
 from anubis.core.judging.verdicts import (
@@ -31,7 +31,6 @@ from anubis.core.judging.verdicts import (
     why_no_criterion,
 )
 from anubis.core.network.attribution import blamed_nodes, node_verdicts, part_verdicts
-from anubis.core.network.sharing import CableUse
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
     WORST_FIRST,
@@ -64,11 +63,12 @@ def assess(
     fact that only limits judge. `learned_here` says that the criteria come from these very
     measurements. `lost` gives the reason for each lost node, even if no step was lost with it.
     """
-    use = CableUse(plan.fabric) if plan.fabric else None
+    measured = list(measured)
+    shared = SharedCables.of(plan.fabric, measured) if plan.fabric else None
     alone: list[Verdict] = []
     rulings: list[Ruling] = []
     for ruled, verdicts in _judge_each_key(
-        measured, plan, tuple(criteria), limits, learned_here, use
+        measured, plan, tuple(criteria), limits, learned_here, shared
     ):
         rulings += ruled
         alone += verdicts
@@ -100,7 +100,7 @@ def _judge_each_key(
     criteria: Sequence[CriteriaSet],
     limits: Iterable[Limit],
     learned_here: bool,
-    use: CableUse | None,
+    shared: SharedCables | None,
 ) -> Iterator[tuple[list[Ruling], Iterable[Verdict]]]:
     """Of comparable units at a time: rulings on many, and verdicts of their own on the others."""
     criterion_of, bounds, kinds = by_key(criteria), by_metric(limits), kinds_of(criteria)
@@ -124,7 +124,7 @@ def _judge_each_key(
         else:
             against_itself = learned_here and criterion.from_repeats
             runs = plan.runs(alike.key.workload)
-            yield _judge(alike, criterion, against_itself, runs, use)
+            yield _judge(alike, criterion, against_itself, runs, shared)
 
 
 def _refused(alike: Units, criterion: Criterion) -> Ruling:
@@ -155,11 +155,11 @@ def _judge(
     criterion: Criterion,
     against_itself: bool,
     planned_runs: int,
-    use: CableUse | None,
+    shared: SharedCables | None,
 ) -> tuple[list[Ruling], Iterable[Verdict]]:
     """Rulings for the healthy units, and a verdict of its own for each of the others."""
     similarity = similarities(alike.samples, criterion)
-    doubts, excused = judge_by_both_times(alike, criterion, planned_runs, similarity, use)
+    doubts, excused = judge_by_both_times(alike, criterion, planned_runs, similarity, shared)
     passed = similarity > criterion.alpha
     whom = "the one node that taught them" if criterion.from_repeats else "the fleet"
     whom = "its own repeats" if against_itself else whom

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from anubis.core.arrays import Flags
+from anubis.core.fabric import Fabric
 from anubis.core.judging.criteria import similarities
 from anubis.core.judging.units import Unit, Units
+from anubis.core.network.rails import Rails
 from anubis.core.network.sharing import LEAST_LOST, CableUse
 from anubis.core.records import Criterion, Samples
 
 GOOD = 2 / 3  # of the limit: what was once no further off than that was good that time
 
 
-def _may_share(use: CableUse | None, participants: Sequence[str]) -> bool:
+@dataclass(frozen=True)
+class SharedCables:
     """Whether a pair may have been slow because another one took the same cable."""
-    match participants:
-        case (first, second) if use is not None:
-            return use.is_shared_by_chance((first, second))
-    return False
+
+    use: CableUse
+    rails: Rails
+
+    @classmethod
+    def of(cls, fabric: Fabric, measured: Iterable[Units]) -> SharedCables:
+        devices = chain.from_iterable(alike.devices for alike in measured)
+        return cls(CableUse(fabric), Rails.of(fabric, devices))
+
+    def are_possible(self, participants: Sequence[str], device: str) -> bool:
+        meeting = self.rails.meeting(participants, device)
+        return meeting is not None and self.use.is_shared_by_chance(meeting)
 
 
 def judge_by_both_times(
@@ -28,7 +41,7 @@ def judge_by_both_times(
     criterion: Criterion,
     planned_runs: int,
     similarity: Samples,
-    use: CableUse | None,
+    shared: SharedCables | None,
 ) -> tuple[dict[int, str], Flags]:
     """What was measured again counts by the mean of both distances, which is put in its place.
 
@@ -45,7 +58,8 @@ def judge_by_both_times(
     doubts, excused = {}, np.zeros(len(alike), dtype=bool)
     for i, (first, second) in times.items():
         similarity[i] = (first + second) / 2
-        if 1 - min(first, second) > LEAST_LOST and _may_share(use, alike.participants[i]):
+        much_lost = 1 - min(first, second) > LEAST_LOST
+        if much_lost and shared and shared.are_possible(alike.participants[i], alike.devices[i]):
             best = _best_of_all_times(alike[i], criterion, planned_runs)
             excused[i] = best > criterion.alpha
         if excused[i]:

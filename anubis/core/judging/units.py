@@ -196,10 +196,10 @@ def without_distance(sku: str) -> str:
 
 def _kind(rails: Rails, names: Names, device: str, mixed: bool) -> tuple[str, str]:
     """The distance of a pair, with the speed if NICs differ; "nic" if the device names NICs."""
-    rail = rails.between(names, device)
-    if rail is None:
+    ends = rails.between(names, device)
+    if ends is None:
         return "", ""
-    a, b = (rails.fabric.nic(name, rail) for name in names)
+    a, b = (rails.fabric.nic(*seat) for seat in ends)
     hops = rails.fabric.hops(a, b) if a and b else None
     if a is None or b is None or hops is None:
         return "", ""

@@ -127,16 +127,19 @@ def _worst(cause: Cause) -> list[Observation]:
 def _evidence(fabric: Fabric, observation: Observation, traffic: Traffic) -> str:
     flow = observation.flow
     arrow = "↔" if flow.mutual else "→"
-    rail = f" on rail {flow.rail}" if len(fabric.rails) > 1 else ""
+    near, far = flow.source.rail, flow.target.rail
+    rails = f" on rail {near}" if near == far else f" from rail {near} to rail {far}"
+    rails = rails if len(fabric.rails) > 1 else ""
     rate = f"{observation.shortfall:.0%} below normal"
     if flow in traffic.unmeasured:
         rate = "nothing measured"
-    return f"{flow.source} {arrow} {flow.target}{rail}: {rate}, {_path(fabric, flow)}"
+    ends = f"{flow.source.node} {arrow} {flow.target.node}"
+    return f"{ends}{rails}: {rate}, {_path(fabric, flow)}"
 
 
 def _path(fabric: Fabric, flow: Flow) -> str:
     """`4 hops: leaf1, spine1 or spine2, leaf3`; the way itself where the routes tell it."""
-    a, b = fabric.nic(flow.source, flow.rail), fabric.nic(flow.target, flow.rail)
+    a, b = fabric.nic(*flow.source), fabric.nic(*flow.target)
     hops = fabric.hops(a, b) if a and b else None
     if a is None or b is None or hops is None:
         return "no path is known"
@@ -162,12 +165,12 @@ def node_verdicts(
         node
         for observation in traffic.observations
         if observation.shortfall <= LIMIT
-        for node in (observation.flow.source, observation.flow.target)
+        for node, _ in (observation.flow.source, observation.flow.target)
     }
     met = {
         node
         for observation in traffic.observations
-        for node in (observation.flow.source, observation.flow.target)
+        for node, _ in (observation.flow.source, observation.flow.target)
     }
     in_doubt = {node for stray in traffic.strays if stray.reason for node in stray.nodes}
     placed = set(fabric.nodes)

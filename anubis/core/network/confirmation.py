@@ -7,10 +7,9 @@ from itertools import zip_longest
 
 import numpy as np
 
-from anubis.core.fabric import NO_PATH, Fabric
+from anubis.core.fabric import NO_PATH, Fabric, Seat, Seats
 from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.localization import healthy, without_wrong_routes
-from anubis.core.network.pairing import Pair, Round
 from anubis.core.network.posterior import HALF, KEPT, Case, FaultPrior, Observation, Problem
 
 SETTLED = 1e-3  # chance of choosing wrongly below which no more pairs are needed
@@ -29,10 +28,11 @@ def confirmation(
     model: FaultPrior | None = None,
     *,
     again: bool = False,
-) -> dict[str, Round]:
-    """Per rail one round of disjoint pairs that would tell the causes from their alternatives.
+) -> tuple[Seats, ...]:
+    """One round of pairs, disjoint on each rail, that would tell causes from their alternatives.
 
-    At least one node of each pair is known to be good, and no pair has met before. `again`: only
+    At least one node of each pair is known to be good, and no two NICs have met before. Pairs
+    across rails are for what was seen across them. `again`: only
     what is still in doubt, not every suspect once more. The pairs are those for which hypotheses
     predict different outcomes. They lower the Bhattacharyya bound on the chance of a wrong choice,
     the sum of sqrt(P(i) P(j)) prod(BC) over all pairs of hypotheses i and j, where BC is the sum of
@@ -45,15 +45,15 @@ def confirmation(
     shortfall = np.array([observation.shortfall for observation in observations], dtype=np.float64)
     problem = Problem(Parts(fabric), flows, shortfall, model)
     routed = any(flow.via for flow in flows)
-    met = {(*sorted((flow.source, flow.target)), flow.rail) for flow in flows}
-    seats = _Seats(fabric, healthy(observations, model), met, routed)
+    met = {frozenset((flow.source, flow.target)) for flow in flows}
+    partners = _Partners(fabric, healthy(observations, model), met, routed)
     contests = []
     for case in problem.cases():
         for column in case.chosen or [None]:
             rows = case.rows if column is None else case.rows[case.explained(column)]
             about = [flows[row] for row in rows.tolist()]
             hypotheses = _hypotheses(problem, case, column, 0.0 if again else LEAST_DOUBT)
-            contests.append(_Contest(problem, hypotheses, seats.pairs(about), seats))
+            contests.append(_Contest(problem, hypotheses, partners.pairs(about), partners))
     return _choose_pairs(contests)
 
 
@@ -95,11 +95,11 @@ def _hypotheses(problem: Problem, case: Case, column: int | None, least_doubt: f
     return hypotheses
 
 
-class _Seats:
+class _Partners:
     """Who may meet whom: on each rail, the good nodes of each leaf."""
 
     def __init__(
-        self, fabric: Fabric, good: set[str], met: set[tuple[str, ...]], routed: bool
+        self, fabric: Fabric, good: set[str], met: set[frozenset[Seat]], routed: bool
     ) -> None:
         self.fabric, self.good, self.met, self.routed = fabric, good, met, routed
         self.turn = 0
@@ -112,29 +112,42 @@ class _Seats:
             if nic.node:
                 self.leaves.setdefault(nic.rail, {})[nic.switch] = None
 
-    def pairs(self, flows: Sequence[Flow]) -> Iterator[tuple[str, str, str]]:
+    def pairs(self, flows: Sequence[Flow]) -> Iterator[Seats]:
         """Suspects with good partners near and far, and their good neighbours with the same."""
         self.turn += 1
-        ends = dict.fromkeys(node for flow in flows for node in (flow.source, flow.target))
+        seats = dict.fromkeys(seat for flow in flows for seat in (flow.source, flow.target))
+        ends = dict.fromkeys(seat.node for seat in seats)
+        measured = dict.fromkeys(seat.rail for seat in seats)
+        for rail in measured:
+            yield from self._pairs_between(list(ends), rail, rail, beside=True)
+        across = dict.fromkeys((flow.source.rail, flow.target.rail) for flow in flows)
+        for near, far in across:
+            if near != far:
+                yield from self._pairs_between(list(ends), near, far, beside=True)
         suspects = [node for node in ends if node not in self.good]
-        measured = dict.fromkeys(flow.rail for flow in flows)
-        unmeasured = [rail for rail in self.fabric.rails if rail not in measured][:2]
-        for rail in [*measured, *unmeasured]:
-            leaves: dict[str, list[str]] = {}
-            for node in suspects if rail in unmeasured else ends:
-                nic = self.fabric.nic(node, rail)
-                if nic:
-                    leaves.setdefault(nic.switch, []).append(node)
-            for leaf, here in leaves.items():
-                near = self.under.get((rail, leaf), [])[:NEAR]
-                doubtful = [node for node in here if node not in self.good]
-                others_near = near if rail in measured else []
-                for others_far in [near, *self._far(rail, leaf)]:
-                    some = [] if others_far is near else others_near
-                    for place, a in enumerate([*doubtful, *some]):
-                        for b in _turned(others_far, place * PARTNERS)[:PARTNERS]:
-                            if (*sorted((a, b)), rail) not in self.met:
-                                yield a, b, rail
+        for rail in [rail for rail in self.fabric.rails if rail not in measured][:2]:
+            yield from self._pairs_between(suspects, rail, rail, beside=False)
+
+    def _pairs_between(
+        self, nodes: Sequence[str], rail: str, far_rail: str, *, beside: bool
+    ) -> Iterator[Seats]:
+        """Who is in doubt among these nodes, and good nodes beside them, with others."""
+        leaves: dict[str, list[str]] = {}
+        for node in nodes:
+            nic = self.fabric.nic(node, rail)
+            if nic:
+                leaves.setdefault(nic.switch, []).append(node)
+        for leaf, here in leaves.items():
+            near = self.under.get((rail, leaf), [])[:NEAR]
+            doubtful = [node for node in here if node not in self.good]
+            far = self._far(far_rail, leaf)
+            for partners in [near, *far] if rail == far_rail else far:
+                some = near if beside and partners is not near else []
+                for place, a in enumerate([*doubtful, *some]):
+                    for b in _turned(partners, place * PARTNERS)[:PARTNERS]:
+                        seats = Seat(a, rail), Seat(b, far_rail)
+                        if a != b and frozenset(seats) not in self.met:
+                            yield seats
 
     def _far(self, rail: str, leaf: str) -> list[list[str]]:
         """Some good nodes at each distance, of other leaves each time."""
@@ -151,18 +164,24 @@ class _Seats:
             for lists in by_distance.values()
         ]
 
-    def kind(self, a: str, b: str, rail: str) -> object:
+    def kind(self, ends: Seats) -> object:
         """Equal for pairs that cross the same suspects: of a good node only its leaf counts."""
-        nics = [self.fabric.nic(node, rail) for node in (a, b)]
-        ends = [(nic.switch, nic.node if nic.node not in self.good else "") for nic in nics if nic]
-        return (a, b, rail) if self.routed else (*ends, rail)
+        if self.routed:
+            return ends
+        nics = [self.fabric.nic(*seat) for seat in ends]
+        return tuple(
+            (nic.switch, nic.rail, nic.node if nic.node not in self.good else "")
+            for nic in nics
+            if nic
+        )
 
-    def flows(self, a: str, b: str, rail: str) -> tuple[Flow, Flow]:
-        nic_a, nic_b = self.fabric.nic(a, rail), self.fabric.nic(b, rail)
+    def flows(self, ends: Seats) -> tuple[Flow, Flow]:
+        a, b = ends
+        nic_a, nic_b = self.fabric.nic(*a), self.fabric.nic(*b)
         if not self.routed or nic_a is None or nic_b is None:
-            return Flow(a, b, rail), Flow(b, a, rail)
+            return Flow(a, b), Flow(b, a)
         there, back = self.fabric.route(nic_a, nic_b), self.fabric.route(nic_b, nic_a)
-        return Flow(a, b, rail, there), Flow(b, a, rail, back)
+        return Flow(a, b, there), Flow(b, a, back)
 
 
 def _turned(names: list[str], start: int) -> list[str]:
@@ -177,17 +196,17 @@ class _Contest:
         self,
         problem: Problem,
         hypotheses: Hypotheses,
-        pairs: Iterable[tuple[str, str, str]],
-        seats: _Seats,
+        pairs: Iterable[Seats],
+        partners: _Partners,
     ) -> None:
         self.picked = 0
-        alike: dict[object, list[tuple[str, str, str]]] = {}
+        alike: dict[object, list[Seats]] = {}
         for pair in pairs:
-            alike.setdefault(seats.kind(*pair), []).append(pair)
+            alike.setdefault(partners.kind(pair), []).append(pair)
         self.alike = list(alike.values())
         suspects = sorted({suspect for hypothesis in hypotheses for suspect in hypothesis})
         columns = np.unique([column for column, _ in suspects]).astype(np.int64)
-        flows = [flow for pair, *_ in self.alike for flow in seats.flows(*pair)]
+        flows = [flow for pair, *_ in self.alike for flow in partners.flows(pair)]
         crossed = problem.parts.crossings(flows, columns)
         missed = np.ones((len(flows), len(columns)))
         place = np.searchsorted(columns, crossed.column)
@@ -208,7 +227,7 @@ class _Contest:
         ways = [(good, good), (good, ill), (ill, good), (ill, ill)]  # forth and back
         self.amplitudes = np.array([forth[0::2] * back[1::2] for forth, back in ways])
 
-    def pick(self, busy: set[tuple[str, str]]) -> tuple[str, str, str] | None:
+    def pick(self, busy: set[Seat]) -> Seats | None:
         """The pair of free nodes that leaves the least doubt, if it helps at all.
 
         The sum over hypotheses of their doubt times their likeness under a pair is, for each of
@@ -221,27 +240,26 @@ class _Contest:
         for kind in np.argsort(left, kind="stable").tolist():
             if left[kind] > 0.99 * doubt:
                 return None
-            for a, b, rail in self.alike[kind]:
-                if (a, rail) not in busy and (b, rail) not in busy:
-                    outcomes = self.amplitudes[:, kind]
-                    self.doubt = self.doubt * (outcomes.T @ outcomes)
-                    self.picked += 1
-                    return a, b, rail
+            free = (ends for ends in self.alike[int(kind)] if busy.isdisjoint(ends))
+            if ends := next(free, None):
+                outcomes = self.amplitudes[:, kind]
+                self.doubt = self.doubt * (outcomes.T @ outcomes)
+                self.picked += 1
+                return ends
         return None
 
 
-def _choose_pairs(contests: Sequence[_Contest]) -> dict[str, Round]:
+def _choose_pairs(contests: Sequence[_Contest]) -> tuple[Seats, ...]:
     """One pair for each case in turn, so that partners are shared out."""
-    busy: set[tuple[str, str]] = set()
-    rounds: dict[str, list[Pair]] = {}
+    busy: set[Seat] = set()
+    chosen: list[Seats] = []
     open_ = list(contests)
     while open_:
         going = []
         for contest in open_:
-            if pair := contest.pick(busy):
-                a, b, rail = pair
-                busy |= {(a, rail), (b, rail)}
-                rounds.setdefault(rail, []).append((a, b))
+            if ends := contest.pick(busy):
+                busy.update(ends)
+                chosen.append(ends)
                 going.append(contest)
         open_ = going
-    return {rail: tuple(pairs) for rail, pairs in sorted(rounds.items())}
+    return tuple(sorted(chosen, key=lambda ends: (ends[0].rail, ends[1].rail)))

@@ -14,7 +14,7 @@ from itertools import chain, product
 import numpy as np
 
 from anubis.core.fabric import Fabric, Link, Shares
-from anubis.core.network.pairing import HopRound, Purpose, meetings, quick_rounds
+from anubis.core.network.pairing import HopRound, Purpose, joined_nics, quick_rounds
 from anubis.core.network.redundancy import MissingCables, shortages
 
 ASSURED = 0.95
@@ -72,17 +72,18 @@ def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str
     for hop_round in rounds:
         pairs[hop_round.purpose] += len(hop_round.pairs)
         turns[hop_round.purpose] += 1
-        for _, a, b in chain.from_iterable(meetings(fabric, pair) for pair in hop_round.pairs):
+        met = (joined_nics(fabric, meeting) for meeting in hop_round.meetings)
+        for a, b in chain.from_iterable(met):
             sent[a.switch, b.switch] += 1
             sent[b.switch, a.switch] += 1
             nics |= {a.id, b.id}
     for rail in fabric.rails if everybody else ():
-        met = [nic for name in everybody if (nic := fabric.nic(name, rail))]
-        below = Counter(nic.switch for nic in met)
+        on = [nic for name in everybody if (nic := fabric.nic(name, rail))]
+        below = Counter(nic.switch for nic in on)
         for near, far in product(below, below):
             if near != far or below[near] > 1:
                 sent[near, far] += below[near] * below[far]
-        nics |= {nic.id for nic in met}
+        nics |= {nic.id for nic in on}
     turns["distance"] += max(0, len(everybody) - 1 + len(everybody) % 2)
     pairs["distance"] += len(everybody) * (len(everybody) - 1) // 2
     links, switches = _missed(fabric, sent)

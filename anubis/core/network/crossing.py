@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.fabric import Fabric, Link, Numbers, Part, Shares
+from anubis.core.fabric import Fabric, Link, Numbers, Part, Seat, Shares
 from anubis.core.network.sharing import CableUse
 
 Way = Literal["both", "out", "in"]
@@ -27,11 +27,10 @@ BOTH, OUT, IN = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What one node sends another on one rail, or what both send each other at once."""
+    """What one node sends another, or what both send each other at once."""
 
-    source: str
-    target: str
-    rail: str
+    source: Seat
+    target: Seat
     via: tuple[str, ...] = field(default=(), compare=False)  # the switches it passed, if known
     mutual: bool = False
     back: tuple[str, ...] = field(default=(), compare=False)  # of a mutual one, on the way back
@@ -56,7 +55,7 @@ class Parts:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.nics = [nic for nic in fabric.nics if nic.node]
-        self.seat = {(nic.node, nic.rail): number for number, nic in enumerate(self.nics)}
+        self.seat = {nic.seat: number for number, nic in enumerate(self.nics)}
         self.node_number = {node: number for number, node in enumerate(fabric.nodes)}
         owner = np.array([self.node_number[nic.node] for nic in self.nics], dtype=np.int64)
         self._owner = owner
@@ -88,7 +87,7 @@ class Parts:
             case "node":
                 return self.node_number[part.name]
             case "nic":
-                return self._nic + self.seat[part.name, part.other]
+                return self._nic + self.seat[Seat(part.name, part.other)]
             case "link":
                 return self._link + self._link_between[part.name, part.other][0]
             case "switch":
@@ -120,17 +119,17 @@ class Parts:
     def chances_of_sharing(self, flows: Sequence[Flow], chosen: npt.NDArray[np.bool_]) -> Shares:
         """The chance that each of these flows met others on a cable; 0 where its path is known.
 
-        What a pair measured on a rail met the same others: for all its flows together it is the
-        chance of one.
+        What a pair measured between two seats met the same others: for all its flows together it
+        is the chance of one.
         """
         chances = np.zeros(len(flows))
         rows = [row for row in np.flatnonzero(chosen).tolist() if not flows[row].via]
-        ends = [(flows[row].source, flows[row].target, flows[row].rail) for row in rows]
-        pairs = [(frozenset((source, target)), rail) for source, target, rail in ends]
+        ends = [(flows[row].source, flows[row].target) for row in rows]
+        pairs = [frozenset(seats) for seats in ends]
         count = Counter(pairs)
         leaves = [
-            (self._leaf[self.seat[source, rail]], self._leaf[self.seat[target, rail]])
-            for source, target, rail in ends
+            (self._leaf[self.seat[source]], self._leaf[self.seat[target]])
+            for source, target in ends
         ]
         together = np.array([count[pair] for pair in pairs], dtype=np.float64)
         chances[rows] = self._use.chances_of_sharing(leaves) ** (1 / together)
@@ -164,7 +163,7 @@ class Parts:
         rows, seats = [], []
         for row, flow in enumerate(flows):
             try:
-                pair = self.seat[flow.source, flow.rail], self.seat[flow.target, flow.rail]
+                pair = self.seat[flow.source], self.seat[flow.target]
             except KeyError as missing:
                 node, rail = missing.args[0]
                 raise ValueError(f'node "{node}" has no NIC on rail "{rail}"') from None

@@ -55,7 +55,7 @@ def observe(fabric: Fabric, measured: Iterable[tuple[Flow, float]]) -> list[Obse
     A rail with few measured flows is compared with all rails, since those few may be the bad ones.
     """
     rates = list(measured)
-    kinds = [(hops_of(fabric, flow), flow.rail) for flow, _ in rates]
+    kinds = [(hops_of(fabric, flow), flow.source.rail) for flow, _ in rates]
     on_rail: dict[tuple[int | None, str], list[float]] = {}
     on_all: dict[int | None, list[float]] = {}
     for (hops, rail), (_, rate) in zip(kinds, rates, strict=True):
@@ -95,7 +95,7 @@ def noise_of(observations: Sequence[Observation]) -> float:
 
 
 def hops_of(fabric: Fabric, flow: Flow) -> int | None:
-    a, b = fabric.nic(flow.source, flow.rail), fabric.nic(flow.target, flow.rail)
+    a, b = fabric.nic(*flow.source), fabric.nic(*flow.target)
     return fabric.hops(a, b) if a and b else None
 
 
@@ -253,7 +253,9 @@ def healthy(observations: Sequence[Observation], model: FaultPrior | None = None
     """The nodes that took part and have no flow that speaks for a fault."""
     shortfall = np.array([observation.shortfall for observation in observations])
     speaks = odds(shortfall, model or FaultPrior()) > 1
-    ends = [{observation.flow.source, observation.flow.target} for observation in observations]
+    ends = [
+        {observation.flow.source.node, observation.flow.target.node} for observation in observations
+    ]
     return set().union(*ends).difference(*compress(ends, speaks))
 
 

@@ -9,15 +9,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from anubis.core.fabric import NO_PATH, Fabric, Nic
+from anubis.core.fabric import NO_PATH, Fabric, Nic, Seats
 from anubis.core.network.matching import maximum_pairs
 
 Pair = tuple[str, str]
 Round = tuple[Pair, ...]
+
+
+class Meeting(NamedTuple):
+    """Two nodes that measure each other: on each rail of the first, with the rail of the second
+    that is `shift` further on, counted round. Without a shift, on the rails that both have."""
+
+    first: str
+    second: str
+    shift: int = 0
+
+    @property
+    def pair(self) -> Pair:
+        return self.first, self.second
+
+
 # one round for each distance; rails that are cabled otherwise; see what is normal; cross every link
 Purpose = Literal["distance", "rails", "normal", "cover"]
 
@@ -71,6 +86,10 @@ class HopRound:
     spare: tuple[str, ...]  # nodes whose possible partners all meet others in this round
     purpose: Purpose = "distance"
 
+    @property
+    def meetings(self) -> Iterator[Meeting]:
+        return (Meeting(*pair) for pair in self.pairs)
+
 
 def quick_rounds(
     fabric: Fabric,
@@ -110,9 +129,9 @@ def needed(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRound]:
             if not asked_for <= measured:
                 kept.append(pair)
                 measured |= {
-                    (node, rail, fabric.hops(a, b))
-                    for rail, a, b in meetings(fabric, pair)
-                    for node in pair
+                    (nic.node, nic.rail, fabric.hops(a, b))
+                    for a, b in joined_nics(fabric, Meeting(*pair))
+                    for nic in (a, b)
                 }
         if kept:
             again = hop_round.hops in distances
@@ -122,12 +141,21 @@ def needed(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRound]:
             )
 
 
-def meetings(fabric: Fabric, pair: Pair) -> Iterator[tuple[str, Nic, Nic]]:
-    """The rails on which two nodes measure each other, with their NICs."""
-    for rail in fabric.rails:
-        a, b = (fabric.nic(name, rail) for name in pair)
+def joined_nics(fabric: Fabric, meeting: Meeting) -> Iterator[tuple[Nic, Nic]]:
+    """The NICs between which two nodes measure, rail by rail of the first."""
+    rails = fabric.rails
+    for number, rail in enumerate(rails):
+        a = fabric.nic(meeting.first, rail)
+        b = fabric.nic(meeting.second, rails[(number + meeting.shift) % len(rails)])
         if a and b:
-            yield rail, a, b
+            yield a, b
+
+
+def meeting_at(fabric: Fabric, ends: Seats) -> Meeting:
+    """In which these two seats meet."""
+    near, far = ends
+    shift = fabric.rail_number[far.rail] - fabric.rail_number[near.rail]
+    return Meeting(near.node, far.node, shift % len(fabric.rails))
 
 
 def _rounds_of_rail(
@@ -185,9 +213,9 @@ def _complete(
     )
 
 
-def hops_between(fabric: Fabric, first: str, second: str) -> int | None:
-    """Hops between two nodes, on the first rail that both are on."""
-    return next((fabric.hops(a, b) for _, a, b in meetings(fabric, (first, second))), None)
+def hops_between(fabric: Fabric, meeting: Meeting) -> int | None:
+    """Hops between two nodes, by the first two NICs between which they measure."""
+    return next((fabric.hops(a, b) for a, b in joined_nics(fabric, meeting)), None)
 
 
 def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> Iterator[Pair]:

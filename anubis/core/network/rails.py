@@ -1,4 +1,4 @@
-"""Which rail a pair of nodes measured, by the names that a program gave the devices at its ends."""
+"""Between which rails a pair of nodes measured, by the names that a program gave its devices."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from anubis.core.fabric import Fabric, rail_of
+from anubis.core.fabric import Fabric, Seat, Seats, rail_of
+from anubis.core.network.pairing import Meeting, meeting_at
 
 _GPUS = re.compile(r"cuda:(\d+)-cuda:(\d+)")
 
 
 @dataclass(frozen=True)
 class Rails:
-    """`mlx5_4-mlx5_4` names the NICs of both nodes; with one rail, any device is on it.
+    """`mlx5_4-mlx5_5` names the NICs of both nodes; with one rail, any device is on it.
 
     GPU i is on the i-th rail where there are as many rails as GPUs, as rail-optimised machines are
     wired. Otherwise nothing says which rail a GPU uses, and no rail is guessed.
@@ -30,28 +31,36 @@ class Rails:
         highest = max((int(end) for pair in pairs if pair for end in pair.groups()), default=-1)
         return cls(fabric, highest + 1)
 
-    def between(self, names: Sequence[str], device: str) -> str | None:
-        """None if nothing shows which rail of the fabric these two nodes measured."""
+    def between(self, names: Sequence[str], device: str) -> Seats | None:
+        """None if nothing shows between which NICs of the fabric these two nodes measured."""
+        if len(names) != 2:
+            return None
         if len(self.fabric.rails) == 1:
-            rails = [self.fabric.rails[0]]
-        elif rail := self._of_gpus(device):
-            rails = [rail]
+            rails = [self.fabric.rails * 2]
+        elif of_gpus := self._of_gpus(device):
+            rails = [of_gpus]
         else:
-            rails = [near for near, far in self._ends(device) if near == far]
-        return next((rail for rail in rails if self.joins(names, rail)), None)
+            rails = sorted(self._ends(device), key=lambda ends: ends[0] != ends[1])
+        every = ((Seat(names[0], near), Seat(names[1], far)) for near, far in rails)
+        return next((ends for ends in every if all(map(self._is_taken, ends))), None)
 
-    def joins(self, names: Sequence[str], rail: str) -> bool:
-        """Whether these are two nodes with a NIC on the rail."""
-        return len(names) == 2 and all(self.fabric.nic(name, rail) for name in names)
+    def meeting(self, names: Sequence[str], device: str) -> Meeting | None:
+        """Of two nodes; where nothing shows their NICs, taken for one without a shift."""
+        if ends := self.between(names, device):
+            return meeting_at(self.fabric, ends)
+        return Meeting(names[0], names[1]) if len(names) == 2 else None
+
+    def _is_taken(self, seat: Seat) -> bool:
+        return self.fabric.nic(*seat) is not None
 
     def names_nics(self, device: str) -> bool:
         return any(end in self.fabric.rails for ends in self._ends(device) for end in ends)
 
-    def _of_gpus(self, device: str) -> str | None:
-        pair = _GPUS.fullmatch(device)
-        if not pair or pair[1] != pair[2] or self.gpus != len(self.fabric.rails):
+    def _of_gpus(self, device: str) -> tuple[str, str] | None:
+        pair, rails = _GPUS.fullmatch(device), self.fabric.rails
+        if not pair or self.gpus != len(rails):
             return None
-        return self.fabric.rails[int(pair[1])]
+        return rails[int(pair[1])], rails[int(pair[2])]
 
     def _ends(self, device: str) -> list[tuple[str, str]]:
         """The rails of both ends, for each dash that may part them: names have dashes as well."""

@@ -15,7 +15,7 @@ from math import factorial
 import numpy as np
 
 from anubis.core.fabric import Fabric, Nic, Numbers, Shares
-from anubis.core.network.pairing import Pair, Round, meetings
+from anubis.core.network.pairing import Meeting, joined_nics
 
 # The chance that a pair shares a cable that does not bear it as well: of a leaf, and anywhere.
 # Leaves are measured by pairs at two distances, what is above them at one, by many pairs at once.
@@ -43,7 +43,7 @@ class CableChances:
         return float(self.bound[self.chance < self.bound].max(initial=0.0))
 
 
-Ways = Sequence[CableChances]  # of a pair: one for each two leaves that join it, on whatever rail
+Ways = Sequence[CableChances]  # of a pair: one for each two leaves that join it, on whatever rails
 
 
 class CableUse:
@@ -61,26 +61,27 @@ class CableUse:
         self._number = {end: number for number, end in enumerate(ends)}
         self._known: dict[LeafPair, CableChances] = {}
 
-    def of(self, pair: Pair) -> Ways:
-        return self.of_all([pair])[pair]
+    def of(self, meeting: Meeting) -> Ways:
+        return self.of_all([meeting])[meeting]
 
-    def of_all(self, pairs: Iterable[Pair]) -> dict[Pair, Ways]:
+    def of_all(self, meetings: Iterable[Meeting]) -> dict[Meeting, Ways]:
         """Together, which takes less time."""
         routed, leaves = {}, {}
-        for pair in pairs:
-            met = [(a, b) for _, a, b in meetings(self.fabric, pair) if a.switch != b.switch]
-            routed[pair] = [way for a, b in met if (way := self._route(a, b))]
-            if len(routed[pair]) < len(met):
+        for meeting in meetings:
+            joined = joined_nics(self.fabric, meeting)
+            met = [(a, b) for a, b in joined if a.switch != b.switch]
+            routed[meeting] = [way for a, b in met if (way := self._route(a, b))]
+            if len(routed[meeting]) < len(met):
                 unrouted = [(a, b) for a, b in met if not self._route(a, b)]
-                leaves[pair] = list(dict.fromkeys((a.switch, b.switch) for a, b in unrouted))
+                leaves[meeting] = list(dict.fromkeys((a.switch, b.switch) for a, b in unrouted))
         self._work_out(list(chain.from_iterable(leaves.values())))
         return {
-            pair: [*ways, *(self._known[ends] for ends in leaves.get(pair, ()))]
-            for pair, ways in routed.items()
+            meeting: [*ways, *(self._known[ends] for ends in leaves.get(meeting, ()))]
+            for meeting, ways in routed.items()
         }
 
-    def is_shared_by_chance(self, pair: Pair) -> bool:
-        return any(way.shared > 0 for way in self.of(pair))
+    def is_shared_by_chance(self, meeting: Meeting) -> bool:
+        return any(way.shared > 0 for way in self.of(meeting))
 
     def chances_of_sharing(self, ends: Sequence[LeafPair]) -> Shares:
         """The chance that traffic between two leaves met other pairs on a cable, at the most."""
@@ -185,23 +186,23 @@ def borne(fabric: Fabric) -> Numbers:
     return np.clip(counts, 1, MOST_BORNE).astype(np.int64)
 
 
-def waves(use: CableUse, pairs: Iterable[Pair]) -> Iterator[Round]:
-    """Pairs in the turns in which a campaign gets through them, if all take equally long.
+def waves(use: CableUse, meetings: Iterable[Meeting]) -> Iterator[tuple[Meeting, ...]]:
+    """Meetings in the turns in which a campaign gets through them, if all take equally long.
 
-    Each node keeps the order of its pairs.
+    Each node keeps the order of its own.
     """
-    waiting = list(pairs)
+    waiting = list(meetings)
     ways = use.of_all(waiting)
     while waiting:
         room, busy, full = Room(use), set[str](), set[int]()
-        wave, later = list[Pair](), list[Pair]()
-        for pair in waiting:
-            if busy.isdisjoint(pair) and _finds_room(room, ways[pair], full):
-                room.enter(ways[pair])
-                wave.append(pair)
+        wave, later = list[Meeting](), list[Meeting]()
+        for meeting in waiting:
+            if busy.isdisjoint(meeting.pair) and _finds_room(room, ways[meeting], full):
+                room.enter(ways[meeting])
+                wave.append(meeting)
             else:
-                later.append(pair)
-            busy.update(pair)
+                later.append(meeting)
+            busy.update(meeting.pair)
         yield tuple(wave)
         waiting = later
 

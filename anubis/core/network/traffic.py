@@ -9,8 +9,9 @@ from itertools import chain
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Numbers, Shares
+from anubis.core.fabric import Fabric, Numbers, Seats, Shares
 from anubis.core.network.crossing import Flow
+from anubis.core.network.pairing import Meeting, joined_nics
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.rails import Rails
 from anubis.core.network.unexplained import NOT_MAPPED, UNEXPLAINED, Stray
@@ -29,14 +30,14 @@ class Traffic:
     unmeasured: frozenset[Flow]  # tried in vain: nothing got through, or the program failed
     strays: tuple[Stray, ...] = ()  # measured, but between no two NICs of the fabric
 
-    def shortfalls(self) -> dict[tuple[str, str, str], float]:
-        """By source, target and rail; a flow that went both ways at once counts for both."""
-        shortfalls: dict[tuple[str, str, str], float] = {}
+    def shortfalls(self) -> dict[Seats, float]:
+        """By source and target; a flow that went both ways at once counts for both."""
+        shortfalls: dict[Seats, float] = {}
         for observation in self.observations:
             flow = observation.flow
-            ways = [(flow.source, flow.target, flow.rail)]
+            ways = [(flow.source, flow.target)]
             if flow.mutual:
-                ways.append((flow.target, flow.source, flow.rail))
+                ways.append((flow.target, flow.source))
             for way in ways:
                 shortfalls[way] = max(shortfalls.get(way, 0.0), observation.shortfall)
         return shortfalls
@@ -90,13 +91,13 @@ def _quantity(metric: str) -> tuple[str, str]:
 
 @dataclass
 class _Flows:
-    """A row for each pair on a rail; in it the shortfall forth, back, and both ways at once.
+    """A row for each pair of NICs; in it the shortfall forth, back, and both ways at once.
 
-    Whatever is between no two NICs of the fabric has a row as well, without a rail.
+    Whatever is between no two NICs of the fabric has a row as well, without ends.
     """
 
     rails: Rails
-    numbers: dict[tuple[tuple[str, ...], str | None, str], int] = field(default_factory=dict)
+    numbers: dict[tuple[tuple[str, ...], Seats | None, str], int] = field(default_factory=dict)
     worst: dict[str, Shares] = field(default_factory=dict)
     missed: set[int] = field(default_factory=set)
     doubts: dict[int, tuple[str, str]] = field(default_factory=dict)  # code, reason
@@ -105,8 +106,8 @@ class _Flows:
     rows_by_pairs: dict[tuple[int, int], tuple[Ruling, Numbers]] = field(default_factory=dict)
 
     def row(self, names: tuple[str, ...], device: str) -> int:
-        rail = self.rails.between(names, device)
-        unit = names, rail, device if rail is None else ""
+        ends = self.rails.between(names, device)
+        unit = names, ends, device if ends is None else ""
         return self.numbers.setdefault(unit, len(self.numbers))
 
     def rows_of(self, ruling: Ruling) -> Numbers:
@@ -143,21 +144,20 @@ class _Flows:
         return float(have[row]) if row < len(have) else np.nan
 
     def miss(self, names: tuple[str, ...]) -> list[int]:
-        """The rows of all rails on which these nodes could have met, or else of none."""
-        met = [rail for rail in self.rails.fabric.rails if self.rails.joins(names, rail)]
-        rails: Sequence[str | None] = met or [None]
-        rows = [self.numbers.setdefault((names, rail, ""), len(self.numbers)) for rail in rails]
+        """The rows of all NICs by which these nodes could have met, or else of none."""
+        pairs = joined_nics(self.rails.fabric, Meeting(*names)) if len(names) == 2 else ()
+        met: Sequence[Seats | None] = [(a.seat, b.seat) for a, b in pairs] or [None]
+        rows = [self.numbers.setdefault((names, ends, ""), len(self.numbers)) for ends in met]
         self.missed.update(rows)
         return rows
 
     def traffic(self) -> Traffic:
         observations: list[Observation] = []
         unmeasured = set()
-        for (names, rail, _), row in self.numbers.items():
-            if rail is None:
+        for (_, ends, _), row in self.numbers.items():
+            if ends is None:
                 continue
-            first, second = names
-            for way, flow in self.flows(first, second, rail):
+            for way, flow in self.flows(ends):
                 short = self.shortfall(way, row)
                 if row in self.unjudged and short <= LIMIT:
                     continue  # something good beside what could not be judged clears nobody
@@ -172,21 +172,21 @@ class _Flows:
             strays=tuple(self.strays()),
         )
 
-    def flows(self, first: str, second: str, rail: str) -> Iterator[tuple[str, Flow]]:
+    def flows(self, ends: Seats) -> Iterator[tuple[str, Flow]]:
         """What the first sent the second, the second the first, and both at once; by the routes."""
-        fabric = self.rails.fabric
-        a, b = fabric.nic(first, rail), fabric.nic(second, rail)
+        fabric, (first, second) = self.rails.fabric, ends
+        a, b = fabric.nic(*first), fabric.nic(*second)
         there, back = (fabric.route(a, b), fabric.route(b, a)) if a and b else ((), ())
-        yield "forth", Flow(first, second, rail, there)
-        yield "back", Flow(second, first, rail, back)
-        yield "", Flow(first, second, rail, there, mutual=True, back=back)
+        yield "forth", Flow(first, second, there)
+        yield "back", Flow(second, first, back)
+        yield "", Flow(first, second, there, mutual=True, back=back)
 
     def strays(self) -> Iterator[Stray]:
-        """One good pair without a rail says nothing new where the same nodes met on a rail."""
-        on_rails = {names for names, rail, _ in self.numbers if rail is not None}
-        for (names, rail, device), row in self.numbers.items():
+        """One good pair without NICs says nothing new where the same nodes met by their NICs."""
+        on_rails = {names for names, ends, _ in self.numbers if ends is not None}
+        for (names, ends, device), row in self.numbers.items():
             code, reason = self.doubts.get(row, ("", ""))
-            if rail is not None:
+            if ends is not None:
                 if row in self.unjudged or (reason and not self.is_observed(row)):
                     yield Stray(nodes=names, device=device, code=code, reason=reason)
             elif len(names) == 2 and (reason or names not in on_rails):

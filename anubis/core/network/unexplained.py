@@ -32,7 +32,8 @@ def unexplained_parts(
     """One for each bad pair on the fabric; whatever else is alike, in one."""
     shortfalls: dict[tuple[str, ...], float] = {}
     for observation in located.unexplained:
-        nodes = _in_order((observation.flow.source, observation.flow.target))
+        flow = observation.flow
+        nodes = _in_order((flow.source.node, flow.target.node))
         shortfalls[nodes] = max(shortfalls.get(nodes, 0.0), observation.shortfall)
     for nodes, shortfall in sorted(shortfalls.items(), key=lambda item: -item[1]):
         reason = f"{shortfall:.0%} below normal, and no part of the fabric explains it"
