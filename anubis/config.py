@@ -19,6 +19,7 @@ from anubis.core.records import (
     Limit,
     MetricAlpha,
     Policy,
+    Remedy,
     SelectionPolicy,
     Suite,
     SuiteEntry,
@@ -37,6 +38,8 @@ class LocalCluster:
     name: str = ""
     """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
     are never taken for those of another. Default: the name of this machine."""
+    site: str = ""
+    """Where it stands, for the cover of reports."""
     sku: str = ""
     """A name for the kind of hardware: only nodes of the same kind are compared. Default: the name
     of the GPU, or else of the processor."""
@@ -53,6 +56,8 @@ class RayCluster:
     name: str = ""
     """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
     are never taken for those of another. Default: the name of this file."""
+    site: str = ""
+    """Where it stands, for the cover of reports."""
     address: str = ""
     """`host:port` of the head. Default: `$RAY_ADDRESS`, or else Ray is started on this machine."""
     nodes: str = ""
@@ -80,6 +85,8 @@ class SimulatedCluster:
     name: str = ""
     """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
     are never taken for those of another. Default: the name of this file."""
+    site: str = ""
+    """Where it stands, for the cover of reports."""
     fleet: SimulatedFleet = field(default_factory=SimulatedFleet)
     """How large, how even and how troubled it is."""
     parallel_nodes: int | None = None
@@ -148,6 +155,12 @@ class _LimitsFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _RemediesFile:
+    remedies: tuple[Remedy, ...]
+    """The remedies. Of several that fit a code the last counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class _PolicyFile:
     """The policy as grouped in the file; core keeps it flat."""
 
@@ -169,19 +182,21 @@ class _PolicyFile:
     fleet shows."""
     overrides: tuple[Limit, ...] = ()
     """Single limits that replace those of the tables on this site, each given in full."""
+    remedies: tuple[str, ...] = ("default",)
+    """Tables of what to do about a verdict, by their names under configs/policies/remedies/."""
     selection: SelectionPolicy = Policy.selection
     """When a test is worth its time: `anubis select`, `gate` and `sweep`."""
 
     def __post_init__(self) -> None:
-        self.record(())
+        self.record((), ())
 
-    def record(self, limits: tuple[Limit, ...]) -> Policy:
+    def record(self, limits: tuple[Limit, ...], remedies: tuple[Remedy, ...]) -> Policy:
         ungrouped = {
             setting.name: getattr(self, setting.name)
             for setting in fields(Policy)
-            if setting.name not in ("tail", "limits")
+            if setting.name not in ("tail", "limits", "remedies")
         }
-        return Policy(tail=self.distance.tail, limits=limits, **ungrouped)
+        return Policy(tail=self.distance.tail, limits=limits, remedies=remedies, **ungrouped)
 
 
 def cluster(name: str) -> Cluster:
@@ -207,7 +222,8 @@ def policy(name: str) -> Policy:
     path = find("policies", name)
     file = read(load_yaml(path, ConfigError), _PolicyFile, f'"{path}"', ConfigError)
     tables = [limit for table in file.limits for limit in limits(table)]
-    return file.record(_overridden(tables, file.overrides, f'"{path}"'))
+    actions = [remedy for table in file.remedies for remedy in remedies(table)]
+    return file.record(_overridden(tables, file.overrides, f'"{path}"'), tuple(actions))
 
 
 def simulation(name: str) -> Scenario:
@@ -220,6 +236,12 @@ def limits(name: str) -> tuple[Limit, ...]:
     path = find("policies/limits", name)
     file = read(load_yaml(path, ConfigError), _LimitsFile, f'"{path}"', ConfigError)
     return tuple(bound.of(file.benchmark, f"{path.stem}@{file.version}") for bound in file.limits)
+
+
+def remedies(name: str) -> tuple[Remedy, ...]:
+    """A table of remedies, by its name under configs/policies/remedies/."""
+    path = find("policies/remedies", name)
+    return read(load_yaml(path, ConfigError), _RemediesFile, f'"{path}"', ConfigError).remedies
 
 
 def _overridden(

@@ -11,7 +11,7 @@ import yaml
 
 from anubis import catalog, config
 from anubis.core.campaign import planning
-from anubis.core.records import Limit, Node, Policy, SelectionPolicy, SuiteEntry
+from anubis.core.records import Limit, Node, Policy, Remedy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.operations.surveying import survey
 from anubis.simulation.fleet import SimulatedFleet
@@ -25,6 +25,7 @@ LOADERS = {
     "incidents": config.incident_mapping,
     "suites": config.suite,
     "policies": config.policy,
+    "remedies": config.remedies,
     "limits": config.limits,
     "simulations": config.simulation,
     "topologies": lambda name: survey(name, None),
@@ -39,6 +40,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "incidents/events.yaml": [EventMapping],
     "policies/default.yaml": [Policy, SelectionPolicy],
     "policies/limits/node_health.yaml": [Limit],
+    "policies/remedies/default.yaml": [Remedy],
     "simulations/example.yaml": [Scenario, Jobs, RepairTimes, Variations, Category],
     "topologies/example.yaml": [Written, Rack, Links],
 }
@@ -83,7 +85,8 @@ def test_each_example_is_commented_and_right_in_what_it_comments_out(name, tmp_p
 
 def test_the_default_policy_is_the_default():
     assert config.policy("default") == Policy(
-        limits=config.limits("node_health") + config.limits("dcgm_diag") + config.limits("answers")
+        limits=config.limits("node_health") + config.limits("dcgm_diag") + config.limits("answers"),
+        remedies=config.remedies("default"),
     )
 
 

@@ -679,6 +679,11 @@ class CampaignKind(StrEnum):
         """It judges how its nodes are cabled, where it is given a topology."""
         return self in (CampaignKind.ACCEPT, CampaignKind.SCAN)
 
+    @property
+    def is_signed(self) -> bool:
+        """Its report is a document between those who hand over and those who take over."""
+        return self is CampaignKind.ACCEPT
+
 
 @dataclass(frozen=True, kw_only=True)
 class Campaign:
@@ -815,6 +820,18 @@ class MetricAlpha:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """What to do about a node or a part whose verdict has one of these codes."""
+
+    codes: tuple[str, ...]
+    """Codes of verdicts; `*` and `?` stand for any letters."""
+    action: str
+    """What to do."""
+    evidence: str = ""
+    """What a vendor asks for before a part is replaced under warranty."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Policy:
     """The rules for judging and for campaigns; read from configs/policies/."""
 
@@ -845,6 +862,7 @@ class Policy:
     """Whether a node that micro-benchmarks find defective is spared the end-to-end ones. That saves
     their time, but whether they would have found the defect is then never learned."""
     limits: tuple[Limit, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     selection: SelectionPolicy = SelectionPolicy()
 
     def __post_init__(self) -> None:

@@ -6,6 +6,9 @@ in a caller of their own; `NOBODY` hears nothing and never stops anything.
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +34,14 @@ class Caller:
         """A subclass with an `__init__` of its own need not call this one."""
         self.history_url = history_url
         self.clock = clock
+
+    def name(self) -> str:
+        """Who asks, for the record: here whoever runs this process."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # a container may give its user no name
+            user = str(os.getuid())
+        return f"{user}@{socket.gethostname()}"
 
     def history(self) -> History:
         from anubis.store.history import History

@@ -97,6 +97,7 @@ class Setting:
 
     cluster: config.Cluster
     folders: tuple[str, ...]
+    by: str = ""  # who began it
 
     @property
     def parallel_nodes(self) -> int | None:
@@ -161,6 +162,7 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
     setting = Setting(
         cluster=config.cluster(request.cluster),
         folders=tuple(str(folder.expanduser().resolve()) for folder in folders),
+        by=caller.name(),
     )
     surveyed = _survey(request, caller) if request.crosses_fabric or request.topology else None
     suite = _suite(request, surveyed)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from anubis import config
 from anubis.core.errors import AnubisError
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution
-from anubis.operations.preparing import read_setting
+from anubis.operations.preparing import Setting, read_setting
 from anubis.report.view import CampaignView
 from anubis.simulation.reckoning import Reckoning, reckon
 
@@ -18,22 +18,31 @@ def view_of(
     assessment: Assessment,
     criteria: tuple[CriteriaSet, ...],
 ) -> CampaignView:
+    setting = _setting(campaign)
     return CampaignView(
         campaign=campaign,
         executions=tuple(executions),
         assessment=assessment,
         criteria=criteria,
-        reckoning=_reckoning(campaign, assessment),
+        reckoning=_reckoning(campaign, setting, assessment),
+        site=setting.cluster.site if setting else "",
+        by=setting.by if setting else "",
     )
 
 
-def _reckoning(campaign: Campaign, assessment: Assessment) -> Reckoning | None:
-    if campaign.executor != "simulated":
+def _setting(campaign: Campaign) -> Setting | None:
+    """None where none is kept: of an import, or where an older version wrote it otherwise."""
+    if not campaign.kind.can_resume:
         return None
     try:
-        cluster = read_setting(campaign.setting).cluster
-    except AnubisError:  # an older version wrote it: the verdicts are shown all the same
+        return read_setting(campaign.setting)
+    except AnubisError:
         return None
-    if not isinstance(cluster, config.SimulatedCluster):
+
+
+def _reckoning(
+    campaign: Campaign, setting: Setting | None, assessment: Assessment
+) -> Reckoning | None:
+    if setting is None or not isinstance(setting.cluster, config.SimulatedCluster):
         return None
-    return reckon(cluster.fleet, campaign.plan, assessment)
+    return reckon(setting.cluster.fleet, campaign.plan, assessment)

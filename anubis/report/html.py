@@ -9,6 +9,8 @@ from __future__ import annotations
 from itertools import groupby, islice
 from typing import Any
 
+from anubis import hostlist
+from anubis.core.judging.software import versions
 from anubis.core.records import WORST_FIRST, Judgement, NodeVerdict
 from anubis.report import kinds
 from anubis.report.circumstances import facts, omissions
@@ -49,6 +51,8 @@ def render(view: CampaignView) -> str:
         picture_of=picture_of,
         verdicts=_verdicts(view),
         network=network_section(view.network) if view.network else "",
+        software=versions(view.executions, view.campaign.plan),
+        healthy=hostlist.compress(view.assessment.named(Judgement.HEALTHY)),
         omissions=omissions(view.executions),
         facts=facts(view.executions),
         fact_values=FACT_VALUES,

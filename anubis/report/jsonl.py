@@ -14,9 +14,9 @@ from anubis.simulation.reckoning import DETECTIONS, Reckoning
 
 def lines(view: CampaignView) -> Iterator[str]:
     for verdict in view.assessment.verdicts():
-        yield json_line(_verdict(verdict))
+        yield json_line(_verdict(verdict) | _remedy(view, verdict))
     for part in view.assessment.parts:
-        yield json_line(part_record(part))
+        yield json_line(part_record(part) | _remedy(view, part))
     yield from kinds.lines(view.kinds)
     if view.reckoning:
         yield from _reckoning(view.reckoning)
@@ -47,6 +47,12 @@ def _reckoning(reckoning: Reckoning) -> Iterator[str]:
     for detected in DETECTIONS:
         document[detected] = len(reckoning.having(detected))
     yield json_line({**document, "wrongly_blamed": reckoning.wrongly_blamed})
+
+
+def _remedy(view: CampaignView, verdict: Verdict | PartVerdict) -> dict[str, str]:
+    """What to do, where something is wrong and somebody said it."""
+    remedy = view.remedy(verdict.code)
+    return {"action": remedy.action} if remedy else {}
 
 
 def _verdict(verdict: Verdict) -> dict[str, object]:

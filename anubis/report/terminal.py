@@ -10,7 +10,7 @@ from anubis.report import kinds
 from anubis.report.metrics import MetricRow, benchmark_labels, metric_rows
 from anubis.report.tables import add_row, table
 from anubis.report.view import GLYPH, CampaignView
-from anubis.report.wording import figure, lasting, names, share
+from anubis.report.wording import called, figure, lasting, names, share
 from anubis.simulation.reckoning import Reckoning
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def render(view: CampaignView, console: Console) -> None:
             console.print(f"  and {len(parts) - LISTED:,} more causes", highlight=False)
         console.print()
     _print_nodes(view, console)
+    _print_instructions(view, console)
     if rows:
         console.print()
         _print_metrics(rows, console)
@@ -115,6 +116,19 @@ def _node_table(nodes: list[NodeVerdict]) -> Table:
     for node in nodes:
         add_row(rows, node.node, *_verdict_and_why(node))
     return rows
+
+
+def _print_instructions(view: CampaignView, console: Console) -> None:
+    from rich.text import Text
+
+    if instructions := view.instructions:
+        console.print()
+        rows = table()
+        rows.add_column("what to do", overflow="fold", ratio=3)
+        rows.add_column("about", overflow="fold", ratio=2)
+        for instruction in instructions:
+            add_row(rows, Text(instruction.action), called(instruction.subjects))
+        console.print(rows)
 
 
 def _verdict_and_why(verdict: NodeVerdict | PartVerdict) -> tuple[Text, Text]:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from anubis.core.fabric import Fabric, Part, Seats
 from anubis.core.judging.kinds import kinds_of
+from anubis.core.judging.remedies import remedy_of
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
@@ -24,8 +25,9 @@ from anubis.core.records import (
     NodeKind,
     NodeVerdict,
     PartVerdict,
+    Remedy,
 )
-from anubis.report.wording import names
+from anubis.report.wording import counted, names
 from anubis.simulation.reckoning import Reckoning
 
 PARTS_NAMED = 2  # in a headline
@@ -44,6 +46,8 @@ class CampaignView:
     assessment: Assessment
     criteria: tuple[CriteriaSet, ...]
     reckoning: Reckoning | None = None  # of a simulated fleet
+    site: str = ""
+    by: str = ""  # who began it
 
     @cached_property
     def network(self) -> NetworkView | None:
@@ -94,6 +98,48 @@ class CampaignView:
             shown.append(Judgement.NOT_APPLICABLE)
         return [f"{numbers[j]:,} {j.value.replace('-', ' ')}" for j in shown]
 
+    def remedy(self, code: str) -> Remedy | None:
+        """What to do about a verdict with this code."""
+        return remedy_of(code, self.campaign.policy)
+
+    @property
+    def sentence(self) -> str:
+        """The answer for somebody who reads no table."""
+        nodes = self.campaign.plan.nodes
+        healthy, defective, unknown = (
+            len(self.assessment.named(judgement))
+            for judgement in (Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN)
+        )
+        parts = len(self.assessment.parts_named(Judgement.DEFECTIVE))
+        clauses = [f"{healthy:,} of {counted(len(nodes), 'node')} may go into service"]
+        if defective:
+            clauses.append(f"{defective:,} must stay out until repaired and tested again")
+        if unknown:
+            clauses.append(f"{unknown:,} must be tested again before any use")
+        if parts:
+            clauses.append(f"{counted(parts, 'part')} of the network must be repaired")
+        return "; ".join(clauses) + "."
+
+    @property
+    def instructions(self) -> list[Instruction]:
+        """What to do about all that is not healthy: parts first, then nodes, the worst first."""
+        subjects: dict[str, dict[str, None]] = {}
+        evidence: dict[str, dict[str, None]] = {}
+        about = [(part.subject, part.code) for part in self.assessment.parts]
+        about += [(node.node, node.code) for node in self.nodes_worst_first()]
+        for subject, code in about:
+            if remedy := self.remedy(code):
+                subjects.setdefault(remedy.action, {})[subject] = None
+                evidence.setdefault(remedy.action, {})[remedy.evidence] = None
+        return [
+            Instruction(
+                action=action,
+                evidence=tuple(filter(None, evidence[action])),
+                subjects=tuple(subjects[action]),
+            )
+            for action in subjects
+        ]
+
     @property
     def kinds(self) -> list[NodeKind]:
         """Those that were told apart under one sku, and judged each by itself."""
@@ -102,6 +148,15 @@ class CampaignView:
     def nodes_worst_first(self) -> list[NodeVerdict]:
         """Within one judgement the order of the assessment is kept."""
         return sorted(self.assessment.nodes, key=lambda node: WORST_FIRST.index(node.judgement))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instruction:
+    """What to do, and about which nodes and parts."""
+
+    action: str
+    evidence: tuple[str, ...]  # what a vendor asks for
+    subjects: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

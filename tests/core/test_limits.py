@@ -84,7 +84,7 @@ def test_one_gpu_over_its_limit_makes_its_node_defective_and_says_all_a_person_n
     assert {n.node: n.judgement for n in found.nodes} == {"n0": H, "n1": H, "n2": D, "n3": H}
     worst = next(found.verdicts())
     assert (worst.participants, worst.device, worst.code) == (("n2",), "cuda:1", "FACTS.ERRORS")
-    assert worst.reason == "errors on cuda:1 is 2, limit at most 0 (us): mend it"
+    assert worst.reason == "errors on cuda:1 is 2, limit at most 0 (us)"
     assert (worst.similarity, worst.alpha) == (None, None)
     (within,) = [ruling for ruling in found.rulings if ruling.metric == "errors"]
     assert (within.judgement, within.reason, len(within)) == (H, "within its limit", 7)

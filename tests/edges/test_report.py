@@ -39,6 +39,7 @@ from anubis.core.records import (
     Policy,
     Provenance,
     Readings,
+    Remedy,
     Result,
     Series,
     Step,
@@ -563,6 +564,51 @@ def test_importing_the_reports_loads_no_library_for_showing():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert run.stdout.strip() == "[]", run.stderr
+
+
+def test_the_first_sentence_says_what_may_be_used_and_what_may_not():
+    sentence = "2 of 4 nodes may go into service; 1 must stay out until repaired and tested again; "
+    assert small_view().sentence == sentence + "1 must be tested again before any use."
+    assert fleet_view(["n01"], defective=set()).sentence == "1 of 1 node may go into service."
+    assert sentence in Markup(html.render(small_view())).text
+
+
+def test_what_to_do_is_listed_once_for_all_nodes_that_need_it():
+    remedies = (
+        Remedy(codes=("GEMM.*",), action="reset the GPU", evidence="its serial number"),
+        Remedy(codes=("NODE-LOST",), action="look at the console"),
+    )
+    view = fleet_view(["n1", "n2", "n3", "n4"], defective={"n1", "n3"}, lost={"n4"})
+    assert view.instructions == []
+    view = replace(view, campaign=replace(view.campaign, policy=Policy(remedies=remedies)))
+    shown_instructions = [
+        (instruction.action, instruction.evidence, instruction.subjects)
+        for instruction in view.instructions
+    ]
+    assert shown_instructions == [
+        ("reset the GPU", ("its serial number",), ("n1", "n3")),
+        ("look at the console", (), ("n4",)),
+    ]
+    assert re.search(r"reset the GPU +n\[1,3\]", shown(view))
+    assert "its serial number" in Markup(html.render(view)).text
+    verdicts = [json.loads(line) for line in jsonl.lines(view)]
+    assert {v.get("action") for v in verdicts if v.get("node") == "n1"} == {"reset the GPU", None}
+
+
+@pytest.mark.parametrize("kind", [CampaignKind.ACCEPT, CampaignKind.VALIDATE])
+def test_an_acceptance_ends_with_the_list_of_healthy_nodes_and_room_to_sign(kind):
+    view = replace(small_view(), site="Hall 3", by="ada@login1")
+    page = Markup(html.render(replace(view, campaign=replace(view.campaign, kind=kind)))).text
+    assert "n[01,04]" in page
+    assert all(fact in page for fact in ("Hall 3", "ada@login1", "3f9c1a77d2"))
+    assert ("signature" in page) is (kind is CampaignKind.ACCEPT)
+
+
+def test_what_is_wider_than_the_page_can_be_scrolled_by_keyboard_and_has_a_name():
+    tags = Markup(html.render(small_view())).tags
+    wide = [attributes for _, attributes in tags if attributes.get("class") == "wide"]
+    assert wide
+    assert all(area["tabindex"] == "0" and area["aria-label"] for area in wide)
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -166,17 +167,30 @@ def test_an_interrupt_before_anything_runs_is_no_verdict(desk):
 @pytest.fixture
 def small_disk(desk: Desk) -> Iterator[Path]:
     """ANUBIS_HOME on a disk of two megabytes."""
+    with disk_of("2m", desk.home) as disk:
+        yield disk
+
+
+@pytest.fixture
+def full_shelf(desk: Desk) -> Iterator[Path]:
+    """A disk for reports alone, on which none has room."""
+    with disk_of("8k", desk.home / "reports") as disk:
+        yield disk
+
+
+@contextmanager
+def disk_of(size: str, folder: Path) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root")
-    desk.home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(desk.home)]
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
     try:
-        yield desk.home
+        yield folder
     finally:
-        subprocess.run(["umount", "--lazy", str(desk.home)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(disk: Path) -> Path:
@@ -222,13 +236,12 @@ def test_a_full_disk_is_one_clear_error_and_the_history_stays_whole(desk, small_
     assert integrity(desk.history) == "ok"
 
 
-def test_a_report_that_finds_no_room_does_not_cost_the_verdict(desk, small_disk):
-    """The history fits on two megabytes, an HTML report with its plots does not."""
+def test_a_report_that_finds_no_room_does_not_cost_the_verdict(desk, full_shelf):
     done = desk.ask("accept", "--json", "--suite", desk.suite(desk.flow()))
     assert done.code == 0
     assert done.summary["healthy"]
     assert "cannot write the report" in done.err
-    asked = desk.run("report", "--html", str(small_disk / "report.html"))
+    asked = desk.run("report", "--html", str(full_shelf / "report.html"))
     assert asked.code == 2
     assert asked.err.startswith("anubis: error: cannot write the report")
 

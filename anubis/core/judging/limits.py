@@ -39,11 +39,10 @@ def outside(alike: Units, limit: Limit) -> Ints:
 
 
 def sentence(unit: Unit, limit: Limit) -> str:
-    """What an operator acts on: the value, the limit, where it comes from, what to do."""
+    """What an operator looks into: the value, the limit, and where it comes from."""
     value = float(unit.samples[np.argmax(limit.excess(unit.samples))])
     measure = "" if unit.metric.unit == "1" else f" {unit.metric.unit}"
-    hint = f": {limit.action}" if limit.action else ""
     return (
         f"{unit.key.metric} on {unit.device} is {value:.4g}{measure}, limit {limit} "
-        f"({limit.source}){hint}"
+        f"({limit.source})"
     )

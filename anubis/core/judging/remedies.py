@@ -1,0 +1,36 @@
+"""What to do about a verdict, by its code: a limit's own action, else the policy's table."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from anubis.core.judging.limits import EVERY_PROGRAM
+from anubis.core.records import Limit, Policy, Remedy
+
+
+def remedy_of(code: str, policy: Policy) -> Remedy | None:
+    """None where nobody said what to do."""
+    fitting = [remedy for remedy in policy.remedies if _fits(code, remedy)]
+    by_table = fitting[-1] if fitting else None
+    action = _action_of_limit(code, policy)
+    if not action:
+        return by_table
+    return Remedy(codes=(code,), action=action, evidence=by_table.evidence if by_table else "")
+
+
+def _fits(code: str, remedy: Remedy) -> bool:
+    return any(fnmatchcase(code, pattern) for pattern in remedy.codes)
+
+
+def _action_of_limit(code: str, policy: Policy) -> str:
+    """Of the limit for this very metric, else of the one for its family."""
+    limited = [limit for limit in policy.limits if limit.action and _covers(limit, code)]
+    return max(limited, key=lambda limit: len(limit.metric)).action if limited else ""
+
+
+def _covers(limit: Limit, code: str) -> bool:
+    metric = limit.metric.upper().replace(":", ".")
+    benchmark, _, measured = code.partition(".")
+    if limit.benchmark not in (EVERY_PROGRAM, benchmark.lower()):
+        return False
+    return measured == metric or measured.startswith(f"{metric}.")
