@@ -29,6 +29,14 @@ FORMATS = {
 
 # the first compute capability with matrix units for a format, where torch needs them
 SINCE = {"tf32": (8, 0), "fp8": (8, 9), "int8": (7, 5)}
+# of AMD's GPUs: what each family has no matrix units for; of one that is unknown, what not all have
+AMD_LACKS = {
+    "gfx942": (),  # MI300
+    "gfx950": ("tf32",),  # MI350
+    "gfx90a": ("tf32", "fp8"),  # MI200
+    "": ("tf32", "fp8", "int8"),
+}
+MI300 = "gfx94"  # its fp8 has no infinity and no negative zero, and another bias
 IN_BLOCKS = {"fp8", "int8"}  # cuBLAS takes these only in multiples of 16
 
 
@@ -61,6 +69,10 @@ def lacks(name: str, device: torch.device) -> str:
 
     if device.type != "cuda":
         return "tf32 is a format of GPUs, and there is none here" if name == "tf32" else ""
+    if torch.version.hip:
+        name_of_chip = chip(device)
+        family = next((f for f in AMD_LACKS if name_of_chip.startswith(f)), "")
+        return f"{name} is no format of {name_of_chip}" if name in AMD_LACKS[family] else ""
     capability = torch.cuda.get_device_capability(device)
     if capability < (since := SINCE.get(name, (0, 0))):
         card = torch.cuda.get_device_name(device)
@@ -68,6 +80,23 @@ def lacks(name: str, device: torch.device) -> str:
             name, *since, card, *capability
         )
     return ""
+
+
+def chip(device: torch.device) -> str:
+    """What AMD calls the processor of a GPU: gfx942, without its features."""
+    import torch
+
+    name: str = torch.cuda.get_device_properties(device).gcnArchName
+    return name.partition(":")[0]
+
+
+def kind_of(name: str, device: torch.device) -> str:
+    """torch's type of the factors: of fp8 there are two, and a GPU has units for one of them."""
+    import torch
+
+    kind, *_ = FORMATS[name]
+    on_mi300 = device.type == "cuda" and torch.version.hip and chip(device).startswith(MI300)
+    return "float8_e4m3fnuz" if name == "fp8" and on_mi300 else kind
 
 
 def state_ceiling(
@@ -90,7 +119,8 @@ class Product:
         import torch
 
         torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
-        kind, kind_out, tolerance = FORMATS[name]
+        _, kind_out, tolerance = FORMATS[name]
+        kind = kind_of(name, device)
         generator = torch.Generator(device).manual_seed(k)
         self.left = random(kind, (m, k), generator)
         if name in IN_BLOCKS:  # 8-bit units read both factors along the sum

@@ -7,27 +7,81 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from _sysfs import text
+
 NOT_CHOSEN = {"", "-1", "NoDevFiles"}  # as Slurm says it; whatever follows is not seen either
+CHOOSING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+# gfx_target_version of AMD's GPUs that compute: MI50, MI100, MI200, MI300, MI350
+INSTINCT = {90006, 90008, 90010, 90402, 90500}
+OWN_MEMORY = ("1", "2")  # heap_type of a memory bank that lies on the card
+SMALLEST_BYTES = 4 << 30  # what a processor sets aside for its own graphics is less
+INTEL = "0x8086"
+
+
+def machine_root() -> Path:
+    return Path(os.environ.get("ANUBIS_HOST_ROOT", "/"))
 
 
 def cards(root: Path | None = None) -> list[str]:
-    """The kernel's device files of GPUs, by number: they stay when a GPU falls off the bus."""
-    devices = (root or Path(os.environ.get("ANUBIS_HOST_ROOT", "/"))) / "dev"
-    names = [card.name for card in devices.glob("nvidia[0-9]*")]
-    return sorted(names, key=lambda name: int(re.sub(r"\D", "", name)))
+    """The kernel's device files of GPUs, by number: they stay when a GPU falls off the bus.
+
+    AMD's have one in common, and are named by their places in the topology behind it.
+    """
+    root = root or machine_root()
+    names = [card.name for card in (root / "dev").glob("nvidia[0-9]*")]
+    return sorted(names, key=lambda name: int(re.sub(r"\D", "", name))) or amd_cards(root)
+
+
+def amd_cards(root: Path | None = None) -> list[str]:
+    nodes = ((root or machine_root()) / "sys/class/kfd/kfd/topology/nodes").glob("[0-9]*")
+    return [
+        f"kfd/{node.name}"
+        for node in sorted(nodes, key=lambda node: int(node.name))
+        if computes(node)
+    ]
+
+
+def computes(node: Path) -> bool:
+    """Neither a processor nor what is built into one."""
+    version = int(properties(node / "properties").get("gfx_target_version", "0"))
+    banks = [properties(bank / "properties") for bank in (node / "mem_banks").glob("[0-9]*")]
+    own = sum(int(b.get("size_in_bytes", 0)) for b in banks if b.get("heap_type") in OWN_MEMORY)
+    return version in INSTINCT or (version > 0 and own >= SMALLEST_BYTES)
+
+
+def properties(file: Path) -> dict[str, str]:
+    """`name number`, line by line."""
+    pairs = (line.split() for line in text(file).splitlines())
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+
+def intel_cards(root: Path | None = None) -> list[str]:
+    """Addresses of cards, not of what is built into a processor: that lies on the first bus."""
+    return [
+        device.name
+        for device in sorted(((root or machine_root()) / "sys/bus/pci/devices").glob("*"))
+        if text(device / "vendor") == INTEL
+        and text(device / "class").startswith("0x03")
+        and not device.name.startswith("0000:00:")
+    ]
 
 
 def chosen(environment: Mapping[str, str] = os.environ) -> list[str] | None:
-    """What CUDA_VISIBLE_DEVICES names, number by number or UUID by UUID; None: nobody chose."""
-    text = environment.get("CUDA_VISIBLE_DEVICES")
-    if text is None:
-        return None
-    words = [word.strip() for word in text.split(",")]
+    """What a list of visible GPUs names, number by number or UUID by UUID; None: nobody chose.
+
+    Of several lists the shortest.
+    """
+    lists = [named_in(environment[name]) for name in CHOOSING if name in environment]
+    return min(lists, key=len, default=None)
+
+
+def named_in(names: str) -> list[str]:
+    words = [word.strip() for word in names.split(",")]
     end = next((place for place, word in enumerate(words) if word in NOT_CHOSEN), len(words))
     return words[:end]
 
 
 def expected() -> int:
-    """How many GPUs a process must see here: those chosen, or all that have a device file."""
+    """How many GPUs a process must see here: those chosen, or all that the kernel shows."""
     names = chosen()
     return len(cards()) if names is None else len(names)

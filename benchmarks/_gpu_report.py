@@ -88,6 +88,15 @@ def addresses(findings: Findings) -> dict[str, str]:
     return {device: facts["address"] for device, facts in gpus.items() if "address" in facts}
 
 
+def amd_gpus(count: int) -> Look:
+    """Of AMD's GPUs the number alone is read; all else is missed, never taken for absent."""
+    findings = Findings()
+    findings.add("gpus", "node", count)
+    for name in (*_gpus.CONDITION, *_gpus.NVLINK_ERRORS):
+        findings.miss(name, "of AMD's GPUs only the number is read")
+    return Look(findings)
+
+
 def outcome(looking: Future[Look], cards: int) -> Look:
     """What was seen; a driver that hangs or refuses has lost all cards, and hides nothing else."""
     nothing = Look()

@@ -17,7 +17,8 @@ from _findings import Findings
 from _sysfs import number, parse_list, text
 
 PLACES = ("/", "/tmp", "/var", "/dev/shm")  # where a job that finds no room fails
-NVIDIA, DISPLAYS = "0x10de", ("0x0300", "0x0302")
+# makers, and the classes under which their GPUs stand that compute
+GPUS = {"0x10de": ("0x0300", "0x0302"), "0x1002": ("0x0380", "0x1200")}
 AER = {"fatal": "FATAL", "nonfatal": "NONFATAL", "correctable": "COR"}
 PATIENCE_S = 2.0  # a mount or a time service that takes longer hangs
 
@@ -115,14 +116,14 @@ def lanes(findings: Findings, device: str, place: Path) -> None:
 
 
 def undriven_gpus(root: Path) -> int:
-    """NVIDIA GPUs on the bus that no driver has taken."""
+    """GPUs of NVIDIA and AMD on the bus that no driver has taken."""
     bus = root / "sys/bus/pci"
     if not (bus / "drivers").is_dir():
         return 0
     gpus = [
         device
         for device in (bus / "devices").glob("*")
-        if text(device / "vendor") == NVIDIA and text(device / "class").startswith(DISPLAYS)
+        if text(device / "class").startswith(GPUS.get(text(device / "vendor"), ("none",)))
     ]
     return sum(not (gpu / "driver").exists() for gpu in gpus)
 

@@ -30,8 +30,8 @@ def devices() -> list[torch.device]:
 def gpus() -> int:
     """How many GPUs torch sees. None, where there must be some, must not pass for a CPU node."""
     count = torch.cuda.device_count()
+    chosen = _cards.chosen()
     if not count and (missing := _cards.expected()):
-        chosen = _cards.chosen()
         where = (
             f"/dev has {', '.join(_cards.cards())}"
             if chosen is None
@@ -39,8 +39,13 @@ def gpus() -> int:
         )
         raise contract.Unmeasured(
             f"{where}, but torch {torch.__version__} sees no GPU, expected {missing}: has the "
-            "driver failed (see nvidia-smi), is MIG on without a slice, or is this torch a CPU "
-            "build?"
+            "driver failed (see nvidia-smi, amd-smi), is MIG on without a slice, or is this torch "
+            "a build for the CPU or for another maker's GPUs?"
+        )
+    if not count and chosen is None and (unknown := _cards.intel_cards()):
+        raise contract.Unmeasured(
+            f"here are GPUs of Intel ({', '.join(unknown)}), and only those of NVIDIA and AMD can "
+            'be measured: with CUDA_VISIBLE_DEVICES="" the processor is measured instead'
         )
     return count
 

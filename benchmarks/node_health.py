@@ -13,7 +13,7 @@ import time
 
 import contract
 from _background import begun
-from _cards import cards
+from _cards import amd_cards, cards
 from _findings import ROOT, Findings
 from _host_facts import report_host, undriven_gpus
 from _log_report import report_log
@@ -98,14 +98,15 @@ BENCHMARK = contract.Benchmark(
 def measure(
     report: contract.Report, mounts: str, ports: str, log_hours: float, seconds: float
 ) -> None:
-    from _gpu_report import addresses, look, outcome  # it loads pynvml
+    from _gpu_report import addresses, amd_gpus, look, outcome  # it loads pynvml
 
     over = threading.Event()
     looking = begun(lambda: look(over))
     findings = Findings()
     look_at_ports(findings, contract.split(ports), seconds)
     over.set()
-    gpus = outcome(looking, cards=len(cards(ROOT)))
+    amd = len(amd_cards(ROOT))
+    gpus = amd_gpus(amd) if amd else outcome(looking, cards=len(cards(ROOT)))
     places = addresses(gpus.findings)
     report_host(findings, ROOT, contract.split(mounts), places)
     report_log(findings, ROOT, log_hours, places)

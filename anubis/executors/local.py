@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import IO
 
 from anubis.core.campaign.machine import CampaignEvent, Kill, Launch, Started
+from anubis.core.errors import ExecutorError
 from anubis.core.records import Node
 from anubis.executors import guardian
 from anubis.executors.base import SteadyClock
-from anubis.executors.machine import describe, free_port
+from anubis.executors.machine import Machine, describe, free_port
 from anubis.executors.programs import (
     Parse,
     Program,
@@ -40,8 +41,15 @@ CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
 
 def this_machine(sku: str = "") -> Node:
     """This machine as a node; its hardware's own name unless a sku is handed in."""
-    machine = describe(LOOPBACK, os.environ)
+    machine = described_here()
     return Node(name=machine.hostname, sku=sku or machine.sku, address=LOOPBACK)
+
+
+def described_here() -> Machine:
+    try:
+        return describe(LOOPBACK, os.environ)
+    except RuntimeError as error:
+        raise ExecutorError(f"this machine cannot be measured: {error}") from error
 
 
 class LocalLaunch:
@@ -80,7 +88,7 @@ class LocalExecutor:
         self._node = node
         self._programs = programs
         self._parse = parse
-        self._machine = describe(LOOPBACK, os.environ)
+        self._machine = described_here()
         self._clock = SteadyClock()
         self._running: dict[tuple[str, int], LocalLaunch] = {}
         self._selector = selectors.DefaultSelector()

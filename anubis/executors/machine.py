@@ -1,7 +1,7 @@
 """What this machine is and can offer: its hardware's name, its interfaces, a free port.
 
-It travels to the nodes by value: the standard library only, and nothing of Anubis. It asks
-nvidia-smi rather than a driver library, because a sick driver may never answer.
+It travels to the nodes by value: the standard library and other_gpus.py only. It asks nvidia-smi
+rather than a driver library, because a sick driver may never answer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from anubis.executors.other_gpus import amd_models, intel_gpus
+
 SIOCGIFADDR = 0x8915
-NVIDIA_SMI_PATIENCE_S = 20.0
+TOOL_PATIENCE_S = 20.0
+CHOOSING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 # what an order would set, if nobody else did
 OPERATORS = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS"}
 
@@ -43,12 +46,17 @@ class Machine:
 def describe(address: str, environment: Mapping[str, str]) -> Machine:
     """As a program started in `environment` finds it. RuntimeError: too sick to be described."""
     root = Path(environment.get("ANUBIS_HOST_ROOT", "/"))
-    chosen = environment.get("CUDA_VISIBLE_DEVICES")
-    models, is_complete = gpu_models()
+    chosen = chosen_gpus(environment)
+    models, is_complete = gpu_models(root)
     gpus = visible(models, chosen)
     count = len(gpus)
     if not is_complete:  # a lost GPU keeps its device file, and its rank
         count = max(count, len(visible(cards(root), chosen)))
+    if not count and chosen is None and (unknown := intel_gpus(root)):
+        raise RuntimeError(
+            f"it has {unknown} Intel GPUs, and only those of NVIDIA and AMD can be measured: an "
+            'empty CUDA_VISIBLE_DEVICES ("") there has its processor measured instead'
+        )
     return Machine(
         hostname=socket.gethostname(),
         address=address,
@@ -70,14 +78,17 @@ def slug(words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", " ", words.lower())).strip("-")
 
 
-def gpu_models() -> tuple[list[str], bool]:
-    """One line per GPU, or per slice of one; and whether nvidia-smi vouches for the list.
+def gpu_models(root: Path = Path("/")) -> tuple[list[str], bool]:
+    """One line per GPU, or per slice of one; and whether the list is vouched for.
 
-    It ends with an error when one GPU is lost or an infoROM is damaged, and lists the others.
+    nvidia-smi ends with an error when one GPU is lost or an infoROM is damaged, and lists the
+    others.
     """
+    if not cards(root) and (models := amd_models(root, ask)):
+        return models, True
     if not shutil.which("nvidia-smi"):
         return [], False
-    listing, exit_code = answer(["nvidia-smi", "-L"], NVIDIA_SMI_PATIENCE_S)
+    listing, exit_code = answer(["nvidia-smi", "-L"], TOOL_PATIENCE_S)
     return listed(listing), exit_code == 0
 
 
@@ -98,8 +109,18 @@ def cards(root: Path) -> list[str]:
     return ["nvidia gpu" for _ in (root / "dev").glob("nvidia[0-9]*")]
 
 
+def ask(argv: list[str]) -> str:
+    return answer(argv, TOOL_PATIENCE_S)[0]
+
+
+def chosen_gpus(environment: Mapping[str, str]) -> str | None:
+    """The shortest list of GPUs that a process may see, if anybody made one."""
+    lists = [environment[name] for name in CHOOSING if name in environment]
+    return min(lists, key=lambda names: names.count(",") if names else -1, default=None)
+
+
 def visible(gpus: list[str], chosen: str | None) -> list[str]:
-    """What CUDA_VISIBLE_DEVICES leaves of them."""
+    """What such a list leaves of them."""
     if chosen is None:
         return gpus
     return gpus[: len([device for device in chosen.split(",") if device.strip() not in ("", "-1")])]

@@ -39,7 +39,7 @@ from anubis.core.errors import ExecutorError, did_you_mean
 from anubis.core.fabric import by_number
 from anubis.core.records import BenchmarkSpec, Node
 from anubis.executors import agent as agent_module
-from anubis.executors import guardian, machine
+from anubis.executors import guardian, machine, other_gpus
 from anubis.executors.machine import Machine
 from anubis.executors.programs import (
     Parse,
@@ -542,6 +542,7 @@ def actor_on(agent: AgentHandle, guardian_source: str) -> Any:
         agent_module,
         guardian,
         machine,
+        other_gpus,
     ):  # nodes need no Anubis: its code travels in the actor
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     # two groups of threads, so that it answers while programs run; ray's types know nothing of it

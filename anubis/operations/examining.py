@@ -18,6 +18,7 @@ from anubis.catalog import Catalog
 from anubis.core.errors import StoreError
 from anubis.core.records import BenchmarkSpec
 from anubis.executors.machine import cpu_model, gpu_models
+from anubis.executors.other_gpus import intel_gpus
 from anubis.report.wording import counted
 from anubis.store.history import History
 
@@ -61,6 +62,8 @@ def _gpus() -> tuple[Check, int]:
         return Check("gpus", "bad", str(error), advice), 0
     if models:
         return Check("gpus", "good", f"{len(models)} x {models[0]}"), len(models)
+    if unknown := intel_gpus(Path("/")):
+        return Check("gpus", "bad", f"{unknown} of Intel, which no benchmark can measure"), 0
     return Check("gpus", "missing", "none: every benchmark runs on the CPU"), 0
 
 

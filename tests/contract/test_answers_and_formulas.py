@@ -66,12 +66,14 @@ def test_bus_bandwidth_is_what_the_slowest_link_carries_per_second(n):
 def test_a_machine_whose_gpus_torch_cannot_see_does_not_pass_for_a_cpu_node(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("ANUBIS_HOST_ROOT", str(tmp_path))
+    (tmp_path / "dev").mkdir()
     for name in ("nvidia0", "nvidiactl"):
-        (tmp_path / name).touch()
+        (tmp_path / "dev" / name).touch()
     with pytest.raises(contract.Unmeasured, match=r"has nvidia0, but torch .* sees no GPU"):
-        gpus(tmp_path)
+        gpus()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # hidden on purpose
-    assert gpus(tmp_path) == 0
+    assert gpus() == 0
 
 
 # --- two real ranks over gloo --------------------------------------------------------------

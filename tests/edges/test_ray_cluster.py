@@ -28,7 +28,7 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
-from anubis.executors import agent, guardian, machine
+from anubis.executors import agent, guardian, machine, other_gpus
 from anubis.executors.programs import Program
 from anubis.executors.ray_cluster import RayExecutor, agents_of
 
@@ -353,8 +353,8 @@ def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() ->
 
 
 def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:
-    travellers = {guardian.__name__, machine.__name__}
-    for module in (agent, guardian, machine):
+    travellers = {guardian.__name__, machine.__name__, other_gpus.__name__}
+    for module in (agent, guardian, machine, other_gpus):
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
             match node:
                 case ast.Import(names=names):

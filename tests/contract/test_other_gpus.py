@@ -1,0 +1,167 @@
+"""GPUs that are not NVIDIA's: AMD's are seen and never measured as processors, Intel's are told.
+
+The kernel's files are as they stand on nodes with MI300X; the tools' JSON is laid out as by amd-smi
+of ROCm 6.1 and 7.2, and by rocm-smi.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+
+import _arithmetic
+import _cards
+import pytest
+import torch
+
+from anubis.executors.machine import describe
+
+CPU_NODE = "cpu_cores_count 48\nsimd_count 0\ngfx_target_version 0\nvendor_id 0\n"
+GPU_NODE = "cpu_cores_count 0\nsimd_count 1216\ngfx_target_version {}\nvendor_id 4098\n"
+BANK = "heap_type {}\nsize_in_bytes {}\nflags 0\nwidth 8192\n"
+MI300X = 90402
+LIST = """WARNING: User is missing the following required groups: render
+[{}]
+"""
+CARD = (
+    """{{"gpu": {}, "asic": {{"market_name": "AMD Instinct MI300X OAM", "vendor_id": "0x1002"}}}}"""
+)
+TOOLS = {
+    "amd-smi 6": ("amd-smi", LIST.format(", ".join(CARD.format(gpu) for gpu in range(8)))),
+    "amd-smi 7": (
+        "amd-smi",
+        '{"gpu_data": [' + ", ".join(CARD.format(gpu) for gpu in range(8)) + "]}",
+    ),
+    "rocm-smi": (
+        "rocm-smi",
+        "{"
+        + "".join(
+            f'"card{gpu}": {{"Card Series": "AMD Instinct MI300X OAM"}}, ' for gpu in range(8)
+        )
+        + '"system": {"Driver version": "6.8.5"}}',
+    ),
+}
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("ANUBIS_HOST_ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for name in _cards.CHOOSING:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def amd(root):
+    """A node with so many GPUs of a version beside its processor, each with memory of its own."""
+
+    def amd(count: int, version: int = MI300X, own_bytes: int = 0) -> None:
+        nodes = root / "sys/class/kfd/kfd/topology/nodes"
+        for place in range(count + 1):
+            bank = nodes / f"{place}/mem_banks/0"
+            bank.mkdir(parents=True)
+            text = GPU_NODE.format(version) if place else CPU_NODE
+            (nodes / f"{place}/properties").write_text(text)
+            (bank / "properties").write_text(BANK.format(1 if place else 0, own_bytes))
+
+    return amd
+
+
+def put_tool(root, name, answer):
+    (root / name).write_text(f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\n")
+    (root / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(("name", "answer"), TOOLS.values(), ids=TOOLS)
+def test_a_node_of_amds_is_called_what_its_tool_calls_it(root, amd, name, answer):
+    amd(8)
+    put_tool(root, name, answer)
+    machine = describe("127.0.0.1", os.environ)
+    assert (machine.sku, machine.gpus) == ("amd-instinct-mi300x-oam-8x", 8)
+
+
+@pytest.mark.parametrize("answer", ["", "[", "[]", '{"gpu_data": [{"asic": {}}]}'])
+def test_a_node_of_amds_without_an_answer_is_called_by_its_chips(root, amd, answer):
+    amd(8)
+    put_tool(root, "amd-smi", answer)
+    machine = describe("127.0.0.1", os.environ)
+    assert (machine.sku, machine.gpus) == ("amd-gfx942-8x", 8)
+
+
+def test_lists_of_visible_gpus_of_amds_count_and_the_shortest_of_several(root, amd):
+    amd(8)
+    environment = {**os.environ, "ROCR_VISIBLE_DEVICES": "0,1,2,3", "HIP_VISIBLE_DEVICES": "0,1"}
+    assert describe("127.0.0.1", environment).gpus == 2
+    assert _cards.chosen(environment) == ["0", "1"]
+
+
+def test_what_is_built_into_a_processor_is_no_gpu_and_a_card_is(root, amd):
+    amd(1, version=100306, own_bytes=512 << 20)
+    assert (describe("127.0.0.1", os.environ).gpus, _cards.cards()) == (0, [])
+    bank = root / "sys/class/kfd/kfd/topology/nodes/1/mem_banks/0/properties"
+    bank.write_text(BANK.format(1, 24 << 30))
+    assert describe("127.0.0.1", os.environ).sku == "amd-gfx1036-1x"
+    assert _cards.cards() == ["kfd/1"]
+
+
+def test_a_program_on_a_node_of_amds_never_measures_the_processor(root, amd, run, benchmark_file):
+    amd(2)
+    ran = run(benchmark_file("kernel_launch"), "--smoke")
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert "has kfd/1, kfd/2, but torch" in ran.stderr
+    hidden = run(
+        benchmark_file("kernel_launch"), "--smoke", env=os.environ | {"HIP_VISIBLE_DEVICES": ""}
+    )
+    assert {series["device"] for series in hidden.document["series"]} == {"cpu"}
+    assert "AMD" in hidden.document["environment"]["gpu_state"]["node"]["unread"]
+
+
+def test_of_amds_gpus_the_number_is_read_and_all_else_is_missed_not_absent(
+    root, amd, run, benchmark_file
+):
+    amd(8)
+    ran = run(benchmark_file("node_health"), "--smoke")
+    assert (ran.samples("gpus"), ran.samples("gpus_lost")) == ([8], [0])
+    unread = ran.document["environment"]["unread"]
+    for fact in ("ecc_uncorrectable:volatile", "gpu_memory_gb", "nvlinks", "power_cap_w"):
+        assert unread[fact] == "of AMD's GPUs only the number is read"
+
+
+def put_intel(root, *addresses):
+    for address in addresses:
+        device = root / "sys/bus/pci/devices" / address
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x8086\n")
+        (device / "class").write_text("0x038000\n")
+
+
+def test_an_intel_gpu_is_told_and_not_measured_as_a_processor(root, run, benchmark_file):
+    put_intel(root, "0000:00:02.0")  # of a laptop's processor
+    assert describe("127.0.0.1", os.environ).gpus == 0
+    put_intel(root, "0000:3a:00.0")
+    with pytest.raises(RuntimeError, match="it has 1 Intel GPUs, and only those of NVIDIA and AMD"):
+        describe("127.0.0.1", os.environ)
+    ran = run(benchmark_file("kernel_launch"), "--smoke")
+    assert ran.exit_code == 1
+    assert "GPUs of Intel (0000:3a:00.0)" in ran.stderr
+    assert describe("127.0.0.1", os.environ | {"CUDA_VISIBLE_DEVICES": ""}).gpus == 0
+
+
+@pytest.mark.parametrize(
+    ("arch", "kind", "lacking"),
+    [
+        ("gfx942:sramecc+:xnack-", "float8_e4m3fnuz", set()),
+        ("gfx950:sramecc+:xnack-", "float8_e4m3fn", {"tf32"}),
+        ("gfx90a:sramecc+:xnack-", "float8_e4m3fn", {"tf32", "fp8"}),
+        ("gfx1100", "float8_e4m3fn", {"tf32", "fp8", "int8"}),
+    ],
+)
+def test_fp8_is_of_the_kind_that_the_gpu_has_units_for(monkeypatch, arch, kind, lacking):
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    properties = types.SimpleNamespace(gcnArchName=arch)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    gpu = torch.device("cuda", 0)
+    assert _arithmetic.kind_of("fp8", gpu) == kind
+    assert {name for name in _arithmetic.FORMATS if _arithmetic.lacks(name, gpu)} == lacking
+    assert _arithmetic.kind_of("fp8", torch.device("cpu")) == "float8_e4m3fn"
