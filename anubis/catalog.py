@@ -24,14 +24,14 @@ from anubis import descriptions, places
 from anubis.core.errors import CatalogError, ContractError, did_you_mean
 from anubis.core.records import BenchmarkSpec, Readings, Result, Series
 from anubis.core.text import one_line, storable
-from anubis.executors.programs import Program
+from anubis.executors.programs import LEFT_NOTHING, Program
 from anubis.reading import read
 
 DESCRIBE_SCHEMA = "anubis.describe/1"
 RESULT_SCHEMA = "anubis.result/1"
 DESCRIBE_LIMIT_S = 30
 MOST_SERIES = 10_000
-MOST_FACTS = 10_000  # in an environment
+MOST_FACTS = 40_000  # in an environment: of eight GPUs, their state during each of 100 metrics
 DEEPEST_FACT = 8
 LONGEST_TEXT = 1000
 QUOTED = 60  # characters of what was found
@@ -251,8 +251,19 @@ def _environment(document: dict[str, object]) -> dict[str, object]:
                 f'"environment" is too large: expected at most {MOST_FACTS:,} facts,'
                 f" nested no deeper than {DEEPEST_FACT}"
             )
+    for name in LEFT_NOTHING & environment.keys():
+        _check_reasons(environment[name], name)
     facts: dict[str, object] = json.loads(storable(json.dumps(environment, ensure_ascii=False)))
     return facts
+
+
+def _check_reasons(reasons: object, name: str) -> None:
+    """Of devices, in text that may go where reasons go."""
+    if not isinstance(reasons, dict) or not reasons:
+        raise ContractError(f'"{name}" must be a table of devices, each with its reason')
+    for device, reason in reasons.items():
+        if not (isinstance(reason, str) and reason.isprintable() and device.isprintable()):
+            raise ContractError(f'"{name}" has {reason!a:.80} of {device!a:.40}: expected text')
 
 
 def _series(document: object, spec: BenchmarkSpec) -> Series:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from ctypes import byref
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,8 +73,7 @@ def read(gpu: Handle, readers: Mapping[str, Reader]) -> Reading:
                 error, (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_ResetRequired)
             )
         else:
-            is_bytes = isinstance(value, bytes)  # as older bindings give text
-            reading.values[name] = value.decode(errors="replace") if is_bytes else value
+            reading.values[name] = _text(value) if isinstance(value, bytes) else value
     return reading
 
 
@@ -108,6 +108,48 @@ def by_index() -> tuple[dict[int, Handle], dict[int, str]]:
         except pynvml.NVMLError as error:
             refused[index] = str(error)
     return handles, refused
+
+
+def names_for_cuda() -> tuple[list[str], dict[int, str]]:
+    """What CUDA_VISIBLE_DEVICES calls each GPU, or each slice of one, in CUDA's order.
+
+    Beside it stands, by place, why some cannot be named.
+    """
+    handles, gone = by_index()
+    names: list[str] = []
+    unnamed: dict[int, str] = {}
+    for index in sorted({*handles, *gone}):
+        try:
+            if index in gone:
+                raise Unread(gone[index])
+            names += slices(handles[index]) or [_text(pynvml.nvmlDeviceGetUUID(handles[index]))]
+        except (pynvml.NVMLError, Unread) as error:
+            unnamed[len(names)] = str(error)
+            names.append("")
+    return names, unnamed
+
+
+def slices(gpu: Handle) -> list[str]:
+    """Of a GPU that is sliced (MIG); CUDA itself would see the first of them only."""
+    try:
+        mode, _ = pynvml.nvmlDeviceGetMigMode(gpu)
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        return []
+    if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return []
+    names: list[str] = []
+    for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        with suppress(pynvml.NVMLError_NotFound):
+            part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
+            names.append(_text(pynvml.nvmlDeviceGetUUID(part)))
+    if not names:
+        raise Unread("MIG is on, and there is no slice to measure")
+    return names
+
+
+def _text(words: str | bytes) -> str:
+    """Older bindings give bytes."""
+    return words.decode(errors="replace") if isinstance(words, bytes) else words
 
 
 def by_uuid(uuid: str) -> Handle:

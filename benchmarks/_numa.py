@@ -15,12 +15,13 @@ import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import contract
 from _sysfs import parse_list
 
-SYS = Path("/sys")
+SYS = Path(os.environ.get("ANUBIS_HOST_ROOT", "/"), "sys")
 STATUS = Path("/proc/self/status")
 THREADS = Path("/proc/self/task")
 
@@ -46,6 +47,12 @@ class Node:
         return f"numa{self.index}"
 
 
+@cache
+def allowed_cpus() -> frozenset[int]:
+    """Of this process as it was started: whatever it binds itself to later."""
+    return frozenset(os.sched_getaffinity(0))
+
+
 def nodes() -> list[Node]:
     """Every node on which this process may both run and allocate."""
     return [node for node in all_nodes() if node.cpus and node.memory_bytes]
@@ -53,12 +60,13 @@ def nodes() -> list[Node]:
 
 def all_nodes() -> list[Node]:
     """Every node that sysfs shows; one with everything where the kernel knows of no NUMA."""
-    allowed = os.sched_getaffinity(0)
+    allowed = allowed_cpus()
     folders = {int(f.name[4:]): f for f in SYS.glob("devices/system/node/node[0-9]*")}
     if not folders:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        cpus = frozenset(allowed)
-        return [Node(index=0, cpus=cpus, all_cpus=cpus, memory_bytes=memory, distances={0: 10})]
+        return [
+            Node(index=0, cpus=allowed, all_cpus=allowed, memory_bytes=memory, distances={0: 10})
+        ]
     with_memory = parse_list(contract.after(STATUS, "Mems_allowed_list"))
     nodes = []
     for index, folder in sorted(folders.items()):
@@ -104,6 +112,13 @@ def nearest_to_gpu(index: int) -> Node | None:
     """The node that a GPU hangs off; None where nobody says, as in most virtual machines."""
     address = bus_id(index)
     return nearest(address) if address else None
+
+
+def stay_near_gpu(index: int) -> None:
+    """Keep this process, and what it starts, to the CPUs of the node that a GPU hangs off."""
+    allowed_cpus()
+    if node := nearest_to_gpu(index):
+        os.sched_setaffinity(0, node.cpus)
 
 
 def nearest(address: str) -> Node | None:

@@ -34,8 +34,8 @@ def gpus() -> int:
     if not count and (missing := _cards.expected()):
         where = (
             f"/dev has {', '.join(_cards.cards())}"
-            if chosen is None
-            else (f'CUDA_VISIBLE_DEVICES is "{",".join(chosen)}"')
+            if chosen is None or contract.ONE_GPU in os.environ  # which was not chosen by anybody
+            else f'CUDA_VISIBLE_DEVICES is "{",".join(chosen)}"'
         )
         raise contract.Unmeasured(
             f"{where}, but torch {torch.__version__} sees no GPU, expected {missing}: has the "

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ PACKAGES = {
 }
 LISTEN = "0A"  # a socket's state in /proc/net/tcp
 TAKEN = re.compile(r"in use|couldn't listen|bind\(\) failed", re.I)
+KILL_PATIENCE_S = 2.0
 TRIES = 5  # ports, when others take them between our finding one free and the server's binding it
 
 
@@ -35,6 +36,10 @@ def find(tool: str, directory: str = "") -> str:
         how = f" (apt-get install {PACKAGES[tool]})" if tool in PACKAGES else ""
         raise contract.NotApplicable(f"{tool} is not {where}{how}")
     return path
+
+
+class Silent(contract.Unmeasured):
+    """It had to be ended, because it did not end."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,7 @@ def run(
         try:
             stdout, stderr = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            raise contract.Unmeasured(
-                f"{Path(argv[0]).name} gave no answer within {limit_s:g} s"
-            ) from None
+            raise Silent(f"{Path(argv[0]).name} gave no answer within {limit_s:.3g} s") from None
         return Output(process.returncode, stdout, stderr)
 
 
@@ -83,7 +86,8 @@ def child(
         yield process
     finally:
         process.kill()
-        process.communicate()
+        with suppress(subprocess.TimeoutExpired):  # stuck in a driver, it outlives that
+            process.communicate(timeout=KILL_PATIENCE_S)
 
 
 # --- a server on a port --------------------------------------------------------------------

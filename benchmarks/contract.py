@@ -26,6 +26,7 @@ import platform
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -34,6 +35,7 @@ from typing import Any, Literal, NoReturn
 
 Value = int | float | str | bool
 LAUNCHER = "ANUBIS_LAUNCHER"
+ONE_GPU = "ANUBIS_GPU"  # what a process that measures one GPU of several is told: its name
 
 
 class Unmeasured(Exception):
@@ -184,7 +186,7 @@ class Report:
                 )
         self.series.append({"metric": metric, "device": device, "samples": numbers})
 
-    def note(self, **facts: Value | None) -> None:
+    def note(self, **facts: Value | Mapping[str, str] | None) -> None:
         """What was chosen or found here; parameters repeat only what was asked."""
         self.notes |= facts
 
@@ -254,6 +256,10 @@ def run(
     except Unmeasured as error:
         print(f"{benchmark.name}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except RuntimeError as error:  # CUDA's go on for lines: last comes the one that says it
+        traceback.print_exc()
+        print(f"{benchmark.name}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
+        sys.exit(1)
     if in_group and os.environ["RANK"] != "0":
         sys.exit(0)  # rank 0 speaks for all; a rank that failed first would cut it short
     document = {
@@ -274,7 +280,7 @@ def run(
 
 def _gpus_watched(report: Report) -> AbstractContextManager[None]:
     """Clocks and temperatures of a node's GPUs stand beside whatever is measured there."""
-    if os.environ.get("LOCAL_RANK", "0") != "0":
+    if os.environ.get("LOCAL_RANK", "0") != "0" or ONE_GPU in os.environ:
         return nullcontext()
     try:
         from _cards import cards

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import contract
 from _arithmetic import choose, dtypes_parameter, random, state_ceiling
+from _each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -79,6 +80,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
+        GPUS,
         dtypes_parameter(FORMATS, AUTO["cpu"]),
         contract.Parameter(
             "layers", FEW, f'"all", or any of {", ".join(LAYERS)}', smoke="resnet50.conv4_1x1"
@@ -220,4 +222,4 @@ def in_fp64(one_pass: Callable[..., Tensor], *parts: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure)
+    contract.run(BENCHMARK, each_gpu(measure))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import contract
 from _arithmetic import FORMATS, IN_BLOCKS, Product, choose, dtypes_parameter, flop, state_ceiling
+from _each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +41,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
+        GPUS,
         dtypes_parameter(FORMATS, AUTO["cpu"]),
         contract.Parameter(
             "shapes",
@@ -117,4 +119,4 @@ def products(shapes: str, square: int, tokens: int) -> dict[str, tuple[int, int,
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure)
+    contract.run(BENCHMARK, each_gpu(measure))

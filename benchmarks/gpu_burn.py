@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import contract
 from _arithmetic import FORMATS, IN_BLOCKS, Product, choose, flop, state_ceiling
+from _each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +39,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
+        GPUS,
         contract.Parameter(
             "dtypes",
             "auto",
@@ -164,4 +166,4 @@ def bits(numbers: torch.Tensor) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure)
+    contract.run(BENCHMARK, each_gpu(measure))

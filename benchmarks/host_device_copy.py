@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import contract
+from _each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +57,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
+        GPUS,
         contract.Parameter(
             "bytes",
             "auto",
@@ -215,4 +217,4 @@ def within_the_host(report: contract.Report, device: torch.device, size: int, sa
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure)
+    contract.run(BENCHMARK, each_gpu(measure))

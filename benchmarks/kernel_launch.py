@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import contract
+from _each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +38,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
+        GPUS,
         contract.Parameter("launches", 5000, "launches per sample", smoke=100, at_least=1),
         contract.Parameter(
             "samples", 30, "timed batches", smoke=3, at_least=1, more_is_stronger=True
@@ -79,4 +81,4 @@ def launch_on(report: contract.Report, device: torch.device, launches: int, samp
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure)
+    contract.run(BENCHMARK, each_gpu(measure))

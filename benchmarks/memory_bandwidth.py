@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import contract
+from _each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +50,7 @@ BENCHMARK = contract.Benchmark(
         contract.AGREEMENT,
     ),
     parameters=(
+        GPUS,
         contract.Parameter(
             "parts",
             "gpu,cpu",
@@ -78,17 +80,30 @@ BENCHMARK = contract.Benchmark(
 def measure(
     report: contract.Report, parts: str, kernels: str, size_bytes: int, samples: int
 ) -> None:
-    places = contract.chosen("parts", parts, ["gpu", "cpu"])
-    names = None if kernels == "auto" else contract.chosen("kernels", kernels, ARRAYS)
     from _timing import gpus
 
-    count = gpus() if "gpu" in places else 0
+    places, names = chosen(parts, kernels)
+    if "gpu" not in places:
+        return
+    count = gpus()
     if places == ["gpu"] and not count:
         raise contract.NotApplicable("only GPUs were asked for, and there is none here")
     for index in range(count):
         on_gpu(report, index, names or contract.split(ON_GPU), size_bytes, samples)
+
+
+def measure_host(
+    report: contract.Report, parts: str, kernels: str, size_bytes: int, samples: int
+) -> None:
+    places, names = chosen(parts, kernels)
     if "cpu" in places:
         on_cpus(report, names or contract.split(ON_CPU), size_bytes, samples)
+
+
+def chosen(parts: str, kernels: str) -> tuple[list[str], list[str]]:
+    """Whose memory, and by which kernels if it is not each one's own."""
+    names = [] if kernels == "auto" else contract.chosen("kernels", kernels, ARRAYS)
+    return contract.chosen("parts", parts, ["gpu", "cpu"]), names
 
 
 def on_gpu(
@@ -225,4 +240,4 @@ def kernel(
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure)
+    contract.run(BENCHMARK, each_gpu(measure, measure_host))

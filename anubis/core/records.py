@@ -387,7 +387,11 @@ class Result:
 
 
 class Ended(StrEnum):
-    """How an execution ended. Only MEASURED carries samples; nothing here is a verdict."""
+    """How an execution ended; nothing here is a verdict.
+
+    MEASURED carries all samples. Where one device of several failed or hung, FAILED and TIMED_OUT
+    carry those of the others.
+    """
 
     MEASURED = "measured"
     NOT_APPLICABLE = "not-applicable"

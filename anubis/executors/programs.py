@@ -31,6 +31,9 @@ STDERR_LIMIT_BYTES = 16 << 10
 GRACE_S = 2.0  # between SIGTERM and SIGKILL
 LAST_WORDS = 160  # characters, so that a reason stays one line
 NOT_APPLICABLE = 3
+# in a document's environment: devices without samples, and why (they failed, or did not answer)
+FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"
+LEFT_NOTHING = {FAILED_DEVICES, SILENT_DEVICES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,7 @@ def order(
     rendezvous: Rendezvous | None = None,
 ) -> ProgramOrder:
     launcher: list[str] = []
-    env: dict[str, str] = {}
+    env = {"ANUBIS_LIMIT_S": f"{timeout_s:g}"}  # of GPUs that hang, the others' samples stand
     if rendezvous is not None:
         processes = rendezvous.processes
         env = network(machine.interface)
@@ -185,6 +188,22 @@ def failed(launch: Launch, at: float, reason: str, *, infrastructure: bool = Fal
     )
 
 
+def measured_in_part(measured: Measured) -> Measured | Failed | TimedOut:
+    """What a device of several did not answer is a failure; what the others measured stands."""
+    facts: Any = measured.result.environment
+    failed, silent = facts.get(FAILED_DEVICES, {}), facts.get(SILENT_DEVICES, {})
+    if not failed and not silent:
+        return measured
+    reasons = {**failed, **silent}.items()
+    return (Failed if failed else TimedOut)(
+        step_id=measured.step_id,
+        attempt=measured.attempt,
+        at=measured.at,
+        reason="; ".join(f"{device}: {reason}" for device, reason in reasons),
+        result=measured.result,
+    )
+
+
 def event_of(
     outcome: ProgramOutcome, launch: Launch, spec: BenchmarkSpec, at: float, parse: Parse
 ) -> Measured | Failed | TimedOut:
@@ -219,7 +238,7 @@ def _end_in(
     if outcome["left_behind"]:
         facts = {**result.environment, "processes_left_behind": outcome["left_behind"]}
         result = replace(result, environment=facts)
-    return Measured(step_id=step.id, attempt=attempt, at=at, result=result)
+    return measured_in_part(Measured(step_id=step.id, attempt=attempt, at=at, result=result))
 
 
 def _with_lost(

@@ -145,10 +145,10 @@ def smoke(run: Run) -> Callable[[Path], Ran]:
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A driver's library that answers as the environment says; see fake_nvml.c."""
-    library = node.build_library(tmp_path_factory.mktemp("nvml"))
-    if library is None:
+    folder = tmp_path_factory.mktemp("driver")
+    if not node.build_libraries(folder):
         pytest.skip("gcc is not installed")
-    return library
+    return folder / "libnvidia-ml.so.1"
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def gpu_node(tmp_path: Path, nvml_library: Path) -> Callable[[int], node.GpuNode
 
     def gpu_node(gpus: int) -> node.GpuNode:
         (tmp_path / "node").mkdir()
-        return node.GpuNode(tmp_path / "node", nvml_library, gpus)
+        return node.GpuNode(tmp_path / "node", nvml_library.parent, gpus)
 
     return gpu_node
 

@@ -366,7 +366,7 @@ class Spoilt(gpu_burn.Burn):
                 self.now[5, 7] ^= 1
         self.multiply = multiply
 gpu_burn.Burn = Spoilt
-contract.run(gpu_burn.BENCHMARK, gpu_burn.measure)
+contract.run(gpu_burn.BENCHMARK, gpu_burn.each_gpu(gpu_burn.measure))
 """
 
 

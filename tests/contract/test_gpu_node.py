@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
+import _each_gpu
+import _gpus
 import contract
 import pytest
 
 from anubis.executors.machine import describe, listed
 from anubis.executors.programs import Program, Rendezvous, order, processes_on_each
+from tests.contract.conftest import BENCHMARKS
 
 MIXED = """
 import torch
@@ -63,6 +67,104 @@ def on(node, monkeypatch, **planted):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     return environment
+
+
+# --- all GPUs at once -----------------------------------------------------------------------
+
+EACH = """
+import os, sys, time
+sys.path.insert(0, {benchmarks!r})
+import contract
+from pathlib import Path
+from _each_gpu import GPUS, each_gpu
+
+HERE = Path(__file__).parent
+BENCHMARK = contract.Benchmark(
+    name="each", version="1", summary="", stresses="", reveals="", duration_s=1,
+    metrics=(contract.higher("speed", "1"),),
+    parameters=(GPUS, contract.Parameter("meet", 0, "so many at once", at_least=0),),
+)
+
+def measure(report, meet):
+    gpu = os.environ["CUDA_VISIBLE_DEVICES"]
+    (HERE / gpu).touch()
+    while len(list(HERE.glob("*-*"))) < meet:
+        time.sleep(0.01)
+    if gpu == os.environ.get("SICK"):
+        time.sleep(1000)
+    if gpu == os.environ.get("BROKEN"):
+        raise RuntimeError("CUDA error: an illegal memory access\\nCompile with a flag")
+    report.add("speed", "cuda:0", [1 + len(list(HERE.glob("*-*")))])
+    report.note(seen=gpu, cpus=str(sorted(os.sched_getaffinity(0))), state={{"cuda:0": gpu}})
+
+contract.run(BENCHMARK, each_gpu(measure))
+"""
+
+
+@pytest.fixture
+def each(tmp_path):
+    program = tmp_path / "each" / "each.py"
+    program.parent.mkdir()
+    program.write_text(EACH.format(benchmarks=str(BENCHMARKS)))
+    return program
+
+
+def speeds(document):
+    return {series["device"]: series["samples"] for series in document["series"]}
+
+
+def test_all_gpus_are_measured_at_once_by_a_process_each_near_its_gpu(run, gpu_node, each):
+    node = gpu_node(3)
+    node.plant_numa({0: "0", 1: "1"}, near={0: 0, 1: 0, 2: 1})
+    ran = run(each, "--meet=3", env=node.environment())
+    assert speeds(ran.document) == {key: [4] for key in ("cuda:0", "cuda:1", "cuda:2")}
+    facts = ran.document["environment"]
+    assert facts["seen"] == {f"cuda:{i}": f"GPU-{i}" for i in range(3)}
+    assert facts["state"] == {f"cuda:{i}": f"GPU-{i}" for i in range(3)}
+    assert facts["cpus"]["cuda:0"] == facts["cpus"]["cuda:1"] == "[0]"
+    assert ran.document["parameters"] == {"gpus": "at_once", "meet": 3}
+
+
+def test_one_after_the_other_is_an_option(run, gpu_node, each):
+    ran = run(each, "--gpus=in_turn", env=gpu_node(3).environment())
+    assert speeds(ran.document) == {"cuda:0": [2], "cuda:1": [3], "cuda:2": [4]}
+
+
+def test_a_gpu_that_hangs_and_one_that_fails_cost_their_own_samples(run, gpu_node, each):
+    planted = {"SICK": "GPU-1", "BROKEN": "GPU-2", "ANUBIS_LIMIT_S": 3, "NVML_lost_3": 1}
+    ran = run(each, "--meet=3", env=gpu_node(5).environment(**planted))
+    assert speeds(ran.document).keys() == {"cuda:0", "cuda:4"}
+    facts = ran.document["environment"]
+    failures = {"cuda:2": "CUDA error: an illegal memory access", "cuda:3": "GPU is lost"}
+    assert facts["failed_devices"] == failures
+    assert facts["silent_devices"].keys() == {"cuda:1"}
+    assert facts["silent_devices"]["cuda:1"].startswith("no answer within 2.")
+
+
+def test_where_every_gpu_fails_each_says_why(run, gpu_node, each):
+    lost = {"NVML_lost": 1}
+    ran = run(each, env=gpu_node(2).environment(**lost))
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr == "each: no GPU could be measured: cuda:0, cuda:1: GPU is lost\n"
+
+
+def test_every_slice_of_a_gpu_is_measured(run, gpu_node, each):
+    node = gpu_node(2)
+    ran = run(each, env=node.environment(NVML_mig=1))
+    assert ran.document["environment"]["seen"] == {"cuda:0": "MIG-0", "cuda:1": "MIG-1"}
+    none = run(each, env=node.environment(NVML_mig=1, NVML_slices_1=0))
+    reason = "MIG is on, and there is no slice to measure"
+    assert none.document["environment"]["failed_devices"] == {"cuda:1": reason}
+
+
+def test_a_driver_that_does_not_answer_leaves_the_numbers(monkeypatch, gpu_node):
+    monkeypatch.setattr(_gpus, "begin", lambda: time.sleep(1000))
+    monkeypatch.setattr(_each_gpu, "PATIENCE_S", 0.01)
+    on(gpu_node(3), monkeypatch)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus, unnamed = _each_gpu.gpus()
+    assert [(gpu.name, gpu.visible) for gpu in gpus] == [(f"cuda:{i}", str(i)) for i in range(3)]
+    assert unnamed == {}
 
 
 # --- what a node is --------------------------------------------------------------------------
@@ -123,12 +225,17 @@ def test_what_the_operator_set_on_a_node_is_left_alone(gpu_node, monkeypatch, tm
 # --- a GPU node never measures its CPU -------------------------------------------------------
 
 
-@pytest.mark.parametrize("chosen", ["7", "GPU-7,GPU-6"])
-def test_chosen_gpus_that_torch_does_not_see_are_no_cpu(run, gpu_node, benchmark_file, chosen):
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [("7", 'CUDA_VISIBLE_DEVICES is "7", but torch'), ("GPU-7,GPU-6", "cuda:0, cuda:1: /dev has")],
+)
+def test_chosen_gpus_that_torch_does_not_see_are_no_cpu(
+    run, gpu_node, benchmark_file, chosen, words
+):
     environment = gpu_node(2).environment(CUDA_VISIBLE_DEVICES=chosen)
     ran = run(benchmark_file("kernel_launch"), "--smoke", env=environment)
     assert (ran.exit_code, ran.stdout) == (1, "")
-    assert f'CUDA_VISIBLE_DEVICES is "{chosen}", but torch' in ran.stderr
+    assert words in ran.stderr
 
 
 def test_gpus_that_the_operator_hides_leave_a_cpu(run, gpu_node, benchmark_file):

@@ -378,7 +378,8 @@ def spoken(report, metric, where, *rest):
     report.note(**{{{{where: f"{{{{torch.get_num_threads()}}}} threads"}}}})
     stream(report, metric, where, *rest)
 memory_bandwidth.stream = spoken
-contract.run(memory_bandwidth.BENCHMARK, memory_bandwidth.measure)
+measure = memory_bandwidth.each_gpu(memory_bandwidth.measure, memory_bandwidth.measure_host)
+contract.run(memory_bandwidth.BENCHMARK, measure)
 """
 
 

@@ -208,6 +208,20 @@ def test_a_program_that_fails_twice_on_a_node_and_runs_on_its_peers_is_a_defect(
     assert node.reason == "compute: failed 2 times here, it runs on 6 of 8 nodes: SIGSEGV"
 
 
+def test_a_gpu_that_failed_hides_no_other_gpu_of_its_node():
+    plan = small_plan(8, [entry("compute")])
+    done = failing(plan, Ended.FAILED, {"n2": 2})
+    own = [i for i, run in enumerate(done) if run.step.participants == ("n2",)]
+    for i in own:
+        beside = Series(metric="rate", device="cuda:0", samples=np.full(16, 50.0))
+        done[i] = replace(done[i], result=Result(series=Readings.of([beside])))
+    verdicts = [v for v in judged(plan, done).verdicts() if v.participants == ("n2",)]
+    assert {(v.code, v.device) for v in verdicts if v.judgement is D} == {
+        ("COMPUTE.CRASH", ""),
+        ("COMPUTE.RATE", "cuda:0"),
+    }
+
+
 def test_a_program_that_ran_when_it_was_tried_again_leaves_the_node_unknown():
     plan = small_plan(8, [entry("compute")])
     assessment = judged(plan, failing(plan, Ended.FAILED, {"n2": 1}))

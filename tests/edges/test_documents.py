@@ -176,3 +176,19 @@ def test_lists_that_nest_too_deep_are_a_sentence_at_any_depth():
         text = json.dumps(DOCUMENT).replace('"550.1"', "[" * depth + "]" * depth)
         with pytest.raises(ContractError):
             parse_result(text, SPEC)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("failed", Failed), ("silent", TimedOut)])
+def test_a_device_that_left_nothing_is_named_and_what_the_others_measured_stands(name, kind):
+    devices = {f"{name}_devices": {"cuda:3": "no answer within 55 s"}}
+    event = heard({**DOCUMENT, "environment": devices})
+    assert type(event) is kind
+    assert event.reason == "cuda:3: no answer within 55 s"
+    assert [series.device for series in event.result.series] == ["cpu"]
+
+
+@pytest.mark.parametrize("devices", [["cuda:3"], {"cuda:3": "a\x1b[2J"}, {"cuda:3": 7}, {}])
+def test_devices_that_left_nothing_are_a_table_of_reasons(devices):
+    event = heard({**DOCUMENT, "environment": {"failed_devices": devices}})
+    assert isinstance(event, Failed)
+    assert '"failed_devices"' in event.reason

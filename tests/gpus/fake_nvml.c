@@ -10,6 +10,7 @@ enum {
 };
 struct gpu { int index; };
 static struct gpu gpus[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+static struct gpu slices[8] = {{100}, {101}, {102}, {103}, {104}, {105}, {106}, {107}}; /* MIG */
 
 static unsigned planted(const char *what, const struct gpu *gpu, unsigned normal) {
   char name[64];
@@ -67,8 +68,28 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, struct gpu **gpu) {
   return index < planted("count", 0, 4) ? 0 : NOT_FOUND;
 }
 int nvmlDeviceGetUUID(struct gpu *gpu, char *uuid, unsigned size) {
-  snprintf(uuid, size, "GPU-%d", gpu->index);
+  snprintf(uuid, size, gpu->index < 100 ? "GPU-%d" : "MIG-%d", gpu->index % 100);
+  return gpu->index < 100 && lost(gpu) ? LOST : 0;
+}
+int nvmlDeviceGetMigMode(struct gpu *gpu, unsigned *now, unsigned *pending) {
+  *now = *pending = planted("mig", gpu, 0);
   return lost(gpu) ? LOST : 0;
+}
+int nvmlDeviceGetMaxMigDeviceCount(struct gpu *gpu, unsigned *count) { *count = 7; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(struct gpu *gpu, unsigned place, struct gpu **slice) {
+  *slice = slices + gpu->index;
+  return place < planted("slices", gpu, 1) ? 0 : NOT_FOUND;
+}
+/* Of CUDA's own driver: what tells where on the PCI bus a GPU that a process sees lies. */
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGet(int *device, int index) {
+  const char *chosen = getenv("CUDA_VISIBLE_DEVICES");
+  *device = index;
+  return chosen && sscanf(chosen, "%*[GMUPI]-%d", device) != 1 && sscanf(chosen, "%d", device) != 1;
+}
+int cuDeviceGetPCIBusId(char *address, int size, int device) {
+  snprintf(address, size, "0000:%02X:00.0", 0x1b + 0x20 * device);
+  return 0;
 }
 int nvmlDeviceGetName(struct gpu *gpu, char *text, unsigned size) {
   strncpy(text, "NVIDIA H200", size);

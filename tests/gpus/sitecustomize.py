@@ -40,7 +40,7 @@ def install() -> None:
 
 
 if "FAKE_GPUS" in os.environ:
-    if library := os.environ.get("FAKE_NVML"):
+    for library in os.environ["FAKE_DRIVER"].split(os.pathsep):
         ctypes.CDLL(library)  # found by its name from now on
     if "torch" in sys.modules:
         install()

@@ -37,17 +37,19 @@ class Started(_OfStep):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndOfStep(_OfStep):
-    """How a program ended, and on which nodes a process of it outlived SIGKILL: they are lost."""
+    """How a program ended, and on which nodes a process of it outlived SIGKILL: they are lost.
+
+    Where one device of several failed or hung, the result has what the others measured.
+    """
 
     reason: str = ""
     lost: tuple[str, ...] = ()
+    result: Result = Result()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured(EndOfStep):
     """The program reached its end and left a valid document (which may say: not applicable)."""
-
-    result: Result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,7 +264,7 @@ class CampaignMachine:
     def _measured(self, event: Measured) -> list[Command]:
         absent = event.result.not_applicable
         ended = Ended.NOT_APPLICABLE if absent else Ended.MEASURED
-        return self._settle(event, ended, event.reason or absent, result=event.result)
+        return self._settle(event, ended, event.reason or absent)
 
     def _failed(self, event: Failed) -> list[Command]:
         run = self._run_of(event.step_id, event.attempt)
@@ -271,7 +273,15 @@ class CampaignMachine:
         first = self._first_attempt.get(event.step_id, 1)
         again = event.infrastructure and event.attempt - first < self._retries
         ended = Ended.NOT_RUN if event.infrastructure else Ended.FAILED
-        record = self._end(run, ended, event.reason, at=event.at, lost=event.lost, final=not again)
+        record = self._end(
+            run,
+            ended,
+            event.reason,
+            at=event.at,
+            lost=event.lost,
+            result=event.result,
+            final=not again,
+        )
         if again:
             self._attempts[run.step.id] = event.attempt + 1
             self._pending[run.step.id] = run.step
@@ -396,13 +406,11 @@ class CampaignMachine:
         run = self._running.get(step_id)
         return run if run and run.attempt == attempt else None
 
-    def _settle(
-        self, event: Measured | TimedOut, ended: Ended, reason: str, *, result: Result | None = None
-    ) -> list[Command]:
+    def _settle(self, event: Measured | TimedOut, ended: Ended, reason: str) -> list[Command]:
         run = self._run_of(event.step_id, event.attempt)
         if run is None:
             return []
-        record = self._end(run, ended, reason, at=event.at, lost=event.lost, result=result)
+        record = self._end(run, ended, reason, at=event.at, lost=event.lost, result=event.result)
         return [record, *self._lose_all(event)]
 
     def _end(

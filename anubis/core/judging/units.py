@@ -126,6 +126,10 @@ class Units(Iterable[Unit]):
         )
 
 
+# A device of several that failed or hung hides nothing that the others measured
+SAMPLED = {Ended.MEASURED, Ended.FAILED, Ended.TIMED_OUT}
+
+
 def latest(executions: Iterable[Execution]) -> list[Execution]:
     """The last execution of each step, by turn and in the order of steps, not of arrival.
 
@@ -140,7 +144,7 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
     """All units that were measured, with those of a key in the order of their first measurement."""
     rows: defaultdict[tuple[str, Workload], _Rows] = defaultdict(_Rows)
     for execution in executions:
-        if execution.ended is Ended.MEASURED:
+        if execution.ended in SAMPLED:
             step = execution.step
             workload_rows = rows[_sku(step.participants, plan), step.workload]
             workload_rows.add(step.participants, execution.result.series)

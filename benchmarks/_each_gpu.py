@@ -1,0 +1,197 @@
+"""All GPUs of a node at once, each measured by a process of its own, as jobs load a node.
+
+The program is started again for each GPU, with only that one in sight and on the CPUs near it. This
+process loads no torch: it waits, and joins what the others report. A GPU that hangs or fails costs
+its own samples and is named; those of the others stand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import contract
+from _background import begun
+from _cards import cards, chosen
+from _tools import Output, Silent, run
+
+DAY_S = 86400.0
+PATIENCE_S = 5.0  # with a driver that may hang
+LIMIT = "ANUBIS_LIMIT_S"  # after how long whoever started the program ends it
+
+GPUS = contract.Parameter(
+    "gpus",
+    "at_once",
+    '"at_once": all GPUs of a node at once, as jobs load them; "in_turn": one after the other',
+)
+
+Measure = Callable[..., None]
+
+
+def each_gpu(measure: Measure, measure_host: Measure | None = None) -> Measure:
+    """`measure` for every GPU, by itself where there is one at most; then what is no GPU's."""
+
+    def measure_all(report: contract.Report, gpus: str, **parameters: contract.Value) -> None:
+        (way,) = contract.chosen("gpus", gpus, ["at_once", "in_turn"])
+        if contract.ONE_GPU in os.environ:
+            from _numa import stay_near_gpu
+
+            stay_near_gpu(0)
+            measure(report, **parameters)
+            return
+        if not measured_apart(report, at_once=way == "at_once"):
+            measure(report, **parameters)
+        if measure_host:
+            measure_host(report, **parameters)
+
+    return measure_all
+
+
+def measured_apart(report: contract.Report, *, at_once: bool) -> bool:
+    """Fill the report by a process for each GPU. False: there are no two to keep apart."""
+    deadline = time.monotonic() + limit_s()
+    to_measure, refused = gpus()
+    if len(to_measure) + len(refused) < 2:
+        return False
+    with ThreadPoolExecutor(len(to_measure) or 1 if at_once else 1) as threads:
+        outputs = list(threads.map(lambda gpu: measured(gpu, deadline), to_measure))
+    join(report, dict(zip(to_measure, outputs, strict=True)), refused)
+    return True
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str  # as documents have it: cuda:3, by its place on the PCI bus
+    visible: str  # as CUDA_VISIBLE_DEVICES has it
+
+
+def gpus() -> tuple[list[Gpu], dict[str, str]]:
+    """Those to measure, and why others cannot be."""
+    names, refused = chosen(), {}
+    if names is None:
+        names, refused = listed()
+    numbered = enumerate(names)
+    return [Gpu(f"cuda:{index}", name) for index, name in numbered if index not in refused], {
+        f"cuda:{index}": reason for index, reason in refused.items()
+    }
+
+
+def listed() -> tuple[list[str], dict[int, str]]:
+    """By UUID, which holds where a lost GPU would shift the numbers; else as /dev counts them."""
+    if not cards():
+        return [], {}
+
+    import _gpus
+
+    def ask() -> tuple[list[str], dict[int, str]]:
+        _gpus.begin()
+        return _gpus.names_for_cuda()
+
+    try:
+        return begun(ask).result(PATIENCE_S)
+    except (_gpus.Unread, TimeoutError):
+        return [str(index) for index in range(len(cards()))], {}
+
+
+def limit_s() -> float:
+    """How long all of it may take: something is left to write what came of it."""
+    seconds = float(os.environ.get(LIMIT, DAY_S))
+    return seconds - min(5.0, seconds / 10)
+
+
+def measured(gpu: Gpu, deadline: float) -> Output | Silent:
+    """What the program says that sees this GPU alone."""
+    python = os.environ.get("PYTHON_EXEC", sys.executable)  # as torchrun starts its ranks
+    environment = {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": gpu.visible,
+        contract.ONE_GPU: gpu.name,
+    }
+    seconds = max(0.1, deadline - time.monotonic())
+    try:
+        return run([python, *sys.argv], seconds, environment)
+    except Silent:
+        return Silent(f"no answer within {seconds:.3g} s")
+
+
+# --- what came of it -----------------------------------------------------------------------
+
+
+def join(
+    report: contract.Report, outputs: Mapping[Gpu, Output | Silent], refused: Mapping[str, str]
+) -> None:
+    documents: dict[str, dict[str, Any]] = {}
+    failed, silent = dict(refused), {}
+    for gpu, output in outputs.items():
+        if isinstance(output, Silent):
+            silent[gpu.name] = str(output)
+        elif output.exit_code == contract.BadParameter.exit_code:
+            raise contract.BadParameter(after_name(output))
+        elif (document := document_of(gpu, output)) is not None:
+            documents[gpu.name] = document
+        else:
+            failed[gpu.name] = after_name(output)
+    if documents and all(document["not_applicable"] for document in documents.values()):
+        raise contract.NotApplicable(next(iter(documents.values()))["not_applicable"])
+    for document in documents.values():
+        for series in document["series"]:
+            report.add(**series)
+    if not report.series:
+        raise contract.Unmeasured(f"no GPU could be measured: {in_words(failed | silent)}")
+    own = contract.environment().keys()
+    notes = {gpu: document["environment"] for gpu, document in documents.items()}
+    report.note(**{name: fact for name, fact in together(notes).items() if name not in own})
+    if failed:
+        report.note(failed_devices=failed)
+    if silent:
+        report.note(silent_devices=silent)
+
+
+def in_words(reasons: Mapping[str, str]) -> str:
+    """Each reason once, after the GPUs that it is of."""
+    gpus: dict[str, list[str]] = {}
+    for gpu, reason in reasons.items():
+        gpus.setdefault(reason, []).append(gpu)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in gpus.items())
+
+
+def document_of(gpu: Gpu, output: Output) -> dict[str, Any] | None:
+    """Its only GPU is called the first there, in whatever it names by it."""
+    if output.exit_code not in (0, contract.NotApplicable.exit_code):
+        return None
+    try:
+        document: dict[str, Any] = json.loads(output.stdout.replace("cuda:0", gpu.name))
+    except ValueError:
+        return None
+    return document
+
+
+def after_name(output: Output) -> str:
+    """The last line on stderr, where a program says why; without its own name before it."""
+    line = (output.stderr.strip().splitlines() or [f"exit {output.exit_code}, without a word"])[-1]
+    return line.partition(": ")[2] or line
+
+
+def together(notes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Facts of all GPUs: tables joined, lists in a row, and what differs by GPU."""
+    names = dict.fromkeys(name for facts in notes.values() for name in facts)
+    joined: dict[str, Any] = {}
+    for name in names:
+        values = {gpu: facts[name] for gpu, facts in notes.items() if name in facts}
+        joined[name] = one(values)
+    return joined
+
+
+def one(values: Mapping[str, Any]) -> Any:
+    first, *rest = values.values()
+    if isinstance(first, list):
+        return [part for value in values.values() for part in value]
+    if all(isinstance(value, dict) for value in values.values()):
+        return together(values)
+    return first if all(value == first for value in rest) else dict(values)
