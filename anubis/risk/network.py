@@ -19,7 +19,8 @@ from anubis.core.past.status import Times
 
 Floats32 = npt.NDArray[np.float32]
 
-BLOCK = 128  # nodes at a time, so that their hidden layers stay in the cache
+# nodes at a time: their hidden layers stay in the cache, and no product is worth several threads
+BLOCK = 128
 LAYERS = ("first", "first_bias", "second", "second_bias", "last", "last_bias")
 LARGEST = 60.0  # of g: far beyond anything learned, and e^60 is still a number
 
@@ -73,12 +74,12 @@ class HazardNetwork:
         return [HazardNetwork(**dict(zip(LAYERS, layers, strict=True))) for layers in stacks]
 
     def _log_risk(self, x: Floats, times: Times) -> Floats32:
-        by_node = x.astype(np.float32) @ self.first[:-1] + self.first_bias
         by_time = np.outer(times.astype(np.float32), self.first[-1])
         risks = np.empty((len(x), times.size), dtype=np.float32)
         for start in range(0, len(x), BLOCK):
             part = slice(start, start + BLOCK)
-            hidden: Floats32 = by_node[part, None, :] + by_time[None, :, :]
+            by_node = x[part].astype(np.float32) @ self.first[:-1] + self.first_bias
+            hidden: Floats32 = by_node[:, None, :] + by_time[None, :, :]
             risks[part] = self._after_first_layer(hidden)
         return risks
 

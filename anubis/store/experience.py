@@ -194,8 +194,12 @@ def _benchmarks(
     connection: Connection, cluster: str, since: float
 ) -> dict[tuple[int, str], tuple[str, ...]]:
     """By key of the campaign and node: what measured the node in campaigns that ended since."""
-    measured = (
-        select(executions.c.campaign, executions.c.participants, executions.c.benchmark)
+    together = (
+        select(
+            executions.c.campaign,
+            executions.c.participants,
+            func.aggregate_strings(executions.c.benchmark, ",").label("names"),
+        )
         .where(
             executions.c.campaign.in_(
                 select(campaigns.c.key).where(
@@ -204,16 +208,7 @@ def _benchmarks(
             ),
             executions.c.ended == Ended.MEASURED.value,
         )
-        .distinct()
-        .subquery()
-    )
-    together = (
-        select(
-            measured.c.campaign,
-            measured.c.participants,
-            func.aggregate_strings(measured.c.benchmark, ",").label("names"),
-        )
-        .group_by(measured.c.campaign, measured.c.participants)
+        .group_by(executions.c.campaign, executions.c.participants)
         .subquery()
     )
     by_node = select(together.c.campaign, participant_nodes.c.node, together.c.names).join(
@@ -227,7 +222,7 @@ def _benchmarks(
 
 
 def _in_order(lists: frozenset[str]) -> tuple[str, ...]:
-    """The names in lists that have commas between them."""
+    """The names in lists that have commas between them; what was repeated stands there twice."""
     return tuple(sorted({name for listed in lists for name in listed.split(",")}))
 
 
