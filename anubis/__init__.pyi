@@ -1,6 +1,7 @@
 """What anubis offers to Python: see docs/python.md."""
 
 from anubis.foreign.mapping import TableMapping as TableMapping
+from anubis.incidents.nodes import NodeMapping as NodeMapping
 from anubis.operations.adopting import adopt_alphas as adopt_alphas
 from anubis.operations.adopting import write_policy as write_policy
 from anubis.operations.caller import Caller as Caller
@@ -16,6 +17,7 @@ from anubis.operations.foreseeing import train_risk as train_risk
 from anubis.operations.gating import gate as gate
 from anubis.operations.importing import import_csv as import_csv
 from anubis.operations.importing import import_incidents as import_incidents
+from anubis.operations.importing import import_nodes as import_nodes
 from anubis.operations.importing import import_superbench as import_superbench
 from anubis.operations.importing import import_superbench_baseline as import_superbench_baseline
 from anubis.operations.judging import compare_criteria as compare_criteria

@@ -19,7 +19,7 @@ from anubis.core.choosing.decision import Decision, Outlook, decide, horizon_s, 
 from anubis.core.choosing.selection import NEVER, Budget, learn_detection
 from anubis.core.past.defects import Defect, defects
 from anubis.core.past.events import FleetEvent, reported_incidents
-from anubis.core.past.logbook import Logbook
+from anubis.core.past.logbook import RATES, Logbook
 from anubis.core.past.paths import bad_links
 from anubis.core.past.standing import Standing, standing
 from anubis.core.past.status import Instants, Statuses, Times
@@ -32,6 +32,7 @@ HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 MOST_NAMED = 8  # nodes, in a sentence
 EXPECTED_H = 90 * 24.0  # between incidents of a node if nothing is known; counts as one incident
+FAR_MORE = 1.5  # times the incidents of all: a group that is worth a word
 LOOKED_BACK_S = 365 * DAY_S  # older findings of benchmarks say little about today's
 
 
@@ -252,7 +253,7 @@ class Selector:
             past.logbook.statuses(Instants.now(event.nodes, instant), risk.covariates)
             for instant in instants
         ]
-        passed = past.standing.passed
+        passed, view = past.standing.passed, statuses[-1]
         return Outlook(
             probabilities=np.max([risk.within(view, ahead_h) for view in statuses], axis=0),
             proven=np.array([node in passed for node in event.nodes], dtype=bool),
@@ -267,6 +268,7 @@ class Selector:
             ),
             durations_s=[offer.duration_s for offer in offered],
             assumed=tuple(self._assumed(event.nodes, risk, at)),
+            noted={n: why for n, why in bad_groups(past.logbook, view).items() if n in passed},
         )
 
     def _risk(self, instants: Iterable[float]) -> Risk:
@@ -293,6 +295,8 @@ class Selector:
                 f"no incident was told for {(at - past.heard_at) / DAY_S:.0f} days, and silence"
                 f" beyond {policy.silence_d:g} days is not taken for health"
             )
+        for grouping, alone in past.logbook.strangers_in_group(nodes, risk.covariates).items():
+            yield f"the {grouping} of {_some(alone)} is as all are: no other node of it is known"
         unproven = [node for node in nodes if node not in past.standing.passed]
         if unproven:
             yield (
@@ -310,6 +314,18 @@ class Selector:
         passed = [self.past.standing.counted.get(node, {}) for node in nodes]
         last = [[times.get(benchmark, -NEVER) for benchmark in benchmarks] for times in passed]
         return at - np.array(last).reshape(len(nodes), len(benchmarks))
+
+
+def bad_groups(logbook: Logbook, statuses: Statuses) -> dict[str, str]:
+    """By node, which rack, cage or sku of it has far more incidents than all."""
+    noted = defaultdict[str, list[str]](list)
+    for place, grouping in enumerate(map(RATES.get, statuses.covariates)):
+        if grouping:
+            for row in np.flatnonzero(statuses.values[:, place] >= FAR_MORE).tolist():
+                node, rate = statuses.nodes[row], statuses.values[row, place]
+                name = getattr(logbook.traits(node), grouping)
+                noted[node].append(f"{grouping} {name} has {rate:.1f} times the incidents of all")
+    return {node: ", ".join(texts) for node, texts in noted.items()}
 
 
 def _left_out(

@@ -11,6 +11,7 @@ import typer
 import anubis
 from anubis.cli import amounts, answer, options
 from anubis.cli.pages import check_page, write_page
+from anubis.cli.remarks import say
 from anubis.core.errors import UsageError
 
 app = typer.Typer(
@@ -101,15 +102,13 @@ def benchmarks(
         write_page(track_records.render(records), html)
 
 
-@app.command(help="Imported files of incidents, newest first.")
+@app.command(help="Imported files of incidents, of nodes and of measurements, newest first.")
 def imports(json: options.Json = False) -> None:
     from anubis.report import history
 
     imported = anubis.imports()
     if not imported:
-        raise UsageError(
-            "no incidents were imported yet: anubis import incidents FILE imports them"
-        )
+        raise UsageError("nothing was imported yet: see anubis import --help")
     if json:
         answer.write_lines(map(history.import_line, imported))
     else:
@@ -117,8 +116,9 @@ def imports(json: options.Json = False) -> None:
 
 
 @app.command(
-    help="Undo an import of incidents: what it was the first to report is removed. "
-    "What another file reported as well comes back when that file is imported again."
+    help="Undo an import. Of incidents, what it was the first to report is removed; what another "
+    "file reported as well comes back when that file is imported again. Of nodes, what it told; "
+    "what was told before counts again. Of measurements, the campaign that they became."
 )
 def forget(
     import_: Annotated[
@@ -135,10 +135,15 @@ def forget(
     if json:
         answer.write_json({"type": "forgotten", "import": import_, **asdict(gone)})
         return
-    print(
-        f"import {import_} is forgotten: {counted(gone.incidents, 'incident')} and"
-        f" {counted(gone.watches, 'watch', 'watches')} with it"
+    parts = (
+        counted(gone.incidents, "incident") if gone.incidents else "",
+        counted(gone.watches, "watch", "watches") if gone.watches else "",
+        f"the traits of {counted(gone.nodes, 'node')}" if gone.nodes else "",
+        f"campaign {gone.campaign}" if gone.campaign else "",
     )
+    print(f"import {import_} is forgotten, and with it: {', '.join(filter(None, parts)) or '-'}")
     if gone.reopened:
         whose = counted(gone.reopened, "incident")
         print(f"{whose} of other imports whose end it told: no end is known again")
+    if gone.campaign:
+        say("criteria that were learned from it stay: learn them again without it")

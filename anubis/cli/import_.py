@@ -14,10 +14,11 @@ import anubis
 from anubis.cli import amounts, answer, options
 from anubis.cli.remarks import say
 from anubis.cli.terminal import Terminal
+from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from anubis.core.records import Campaign
     from anubis.incidents.intake import Intake
+    from anubis.operations.importing import ImportedResults
     from anubis.store.imports import Import
 
 app = typer.Typer(
@@ -102,7 +103,7 @@ def csv(
         f"campaign {campaign.id}: nodes {len(plan.nodes):,} of cluster {campaign.cluster}, "
         f"metrics {len(plan.specs[0].metrics):,}, values {imported.values:,}"
     )
-    _name(campaign, as_json=json)
+    _name(imported, as_json=json)
 
 
 @app.command(help="Import SuperBench's results-summary.jsonl as a finished campaign.")
@@ -156,16 +157,18 @@ def superbench(
         )
         showing.campaign(view, as_json=json)
         answer.leave(view.assessment.judgement)
-    _name(campaign, as_json=json)
+    _name(imported, as_json=json)
 
 
-def _name(campaign: Campaign, *, as_json: bool) -> None:
+def _name(imported: ImportedResults, *, as_json: bool) -> None:
     """stdout has what a script needs to go on: the campaign's name."""
+    campaign = imported.campaign
     line = {
         "type": "campaign",
         "campaign": campaign.id,
         "cluster": campaign.cluster,
         "nodes": len(campaign.plan.nodes),
+        "import": imported.kept.key,
     }
     if as_json:
         answer.write_json(line)
@@ -175,6 +178,7 @@ def _name(campaign: Campaign, *, as_json: bool) -> None:
         f"see it with anubis report --campaign {campaign.id}, "
         f"learn from it with anubis learn --campaign {campaign.id}"
     )
+    say(f"to take this back: anubis history forget --import {imported.kept.key}")
 
 
 @app.command(
@@ -246,6 +250,86 @@ def incidents(
     if imported.strangers:
         say(f"nodes that nothing was known of before: {names(imported.strangers)}")
     say(f"to take this back: anubis history forget --import {imported.kept.key}")
+
+
+@app.command(
+    help="Import a table of nodes, CSV or JSON, gzipped or not: rack, cage, sku and when each was "
+    "installed. Risk models learn from them where that makes chances better."
+)
+def nodes(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table with a heading.")],
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            "-m",
+            metavar="KEY=COLUMN",
+            help="Which column says what, or several in one text: node=host, "
+            "cage='{rack}/{cage}'. Keys: node, rack, cage, sku, installed; a column that is called "
+            "like its key needs no --map. May be repeated.",
+        ),
+    ] = None,
+    times: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--time",
+            metavar="FORMAT",
+            help="How times of installation are written: iso, a pattern like %d.%m.%Y, or seconds, "
+            "days and so on since 1970. May be repeated. Default: iso.",
+        ),
+    ] = None,
+    zone: Annotated[
+        str, typer.Option("--zone", metavar="ZONE", help="The time zone of times that name none.")
+    ] = "UTC",
+    cluster: options.ClusterTold = None,
+    json: options.Json = False,
+) -> None:
+    from anubis.report.wording import counted, names
+
+    try:
+        mapping = anubis.NodeMapping.of(columns or (), times or (), zone)
+    except ValueError as error:
+        raise UsageError(f"--time or --zone: {error}") from None
+    imported = anubis.import_nodes(file, mapping, cluster=cluster, caller=Terminal())
+    intake, added = imported.intake, imported.kept
+    values_of = {
+        key: [value for traits in intake.traits if (value := getattr(traits, key))]
+        for key in ("rack", "cage", "sku", "installed")
+    }
+    if json:
+        answer.write_json(
+            {
+                "type": "nodes",
+                "records": intake.records,
+                "nodes": len(intake.traits),
+                "import": added.key,
+                "cluster": added.cluster,
+                **dataclasses.asdict(added.kept),
+                "told": {key: len(values) for key, values in values_of.items()},
+                "untold": list(imported.untold),
+                "left_out": {note.text: len(note.where) for note in intake.left_out},
+                "taken": {note.text: len(note.where) for note in intake.remarks},
+            }
+        )
+    else:
+        kept = added.kept
+        print(
+            f"{file.name}: {counted(len(intake.traits), 'node')} of cluster {added.cluster}:"
+            f" {kept.new:,} new, {kept.completed:,} changed, {kept.known:,} known before"
+        )
+        print(
+            ", ".join(
+                f"{key} of {len(values):,} ({len({*values}):,} different)"
+                for key, values in values_of.items()
+                if values
+            )
+        )
+    if imported.untold:
+        say(
+            f"in the history and not in the file: {names(imported.untold)}; models learn from what"
+            " is told of nearly all nodes only"
+        )
+    say(f"to take this back: anubis history forget --import {added.key}")
 
 
 def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) -> None:

@@ -104,14 +104,22 @@ def show(
             HOURS,
             foresight.model,
             foresight.choice,
+            foresight.traits,
         )
         write_page(page, html)
     if json:
         answer.write_lines(
             risk.node_lines(
-                foresight.cluster, foresight.statuses, foresight.forecast, HOURS, foresight.model
+                foresight.cluster,
+                foresight.statuses,
+                foresight.forecast,
+                HOURS,
+                foresight.model,
+                foresight.traits,
             )
         )
         return
-    risk.show_nodes(foresight.statuses, foresight.forecast, HOURS, answer.screen())
+    risk.show_nodes(
+        foresight.statuses, foresight.forecast, HOURS, answer.screen(), foresight.traits
+    )
     say(f"cluster {foresight.cluster}, {foresight.model}: {foresight.choice}")

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self, get_args
 
 from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.records import Direction, MetricSpec
-from anubis.incidents.mapping import columns_in, filled
+from anubis.incidents.mapping import check_keys, columns_in, filled, mapped
 
 KEYS = ("node", "device", "metric", "value", "unit", "direction", "sku", "time")
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -34,16 +34,10 @@ class TableMapping:
     @classmethod
     def of(cls, columns: Iterable[str], metrics: Iterable[str] = (), *, sku: str = "") -> Self:
         """As the command line writes it: `node=host`, `step_ms=lower,ms`."""
-        mapped: dict[str, str] = {}
-        for key, name in map(_column, columns):
-            if mapped.setdefault(key, name) != name:
-                raise UsageError(f'--map has two columns for "{key}": name one of them')
-        return cls(columns=mapped, metrics=tuple(map(_metric, metrics)), sku=sku)
+        return cls(columns=mapped(columns), metrics=tuple(map(_metric, metrics)), sku=sku)
 
     def __post_init__(self) -> None:
-        for key in self.columns:
-            if key not in KEYS:
-                raise UsageError(f'--map: unknown key "{key}"; {did_you_mean(key, KEYS)}')
+        check_keys(self.columns, KEYS)
 
 
 class BoundMapping(NamedTuple):
@@ -68,13 +62,6 @@ def bind(mapping: TableMapping, heading: Sequence[str], where: str) -> BoundMapp
         values=tuple(_values(mapping, chosen, heading, where)),
         time=_picker(chosen["time"], heading) if chosen["time"] else None,
     )
-
-
-def _column(text: str) -> tuple[str, str]:
-    key, _, name = (part.strip() for part in text.partition("="))
-    if not key or not name:
-        raise UsageError(f'--map is "{text}", expected KEY=COLUMN such as node=host')
-    return key, name
 
 
 def _metric(text: str) -> MetricSpec:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from anubis.core.errors import UsageError, did_you_mean
 from anubis.incidents.clock import Clock
 
 NOT_SAID = "unspecified"  # the category of an incident where the file gives none
@@ -108,6 +109,24 @@ class EventMapping(_Columns):
 
 IncidentMapping = IntervalMapping | EventMapping
 KINDS: dict[str, type[IncidentMapping]] = {"intervals": IntervalMapping, "events": EventMapping}
+
+
+def mapped(texts: Iterable[str]) -> dict[str, str]:
+    """As the command line writes it, `node=host`: by key a heading, or a text with headings."""
+    columns: dict[str, str] = {}
+    for text in texts:
+        key, _, name = (part.strip() for part in text.partition("="))
+        if not key or not name:
+            raise UsageError(f'--map is "{text}", expected KEY=COLUMN such as node=host')
+        if columns.setdefault(key, name) != name:
+            raise UsageError(f'--map has two columns for "{key}": name one of them')
+    return columns
+
+
+def check_keys(columns: Iterable[str], keys: Sequence[str]) -> None:
+    for key in columns:
+        if key not in keys:
+            raise UsageError(f'--map: unknown key "{key}"; {did_you_mean(key, keys)}')
 
 
 def columns_in(text: str) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anubis import places
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Instants, Statuses
+from anubis.core.past.traits import NodeTraits
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
 from anubis.report.wording import names
@@ -19,6 +20,7 @@ from anubis.risk.files import ModelProvenance
 from anubis.risk.forecast import Forecast
 from anubis.risk.model import RiskModel, forecast
 from anubis.risk.splits import named
+from anubis.risk.worth import without, worth_learning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,7 @@ class NodeRisks:
     forecast: Forecast  # a row for each of them
     model: str
     choice: str  # why this model
+    traits: tuple[NodeTraits, ...]  # of the same nodes
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -59,6 +62,7 @@ def train_risk(
 ) -> LearnedRisk:
     """The model of that name, or the one that wins by node and by time; kept in the file."""
     cluster, logbook = _logbook(cluster, caller)
+    _tell_of_gaps(logbook, caller)
     spells = learning.spells_of(logbook, caller.clock())
     trained, provenance = learning.train(spells, seed, model, caller.doing)
     path = _model_file(file, cluster)
@@ -75,15 +79,17 @@ def evaluate_risk(
 ) -> ComparedRisk:
     """Compares the models; nodes in `ask` are kept out of training."""
     cluster, logbook = _logbook(cluster, caller)
+    _tell_of_gaps(logbook, caller)
     spells, tell = learning.spells_of(logbook, caller.clock()), caller.doing
-    if not ask:
-        train_spells = spells
-        compared = evaluation.evaluate(spells, seeds=range(seeds), tell=tell)
-    else:
-        train_spells, test_spells = named(spells, list(ask))
-        compared = evaluation.evaluate(train_spells, seeds=range(seeds), tell=tell)
-        compared += evaluation.elsewhere(train_spells, test_spells, seeds=range(seeds), tell=tell)
-    choice, _ = learning.choose(compared, train_spells, 0, tell)
+    learned, tested = named(spells, list(ask)) if ask else (spells, None)
+    learned, traits = worth_learning(learned, tell)
+    compared = evaluation.evaluate(learned, seeds=range(seeds), tell=tell)
+    if tested is not None:
+        left_out = set(tested.statuses.covariates) - set(learned.statuses.covariates)
+        tested = without(tested, left_out)
+        compared += evaluation.elsewhere(learned, tested, seeds=range(seeds), tell=tell)
+    choice, _ = learning.choose(compared, learned, 0, tell)
+    choice = replace(choice, traits=traits)
     return ComparedRisk(cluster=cluster, evaluation=compared, choice=choice)
 
 
@@ -101,6 +107,10 @@ def foresee(
         caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
     if unforeseen := logbook.unforeseen(model.covariates):
         caller.remark(f"not known when it was trained, counted in the totals: {names(unforeseen)}")
+    for grouping, alone in logbook.strangers_in_group(nodes, model.covariates).items():
+        caller.remark(
+            f"no other node of the {grouping} of {names(alone)} is known: it is as all are"
+        )
     statuses = logbook.statuses(Instants.now(list(nodes), caller.clock()), model.covariates)
     return NodeRisks(
         cluster=cluster,
@@ -108,7 +118,17 @@ def foresee(
         forecast=forecast(model, statuses),
         model=model.name,
         choice=provenance.choice,
+        traits=tuple(map(logbook.traits, nodes)),
     )
+
+
+def _tell_of_gaps(logbook: Logbook, caller: Caller) -> None:
+    for trait, count in logbook.seldom_told().items():
+        caller.remark(
+            f"{trait} is told of {count:,} of {len(logbook.nodes):,} nodes: no model learns from"
+            " it, because who is left out may be who never failed; anubis import nodes tells it"
+            " of all"
+        )
 
 
 def _logbook(cluster: str | None, caller: Caller) -> tuple[str, Logbook]:

@@ -26,6 +26,7 @@ from anubis.foreign.intake import ForeignTable
 from anubis.foreign.mapping import TableMapping
 from anubis.incidents import intake, records
 from anubis.incidents.intake import Intake, Note
+from anubis.incidents.nodes import NodeIntake, NodeMapping, take_in_nodes
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import begin
 from anubis.operations.naming import new_name
@@ -42,6 +43,7 @@ from anubis.validator import judge
 @dataclass(frozen=True, kw_only=True)
 class ImportedResults:
     campaign: Campaign  # finished as it comes in, and in the history; once, however often imported
+    kept: Import
     values: int
     by_rules: Assessment | None = None  # where rules were given
 
@@ -57,6 +59,13 @@ class ImportedIncidents:
     intake: Intake
     kept: Import
     strangers: tuple[str, ...]  # nodes that a history which knew others did not know
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedNodes:
+    intake: NodeIntake
+    kept: Import
+    untold: tuple[str, ...]  # nodes that the history knows and the table does not name
 
 
 def import_csv(
@@ -88,8 +97,8 @@ def import_csv(
             "with --skip-wrong-lines"
         )
     plan, executions = adopt_table(table, suite)
-    campaign = _keep(plan, executions, chosen, cluster, caller, _span(table))
-    return ImportedResults(campaign=campaign, values=table.samples.size)
+    campaign, kept = _keep(file, plan, executions, chosen, cluster, caller, _span(table))
+    return ImportedResults(campaign=campaign, kept=kept, values=table.samples.size)
 
 
 def import_superbench(
@@ -111,9 +120,9 @@ def import_superbench(
     rows = read_results(file)
     by_rules = _by_rules(rows, rules, baseline, caller) if rules else None
     plan, executions = adopt(rows, sku.strip())
-    campaign = _keep(plan, executions, chosen, cluster, caller)
+    campaign, kept = _keep(file, plan, executions, chosen, cluster, caller)
     values = sum(len(execution.result.series) for execution in executions)
-    return ImportedResults(campaign=campaign, values=values, by_rules=by_rules)
+    return ImportedResults(campaign=campaign, kept=kept, values=values, by_rules=by_rules)
 
 
 def import_superbench_baseline(
@@ -159,6 +168,28 @@ def import_incidents(
     return ImportedIncidents(intake=taken, kept=kept, strangers=strangers)
 
 
+def import_nodes(
+    file: Path,
+    mapping: NodeMapping | None = None,
+    *,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> ImportedNodes:
+    """Where nodes stand and what they are: rack, cage, sku, when they were installed."""
+    now = caller.clock()
+    table = records.read(file)
+    taken = take_in_nodes(table, mapping or NodeMapping(), f'"{file}"', now)
+    _tell(taken, caller)
+    if not taken.traits:
+        raise UsageError(f'"{file}" names no usable node: nothing was imported')
+    with caller.history() as history:
+        part = begin(history, cluster, caller)
+        watched = {watch.node for watch in part.watches.all()}
+        kept = history.imports.add_traits(str(file.absolute()), now, part.cluster, taken.traits)
+    untold = tuple(sorted(watched - {traits.node for traits in taken.traits}))
+    return ImportedNodes(intake=taken, kept=kept, untold=untold)
+
+
 def _by_rules(
     rows: tuple[NodeResults, ...], rules: Path, baseline: Path | None, caller: Caller
 ) -> Assessment:
@@ -170,13 +201,14 @@ def _by_rules(
 
 
 def _keep(
+    file: Path,
     plan: Plan,
     executions: Sequence[Execution],
     policy: Policy,
     cluster: str | None,
     caller: Caller,
     span: tuple[float, float] | None = None,
-) -> Campaign:
+) -> tuple[Campaign, Import]:
     """From when until when it was measured: now, if nobody says. What is in the history already,
     under whatever name the file had, is not kept again."""
     now = caller.clock()
@@ -195,12 +227,15 @@ def _keep(
         before = history.campaigns.finished_in(campaign.setting, campaign.cluster)
         if before:
             caller.remark(f"the same was imported before: nothing is kept twice, see {before}")
-            return history.campaigns.get(before)
+            return history.campaigns.get(before), history.imports.of_campaign(before)
         assessment, criteria = judge(campaign, executions, {}, now)
         history.campaigns.begin(campaign)
         history.executions.record(campaign.id, executions)
         history.assessments.conclude(campaign.id, assessment, criteria, finished_at=until)
-    return dataclasses.replace(campaign, criteria=criteria, finished_at=until)
+        kept = history.imports.add_campaign(
+            str(file.absolute()), now, campaign.cluster, campaign.id
+        )
+    return dataclasses.replace(campaign, criteria=criteria, finished_at=until), kept
 
 
 def _digest(plan: Plan, executions: Sequence[Execution]) -> str:
@@ -226,7 +261,7 @@ def _tell_of_lines(table: ForeignTable, caller: Caller) -> None:
         caller.remark(f"passed over, because nobody asked for it: {names(table.passed_over)}")
 
 
-def _tell(taken: Intake, caller: Caller) -> None:
+def _tell(taken: Intake | NodeIntake, caller: Caller) -> None:
     for note in taken.left_out:
         caller.remark(f"left out: {_sentence(note)}")
     for note in taken.remarks:

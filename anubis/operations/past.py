@@ -175,12 +175,12 @@ def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> lis
 
 
 def imports(caller: Caller = NOBODY) -> list[Import]:
-    """Files of incidents that were imported, the newest first."""
+    """Files that were imported, the newest first."""
     with caller.history() as history:
         return history.imports.newest()
 
 
 def forget_import(number: int, caller: Caller = NOBODY) -> Forgotten:
-    """Removes what this import was the first to report."""
+    """Removes what this import was the first to report, or the campaign that it became."""
     with caller.history() as history:
         return history.imports.forget(number)

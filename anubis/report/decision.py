@@ -74,8 +74,13 @@ def _drivers(drivers: tuple[Driver, ...], nodes: int) -> str:
     first = drivers[0]
     if first.share < 1.5 / nodes:
         return f"No node stands out: the riskiest, {first.node}, has p = {chance(first.p)}."
-    riskiest = ", ".join(f"{d.node} ({d.share:.0%}, p = {chance(d.p)})" for d in drivers[:NAMED])
+    riskiest = ", ".join(map(_driver, drivers[:NAMED]))
     return f"Most of the expected incidents come from {riskiest}."
+
+
+def _driver(driver: Driver) -> str:
+    because = f"; {driver.because}" if driver.because else ""
+    return f"{driver.node} ({driver.share:.0%}, p = {chance(driver.p)}{because})"
 
 
 def _tests(decision: Decision) -> Iterator[str]:

@@ -133,13 +133,14 @@ def _when(at: float) -> str:
 
 
 def import_line(record: Import) -> str:
-    document = {"type": "import", "import": record.key, "at": record.at, "file": record.file}
-    return json_line({**document, "cluster": record.cluster, **asdict(record.kept)})
+    facts = {name: value for name, value in asdict(record).items() if name not in ("key", "kept")}
+    return json_line({"type": "import", "import": record.key, **facts, **asdict(record.kept)})
 
 
 def show_imports(imports: Sequence[Import], console: Console) -> None:
-    rows = table("import", "when (UTC)", "cluster", "new", "completed", "known", "file")
+    rows = table("import", "when (UTC)", "cluster", "what", "new", "completed", "known", "file")
     for record in imports:
         counts = (f"{number:,}" for number in asdict(record.kept).values())
-        add_row(rows, str(record.key), _when(record.at), record.cluster, *counts, record.file)
+        head = (str(record.key), _when(record.at), record.cluster, record.what)
+        add_row(rows, *head, *counts, record.file or record.campaign)
     console.print(rows)

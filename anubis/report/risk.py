@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anubis.core.past.logbook import LONG_AGO_H
+from anubis.core.past.logbook import AGE, LONG_AGO_H, RATES
 from anubis.core.past.status import Statuses
+from anubis.core.past.traits import NodeTraits
 from anubis.report.tables import add_row, table
 from anubis.report.wording import figure, json_line
 from anubis.risk.choice import ModelChoice
@@ -31,6 +32,7 @@ WIDE = 120  # columns of a terminal that has room for the spread over the seeds
 CURVE = 33  # hours of a node's curve in JSON: every fourth
 STATUS_WORDS = ("node", "hours since the last incident")
 STATUS_FIGURES = ("up h", "total up h", "incidents")
+TRAITS = "traits (incidents beside all)"
 
 
 # --- an evaluation -------------------------------------------------------------------------
@@ -155,7 +157,11 @@ def evaluation_lines(evaluation: Evaluation, choice: ModelChoice, cluster: str) 
 
 
 def show_nodes(
-    statuses: Statuses, forecast: Forecast, hours: Sequence[float], console: Console
+    statuses: Statuses,
+    forecast: Forecast,
+    hours: Sequence[float],
+    console: Console,
+    traits: Sequence[NodeTraits] = (),
 ) -> None:
     node, *figures = node_head(hours)
     shown = table(node, figures=figures)
@@ -163,8 +169,8 @@ def show_nodes(
         add_row(shown, *row)
     console.print(shown)
     console.print()
-    facts = table(*STATUS_WORDS, figures=STATUS_FIGURES)
-    for row in status_rows(statuses, forecast):
+    facts = table(*status_words(statuses, traits), figures=STATUS_FIGURES)
+    for row in status_rows(statuses, forecast, traits):
         add_row(facts, *row)
     console.print(facts)
 
@@ -193,13 +199,39 @@ def node_rows(
         ]
 
 
-def status_rows(statuses: Statuses, forecast: Forecast) -> Iterator[list[str]]:
+def status_words(statuses: Statuses, traits: Sequence[NodeTraits]) -> tuple[str, ...]:
+    """The heads of the columns that are no figures."""
+    return (*STATUS_WORDS, TRAITS) if any(_traits_in_words(statuses, traits)) else STATUS_WORDS
+
+
+def status_rows(
+    statuses: Statuses, forecast: Forecast, traits: Sequence[NodeTraits] = ()
+) -> Iterator[list[str]]:
     """What the model knows of each node, in the order of `node_rows`."""
+    in_words = _traits_in_words(statuses, traits)
     for row in most_at_risk(forecast):
         status = status_of(statuses, row)
+        words = [in_words[row] or "-"] if any(in_words) else []
         up = (figure(status.get(name)) for name in ("up_h", "total_up_h"))
         count = format(status["incidents"], ",.0f") if "incidents" in status else "-"
-        yield [statuses.nodes[row], _last_incidents(status), *up, count]
+        yield [statuses.nodes[row], _last_incidents(status), *words, *up, count]
+
+
+def _traits_in_words(statuses: Statuses, traits: Sequence[NodeTraits]) -> list[str]:
+    """Of each node: `rack r12 (2.4), sku h100, 9,000 h old`; a rate where the model knows it."""
+    return [
+        ", ".join(filter(None, _traits_of(status_of(statuses, row), of_node)))
+        for row, of_node in enumerate(traits)
+    ]
+
+
+def _traits_of(status: Mapping[str, float], traits: NodeTraits) -> Iterator[str]:
+    for covariate, grouping in RATES.items():
+        if name := getattr(traits, grouping):
+            rate = f" ({status[covariate]:.2f})" if covariate in status else ""
+            yield f"{grouping} {name}{rate}"
+    if AGE in status:
+        yield f"{status[AGE]:,.0f} h old"
 
 
 def status_of(statuses: Statuses, row: int) -> dict[str, float]:
@@ -222,7 +254,12 @@ def _ago(hours: float) -> str:
 
 
 def node_lines(
-    cluster: str, statuses: Statuses, forecast: Forecast, hours: Sequence[float], model: str
+    cluster: str,
+    statuses: Statuses,
+    forecast: Forecast,
+    hours: Sequence[float],
+    model: str,
+    traits: Sequence[NodeTraits],
 ) -> Iterator[str]:
     """A line for each node, with its curve."""
     chances = forecast.within(np.array(hours))
@@ -242,5 +279,10 @@ def node_lines(
                 "median_h": float(median_h[i]),
                 "curve": {"hours": curve_h.tolist(), "p": curves[i].tolist()},
                 "status": status_of(statuses, i),
+                "traits": {
+                    name: value
+                    for name, value in asdict(traits[i]).items()
+                    if name != "node" and value not in (None, "")
+                },
             }
         )

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from anubis.core.past.status import Statuses
+from anubis.core.past.traits import NodeTraits
 from anubis.report.chart import Axis, Chart, round_down, round_up, whole_steps
 from anubis.report.page import page
 from anubis.report.risk import (
     COLUMNS,
     SPLITS,
     STATUS_FIGURES,
-    STATUS_WORDS,
     by_model,
     by_split,
     most_at_risk,
@@ -22,6 +22,7 @@ from anubis.report.risk import (
     node_rows,
     rows,
     status_rows,
+    status_words,
 )
 from anubis.report.svg import add, apart, cut, title, written
 from anubis.risk.choice import ModelChoice
@@ -67,7 +68,9 @@ def nodes_page(
     hours: Sequence[float],
     model: str,
     choice: str,
+    traits: Sequence[NodeTraits] = (),
 ) -> str:
+    words = status_words(statuses, traits)
     return page(
         "risk_nodes",
         cluster=cluster,
@@ -76,8 +79,9 @@ def nodes_page(
         named=NAMED,
         head=node_head(hours),
         rows=list(node_rows(statuses.nodes, forecast, hours)),
-        status_head=[*STATUS_WORDS, *STATUS_FIGURES],
-        status_rows=list(status_rows(statuses, forecast)),
+        status_head=[*words, *STATUS_FIGURES],
+        status_words=len(words),
+        status_rows=list(status_rows(statuses, forecast, traits)),
         curves=_curves(statuses.nodes, forecast),
     )
 

@@ -44,11 +44,13 @@ class ModelChoice:
     beats_base_rate: bool
     reason: str
     refused: tuple[Refusal, ...] = ()
+    traits: tuple[str, ...] = ()  # of nodes: a sentence on each that was told
 
     def sentences(self) -> Iterator[str]:
         yield self.reason
         for refusal in self.refused:
             yield f"{refusal.model} refused because {refusal.because}"
+        yield from self.traits
 
 
 def nothing_wrong(model: str) -> str:
@@ -58,7 +60,7 @@ def nothing_wrong(model: str) -> str:
 def best(evaluation: Evaluation, misplaced: Callable[[str], str] = nothing_wrong) -> ModelChoice:
     """`misplaced` says of a model that learned from everything why its order of the nodes cannot be
     right; empty where it may be."""
-    table = _deciding(evaluation.scores)
+    table = deciding(evaluation.scores)
     bases = [m.name for m in MODELS if not m.looks and m is not Constant and m.name in table]
     if not bases:
         first = next(iter(evaluation.left_out), "nothing was evaluated by node and by time")
@@ -74,9 +76,9 @@ def best(evaluation: Evaluation, misplaced: Callable[[str], str] = nothing_wrong
     blind = [table[name] for name in bases]
     chosen, refused = base, []
     for name in sorted(looking, key=lambda name: _brier(table[name])):
-        because = _refused(table[name], table[base], blind)
+        because = shortcoming(table[name], table[base], blind, "the base rate's")
         if not because and chosen != base:
-            because = f"{chosen} has better chances ({_briers(table[name])})"
+            because = f"{chosen} has better chances ({briers(table[name])})"
         if because := because or misplaced(name):
             refused.append(Refusal(model=name, because=because))
         else:
@@ -92,7 +94,7 @@ def best(evaluation: Evaluation, misplaced: Callable[[str], str] = nothing_wrong
 Deciding = Mapping[DrawnSplit, Sequence[Score]]  # of one model, part by part
 
 
-def _deciding(scores: Sequence[Score]) -> dict[str, Deciding]:
+def deciding(scores: Sequence[Score]) -> dict[str, Deciding]:
     """By model; without those that were not scored in all parts of the splits that decide."""
     of_model: dict[str, dict[tuple[DrawnSplit, int], Score]] = {}
     for score in scores:
@@ -109,21 +111,21 @@ def _deciding(scores: Sequence[Score]) -> dict[str, Deciding]:
     }
 
 
-def _refused(scored: Deciding, base: Deciding, blind: Sequence[Deciding]) -> str:
+def shortcoming(scored: Deciding, base: Deciding, rivals: Sequence[Deciding], usual_is: str) -> str:
     """The first of the rules that a model breaks, and where; empty where it keeps them all."""
     for kind in DECIDING:
         own, usual = (_mean([s.brier for s in m[kind]]) for m in (scored, base))
         if own >= usual:
             return (
-                f"{WHERE[kind]} its chances are no better than the base rate's (Brier score"
-                f" {own:.4f} against {usual:.4f})"
+                f"{WHERE[kind]} its chances are no better than {usual_is} (Brier score {own:.4f}"
+                f" against {usual:.4f})"
             )
     for kind in DECIDING:
         order = _mean([s.concordance for s in scored[kind] if s.concordance is not None])
         if not order > 0.5:
             return f"{WHERE[kind]} it orders nodes no better than chance (concordance {order:.3f})"
     for kind in DECIDING:
-        gained = _evidence(scored[kind]) - max(_evidence(rival[kind]) for rival in blind)
+        gained = _evidence(scored[kind]) - max(_evidence(rival[kind]) for rival in rivals)
         if gained < np.log(ODDS):
             return f"{WHERE[kind]} {_too_little(gained, scored[kind])}"
     return ""
@@ -148,7 +150,7 @@ def _brier(scored: Deciding) -> float:
     return _mean([_mean([score.brier for score in scores]) for scores in scored.values()])
 
 
-def _briers(scored: Deciding) -> str:
+def briers(scored: Deciding) -> str:
     means = (f"{_mean([score.brier for score in scored[kind]]):.4f}" for kind in DECIDING)
     return f"Brier score {' and '.join(means)}"
 
@@ -161,12 +163,12 @@ def _reason(chosen: str, base: str, table: Mapping[str, Deciding]) -> str:
     if chosen == base:
         sentence = (
             "no model that looks at the nodes beats the base rate both by node and by time: all"
-            f" nodes get the base rate of {base} ({_briers(table[base])})"
+            f" nodes get the base rate of {base} ({briers(table[base])})"
         )
     else:
         sentence = (
-            f"{chosen} wins by node and by time: {_briers(table[chosen])}, against"
-            f" {_briers(table[base]).removeprefix('Brier score ')} for the base rate ({base})"
+            f"{chosen} wins by node and by time: {briers(table[chosen])}, against"
+            f" {briers(table[base]).removeprefix('Brier score ')} for the base rate ({base})"
         )
     return f"{sentence}; {_accuracies(chosen, table[chosen], table.get(Constant.name))}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -16,6 +17,7 @@ from anubis.risk.misplaced import misplaced
 from anubis.risk.model import RiskModel
 from anubis.risk.models import model_named
 from anubis.risk.splits import DECIDING
+from anubis.risk.worth import worth_learning
 
 MONTH_H = 730.0
 
@@ -36,12 +38,14 @@ def spells_of(logbook: Logbook, until: float) -> Spells:
 def train(
     spells: Spells, seed: int, name: str | None = None, tell: Tell = nobody
 ) -> tuple[RiskModel, files.ModelProvenance]:
-    """The model of that name, or the one that wins by node and by time."""
+    """The model of that name, or the one that wins by node and by time; that one learns only from
+    the traits of nodes that are worth it."""
     if name is not None:
         return model_named(name).fit(spells, seed), files.provenance(spells, seed, "chosen by name")
+    spells, traits = worth_learning(spells, tell)
     evaluation = evaluate(spells, kinds=DECIDING, tell=tell)
     choice, model = choose(evaluation, spells, seed, tell)
-    why = "; ".join(choice.sentences())
+    why = "; ".join(replace(choice, traits=traits).sentences())
     return model, files.provenance(spells, seed, why, evaluation.scores)
 
 

@@ -12,10 +12,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from anubis.core.errors import StoreError, did_you_mean
+from anubis.core.past.traits import NodeTraits
 from anubis.core.records import Campaign, CampaignKind, Demand, Workload
 from anubis.store import claims
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import RecordTable, side_by_side
+from anubis.store.mapping import RecordTable, metadata, side_by_side
+from anubis.store.traits import BY_CAMPAIGNS, keep_traits
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be
 SUGGESTED = 10  # campaigns that a hint looks at: the latest
@@ -77,6 +79,9 @@ class Campaigns:
                 for position, demand in enumerate(campaign.plan.demands)
             ]
             upsert(connection, DEMANDS.table, rows)
+            if campaign.kind.validates:
+                skus = (NodeTraits(node=node.name, sku=node.sku) for node in campaign.plan.nodes)
+                keep_traits(connection, skus, told_by=BY_CAMPAIGNS, cluster=campaign.cluster)
 
     @contextmanager
     def claim(self, campaign_id: str) -> Iterator[None]:
@@ -129,6 +134,15 @@ def key_of(connection: sa.Connection, campaign_id: str) -> int:
         hint = did_you_mean(campaign_id, newest.scalars())
         raise StoreError(f'campaign "{campaign_id}" is not in the history; {hint}')
     return int(key)
+
+
+def forget_campaign(connection: sa.Connection, campaign_id: str) -> None:
+    """With all that belongs to it."""
+    key = key_of(connection, campaign_id)
+    for table in metadata.sorted_tables[::-1]:
+        if any(reference.column is CAMPAIGNS.c.key for reference in table.foreign_keys):
+            connection.execute(sa.delete(table).where(table.c.campaign == key))
+    connection.execute(sa.delete(CAMPAIGNS.table).where(CAMPAIGNS.c.key == key))
 
 
 def campaign_column() -> sa.Column[Any]:

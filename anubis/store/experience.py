@@ -33,6 +33,7 @@ from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import REPAIRS, WATCHES, incident_columns
 from anubis.store.notices import told
 from anubis.store.sharing import PARTICIPANTS, participant_nodes
+from anubis.store.traits import traits_of
 
 LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
 JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
@@ -63,6 +64,7 @@ class Experience:
                 watches=WATCHES.all(connection, self._cluster),
                 notices=told(connection, self._cluster),
                 validations=_validations(connection, self._cluster, since),
+                traits=traits_of(connection, self._cluster),
             )
 
     def validations(self, since: float = 0.0) -> list[Validation]:

@@ -1,4 +1,5 @@
-"""Files with incidents and watches that were taken over, so that a wrong one can be taken back."""
+"""Files that were taken over, so that a wrong one can be taken back: incidents with watches, traits
+of nodes, measurements as campaigns."""
 
 from __future__ import annotations
 
@@ -9,22 +10,27 @@ import sqlalchemy as sa
 
 from anubis.core.errors import StoreError
 from anubis.core.past.status import Incident, Watch
+from anubis.core.past.traits import NodeTraits
+from anubis.store.campaigns import forget_campaign
 from anubis.store.database import Database
 from anubis.store.happenings import INCIDENTS, WATCHES, Kept
 from anubis.store.mapping import RecordTable, Row, side_by_side
+from anubis.store.traits import TRAITS, keep_traits
 
 SUGGESTED = 10  # imports that an error lists: the latest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """A file with incidents that was taken over."""
+    """A file that was taken over."""
 
     key: int
     at: float
-    file: str
+    file: str  # empty where nobody knows any more
     cluster: str
-    kept: Kept
+    what: str  # incidents, nodes or measurements
+    campaign: str  # that the measurements became
+    kept: Kept  # incidents, nodes, or the one campaign
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +40,8 @@ class Forgotten:
     incidents: int
     reopened: int  # incidents that others reported and it ended
     watches: int
+    nodes: int  # whose traits it told
+    campaign: str  # that its measurements had become
 
 
 IMPORTS = RecordTable("imports", Import, keys=("key",), kept=side_by_side(Kept))
@@ -51,18 +59,34 @@ class Imports:
         incidents: Iterable[Incident],
         watches: Iterable[Watch],
     ) -> Import:
-        origin = {"at": at, "file": file, "cluster": cluster}
         with self._database.writing() as connection:
-            begun = sa.insert(IMPORTS.table).values(**origin, new=0, completed=0, known=0)
-            key = int(connection.execute(begun.returning(IMPORTS.c.key)).scalar_one())
+            key = _begun(connection, what="incidents", file=file, at=at, cluster=cluster)
             beside = {"told_by": key, "cluster": cluster}
             kept = INCIDENTS.keep(
                 connection, (_reported(incident, beside) for incident in incidents)
             )
             WATCHES.keep(connection, (WATCHES.row(watch, **beside) for watch in watches))
-            counts = sa.update(IMPORTS.table).where(IMPORTS.c.key == key).values(**asdict(kept))
-            connection.execute(counts)
-        return Import(key=key, at=at, file=file, cluster=cluster, kept=kept)
+            return _ended(connection, key, kept)
+
+    def add_traits(
+        self, file: str, at: float, cluster: str, traits: Iterable[NodeTraits]
+    ) -> Import:
+        with self._database.writing() as connection:
+            key = _begun(connection, what="nodes", file=file, at=at, cluster=cluster)
+            kept = keep_traits(connection, traits, told_by=key, cluster=cluster)
+            return _ended(connection, key, kept)
+
+    def add_campaign(self, file: str, at: float, cluster: str, campaign: str) -> Import:
+        """One that is in the history."""
+        with self._database.writing() as connection:
+            origin = {"file": file, "at": at, "cluster": cluster, "campaign": campaign}
+            key = _begun(connection, what="measurements", **origin)
+            return _ended(connection, key, Kept(new=1, completed=0, known=0))
+
+    def of_campaign(self, campaign: str) -> Import:
+        with self._database.reading() as connection:
+            query = IMPORTS.select().where(IMPORTS.c.campaign == campaign)
+            return next(IMPORTS.records(connection, query))
 
     def newest(self) -> list[Import]:
         with self._database.reading() as connection:
@@ -77,6 +101,18 @@ class Imports:
                 numbers = ", ".join(map(str, keys[:SUGGESTED])) or "there is none"
                 raise StoreError(f"import {key} is not in the history; known: {numbers}")
             return _forget(connection, key)
+
+
+def _begun(connection: sa.Connection, **origin: object) -> int:
+    row = {"campaign": "", **origin, "new": 0, "completed": 0, "known": 0}
+    begun = sa.insert(IMPORTS.table).values(**row)
+    return int(connection.execute(begun.returning(IMPORTS.c.key)).scalar_one())
+
+
+def _ended(connection: sa.Connection, key: int, kept: Kept) -> Import:
+    counts = sa.update(IMPORTS.table).where(IMPORTS.c.key == key).values(**asdict(kept))
+    connection.execute(counts)
+    return next(IMPORTS.records(connection, IMPORTS.select().where(IMPORTS.c.key == key)))
 
 
 def _reported(incident: Incident, beside: Row) -> Row:
@@ -95,7 +131,15 @@ def _forget(connection: sa.Connection, key: int) -> Forgotten:
     ended = sa.update(incidents).where(incidents.c.ended_by == key)
     reopened = connection.execute(ended.values(ended_at=None, ended_by=None))
     watched = connection.execute(sa.delete(watches).where(watches.c.told_by == key))
+    nodes = connection.execute(sa.delete(TRAITS.table).where(TRAITS.c.told_by == key))
+    became = sa.select(IMPORTS.c.campaign).where(IMPORTS.c.key == key)
+    if campaign := connection.execute(became).scalar_one():
+        forget_campaign(connection, campaign)
     connection.execute(sa.delete(IMPORTS.table).where(IMPORTS.c.key == key))
     return Forgotten(
-        incidents=reported.rowcount, reopened=reopened.rowcount, watches=watched.rowcount
+        incidents=reported.rowcount,
+        reopened=reopened.rowcount,
+        watches=watched.rowcount,
+        nodes=nodes.rowcount,
+        campaign=campaign,
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from anubis.core.arrays import Floats, Ints
 from anubis.core.choosing.decision import mix_of
-from anubis.core.past.logbook import LONG_AGO_H
+from anubis.core.past.logbook import AGE, LONG_AGO_H, RATES
 from anubis.core.past.status import Statuses, Times
 from anubis.study.incidents import HOUR_S, Category, Clocks, Histories, Hours, Pace
 
@@ -89,6 +89,8 @@ class ModelRisk:
             "since_incident_h": np.minimum(since_h, LONG_AGO_H) if category else since_h,
             "mtbi_h": (np.where(count > 0, last_h, now_h) - known_h) / np.maximum(count, 1),
             "validated_h": now_h - np.where(np.isfinite(passed_h), passed_h, known_h),
+            AGE: now_h - known_h,
+            **dict.fromkeys(RATES, np.ones(len(rows))),  # nodes of no rack
         }
         if quantity not in columns:
             raise ValueError(f'the simulation does not know the covariate "{name}" of the model')

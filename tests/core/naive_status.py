@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anubis.core.past.status import Incident, Repair, Validation, Watch
+from anubis.core.past.traits import NodeTraits
 
 HOUR_S = 3600.0
 
@@ -22,6 +23,7 @@ class NaiveLogbook:
     watches: Sequence[Watch] = ()
     validations: Sequence[Validation] = ()
     repairs: Sequence[Repair] = ()
+    traits: Sequence[NodeTraits] = ()
 
     def spans(self, node: str) -> list[tuple[float, float]]:
         known = [one.start for one in (*self.incidents, *self.repairs) if one.node == node]
@@ -64,6 +66,14 @@ class NaiveLogbook:
         )
         if what == "incidents":
             return len(mine)
+        if what == "age_h":
+            since = [one.installed for one in self.traits if one.node == node]
+            if since and since[0] is not None and since[0] <= at:
+                return (at - since[0]) / HOUR_S
+            began = [since for since, _ in self.spans(node) if since <= at]
+            return (at - min(began)) / HOUR_S if began else 0.0
+        if what.endswith("_rate"):
+            return self.rate(what.removesuffix("_rate"), node, at)
         if what == "mtbi_h":
             return self.watched_s(node, mine[-1] if mine else at) / max(1, len(mine)) / HOUR_S
         if what == "since_incident_h":
@@ -81,6 +91,22 @@ class NaiveLogbook:
         since = [since for since, _ in merged(self.spans(node)) if since <= at]
         came_up = [*map(end_of, outs), *since]
         return (at - max(came_up)) / HOUR_S if came_up else 0.0
+
+    def rate(self, trait: str, node: str, at: float) -> float:
+        """Incidents of the others in its group, beside what the others of all groups would have."""
+        group_of = {one.node: getattr(one, trait) for one in self.traits if getattr(one, trait)}
+        if node not in group_of:
+            return 1.0
+        everybody = [other for other in group_of if other != node]
+        peers = [other for other in everybody if group_of[other] == group_of[node]]
+
+        def so_far(nodes: list[str]) -> tuple[int, float]:
+            incidents = [i for i in self.incidents if i.node in nodes and i.start < at]
+            return len(incidents), sum(self.watched_s(other, at) for other in nodes)
+
+        (struck, watched_s), (all_struck, all_watched_s) = so_far(peers), so_far(everybody)
+        expected = all_struck / all_watched_s * watched_s if all_watched_s else 0.0
+        return (struck + 10) / (expected + 10)
 
     def total_up_s(self, node: str, at: float) -> float:
         """Between any two moments at which something begins or ends, a node is up or it is not."""

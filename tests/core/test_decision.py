@@ -313,6 +313,12 @@ def test_a_decision_explains_itself_in_one_paragraph():
     )
 
 
+def test_a_decision_says_whose_rack_fares_far_worse_than_all():
+    noted = {"n1": "rack r2 has 2.4 times the incidents of all"}
+    told = paragraph(decide(job(2), outlook([0.2, 0.01], noted=noted), EXACT, at=0))
+    assert "come from n1 (95%, p = 0.2; rack r2 has 2.4 times the incidents of all), n2 (5%" in told
+
+
 def test_a_decision_to_skip_says_what_it_rests_on():
     fresh = np.full((64, 3), 0.8)
     decision = decide(job(64, 2), outlook([0.004] * 64, fresh), EXACT, at=0)

@@ -20,6 +20,7 @@ from anubis.core.past.status import (
     Watch,
     defects_as_incidents,
 )
+from anubis.core.past.traits import NodeTraits
 from anubis.core.records import Judgement
 
 HOUR_S = 3600.0
@@ -36,6 +37,9 @@ COVARIATES = (
         for category in "xyz"
         for what in ("since_incident_h", "incidents", "mtbi_h")
     ),
+    "age_h",
+    "rack_rate",
+    "sku_rate",
 )
 
 
@@ -45,6 +49,7 @@ class Past:
     watches: tuple[Watch, ...] = ()
     validations: tuple[Validation, ...] = ()
     repairs: tuple[Repair, ...] = ()
+    traits: tuple[NodeTraits, ...] = ()
 
     @property
     def logbook(self) -> Logbook:
@@ -79,6 +84,16 @@ pasts = st.builds(
     many(st.builds(lambda n, s: Watch(node=n, since=s[0], until=s[1]), nodes, stretches)),
     many(st.builds(Validation, node=nodes, at=hours, judgement=st.just(Judgement.HEALTHY))),
     many(st.builds(lambda n, s: Repair(node=n, start=s[0], end=s[1]), nodes, stretches)),
+    st.lists(
+        st.builds(
+            NodeTraits,
+            node=st.sampled_from((*NODES, "d")),  # d has no records
+            installed=hours | st.none(),
+            rack=st.sampled_from(("", "r1", "r2")),
+            sku=st.sampled_from(("", "x")),
+        ),
+        unique_by=lambda told: told.node,
+    ).map(tuple),
 )
 instants = st.lists(st.tuples(nodes, st.integers(0, 26).map(lambda half: half * HOUR_S / 2)))
 
@@ -130,6 +145,7 @@ def known_at(past: Past, at: float) -> Past:
             for one in past.watches
             if one.since <= at  # to be added is what one knows at that instant
         ),
+        traits=past.traits,
     )
 
 
@@ -289,10 +305,52 @@ def test_validations_are_a_covariate_only_where_there_are_any() -> None:
     )  # fmt: skip
 
 
+RACKS = tuple(NodeTraits(node=f"n{i}", rack=f"r{i // 5}") for i in range(10))
+STRUCK = tuple(
+    Incident(node=f"n{i}", category="x", start=k * HOUR_S, end=k * HOUR_S + 60)
+    for i in range(1, 5)
+    for k in range(50, 90)
+)
+WATCHED = tuple(Watch(node=f"n{i}", since=0.0) for i in range(10))
+
+
+def test_a_node_of_a_bad_rack_is_known_by_the_others_of_it_before_anything_happens_to_it() -> None:
+    told = (*RACKS, NodeTraits(node="new", rack="r0"), NodeTraits(node="newer", rack="r7"))
+    logbook = Logbook.of(STRUCK, WATCHED, traits=told)
+    asked_now = Instants.now(("n0", "n1", "n9", "new", "newer", "stranger"), 100 * HOUR_S)
+    rates = logbook.statuses(asked_now, ("rack_rate",)).values[:, 0].tolist()
+    assert rates[0] == pytest.approx((160 + 10) / (160 / 900 * 400 + 10))
+    assert rates[1] < rates[0]  # its own incidents tell nothing of its rack
+    assert rates[2] < 0.2
+    assert rates[3] > 1.5  # it was never watched, and its rack is known
+    assert rates[4:] == [1.0, 1.0]  # of a rack, and of a node, that nobody has met
+    before = logbook.statuses(Instants.now(("n0", "n9"), 50 * HOUR_S), ("rack_rate",))
+    assert before.values[:, 0].tolist() == [1.0, 1.0]
+
+
+def test_a_trait_that_is_not_told_of_nearly_all_nodes_is_no_covariate_and_is_named() -> None:
+    gapless = Logbook.of(STRUCK, WATCHED, traits=RACKS)
+    assert "rack_rate" in gapless.covariates()
+    assert "sku_rate" not in gapless.covariates()
+    assert gapless.seldom_told() == {}
+    gappy = Logbook.of(STRUCK, WATCHED, traits=RACKS[:9])
+    assert "rack_rate" not in gappy.covariates()
+    assert gappy.seldom_told() == {"rack": 9}
+
+
+def test_before_a_node_was_installed_it_was_another_one_under_its_name() -> None:
+    """It would else be known early that the first one is going to be replaced."""
+    told = [NodeTraits(node="a", installed=20 * HOUR_S)]
+    logbook = Logbook.of([], [Watch(node="a", since=0.0)], traits=told)
+    instants = Instants(nodes=("a", "a"), at=np.array([15.0, 25.0]) * HOUR_S)
+    assert logbook.statuses(instants, ("age_h",)).values[:, 0].tolist() == [15.0, 5.0]
+
+
 def test_a_node_nobody_knows_has_the_status_of_one_just_added_and_is_not_watched() -> None:
     logbook = worked_example().logbook
     asked = Instants.now(["stranger"], 8 * HOUR_S)
-    assert logbook.statuses(asked, COVARIATES).values.tolist() == [[0.0] * len(COVARIATES)]
+    status = dict(zip(COVARIATES, logbook.statuses(asked, COVARIATES).values[0], strict=True))
+    assert {name for name in status if status[name]} == {"rack_rate", "sku_rate"}  # as all: 1
     assert logbook.watched(asked).tolist() == [False]
     assert len(logbook.spells(asked, until=9 * HOUR_S)) == 0
 

@@ -123,7 +123,7 @@ def test_an_import_is_listed_and_taken_back_by_its_number(near):
     assert str(near.folder / "wrong.csv") == listed[0]["file"]
     assert "day.csv" in "".join(near.run("history", "imports").out.split())
     done = near.run("history", "forget", "--import", "2")
-    assert done.out == "import 2 is forgotten: 1 incident and 1 watch with it\n"
+    assert done.out == "import 2 is forgotten, and with it: 1 incident, 1 watch\n"
     with History.open(str(near.history)) as history:
         assert {one.node for one in history.only().incidents.all()} == {"n1", "n9"}
         assert {one.node for one in history.only().watches.all()} == {"n1", "n9"}
@@ -166,7 +166,7 @@ def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
         (["show"], "the history knows nothing yet"),
         (["benchmarks"], "nothing was measured yet: begin with anubis accept"),
         (["decisions"], "no decisions yet: anubis gate, sweep and select make them"),
-        (["imports"], "no incidents were imported yet: anubis import incidents FILE imports them"),
+        (["imports"], "nothing was imported yet: see anubis import --help"),
         (["forget"], "missing option '--import'"),
         (["forget", "--import", "1"], "import 1 is not in the history; known: there is none"),
         (["show", "n[1", "--json"], "brackets do not match"),

@@ -6,8 +6,10 @@ import csv
 import gzip
 import io
 import math
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from anubis.foreign.mapping import TableMapping
 from anubis.operations.caller import Caller
 from anubis.operations.importing import import_csv, import_superbench
 from anubis.operations.judging import judge
-from anubis.operations.past import campaigns, recall
+from anubis.operations.past import campaigns, forget_import, recall
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "benchmarks"
 NOW = 1_800_000_000.0
@@ -313,6 +315,27 @@ def test_what_is_imported_twice_is_kept_once(write, listener):
     assert first.campaign.id in listener.remarks[-1]
     import_csv(write(fleet("n3/1")), PLAIN, suite="tool", caller=listener)
     assert len(campaigns(caller=listener)) == 2
+
+
+def test_an_imported_campaign_is_taken_back_whole_and_can_be_imported_again(write, listener):
+    def rows() -> dict[str, int]:
+        with closing(sqlite3.connect(listener.history_url.removeprefix("sqlite:///"))) as history:
+            tables = [name for (name,) in history.execute("SELECT name FROM sqlite_master")]
+            of_campaigns = ("campaigns", "executions", "demands", "imports", "verdicts", "rulings")
+            counted = [name for name in tables if name in (*of_campaigns, "node_verdicts")]
+            assert len(counted) == 7
+            count = "SELECT count(*) FROM {}"
+            return {name: history.execute(count.format(name)).fetchone()[0] for name in counted}
+
+    other = import_csv(write(LONG), PLAIN, suite="other", caller=listener)
+    before = rows()
+    wrong = import_csv(write(LONG), PLAIN, suite="s", caller=listener)
+    assert rows()["executions"] > before["executions"]
+    gone = forget_import(wrong.kept.key, listener)
+    assert gone.campaign == wrong.campaign.id
+    assert rows() == before
+    assert [row.id for row in campaigns(caller=listener)] == [other.campaign.id]
+    assert import_csv(write(LONG), PLAIN, suite="s", caller=listener).kept.what == "measurements"
 
 
 def test_two_tables_judged_as_one_are_judged_as_the_table_of_both_is(write, listener):

@@ -1437,6 +1437,28 @@ def test_in_an_older_history_all_nodes_become_those_of_the_first_cluster_reached
         assert [hold.node for hold in ours.holds.current(5.0)] == ["n1"]
 
 
+def test_in_an_older_history_what_was_imported_can_be_taken_back(url: str) -> None:
+    database = engine_for(url)
+    incident = {"node": "n1", "category": "x", "started_at": 1.0, "told_by": 1, "cluster": "c"}
+    imported = {"key": 1, "at": 1.0, "file": "f", "new": 1, "completed": 0, "known": 0}
+    with database.begin() as connection:
+        old = migrated(connection, "0012")
+        campaigns = old.tables["campaigns"]
+        connection.execute(campaigns.insert(), [old_campaign(verb="import", cluster="c")])
+        connection.execute(old.tables["imports"].insert(), [imported | {"cluster": "c"}])
+        connection.execute(old.tables["incidents"].insert(), [incident])
+        demand = {"campaign": 1, "position": 0, "benchmark": "b", "version": "1"}
+        demand |= {"parameters": "{}", "stronger_with": "[]"}
+        connection.execute(old.tables["demands"].insert(), [demand])
+    database.dispose()
+    with History.open(url) as history:
+        listed = [(kept.key, kept.what, kept.campaign) for kept in history.imports.newest()]
+        assert listed == [(2, "measurements", "c1"), (1, "incidents", "")]
+        assert history.imports.forget(2).campaign == "c1"
+        assert history.campaigns.newest(9) == []
+        assert history.imports.forget(1).incidents == 1
+
+
 def test_a_database_of_something_else_is_refused_and_left_as_it_is(url: str) -> None:
     ask(url, "CREATE TABLE recipes (name TEXT)")
     with pytest.raises(StoreError, match='found the table "recipes"; nothing was changed'):

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis.core.past.logbook import Logbook
+from anubis.core.past.logbook import OF_TRAITS, Logbook
 from anubis.core.past.status import Incident, Spells, Statuses, Watch
+from anubis.core.past.traits import NodeTraits
 from anubis.risk import evidence
 from anubis.risk.baselines import Exponential
 from anubis.risk.choice import best
@@ -18,6 +19,7 @@ from anubis.risk.misplaced import misplaced
 from anubis.risk.model import forecast
 from anubis.risk.models import MODELS
 from anubis.risk.splits import DECIDING, split
+from anubis.risk.worth import worth_learning
 from anubis.study.spells import KnownHazard, spells
 
 DAY_S = 86_400.0
@@ -233,3 +235,42 @@ def test_a_bad_node_that_has_been_well_for_long_may_rank_low():
 def test_where_few_incidents_differ_by_chance_no_order_is_absurd():
     data = history(np.full(100, 0.003), seed=5)
     assert misplaced(ByCount(data, -1.0), data) == ""
+
+
+# --- traits of nodes -----------------------------------------------------------------------
+
+
+def racked(rates_of_rack, seed=0, nodes=12) -> Spells:
+    """Every node of a rack has the rack's rate."""
+    rng = np.random.default_rng(seed)
+    incidents, traits, watches = [], [], []
+    for rack, rate in enumerate(rates_of_rack):
+        for number in range(nodes):
+            node = f"r{rack:02}n{number:02}"
+            sku = "odd" if number % 2 else "even"
+            traits.append(NodeTraits(node=node, rack=f"rack{rack}", sku=sku, installed=0.0))
+            watches.append(Watch(node=node, since=0.0))
+            for at in np.sort(rng.uniform(0, DAYS * DAY_S, rng.poisson(rate * DAYS))).tolist():
+                incidents.append(Incident(node=node, category="x", start=at, end=at + 3600))
+    return spells_of(Logbook.of(incidents, watches, traits=traits), DAYS * DAY_S)
+
+
+def test_a_rack_that_tells_who_fails_is_learned_from_and_what_tells_nothing_is_left_out():
+    kept, sentences = worth_learning(racked([0.0005] * 8 + [0.01] * 4))
+    told = {sentence.partition(" ")[0]: sentence for sentence in sentences}
+    assert set(kept.statuses.covariates) & set(OF_TRAITS) == {"rack_rate"}
+    assert "is learned from: Brier score" in told["rack_rate"]
+    assert all("is left out because" in told[name] for name in ("age_h", "sku_rate"))
+
+
+def test_of_hundreds_of_racks_that_tell_nothing_none_is_learned_by_heart():
+    kept, sentences = worth_learning(racked([0.003] * 60, nodes=3))
+    assert not set(kept.statuses.covariates) & set(OF_TRAITS)
+    assert len(sentences) == 3
+
+
+def test_where_no_trait_is_told_nothing_is_compared():
+    data = history([0.01, 0.02])
+    kept, sentences = worth_learning(data)
+    assert kept is data
+    assert sentences == ()

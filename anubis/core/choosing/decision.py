@@ -6,7 +6,7 @@ An event and what is known of its nodes go in; out comes a decision: skip, or ru
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import compress
 from typing import ClassVar
@@ -60,6 +60,7 @@ class Driver:
     node: str
     p: float
     share: float
+    because: str = ""  # of its rack, cage or sku, where these fare far worse than all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +130,7 @@ class Outlook:
     busy: Sequence[int] = ()  # nodes, while one is tested; none: only itself
     partners: tuple[str, ...] = ()  # nodes that are proven, to be met
     assumed: tuple[str, ...] = ()
+    noted: Mapping[str, str] = field(default_factory=dict)  # by node: what is bad about its group
 
 
 def mix_of(incidents: Mapping[str, int]) -> Mapping[str, float]:
@@ -206,7 +208,7 @@ def decide(
         coverage=choice.coverage,
         remaining=choice.remaining,
         missed=choice.missed,
-        drivers=_drivers(event.nodes, _presumed(event, outlook)),
+        drivers=_drivers(event.nodes, _presumed(event, outlook), outlook.noted),
         tests=tests,
         partners=outlook.partners if any(test.busy > 1 for test in tests) else (),
         gaps=_gaps(choice, outlook.detection),
@@ -288,13 +290,19 @@ def _tests(choice: Choice, nodes: Sequence[str]) -> Iterable[ChosenTest]:
         )
 
 
-def _drivers(nodes: Sequence[str], probabilities: Floats) -> tuple[Driver, ...]:
+def _drivers(
+    nodes: Sequence[str], probabilities: Floats, noted: Mapping[str, str]
+) -> tuple[Driver, ...]:
     total = float(probabilities.sum())
     if not total > 0:
         return ()
     order = np.argsort(-probabilities, kind="stable")[:MOST_REASONS]
     riskiest = ((nodes[i], float(probabilities[i])) for i in order)
-    return tuple(Driver(node=node, p=p, share=p / total) for node, p in riskiest if p > 0)
+    return tuple(
+        Driver(node=node, p=p, share=p / total, because=noted.get(node, ""))
+        for node, p in riskiest
+        if p > 0
+    )
 
 
 def _gaps(choice: Choice, detection: Detection) -> tuple[Gap, ...]:

@@ -10,6 +10,7 @@ from anubis.core.past.events import Notice, reported_incidents
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Repair, Validation, Watch, defects_as_incidents
 from anubis.core.past.tracks import IncidentColumns
+from anubis.core.past.traits import NodeTraits
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -19,10 +20,11 @@ class Happened:
     watches: Sequence[Watch]
     notices: Sequence[Notice]
     validations: Sequence[Validation]  # by time
+    traits: Sequence[NodeTraits]
 
     def logbook(self) -> Logbook:
         """What validations found defective and what was only reported are incidents as well."""
         reported = reported_incidents(self.notices, self.incidents)
         defects = defects_as_incidents(self.validations, self.repairs, reported)
         incidents = self.incidents + IncidentColumns.of(defects)
-        return Logbook.of(incidents, self.watches, self.validations, self.repairs)
+        return Logbook.of(incidents, self.watches, self.validations, self.repairs, self.traits)

@@ -27,12 +27,19 @@ from anubis.core.past.status import (
     Watch,
 )
 from anubis.core.past.tracks import IncidentColumns, Rows, Track, ends, extreme, numbered
+from anubis.core.past.traits import GROUPINGS, Grouping, NodeTraits, Peers
 
 HOUR_S = 3600.0
 
 TOTALS = ("up_h", "total_up_h", "since_incident_h", "incidents", "mtbi_h")
 VALIDATED = "validated_h"
 LONG_AGO_H = 2400.0  # an incident of a category that is longer ago tells a model nothing more
+AGE = "age_h"
+RATES: Mapping[str, Grouping] = {f"{grouping}_rate": grouping for grouping in GROUPINGS}
+OF_TRAITS = (AGE, *RATES)
+TOLD = (
+    0.95  # of the nodes, at least: who is left out may be who never failed, which tells what came
+)
 BY_CATEGORY = ("since_incident_h", "incidents", "mtbi_h")  # `incidents:network`: of one category
 
 
@@ -50,6 +57,7 @@ class Logbook:
     _repairs: Track
     _downs: Track  # incidents and repairs
     _back: Times  # for each of these, when it and all the node's earlier ones are over
+    _traits: Mapping[str, NodeTraits]
 
     @classmethod
     def of(
@@ -58,9 +66,11 @@ class Logbook:
         watches: Iterable[Watch] = (),
         validations: Iterable[Validation] = (),
         repairs: Iterable[Repair] = (),
+        traits: Iterable[NodeTraits] = (),
     ) -> Self:
         """Overlapping watches are joined. The first begins no later than the first record of its
         node, since somebody must have looked; a node without a watch is watched from there on."""
+        of_node = {record.node: record for record in traits}
         incidents = IncidentColumns.of(incidents)
         validations, repairs = tuple(validations), tuple(repairs)
         columns = {
@@ -71,6 +81,11 @@ class Logbook:
         watched = _merged(watches, _first_seen(columns.values()))
         nodes = tuple(sorted(watched))
         number = {node: place for place, node in enumerate(nodes)}
+        # then a number for unknown nodes, and those of nodes of which only traits are known
+        places = len(nodes) + 1
+        for stranger in sorted(of_node.keys() - number.keys()):
+            number[stranger] = places
+            places += 1
         spans = [(node, since) for node in nodes for since, _ in watched[node]]
         until = np.array([until for node in nodes for _, until in watched[node]])
         columns["watches"] = _columns(spans, until)
@@ -80,8 +95,7 @@ class Logbook:
         }
 
         def track(node: Rows, start: Times, end: Times) -> Track:
-            # one number more than there are nodes, for unknown nodes, which have no rows
-            return Track.of(node, start, end, len(nodes) + 1)
+            return Track.of(node, start, end, places)
 
         categories = tuple(sorted(set(incidents.category)))
         category = numbered(incidents.category, {c: place for place, c in enumerate(categories)})
@@ -106,6 +120,7 @@ class Logbook:
             _repairs=track(*rows["repairs"]),
             _downs=downs,
             _back=_running_maximum(downs),
+            _traits=of_node,
         )
 
     # --- questions -------------------------------------------------------------------------
@@ -118,7 +133,43 @@ class Logbook:
         single = (
             f"{quantity}:{category}" for category in self.categories for quantity in BY_CATEGORY
         )
-        return (*TOTALS, *validated, *single)
+        return (*TOTALS, *validated, *filter(self._is_told, OF_TRAITS), *single)
+
+    def traits(self, node: str) -> NodeTraits:
+        return self._traits.get(node) or NodeTraits(node=node)
+
+    def strangers_in_group(
+        self, nodes: Sequence[str], covariates: Iterable[str]
+    ) -> dict[Grouping, list[str]]:
+        """Nodes of whose rack, cage or sku nothing is known: none is told, or no other node of it
+        was ever watched. To a model their group is as all are."""
+        row = self._rows(nodes)
+        return {
+            grouping: [node for node, alone in zip(nodes, is_alone, strict=True) if alone]
+            for grouping in (RATES[name] for name in covariates if name in RATES)
+            if (is_alone := self._peers[grouping].is_alone(row, len(self.nodes))).any()
+        }
+
+    def seldom_told(self) -> dict[str, int]:
+        """Traits that are no covariates because too few of the nodes have them, and how many do."""
+        names = {AGE: "installed", **RATES}
+        return {
+            name: len(values)
+            for covariate, name in names.items()
+            if (values := self._told(covariate)) and len(values) < TOLD * len(self.nodes)
+        }
+
+    def _is_told(self, covariate: str) -> bool:
+        """Where all nodes are of one group, it tells nothing."""
+        values = self._told(covariate)
+        differs = covariate == AGE or len({*values}) > 1
+        return bool(values) and differs and len(values) >= TOLD * len(self.nodes)
+
+    def _told(self, covariate: str) -> list[float | str]:
+        """Of the nodes of which anything is told."""
+        name = RATES.get(covariate, "installed")
+        traits = (self._traits[node] for node in self.nodes if node in self._traits)
+        return [value for record in traits if (value := getattr(record, name)) not in (None, "")]
 
     def unforeseen(self, covariates: Iterable[str]) -> tuple[str, ...]:
         """Categories with no column of their own among these: they count in the totals only."""
@@ -147,6 +198,10 @@ class Logbook:
         mtbi_h            mean time between incidents while watched: from one beginning to the
                           next, and from the node's first watch to the first of them
         validated_h       since the last validation
+        age_h             since the node was installed; since its first watch, where that is not
+                          told, and before it: then it was another one under that name
+        rack_rate         how often the other nodes of its rack had incidents, beside all nodes;
+                          cage_rate and sku_rate likewise (core/past/traits.py)
 
         Where there was none so far, since_incident_h, mtbi_h and validated_h are the hours for
         which the node was watched: it went at least that long without one.
@@ -232,8 +287,17 @@ class Logbook:
                     return self._mean_time(incidents, node, at)
                 case "validated_h":
                     return self._since_last(self._validations, node, at)
+                case "age_h":
+                    return self._age(node, at)
+                case _ if name in RATES:
+                    return self._peers[RATES[name]].rate(
+                        node,
+                        at,
+                        incidents.begun(node, at).astype(np.float64),
+                        self._watched_s(node, at),
+                    )
         valid = ", ".join(
-            [*TOTALS, VALIDATED, *(f"{quantity}:CATEGORY" for quantity in BY_CATEGORY)]
+            [*TOTALS, VALIDATED, *OF_TRAITS, *(f"{quantity}:CATEGORY" for quantity in BY_CATEGORY)]
         )
         raise ValueError(f'no status has the covariate "{name}"; known: {valid}')
 
@@ -262,6 +326,38 @@ class Logbook:
         passed_s: Times = np.cumsum(up_s)
         return passed_s - (passed_s - up_s)[first]
 
+    def _age(self, node: Rows, at: Times) -> Times:
+        first = self._watches.pick(self._watches.start, node, np.zeros_like(node), np.inf)
+        installed = self._installed[node]
+        since = np.where(installed <= at, installed, np.minimum(first, at))
+        return (at - since) / HOUR_S
+
+    @cached_property
+    def _installed(self) -> Times:
+        """Of each number of a node; not a number where nobody told."""
+        installed = np.full(len(self._watches.bounds) - 1, np.nan)
+        for node, traits in self._traits.items():
+            if traits.installed is not None:
+                installed[self._number[node]] = traits.installed
+        return installed
+
+    @cached_property
+    def _peers(self) -> dict[Grouping, Peers]:
+        incidents, watches = self._incidents[""], self._watches
+        return {
+            grouping: Peers.of(
+                {
+                    self._number[node]: name
+                    for node, traits in self._traits.items()
+                    if (name := getattr(traits, grouping))
+                },
+                len(watches.bounds) - 1,
+                incidents,
+                watches,
+            )
+            for grouping in GROUPINGS
+        }
+
     def _since_last(self, track: Track, node: Rows, at: Times) -> Times:
         last = track.pick(track.start, node, track.begun(node, at) - 1, np.nan)
         return np.where(np.isnan(last), self._watched_s(node, at), at - last) / HOUR_S
@@ -287,7 +383,7 @@ class Logbook:
         if category in self._incidents:
             return self._incidents[category]
         nobody, never = np.empty(0, dtype=np.int64), np.empty(0)
-        return Track.of(nobody, never, never, len(self.nodes) + 1)
+        return Track.of(nobody, never, never, len(self._watches.bounds) - 1)
 
     def _rows(self, nodes: Sequence[str]) -> Rows:
         unknown = len(self.nodes)

@@ -1,0 +1,164 @@
+"""What nodes are by themselves: from tables into the history, to models and to decisions."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anubis.core.errors import UsageError
+from anubis.core.past.status import Incident, Instants, Watch
+from anubis.core.past.traits import NodeTraits
+from anubis.incidents import records
+from anubis.incidents.nodes import NodeIntake, NodeMapping, take_in_nodes
+from anubis.risk import files
+from anubis.selector import bad_groups
+from anubis.store.history import History
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+DAY_S = 86_400.0
+
+
+def read(text: str, *columns: str, **more: str) -> NodeIntake:
+    return take_in_nodes(records.parse(text, "it"), NodeMapping.of(columns, **more), "it", NOW)
+
+
+# --- tables --------------------------------------------------------------------------------
+
+
+def test_a_table_of_nodes_says_where_each_stands_and_since_when():
+    installed = datetime(2024, 3, 30, tzinfo=UTC).timestamp()
+    n1 = NodeTraits(node="n1", rack="r1", cage="r1/c2", sku="h100", installed=installed)
+    n2 = NodeTraits(node="n2", rack="r1")
+    named = "node,rack,cage,sku,installed\nn1,r1,r1/c2,h100,2024-03-30\nn2,r1,,,\n"
+    assert read(named).traits == (n1, n2)
+    other = "host;Rack;Slot;type;since\nn2;r1;;;\nn1;r1;c2;h100;30.03.2024"
+    words = ("node=host", "rack=Rack", "cage={Rack}/{Slot}", "sku=type", "installed=since")
+    assert read(other, *words, times=["%d.%m.%Y"]).traits == (n1, n2)
+
+
+def test_what_cannot_be_taken_is_left_out_and_named():
+    table = (
+        "node,rack,installed\nn1,r1,soon\nn2,r2,2030-01-01\n,r3,\n$(reboot),r4,\n"
+        "n1,r5,2024-01-01\nn2,r2,\n"
+    )
+    taken = read(table)
+    assert [(told.node, told.rack) for told in taken.traits] == [("n1", "r5"), ("n2", "r2")]
+    assert {note.text: note.where for note in taken.left_out} == {
+        "no node is named": ("line 4",),
+        'the name is not a node name: "$(reboot)"': ("line 5",),
+    }
+    assert {note.text: note.where for note in taken.remarks} == {
+        "the time of installation cannot be read and is left out": ("line 2",),
+        "the time of installation is in the future and is left out": ("line 3",),
+        "the node is listed twice and otherwise: the last line counts": ("line 6",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "complaint"),
+    [
+        ("host,rack\nn1,r1", [], "no column node: say which one it is, --map node=COLUMN"),
+        ("node,Rack\nn1,r1", [], "expected a column rack, cage, sku or installed"),
+        (
+            "node,Rack\nn1,r1",
+            ["rack=rac"],
+            'column "rac", which is to be its rack; known: Rack, no',
+        ),
+        ("node,rack\nn1,r1", ["rak=rack"], '--map: unknown key "rak"; did you mean "rack"?'),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_clear_error(table, columns, complaint):
+    with pytest.raises(UsageError) as error:
+        read(table, *columns)
+    assert complaint in str(error.value)
+
+
+# --- the history ---------------------------------------------------------------------------
+
+
+def traits(history: History) -> dict[str, NodeTraits]:
+    return {told.node: told for told in history.only().experience.happened().traits}
+
+
+def test_the_latest_import_counts_and_what_it_leaves_open_was_told_before(tmp_path: Path):
+    first = [NodeTraits(node="n1", rack="r1", sku="h100"), NodeTraits(node="n2", rack="r1")]
+    moved = [NodeTraits(node="n1", rack="r2"), NodeTraits(node="n2", rack="r1")]
+    with History.open(str(tmp_path / "history")) as history:
+        history.imports.add_traits("a", 1.0, "unnamed", first)
+        kept = history.imports.add_traits("b", 2.0, "unnamed", moved).kept
+        assert (kept.new, kept.completed, kept.known) == (0, 1, 1)
+        assert traits(history)["n1"] == NodeTraits(node="n1", rack="r2", sku="h100")
+        assert history.imports.forget(2).nodes == 1
+        assert traits(history) == {told.node: told for told in first}
+
+
+# --- from a table to a decision ------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Four racks of six nodes; in one of them every node fails once in three weeks."""
+    monkeypatch.setenv("ANUBIS_HOME", str(tmp_path))
+    begun, rng = time.time() - 400 * DAY_S, np.random.default_rng(0)
+    incidents = [
+        Incident(node=f"r{rack}n{number}", category="x", start=at, end=at + 3600)
+        for rack in range(4)
+        for number in range(6)
+        for at in begun + rng.uniform(0, 399, rng.poisson(20 if rack == 2 else 1)) * DAY_S
+    ]
+    nodes = [f"r{rack}n{number}" for rack in range(4) for number in range(6)]
+    with History.open(str(tmp_path / "history.sqlite")) as history:
+        history.only().incidents.add(incidents)
+        history.only().watches.add(Watch(node=node, since=begun) for node in nodes)
+    table = tmp_path / "nodes.csv"
+    table.write_text("node,rack\n" + "".join(f"{node},{node[:2]}\n" for node in [*nodes, "r2n9"]))
+    return tmp_path
+
+
+def test_a_new_node_of_a_bad_rack_is_at_risk_and_it_is_said_why(entry, home):
+    assert entry("risk", "train", "--model", "cox").code == 0
+    before = (home / "risk" / "unnamed.npz").read_bytes()
+    done = entry("import", "nodes", str(home / "nodes.csv"))
+    assert done.out == (
+        "nodes.csv: 25 nodes of cluster unnamed: 25 new, 0 changed, 0 known before\n"
+        "rack of 25 (4 different)\n"
+    )
+    assert "to take this back: anubis history forget --import 1" in done.err
+    # a model of before is read, and goes by what it learned
+    assert entry("risk", "show", "r2n9").code == 0
+    assert (home / "risk" / "unnamed.npz").read_bytes() == before
+
+    assert entry("risk", "train", "--model", "cox").code == 0
+    model, _ = files.load(home / "risk" / "unnamed.npz")
+    assert "rack_rate" in model.covariates
+    shown = entry("risk", "show", "r2n9,r0n0,else", "--json")
+    risk = {line["node"]: line for line in map(json.loads, shown.out.splitlines())}
+    assert risk["r2n9"]["within"][2]["p"] > 2 * risk["r0n0"]["within"][2]["p"]
+    assert risk["r2n9"]["traits"] == {"rack": "r2"}
+    assert risk["r2n9"]["status"]["rack_rate"] > 2
+    assert risk["else"]["status"]["rack_rate"] == 1
+    assert "no other node of the rack of else is known: it is as all are" in shown.err
+    assert "rack r2 (" in entry("risk", "show", "r2n9").out
+
+    with History.open(str(home / "history.sqlite")) as history:
+        logbook = history.only().experience.logbook()
+    now = Instants.now(["r2n9", "r0n0"], time.time())
+    (reason,) = bad_groups(logbook, logbook.statuses(now, model.covariates)).items()
+    assert reason[0] == "r2n9"
+    assert re.fullmatch(r"rack r2 has [2-9]\.\d times the incidents of all", reason[1])
+
+
+def test_a_trait_that_many_nodes_lack_is_not_learned_from_and_the_way_on_is_said(entry, home):
+    table = home / "nodes.csv"
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:15]))
+    assert "in the history and not in the file: r2n2" in entry("import", "nodes", str(table)).err
+    trained = entry("risk", "train", "--model", "cox")
+    assert "rack is told of 14 of 24 nodes: no model learns from it" in trained.err
+    model, _ = files.load(home / "risk" / "unnamed.npz")
+    assert "rack_rate" not in model.covariates
