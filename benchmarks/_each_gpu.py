@@ -142,8 +142,6 @@ def join(
     for document in documents.values():
         for series in document["series"]:
             report.add(**series)
-    if not report.series:
-        raise contract.Unmeasured(f"no GPU could be measured: {in_words(failed | silent)}")
     own = contract.environment().keys()
     notes = {gpu: document["environment"] for gpu, document in documents.items()}
     report.note(**{name: fact for name, fact in together(notes).items() if name not in own})
@@ -151,14 +149,6 @@ def join(
         report.note(failed_devices=failed)
     if silent:
         report.note(silent_devices=silent)
-
-
-def in_words(reasons: Mapping[str, str]) -> str:
-    """Each reason once, after the GPUs that it is of."""
-    gpus: dict[str, list[str]] = {}
-    for gpu, reason in reasons.items():
-        gpus.setdefault(reason, []).append(gpu)
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in gpus.items())
 
 
 def document_of(gpu: Gpu, output: Output) -> dict[str, Any] | None:

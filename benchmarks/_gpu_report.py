@@ -13,7 +13,7 @@ from _gpu_watch import sample, shares
 from _gpus import Reading
 
 PERIOD_S = 0.25  # between two looks at the throttle reasons
-PATIENCE_S = 5.0  # a driver that takes longer hangs
+PATIENCE_S = 30.0  # a driver that has to wake eight GPUs is slow; one that takes longer hangs
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 ONCE = _gpus.CONDITION | _gpus.IDENTITY
 
@@ -22,6 +22,8 @@ ONCE = _gpus.CONDITION | _gpus.IDENTITY
 class Look:
     findings: Findings = field(default_factory=Findings)
     lost: int = 0  # GPUs that the driver knows of and does not reach
+    failed: str = ""  # why the driver tells nothing of its GPUs ...
+    silent: str = ""  # ... or that it never answered
 
 
 def look(over: threading.Event) -> Look:
@@ -97,15 +99,15 @@ def amd_gpus(count: int) -> Look:
     return Look(findings)
 
 
-def outcome(looking: Future[Look], cards: int) -> Look:
-    """What was seen; a driver that hangs or refuses has lost all cards, and hides nothing else."""
+def outcome(looking: Future[Look]) -> Look:
+    """What was seen. Of a driver that hangs or refuses nothing is known: no GPU is lost by that."""
     nothing = Look()
     try:
         return looking.result(PATIENCE_S)
     except TimeoutError:
-        nothing.findings.miss("NVML", f"does not answer within {PATIENCE_S:g} s")
-        nothing.lost = cards
+        nothing.silent = f"NVML does not answer within {PATIENCE_S:g} s"
+        nothing.findings.miss("NVML", nothing.silent)
     except _gpus.Unread as error:
         nothing.findings.miss("NVML", error)
-        nothing.lost = 0 if isinstance(error, _gpus.NoDriver) else cards
+        nothing.failed = "" if isinstance(error, _gpus.NoDriver) else str(error)
     return nothing

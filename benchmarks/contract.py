@@ -27,8 +27,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -186,6 +186,25 @@ class Report:
                 )
         self.series.append({"metric": metric, "device": device, "samples": numbers})
 
+    @contextmanager
+    def sparing_others(self, device: str) -> Iterator[None]:
+        """What fails inside is named, and costs the samples of this device only."""
+        try:
+            yield
+        except BadParameter:
+            raise
+        except (Unmeasured, RuntimeError) as error:  # CUDA's go on for lines
+            reasons = self.notes.setdefault("failed_devices", {})
+            reasons[device] = str(error).partition("\n")[0]
+
+    def failures(self) -> str:
+        """Each reason once, after the devices that it is of."""
+        devices: dict[str, list[str]] = {}
+        for kind in ("failed_devices", "silent_devices"):
+            for device, reason in self.notes.get(kind, {}).items():
+                devices.setdefault(reason, []).append(device)
+        return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in devices.items())
+
     def note(self, **facts: Value | Mapping[str, str] | None) -> None:
         """What was chosen or found here; parameters repeat only what was asked."""
         self.notes |= facts
@@ -250,7 +269,7 @@ def run(
         with _gpus_watched(report):
             measure(report, **parameters)
         if not report.series:
-            raise Unmeasured("nothing was measured")
+            raise Unmeasured(report.failures() or "nothing was measured")
     except NotApplicable as refusal:
         reason, report.series = str(refusal), []
     except Unmeasured as error:

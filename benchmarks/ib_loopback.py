@@ -53,9 +53,10 @@ def measure(report: contract.Report, hcas: str, memory: str, sizes: str, samples
         report.ceiling("bandwidth_gbps", rate, source="rate of the link, in sysfs")
     for name in names:
         buffers = memory_arguments(memory, present[name])
-        for size in chosen:
-            numbers = [to_itself(tool, present[name], size, buffers) for _ in range(samples)]
-            report.add(f"bandwidth_gbps:{size}", name, numbers)
+        with report.sparing_others(name):
+            for size in chosen:
+                numbers = [to_itself(tool, present[name], size, buffers) for _ in range(samples)]
+                report.add(f"bandwidth_gbps:{size}", name, numbers)
 
 
 def to_itself(tool: str, hca: Hca, size: int, memory: list[str]) -> float:

@@ -106,7 +106,7 @@ def measure(
     look_at_ports(findings, contract.split(ports), seconds)
     over.set()
     amd = len(amd_cards(ROOT))
-    gpus = amd_gpus(amd) if amd else outcome(looking, cards=len(cards(ROOT)))
+    gpus = amd_gpus(amd) if amd else outcome(looking)
     places = addresses(gpus.findings)
     report_host(findings, ROOT, contract.split(mounts), places)
     report_log(findings, ROOT, log_hours, places)
@@ -115,6 +115,10 @@ def measure(
         findings.add("gpus_lost", "node", lost)
     hand_over(report, gpus.findings)
     hand_over(report, findings)
+    if cards(ROOT):  # without any there is nothing that a driver could keep silent about
+        for kind, reason in (("failed", gpus.failed), ("silent", gpus.silent)):
+            if reason:
+                report.note(**{f"{kind}_devices": {"GPUs": reason}})
 
 
 def look_at_ports(findings: Findings, expected: list[str], seconds: float) -> None:

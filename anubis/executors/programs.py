@@ -312,6 +312,7 @@ def signal_name(number: int) -> str:
 # --- torchrun stands between us and the program --------------------------------------------
 
 _TORCHRUN_LINE = re.compile(r"^[IWE]\d{4} .*torch/distributed/|^\*{5}")
+_OF_A_GPU = re.compile(r"CUDA error|HIP error|NCCL error|CU(BLAS|DNN)_STATUS|out of memory")
 _TORCHRUN_VERDICT = re.compile(r"failed \(exitcode: (-?\d+)\)")
 
 
@@ -340,7 +341,8 @@ def last_words(outcome: ProgramOutcome, spec: BenchmarkSpec) -> str:
         stderr = stderr[: stderr.rfind("\n", 0, verdict.start()) + 1] if verdict else stderr
     lines = [line.strip() for line in stderr.splitlines()]
     spoken = [line for line in lines if line and not _TORCHRUN_LINE.match(line)]
-    words = spoken[-1] if spoken else ""
+    telling = [line for line in spoken if _OF_A_GPU.search(line)]  # before ranks that lost a peer
+    words = (telling or spoken or [""])[-1]
     words = one_line(words)
     return words if len(words) <= LAST_WORDS else words[: LAST_WORDS - 1] + "…"
 

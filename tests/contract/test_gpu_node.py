@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import _each_gpu
 import _gpus
@@ -11,7 +12,13 @@ import contract
 import pytest
 
 from anubis.executors.machine import describe, listed
-from anubis.executors.programs import Program, Rendezvous, order, processes_on_each
+from anubis.executors.programs import (
+    Program,
+    Rendezvous,
+    last_words,
+    order,
+    processes_on_each,
+)
 from tests.contract.conftest import BENCHMARKS
 
 MIXED = """
@@ -145,7 +152,7 @@ def test_where_every_gpu_fails_each_says_why(run, gpu_node, each):
     lost = {"NVML_lost": 1}
     ran = run(each, env=gpu_node(2).environment(**lost))
     assert (ran.exit_code, ran.stdout) == (1, "")
-    assert ran.stderr == "each: no GPU could be measured: cuda:0, cuda:1: GPU is lost\n"
+    assert ran.stderr == "each: cuda:0, cuda:1: GPU is lost\n"
 
 
 def test_every_slice_of_a_gpu_is_measured(run, gpu_node, each):
@@ -165,6 +172,27 @@ def test_a_driver_that_does_not_answer_leaves_the_numbers(monkeypatch, gpu_node)
     gpus, unnamed = _each_gpu.gpus()
     assert [(gpu.name, gpu.visible) for gpu in gpus] == [(f"cuda:{i}", str(i)) for i in range(3)]
     assert unnamed == {}
+
+
+def test_a_gpu_that_fails_costs_the_copies_it_takes_part_in(run, gpu_node, benchmark_file):
+    environment = gpu_node(3).environment(FAKE_FAULTS="2:copies")
+    ran = run(benchmark_file("peer_copy"), "--smoke", "--size_bytes=64", env=environment)
+    assert devices(ran.document) == ["cuda:0-cuda:1", "cuda:1-cuda:0"]
+    failed = ran.document["environment"]["failed_devices"]
+    assert failed["cuda:0-cuda:2"] == "CUDA error: uncorrectable ECC error encountered"
+    assert len(failed) == 4
+
+
+def test_of_a_failure_of_cuda_the_line_that_says_it_is_kept():
+    stderr = """Traceback (most recent call last):
+[rank3]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered
+[rank3]: Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+train_cnn: CUDA error: uncorrectable ECC error encountered
+[rank0]: RuntimeError: Connection closed by peer [10.0.0.2]:1234
+"""
+    spec = SimpleNamespace(launcher="torchrun")
+    words = "train_cnn: CUDA error: uncorrectable ECC error encountered"
+    assert last_words({"stderr": stderr}, spec) == words
 
 
 # --- what a node is --------------------------------------------------------------------------

@@ -326,6 +326,26 @@ def test_loopback_meets_every_hca_in_gigabytes_of_1e9(planted, stand_ins):
     assert ran.document["environment"]["ceilings"]["bandwidth_gbps"]["value"] == 50
 
 
+BROKEN = """
+sound = program.arguments
+def arguments(tool, hca, *rest):
+    broken = ["sh", "-c", "echo \\"Couldn't allocate MR\\"; exit 1"]
+    return broken if hca.name == "mlx5_0" else sound(tool, hca, *rest)
+program.arguments = arguments
+"""
+
+
+@pytest.mark.parametrize("name", ["ib_loopback", "pair_rdma"])
+def test_an_hca_that_fails_is_named_and_hides_no_other(planted, stand_ins, name):
+    fault = ALL_HCAS + BROKEN
+    ran = planted(name, fault, "--sizes=65536", "--samples=1", env=stand_ins)
+    assert ran.exit_code == 0, ran.stderr
+    assert any("mlx5_1" in s["device"] for s in ran.document["series"])
+    ((hca, reason),) = ran.document["environment"]["failed_devices"].items()
+    assert hca.startswith("mlx5_0")
+    assert "Couldn't allocate MR" in reason
+
+
 def test_a_slow_direction_and_a_missing_rail_show_in_a_pair(planted, stand_ins):
     fault = PLANTED_HCAS.replace("LACKING", "1") + (
         "import _pair\n_pair.active = active\n"

@@ -256,7 +256,6 @@ LOST = [  # what NVML is made to say of the GPUs, how many are lost, how many ar
     ({"count": 3}, 0, 3),
     ({"handle_2": 15}, 1, 3),
     ({"lost_1": 1}, 1, 3),
-    ({"init": 18}, 4, None),
 ]
 
 
@@ -269,6 +268,14 @@ def test_a_gpu_that_is_missing_or_no_longer_answers_is_a_defect(
     assert (found.get(("gpus_lost", "node"), 0), found.get(("gpus", "node"))) == (lost, left)
     counted = {metric for metric, device in defects(ran) if device == "node"}
     assert counted == ({"gpus_lost"} if lost else set()) | ({"gpus"} if left else set())
+
+
+def test_a_driver_that_tells_nothing_has_lost_no_gpu_and_is_a_failure_that_says_why(machine, look):
+    ran = look(machine, init=18)
+    assert {("gpus_lost", "node"), ("gpus", "node")}.isdisjoint(samples(ran))
+    mismatch = {"GPUs": "nvmlInit: RM has detected an NVML/RM version mismatch."}
+    assert ran.document["environment"]["failed_devices"] == mismatch
+    assert samples(ran)["ports_active", "node"] == 2
 
 
 # what NVML is made to say, all at once, and the metric, device and value that must tell it
@@ -377,9 +384,10 @@ runpy.run_path({str(PROGRAM)!r}, run_name="__main__")
         timeout=30,
     )
     ran = Ran(done.returncode, done.stdout, done.stderr)
-    assert samples(ran)["gpus_lost", "node"] == 4
+    assert ("gpus_lost", "node") not in samples(ran)
     assert samples(ran)["ports_active", "node"] == 2
-    assert ran.document["environment"]["unread"]["NVML"].startswith("does not answer")
+    silent = {"GPUs": "NVML does not answer within 0.3 s"}
+    assert ran.document["environment"]["silent_devices"] == silent
 
 
 # --- ports ---------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ unchanged and unaware. What is planted stands in the environment:
     FAKE_GPUS=8                 how many there are
     FAKE_GPU=<name>             what they are called; FAKE_CAPABILITY=9.0
     FAKE_FAULTS=3:hang,5:ecc    GPU 3 never ends what it is given; GPU 5 fails with an error of CUDA
-                                (lost: no process sees it)
+                                (lost: no process sees it; copies: it fails when it copies)
 
 GPUs are numbered as in the node, whatever CUDA_VISIBLE_DEVICES leaves of them. Tensors of two
 devices in one operation are refused as CUDA would refuse them, and so is a generator of another
@@ -92,6 +92,11 @@ def work_on(index: int) -> None:
         raise torch.AcceleratorError(ERRORS[fault])
 
 
+def copy_on(index: int | None) -> None:
+    if index is not None and faults().get(visible()[index]) == "copies":
+        raise torch.AcceleratorError(ERRORS["ecc"])
+
+
 # --- tensors that pose ---------------------------------------------------------------------
 
 
@@ -175,6 +180,9 @@ class Posing(TorchFunctionMode):
             )
         if gpu is not None and name not in ("__get__", "dim", "size", "numel"):
             work_on(gpu)
+        if name == "copy_":
+            for tensor in args[:2]:
+                copy_on(gpu_of(tensor))
         answer = function(*args, **kwargs)
         return pose(answer, gpu) if gpu is not None else answer
 
