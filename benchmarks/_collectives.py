@@ -79,7 +79,7 @@ def measure(report: contract.Report, operations: str, bytes: str, samples: int) 
     names = contract.chosen("operations", operations, BUS_FACTORS)
     with joined() as group:
         sizes = message_sizes(bytes, group.device.type)
-        report.note(ranks=group.ranks, hosts=group.hosts, backend=group.backend)
+        report.note(**group.facts())
         report.note(bytes=",".join(map(str, sizes)))
         too_small = []
         for name in names:

@@ -31,10 +31,10 @@ def look(over: threading.Event) -> Look:
     _gpus.begin()
     handles, refused = _gpus.by_index()
     gpus = {f"cuda:{index}": gpu for index, gpu in handles.items()}
-    first = {device: _gpus.read(gpu, _gpus.NVLINK_ERRORS | ONCE) for device, gpu in gpus.items()}
+    first = {device: _gpus.read(gpu, _gpus.COUNTERS | ONCE) for device, gpu in gpus.items()}
     looks: dict[str, list[Reading]] = {}
     sample(gpus, {"throttled": _gpus.reasons}, PERIOD_S, over, looks)
-    last = {device: _gpus.read(gpu, _gpus.NVLINK_ERRORS) for device, gpu in gpus.items()}
+    last = {device: _gpus.read(gpu, _gpus.COUNTERS) for device, gpu in gpus.items()}
 
     readings = {device: [first[device], *looks[device], last[device]] for device in gpus}
     findings = Findings(facts={"gpus": {}})
@@ -45,7 +45,7 @@ def look(over: threading.Event) -> Look:
     for device in gpus:
         report_condition(findings, device, first[device])
         report_throttling(findings, device, looks[device])
-        report_nvlink_errors(findings, device, first[device], last[device])
+        report_rises(findings, device, first[device], last[device])
     lost = [device for device in gpus if any(reading.gone for reading in readings[device])]
     if reached := len(gpus) - len(lost):
         findings.add("gpus", "node", reached)
@@ -77,7 +77,7 @@ def report_throttling(findings: Findings, device: str, looks: Sequence[Reading])
         findings.add(f"throttled:{reason}", device, shares(shown).get(reason, 0.0))
 
 
-def report_nvlink_errors(findings: Findings, device: str, first: Reading, last: Reading) -> None:
+def report_rises(findings: Findings, device: str, first: Reading, last: Reading) -> None:
     for name in first.values.keys() & last.values.keys():
         rise = last.values[name] - first.values[name]
         # counters that somebody cleared meanwhile began again at 0
@@ -94,7 +94,7 @@ def amd_gpus(count: int) -> Look:
     """Of AMD's GPUs the number alone is read; all else is missed, never taken for absent."""
     findings = Findings()
     findings.add("gpus", "node", count)
-    for name in (*_gpus.CONDITION, *_gpus.NVLINK_ERRORS):
+    for name in (*_gpus.CONDITION, *_gpus.COUNTERS):
         findings.miss(name, "of AMD's GPUs only the number is read")
     return Look(findings)
 

@@ -138,6 +138,10 @@ def summary(readings: Sequence[Reading]) -> dict[str, Any]:
         facts |= {"power_w_median": median(numbers), "power_w_max": max(numbers)}
     if numbers := values("temperature_c"):
         facts["temperature_c_max"] = max(numbers)
+    if numbers := values("pcie_generation"):
+        facts["pcie_generation_max"] = max(numbers)  # idle links run a lower one
+    if numbers := values("pcie_width"):
+        facts["pcie_width_min"] = min(numbers)
     if reasons := values("reasons"):
         facts["reasons"] = shares(reasons)
     if not readings:

@@ -43,6 +43,9 @@ REASONS = (
 )
 
 
+FABRIC_STATES = {1: "not started", 2: "in progress", 3: "completed"}
+
+
 class Unread(Exception):
     """It could not be read, for a reason that one line can tell."""
 
@@ -197,12 +200,24 @@ def sram_threshold_exceeded(gpu: Handle) -> int:
     return status.bThresholdExceeded
 
 
-def fabric_unready(gpu: Handle) -> bool:
+def fabric_info(gpu: Handle) -> Any:
     fabric = pynvml.c_nvmlGpuFabricInfo_t()
     pynvml.nvmlDeviceGetGpuFabricInfo(gpu, byref(fabric))
     if fabric.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return fabric
+
+
+def fabric_unready(gpu: Handle) -> bool:
+    fabric = fabric_info(gpu)
     return fabric.state != pynvml.NVML_GPU_FABRIC_STATE_COMPLETED or fabric.status != 0
+
+
+def fabric_state(gpu: Handle) -> str:
+    """How far its registration with the NVSwitch fabric has come, and whether it went well."""
+    fabric = fabric_info(gpu)
+    state = FABRIC_STATES.get(fabric.state, f"state {fabric.state}")
+    return f"{state}, status {fabric.status}" if fabric.status else state
 
 
 def pcie_lanes_missing(gpu: Handle) -> int:
@@ -281,10 +296,13 @@ STATE: dict[str, Reader] = {  # differs from second to second
     "memory_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
     "power_w": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
     "temperature_c": temperature_c,
+    "pcie_generation": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
+    "pcie_width": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
     "reasons": reasons,
 }
 
-NVLINK_ERRORS: dict[str, Reader] = {
+COUNTERS: dict[str, Reader] = {  # since somebody cleared them: only what rises is told
+    "pcie_replays": lambda gpu: pynvml.nvmlDeviceGetPcieReplayCounter(gpu),
     "nvlink_errors:replay": nvlink_errors("REPLAY"),
     "nvlink_errors:recovery": nvlink_errors("RECOVERY"),
     "nvlink_errors:crc_flit": nvlink_errors("CRC_FLIT"),
@@ -328,5 +346,7 @@ IDENTITY: dict[str, Reader] = {  # explains a number and is no metric
     "power_default_w": lambda gpu: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) / 1e3,
     "sm_mhz_now": STATE["sm_mhz"],
     "temperature_c": temperature_c,
+    "mig_mode": lambda gpu: pynvml.nvmlDeviceGetMigMode(gpu)[0],
+    "fabric_state": fabric_state,
     "persistence_mode": lambda gpu: pynvml.nvmlDeviceGetPersistenceMode(gpu),
 }

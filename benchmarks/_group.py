@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,15 @@ class Group:
     backend: str
     device: torch.device
     links: ProcessGroup
+    numa: str = ""  # where the ranks run: each beside its GPU
+
+    def facts(self) -> dict[str, int | str]:
+        facts: dict[str, int | str] = {
+            "ranks": self.ranks,
+            "hosts": self.hosts,
+            "backend": self.backend,
+        }
+        return facts | ({"numa_of_ranks": self.numa} if self.numa else {})
 
     def slowest(self, numbers: Sequence[float]) -> list[float]:
         """Number by number, the largest of all ranks."""
@@ -42,6 +52,7 @@ def joined() -> Iterator[Group]:
     """All ranks together: NCCL when every one of them has a GPU of its own, gloo when none has."""
     import torch
     import torch.distributed as dist
+    from _numa import stay_near_gpu
     from _timing import gpus
 
     local_rank, local_ranks = (int(os.environ[f"LOCAL_{name}"]) for name in ("RANK", "WORLD_SIZE"))
@@ -53,12 +64,14 @@ def joined() -> Iterator[Group]:
         )
     cuda = count > 0
     device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
+    node = None
     if cuda:
+        node = stay_near_gpu(local_rank)  # before the driver's and NCCL's threads are started
         torch.cuda.set_device(device)
     with met():
-        seen = everyones((platform.node(), device.type))
-        if len({kind for _, kind in seen}) > 1:
-            lacking = sorted({host for host, kind in seen if kind == "cpu"})
+        seen = everyones((platform.node(), device.type, node.name if node else ""))
+        if len({kind for _, kind, _ in seen}) > 1:
+            lacking = sorted({host for host, kind, _ in seen if kind == "cpu"})
             raise contract.Unmeasured(
                 f"too few visible GPUs on {', '.join(lacking)}, while others have one per rank"
             )
@@ -66,11 +79,18 @@ def joined() -> Iterator[Group]:
         yield Group(
             rank=dist.get_rank(),
             ranks=dist.get_world_size(),
-            hosts=len({host for host, _ in seen}),
+            hosts=len({host for host, _, _ in seen}),
             backend=backend,
             device=device,
             links=dist.new_group(backend=backend),
+            numa=ranks_on([name for _, _, name in seen]),
         )
+
+
+def ranks_on(names: Sequence[str]) -> str:
+    """`numa0: 4 ranks, numa1: 4 ranks`; nothing where none is bound."""
+    counts = Counter(filter(None, names))
+    return ", ".join(f"{name}: {count} ranks" for name, count in sorted(counts.items()))
 
 
 @contextmanager

@@ -114,11 +114,15 @@ def nearest_to_gpu(index: int) -> Node | None:
     return nearest(address) if address else None
 
 
-def stay_near_gpu(index: int) -> None:
-    """Keep this process, and what it starts, to the CPUs of the node that a GPU hangs off."""
+def stay_near_gpu(index: int) -> Node | None:
+    """Keep this process, and what it starts, to the CPUs of the node that a GPU hangs off.
+
+    Where nobody knows which that is, as in most virtual machines, it runs wherever it may.
+    """
     allowed_cpus()
     if node := nearest_to_gpu(index):
         os.sched_setaffinity(0, node.cpus)
+    return node
 
 
 def nearest(address: str) -> Node | None:

@@ -126,7 +126,7 @@ def measure(
             size = "published" if cuda else "reduced"
         if not cuda:
             share_cores()
-        report.note(ranks=group.ranks, hosts=group.hosts, backend=group.backend)
+        report.note(**group.facts())
         report.note(size=size, precisions=",".join(formats))
         for name, precision in product(names, formats):
             shape = model(name, size)

@@ -231,10 +231,18 @@ def environment() -> dict[str, Any]:
             facts["cuda"] = torch.version.cuda or torch.version.hip
             if torch.distributed.is_available() and torch.distributed.is_nccl_available():
                 facts["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+            if version := torch.backends.cudnn.version():
+                facts["cudnn"] = cudnn_version(version)
             facts["gpus"] = [
                 torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())
             ]
     return facts
+
+
+def cudnn_version(number: int) -> str:
+    """91002 is 9.10.2; before version 9 there was one digit less: 8902 is 8.9.2."""
+    major = 10000 if number >= 90000 else 1000
+    return f"{number // major}.{number % major // 100}.{number % 100}"
 
 
 # --- the way from the command line to the document -----------------------------------------

@@ -2,7 +2,8 @@
 
 The same kernel on the same numbers gives the same bits, so that a product which differs from the
 first is silent data corruption; the first is checked against fp64. The rate, comparison included,
-is one sample per second, so that throttling shows as the GPUs grow hot.
+is one sample per second, so that throttling shows as the GPUs grow hot. Each product goes to the
+next place in the GPU's memory, so that soon all of it is written and read, and again and again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 import contract
-from _arithmetic import FORMATS, IN_BLOCKS, Product, choose, flop, state_ceiling
+from _arithmetic import FORMATS, IN_BLOCKS, Product, choose, flop, kernel, state_ceiling
 from _each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 
 AUTO = {"cuda": "bf16", "cpu": "fp32"}
 SIZE = {"cuda": 8192, "cpu": 512}
+PLACES_ON_A_CPU = 4  # main memory is not filled: others live in it
 
 BENCHMARK = contract.Benchmark(
     name="gpu_burn",
-    version="1",
+    version="2",
     summary="A sustained load on all GPUs at once, every result checked.",
-    stresses="power delivery and cooling of the whole node, matrix units",
-    reveals="silent data corruption, thermal throttling, a power cap, a GPU that falls off the bus",
+    stresses="power delivery and cooling of the whole node, matrix units, all of the GPUs' memory",
+    reveals="silent data corruption, bad memory, thermal throttling, a power cap, a GPU that falls "
+    "off the bus",
     duration_s=100.0,
     metrics=(
         contract.higher(
@@ -54,6 +57,14 @@ BENCHMARK = contract.Benchmark(
             smoke=128,
             at_least=0,
         ),
+        contract.Parameter(
+            "memory_share",
+            0.9,
+            "of each GPU's free memory, which the products fill by turns; 0: one place for all",
+            smoke=0.0,
+            at_least=0,
+            more_is_stronger=True,
+        ),
         contract.Parameter("seconds", 60, "per format", smoke=1, at_least=1, more_is_stronger=True),
         contract.Parameter(
             "cool_down",
@@ -66,8 +77,20 @@ BENCHMARK = contract.Benchmark(
 )
 
 
-def measure(report: contract.Report, dtypes: str, size: int, seconds: int, cool_down: int) -> None:
+def measure(
+    report: contract.Report,
+    dtypes: str,
+    size: int,
+    memory_share: float,
+    seconds: int,
+    cool_down: int,
+) -> None:
     from _timing import devices
+
+    if memory_share > 0.95:
+        raise contract.BadParameter(
+            f'memory_share cannot be "{memory_share}": at most 0.95, the products need some room'
+        )
 
     gpus = devices()
     kind = gpus[0].type
@@ -78,9 +101,21 @@ def measure(report: contract.Report, dtypes: str, size: int, seconds: int, cool_
     report.note(size=n)
     with ThreadPoolExecutor(len(gpus)) as threads:
         for name in names:
-            burns = list(threads.map(lambda gpu, name=name: Burn(name, n, gpu), gpus))
-            burn_all(report, burns, seconds, threads)
+            burn_all(
+                report,
+                list(threads.map(lambda gpu, name=name: Burn(name, n, gpu, memory_share), gpus)),
+                seconds,
+                threads,
+            )
+            free_memory()
     sleep(cool_down)
+
+
+def free_memory() -> None:
+    """The next format is to find all of it free."""
+    import torch
+
+    torch.cuda.empty_cache()  # does nothing without a GPU
 
 
 def burn_all(
@@ -96,6 +131,7 @@ def burn_all(
         device, wrong = str(burn.device), burn.wrong_results()
         report.add(burn.metric, device, samples)
         report.add(f"agreement:{burn.name}", device, contract.agreement(wrong))
+        report.notes.setdefault("filled_bytes", {}).setdefault(device, {})[burn.name] = burn.bytes
         report.notes.setdefault("wrong_results", {}).setdefault(device, {})[burn.name] = wrong
         state_ceiling(report, burn.metric, burn.name, burn.device)
 
@@ -103,19 +139,28 @@ def burn_all(
 class Burn:
     """One device's load in one format, and what came of it."""
 
-    def __init__(self, name: str, n: int, device: torch.device) -> None:
+    def __init__(self, name: str, n: int, device: torch.device, memory_share: float = 0.0) -> None:
         import torch
 
         self.name, self.metric, self.device = name, f"tflops:{name}", device
         self.flop = flop(n, n, n)
         product = Product(name, n, n, n, device)
-        self.multiply = product.multiply
-        self.multiply()
+        product.multiply()
         self.first_is_wrong = product.wrong_elements() > 0
-        self.now = bits(product.out)
-        self.first = self.now.clone()
+        self.first = bits(product.out).clone()
         self.differs = torch.empty(n, n, dtype=torch.bool, device=device)
         self.different = torch.zeros((), dtype=torch.int64, device=device)
+        places = [product.out, *more_places(product.out, memory_share)]
+        self.bytes = len(places) * product.out.nbytes
+        self.products = [
+            (kernel(name, product.left, product.right, place), bits(place)) for place in places
+        ]
+        self.turn, self.now = 0, bits(product.out)
+
+    def multiply(self) -> None:
+        self.turn = (self.turn + 1) % len(self.products)
+        product, self.now = self.products[self.turn]
+        product()
 
     def run(self, seconds: float) -> list[float]:
         """TFLOP/s, second by second: a device that slows down gets fewer products into each."""
@@ -155,6 +200,17 @@ class Burn:
 
     def wrong_results(self) -> int:
         return int(self.different) + self.first_is_wrong
+
+
+def more_places(out: torch.Tensor, memory_share: float) -> list[torch.Tensor]:
+    """For answers like this one, in so large a share of the memory that is free now."""
+    import torch
+
+    if out.device.type != "cuda":
+        return [torch.empty_like(out) for _ in range(PLACES_ON_A_CPU - 1)]
+    free_bytes, _ = torch.cuda.mem_get_info(out.device)
+    count = int(memory_share * free_bytes) // out.nbytes
+    return [torch.empty_like(out) for _ in range(count)]
 
 
 def bits(numbers: torch.Tensor) -> torch.Tensor:

@@ -61,7 +61,7 @@ def measure(report: contract.Report, sizes: str, receivers: int, samples: int) -
         raise contract.NotApplicable("one rank has nobody to send to")
     with joined() as group:
         nodes = ranks_by_node(group)
-        report.note(ranks=group.ranks, hosts=group.hosts, backend=group.backend)
+        report.note(**group.facts())
         for name in spread(list(nodes), receivers):
             for size in chosen:
                 flood = Incast(group, nodes, name, size)

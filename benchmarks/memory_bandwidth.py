@@ -2,7 +2,9 @@
 
 Kernels and bytes are counted as STREAM counts them: fp64, what the program reads and writes,
 without the lines that a CPU's cache fetches before it overwrites them. Arrays are far larger than
-all caches together, and every element of every answer is checked.
+all caches together, and every element of every answer is checked. At the end all memory that is
+free on a GPU is filled with a pattern and read again, and then with its inverse, so that every bit
+has been 0 and 1: that is a test of the memory, and no rate.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3, "read": 1, "write": 1}
 ON_CPU = "copy,scale,add,triad"
 ON_GPU = "copy,read,write,triad"
 GPU_BYTES = 1 << 32
+CHUNK_BYTES = 1 << 28
+SPARE_CHUNKS = 4  # for what is compared with them, and for the driver
 
 BENCHMARK = contract.Benchmark(
     name="memory_bandwidth",
@@ -71,6 +75,12 @@ BENCHMARK = contract.Benchmark(
             at_least=0,
         ),
         contract.Parameter(
+            "pattern",
+            True,
+            "whether a pattern is written to all free memory of each GPU and checked",
+            smoke=False,
+        ),
+        contract.Parameter(
             "samples", 20, "timed batches per kernel", smoke=3, at_least=1, more_is_stronger=True
         ),
     ),
@@ -78,7 +88,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(
-    report: contract.Report, parts: str, kernels: str, size_bytes: int, samples: int
+    report: contract.Report, parts: str, kernels: str, size_bytes: int, pattern: bool, samples: int
 ) -> None:
     from _timing import gpus
 
@@ -90,10 +100,12 @@ def measure(
         raise contract.NotApplicable("only GPUs were asked for, and there is none here")
     for index in range(count):
         on_gpu(report, index, names or contract.split(ON_GPU), size_bytes, samples)
+        if pattern:
+            check_all_memory(report, index)
 
 
 def measure_host(
-    report: contract.Report, parts: str, kernels: str, size_bytes: int, samples: int
+    report: contract.Report, parts: str, kernels: str, size_bytes: int, pattern: bool, samples: int
 ) -> None:
     places, names = chosen(parts, kernels)
     if "cpu" in places:
@@ -118,6 +130,49 @@ def on_gpu(
     stream(report, "hbm_gbps", str(device), device, kernels, size, samples)
     state_ceilings(report, torch.cuda.get_device_name(device), kernels)
     torch.cuda.empty_cache()
+
+
+def check_all_memory(report: contract.Report, index: int) -> None:
+    import torch
+    from _copies import words
+
+    device = torch.device("cuda", index)
+    free_bytes, all_bytes = torch.cuda.mem_get_info(device)
+    count = max(1, free_bytes // CHUNK_BYTES - SPARE_CHUNKS)
+    chunks = [words(CHUNK_BYTES, device) for _ in range(count)]
+    report.add("agreement:pattern", str(device), contract.agreement(wrong_in_pattern(chunks)))
+    share = round(count * CHUNK_BYTES / all_bytes, 3)
+    report.notes.setdefault("checked_share", {})[str(device)] = share
+    del chunks
+    torch.cuda.empty_cache()
+
+
+def wrong_in_pattern(chunks: list[torch.Tensor]) -> int:
+    """Wrong words after all were written, and again after all were written inverted."""
+    wrong = 0
+    for inverted in (False, True):
+        write_all(chunks, inverted)
+        wrong += wrong_in_all(chunks, inverted)
+    return wrong
+
+
+def write_all(chunks: list[torch.Tensor], inverted: bool) -> None:
+    """No two words are alike, so that one which lands in another's place is wrong."""
+    from _copies import write_pattern
+
+    for number, chunk in enumerate(chunks):
+        write_pattern(chunk, number)
+        if inverted:
+            chunk.bitwise_not_()
+
+
+def wrong_in_all(chunks: list[torch.Tensor], inverted: bool) -> int:
+    from _copies import wrong_words
+
+    return sum(
+        wrong_words(chunk.bitwise_not_() if inverted else chunk, number)
+        for number, chunk in enumerate(chunks)
+    )
 
 
 def state_ceilings(report: contract.Report, gpu_name: str, kernels: list[str]) -> None:

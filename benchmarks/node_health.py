@@ -55,6 +55,7 @@ BENCHMARK = contract.Benchmark(
         contract.higher("pcie_width", "1", "PCI Express lanes in use"),
         fault("pcie_lanes_missing", "lanes that card and slot have and the link does not use"),
         fault("pcie_errors", "PCIe errors that the kernel counted (AER) since boot, by severity"),
+        fault("pcie_replays", "how far the GPU's count of PCIe replays rose during the look"),
         contract.higher("nvlinks", "1", "NVLinks that are up"),
         fault("nvlinks_inactive", "NVLinks that are down while others are up"),
         fault("nvlink_errors", "how far NVLink's error counters rose during the look"),

@@ -62,7 +62,7 @@ def measure(report: contract.Report, sizes: str, samples: int) -> None:
     if alone():
         raise contract.NotApplicable("one rank has nobody to send to")
     with joined() as group:
-        report.note(backend=group.backend, hosts=group.hosts)
+        report.note(**group.facts())
         distance = ends()[1]
         rails = range(distance if group.backend == "nccl" else 1)  # CPU ranks share one way
         for first in rails:

@@ -460,7 +460,7 @@ class Provenance:
     anubis: str
     digest: str  # of the measurements it was learned from
     created_at: str
-    versions: Mapping[str, str] = field(default_factory=dict)  # of driver, CUDA and NCCL
+    versions: Mapping[str, str] = field(default_factory=dict)  # of driver, CUDA, NCCL, cuDNN
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import types
 from pathlib import Path
 
 import _ceilings
@@ -305,6 +306,34 @@ def test_every_product_that_differs_in_one_bit_from_the_first_is_a_wrong_result(
     assert burn.wrong_results() == 2
 
 
+def test_the_products_go_through_all_places_and_a_bad_one_shows_each_time(monkeypatch):
+    burn = gpu_burn.Burn("fp32", 64, CPU)
+    places = [words.data_ptr() for _, words in burn.products]
+    assert len(set(places)) == gpu_burn.PLACES_ON_A_CPU == 4
+    assert burn.bytes == 4 * 64 * 64 * 4
+    multiply, met = burn.multiply, []
+
+    def with_a_bad_place():
+        multiply()
+        met.append(burn.now.data_ptr())
+        if met[-1] == places[2]:
+            burn.now[1, 1] ^= 1 << 3
+
+    monkeypatch.setattr(burn, "multiply", with_a_bad_place)
+    for _ in range(12):
+        burn.step()
+    assert sorted(met) == sorted(3 * places)
+    assert burn.wrong_results() == 3
+
+
+def test_the_places_of_a_burn_fill_the_share_of_a_gpus_free_memory(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000_000, 2_000_000))
+    posing = types.SimpleNamespace(device=torch.device("cuda", 0), nbytes=100_000)
+    monkeypatch.setattr(torch, "empty_like", lambda place: place)
+    assert len(gpu_burn.more_places(posing, 0.9)) == 9
+    assert gpu_burn.more_places(posing, 0.0) == []
+
+
 def test_a_device_that_is_wrong_from_the_first_product_on_is_not_taken_for_right(monkeypatch):
     sound = torch.mm
 
@@ -357,8 +386,8 @@ import _timing, contract, gpu_burn
 
 _timing.devices = lambda: [torch.device("cpu"), torch.device("cpu", 0)]
 class Spoilt(gpu_burn.Burn):
-    def __init__(self, name, n, device):
-        super().__init__(name, n, device)
+    def __init__(self, name, n, device, memory_share):
+        super().__init__(name, n, device, memory_share)
         sound, products = self.multiply, itertools.count(1)
         def multiply():
             sound()
@@ -393,5 +422,5 @@ def test_a_burn_rests_at_its_end_so_that_what_follows_begins_cool(monkeypatch):
     rested: list[float] = []
     monkeypatch.setattr(gpu_burn, "sleep", rested.append)
     monkeypatch.setattr(gpu_burn, "burn_all", lambda *_: None)
-    gpu_burn.measure(contract.Report(frozenset()), "fp32", 64, 1, 120)
+    gpu_burn.measure(contract.Report(frozenset()), "fp32", 64, 0.0, 1, 120)
     assert rested == [120]

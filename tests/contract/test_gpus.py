@@ -88,9 +88,19 @@ def test_a_gpu_that_fell_off_the_bus_is_gone(nvml, gpu):
     assert reading.unread == dict.fromkeys(_gpus.STATE, "GPU is lost")
 
 
+@pytest.mark.parametrize(
+    ("state", "status", "words"),
+    [(3, 0, "completed"), (2, 0, "in progress"), (3, 5, "completed, status 5"), (9, 0, "state 9")],
+)
+def test_the_state_of_the_fabric_and_of_slices_is_told(nvml, gpu, state, status, words):
+    nvml.plant(fabric=state, fabric_status=status, mig=1)
+    values = _gpus.read(gpu, _gpus.IDENTITY).values
+    assert (values["fabric_state"], values["mig_mode"]) == (words, 1)
+
+
 def test_every_reader_has_an_answer_or_says_that_it_is_not_supported(gpu):
     """The bindings' own names and arguments; a misspelt one would be unread."""
-    tables = (_gpus.STATE, _gpus.CONDITION, _gpus.NVLINK_ERRORS, _gpus.IDENTITY, _gpus.UUID)
+    tables = (_gpus.STATE, _gpus.CONDITION, _gpus.COUNTERS, _gpus.IDENTITY, _gpus.UUID)
     for table in tables:
         reading = _gpus.read(gpu, table)
         assert reading.unread == {}
@@ -100,7 +110,8 @@ def test_every_reader_has_an_answer_or_says_that_it_is_not_supported(gpu):
 
 def test_one_link_counter_that_is_not_supported_takes_no_other_with_it(nvml, gpu):
     nvml.plant(no_nvlink_counter=3)
-    reading = _gpus.read(gpu, _gpus.NVLINK_ERRORS)
+    reading = _gpus.read(gpu, _gpus.COUNTERS)
+    assert reading.values.pop("pcie_replays") == 40
     assert reading.values == {
         f"nvlink_errors:{of}": 18000 for of in ("replay", "recovery", "crc_flit")
     }
@@ -152,7 +163,15 @@ def watch(uuid: str, period_s: float = 0.01):
     return _gpu_watch.watch(lambda: _gpu_watch.gpu_of(uuid), period_s)
 
 
-BUSY = {"sm_now_1": 1980, "sm_dip_1": 1200, "power_1": 700000, "celsius_1": 88, "throttle_1": 0x44}
+BUSY = {
+    "pcie_generation_1": 5,
+    "pcie_width_1": 8,
+    "sm_now_1": 1980,
+    "sm_dip_1": 1200,
+    "power_1": 700000,
+    "celsius_1": 88,
+    "throttle_1": 0x44,
+}
 
 
 def test_the_summary_tells_clocks_power_temperature_and_reasons_of_the_gpu_asked_for(nvml):
@@ -169,6 +188,8 @@ def test_the_summary_tells_clocks_power_temperature_and_reasons_of_the_gpu_asked
         "power_w_median": 700,
         "power_w_max": 700,
         "temperature_c_max": 88,
+        "pcie_generation_max": 5,
+        "pcie_width_min": 8,
         "reasons": {"hw_thermal_slowdown": 1, "sw_power_cap": 1},
     }
 

@@ -11,8 +11,10 @@ import sys
 import threading
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import _group
 import _numa
 import contract
 import cpu_memory_latency as latency
@@ -262,6 +264,26 @@ def test_an_array_that_memory_cannot_hold_could_not_be_measured(near, benchmark_
     assert "too little for an array" in ran.stderr
 
 
+@needs_two_cpus
+def test_what_stays_near_a_gpu_runs_beside_it_and_says_where(two_nodes, monkeypatch):
+    far = _numa.nodes()[1]
+    monkeypatch.setattr(_numa, "nearest_to_gpu", lambda index: far if index == 3 else None)
+
+    def place(index):  # in a thread of its own, which alone is moved
+        return _numa.stay_near_gpu(index), os.sched_getaffinity(0)
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(place, 0).result() == (None, set(CPUS))
+        assert thread.submit(place, 3).result() == (far, set(far.cpus))
+    assert sorted(os.sched_getaffinity(0)) == CPUS
+
+
+def test_where_the_ranks_run_is_told_once_for_all():
+    names = ["numa0"] * 4 + ["numa1"] * 4
+    assert _group.ranks_on(names) == "numa0: 4 ranks, numa1: 4 ranks"
+    assert _group.ranks_on([""] * 8) == ""
+
+
 # --- bandwidth -----------------------------------------------------------------------------
 
 # STREAM 5.10 on 120,000,000 elements, as recorded: best rate in MB/s, least time in seconds
@@ -335,6 +357,56 @@ def test_wrong_bits_are_a_measured_metric(monkeypatch):
     names, cpu = ["copy", "triad"], torch.device("cpu")
     bandwidth.stream(report, "bandwidth_gbps", "cpu", cpu, names, 80_000, samples=1)
     assert report.series[-1] == {"metric": "agreement", "device": "cpu", "samples": [0.5]}
+
+
+def stuck_at_1(chunks):
+    chunks[1][500] |= 1 << 20
+
+
+def one_word_in_anothers_place(chunks):
+    chunks[2][7] = chunks[0][7]
+
+
+def one_row_in_anothers_place(chunks):
+    chunks[2][100:200] = chunks[2][300:400].clone()
+
+
+@pytest.mark.parametrize(
+    ("fault", "wrong"),
+    [
+        (lambda chunks: None, 0),
+        (stuck_at_1, 1),  # right in one of the two passes
+        (one_word_in_anothers_place, 2),
+        (one_row_in_anothers_place, 200),
+    ],
+)
+def test_a_pattern_in_all_memory_finds_what_is_stuck_and_what_lands_elsewhere(
+    monkeypatch, fault, wrong
+):
+    write_all = bandwidth.write_all
+
+    def with_a_fault(chunks, inverted):
+        write_all(chunks, inverted)
+        fault(chunks)
+
+    monkeypatch.setattr(bandwidth, "write_all", with_a_fault)
+    chunks = [torch.zeros(1000, dtype=torch.int32) for _ in range(3)]
+    assert bandwidth.wrong_in_pattern(chunks) == wrong
+
+
+def test_all_memory_that_is_free_on_a_gpu_is_filled_but_a_little(monkeypatch):
+    import _copies
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (79 << 30, 80 << 30))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    filled: list[int] = []
+    monkeypatch.setattr(_copies, "words", lambda size, device: filled.append(size))
+    monkeypatch.setattr(bandwidth, "wrong_in_pattern", lambda chunks: 0)
+    report = contract.Report(frozenset({"agreement"}))
+    bandwidth.check_all_memory(report, 3)
+    assert 78 << 30 <= sum(filled) <= 79 << 30
+    assert report.notes["checked_share"] == {"cuda:3": 0.975}
+    assert report.series[0]["metric"] == "agreement:pattern"
 
 
 def test_arrays_are_four_times_all_last_caches_and_leave_half_of_the_memory(tmp_path):

@@ -160,6 +160,13 @@ def test_the_environment_names_this_machine():
     assert facts["cpu"] == "" or f": {facts['cpu']}\n" in Path("/proc/cpuinfo").read_text()
 
 
+@pytest.mark.parametrize(
+    ("number", "version"), [(91002, "9.10.2"), (90100, "9.1.0"), (8902, "8.9.2"), (7605, "7.6.5")]
+)
+def test_the_version_of_cudnn_is_written_as_its_makers_do(number, version):
+    assert contract.cudnn_version(number) == version
+
+
 def test_a_parameter_keeps_the_type_of_its_default():
     parameter = contract.Parameter("share", 0.5, "", at_least=0)
     assert parameter.parse("1") == 1.0

@@ -40,11 +40,11 @@ def learned(sku: str, **known: str) -> CriteriaSet:
 def test_each_kind_of_node_has_the_versions_that_its_nodes_reported():
     executions = [
         ran("a1", driver="550", cuda="12.4", cpu="any"),
-        ran("a2", driver="560", nccl="2.21"),
+        ran("a2", driver="560", nccl="2.21", cudnn="9.1.0"),
         ran("b1"),
     ]
     assert versions(executions, PLAN) == {
-        "a": {"driver": "550, 560", "cuda": "12.4", "nccl": "2.21"}
+        "a": {"driver": "550, 560", "cuda": "12.4", "nccl": "2.21", "cudnn": "9.1.0"}
     }
 
 

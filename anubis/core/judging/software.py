@@ -1,4 +1,4 @@
-"""Versions of driver, CUDA and NCCL: kept with what is learned, held against what is judged.
+"""Versions of driver, CUDA, NCCL and cuDNN: kept with what is learned, held against what is judged.
 
 What programs say of themselves is no proof of a defect: a difference is told, and changes nothing.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from anubis.core.records import CriteriaSet, Execution, Plan
 
-NAMES = ("driver", "cuda", "nccl")  # as the environment of a result has them
+NAMES = ("driver", "cuda", "nccl", "cudnn")  # as the environment of a result has them
 
 Versions = Mapping[str, str]
 
