@@ -1,4 +1,4 @@
-"""stdout, which belongs to the answer. Trouble with it must not look like a verdict.
+"""stdout, which belongs to the answer. Trouble with it costs neither a campaign nor its page.
 
 typer and rich make exit code 1 of a closed pipe, and 1 means "defective" here.
 """
@@ -26,24 +26,33 @@ EXIT_CODES = {"healthy": 0, "defective": 1, "unknown": 2, "not-applicable": 2}
 
 
 class StandardOutput(io.TextIOWrapper):
+    trouble: UsageError | None = None  # the answer is not whole
+
     def write(self, text: str) -> int:
         try:
             return super().write(text)
         except OSError as error:
-            raise self._give_up(error) from None
+            self._give_up(error)
+            return len(text)
 
     def flush(self) -> None:
         try:
             super().flush()
         except OSError as error:
-            raise self._give_up(error) from None
+            self._give_up(error)
 
-    def _give_up(self, error: OSError) -> BaseException:
-        """What is left in the buffers goes nowhere, so that nothing fails again at exit."""
+    def _give_up(self, error: OSError) -> None:
+        """Whatever else is written goes nowhere, and the work goes on."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-        if error.errno == errno.EPIPE:  # `anubis ... | head`: the reader has seen enough
-            return SystemExit(2)
-        return UsageError(f"cannot write the answer to stdout: {error.strerror}")
+        if error.errno != errno.EPIPE:  # `anubis ... | head`: the reader has seen enough
+            self.trouble = UsageError(f"cannot write the answer to stdout: {error.strerror}")
+
+
+def check_answer() -> None:
+    """At the end: an answer that is not whole is no verdict."""
+    sys.stdout.flush()
+    if isinstance(sys.stdout, StandardOutput) and sys.stdout.trouble:
+        raise sys.stdout.trouble
 
 
 def leave(judgement: Judgement) -> NoReturn:

@@ -39,11 +39,13 @@ def show(
     from anubis.report import history
 
     happened = anubis.timeline(amounts.nodes(nodes), last, cluster=cluster)
+    if not happened and nodes:
+        raise UsageError(f"the history knows nothing of {nodes}")
     if not happened:
-        raise UsageError(f"the history knows nothing{f' of {nodes}' if nodes else ' yet'}")
+        say("the history knows nothing yet")
     if json:
         answer.write_lines(map(history.line, happened))
-    else:
+    elif happened:
         history.show(happened, answer.screen())
 
 
@@ -56,7 +58,7 @@ def decisions(
 
     decided = anubis.decisions(last, cluster=cluster)
     if not decided:
-        raise UsageError("no decisions yet: anubis gate, sweep and select make them")
+        say("no decisions yet: anubis gate, sweep and select make them")
     for made in decided:
         if json:
             print(decision.line(made))
@@ -93,10 +95,10 @@ def benchmarks(
     check_page(html)
     records = anubis.track_records(cluster=cluster)
     if not records:
-        raise UsageError("nothing was measured yet: begin with anubis accept")
+        say("nothing was measured yet: begin with anubis accept")
     if json:
         answer.write_lines(track_records.json_lines(records))
-    else:
+    elif records:
         track_records.show(records, answer.screen())
     if html:
         write_page(track_records.render(records), html)
@@ -108,10 +110,10 @@ def imports(json: options.Json = False) -> None:
 
     imported = anubis.imports()
     if not imported:
-        raise UsageError("nothing was imported yet: see anubis import --help")
+        say("nothing was imported yet: see anubis import --help")
     if json:
         answer.write_lines(map(history.import_line, imported))
-    else:
+    elif imported:
         history.show_imports(imported, answer.screen())
 
 

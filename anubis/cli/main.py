@@ -11,7 +11,7 @@ import typer
 
 from anubis import __version__
 from anubis.cli import bench, criteria, history, import_, risk, topology
-from anubis.cli.answer import open_answer
+from anubis.cli.answer import check_answer, open_answer
 from anubis.cli.decide import gate, select, sweep
 from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
@@ -65,7 +65,7 @@ def run() -> int:
         try:
             code = app(prog_name="anubis", standalone_mode=False)
         finally:
-            sys.stdout.flush()
+            check_answer()
     except AnubisError as error:
         return fail(str(error), error.exit_code)
     except Exception as error:

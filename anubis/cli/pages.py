@@ -15,11 +15,11 @@ def check_page(path: Path | None) -> None:
         return
     if path.is_dir():
         raise UsageError(f'--html "{path}" is a folder: name a file in it')
-    nearest = next(folder for folder in path.absolute().parents if folder.exists())
-    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-        raise UsageError(
-            f'--html "{path}": "{nearest}" is not a folder that this user can write to'
-        )
+    folder = path.absolute().parent
+    if not folder.exists():
+        raise UsageError(f'--html "{path}": there is no folder "{folder}"; make it first')
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise UsageError(f'--html "{path}": "{folder}" is not a folder that this user can write to')
 
 
 def write_page(page: str, path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 
 def say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
+    with suppress(OSError):  # a terminal that was closed
+        print(sentence, file=sys.stderr)
 
 
 def passing(sentence: str) -> None:

@@ -59,9 +59,12 @@ class Terminal(Caller):
 
 
 def turn_termination_into_interrupt() -> None:
-    """SIGTERM from a scheduler ends a campaign as Ctrl-C does: nothing is left running."""
+    """SIGTERM from a scheduler, or a terminal that closes, ends a campaign as Ctrl-C does: nothing
+    is left running, and it can be resumed. Under nohup, a terminal that closes changes nothing."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, interrupt)

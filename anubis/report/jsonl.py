@@ -49,10 +49,10 @@ def _reckoning(reckoning: Reckoning) -> Iterator[str]:
     yield json_line({**document, "wrongly_blamed": reckoning.wrongly_blamed})
 
 
-def _remedy(view: CampaignView, verdict: Verdict | PartVerdict) -> dict[str, str]:
-    """What to do, where something is wrong and somebody said it."""
+def _remedy(view: CampaignView, verdict: Verdict | PartVerdict) -> dict[str, str | None]:
+    """What to do, where something is wrong and the policy says it."""
     remedy = view.remedy(verdict.code)
-    return {"action": remedy.action} if remedy else {}
+    return {"action": remedy.action if remedy else None}
 
 
 def _verdict(verdict: Verdict) -> dict[str, object]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from anubis import hostlist
 from anubis.core.records import BenchmarkSpec, Node, Readings, Samples, Series, Step
+from anubis.simulation.typical import Typical, states_facts_only, typical_of
 
 SHARES = (
     "slow_share",
@@ -43,7 +44,7 @@ class SimulatedFleet:
     seed: int = 0
     """The same seed gives the same results, byte for byte."""
     devices: int = 1
-    """Devices of each node."""
+    """GPUs of each node."""
     samples: int = 16
     """Samples of each metric and device."""
     spread: float = 0.005
@@ -120,19 +121,35 @@ def measure(
     Facts that only limits judge are not simulated: what their limits are is the policy's business.
     """
     pace = min(_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
-    devices = fleet.devices if spec.scope == "node" else 1
+    lacks_a_gpu = any(is_short_of_a_gpu(planted.get(name)) for name in step.participants)
     series = []
     for metric in spec.metrics:
         if metric.judged_by != "fleet":
             continue
-        typical = 1.0 if metric.unit == "1" else _typical(metric.name)
-        for device in range(devices):
-            noise = _noise(fleet.seed, f"{step.id}/{metric.name}/{device}", fleet.samples)
-            values = typical * pace * np.maximum(1 + fleet.noise * noise, 0.01)
-            if metric.direction == "lower":
-                values = 1.0 / values
-            series.append(Series(metric=metric.name, device=f"simulated:{device}", samples=values))
+        typical = typical_of(spec.name, metric.name)
+        for device in _devices(fleet, spec, typical):
+            if typical.is_exact:
+                missing = lacks_a_gpu and metric.name == "gpus"
+                values = np.full(fleet.samples, typical.value - missing)
+            else:
+                noise = _noise(fleet.seed, f"{step.id}/{metric.name}/{device}", fleet.samples)
+                change = pace * np.maximum(1 + fleet.noise * noise, 0.01)
+                values = typical.value * (1 / change if metric.direction == "lower" else change)
+            series.append(Series(metric=metric.name, device=device, samples=values))
     return Readings.of(series)
+
+
+def is_short_of_a_gpu(plant: Plant | None) -> bool:
+    """What is wrong where a program states facts only."""
+    return plant is not None and plant.trouble == "slow" and states_facts_only(plant.benchmark)
+
+
+def _devices(fleet: SimulatedFleet, spec: BenchmarkSpec, typical: Typical) -> list[str]:
+    if typical.place != "gpu":
+        return [typical.place]
+    if spec.scope != "node":
+        return ["cuda"]
+    return [f"cuda:{number}" for number in range(fleet.devices)]
 
 
 def _pace(fleet: SimulatedFleet, plant: Plant | None, node: str, benchmark: str) -> float:
@@ -146,12 +163,6 @@ def _pace(fleet: SimulatedFleet, plant: Plant | None, node: str, benchmark: str)
 def _faster(nodes: str, share_of_all: float) -> frozenset[str]:
     names = hostlist.expand(nodes)
     return frozenset(names[len(names) - round(share_of_all * len(names)) :])
-
-
-@cache
-def _typical(metric: str) -> float:
-    """A rate of its own for each metric, between 1 and 1000."""
-    return float(10 ** (3 * share(0, metric)))
 
 
 _STANDARD = NormalDist()

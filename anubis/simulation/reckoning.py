@@ -12,7 +12,7 @@ from typing import Literal
 from anubis.core.fabric import Fabric, Part
 from anubis.core.network.localization import describe
 from anubis.core.records import Assessment, BenchmarkSpec, Judgement, NodeVerdict, Plan
-from anubis.simulation.fleet import Plant, SimulatedFleet, Trouble, plants
+from anubis.simulation.fleet import Plant, SimulatedFleet, Trouble, is_short_of_a_gpu, plants
 from anubis.simulation.network import Fault, SimulatedNetwork, faulty
 
 Detected = Literal["missed", "unsure", "found"]  # unsure: it is among what is unknown
@@ -81,6 +81,8 @@ def _of_node(
     fleet: SimulatedFleet, name: str, plant: Plant, verdict: NodeVerdict | None
 ) -> PlantedTrouble:
     trouble = TROUBLES[plant.trouble].format(benchmark=plant.benchmark, slow_by=fleet.slow_by)
+    if is_short_of_a_gpu(plant):
+        trouble = f"has a GPU less in {plant.benchmark}"
     is_told_lost = plant.trouble == "lost" and verdict is not None and verdict.code == "NODE-LOST"
     return PlantedTrouble(
         subject=name,

@@ -462,24 +462,37 @@ def test_no_verb_at_all_shows_the_help_and_is_no_success(near, words):
     assert "Traceback" not in done.err
 
 
+def test_a_page_in_a_folder_that_is_not_there_is_refused_before_the_work(desk):
+    page = desk.folder / "reprots" / "page.html"
+    done = desk.ask("accept", "--suite", desk.suite(desk.flow()), "--html", str(page))
+    assert_refused(done, f'there is no folder "{page.parent}"; make it first')
+    assert desk.began() == 0
+
+
 def test_an_answer_that_cannot_be_written_is_no_verdict(desk):
-    """1 would mean "defective": neither a full disk nor a reader who left may say so."""
+    """1 would mean "defective", and 0 that all is well: a full disk may say neither."""
     with Path("/dev/full").open("w") as full:
         code, err = exit_of(desk, full.fileno(), "bench", "list", "--json")
     assert (code, err) == (
         2,
         "anubis: error: cannot write the answer to stdout: No space left on device\n",
     )
+
+
+@pytest.mark.parametrize("form", [["--json"], []])  # rich writes the second
+def test_a_reader_who_leaves_costs_neither_the_campaign_nor_its_page_nor_its_verdict(
+    desk, form, tmp_path
+):
+    fleet = desk.fleet(slow_share=0.25)
+    page = tmp_path / "page.html"
+    asked = ("accept", "--cluster", fleet, "--suite", desk.suite(desk.flow()), *form)
+    asked += ("--benchmarks", str(desk.programs))
     reading, writing = os.pipe()
     os.close(reading)
-    code, err = exit_of(desk, writing, "bench", "list", "--json")
+    code, err = exit_of(desk, writing, *asked, "--html", str(page))
     os.close(writing)
-    assert (code, err) == (2, "")
-    reading, writing = os.pipe()
-    os.close(reading)
-    code, err = exit_of(desk, writing, "bench", "list")  # rich writes this one
-    os.close(writing)
-    assert (code, err) == (2, "")
+    assert (code, "Traceback" in err) == (1, False)
+    assert "defective" in page.read_text()
 
 
 def exit_of(desk: Desk, stdout: int, *words: str) -> tuple[int, str]:

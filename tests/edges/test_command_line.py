@@ -27,6 +27,7 @@ VERDICT_KEYS = {
     "similarity",
     "alpha",
     "reason",
+    "action",
 }
 SUMMARY_KEYS = {
     "type",

@@ -160,13 +160,25 @@ def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
     assert (again["nodes"], again["p"] < 1) == (["n1"], True)
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("verb", "sentence"),
+    [
+        ("show", "the history knows nothing yet"),
+        ("benchmarks", "nothing was measured yet: begin with anubis accept"),
+        ("decisions", "no decisions yet: anubis gate, sweep and select make them"),
+        ("imports", "nothing was imported yet: see anubis import --help"),
+    ],
+)
+def test_an_empty_list_is_no_error(near, verb, sentence, form):
+    done = near.run("history", verb, *form)
+    assert (done.code, done.out, done.err) == (0, "", f"{sentence}\n")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["show"], "the history knows nothing yet"),
-        (["benchmarks"], "nothing was measured yet: begin with anubis accept"),
-        (["decisions"], "no decisions yet: anubis gate, sweep and select make them"),
-        (["imports"], "nothing was imported yet: see anubis import --help"),
+        (["show", "n1"], "the history knows nothing of n1"),
         (["forget"], "missing option '--import'"),
         (["forget", "--import", "1"], "import 1 is not in the history; known: there is none"),
         (["show", "n[1", "--json"], "brackets do not match"),

@@ -235,6 +235,7 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
         "similarity": 0.801,
         "alpha": 0.95,
         "reason": "gemm@1 tflops:bf16 on cuda:0: similarity 0.801 is not above alpha 0.950",
+        "action": None,
     }
     assert summary == {
         "type": "summary",

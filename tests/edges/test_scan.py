@@ -18,7 +18,17 @@ gbit_s: 100
 links:
   - {below: "leaf[1-3]", above: "spine[1-2]"}
 """
-PART_KEYS = {"type", "parts", "subject", "verdict", "code", "confidence", "reason", "evidence"}
+PART_KEYS = {
+    "type",
+    "parts",
+    "subject",
+    "verdict",
+    "code",
+    "confidence",
+    "reason",
+    "evidence",
+    "action",
+}
 
 
 def scan(desk: Desk, *words: str, racks: str = RACKS, nodes: str = "n[1-12]", **fleet) -> Done:

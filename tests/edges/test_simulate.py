@@ -83,9 +83,9 @@ def test_a_trace_is_replayed_and_what_is_no_job_is_named(here):
 def test_the_page_needs_nothing_else_and_escapes_what_it_shows(here):
     text = SCENARIO.replace("summary: a test", "summary: <script>alert(1)</script>")
     here.write("odd.yaml", text)
-    done = here.run("simulate", "odd.yaml", "--html", "out/page.html", "--seeds", "1")
+    done = here.run("simulate", "odd.yaml", "--html", "page.html", "--seeds", "1")
     assert done.code == 0, done.err
-    page = (here.folder / "out" / "page.html").read_text()
+    page = (here.folder / "page.html").read_text()
     assert "<script>alert(1)" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert not re.search(r'(src|href)="https?:', page)
