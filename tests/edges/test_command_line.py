@@ -259,7 +259,7 @@ def test_two_kinds_of_hardware_never_share_a_file():
 
 
 def test_the_html_report_names_the_defect_and_needs_no_network(near):
-    page = near.folder / "deep" / "report.html"
+    page = near.folder / "report.html"
     done = accept_fleet(near, "--json", "--html", str(page), slow_share=0.125)
     assert f"report: {page}" in done.err
     text = page.read_text()
@@ -320,7 +320,7 @@ def test_planted_trouble_shows_even_where_a_suite_is_small(near):
 
 
 def test_terminal_records_and_page_list_what_was_planted_and_what_of_it_was_found(near):
-    page = near.home / "page.html"
+    page = near.folder / "page.html"
     fleet = {"nodes": "n[01-40]", "slow_share": 0.05, "lost_share": 0.025, "slow_by": 0.3}
     done = accept_fleet(near, "--json", "--html", str(page), **fleet)
     planted = [line for line in done.lines if line["type"] == "planted"]

@@ -75,7 +75,7 @@ def test_the_answer_names_the_part_with_its_evidence_and_a_report_tells_the_same
 
 
 def test_a_dead_leaf_is_the_first_thing_that_table_json_page_and_exit_code_say(desk):
-    page = desk.home / "scan.html"
+    page = desk.folder / "scan.html"
     done = scan(desk, "--full", "--json", "--html", str(page), faults=["dead leaf"])
     (leaf,) = (line for line in done.lines if line["type"] == "part")
     assert leaf["parts"][0]["kind"] == "switch"
