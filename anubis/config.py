@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +23,10 @@ from anubis.core.records import (
     SelectionPolicy,
     Suite,
     SuiteEntry,
+    check_variables,
 )
+from anubis.executors.machine import port_range
+from anubis.executors.programs import StartSettings
 from anubis.incidents.mapping import KINDS, IncidentMapping
 from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
@@ -31,7 +34,35 @@ from anubis.study.scenario import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalCluster:
+class _Nodes:
+    """What all clusters of real nodes may say of how programs are started there."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that every program finds in its environment, such as NCCL_IB_HCA. They come before
+    what the nodes themselves have."""
+    prefix: tuple[str, ...] = ()
+    """Words before each program's command, such as those that run it in a container. It must see
+    the folder of the programs there, and pass variables on."""
+    python: str = ""
+    """The Python that runs the programs, with torch. Default: the one that runs Anubis there."""
+    ports: str = ""
+    """Ports at which programs may meet and serve, as `20000-20999`. Default: any that are free."""
+    shared_gpus: bool = False
+    """Whether to measure although other processes are on a node's GPUs. Without it such a node is
+    left alone, and is unknown."""
+
+    def __post_init__(self) -> None:
+        check_variables(self.env)
+        if self.ports:
+            port_range(self.ports)
+
+    @property
+    def settings(self) -> StartSettings:
+        return StartSettings(**{key.name: getattr(self, key.name) for key in fields(StartSettings)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalCluster(_Nodes):
     """This machine."""
 
     executor: Literal["local"]
@@ -45,11 +76,12 @@ class LocalCluster:
     of the GPU, or else of the processor."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_name(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RayCluster:
+class RayCluster(_Nodes):
     """Every node of a Ray cluster, or those named."""
 
     executor: Literal["ray"]
@@ -70,6 +102,7 @@ class RayCluster:
     """How many nodes may work at once. Without it, all of them."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_name(self.name)
         _at_least("parallel_nodes", self.parallel_nodes, 1)
         if self.nodes:
@@ -112,8 +145,11 @@ class _SuiteFile:
     """What it is for, in one line."""
     benchmarks: tuple[SuiteEntry, ...]
     """What is run, in this order."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that all of its programs find in their environment; an entry's own come first."""
 
     def __post_init__(self) -> None:
+        check_variables(self.env)
         if not self.benchmarks:
             raise ValueError("names no benchmark")
 
@@ -215,7 +251,8 @@ def cluster(name: str) -> Cluster:
 def suite(name: str) -> Suite:
     path = find("suites", name)
     file = read(load_yaml(path, ConfigError), _SuiteFile, f'"{path}"', ConfigError)
-    return Suite(name=path.stem, summary=file.summary, benchmarks=file.benchmarks)
+    entries = (replace(entry, env={**file.env, **entry.env}) for entry in file.benchmarks)
+    return Suite(name=path.stem, summary=file.summary, benchmarks=tuple(entries))
 
 
 def policy(name: str) -> Policy:

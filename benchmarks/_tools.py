@@ -6,6 +6,7 @@ A child dies with the rank that started it, whatever kills the rank, and it has 
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import socket
@@ -116,10 +117,16 @@ def served(
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Any that is free, or of those that the cluster's file allows."""
+    first, _, last = os.environ.get("ANUBIS_PORTS", "").partition("-")
+    choices = list(range(int(first), int(last) + 1)) if last else [0]
+    random.shuffle(choices)
+    for choice in choices:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", choice))
+            port: int = probe.getsockname()[1]
+            return port
+    raise contract.Unmeasured(f"no port of {first}-{last} is free")
 
 
 def listening(server: subprocess.Popen[str], port: int, limit_s: float) -> bool:

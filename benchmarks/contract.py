@@ -35,6 +35,7 @@ from typing import Any, Literal, NoReturn
 
 Value = int | float | str | bool
 LAUNCHER = "ANUBIS_LAUNCHER"
+TELLING = ("NCCL_", "UCX_", "TORCH_NCCL_")  # variables that explain a number
 ONE_GPU = "ANUBIS_GPU"  # what a process that measures one GPU of several is told: its name
 
 
@@ -223,6 +224,10 @@ def environment() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
     }
+    if variables := {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith(TELLING)
+    }:
+        facts["variables"] = variables
     if driver := after("/proc/driver/nvidia/version", "NVRM version"):
         facts["driver"] = driver
     if torch := sys.modules.get("torch"):

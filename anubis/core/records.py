@@ -179,6 +179,15 @@ def _is_more(value: ParameterValue, than: ParameterValue) -> bool:
     return value > than
 
 
+VARIABLE = "env."  # before the names of variables, among the parameters of a workload
+
+
+def check_variables(env: Mapping[str, str]) -> None:
+    for name, value in env.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or not value.isprintable():
+            raise ValueError(f'env has "{name}", expected names of variables and printable values')
+
+
 @dataclass(frozen=True, kw_only=True)
 class SuiteEntry:
     benchmark: str
@@ -187,6 +196,9 @@ class SuiteEntry:
     """The program's own parameters, by name. Those left out keep their defaults."""
     repeats: int = 1
     """How often it runs. A single machine has only its repeats to learn from: at least 3."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the program finds in its environment, such as NCCL_ALGO. What is measured with
+    others is not compared with it."""
     timeout_s: float | None = None
     """After how long it is killed. Default: six times `duration_s`, and at least a minute."""
     duration_s: float | None = None
@@ -205,6 +217,7 @@ class SuiteEntry:
             number = getattr(self, name)
             if number is not None and number < least:
                 raise ValueError(f"{name} is {number}, expected at least {least}")
+        check_variables(self.env)
         if (self.groups == "batches") is not (self.size is not None):
             raise ValueError("batches and size belong together: give both or neither")
         for name in ("timeout_s", "duration_s"):

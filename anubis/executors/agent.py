@@ -46,8 +46,8 @@ class Agent:
     def ping(self) -> None:
         pass
 
-    def free_port(self) -> int:
-        return free_port(self._address)
+    def free_port(self, ports: str) -> int:
+        return free_port(self._address, ports)
 
     def run(self, key: str, order: dict[str, Any]) -> bytes:
         """Blocks its thread until the guardian reports; nothing when it ends without."""

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import json
 import os
+import pwd
 import resource
 import selectors
 import signal
@@ -113,6 +114,9 @@ class Guard:
             left_behind=len(outlived),
             unkillable=unkillable,
         )
+
+    def refuse(self, reason: str) -> dict[str, Any]:
+        return self._outcome(could_not_start=reason)
 
     def _start(self) -> None:
         parent = os.getpid()
@@ -289,6 +293,50 @@ def read_order() -> dict[str, Any]:
     return order
 
 
+def occupied_by(patience_s: float = 5.0) -> str:
+    """Who is on the GPUs of this node, in one sentence; "" for nobody, or where no tool tells.
+
+    What has just ended may be listed a moment longer.
+    """
+    until = time.monotonic() + patience_s
+    while pids := on_gpus():
+        if time.monotonic() > until:
+            names = ", ".join(map(owner, pids[:3])) + (" and more" if len(pids) > 3 else "")
+            return f"the GPUs here are in use by {names}: the node is left alone"
+        time.sleep(0.5)
+    return ""
+
+
+def on_gpus(patience_s: float = 10.0) -> list[int]:
+    """Processes that compute on GPUs. A tool that hangs tells nothing, and is left behind."""
+    deadline = time.monotonic() + patience_s
+    query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    try:
+        tool = subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except OSError:
+        return []
+    assert tool.stdout is not None
+    while tool.poll() is None:  # not run(timeout=): that waits for the killed without limit
+        if time.monotonic() > deadline:
+            tool.kill()
+            return []
+        time.sleep(0.02)
+    words = tool.stdout.read().decode(errors="replace").split()
+    return sorted({int(word) for word in words if word.isdecimal()})
+
+
+def owner(pid: int) -> str:
+    """A process by its number, name and user; those of other name spaces by the number alone."""
+    place = Path("/proc", str(pid))
+    try:
+        name, user = (place / "comm").read_text().strip(), place.stat().st_uid
+    except OSError:
+        return f"pid {pid}"
+    with contextlib.suppress(KeyError):
+        return f"pid {pid} ({name} of {pwd.getpwuid(user).pw_name})"
+    return f"pid {pid} ({name} of user {user})"
+
+
 def step_aside() -> None:
     """Go on in a child of our own, so that whoever kills its direct children misses the guardian.
 
@@ -320,7 +368,9 @@ def main() -> None:
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     order = read_order()
     try:
-        outcome = Guard(order).run()
+        guard = Guard(order)
+        trouble = occupied_by() if order.get("vacant_gpus") else ""
+        outcome = guard.refuse(trouble) if trouble else guard.run()
     except Exception as error:
         outcome = {"could_not_start": f"the guardian failed: {error!r}"}
         signal_all(signal.SIGKILL)

@@ -28,6 +28,7 @@ from anubis.executors.programs import (
     Program,
     ProgramOutcome,
     Rendezvous,
+    StartSettings,
     event_of,
     failed,
     order,
@@ -83,8 +84,13 @@ class LocalLaunch:
 
 class LocalExecutor:
     def __init__(
-        self, node: Node, programs: Mapping[tuple[str, str], Program], parse: Parse
+        self,
+        node: Node,
+        programs: Mapping[tuple[str, str], Program],
+        parse: Parse,
+        settings: StartSettings | None = None,
     ) -> None:
+        self._settings = settings or StartSettings()
         self._node = node
         self._programs = programs
         self._parse = parse
@@ -106,7 +112,12 @@ class LocalExecutor:
         meets = program.spec.launcher == "torchrun"
         rendezvous = self._meeting() if meets else None
         program_order = order(
-            program, step.workload.arguments, step.timeout_s, self._machine, rendezvous
+            program,
+            step.workload.arguments,
+            step.timeout_s,
+            self._machine,
+            rendezvous,
+            self._settings,
         )
         try:
             process = subprocess.Popen(
@@ -130,7 +141,7 @@ class LocalExecutor:
     def _meeting(self) -> Rendezvous:
         return Rendezvous(
             address=LOOPBACK,
-            port=free_port(LOOPBACK),
+            port=free_port(LOOPBACK, self._settings.ports),
             processes=processes_on_each([self._machine]),
         )
 

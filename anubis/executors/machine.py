@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
+import random
 import re
 import shutil
 import socket
@@ -164,9 +165,26 @@ def interface_of(address: str) -> str:
     return ""
 
 
-def free_port(address: str) -> int:
-    """Free now, and with luck still free when the program binds it: a collision is retried."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(address: str, ports: str = "") -> int:
+    """Free now, and with luck still free when the program binds it: a collision is retried.
+
+    Of a range, any in any order, so that two that look at once seldom choose the same.
+    """
+    choices = list(port_range(ports)) if ports else [0]
+    random.shuffle(choices)
+    for choice in choices:
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, choice))
+            except OSError:
+                continue
+            port: int = probe.getsockname()[1]
+            return port
+    raise OSError(f"no port of {ports or 'any'} is free")
+
+
+def port_range(words: str) -> range:
+    first, _, last = words.partition("-")
+    if first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 1 << 16:
+        return range(int(first), int(last) + 1)
+    raise ValueError(f'ports cannot be "{words}": expected two numbers, such as 20000-20999')

@@ -11,14 +11,14 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
 from anubis.core.errors import ContractError
-from anubis.core.records import BenchmarkSpec, ParameterValue, Result
+from anubis.core.records import VARIABLE, BenchmarkSpec, ParameterValue, Result
 from anubis.core.text import one_line, storable
 from anubis.executors.machine import Machine
 
@@ -60,13 +60,26 @@ class Rendezvous:
     rank: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class StartSettings:
+    """How programs are started on the nodes of a cluster, where its file says more."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
+    python: str = ""
+    ports: str = ""
+    shared_gpus: bool = False
+
+
 def order(
     program: Program,
     arguments: Mapping[str, ParameterValue],
     timeout_s: float,
     machine: Machine,
     rendezvous: Rendezvous | None = None,
+    settings: StartSettings | None = None,
 ) -> ProgramOrder:
+    settings = settings or StartSettings()
     launcher: list[str] = []
     env = {"ANUBIS_LIMIT_S": f"{timeout_s:g}"}  # of GPUs that hang, the others' samples stand
     if rendezvous is not None:
@@ -78,16 +91,36 @@ def order(
             launcher = torchrun(rendezvous, machine.address)
             # torchrun would set 1, and leave the other cores idle
             env["OMP_NUM_THREADS"] = str(max(1, machine.cores // processes))
+    if settings.ports:
+        env["ANUBIS_PORTS"] = settings.ports
+    variables, parameters = parted(arguments)
+    chosen = {**settings.env, **variables}
     return {
-        "argv": program.argv(machine.python, launcher)
-        + [f"--{name}={spelled(value)}" for name, value in sorted(arguments.items())],
-        "env": {name: value for name, value in env.items() if name not in machine.is_set},
+        "argv": [
+            *settings.prefix,
+            *program.argv(settings.python or machine.python, launcher),
+            *(f"--{name}={spelled(value)}" for name, value in sorted(parameters.items())),
+        ],
+        "env": {k: value for k, value in env.items() if k not in machine.is_set} | chosen,
+        "vacant_gpus": machine.gpus > 0 and program.spec.exclusive and not settings.shared_gpus,
         "cwd": str(program.file.parent),
         "timeout_s": timeout_s,
         "grace_s": GRACE_S,
         "stdout_limit": STDOUT_LIMIT_BYTES,
         "stderr_limit": STDERR_LIMIT_BYTES,
     }
+
+
+def parted(
+    arguments: Mapping[str, ParameterValue],
+) -> tuple[dict[str, str], dict[str, ParameterValue]]:
+    """Variables of the environment that a suite sets, and the program's own parameters."""
+    variables = {
+        name.removeprefix(VARIABLE): str(value)
+        for name, value in arguments.items()
+        if name.startswith(VARIABLE)
+    }
+    return variables, {k: value for k, value in arguments.items() if not k.startswith(VARIABLE)}
 
 
 def processes_on_each(machines: Sequence[Machine]) -> int:

@@ -46,6 +46,7 @@ from anubis.executors.programs import (
     Program,
     ProgramOutcome,
     Rendezvous,
+    StartSettings,
     exit_code,
     failed,
     group_event_of,
@@ -136,6 +137,7 @@ class RayExecutor:
         names: Iterable[str] = (),
         sku: str = "",
         skus: Mapping[str, str] = MappingProxyType({}),
+        settings: StartSettings | None = None,
     ) -> None:
         """Join the cluster at `address`, or start one on this machine for None.
 
@@ -143,6 +145,7 @@ class RayExecutor:
         hardware does not say enough, except of those with a label of their own in `skus`.
         """
         self._programs = programs
+        self._settings = settings or StartSettings()
         self._parse = parse
         self._sku = sku
         self._skus = skus
@@ -238,7 +241,8 @@ class RayExecutor:
         self._events.append(Started(step_id=step.id, attempt=attempt, at=self.now()))
         if running.program.spec.launcher == "torchrun":
             first = self._agents[step.participants[0]]
-            self._ask(first, partial(self._on_port, running), "free_port")
+            on_port = partial(self._on_port, running)
+            self._ask(first, on_port, "free_port", self._settings.ports)
         else:
             self._order(running, None)
 
@@ -262,7 +266,12 @@ class RayExecutor:
             there = agent.folder / self._staged[running.program.file.parent]
             program = replace(running.program, file=there / running.program.file.name)
             program_order = order(
-                program, step.workload.arguments, step.timeout_s, agent.machine, rendezvous or None
+                program,
+                step.workload.arguments,
+                step.timeout_s,
+                agent.machine,
+                rendezvous or None,
+                self._settings,
             )
             on_report = partial(self._on_report, running, name)
             self._ask(agent, on_report, "run", running.key, program_order, group="work")

@@ -54,7 +54,9 @@ def _open(
         case config.LocalCluster():
             from anubis.executors.local import LocalExecutor, this_machine
 
-            return LocalExecutor(this_machine(cluster.sku), programs.programs, catalog.parse_result)
+            return LocalExecutor(
+                this_machine(cluster.sku), programs.programs, catalog.parse_result, cluster.settings
+            )
         case config.RayCluster():
             from anubis.executors.ray_cluster import RayExecutor
 
@@ -65,6 +67,7 @@ def _open(
                 names=requested or (hostlist.expand(cluster.nodes) if cluster.nodes else ()),
                 sku=cluster.sku,
                 skus=hostlist.labels(cluster.skus),
+                settings=cluster.settings,
             )
         case config.SimulatedCluster():
             from anubis.executors.simulated import SimulatedExecutor

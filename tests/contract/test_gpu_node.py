@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
+import socket
+import subprocess
 import time
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import _each_gpu
@@ -11,10 +16,16 @@ import _gpus
 import contract
 import pytest
 
-from anubis.executors.machine import describe, listed
+from anubis.catalog import parse_result
+from anubis.core.campaign.machine import Failed, Launch, Measured
+from anubis.core.records import BenchmarkSpec, MetricSpec, Node, Step, Workload
+from anubis.executors import guardian
+from anubis.executors.local import LocalExecutor
+from anubis.executors.machine import describe, free_port, listed, port_range
 from anubis.executors.programs import (
     Program,
     Rendezvous,
+    StartSettings,
     last_words,
     order,
     processes_on_each,
@@ -229,12 +240,15 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-2)
     assert listed(listing) == [f"{card} MIG 3g.20gb"] * 2 + [card]
 
 
+PAIR = SimpleNamespace(exclusive=True, launcher="torchrun")
+
+
 def test_how_a_step_is_started_is_one_choice_for_all_its_nodes(gpu_node, monkeypatch, tmp_path):
     whole = describe("127.0.0.1", on(gpu_node(8), monkeypatch))
     blind = replace(whole, gpus=0)
     assert processes_on_each([blind, whole]) == 8
     meeting = Rendezvous(address="10.0.0.1", port=1, processes=8, nodes=2)
-    program = Program(file=tmp_path / "pair.py", spec=None)
+    program = Program(file=tmp_path / "pair.py", spec=PAIR)
     for machine in (whole, blind):
         assert "--nproc-per-node=8" in order(program, {}, 60, machine, meeting)["argv"]
     assert (processes_on_each([blind]), processes_on_each([blind, blind])) == (2, 1)
@@ -244,7 +258,7 @@ def test_what_the_operator_set_on_a_node_is_left_alone(gpu_node, monkeypatch, tm
     chosen = {"NCCL_SOCKET_IFNAME": "ib0", "OMP_NUM_THREADS": 3}
     machine = describe("127.0.0.1", on(gpu_node(8), monkeypatch, **chosen))
     meeting = Rendezvous(address="10.0.0.1", port=1, processes=8, nodes=2)
-    program = Program(file=tmp_path / "pair.py", spec=None)
+    program = Program(file=tmp_path / "pair.py", spec=PAIR)
     assert order(program, {}, 60, machine, meeting)["env"] == {"GLOO_SOCKET_IFNAME": "lo"}
     others = replace(machine, is_set=frozenset())
     assert order(program, {}, 60, others, meeting)["env"]["NCCL_SOCKET_IFNAME"] == "=lo"
@@ -282,3 +296,94 @@ def test_ranks_without_a_gpu_of_their_own_do_not_turn_to_their_cpus(monkeypatch)
         monkeypatch.setenv(name, "8")
     with pytest.raises(contract.Unmeasured, match="7 GPUs, expected one for each of 8 ranks"):
         _group.joined().__enter__()
+
+
+# --- what a cluster's file says of starting programs ------------------------------------------
+
+
+def run_here(folder, settings=None, **arguments):
+    """A program that tells how it was started, by the executor of this machine."""
+    file = folder / "tells.py"
+    file.write_text(TELLS)
+    spec = BenchmarkSpec(
+        name="tells",
+        version="1",
+        summary="",
+        stresses="",
+        reveals="",
+        level="micro",
+        scope="node",
+        duration_s=1.0,
+        metrics=(MetricSpec(name="speed", unit="1", direction="higher"),),
+    )
+    workload = Workload.of("tells", "1", arguments)
+    step = Step(
+        id="0.0.0/tells/here",
+        workload=workload,
+        participants=("here",),
+        phase=0,
+        repeat=0,
+        timeout_s=60,
+        exclusive=True,
+    )
+    programs = {("tells", "1"): Program(file=file, spec=spec)}
+    executor = LocalExecutor(Node(name="here", sku="any"), programs, parse_result, settings)
+    with closing(executor):
+        executor.launch(Launch(step=step, attempt=1))
+        return [event for _ in range(2) for event in executor.wait(executor.now() + 60)][-1]
+
+
+TELLS = """
+import json, os, sys
+mine = {k: v for k, v in os.environ.items() if k[:3] == "MY_"}
+facts = {"arguments": sys.argv[1:], "variables": mine}
+print(json.dumps({"schema": "anubis.result/1", "benchmark": "tells", "version": "1",
+    "environment": facts, "series": [{"metric": "speed", "device": "cpu", "samples": [1]}]}))
+"""
+
+
+def test_programs_are_started_as_the_file_of_the_cluster_and_the_suite_say(tmp_path):
+    settings = StartSettings(
+        env={"MY_SITE": "1", "MY_SUITE": "1"}, prefix=("env", "MY_MODULE=nccl"), python="python3"
+    )
+    event = run_here(tmp_path, settings, size=3, **{"env.MY_SUITE": "Ring"})
+    facts = event.result.environment
+    assert facts["variables"] == {"MY_SITE": "1", "MY_SUITE": "Ring", "MY_MODULE": "nccl"}
+    assert facts["arguments"] == ["--size=3"]
+
+
+def test_a_node_whose_gpus_are_in_use_is_left_alone(gpu_node, monkeypatch, tmp_path):
+    stranger = subprocess.Popen(["sleep", "600"])
+    monkeypatch.setattr(guardian, "__file__", impatient(guardian.__file__, tmp_path))
+    try:
+        on(gpu_node(2), monkeypatch, NVML_foreign=stranger.pid)
+        event = run_here(tmp_path)
+        assert isinstance(event, Failed)
+        assert event.infrastructure
+        who = f"pid {stranger.pid} (sleep of {getpass.getuser()})"
+        assert event.reason.endswith(f"the GPUs here are in use by {who}: the node is left alone")
+        assert isinstance(run_here(tmp_path, StartSettings(shared_gpus=True)), Measured)
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def impatient(source, folder):
+    """A guardian that looks twice and no longer."""
+    copy = folder / "guardian.py"
+    text = Path(source).read_text()
+    assert "patience_s: float = 5.0" in text
+    copy.write_text(text.replace("patience_s: float = 5.0", "patience_s: float = 0.6"))
+    return str(copy)
+
+
+def test_ports_are_of_the_range_that_the_file_allows():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        taken = other.getsockname()[1]
+        with pytest.raises(OSError, match=f"no port of {taken}-{taken} is free"):
+            free_port("127.0.0.1", f"{taken}-{taken}")
+    assert free_port("127.0.0.1", f"{taken}-{taken}") == taken
+    for words in ("", "1-", "20-10", "1-70000", "a-b"):
+        with pytest.raises(ValueError, match="ports cannot be"):
+            port_range(words)

@@ -318,7 +318,7 @@ def test_a_taken_port_is_trouble_with_the_infrastructure(
     mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server((local.LOOPBACK, 0)) as taken:
-        monkeypatch.setattr(local, "free_port", lambda address: taken.getsockname()[1])
+        monkeypatch.setattr(local, "free_port", lambda address, ports: taken.getsockname()[1])
         event = outcome_of(group(tmp_path, "unlucky", "sys.exit(1)"), step_of("unlucky"))
     assert isinstance(event, Failed)
     assert "failed to listen" in event.reason

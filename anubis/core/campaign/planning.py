@@ -29,6 +29,7 @@ from anubis.core.network.pairing import (
 )
 from anubis.core.network.sharing import CableUse, waves
 from anubis.core.records import (
+    VARIABLE,
     BenchmarkSpec,
     Level,
     Node,
@@ -326,7 +327,12 @@ def _resolved(entry: SuiteEntry, spec: BenchmarkSpec, suite: Suite) -> PlannedEn
         timeout_s = max(SHORTEST_LIMIT_S, TIMES_TYPICAL * duration_s)
     where = f'suite "{suite.name}", benchmark "{spec.name}"'
     return PlannedEntry(
-        workload=Workload.of(spec.name, spec.version, complete(spec, entry.parameters, where)),
+        workload=Workload.of(
+            spec.name,
+            spec.version,
+            complete(spec, entry.parameters, where)
+            | {f"{VARIABLE}{name}": value for name, value in entry.env.items()},
+        ),
         scope=spec.scope,
         exclusive=spec.exclusive,
         repeats=entry.repeats,
