@@ -44,11 +44,32 @@ def test_what_counts_far_more_than_the_others_stands_out_and_what_counts_as_they
     factors = told(*counts, counted("8", value=100_000))
     nodes = [Part("node", f"node{number:05}") for number in range(9, 17)]
     rarity = SHOWN * PARTS / 8
-    usual = NormalDist(math.log(10), 1.5).pdf(math.log(10))
-    assert factors[nodes[0]] == pytest.approx(rarity / 14 / usual)
+
+    def ratio(value):  # of a faulty cable the density grows with the logarithm, up to e^14
+        healthy = NormalDist(math.log(10), 1.5).pdf(math.log(value))
+        return 2 * math.log(value) / 14**2 / healthy
+
+    assert factors[nodes[0]] == pytest.approx(rarity * ratio(10))
     assert factors[nodes[7]] == MOST["errors"]
-    twice = NormalDist(math.log(10), 1.5).pdf(math.log(200))
-    assert told(*counts, counted("8", value=200))[nodes[7]] == pytest.approx(rarity / 14 / twice)
+    assert told(*counts, counted("8", value=200))[nodes[7]] == pytest.approx(rarity * ratio(200))
+
+
+def test_a_single_error_is_never_proof_that_a_cable_is_well():
+    counts = [counted(str(port), value=10) for port in range(1, 8)]
+    factors = told(*counts, counted("11", value=1))
+    assert 0 < factors[LINK] < factors[Part("node", "node00009")]
+
+
+def test_what_counts_as_healthy_cables_do_does_not_clear_its_silent_sisters():
+    fabric = FatTree(nodes=64, nodes_per_leaf=8, spines=4).fabric()
+    silent = Part("link", "leaf-0-1", "spine-0-2")
+    network = SimulatedNetwork(fabric=fabric, faults=(Fault(kind="", part=silent, loss=0.5),))
+    usual = [counted("1", value=20, switch=f"leaf-0-{number}") for number in (2, 3)]
+    read = Counters(counts=(*usual, counted("9", value=20)), is_whole=True)
+    model = FaultPrior(noise=0.01, hints=hints(fabric, read))
+    (cause,) = locate(fabric, observe(fabric, fully_scanned(network, fabric)), model).causes
+    assert cause.parts[0] == Part("link", "leaf-0-1", "spine-0-0")
+    assert silent in cause.parts
 
 
 def test_many_counters_say_no_more_than_one():

@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.fabric import Cable, on_rail
+from anubis.core.network.crossing import Flow, Parts
+from anubis.core.network.localization import locate
 from anubis.core.network.pairing import Meeting, quick_rounds, round_robin
+from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.sharing import SHARED, SHARED_AT_LEAF, CableUse, Room, waves
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import SimulatedNetwork, statically_routed
@@ -260,3 +263,74 @@ def test_the_chances_of_a_way_are_those_of_the_walks_along_it():
     assert set(walked) == set(chance)
     for ends, times in walked.items():
         assert times / 2000 == pytest.approx(chance[ends], abs=5 * np.sqrt(0.25 / 2000))
+
+
+# --- how often pairs shared a cable, by what fell short elsewhere ------------------------------
+
+
+SMALL_PODS = FatTree(nodes=64, nodes_per_leaf=4, leaves_per_pod=4, spines=4, cores=4).fabric()
+
+
+def short_flows(fabric, chance_of, hops=6, rounds=4):
+    """Flows of several rounds between pods; one falls short to 46 % with the chance of its pair."""
+    rng = np.random.default_rng(7)
+    pairs = [
+        pair
+        for seed in range(rounds)
+        for far in quick_rounds(fabric, fabric.nodes, seed=seed, distances=[hops])
+        for pair in far.pairs
+    ]
+    return [
+        Observation(Flow(*on_rail(*ends, "0")), 0.54 if rng.random() < chance_of(a, b) else 0.0)
+        for a, b in dict.fromkeys(pairs)
+        for ends in ((a, b), (b, a))
+    ]
+
+
+def test_pairs_that_fall_short_at_one_leaf_only_did_not_share_cables_by_chance():
+    bad = leaf(SMALL_PODS, "node00001")
+    at_bad = short_flows(
+        SMALL_PODS, lambda a, b: 0.25 * (bad in (leaf(SMALL_PODS, a), leaf(SMALL_PODS, b)))
+    )
+    (cause,) = locate(SMALL_PODS, at_bad, FaultPrior(noise=0.01)).causes
+    assert {part.name for part in cause.parts} == {bad}
+    assert cause.confidence > 0.9
+
+
+def test_pairs_that_fall_short_at_all_leaves_alike_blame_nothing():
+    everywhere = short_flows(SMALL_PODS, lambda a, b: 0.05)
+    assert sum(row.shortfall > 0.5 for row in everywhere) > 10
+    assert locate(SMALL_PODS, everywhere, FaultPrior(noise=0.01)).causes == ()
+
+
+def naive_chance(fabric, flows, short, row):
+    """By comparing with each other pair."""
+    use, pairs = CableUse(fabric), {}
+    for flow, is_short in zip(flows, short, strict=True):
+        pairs.setdefault(frozenset((flow.source.node, flow.target.node)), []).append(is_short)
+    own = frozenset((flows[row].source.node, flows[row].target.node))
+    leaves = {leaf(fabric, name) for name in own}
+
+    def is_apart(pair):
+        return fabric.hops(*(fabric.nic(name, "0") for name in pair))
+
+    elsewhere = [
+        any(of_pair)
+        for pair, of_pair in pairs.items()
+        if is_apart(pair) == is_apart(own) and leaves.isdisjoint(leaf(fabric, n) for n in pair)
+    ]
+    seen = (sum(elsewhere) + 1) / (len(elsewhere) + 2)
+    let_on = max(way.shared for way in use.of(Meeting(*own))) if len(leaves) > 1 else 0.0
+    return min(let_on, seen) ** (1 / sum(pairs[own]))
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 63)), min_size=1), st.data())
+def test_the_chance_of_having_shared_is_that_of_a_loop_over_all_other_pairs(ends, data):
+    names = SMALL_PODS.nodes
+    flows = [Flow(*on_rail(names[a], names[b], "0")) for a, b in dict.fromkeys(ends) if a != b]
+    short = np.array(data.draw(st.lists(st.booleans(), min_size=len(flows), max_size=len(flows))))
+    chances = Parts(SMALL_PODS).chances_of_sharing(flows, short.astype(bool))
+    for row, chance in enumerate(chances.tolist()):
+        expected = naive_chance(SMALL_PODS, flows, short.tolist(), row) if short[row] else 0.0
+        assert chance == pytest.approx(expected)

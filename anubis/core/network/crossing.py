@@ -7,7 +7,6 @@ direction.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -119,21 +118,42 @@ class Parts:
     def chances_of_sharing(self, flows: Sequence[Flow], chosen: npt.NDArray[np.bool_]) -> Shares:
         """The chance that each of these flows met others on a cable; 0 where its path is known.
 
-        What a pair measured between two seats met the same others: for all its flows together it
-        is the chance of one.
+        At the most what was let on, and what pairs at other leaves show: chance does not pick one
+        leaf. What a pair measured between two seats met the same others: for all its flows
+        together it is the chance of one.
         """
         chances = np.zeros(len(flows))
         rows = [row for row in np.flatnonzero(chosen).tolist() if not flows[row].via]
-        ends = [(flows[row].source, flows[row].target) for row in rows]
-        pairs = [frozenset(seats) for seats in ends]
-        count = Counter(pairs)
+        if not rows:
+            return chances
+        numbers: dict[frozenset[Seat], int] = {}
+        every = [frozenset((flow.source, flow.target)) for flow in flows]
+        pair = np.array([numbers.setdefault(seats, len(numbers)) for seats in every])
         leaves = [
             (self._leaf[self.seat[source]], self._leaf[self.seat[target]])
-            for source, target in ends
+            for source, target in numbers
         ]
-        together = np.array([count[pair] for pair in pairs], dtype=np.float64)
-        chances[rows] = self._use.chances_of_sharing(leaves) ** (1 / together)
+        short = np.bincount(pair[rows], minlength=len(numbers))
+        let_on = np.zeros(len(numbers))
+        let_on[short > 0] = self._use.chances_of_sharing([leaves[n] for n in np.flatnonzero(short)])
+        chance = np.minimum(let_on, self._short_elsewhere(leaves, short > 0))
+        chances[rows] = chance[pair[rows]] ** (1 / short[pair[rows]])
         return chances
+
+    def _short_elsewhere(
+        self, leaves: Sequence[tuple[str, str]], short: npt.NDArray[np.bool_]
+    ) -> Shares:
+        """Of the pairs that are as far apart and have no leaf in common with each of these, the
+        share that fell short, by the rule of succession."""
+        number = self.fabric.leaf_number
+        ends = np.sort([(number[a], number[b]) for a, b in leaves], axis=1)
+        steps = self.fabric.leaf_steps[ends[:, 0], ends[:, 1]]
+        rates = np.zeros(len(leaves))
+        for distance in np.unique(steps[short & (steps > 0)]).tolist():
+            here = steps == distance
+            fell_short = _sums_elsewhere(ends[here], short[here] * 1.0)
+            rates[here] = (fell_short + 1) / (_sums_elsewhere(ends[here], np.ones(here.sum())) + 2)
+        return rates
 
     def classes(self, flows: Sequence[Flow], suspects: Numbers) -> tuple[Crossings, list[Numbers]]:
         """All crossings of the columns that suspect rows cross, equal columns merged into classes.
@@ -293,6 +313,14 @@ def nic_part(fabric: Fabric, node: str, rail: str) -> Part:
 
 def link_part(link: Link) -> Part:
     return Part("link", link.a, link.b)
+
+
+def _sums_elsewhere(ends: Numbers, weight: Shares) -> Shares:
+    """For each pair of leaves, the weight of all pairs that have no leaf in common with it."""
+    at_leaf = np.bincount(ends.ravel(), np.repeat(weight, 2))
+    _, place = np.unique(ends, axis=0, return_inverse=True)
+    at_both = np.bincount(place, weight)
+    return np.asarray(weight.sum() - at_leaf[ends].sum(axis=1) + at_both[place])
 
 
 # --- columns ---------------------------------------------------------------------------------

@@ -89,8 +89,9 @@ def _factors(values: Mapping[Part, Mapping[str, int]], symptom: Symptom) -> dict
 def _ratios(logs: Shares) -> Shares:
     """How much likelier each count is of a faulty part than of a healthy one.
 
-    Healthy ones count as the rest do, log-normally; faulty ones anything from 1 to e^WIDEST. Less
-    than the rest usually count says no less than that.
+    Healthy ones count as the rest do, log-normally. What slows traffic counts much: of a faulty one
+    the density grows with the logarithm, from 1 to e^WIDEST. Less than the rest usually count says
+    no less of a healthy one than that.
     """
     if len(logs) == 1:
         return np.ones(1)
@@ -104,7 +105,8 @@ def _ratio(log: Shares, rest: Shares) -> Shares:
     spread = max(1.4826 * float(np.median(np.abs(rest - middle))), LEAST_SPREAD)
     off = np.maximum(log - middle, 0.0) / spread
     healthy = np.exp(-0.5 * off * off) / (spread * np.sqrt(2 * np.pi))
-    return np.asarray(1 / (WIDEST * np.maximum(healthy, LEAST_CHANCE)))
+    faulty = 2 * np.clip(log, 1.0, WIDEST) / WIDEST**2
+    return np.asarray(faulty / np.maximum(healthy, LEAST_CHANCE))
 
 
 def _part_of(fabric: Fabric, port_count: PortCount) -> Part | None:
