@@ -347,6 +347,18 @@ def test_rounds_beyond_one_for_each_tier_are_for_rails_that_are_cabled_different
     assert all("3" in each.rails for each in extra)
 
 
+def test_nodes_whose_partners_lack_a_rail_make_up_for_it_with_each_other():
+    fabric = FatTree(nodes=64, nodes_per_leaf=16, rails=2).fabric()
+    lacking = fabric.nodes[:8]  # half a leaf
+    nics = [nic for nic in fabric.nics if nic.rail == "0" or nic.node not in lacking]
+    fabric = replace(fabric, nics=tuple(nics))
+    near, far, more = needed(fabric, quick_rounds(fabric, fabric.nodes))
+    assert (near.hops, len(near.pairs), far.hops, len(far.pairs)) == (2, 32, 4, 32)
+    assert (more.purpose, more.rails, len(more.pairs)) == ("rails", ("1",), 4)
+    partners = {name for pair in far.pairs if set(pair) & set(lacking) for name in pair}
+    assert set(flat(more.pairs)) == partners - set(lacking)
+
+
 def test_nodes_that_are_not_asked_for_meet_nobody():
     fabric = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=2).fabric()
     some = fabric.nodes[::3]

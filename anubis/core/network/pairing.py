@@ -6,15 +6,19 @@ holds up only its own two nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from anubis.core.fabric import NO_PATH, Fabric, Nic, Seats
+from anubis.core.arrays import Flags
+from anubis.core.fabric import NO_PATH, Fabric, Nic, Numbers, Seats, Steps
 from anubis.core.network.matching import maximum_pairs
+
+NOWHERE = -1  # a node without this rail
+MOST_KINDS = 512  # of nodes, by their leaves on all rails
 
 Pair = tuple[str, str]
 Round = tuple[Pair, ...]
@@ -100,11 +104,13 @@ def quick_rounds(
     """One round for each rail and hop distance, with as many pairs as possible.
 
     Every node takes part once where possible. A seed gives equally many pairs with other partners;
-    rails that are alike get the same pairs, so that they can run together.
+    rails that are alike get the same pairs, so that they can run together, and others as many of
+    the same as there can be.
     """
     merged: dict[tuple[int, Round, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    alike = _alike_on_all_rails(fabric, nodes, seed)
     for rail in fabric.rails:
-        for pairing in _rounds_of_rail(fabric, rail, nodes, seed, distances):
+        for pairing in _rounds_of_rail(fabric, rail, nodes, alike, seed, distances):
             merged.setdefault(pairing, []).append(rail)
     rounds = [
         HopRound(hops=hops, rails=tuple(rails), pairs=pairs, alone=alone, spare=spare)
@@ -162,6 +168,7 @@ def _rounds_of_rail(
     fabric: Fabric,
     rail: str,
     nodes: Sequence[str],
+    alike: Mapping[int, Sequence[Pair]],
     seed: int | None,
     distances: Collection[int] | None,
 ) -> Iterator[tuple[int, Round, tuple[str, ...], tuple[str, ...]]]:
@@ -181,19 +188,98 @@ def _rounds_of_rail(
     steps = fabric.leaf_steps[np.ix_(leaves, leaves)]
     is_wanted = distances is None or 2 in distances
     if is_wanted and any(len(group) > 1 for group in groups):
-        pairs = [(group[i], group[i + 1]) for group in groups for i in range(0, len(group) - 1, 2)]
+        pairs = _most_pairs(groups, steps, 0, alike)
         alone = {group[0] for group in groups if len(group) == 1}
         yield _complete(2, pairs, alone, groups, nodes)
     for distance in np.unique(steps):
         is_wanted = distances is None or int(distance) + 2 in distances
         if is_wanted and 0 < distance < NO_PATH:
-            adjacent = steps == distance
-            pairs = maximum_pairs(groups, adjacent)
-            far = adjacent.any(axis=1)
+            pairs = _most_pairs(groups, steps, int(distance), alike)
+            far = (steps == distance).any(axis=1)
             alone = {
                 node for group, some in zip(groups, far, strict=True) if not some for node in group
             }
             yield _complete(int(distance) + 2, pairs, alone, groups, nodes)
+
+
+def _most_pairs(
+    groups: Sequence[Sequence[str]],
+    steps: Steps,
+    distance: int,
+    alike: Mapping[int, Sequence[Pair]],
+) -> list[Pair]:
+    """As many pairs so far apart as there can be; with those of all rails, unless they cost one."""
+    most = _pairs_at(groups, steps, distance)
+    here = set(chain.from_iterable(groups))
+    pairs = [pair for pair in alike.get(distance, ()) if here.issuperset(pair)]
+    if not pairs:
+        return most
+    left = here.difference(*pairs)
+    pairs += _pairs_at([[n for n in group if n in left] for group in groups], steps, distance)
+    return pairs if len(pairs) == len(most) else most
+
+
+def _pairs_at(groups: Sequence[Sequence[str]], steps: Steps, distance: int) -> list[Pair]:
+    if distance:
+        return maximum_pairs(groups, steps == distance)
+    return [(group[i], group[i + 1]) for group in groups for i in range(0, len(group) - 1, 2)]
+
+
+def _alike_on_all_rails(
+    fabric: Fabric, nodes: Sequence[str], seed: int | None
+) -> dict[int, list[Pair]]:
+    """By steps between their leaves, pairs of nodes that are as far apart on all rails that both
+    have; none where rails are alike, so that their pairs are the same anyway."""
+    if seed is not None:
+        nodes = np.random.default_rng(seed).permutation(np.array(nodes)).tolist()
+    kinds: dict[tuple[int, ...], list[str]] = {}
+    for node in nodes:
+        nics = [fabric.nic(node, rail) for rail in fabric.rails]
+        leaves = [fabric.leaf_number[nic.switch] if nic else NOWHERE for nic in nics]
+        kinds.setdefault(tuple(leaves), []).append(node)
+    at = np.array(list(kinds), dtype=np.int64).reshape(len(kinds), len(fabric.rails))
+    if len(kinds) > MOST_KINDS or all(len(np.unique(column)) == len(kinds) for column in at.T):
+        return {}
+    groups, has = list(kinds.values()), at != NOWHERE
+    steps = _steps_between(fabric, at, has)
+    same_rails = (has[:, None] == has).all(axis=2)
+    distances = np.unique(steps[steps < NO_PATH - 1]).tolist()
+    return {d: _pairs_of_kinds(groups, steps, same_rails, d) for d in distances}
+
+
+def _steps_between(fabric: Fabric, at: Numbers, has: Flags) -> Steps:
+    """Between kinds of nodes, on all rails that both have; NO_PATH where these differ."""
+    open_ = NO_PATH - 1
+    steps = np.full((len(at), len(at)), open_, dtype=np.uint16)
+    for column, present in zip(at.T, has.T, strict=True):
+        on_rail = np.where(present, column, 0)
+        here = fabric.leaf_steps[np.ix_(on_rail, on_rail)]
+        both = present[:, None] & present
+        agreed = np.where((steps == open_) | (steps == here), here, NO_PATH)
+        steps = np.where(both, agreed, steps).astype(np.uint16)
+    return steps
+
+
+def _pairs_of_kinds(
+    groups: Sequence[Sequence[str]], steps: Steps, same_rails: Flags, distance: int
+) -> list[Pair]:
+    """Nodes with the same rails meet. Those of rarer kinds that are left take partners from all
+    leaves, of the largest group each time: these lack a meeting on the other rails, and on one leaf
+    they could not make up for it together."""
+    sizes = np.array([len(group) for group in groups])
+    common = same_rails[(same_rails * sizes).sum(axis=1).argmax()]
+    alike = np.where(same_rails, steps, NO_PATH).astype(np.uint16)
+    rare = [[] if usual else group for group, usual in zip(groups, common, strict=True)]
+    pairs = _pairs_at(rare, alike, distance)
+    met = set(chain.from_iterable(pairs))
+    waiting = [[*group] if usual else [] for group, usual in zip(groups, common, strict=True)]
+    for kind, group in enumerate(rare):
+        far = np.flatnonzero(steps[kind] == distance).tolist()
+        for node in group:
+            largest = max(far, key=lambda other: len(waiting[other]), default=kind)
+            if node not in met and waiting[largest]:
+                pairs.append((node, waiting[largest].pop()))
+    return [*pairs, *_pairs_at(waiting, alike, distance)]
 
 
 def _complete(
