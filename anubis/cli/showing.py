@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from anubis.cli import answer
 from anubis.cli.pages import write_page
-from anubis.core.campaign import planning
 from anubis.core.campaign.planning import Estimate
 from anubis.core.fabric import Fabric, link_name
 from anubis.core.network.coverage import Coverage
@@ -16,6 +15,7 @@ from anubis.core.network.pairing import Purpose
 from anubis.core.network.redundancy import gap_name
 from anubis.core.records import Phase, Plan, PlannedEntry
 from anubis.executors.programs import spelled
+from anubis.operations.campaigns import PlannedCampaign
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
@@ -57,11 +57,9 @@ def write_html(view: CampaignView, path: Path) -> None:
     write_page(html_report.render(view), path)
 
 
-def plan(planned: Plan, parallel_nodes: int | None, *, as_json: bool) -> None:
+def plan(campaign: PlannedCampaign, *, as_json: bool) -> None:
     """What would run, with its time and node-hours, phase by phase."""
-    costs = [
-        planning.estimate(planned, number, parallel_nodes) for number in range(len(planned.phases))
-    ]
+    planned, costs = campaign.plan, campaign.costs
     if as_json:
         for phase, cost in zip(planned.phases, costs, strict=True):
             answer.write_json(_phase_document(phase, cost))
@@ -84,6 +82,7 @@ def _phase_document(phase: Phase, cost: Estimate) -> dict[str, object]:
         "phase": phase.name,
         "benchmarks": [str(entry.workload) for entry in phase.entries],
         "steps": cost.steps,
+        "turns": cost.turns,
         "duration_s": round(cost.duration_s, 1),
         "node_hours": round(cost.node_hours, 4),
     }
@@ -118,8 +117,9 @@ REASONS = {
 }
 
 
-def crossed(coverage: Coverage, fabric: Fabric, *, as_json: bool) -> None:
+def crossed(coverage: Coverage, planned: Plan, costs: Sequence[Estimate], *, as_json: bool) -> None:
     """Which parts of the fabric the planned pairs cross, and which stay untested."""
+    fabric = coverage.fabric
     links = len(fabric.links)
     sure = links - len(coverage.untested_links) - len(coverage.unsure_links)
     untested = {
@@ -151,6 +151,9 @@ def crossed(coverage: Coverage, fabric: Fabric, *, as_json: bool) -> None:
         if coverage.pairs.get(purpose)
     ]
     print(f"\nmeasured: {', '.join(counts)}")
+    for phase, cost in zip(planned.phases, costs, strict=True):
+        if any(entry.scope != "node" for entry in phase.entries):
+            print(f"turns: {_turns(fabric, cost)}")
     print(
         f"crossed: {len(coverage.nics):,} NICs, "
         f"{switches:,} of {len(fabric.switches):,} switches, "
@@ -161,6 +164,19 @@ def crossed(coverage: Coverage, fabric: Fabric, *, as_json: bool) -> None:
             reason = REASONS.get(label, f"not crossed, {label}")
             more = f" and {len(parts) - MOST_LINKS:,} more" if len(parts) > MOST_LINKS else ""
             print(f"  {reason}: {', '.join(parts[:MOST_LINKS])}{more}")
+
+
+def _turns(fabric: Fabric, cost: Estimate) -> str:
+    """In how many turns pairs run at once, and what asks for so many."""
+    strait = cost.strait
+    if strait is None:
+        return f"{cost.turns:,}, as pairs that may take the same cable wait for each other"
+    cables = f"which of its {strait.cables} cables each takes"
+    why = f", as nobody knows {cables}" if strait.cables > 1 else " by its only cable"
+    return (
+        f"{cost.turns:,}, at least {strait.fewest_turns:,}: {strait.pairs:,} pairs cross "
+        f"{fabric.name(strait.leaf)}, {strait.at_once} at a time{why}"
+    )
 
 
 def _chosen(planned: Plan, entry: PlannedEntry) -> str:

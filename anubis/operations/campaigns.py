@@ -13,6 +13,7 @@ from pathlib import Path
 from anubis import catalog, criteria_files, places
 from anubis.core.campaign import planning
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
+from anubis.core.campaign.planning import Estimate, Schedule
 from anubis.core.errors import AnubisError, Stopped, UsageError
 from anubis.core.judging.software import differences, versions
 from anubis.core.network.coverage import Coverage, coverage
@@ -56,13 +57,27 @@ class PlannedCampaign:
     parallel_nodes: int | None
 
     @cached_property
+    def costs(self) -> tuple[Estimate, ...]:
+        """Of each phase."""
+        phases = range(len(self.plan.phases))
+        return tuple(
+            planning.estimate(self.plan, phase, self.parallel_nodes, self._schedule)
+            for phase in phases
+        )
+
+    @cached_property
     def coverage(self) -> Coverage | None:
         """Which parts of the fabric its pairs cross."""
         fabric = self.plan.fabric
         if fabric is None:
             return None
         everybody = planning.everybody_who_meets_all(self.plan, fabric)
-        return coverage(fabric, planning.planned_rounds(self.plan, fabric), everybody)
+        rounds = planning.planned_rounds(self.plan, fabric, self._schedule)
+        return coverage(fabric, rounds, everybody)
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        return planning.schedule(self.plan)
 
 
 def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedCampaign:

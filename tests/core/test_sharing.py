@@ -16,7 +16,15 @@ from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.localization import locate
 from anubis.core.network.pairing import Meeting, quick_rounds, round_robin
 from anubis.core.network.posterior import FaultPrior, Observation
-from anubis.core.network.sharing import SHARED, SHARED_AT_LEAF, CableUse, Room, waves
+from anubis.core.network.sharing import (
+    SHARED,
+    SHARED_AT_LEAF,
+    CableUse,
+    Room,
+    fairly,
+    narrowest,
+    waves,
+)
 from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import SimulatedNetwork, statically_routed
 
@@ -195,6 +203,49 @@ def test_pairs_of_different_pods_seldom_share_a_cable_though_many_run_at_once():
         most = max(most, len(wave))
     assert most > 8  # of 4 pods: more than one pair of each
     assert met / flows < SHARED
+
+
+def test_pairs_between_pods_take_hardly_more_turns_than_their_leaves_ask_for():
+    pairs = far_pairs(PODS, hops=6)
+    ordered = fairly(PODS, pairs)
+    assert sorted(ordered) == sorted(pairs)
+    assert len(in_turns(PODS, pairs)) == 32  # of some leaves first, then of the others
+    assert len(in_turns(PODS, ordered)) < 20  # 16 nodes below each leaf
+
+
+@given(st.lists(st.tuples(st.integers(0, 23), st.integers(0, 23))))
+def test_a_pair_starts_before_those_of_two_leaves_where_fewer_wait(ends):
+    fabric, left = SMALL[2].fabric, Counter()
+    pairs = [(fabric.nodes[a], fabric.nodes[b]) for a, b in ends if a != b]
+    for pair in reversed(fairly(fabric, pairs)):  # from the last: more and more wait
+        leaves = frozenset(leaf(fabric, name) for name in pair)
+        left[leaves] += 1
+        assert left[leaves] == max(left.values())
+    assert left.total() == len(pairs)
+
+
+@pytest.mark.parametrize("use", [*SMALL, *MANY_PATHS])
+def test_no_order_takes_fewer_turns_than_the_narrowest_leaf_asks_for(use):
+    fabric = use.fabric
+    for far in (r for r in quick_rounds(fabric, fabric.nodes) if r.hops > 2):
+        strait = narrowest(use, far.meetings)
+        crossing = Counter(leaf(fabric, name) for pair in far.pairs for name in pair)
+        assert strait.pairs == crossing[strait.leaf]
+        turns = in_turns(fabric, fairly(fabric, far.pairs))
+        assert len(turns) >= strait.fewest_turns
+        for turn in turns:
+            ends = Counter(leaf(fabric, name) for meeting in turn for name in meeting.pair)
+            assert ends[strait.leaf] <= strait.at_once
+
+
+def test_two_pairs_at_once_need_more_than_thirty_cables_of_a_leaf():
+    def at_once(cables, faster=1):
+        fabric = FatTree(nodes=8, nodes_per_leaf=4, spines=1, cables=cables).fabric()
+        use = CableUse(faster_uplinks(fabric, faster))
+        return use.strait(fabric.leaves[0], pairs=4).at_once
+
+    assert [at_once(cables) for cables in (1, 2, 33, 34)] == [1, 1, 1, 2]
+    assert [at_once(cables, 2) for cables in (1, 5, 9)] == [2, 2, 3]
 
 
 def test_whoever_leaves_makes_room_and_names_the_cables_that_it_frees():

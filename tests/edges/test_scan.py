@@ -113,9 +113,12 @@ def test_a_dry_run_says_what_would_be_crossed_and_what_not(near):
         assert coverage["type"] == "coverage"
         assert (coverage["nics"], coverage["switches"]) == (12, 5)
         assert coverage["links"] + len(coverage["seldom_crossed_links"]) == 6
+    assert quick[0]["turns"] >= max(quick[-1]["rounds"].values())
+    assert "turns: " in scan(near, "--full", "--dry-run").out
     alone = RACKS + "  - {below: leaf9, above: spine1}\n"
     text = scan(near, "--dry-run", racks=alone).out
     assert "not crossed, switches: leaf9" in text
+    assert re.search(r"turns: \d+, at least \d+: \d+ pairs cross leaf\d, 1 at a time", text)
     assert "not crossed, links: leaf9 - spine1" in text
 
 

@@ -27,7 +27,7 @@ from anubis.core.network.pairing import (
     replace_unfit,
     round_robin,
 )
-from anubis.core.network.sharing import CableUse, waves
+from anubis.core.network.sharing import CableUse, Strait, fairly, most_narrow, narrowest, waves
 from anubis.core.records import (
     VARIABLE,
     BenchmarkSpec,
@@ -140,7 +140,7 @@ def narrow(plan: Plan, tests: Mapping[str, Collection[str]], partners: Sequence[
 
 def steps(plan: Plan, phase: int, fit: Collection[str]) -> Iterator[Step]:
     """The steps of one phase for the nodes fit to take part, in the order to try them."""
-    scheduled = _schedule(plan)
+    scheduled = schedule(plan)
     for position in range(len(plan.phases[phase].entries)):
         yield from _steps_of(plan, phase, position, fit, scheduled)
 
@@ -180,7 +180,7 @@ def _step(entry: PlannedEntry, participants: tuple[str, ...], where: tuple[int, 
 Schedule = Callable[[bool], Sequence[HopRound]]
 
 
-def _schedule(plan: Plan) -> Schedule:
+def schedule(plan: Plan) -> Schedule:
     """The rounds of a scan by distance, with or without those that cover all uplinks: made once,
     whatever runs by them."""
 
@@ -247,7 +247,7 @@ def _by_distance(
     """The rounds of all nodes, mended where nodes are unfit, so that the others meet as planned."""
     met: set[frozenset[str]] = set()
     for hop_round in hop_rounds:
-        for pair in replace_unfit(fabric, hop_round, fit):
+        for pair in fairly(fabric, replace_unfit(fabric, hop_round, fit)):
             if frozenset(pair) not in met:  # as far apart on one rail as on another
                 met.add(frozenset(pair))
                 yield pair
@@ -281,9 +281,11 @@ def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
         yield from covering_rounds(fabric, nodes, quick)
 
 
-def planned_rounds(plan: Plan, fabric: Fabric) -> Iterator[HopRound]:
+def planned_rounds(
+    plan: Plan, fabric: Fabric, scheduled: Schedule | None = None
+) -> Iterator[HopRound]:
     """All that the plan has nodes do in pairs, whoever is fit; but not what all pairs do."""
-    nodes, scheduled = placed(plan, fabric), _schedule(plan)
+    nodes, scheduled = placed(plan, fabric), scheduled or schedule(plan)
     for entry in (entry for phase in plan.phases for entry in phase.entries):
         if entry.groups in BY_DISTANCE:
             yield from scheduled(entry.groups == "covering")[: entry.rounds]
@@ -364,22 +366,32 @@ def complete(
     return parameters
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Estimate:
     steps: int
+    turns: int  # in which steps run at once
     duration_s: float
     node_hours: float
+    strait: Strait | None = None  # what makes pairs take turns
 
 
-def estimate(plan: Plan, phase: int, parallel_nodes: int | None) -> Estimate:
+def estimate(
+    plan: Plan, phase: int, parallel_nodes: int | None, scheduled: Schedule | None = None
+) -> Estimate:
     """What a phase costs if every node is fit and every step takes its typical time."""
-    scheduled, use = _schedule(plan), CableUse(plan.fabric) if plan.fabric else None
+    scheduled, use = scheduled or schedule(plan), CableUse(plan.fabric) if plan.fabric else None
     costs = [_cost(plan, entry, scheduled, use) for entry in plan.phases[phase].entries]
     duration_s = sum(cost.duration_s for cost in costs)
     node_hours = sum(cost.node_hours for cost in costs)
     if parallel_nodes:
         duration_s = max(duration_s, 3600 * node_hours / parallel_nodes)
-    return Estimate(sum(cost.steps for cost in costs), duration_s, node_hours)
+    return Estimate(
+        steps=sum(cost.steps for cost in costs),
+        turns=sum(cost.turns for cost in costs),
+        duration_s=duration_s,
+        node_hours=node_hours,
+        strait=most_narrow(cost.strait for cost in costs),
+    )
 
 
 def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | None) -> Estimate:
@@ -387,6 +399,7 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
     fit = {node.name for node in plan.nodes}
     everybody = _everybody(plan, fit)
     everybody_meets = entry.scope != "node" and all_meet(entry) and entry.nodes is None
+    strait = None
     if everybody_meets and len(everybody) > 1:
         turns, steps, taking_part = _all_pairs(everybody, entry.rounds, use)
     else:
@@ -394,13 +407,17 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
         pairs = [Meeting(*names) for names in groups if len(names) == 2]
         together = len(pairs) == len(groups) and entry.scope != "node"
         busiest = max(Counter(chain.from_iterable(groups)).values(), default=1)
-        turns = sum(1 for _ in waves(use, pairs)) if use and together else busiest
+        turns = busiest
+        if use and together:
+            turns, strait = sum(1 for _ in waves(use, pairs)), narrowest(use, pairs)
         steps, taking_part = len(groups), sum(map(len, groups))
     duration_s = entry.repeats * entry.duration_s
     return Estimate(
         steps=entry.repeats * steps,
+        turns=entry.repeats * turns,
         duration_s=turns * duration_s,
         node_hours=taking_part * duration_s / 3600,
+        strait=strait,
     )
 
 

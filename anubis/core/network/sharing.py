@@ -7,6 +7,7 @@ and a pair starts only where that chance is small. What remains of it is no sign
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,7 +16,7 @@ from math import factorial
 import numpy as np
 
 from anubis.core.fabric import Fabric, Nic, Numbers, Shares
-from anubis.core.network.pairing import Meeting, joined_nics
+from anubis.core.network.pairing import Meeting, Pair, joined_nics
 
 # The chance that a pair shares a cable that does not bear it as well: of a leaf, and anywhere.
 # Leaves are measured by pairs at two distances, what is above them at one, by many pairs at once.
@@ -36,11 +37,26 @@ class CableChances:
     chance: Shares
 
     bound: Shares  # on the chance that others are under way there
+    leaves: tuple[str, ...] = ()  # between which nobody knows the cable
 
     @property
     def shared(self) -> float:
         """The chance that others were on its cables, at the most: 0 where none were let on."""
         return float(self.bound[self.chance < self.bound].max(initial=0.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strait:
+    """A leaf through which pairs pass a few at a time, as nobody knows which cable each takes."""
+
+    leaf: str
+    pairs: int
+    cables: int  # upwards
+    at_once: int
+
+    @property
+    def fewest_turns(self) -> int:
+        return -(-self.pairs // self.at_once)
 
 
 Ways = Sequence[CableChances]  # of a pair: one for each two leaves that join it, on whatever rails
@@ -103,11 +119,12 @@ class CableUse:
             pair, link, share = part.link_pair[order], part.link[order], part.link_share[order]
             numbers, starts = np.unique(pair, return_index=True)
             for number, here in zip(numbers.tolist(), _pieces(starts, len(pair)), strict=True):
-                self._known[new[number]] = self._cables(link[here], share[here])
+                ends = new[number]
+                self._known[ends] = self._cables(ends, link[here], share[here])
         for ends in new:  # between which there is no way
-            self._known.setdefault(ends, self._cables(np.empty(0, np.int64), np.empty(0)))
+            self._known.setdefault(ends, self._cables(ends, np.empty(0, np.int64), np.empty(0)))
 
-    def _cables(self, link: Numbers, share: Shares) -> CableChances:
+    def _cables(self, ends: LeafPair, link: Numbers, share: Shares) -> CableChances:
         """Each cable of a link is as likely as the others."""
         count = self._count[link]
         place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
@@ -115,7 +132,20 @@ class CableUse:
             cable=np.repeat(self._first[link], count) + place,
             chance=np.repeat(share / count, count),
             bound=np.repeat(self._bound[link], count),
+            leaves=ends if ends[0] != ends[1] else (),
         )
+
+    def strait(self, leaf: str, pairs: int) -> Strait:
+        """How many pairs at once nearly always find a cable of this leaf that bears them."""
+        cables = [
+            self._number[link.a, cable.port_a]
+            for link in self.fabric.uplinks(leaf)
+            for cable in link.cables
+        ]
+        borne = int(self.borne[cables].min(initial=MOST_BORNE))
+        others = len(cables) * (SHARED_AT_LEAF * _FACTORIALS[borne]) ** (1 / borne)
+        at_once = borne if len(cables) == 1 else 1 + int(others)
+        return Strait(leaf=leaf, pairs=pairs, cables=len(cables), at_once=at_once)
 
 
 def _pieces(starts: Numbers, end: int) -> Iterator[slice]:
@@ -186,6 +216,18 @@ def borne(fabric: Fabric) -> Numbers:
     return np.clip(counts, 1, MOST_BORNE).astype(np.int64)
 
 
+def fairly(fabric: Fabric, pairs: Iterable[Pair]) -> list[Pair]:
+    """In the order in which they start: of each two leaves one pair after another, and the sooner
+    the more wait there. Else the pairs of some leaves would wait until those of others are over,
+    and then have the network to themselves."""
+    waiting: dict[frozenset[str], list[Pair]] = {}
+    for pair in pairs:
+        leaves = frozenset(nic.switch for nic in next(joined_nics(fabric, Meeting(*pair)), ()))
+        waiting.setdefault(leaves, []).append(pair)
+    rows = [(row - len(some), pair) for some in waiting.values() for row, pair in enumerate(some)]
+    return [pair for _, pair in sorted(rows, key=lambda placed: placed[0])]
+
+
 def waves(use: CableUse, meetings: Iterable[Meeting]) -> Iterator[tuple[Meeting, ...]]:
     """Meetings in the turns in which a campaign gets through them, if all take equally long.
 
@@ -205,6 +247,21 @@ def waves(use: CableUse, meetings: Iterable[Meeting]) -> Iterator[tuple[Meeting,
             busy.update(meeting.pair)
         yield tuple(wave)
         waiting = later
+
+
+def narrowest(use: CableUse, meetings: Iterable[Meeting]) -> Strait | None:
+    """The leaf that asks for most turns, however the others are put in order."""
+    crossing: Counter[str] = Counter()
+    for ways in use.of_all(meetings).values():
+        crossing.update({leaf for way in ways for leaf in way.leaves})
+    straits = [
+        use.strait(leaf, pairs) for leaf, pairs in crossing.items() if use.fabric.uplinks(leaf)
+    ]
+    return most_narrow(straits)
+
+
+def most_narrow(straits: Iterable[Strait | None]) -> Strait | None:
+    return max(filter(None, straits), key=lambda strait: strait.fewest_turns, default=None)
 
 
 def _finds_room(room: Room, ways: Ways, full: set[int]) -> bool:
