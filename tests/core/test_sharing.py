@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from anubis.core.fabric import Cable, on_rail
 from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.localization import locate
-from anubis.core.network.pairing import Meeting, quick_rounds, round_robin
+from anubis.core.network.pairing import Meeting, joined_nics, quick_rounds, round_robin
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.sharing import (
     SHARED,
@@ -206,22 +206,32 @@ def test_pairs_of_different_pods_seldom_share_a_cable_though_many_run_at_once():
 
 
 def test_pairs_between_pods_take_hardly_more_turns_than_their_leaves_ask_for():
-    pairs = far_pairs(PODS, hops=6)
+    pairs = meetings(far_pairs(PODS, hops=6))
     ordered = fairly(PODS, pairs)
     assert sorted(ordered) == sorted(pairs)
-    assert len(in_turns(PODS, pairs)) == 32  # of some leaves first, then of the others
-    assert len(in_turns(PODS, ordered)) < 20  # 16 nodes below each leaf
+    use = CableUse(PODS)
+    assert len(list(waves(use, pairs))) == 32  # of some leaves first, then of the others
+    assert len(list(waves(use, ordered))) < 20  # 16 nodes below each leaf
 
 
 @given(st.lists(st.tuples(st.integers(0, 23), st.integers(0, 23))))
 def test_a_pair_starts_before_those_of_two_leaves_where_fewer_wait(ends):
     fabric, left = SMALL[2].fabric, Counter()
-    pairs = [(fabric.nodes[a], fabric.nodes[b]) for a, b in ends if a != b]
-    for pair in reversed(fairly(fabric, pairs)):  # from the last: more and more wait
-        leaves = frozenset(leaf(fabric, name) for name in pair)
+    pairs = [Meeting(fabric.nodes[a], fabric.nodes[b]) for a, b in ends if a != b]
+    for meeting in reversed(fairly(fabric, pairs)):  # from the last: more and more wait
+        leaves = frozenset(leaf(fabric, name) for name in meeting.pair)
         left[leaves] += 1
         assert left[leaves] == max(left.values())
     assert left.total() == len(pairs)
+
+
+def crossed_leaves(fabric, some):
+    """By how many of these meetings each leaf is crossed, on whatever rail."""
+    return Counter(
+        near
+        for meeting in some
+        for near in {nic.switch for nics in joined_nics(fabric, meeting) for nic in nics}
+    )
 
 
 @pytest.mark.parametrize("use", [*SMALL, *MANY_PATHS])
@@ -229,13 +239,12 @@ def test_no_order_takes_fewer_turns_than_the_narrowest_leaf_asks_for(use):
     fabric = use.fabric
     for far in (r for r in quick_rounds(fabric, fabric.nodes) if r.hops > 2):
         strait = narrowest(use, far.meetings)
-        crossing = Counter(leaf(fabric, name) for pair in far.pairs for name in pair)
+        crossing = crossed_leaves(fabric, far.meetings)
         assert strait.pairs == crossing[strait.leaf]
-        turns = in_turns(fabric, fairly(fabric, far.pairs))
+        turns = list(waves(use, fairly(fabric, far.meetings)))
         assert len(turns) >= strait.fewest_turns
         for turn in turns:
-            ends = Counter(leaf(fabric, name) for meeting in turn for name in meeting.pair)
-            assert ends[strait.leaf] <= strait.at_once
+            assert crossed_leaves(fabric, turn)[strait.leaf] <= strait.at_once
 
 
 def test_two_pairs_at_once_need_more_than_thirty_cables_of_a_leaf():

@@ -247,7 +247,8 @@ def _by_distance(
     """The rounds of all nodes, mended where nodes are unfit, so that the others meet as planned."""
     met: set[frozenset[str]] = set()
     for hop_round in hop_rounds:
-        for pair in fairly(fabric, replace_unfit(fabric, hop_round, fit)):
+        mended = (Meeting(*pair) for pair in replace_unfit(fabric, hop_round, fit))
+        for pair in (meeting.pair for meeting in fairly(fabric, mended)):
             if frozenset(pair) not in met:  # as far apart on one rail as on another
                 met.add(frozenset(pair))
                 yield pair

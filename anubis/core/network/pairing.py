@@ -209,14 +209,14 @@ def _most_pairs(
     alike: Mapping[int, Sequence[Pair]],
 ) -> list[Pair]:
     """As many pairs so far apart as there can be; with those of all rails, unless they cost one."""
-    most = _pairs_at(groups, steps, distance)
+    largest = _pairs_at(groups, steps, distance)
     here = set(chain.from_iterable(groups))
     pairs = [pair for pair in alike.get(distance, ()) if here.issuperset(pair)]
     if not pairs:
-        return most
+        return largest
     left = here.difference(*pairs)
     pairs += _pairs_at([[n for n in group if n in left] for group in groups], steps, distance)
-    return pairs if len(pairs) == len(most) else most
+    return pairs if len(pairs) == len(largest) else largest
 
 
 def _pairs_at(groups: Sequence[Sequence[str]], steps: Steps, distance: int) -> list[Pair]:
@@ -276,7 +276,7 @@ def _pairs_of_kinds(
     for kind, group in enumerate(rare):
         far = np.flatnonzero(steps[kind] == distance).tolist()
         for node in group:
-            largest = max(far, key=lambda other: len(waiting[other]), default=kind)
+            largest = max(far, key=lambda place: len(waiting[place]), default=kind)
             if node not in met and waiting[largest]:
                 pairs.append((node, waiting[largest].pop()))
     return [*pairs, *_pairs_at(waiting, alike, distance)]

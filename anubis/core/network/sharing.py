@@ -16,7 +16,7 @@ from math import factorial
 import numpy as np
 
 from anubis.core.fabric import Fabric, Nic, Numbers, Shares
-from anubis.core.network.pairing import Meeting, Pair, joined_nics
+from anubis.core.network.pairing import Meeting, joined_nics
 
 # The chance that a pair shares a cable that does not bear it as well: of a leaf, and anywhere.
 # Leaves are measured by pairs at two distances, what is above them at one, by many pairs at once.
@@ -143,8 +143,8 @@ class CableUse:
             for cable in link.cables
         ]
         borne = int(self.borne[cables].min(initial=MOST_BORNE))
-        others = len(cables) * (SHARED_AT_LEAF * _FACTORIALS[borne]) ** (1 / borne)
-        at_once = borne if len(cables) == 1 else 1 + int(others)
+        beside = len(cables) * (SHARED_AT_LEAF * _FACTORIALS[borne]) ** (1 / borne)
+        at_once = borne if len(cables) == 1 else 1 + int(beside)
         return Strait(leaf=leaf, pairs=pairs, cables=len(cables), at_once=at_once)
 
 
@@ -216,16 +216,16 @@ def borne(fabric: Fabric) -> Numbers:
     return np.clip(counts, 1, MOST_BORNE).astype(np.int64)
 
 
-def fairly(fabric: Fabric, pairs: Iterable[Pair]) -> list[Pair]:
+def fairly(fabric: Fabric, meetings: Iterable[Meeting]) -> list[Meeting]:
     """In the order in which they start: of each two leaves one pair after another, and the sooner
     the more wait there. Else the pairs of some leaves would wait until those of others are over,
     and then have the network to themselves."""
-    waiting: dict[frozenset[str], list[Pair]] = {}
-    for pair in pairs:
-        leaves = frozenset(nic.switch for nic in next(joined_nics(fabric, Meeting(*pair)), ()))
-        waiting.setdefault(leaves, []).append(pair)
-    rows = [(row - len(some), pair) for some in waiting.values() for row, pair in enumerate(some)]
-    return [pair for _, pair in sorted(rows, key=lambda placed: placed[0])]
+    waiting: dict[frozenset[str], list[Meeting]] = {}
+    for meeting in meetings:
+        leaves = frozenset(nic.switch for nic in next(joined_nics(fabric, meeting), ()))
+        waiting.setdefault(leaves, []).append(meeting)
+    rows = [(row - len(some), met) for some in waiting.values() for row, met in enumerate(some)]
+    return [met for _, met in sorted(rows, key=lambda placed: placed[0])]
 
 
 def waves(use: CableUse, meetings: Iterable[Meeting]) -> Iterator[tuple[Meeting, ...]]:
