@@ -91,7 +91,11 @@ class RayCluster(_Nodes):
     site: str = ""
     """Where it stands, for the cover of reports."""
     address: str = ""
-    """`host:port` of the head. Default: `$RAY_ADDRESS`, or else Ray is started on this machine."""
+    """`host:port` of the head, or `local`: Ray is started on this machine alone. Default:
+    `$RAY_ADDRESS`."""
+    token: str = ""
+    """The file with the token of a closed Ray, readable by its owner only. Default: the token that
+    Ray itself finds, in `$RAY_AUTH_TOKEN`, `$RAY_AUTH_TOKEN_PATH` or `~/.ray/auth_token`."""
     nodes: str = ""
     """Which nodes to use: a node list, or @file, beside this file. Default: all of them."""
     sku: str = ""

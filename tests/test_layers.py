@@ -42,7 +42,7 @@ DOOR = set(names(DOOR_LINE.removeprefix("door:")))
 PURE = {"numpy", "scipy", "statsmodels", "numba"}
 IMPURE = {"os", "pathlib", "time", "random", "socket", "subprocess", "threading", "sqlite3"}
 ONLY_IN = {
-    "ray": "anubis/executors/ray_cluster.py",
+    "ray": "anubis/executors/ray_process.py",
     "sqlalchemy": "anubis/store/",
     "alembic": "anubis/store/",
     "torch": "anubis/risk/",
@@ -148,6 +148,7 @@ OF_THE_PROCESS |= {"sys.argv", "sys.stdin", "sys.stdout", "sys.stderr", "signal.
 ON_NODES = {  # processes of their own, or of Ray's, on a node
     "anubis/executors/guardian.py": {"sys.exit", "os._exit", "signal.signal"},
     "anubis/executors/agent.py": {"os._exit"},
+    "anubis/executors/ray_process.py": {"os._exit", "signal.signal", "sys.argv"},
 }
 
 

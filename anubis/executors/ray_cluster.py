@@ -1,24 +1,19 @@
-"""Runs steps on the nodes of a Ray cluster, through one light agent on each. Only this imports ray.
+"""Runs steps on the nodes of a Ray cluster, through one light agent on each.
 
 Every answer of an agent arrives in one queue; nothing here waits for a particular node, because
 a node that falls silent keeps a plain Ray call hanging for minutes. Silence is measured instead:
-an agent that is wanted for something is pinged, and is lost when it does not answer.
+an agent that is wanted for something is pinged, and is lost when it does not answer. Where one is
+silent all are asked, so that whoever decides knows whether it is alone.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import queue
-import re
 import shutil
-import socket
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,18 +23,18 @@ from types import MappingProxyType
 from typing import Any
 
 from anubis.core.campaign.machine import (
+    INATTENTIVE_S,
     CampaignEvent,
     Kill,
     Launch,
     NodeLost,
     Started,
-    TimePassed,
 )
 from anubis.core.errors import ExecutorError, did_you_mean
 from anubis.core.fabric import by_number
 from anubis.core.records import BenchmarkSpec, Node
-from anubis.executors import agent as agent_module
-from anubis.executors import guardian, machine, other_gpus
+from anubis.executors import guardian
+from anubis.executors.base import SteadyClock
 from anubis.executors.machine import Machine
 from anubis.executors.programs import (
     Parse,
@@ -55,33 +50,18 @@ from anubis.executors.programs import (
     processes_on_each,
     why_not,
 )
+from anubis.executors.ray_link import Answer, RayLink
 
 START_DEADLINE_S = 60.0  # for an agent: a cold disk reads a Python and a Ray
+GPU_PATIENCE_S = 15.0  # those of a campaign that just ended are free by then
 PING_EVERY_S = 3.0
 SILENCE_S = 12.0
 GROUP_GRACE_S = 5.0  # after the first participant failed, for the others to say why they did
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
-REACH_PATIENCE_S = 5.0
-PROGRAMS_AT_ONCE = 32  # on one node; exclusive ones come one at a time anyway
 UNKNOWN_SKU = "unknown"
 DRIVER_RESOURCE = "anubis_driver"  # marks a Ray node where only the operator sits
 
 OnAnswer = Callable[..., None]  # (answer, trouble): trouble is "" when the agent could do it
-
-# A silent partition must not go unnoticed for minutes; these are Ray's names for "soon".
-HEALTH_CHECKS = {
-    "health_check_initial_delay_ms": 1000,
-    "health_check_period_ms": 1000,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 3,
-}
-# Never for a cluster we join: to servers that do not expect them, keep-alives are an offence.
-OWN_CLUSTER = {
-    "RAY_grpc_client_keepalive_time_ms": "1000",
-    "RAY_grpc_client_keepalive_timeout_ms": "2000",
-    "RAY_worker_niceness": "0",
-    "RAY_memory_monitor_refresh_ms": "0",  # it would take the agent for what the program eats
-}
 
 
 @dataclass
@@ -91,7 +71,7 @@ class AgentHandle:
     name: str
     address: str
     node_id: str = ""  # Ray's
-    handle: Any = None  # None: it was never started
+    gpus: float = 0.0  # that Ray knows of there
     machine: Machine | None = None  # None: it has not described itself yet
     folder: Path = Path()
     lost: str = ""
@@ -100,6 +80,9 @@ class AgentHandle:
     pinging: bool = False
     silent_since: float | None = None
     dying: set[str] = field(default_factory=set)  # runs that are being killed
+
+    def is_silent(self, now: float, for_s: float) -> bool:
+        return self.silent_since is not None and now - self.silent_since > for_s
 
     @property
     def busy(self) -> bool:
@@ -130,7 +113,7 @@ def _key(step_id: str, attempt: int) -> str:
 class RayExecutor:
     def __init__(
         self,
-        address: str | None,
+        address: str,
         programs: Mapping[tuple[str, str], Program],
         parse: Parse,
         *,
@@ -138,11 +121,13 @@ class RayExecutor:
         sku: str = "",
         skus: Mapping[str, str] = MappingProxyType({}),
         settings: StartSettings | None = None,
+        token: Path | None = None,
     ) -> None:
-        """Join the cluster at `address`, or start one on this machine for None.
+        """Join the cluster at `address`, or for "local" start one on this machine.
 
         `names` narrows the nodes to these; `sku` is the label of all of them, if the name of their
-        hardware does not say enough, except of those with a label of their own in `skus`.
+        hardware does not say enough, except of those with a label of their own in `skus`. `token`
+        is the file with what a closed cluster asks for.
         """
         self._programs = programs
         self._settings = settings or StartSettings()
@@ -153,18 +138,30 @@ class RayExecutor:
         self._events: list[CampaignEvent] = []
         self._running: dict[str, RayLaunch] = {}  # by their keys
         self._agents: dict[str, AgentHandle] = {}
-        self._connected = False
+        self._clock = SteadyClock()
+        self._tended_at = time.monotonic()
         self._closed = False
         self._staging = Path(tempfile.mkdtemp(prefix="anubis-programs-"))
         self._staged = stage(programs.values(), self._staging)
         try:
-            connect(address, self._staging)
-            self._connected = True
-            self._agents = {handle.name: handle for handle in members(tuple(names))}
+            self._link = RayLink(address, self._staging, self._inbox.put, token)
+        except BaseException:
+            shutil.rmtree(self._staging, ignore_errors=True)
+            raise
+        try:
+            self._link.join()
+            self._agents = {
+                handle.name: handle for handle in agents_of(self._link.records, tuple(names))
+            }
             self._start_agents()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def is_open(self) -> bool:
+        """The cluster takes commands from whoever reaches it: it let us in without a token."""
+        return not self._link.shows_token
 
     # --- the protocol ----------------------------------------------------------------------
 
@@ -183,7 +180,7 @@ class RayExecutor:
         return self._skus.get(agent.name, of_all)
 
     def now(self) -> float:
-        return time.time()
+        return self._clock.now()
 
     def launch(self, launch: Launch) -> None:
         step = launch.step
@@ -209,10 +206,12 @@ class RayExecutor:
 
     def wait(self, until: float) -> list[CampaignEvent]:
         while not self._events and (left := until - self.now()) > 0:
+            if self._link.broken:
+                raise ExecutorError(f"no node can be reached any more: {self._link.broken}")
             self._take_in(min(left, 1.0))
             self._tend()
         events, self._events = self._events, []
-        return events or [TimePassed(at=self.now())]
+        return events
 
     def close(self) -> None:
         if self._closed:
@@ -223,11 +222,10 @@ class RayExecutor:
             if not running.ordered:
                 self._forget(running)
         deadline = time.monotonic() + CLOSE_PATIENCE_S
-        while self._running and time.monotonic() < deadline:
+        while self._running and not self._link.broken and time.monotonic() < deadline:
             self._take_in(0.2)
             self._tend()
-        if self._connected:
-            disconnect()
+        self._link.close()
         shutil.rmtree(self._staging, ignore_errors=True)
 
     # --- steps -----------------------------------------------------------------------------
@@ -346,22 +344,30 @@ class RayExecutor:
 
     def _start_agents(self) -> None:
         """Start all at once; an agent that does not start is lost, and the others go on."""
-        source = Path(guardian.__file__).read_text()
-        starting = [agent for agent in self._agents.values() if not agent.lost]
         for agent in self._agents.values():
             if agent.lost:
                 self._events.append(NodeLost(node=agent.name, at=self.now(), reason=agent.lost))
-        for agent in starting:
-            agent.handle = actor_on(agent, source)
-            self._ask(agent, partial(self._on_description, agent), "describe")
-        deadline = time.monotonic() + START_DEADLINE_S
-        while any(not (agent.machine or agent.lost) for agent in starting):
-            if time.monotonic() > deadline:
+            else:
+                self._link.start_agent(agent.node_id, agent.address, agent.gpus)
+                self._ask(agent, partial(self._on_description, agent), "describe")
+        began, asked = time.monotonic(), False
+        while starting := [a for a in self._agents.values() if not (a.machine or a.lost)]:
+            waited_s = time.monotonic() - began
+            if self._link.broken or waited_s > START_DEADLINE_S:
                 for agent in starting:
-                    if agent.machine is None and not agent.lost:
-                        self._lose(agent, f"no agent started on it within {START_DEADLINE_S:g} s")
-                return
+                    self._lose(agent, f"no agent started on it within {START_DEADLINE_S:g} s")
+            elif waited_s > GPU_PATIENCE_S and not asked:
+                asked = True
+                self._link.ask_free_gpus(self._on_free_gpus)
             self._take_in(0.5)
+
+    def _on_free_gpus(self, answer: Answer) -> None:
+        """An agent has all GPUs of its node for itself, or does not start."""
+        for agent in self._agents.values():
+            free = answer.value.get(agent.node_id, agent.gpus)
+            if agent.machine is None and not agent.lost and free < agent.gpus:
+                taken = f"{agent.gpus - free:g} of its {agent.gpus:g} GPUs"
+                self._lose(agent, f"{taken} are taken by other jobs in Ray: wait until they end")
 
     def _on_description(
         self, agent: AgentHandle, described: tuple[Machine, str], trouble: str
@@ -381,27 +387,17 @@ class RayExecutor:
     ) -> None:
         """The answer arrives through the inbox as `on_answer(answer, trouble)`; nothing waits."""
         agent.awaited += 1
-        method_call = getattr(agent.handle, method).options(concurrency_group=group)
-        future = method_call.remote(*arguments).future()
-        future.add_done_callback(
-            lambda future: self._inbox.put(partial(self._hear, agent, on_answer, future))
-        )
+        hear = partial(self._hear, agent, on_answer)
+        self._link.ask(hear, agent.node_id, method, *arguments, group=group)
 
-    def _hear(self, agent: AgentHandle, on_answer: OnAnswer, future: Future[Any]) -> None:
-        from ray.exceptions import ActorUnavailableError, RayTaskError
-
+    def _hear(self, agent: AgentHandle, on_answer: OnAnswer, answer: Answer) -> None:
         agent.awaited -= 1
         if agent.lost:
             return
-        error = future.exception()
-        if error is None:
-            on_answer(future.result(), "")
-        elif isinstance(error, RayTaskError):  # the agent is well, but could not do it
-            on_answer(None, shorten_error(error.cause))
-        elif isinstance(error, ActorUnavailableError):  # for now: the next ping will tell
-            on_answer(None, shorten_error(error))
+        if answer.gone:
+            self._lose(agent, answer.trouble)
         else:
-            self._lose(agent, explain_loss(error))
+            on_answer(answer.value, answer.trouble)
 
     def _take_in(self, patience_s: float) -> None:
         """All answers that are there; waits for the first."""
@@ -412,17 +408,29 @@ class RayExecutor:
 
     def _tend(self) -> None:
         now = time.monotonic()
+        self._allow_for_gap(now)
         for running in list(self._running.values()):
             if not running.begun:
                 self._begin(running)
             if running.end_by is not None and now > running.end_by:
                 self._kill_rest(running)
-        for agent in self._agents.values():
-            if not agent.lost:
-                self._listen_to(agent, now)
+        present = [agent for agent in self._agents.values() if not agent.lost]
+        in_doubt = any(agent.is_silent(now, PING_EVERY_S) for agent in present)
+        for agent in present:
+            self._listen_to(agent, now, in_doubt=in_doubt)
+        self._lose_silent(present, now)
 
-    def _listen_to(self, agent: AgentHandle, now: float) -> None:
-        if not agent.busy:
+    def _allow_for_gap(self, now: float) -> None:
+        """While this driver was stopped or suspended nobody could answer it."""
+        gap_s, self._tended_at = now - self._tended_at, now
+        if gap_s > INATTENTIVE_S:
+            for agent in self._agents.values():
+                agent.silent_since = agent.silent_since and agent.silent_since + gap_s
+            for running in self._running.values():
+                running.end_by = running.end_by and running.end_by + gap_s
+
+    def _listen_to(self, agent: AgentHandle, now: float, *, in_doubt: bool) -> None:
+        if not (agent.busy or in_doubt):
             agent.silent_since = None
             return
         if not agent.pinging and now - agent.pinged_at > PING_EVERY_S:
@@ -430,8 +438,13 @@ class RayExecutor:
             self._ask(agent, partial(self._on_ping, agent), "ping")
         if agent.pinging and agent.silent_since is None:
             agent.silent_since = now
-        if agent.silent_since is not None and now - agent.silent_since > SILENCE_S:
-            self._lose(agent, f"its agent has not answered for {SILENCE_S:g} s")
+
+    def _lose_silent(self, present: Iterable[AgentHandle], now: float) -> None:
+        """All together, once whoever may be silent as well had the time to answer."""
+        if all(a.is_silent(now, SILENCE_S) for a in present if a.is_silent(now, PING_EVERY_S)):
+            for agent in present:
+                if agent.is_silent(now, SILENCE_S):
+                    self._lose(agent, f"its agent has not answered for {SILENCE_S:g} s")
 
     def _on_ping(self, agent: AgentHandle, _: None, trouble: str) -> None:
         agent.pinging = False
@@ -446,75 +459,7 @@ class RayExecutor:
             if agent.name in running.launch.step.participants:
                 self._kill_rest(running)
                 self._forget(running)
-        dismiss(agent.handle)
-
-
-# --- ray ---------------------------------------------------------------------------------------
-
-
-def connect(address: str | None, staging: Path) -> None:
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    if address is None:
-        os.environ.update(OWN_CLUSTER)
-    import ray
-
-    ray._private.worker.print_to_stdstream = unheard
-    settings: dict[str, Any] = {
-        "runtime_env": {"working_dir": str(staging)},
-        "log_to_driver": False,
-        "logging_level": logging.ERROR,
-    }
-    if address is None:
-        settings |= {
-            "address": "local",
-            "include_dashboard": False,
-            "object_store_memory": 256 << 20,
-            "_system_config": HEALTH_CHECKS,
-        }
-    else:
-        reach(address)
-        settings["address"] = address
-        if own_address := os.environ.get("ANUBIS_NODE_IP"):
-            settings["_node_ip_address"] = own_address
-    where = f'the ray cluster at "{address}"' if address else "a ray cluster on this machine"
-    try:
-        ray.init(**settings)
-    except Exception as error:
-        raise ExecutorError(f"{where} cannot be used: {shorten_error(error)}") from error
-
-
-def unheard(*_: object, **__: object) -> None:
-    """Ray prints the news of its cluster to stdout, which belongs to our results; no option."""
-
-
-def reach(address: str) -> None:
-    """Ask the door before Ray does, which knocks for a minute."""
-    host, _, port = address.rpartition(":")
-    if not port.isdigit():
-        return  # "auto" and the like: Ray's to resolve
-    try:
-        socket.create_connection((host, int(port)), timeout=REACH_PATIENCE_S).close()
-    except OSError as error:
-        raise ExecutorError(
-            f'no ray cluster answers at "{address}" ({error}); '
-            f'start one there with "ray start --head --port={port}"'
-        ) from None
-
-
-def disconnect() -> None:
-    """Seats the job, and with it every agent; does not wait for nodes that do not answer."""
-    import ray
-
-    leaving = threading.Thread(target=ray.shutdown, daemon=True)
-    leaving.start()
-    leaving.join(timeout=CLOSE_PATIENCE_S)
-
-
-def members(chosen: tuple[str, ...]) -> list[AgentHandle]:
-    """The nodes of the cluster, narrowed to the chosen; a chosen one that died is already lost."""
-    import ray
-
-    return agents_of(ray.nodes(), chosen)  # type: ignore[no-untyped-call]
+        self._link.dismiss(agent.node_id)
 
 
 def agents_of(records: Iterable[Mapping[str, Any]], chosen: tuple[str, ...]) -> list[AgentHandle]:
@@ -527,8 +472,11 @@ def agents_of(records: Iterable[Mapping[str, Any]], chosen: tuple[str, ...]) -> 
         host, address = record["NodeManagerHostname"], record["NodeManagerAddress"]
         alone = f"{address}:{record['NodeManagerPort']}"
         name = host if hosts[host] == 1 else address if addresses[address] == 1 else alone
-        handles[name] = AgentHandle(name=name, address=address, node_id=record["NodeID"])
-        if DRIVER_RESOURCE in record.get("Resources", {}):
+        resources = record.get("Resources", {})
+        handles[name] = AgentHandle(
+            name=name, address=address, node_id=record["NodeID"], gpus=resources.get("GPU", 0.0)
+        )
+        if DRIVER_RESOURCE in resources:
             drivers.add(name)
     for record in records:
         for name in {record["NodeManagerHostname"], record["NodeManagerAddress"]} & set(chosen):
@@ -541,50 +489,6 @@ def agents_of(records: Iterable[Mapping[str, Any]], chosen: tuple[str, ...]) -> 
             raise ExecutorError(f'node "{name}" is not in the ray cluster; {hint}')
     names = chosen or handles.keys() - drivers
     return [handles[name] for name in sorted(set(names), key=by_number)]
-
-
-def actor_on(agent: AgentHandle, guardian_source: str) -> Any:
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    for module in (
-        agent_module,
-        guardian,
-        machine,
-        other_gpus,
-    ):  # nodes need no Anubis: its code travels in the actor
-        ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    # two groups of threads, so that it answers while programs run; ray's types know nothing of it
-    groups: Any = {"concurrency_groups": {"control": PROGRAMS_AT_ONCE, "work": PROGRAMS_AT_ONCE}}
-    kind = ray.remote(**groups)(agent_module.Agent)
-    return kind.options(
-        num_cpus=0,
-        max_restarts=0,
-        scheduling_strategy=NodeAffinitySchedulingStrategy(agent.node_id, soft=False),
-    ).remote(guardian_source, agent.address)
-
-
-def dismiss(handle: Any) -> None:
-    """If the node comes back, its agent must not: what it runs would disturb other programs."""
-    import ray
-
-    with suppress(Exception):
-        ray.kill(handle)
-
-
-def explain_loss(error: object) -> str:
-    """Why an agent will never answer again, in words for the verdict."""
-    if "node has died" in str(error):
-        return "the node left the ray cluster: it crashed, its ray was ended, or it was cut off"
-    return f"its agent is gone: {shorten_error(error)}"
-
-
-def shorten_error(error: object) -> str:
-    """Ray explains itself over many lines; the sentence that says why, or the first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "because" in line or "reason" in line.lower()]
-    sentence = (telling or lines or [type(error).__name__])[0]
-    return re.split(r"\s*(?:Node|Actor) Id:", sentence, flags=re.IGNORECASE)[0][:160]
 
 
 def _ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:

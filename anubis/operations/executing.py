@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 from anubis import catalog, config, hostlist
 from anubis.core.errors import UsageError
@@ -60,15 +61,22 @@ def _open(
         case config.RayCluster():
             from anubis.executors.ray_cluster import RayExecutor
 
-            return RayExecutor(
-                _address(cluster, caller),
+            executor = RayExecutor(
+                ray_address(cluster),
                 programs.programs,
                 catalog.parse_result,
                 names=requested or (hostlist.expand(cluster.nodes) if cluster.nodes else ()),
                 sku=cluster.sku,
                 skus=hostlist.labels(cluster.skus),
                 settings=cluster.settings,
+                token=_token(cluster),
             )
+            if executor.is_open:
+                caller.remark(
+                    "this ray cluster is open: whoever reaches its ports runs commands on its"
+                    " nodes, as the user who started it; docs/security.md says how to close it"
+                )
+            return executor
         case config.SimulatedCluster():
             from anubis.executors.simulated import SimulatedExecutor
 
@@ -77,12 +85,20 @@ def _open(
             return SimulatedExecutor(cluster.fleet, specs, fabric, requested)
 
 
-def _address(cluster: config.RayCluster, caller: Caller) -> str | None:
-    address = ray_address(cluster)
-    if address is None:
-        caller.remark("no address is given, nor RAY_ADDRESS: Ray is started on this machine alone")
+def ray_address(cluster: config.RayCluster) -> str:
+    address = cluster.address or os.environ.get("RAY_ADDRESS")
+    if not address:
+        raise UsageError(
+            "which ray cluster? RAY_ADDRESS is not set and the cluster's file has no `address:`;"
+            " give HOST:PORT of its head, or `local` to start Ray on this machine and test it alone"
+        )
     return address
 
 
-def ray_address(cluster: config.RayCluster) -> str | None:
-    return cluster.address or os.environ.get("RAY_ADDRESS") or None
+def _token(cluster: config.RayCluster) -> Path | None:
+    if not cluster.token:
+        return None
+    path = Path(cluster.token).expanduser()
+    if not path.is_file():
+        raise UsageError(f'there is no token in "{path}", which the cluster\'s file names')
+    return path.absolute()

@@ -1,0 +1,198 @@
+"""The process that Ray lives in, beside the driver. Only this imports ray.
+
+It joins the cluster, starts an agent where it is told, and passes questions and answers on. It
+decides nothing, and ends with the driver, however that ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from anubis.executors import agent as agent_module
+from anubis.executors import guardian, machine, other_gpus
+from anubis.executors.ray_link import (
+    HERE,
+    Answer,
+    Ask,
+    AskFreeGpus,
+    Dismiss,
+    Join,
+    Joined,
+    Request,
+    StartAgent,
+)
+
+PROGRAMS_AT_ONCE = 32  # on one node; exclusive ones come one at a time anyway
+
+# A silent partition must not go unnoticed for minutes; these are Ray's names for "soon".
+HEALTH_CHECKS = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+
+
+class Correspondent:
+    """Carries requests out one after the other; answers go back as they come."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._agents: dict[str, Any] = {}
+
+    def send(self, message: Joined | Answer) -> None:
+        with self._lock:
+            self._pipe.send(message)
+
+    def carry_out(self, request: Request) -> None:
+        match request:
+            case StartAgent():
+                self._agents[request.node_id] = actor_on(request)
+            case Ask():
+                self._ask(request)
+            case AskFreeGpus(number=number):
+                self._aside(lambda: self.send(Answer(number=number, value=free_gpus())))
+            case Dismiss(node_id=node_id) if node_id in self._agents:
+                self._aside(partial(dismiss, self._agents[node_id]))
+
+    def _ask(self, ask: Ask) -> None:
+        method = getattr(self._agents[ask.node_id], ask.method)
+        call = method.options(concurrency_group=ask.group).remote(*ask.arguments)
+        call.future().add_done_callback(lambda future: self.send(answer_in(ask.number, future)))
+
+    def _aside(self, question: Callable[[], None]) -> None:
+        """A head that is frozen must not keep agents from being asked."""
+        threading.Thread(target=question, daemon=True).start()
+
+
+def main() -> None:
+    pipe = Connection(int(sys.argv[1]))
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    join: Join = pipe.recv()
+    leaving = threading.Event()
+    threading.Thread(target=read, args=(pipe, requests, leaving), daemon=True).start()
+    correspondent = Correspondent(pipe)
+    try:
+        records = connect(join)
+    except Exception as error:
+        correspondent.send(Joined(trouble=shorten_error(error)))
+        os._exit(1)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the driver, which will hang up
+    correspondent.send(Joined(records=records))
+    while True:
+        correspondent.carry_out(requests.get())
+
+
+def read(pipe: Connection, requests: queue.SimpleQueue[Request], leaving: threading.Event) -> None:
+    try:
+        while True:
+            requests.put(pipe.recv())
+    except (EOFError, OSError):
+        leave()
+
+
+def leave() -> None:
+    import ray
+
+    ray.shutdown()  # may never return: the driver ends us, or we end as its orphans do
+    os._exit(0)
+
+
+def connect(join: Join) -> list[dict[str, Any]]:
+    import ray
+
+    settings: dict[str, Any] = {
+        "address": join.address,
+        "runtime_env": {"working_dir": str(join.programs)},
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
+    if join.address == HERE:
+        settings |= {
+            "include_dashboard": False,
+            "object_store_memory": 256 << 20,
+            "_system_config": HEALTH_CHECKS,
+        }
+    elif join.own_address:
+        settings["_node_ip_address"] = join.own_address
+    ray.init(**settings)
+    records: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return records
+
+
+def actor_on(request: StartAgent) -> Any:
+    """It has the node's GPUs from Ray for as long as it lives: nobody's job runs beside it."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # nodes need no Anubis: its code travels in the actor
+    for module in (agent_module, guardian, machine, other_gpus):
+        ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    # two groups of threads, so that it answers while programs run; ray's types know nothing of it
+    groups: Any = {"concurrency_groups": {"control": PROGRAMS_AT_ONCE, "work": PROGRAMS_AT_ONCE}}
+    kind = ray.remote(**groups)(agent_module.Agent)
+    return kind.options(
+        num_cpus=0,
+        num_gpus=request.gpus,
+        max_restarts=0,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(request.node_id, soft=False),
+    ).remote(Path(guardian.__file__).read_text(), request.address)
+
+
+def free_gpus() -> dict[str, float]:
+    from ray._private.state import available_resources_per_node
+
+    free = available_resources_per_node()  # type: ignore[no-untyped-call]
+    return {node_id: float(resources.get("GPU", 0)) for node_id, resources in free.items()}
+
+
+def dismiss(handle: Any) -> None:
+    """If the node comes back, its agent must not: what it runs would disturb other programs."""
+    import ray
+
+    ray.kill(handle)
+
+
+def answer_in(number: int, future: Future[Any]) -> Answer:
+    from ray.exceptions import ActorUnavailableError, RayTaskError
+
+    error = future.exception()
+    if error is None:
+        return Answer(number=number, value=future.result())
+    if isinstance(error, RayTaskError):  # the agent is well, but could not do it
+        return Answer(number=number, trouble=shorten_error(error.cause))
+    if isinstance(error, ActorUnavailableError):  # for now: the next ping will tell
+        return Answer(number=number, trouble=shorten_error(error))
+    return Answer(number=number, trouble=explain_loss(error), gone=True)
+
+
+def explain_loss(error: object) -> str:
+    """Why an agent will never answer again, in words for the verdict."""
+    if "node has died" in str(error):
+        return "the node left the ray cluster: it crashed, its ray was ended, or it was cut off"
+    return f"its agent is gone: {shorten_error(error)}"
+
+
+def shorten_error(error: object) -> str:
+    """Ray explains itself over many lines; the sentence that says why, or the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "because" in line or "reason" in line.lower()]
+    sentence = (telling or lines or [type(error).__name__])[0]
+    return re.split(r"\s*(?:Node|Actor) Id:", sentence, flags=re.IGNORECASE)[0][:160]
+
+
+if __name__ == "__main__":
+    main()
