@@ -350,14 +350,14 @@ class RayExecutor:
             else:
                 self._link.start_agent(agent.node_id, agent.address, agent.gpus)
                 self._ask(agent, partial(self._on_description, agent), "describe")
-        began, asked = time.monotonic(), False
+        began, gpus_counted = time.monotonic(), False
         while starting := [a for a in self._agents.values() if not (a.machine or a.lost)]:
             waited_s = time.monotonic() - began
             if self._link.broken or waited_s > START_DEADLINE_S:
                 for agent in starting:
                     self._lose(agent, f"no agent started on it within {START_DEADLINE_S:g} s")
-            elif waited_s > GPU_PATIENCE_S and not asked:
-                asked = True
+            elif waited_s > GPU_PATIENCE_S and not gpus_counted:
+                gpus_counted = True
                 self._link.ask_free_gpus(self._on_free_gpus)
             self._take_in(0.5)
 

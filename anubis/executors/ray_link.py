@@ -66,7 +66,7 @@ class StartAgent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
+class AskAgent:
     number: int
     node_id: str
     method: str
@@ -86,7 +86,7 @@ class Dismiss:
     node_id: str
 
 
-Request = StartAgent | Ask | AskFreeGpus | Dismiss
+Request = StartAgent | AskAgent | AskFreeGpus | Dismiss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class Answer:
     gone: bool = False  # and will never answer again
 
 
-OnAnswer = Callable[[Answer], None]
+Hearer = Callable[[Answer], None]
 
 
 @dataclass
@@ -110,7 +110,7 @@ class RayLink:
     token: Path | None = None
     broken: str = ""  # why nothing can be asked any more
     records: Sequence[Mapping[str, Any]] = ()
-    _awaited: dict[int, OnAnswer] = field(default_factory=dict)
+    _awaited: dict[int, Hearer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.address != HERE:
@@ -121,18 +121,18 @@ class RayLink:
         self._log = self._folder / "log"
         settings = environment(self.address, self.token, self._folder)
         self.shows_token = settings.get("RAY_AUTH_MODE", "").lower() == "token"
-        ours, theirs = socket.socketpair()
-        with theirs, self._log.open("wb") as log:
+        near, far = socket.socketpair()
+        with far, self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "anubis.executors.ray_process", str(theirs.fileno())],
+                [sys.executable, "-m", "anubis.executors.ray_process", str(far.fileno())],
                 env=settings,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(far.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=log,  # Ray prints the news of its cluster there
                 stderr=log,
                 start_new_session=True,  # what a terminal or scheduler sends is meant for us
             )
-        self._pipe = Connection(ours.detach())
+        self._pipe = Connection(near.detach())
         join = Join(
             address=self.address,
             programs=self.programs,
@@ -168,15 +168,17 @@ class RayLink:
         self._tell(StartAgent(node_id=node_id, address=address, gpus=gpus))
 
     def ask(
-        self, on_answer: OnAnswer, node_id: str, method: str, *arguments: object, group: str
+        self, hearer: Hearer, node_id: str, method: str, *arguments: object, group: str
     ) -> None:
-        number = self._expect(on_answer)
+        number = self._expect(hearer)
         self._tell(
-            Ask(number=number, node_id=node_id, method=method, arguments=arguments, group=group)
+            AskAgent(
+                number=number, node_id=node_id, method=method, arguments=arguments, group=group
+            )
         )
 
-    def ask_free_gpus(self, on_answer: OnAnswer) -> None:
-        self._tell(AskFreeGpus(number=self._expect(on_answer)))
+    def ask_free_gpus(self, hearer: Hearer) -> None:
+        self._tell(AskFreeGpus(number=self._expect(hearer)))
 
     def dismiss(self, node_id: str) -> None:
         self._tell(Dismiss(node_id=node_id))
@@ -196,9 +198,9 @@ class RayLink:
         with suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)
 
-    def _expect(self, on_answer: OnAnswer) -> int:
+    def _expect(self, hearer: Hearer) -> int:
         number = next(self._numbers)
-        self._awaited[number] = on_answer
+        self._awaited[number] = hearer
         return number
 
     def _tell(self, request: Join | Request) -> None:
@@ -216,8 +218,8 @@ class RayLink:
 
     def _take(self, message: Joined | Answer) -> None:
         if isinstance(message, Answer):
-            on_answer = self._awaited.pop(message.number)
-            self.hear(lambda: on_answer(message))
+            hearer = self._awaited.pop(message.number)
+            self.hear(lambda: hearer(message))
         else:
             self.records, self.broken = message.records, message.trouble
             self._joined.set()
@@ -255,7 +257,7 @@ def has_token(settings: Mapping[str, str]) -> bool:
 
 
 def reach(address: str) -> None:
-    """Ask the door before Ray does, which knocks for a minute."""
+    """AskAgent the door before Ray does, which knocks for a minute."""
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         return  # "auto" and the like: Ray's to resolve

@@ -25,7 +25,7 @@ from anubis.executors import guardian, machine, other_gpus
 from anubis.executors.ray_link import (
     HERE,
     Answer,
-    Ask,
+    AskAgent,
     AskFreeGpus,
     Dismiss,
     Join,
@@ -61,14 +61,14 @@ class Correspondent:
         match request:
             case StartAgent():
                 self._agents[request.node_id] = actor_on(request)
-            case Ask():
+            case AskAgent():
                 self._ask(request)
             case AskFreeGpus(number=number):
                 self._aside(lambda: self.send(Answer(number=number, value=free_gpus())))
             case Dismiss(node_id=node_id) if node_id in self._agents:
                 self._aside(partial(dismiss, self._agents[node_id]))
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: AskAgent) -> None:
         method = getattr(self._agents[ask.node_id], ask.method)
         call = method.options(concurrency_group=ask.group).remote(*ask.arguments)
         call.future().add_done_callback(lambda future: self.send(answer_in(ask.number, future)))
@@ -175,7 +175,7 @@ def answer_in(number: int, future: Future[Any]) -> Answer:
     if isinstance(error, RayTaskError):  # the agent is well, but could not do it
         return Answer(number=number, trouble=shorten_error(error.cause))
     if isinstance(error, ActorUnavailableError):  # for now: the next ping will tell
-        return Answer(number=number, trouble=shorten_error(error))
+        return Answer(number=number, trouble="Ray cannot reach it at the moment")
     return Answer(number=number, trouble=explain_loss(error), gone=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,17 @@ from anubis.report.wording import counted
 from anubis.store.history import History
 
 PACKAGES = {"torch": "all benchmarks", "ray": "more than one node", "pycox": "the risk model"}
-TOOLS = {"fio": "apt install fio", "ip": "apt install iproute2"}
+TOOLS = {  # packages are Debian's and Ubuntu's
+    "fio": "apt install fio",
+    "ib_write_bw": "apt install perftest",
+    "ib_write_lat": "apt install perftest",
+    "ucx_perftest": "apt install ucx-utils",
+    "dcgmi": "DCGM, from NVIDIA's package repository",
+    "nvbandwidth": "build https://github.com/NVIDIA/nvbandwidth",
+    "all_reduce_perf": "build https://github.com/NVIDIA/nccl-tests",
+    "all_gather_perf": "build https://github.com/NVIDIA/nccl-tests",
+}
+DISTRIBUTION = "anubis-fleet"
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,17 @@ def _package(package: str, purpose: str) -> Check:
     try:
         return Check(package, "good", importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
-        return Check(package, "bad", f"not installed, needed for {purpose}", "run scripts/setup")
+        return Check(package, "bad", f"not installed, needed for {purpose}", _way_to(package))
+
+
+def _way_to(package: str) -> str:
+    """In the versions that this Anubis was made for."""
+    try:
+        requirements = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is run in place
+        return "./scripts/setup"
+    named = [line for line in requirements if re.match(rf"{package}\b(?!-)", line)]
+    return f'pip install "{named[0]}"' if named else f"pip install {package}"
 
 
 def _history() -> Check:
@@ -104,7 +125,7 @@ def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Check:
     subject = f"benchmark {spec.name}"
     absent = [tool for tool in spec.needs.tools if not shutil.which(tool)]
     if absent:
-        ways = ", ".join(TOOLS.get(tool, f"install {tool}") for tool in absent)
+        ways = ", ".join(dict.fromkeys(TOOLS.get(tool, f"install {tool}") for tool in absent))
         return Check(subject, "missing", f"needs {', '.join(absent)}", ways)
     if spec.needs.gpu and not gpus:
         return Check(subject, "missing", "needs a GPU")

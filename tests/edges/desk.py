@@ -141,6 +141,13 @@ class Desk:
             **more,
         }
 
+    def held_flow(self, **more: object) -> dict[str, object]:
+        """It writes into the log when it begins, and waits until the gate is there."""
+        wait = f"echo began >> {self.log}; while [ ! -e {self.gate} ]; do sleep 0.01; done"
+        described, measures = FLOW.rsplit("cat <<DOCUMENT", 1)
+        self.program("flow.sh", f"{described}{wait}\ncat <<DOCUMENT{measures}")
+        return self.flow(**more)
+
     def spin(self, waits_at: int, **more: object) -> dict[str, object]:
         parameters = {"log": str(self.log), "waits_at": waits_at}
         return {"benchmark": "spin", "parameters": parameters, "repeats": 6, **more}

@@ -367,6 +367,36 @@ def test_doctor_says_what_is_broken_and_ends_with_two(near):
     assert bad["what"] == "history"
 
 
+def test_doctor_knows_the_way_to_every_tool_and_package_of_the_shipped_programs(near, monkeypatch):
+    monkeypatch.setattr(examining.shutil, "which", lambda tool: None)
+    monkeypatch.setattr(examining, "PACKAGES", {"no-such-package": "nothing", **examining.PACKAGES})
+    lines = near.run("doctor", "--json").lines
+    missing = [line for line in lines if line["found"].startswith("needs ") and line["advice"]]
+    assert len(missing) >= 6
+    for line in missing:
+        tools = line["found"].removeprefix("needs ").split(", ")
+        assert all(tool in examining.TOOLS for tool in tools), line
+        assert "perftest, apt install perftest" not in line["advice"]
+    (bad,) = [line["advice"] for line in lines if line["what"] == "no-such-package"]
+    assert bad in ("pip install no-such-package", "./scripts/setup")
+
+
+def test_a_ray_cluster_without_an_address_is_refused_and_not_taken_for_this_machine(
+    near, monkeypatch
+):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for verb in (["accept"], ["gate", "n1", "--duration", "1h"]):
+        done = near.ask(*verb, "--cluster", "ray")
+        assert (done.code, done.out) == (2, "")
+        assert "which ray cluster? RAY_ADDRESS is not set" in done.err
+    assert near.run("history", "show", "--json").out == ""
+    token = str(near.folder / "no-such-token")
+    way = near.write("way.yaml", {"executor": "ray", "address": "local", "token": token})
+    done = near.ask("accept", "--cluster", str(way))
+    assert done.code == 2
+    assert f'there is no token in "{token}"' in done.err
+
+
 def test_doctor_counts_the_gpus_that_a_benchmark_needs(near, monkeypatch):
     monkeypatch.setattr(examining, "gpu_models", lambda: (["NVIDIA H200"], True))
     monkeypatch.setattr(examining, "_cuda", lambda: examining.Check("torch and cuda", "good", ""))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +30,11 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
-from anubis.executors import agent, guardian, machine, other_gpus
+from anubis.executors import agent, guardian, machine, other_gpus, ray_cluster, ray_link
 from anubis.executors.programs import Program
 from anubis.executors.ray_cluster import RayExecutor, agents_of
+from anubis.executors.ray_link import Answer
+from tests.edges.desk import Desk
 
 MARK = f"a-program-of-the-ray-tests-{os.getpid()}"  # in the argv of every program here
 
@@ -105,12 +110,12 @@ def step_of(name: str, *participants: str, timeout_s: float = 100) -> Step:
     )
 
 
-def news(executor: RayExecutor, count: int = 1) -> list[CampaignEvent]:
+def news(executor: RayExecutor, count: int = 1, look_s: float = 1) -> list[CampaignEvent]:
     """The next events beside Started and Tick."""
     events: list[CampaignEvent] = []
     deadline = time.monotonic() + 60
     while len(events) < count and time.monotonic() < deadline:
-        for event in executor.wait(executor.now() + 1):
+        for event in executor.wait(executor.now() + look_s):
             if not isinstance(event, Started):
                 events.append(event)
     assert len(events) == count, events
@@ -144,12 +149,15 @@ class Cluster:
 
     def __init__(self) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        # how long raylets and drivers survive their head: a minute by default
+        os.environ.update(RAY_gcs_rpc_server_reconnect_timeout_s="5")
         from ray.cluster_utils import Cluster as RayCluster
 
         # Ray's own health checks stay slow here: what finds the silent must be ours
         head = {"include_dashboard": False}
         self.ray = RayCluster(initialize_head=True, head_node_args=head)
-        self.nodes = [self.ray.head_node] + [self.ray.add_node(num_cpus=1) for _ in range(3)]
+        others = [self.ray.add_node(num_cpus=1, num_gpus=gpus) for gpus in (4, 0, 0)]
+        self.nodes = [self.ray.head_node, *others]
         self.address: str = self.ray.address
 
     def name(self, index: int) -> str:
@@ -180,11 +188,7 @@ def executor(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("programs")
     executor = RayExecutor(cluster.address, programs_in(folder), parse)
     yield executor
-    executor.launch(Launch(step=step_of("sleeps", cluster.name(0)), attempt=99))
-    assert eventually(running_programs)
     executor.close()
-    executor.close()
-    assert eventually(lambda: not running_programs()), running_programs()
 
 
 @pytest.mark.ray
@@ -296,11 +300,179 @@ def test_a_node_that_falls_silent_is_lost(executor: RayExecutor, cluster: Cluste
     assert eventually(lambda: not running_programs()), running_programs()
 
 
+@pytest.mark.ray
+def test_gpus_that_another_job_has_in_ray_cost_their_node_and_no_other(
+    executor: RayExecutor, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent would have to measure beside that job."""
+    monkeypatch.setattr("anubis.executors.ray_cluster.GPU_PATIENCE_S", 1.0)
+    taken, free = cluster.name(1), cluster.name(0)
+    second = RayExecutor(cluster.address, programs_in(tmp_path), parse, names=[taken, free])
+    with closing(second):
+        (lost,) = news(second)
+        assert isinstance(lost, NodeLost)
+        assert (lost.node, lost.reason) == (
+            taken,
+            "4 of its 4 GPUs are taken by other jobs in Ray: wait until they end",
+        )
+
+
+@pytest.mark.ray
+def test_closing_ends_what_runs_and_again_does_nothing(
+    executor: RayExecutor, cluster: Cluster
+) -> None:
+    executor.launch(Launch(step=step_of("sleeps", cluster.name(0)), attempt=99))
+    assert eventually(running_programs)
+    executor.close()
+    executor.close()
+    assert eventually(lambda: not running_programs()), running_programs()
+
+
+@pytest.mark.ray
+def test_of_two_drivers_one_measures_and_no_end_of_the_head_is_a_verdict(
+    desk: Desk, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Frozen it holds up nobody who closes; killed it ends no driver."""
+    way = desk.write("way.yaml", {"executor": "ray", "address": cluster.address})
+    words = ["accept", "--cluster", str(way), "--suite", desk.suite(desk.held_flow())]
+    first = desk.start(*words)
+    assert eventually(desk.began, 60), first.communicate()
+    second = desk.ask(*words)
+    assert (second.code, second.out) == (2, "")
+    assert 'of cluster "way" is held by campaign "accept-' in second.err
+    assert "this ray cluster is open: whoever reaches its ports" in second.err
+
+    third = RayExecutor(cluster.address, programs_in(tmp_path), parse, names=[cluster.name(0)])
+    (head,) = cluster.nodes[0].all_processes["gcs_server"]
+    os.kill(head.process.pid, signal.SIGSTOP)
+    third.close()
+    os.kill(head.process.pid, signal.SIGKILL)
+    out, err = first.communicate(timeout=100)
+    assert (first.returncode, out) == (2, "")
+    *_, last = err.splitlines()
+    why = r"anubis: error: (no node can be reached any more|\d of \d nodes fell silent): "
+    assert re.match(why, last), err
+    assert "; go on with: anubis accept --resume --campaign accept-" in last
+    assert "Traceback" not in err
+
+
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 # --- without a Ray -------------------------------------------------------------------------
+
+
+class MuteLink:
+    """A way to three nodes whose agents answer until it is cut."""
+
+    broken = ""
+    shows_token = True
+
+    def __init__(self, address: str, programs: Path, hear: Any, token: Path | None) -> None:
+        self.records = [record(f"n{i}", f"10.0.0.{i}") for i in range(3)]
+        self.cut: set[str] = set()
+        self.asked: set[str] = set()  # whether they are there
+        self._hear = hear
+
+    def ask(self, hearer: Any, node_id: str, method: str, *arguments: object, group: str) -> None:
+        self.asked |= {node_id} if method == "ping" else set()
+        values = {"describe": (machine.describe("127.0.0.1", {}), "/nowhere"), "ping": None}
+        if method in values and node_id not in self.cut:
+            self._hear(lambda: hearer(Answer(number=0, value=values[method])))
+
+    def join(self, *_: object) -> None: ...
+
+    start_agent = dismiss = close = join
+
+
+@pytest.fixture
+def mute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RayExecutor:
+    for name, value in (("RayLink", MuteLink), ("PING_EVERY_S", 0.1), ("SILENCE_S", 0.5)):
+        monkeypatch.setattr(ray_cluster, name, value)
+    executor = RayExecutor("anywhere", programs_in(tmp_path), parse)
+    executor.launch(Launch(step=step_of("sleeps", "n0"), attempt=1))
+    return executor
+
+
+def test_where_a_busy_node_falls_silent_the_idle_ones_are_asked(mute: RayExecutor) -> None:
+    mute._link.cut.add("10.0.0.0:1")
+    (lost,) = news(mute, look_s=0.05)
+    assert isinstance(lost, NodeLost)
+    assert lost.node == "n0"
+    assert mute._link.asked >= {f"10.0.0.{i}:1" for i in range(3)}
+
+
+def test_nodes_that_are_silent_together_are_lost_in_one_breath(mute: RayExecutor) -> None:
+    """So that whoever decides can see that they are not to blame."""
+    mute._link.cut.update(f"10.0.0.{i}:1" for i in range(3))
+    while not (events := mute.wait(mute.now() + 0.05)) or isinstance(events[0], Started):
+        pass
+    assert [event.node for event in events if isinstance(event, NodeLost)] == ["n0", "n1", "n2"]
+
+
+def test_a_driver_that_was_stopped_takes_nobody_for_silent(
+    mute: RayExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mute._link.cut.add("10.0.0.0:1")
+    mute.wait(mute.now() + 0.3)  # asked, and not yet given up
+    mute._link.cut.clear()
+    steady = time.monotonic
+    monkeypatch.setattr(ray_cluster.time, "monotonic", lambda: steady() + 45)
+    assert mute.wait(mute.now() + 0.15) == []
+
+
+def test_an_address_that_accepts_and_stays_silent_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_link, "JOIN_DEADLINE_S", 2.0)
+    monkeypatch.setattr(ray_link, "LEAVE_PATIENCE_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        sentence = f'the ray cluster at "{address}" cannot be used: something listens there'
+        with pytest.raises(ExecutorError, match=sentence):
+            RayExecutor(address, programs_in(tmp_path), parse)
+
+
+@pytest.mark.parametrize(
+    ("given", "mode", "kept"),
+    [
+        ({}, None, None),
+        ({"RAY_AUTH_TOKEN": "secret"}, "token", "secret"),
+        ({"RAY_AUTH_TOKEN": "secret", "RAY_AUTH_MODE": "disabled"}, "disabled", "secret"),
+        ({"RAY_AUTH_MODE": "token"}, "token", None),
+    ],
+)
+def test_a_token_is_shown_wherever_ray_finds_one_unless_that_is_switched_off(
+    given: dict[str, str],
+    mode: str | None,
+    kept: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A head that was started in the same home asks for it; other heads do not mind."""
+    home = tmp_path / "home"
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**given, "HOME": str(home)}.items():
+        monkeypatch.setenv(name, value)
+    settings = ray_link.environment("10.0.0.1:6379", None, tmp_path)
+    assert (settings.get("RAY_AUTH_MODE"), settings.get("RAY_AUTH_TOKEN")) == (mode, kept)
+    (home / ".ray").mkdir(parents=True)
+    (home / ".ray" / "auth_token").write_text("secret")
+    settings = ray_link.environment("10.0.0.1:6379", None, tmp_path)
+    assert settings["RAY_AUTH_MODE"] == (mode or "token")
+
+
+def test_a_ray_of_our_own_is_closed_and_leaves_no_token_in_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of something else")
+    settings = ray_link.environment(ray_link.HERE, None, tmp_path)
+    token = Path(settings["RAY_AUTH_TOKEN_PATH"])
+    assert (settings["RAY_AUTH_MODE"], token.parent) == ("token", tmp_path)
+    assert (len(token.read_text()), token.stat().st_mode & 0o777) == (64, 0o600)
+    assert "RAY_AUTH_TOKEN" not in settings
 
 
 def test_an_address_where_nobody_answers_is_an_error_that_names_it(tmp_path: Path) -> None:
