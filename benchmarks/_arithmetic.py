@@ -113,21 +113,25 @@ def state_ceiling(
 
 
 class Product:
-    """A product of random factors: `multiply` is what to time, `out` its latest answer."""
+    """A product of random factors, or a batch of them: `multiply` is what to time, `out` its latest
+    answer."""
 
-    def __init__(self, name: str, m: int, n: int, k: int, device: torch.device) -> None:
+    def __init__(
+        self, name: str, m: int, n: int, k: int, device: torch.device, batch: int | None = None
+    ) -> None:
         import torch
 
         torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
         _, kind_out, tolerance = FORMATS[name]
         kind = kind_of(name, device)
         generator = torch.Generator(device).manual_seed(k)
-        self.left = random(kind, (m, k), generator)
+        first = () if batch is None else (batch,)
+        self.left = random(kind, (*first, m, k), generator)
         if name in IN_BLOCKS:  # 8-bit units read both factors along the sum
             self.right = random(kind, (n, k), generator).t()
         else:
-            self.right = random(kind, (k, n), generator)
-        self.out = torch.empty(m, n, dtype=getattr(torch, kind_out), device=device)
+            self.right = random(kind, (*first, k, n), generator)
+        self.out = torch.empty(*first, m, n, dtype=getattr(torch, kind_out), device=device)
         self.tolerance = tolerance * k**0.5
         self.multiply = kernel(name, self.left, self.right, self.out)
 
@@ -153,7 +157,8 @@ def kernel(
     if name == "int8":
         return lambda: torch._int_mm(left, right, out=out)
     if name != "fp8":
-        return lambda: torch.mm(left, right, out=out)
+        multiply = torch.bmm if out.dim() == 3 else torch.mm
+        return lambda: multiply(left, right, out=out)
     scale = torch.ones((), device=out.device)
     return lambda: torch._scaled_mm(
         left, right, scale, scale, out_dtype=out.dtype, use_fast_accum=True, out=out
@@ -164,8 +169,8 @@ def wrong_elements(
     left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, tolerance: float
 ) -> int:
     # every 61st row: a prime, so that all places in a tile get their turn
-    truth = left[::61].double() @ right.double()  # whole numbers below 2^53 are exact
-    close = (out[::61].double() - truth).abs() <= tolerance  # False for NaN
+    truth = left[..., ::61, :].double() @ right.double()  # whole numbers below 2^53 are exact
+    close = (out[..., ::61, :].double() - truth).abs() <= tolerance  # False for NaN
     return int((~close).sum())
 
 

@@ -7,15 +7,30 @@ from contextlib import ExitStack
 
 import torch
 
+ROW, GAP = 1 << 18, 32  # words
+
 
 def words(size_bytes: int, device: torch.device, pinned: bool = False) -> torch.Tensor:
     elements = max(1, size_bytes // 4)
     return torch.zeros(elements, dtype=torch.int32, device=device, pin_memory=pinned)
 
 
+def rows(size_bytes: int, device: torch.device) -> torch.Tensor:
+    """As many words, in rows with a gap between them: what copies them is a kernel.
+
+    A copy engine takes contiguous memory only, and torch then has the GPU's processors copy.
+    """
+    elements = max(2, size_bytes // 4)
+    width = min(ROW, elements // 2)
+    return words(4 * (width + GAP) * (elements // width), device).view(-1, width + GAP)[:, :width]
+
+
 def write_pattern(target: torch.Tensor, salt: int) -> torch.Tensor:
     """Words that differ from place to place and from salt to salt: what strays or stays shows."""
-    torch.arange(target.numel(), out=target)
+    if target.is_contiguous():
+        torch.arange(target.numel(), out=target.view(-1))
+    else:
+        target.copy_(torch.arange(target.numel(), device=target.device).view_as(target))
     return target.mul_(0x01000193).add_(salt * 0x00F1EA5D)  # an odd factor: no word comes twice
 
 

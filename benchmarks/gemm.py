@@ -1,11 +1,13 @@
 """Dense matrix products per number format: does each GPU (or the CPU) reach its arithmetic rate?
 
 Square products for the rate itself, and on request the products of well-known models, whose other
-proportions choose other kernels. How answers are checked: _arithmetic.py.
+proportions choose other kernels, and batches of small ones, as attention multiplies its heads. How
+answers are checked: _arithmetic.py.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import contract
@@ -22,6 +24,8 @@ MODELS = {
     "llama_7b": {"qkv": (12288, 4096), "gate_up": (22016, 4096), "down": (4096, 11008)},
 }
 TOKENS = {"cuda": 4096, "cpu": 64}
+# the heads of BERT-large over all sequences of 512 tokens: scores, and what they weigh
+HEADS, HEAD_WIDTH, CONTEXT = 16, 64, 512
 AUTO = {"cuda": ",".join(FORMATS), "cpu": "fp64,fp32,bf16"}
 
 BENCHMARK = contract.Benchmark(
@@ -46,8 +50,8 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "shapes",
             "square",
-            f'"square", MxNxK, a model ({", ".join(MODELS)}), or one of its products '
-            '("llama_7b.down")',
+            f'"square", MxNxK, BxMxNxK for B such products in one call, "attention", a model '
+            f'({", ".join(MODELS)}), or one of its products ("llama_7b.down")',
             more_is_stronger=True,
         ),
         contract.Parameter(
@@ -71,22 +75,32 @@ def measure(report: contract.Report, dtypes: str, shapes: str, size: int, sample
     for device in devices():
         for name in choose(report, dtypes, AUTO[device.type], FORMATS, device):
             square = size or default_size(name, device)
-            for shape, (m, n, k) in products(shapes, square, TOKENS[device.type]).items():
+            for shape, lengths in products(shapes, square, TOKENS[device.type]).items():
                 metric = f"{name}/{shape}" if shape else name
-                if name in IN_BLOCKS and any(length % 16 for length in (m, n, k)):
-                    report.note(**{f"product:{metric}": "left out: needs multiples of 16"})
+                if name in IN_BLOCKS and (reason := no_blocks(lengths)):
+                    report.note(**{f"product:{metric}": f"left out: {reason}"})
                     continue
-                product = Product(name, m, n, k, device)
+                *batch, m, n, k = lengths
+                product = Product(name, m, n, k, device, *batch)
                 with watched(report.notes, device, f"tflops:{metric}"):
                     seconds = seconds_per_call(product.multiply, device, samples)
-                rates = [flop(m, n, k) / s / 1e12 for s in seconds]
+                rates = [prod(batch) * flop(m, n, k) / s / 1e12 for s in seconds]
                 report.add(f"tflops:{metric}", str(device), rates)
                 wrong = product.wrong_elements()
                 report.add(f"agreement:{metric}", str(device), contract.agreement(wrong))
-                report.note(**{f"product:{metric}": f"{m}x{n}x{k}"})
+                report.note(**{f"product:{metric}": "x".join(map(str, lengths))})
                 state_ceiling(report, f"tflops:{metric}", name, device)
     if not report.series:
-        raise contract.BadParameter("fp8 and int8 need sizes that are multiples of 16")
+        raise contract.BadParameter(
+            "fp8 and int8 need sizes that are multiples of 16, and no batches of products"
+        )
+
+
+def no_blocks(lengths: tuple[int, ...]) -> str:
+    """Why a format that is multiplied in blocks has no such product."""
+    if len(lengths) == 4:
+        return "torch has no batch of such products"
+    return "needs multiples of 16" if any(length % 16 for length in lengths) else ""
 
 
 def default_size(name: str, device: torch.device) -> int:
@@ -96,26 +110,38 @@ def default_size(name: str, device: torch.device) -> int:
     return 4096 if name in ("fp64", "fp32") else 8192
 
 
-def products(shapes: str, square: int, tokens: int) -> dict[str, tuple[int, int, int]]:
-    """The products asked for, as (m, n, k) under the name that their metric carries."""
-    by_name = {"square": {"": (square, square, square)}}
+def products(shapes: str, square: int, tokens: int) -> dict[str, tuple[int, ...]]:
+    """The products asked for, as (m, n, k) or (batch, m, n, k) under the name of their metric."""
+    by_name: dict[str, dict[str, tuple[int, ...]]] = {
+        "square": {"": (square, square, square)},
+        "attention": attention(tokens),
+    }
     for model, layers in MODELS.items():
         by_name[model] = {f"{model}.{layer}": (tokens, n, k) for layer, (n, k) in layers.items()}
         by_name |= {shape: {shape: sizes} for shape, sizes in by_name[model].items()}
-    chosen: dict[str, tuple[int, int, int]] = {}
+    chosen: dict[str, tuple[int, ...]] = {}
     for name in contract.split(shapes):
         sizes = [int(word) if word.isdecimal() else 0 for word in name.split("x")]
         if name in by_name:
             chosen |= by_name[name]
-        elif len(sizes) == 3 and all(sizes):
-            chosen[name] = (sizes[0], sizes[1], sizes[2])
+        elif len(sizes) in (3, 4) and all(sizes):
+            chosen[name] = tuple(sizes)
         else:
             raise contract.BadParameter(
-                f'shapes cannot have "{name}": use MxNxK, {", ".join(by_name)}'
+                f'shapes cannot have "{name}": use MxNxK, BxMxNxK, {", ".join(by_name)}'
             )
     if not chosen:
         raise contract.BadParameter(f'shapes cannot be "{shapes}": name at least one')
     return chosen
+
+
+def attention(tokens: int) -> dict[str, tuple[int, ...]]:
+    length = min(CONTEXT, tokens)
+    batch = HEADS * (tokens // length)
+    return {
+        "attention.scores": (batch, length, length, HEAD_WIDTH),
+        "attention.values": (batch, length, HEAD_WIDTH, length),
+    }
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BENCHMARK = contract.Benchmark(
     name="incast",
     version="1",
-    summary="All other nodes of a group send to one node at once (NCCL or gloo).",
+    summary="Many to one: all other nodes of a group send to one at once (NCCL or gloo).",
     stresses="the receiver's NICs and PCIe, the switch ports before them, congestion control",
     reveals="a port that drops or pauses under load, a NIC that cannot take its rate, wrong bytes",
     scope="group",

@@ -1,11 +1,15 @@
-"""Copies from each GPU to each other one, one way at a time and both ways at once.
+"""Copies from each GPU to each other one, one way at a time, both ways at once, and all at once.
 
+By default copy engines move the bytes. With `engine=sm` the GPU's own processors do, as kernels
+that read or write a neighbour's memory: rows with a gap between them cannot go by a copy engine.
 Where two GPUs cannot reach each other's memory the driver stages the copy through the host; that
 is measured as well and noted, because no metric can tell it from a broken link.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
@@ -14,9 +18,11 @@ import contract
 if TYPE_CHECKING:
     import torch
 
+PATTERNS = ("one_way", "both_ways", "one_to_all", "all_to_one", "all_to_all")
+
 BENCHMARK = contract.Benchmark(
     name="peer_copy",
-    version="1",
+    version="2",
     summary="Copies between the GPUs of a node, all pairs.",
     stresses="NVLink and its switches, or PCIe between GPUs; copy engines",
     reveals="a link that is down or retries, a switch port at reduced width, peer access that is "
@@ -29,12 +35,17 @@ BENCHMARK = contract.Benchmark(
             "bandwidth_gbps",
             "GB/s",
             "one_way: from the first GPU of the device's name to the second; both_ways: "
-            "the bytes of both directions, copied at once",
+            "the bytes of both directions, copied at once; one_to_all: out of a GPU to all others; "
+            "all_to_one: into a GPU from all others; all_to_all: into one GPU on average",
             ceiling="links x rate of a link, per direction; NVLink of an H100 or H200: 450 GB/s",
         ),
         contract.AGREEMENT,
     ),
     parameters=(
+        contract.Parameter(
+            "patterns", "one_way,both_ways", f"any of {', '.join(PATTERNS)}", more_is_stronger=True
+        ),
+        contract.Parameter("engine", "copy", '"copy": copy engines; "sm": kernels'),
         contract.Parameter("size_bytes", 1 << 28, "bytes per copy", smoke=1 << 20, at_least=4),
         contract.Parameter(
             "samples", 15, "timed batches per pair", smoke=3, at_least=1, more_is_stronger=True
@@ -43,10 +54,14 @@ BENCHMARK = contract.Benchmark(
 )
 
 
-def measure(report: contract.Report, size_bytes: int, samples: int) -> None:
+def measure(
+    report: contract.Report, patterns: str, engine: str, size_bytes: int, samples: int
+) -> None:
     import torch
     from _timing import gpus
 
+    names = contract.chosen("patterns", patterns, PATTERNS)
+    (by,) = contract.chosen("engine", engine, ["copy", "sm"])
     count = gpus()
     if count < 2:
         gpus_here = "only one" if count else "none"
@@ -60,40 +75,82 @@ def measure(report: contract.Report, size_bytes: int, samples: int) -> None:
         if not torch.cuda.can_device_access_peer(a, b)
     ]
     report.note(peer_access=not staged, staged_through_host=",".join(staged))
-    copy_all_pairs(report, devices, size_bytes, samples)
+    if staged and by == "sm":
+        raise contract.NotApplicable(
+            f"kernels need peer access, and there is none between {staged[0].replace('-', ' and ')}"
+        )
+    copy_all(report, devices, Copies(names, by, size_bytes), samples)
 
 
-def schedule(gpus: int) -> list[tuple[str, list[tuple[int, int]]]]:
-    """What runs one after the other: each time one copy from a to b, or two at once."""
-    one_way = [("one_way", [pair]) for pair in permutations(range(gpus), 2)]
-    both_ways = [("both_ways", [(a, b), (b, a)]) for a, b in combinations(range(gpus), 2)]
-    return one_way + both_ways
+@dataclass(frozen=True)
+class Round:
+    """Copies that are made at once, and what their rate is called."""
+
+    pattern: str
+    device: str
+    pairs: list[tuple[int, int]]  # from, to
+    receivers: int = 1  # whose bytes are counted together
 
 
-def copy_all_pairs(
-    report: contract.Report, devices: list[torch.device], size_bytes: int, samples: int
+def schedule(names: Sequence[str], patterns: Sequence[str]) -> list[Round]:
+    """What runs one after the other."""
+    gpus = range(len(names))
+
+    def others(gpu: int) -> list[int]:
+        return [peer for peer in gpus if peer != gpu]
+
+    everybody = f"{names[0].partition(':')[0]}:all"
+    rounds = {
+        "one_way": [
+            Round("one_way", f"{names[a]}-{names[b]}", [(a, b)]) for a, b in permutations(gpus, 2)
+        ],
+        "both_ways": [
+            Round("both_ways", f"{names[a]}-{names[b]}", [(a, b), (b, a)])
+            for a, b in combinations(gpus, 2)
+        ],
+        "one_to_all": [Round("one_to_all", names[a], [(a, b) for b in others(a)]) for a in gpus],
+        "all_to_one": [Round("all_to_one", names[b], [(a, b) for a in others(b)]) for b in gpus],
+        "all_to_all": [
+            Round("all_to_all", everybody, list(permutations(gpus, 2)), receivers=len(gpus))
+        ],
+    }
+    return [one_round for pattern in patterns for one_round in rounds[pattern]]
+
+
+@dataclass(frozen=True)
+class Copies:
+    patterns: Sequence[str]
+    engine: str
+    size_bytes: int
+
+    def buffer(self, gpu: torch.device) -> torch.Tensor:
+        from _copies import rows, words
+
+        return words(self.size_bytes, gpu) if self.engine == "copy" else rows(self.size_bytes, gpu)
+
+
+def copy_all(
+    report: contract.Report, devices: list[torch.device], copies: Copies, samples: int
 ) -> None:
-    from _copies import at_once, settle, words, write_pattern, wrong_words
+    from _copies import at_once, settle, write_pattern, wrong_words
     from _timing import seconds_per_call
 
-    sent = [write_pattern(words(size_bytes, gpu), salt) for salt, gpu in enumerate(devices)]
-    received = [words(size_bytes, gpu) for gpu in devices]
+    sent = [write_pattern(copies.buffer(gpu), salt) for salt, gpu in enumerate(devices)]
     wrong: dict[str, int] = {}
-    for ways, copies in schedule(len(devices)):
-        (a, b), *_ = copies
-        pair = f"{devices[a]}-{devices[b]}"
-        with report.sparing_others(pair):
-            for _, target in copies:
-                received[target].zero_()
-            settle([devices[a], devices[b]])
-            call = at_once([(received[y], sent[x]) for x, y in copies], devices[a])
-            seconds = seconds_per_call(call, devices[a], samples)
-            rates = [len(copies) * sent[a].nbytes / s / 1e9 for s in seconds]
-            wrong_now = sum(wrong_words(received[y], salt=x) for x, y in copies)
-            report.add(f"bandwidth_gbps:{ways}", pair, rates)
-            wrong[pair] = wrong.get(pair, 0) + wrong_now
-    for pair, count in wrong.items():
-        report.add("agreement", pair, contract.agreement(count))
+    for one_round in schedule([str(device) for device in devices], copies.patterns):
+        with report.sparing_others(one_round.device):
+            received = {pair: copies.buffer(devices[pair[1]]) for pair in one_round.pairs}
+            first = devices[one_round.pairs[0][0]]
+            settle({devices[end] for pair in one_round.pairs for end in pair})
+            call = at_once([(received[a, b], sent[a]) for a, b in one_round.pairs], first)
+            seconds = seconds_per_call(call, first, samples)
+            moved = len(received) * sent[0].nbytes / one_round.receivers
+            wrong_now = sum(wrong_words(buffer, salt=a) for (a, _), buffer in received.items())
+            metric = f"bandwidth_gbps:{one_round.pattern}"
+            report.add(metric, one_round.device, [moved / s / 1e9 for s in seconds])
+            wrong[one_round.device] = wrong.get(one_round.device, 0) + wrong_now
+    for device, count in wrong.items():
+        report.add("agreement", device, contract.agreement(count))
 
 
 if __name__ == "__main__":

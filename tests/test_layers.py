@@ -258,6 +258,7 @@ def test_importing_anubis_loads_nothing_but_what_python_has_until_a_function_is_
 BENCHMARKS = {file.stem: file for file in (ROOT / "benchmarks").glob("*.py")}
 WITH_TORCH = {  # when they are imported; programs and what these need import it when they measure
     "_copies",
+    "_decoding",
     "_densenet",
     "_lstm",
     "_moe",

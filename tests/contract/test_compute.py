@@ -138,6 +138,11 @@ def test_shapes_are_named_in_the_metric_and_the_square_one_is_not():
         "32x64x48": (32, 64, 48),
     }
     assert len(gemm.products("bert_large,gpt2_large", 1, 1)) == 6
+    assert gemm.products("attention,8x4x5x6", 1, 4096) == {
+        "attention.scores": (128, 512, 512, 64),  # 16 heads of 8 sequences
+        "attention.values": (128, 512, 64, 512),
+        "8x4x5x6": (8, 4, 5, 6),
+    }
     for nonsense in ("", "circle", "4x4", "4x4x0", "4x4xk"):
         with pytest.raises(contract.BadParameter):
             gemm.products(nonsense, 1, 1)
@@ -286,6 +291,24 @@ def test_a_convolution_is_named_by_format_layer_and_pass(smoke, benchmark_file):
     assert {s["metric"] for s in document["series"] if s["metric"].startswith("tflops")} == {
         f"tflops:{name}/resnet50.conv4_1x1/{what}" for name in ("fp32", "bf16") for what in PASSES
     }
+
+
+def test_a_batch_of_products_counts_them_all_and_each_is_checked(near, benchmark_file, monkeypatch):
+    monkeypatch.setattr(_timing, "seconds_per_call", lambda call, *_: [(call(), 0.5)[1]])
+    words = ("--shapes=6x70x32x48", "--dtypes=fp32,fp64,int8", "--samples=1")
+    ran = near(benchmark_file("gemm"), *words)
+    assert ran.exit_code == 0, ran.stderr
+    assert ran.samples("tflops:fp32/6x70x32x48") == [6 * 2 * 70 * 32 * 48 / 0.5 / 1e12]
+    assert ran.samples("agreement:fp64/6x70x32x48") == [1.0]
+    notes = ran.document["environment"]
+    assert notes["product:fp32/6x70x32x48"] == "6x70x32x48"
+    assert notes["product:int8/6x70x32x48"] == "left out: torch has no batch of such products"
+    product = Product("fp32", 70, 32, 48, CPU, 6)
+    product.multiply()
+    truth = np.einsum("bij,bjk->bik", product.left.numpy(), product.right.numpy())
+    assert np.allclose(product.out.numpy(), truth, atol=1e-3)
+    product.out[5, 61, 3] += 1
+    assert product.wrong_elements() == 1
 
 
 # --- gpu_burn ------------------------------------------------------------------------------

@@ -116,17 +116,24 @@ def test_each_copy_has_its_own_streams_at_both_ends_between_start_and_end(monkey
 # --- between GPUs --------------------------------------------------------------------------
 
 
+def usual(size_bytes: int, *patterns: str, engine: str = "copy") -> peer_copy.Copies:
+    return peer_copy.Copies(patterns or ("one_way", "both_ways"), engine, size_bytes)
+
+
 @pytest.mark.parametrize("gpus", [2, 3, 8])
-def test_every_ordered_pair_goes_one_way_and_every_pair_both_ways(gpus):
-    schedule = peer_copy.schedule(gpus)
-    one_way = [copies for ways, copies in schedule if ways == "one_way"]
-    both_ways = [copies for ways, copies in schedule if ways == "both_ways"]
+def test_every_pattern_has_each_copy_that_it_is_called_after_and_no_other(gpus):
+    names = [f"cuda:{gpu}" for gpu in range(gpus)]
     every = {(a, b) for a in range(gpus) for b in range(gpus) if a != b}
-    assert len(one_way) == len(every)
-    assert {pair for (pair,) in one_way} == every
-    assert len(both_ways) == len(every) / 2
-    assert {pair for copies in both_ways for pair in copies} == every
-    assert all(b == a[::-1] for a, b in both_ways)
+    rounds = {pattern: peer_copy.schedule(names, [pattern]) for pattern in peer_copy.PATTERNS}
+    for of_pattern in rounds.values():
+        pairs = [pair for one_round in of_pattern for pair in one_round.pairs]
+        assert len(pairs) == len(every) == len(set(pairs))
+    assert [len(rounds[p]) for p in ("one_way", "both_ways")] == [len(every), len(every) / 2]
+    assert all(b == a[::-1] for a, b in (each_way.pairs for each_way in rounds["both_ways"]))
+    assert [{a for a, _ in r.pairs} for r in rounds["one_to_all"]] == [{a} for a in range(gpus)]
+    assert [{b for _, b in r.pairs} for r in rounds["all_to_one"]] == [{b} for b in range(gpus)]
+    (together,) = rounds["all_to_all"]
+    assert (together.device, set(together.pairs)) == ("cuda:all", every)
 
 
 @pytest.fixture
@@ -136,13 +143,51 @@ def three():
 
 def test_bytes_of_both_directions_count(report, three, takes_2_ms):
     filled = report(peer_copy.BENCHMARK)
-    peer_copy.copy_all_pairs(filled, three, 4 * MIB, samples=2)
+    peer_copy.copy_all(filled, three, usual(4 * MIB), samples=2)
     found = samples(filled)
     rate = 4 * MIB / 0.002 / 1e9
     assert found["bandwidth_gbps:one_way", "cpu:2-cpu:0"] == pytest.approx([rate] * 2)
     assert found["bandwidth_gbps:both_ways", "cpu:0-cpu:2"] == pytest.approx([2 * rate] * 2)
     assert found["agreement", "cpu:1-cpu:2"] == [1.0]
     assert len(found) == 6 + 3 + 6
+
+
+@pytest.mark.parametrize("engine", ["copy", "sm"])
+def test_what_all_gpus_copy_at_once_counts_once_for_each_and_is_checked(
+    report, three, takes_2_ms, engine
+):
+    filled = report(peer_copy.BENCHMARK)
+    copies = usual(4 * MIB, "one_to_all", "all_to_one", "all_to_all", engine=engine)
+    peer_copy.copy_all(filled, three, copies, samples=1)
+    found = samples(filled)
+    rate = 2 * 4 * MIB / 0.002 / 1e9  # of two others, out of a GPU, into one, into each of three
+    assert found["bandwidth_gbps:one_to_all", "cpu:1"] == pytest.approx([rate])
+    assert found["bandwidth_gbps:all_to_one", "cpu:2"] == pytest.approx([rate])
+    assert found["bandwidth_gbps:all_to_all", "cpu:all"] == pytest.approx([rate])
+    assert {found["agreement", device][0] for name, device in found if name == "agreement"} == {1.0}
+    assert len(found) == 3 + 3 + 1 + 4
+
+
+@pytest.mark.parametrize("size_bytes", [64, 4000, MIB, 5 * MIB])
+def test_rows_with_gaps_hold_the_same_words_and_no_copy_engine_takes_them(size_bytes):
+    rows = _copies.rows(size_bytes, CPU)
+    assert not rows.is_contiguous()
+    assert 0.9 * size_bytes <= rows.nbytes <= size_bytes
+    _copies.write_pattern(rows, 3)
+    line = _copies.write_pattern(torch.zeros(rows.numel(), dtype=torch.int32), 3)
+    assert torch.equal(rows.flatten(), line)
+    received = _copies.rows(size_bytes, CPU)
+    received.copy_(rows)
+    assert _copies.wrong_words(received, 3) == 0
+    received[1, 1] ^= 1
+    assert _copies.wrong_words(received, 3) == 1
+
+
+def test_kernels_that_cannot_reach_a_neighbour_are_not_applicable(report, monkeypatch):
+    monkeypatch.setattr(_timing, "gpus", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda a, b: False)
+    with pytest.raises(contract.NotApplicable, match="none between cuda:0 and cuda:1"):
+        peer_copy.measure(report(peer_copy.BENCHMARK), "one_way", "sm", MIB, 1)
 
 
 def test_a_copy_that_spoils_a_word_shows_on_its_own_pair(report, three, takes_2_ms, monkeypatch):
@@ -160,7 +205,7 @@ def test_a_copy_that_spoils_a_word_shows_on_its_own_pair(report, three, takes_2_
 
     monkeypatch.setattr(_copies, "at_once", spoilt)
     filled = report(peer_copy.BENCHMARK)
-    peer_copy.copy_all_pairs(filled, three, MIB, samples=1)
+    peer_copy.copy_all(filled, three, usual(MIB), samples=1)
     wrong = {
         device for (name, device), [x] in samples(filled).items() if name == "agreement" and x < 1
     }
@@ -170,7 +215,7 @@ def test_a_copy_that_spoils_a_word_shows_on_its_own_pair(report, three, takes_2_
 def test_a_copy_that_never_arrives_is_wrong_in_every_word(report, three, takes_2_ms, monkeypatch):
     monkeypatch.setattr(_copies, "at_once", lambda copies, device: lambda: None)
     filled = report(peer_copy.BENCHMARK)
-    peer_copy.copy_all_pairs(filled, three[:2], 4000, samples=1)
+    peer_copy.copy_all(filled, three[:2], usual(4000), samples=1)
     # the pair (0, 1) also goes both ways, and 0 is the right word of salt 0 at place 0
     assert samples(filled)["agreement", "cpu:0-cpu:1"] == contract.agreement(3 * 1000 - 2)
     assert samples(filled)["agreement", "cpu:1-cpu:0"] == contract.agreement(1000)
@@ -180,7 +225,7 @@ def test_one_gpu_has_no_peer(report, monkeypatch):
     for count, words in ((0, "none"), (1, "only one")):
         monkeypatch.setattr(_timing, "gpus", lambda count=count: count)
         with pytest.raises(contract.NotApplicable, match=f"need two of them, and here is {words}"):
-            peer_copy.measure(report(peer_copy.BENCHMARK), MIB, 1)
+            peer_copy.measure(report(peer_copy.BENCHMARK), "one_way", "copy", MIB, 1)
 
 
 # --- between host and GPU ------------------------------------------------------------------
