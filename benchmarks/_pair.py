@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DIRECTIONS = {"forth": 0, "back": 1}  # and the end that sends: the first node, or the second
 LATENCY_UP_TO = 1 << 16  # bytes
+OF_MEETING = (
+    contract.Parameter(
+        "shift",
+        0,
+        "across rails: HCA or GPU i of the first node meets i + shift of the second, counted round",
+        at_least=0,
+        of_meeting=True,
+    ),
+    contract.Parameter(
+        "rails",
+        "",
+        'the rails that a shift counts, by the number or name of their HCAs; "": all that are up',
+        of_meeting=True,
+    ),
+)
 METRICS = (
     contract.higher(
         "bandwidth_gbps",
@@ -148,8 +164,14 @@ def everywhere(look: Callable[[], T]) -> T:
     return answers[0]
 
 
-def rails(names: str) -> tuple[list[Hca], int]:
-    """The HCAs here that are up on both nodes, of those named, and how many are up on one only.
+def side(env: Mapping[str, str] = os.environ) -> int:
+    """0 for the ranks of the first node, 1 for those of the second."""
+    return int(int(env["RANK"]) >= ends(env)[1])
+
+
+def like_rails(names: str) -> tuple[dict[str, Hca], int]:
+    """The HCAs here that are up on both nodes, of those named, by the device that each pair of them
+    is; and how many are up on one node only.
 
     A rail joins HCAs of one name. No HCA at all is another kind of machine; one too few is not.
     """
@@ -169,4 +191,37 @@ def rails(names: str) -> tuple[list[Hca], int]:
             f"the nodes share no HCA: {', '.join(sorted(first)) or 'none'} is up on the first, "
             f"{', '.join(sorted(second)) or 'none'} on the second"
         )
-    return [hca for name, hca in own.items() if name in first & second], len(first ^ second)
+    common = {f"{name}-{name}": hca for name, hca in own.items() if name in first & second}
+    return common, len(first ^ second)
+
+
+def across_rails(names: str, shift: int) -> dict[str, Hca]:
+    """The HCAs here that meet those `shift` rails further on at the second node, by device."""
+    from _group import everyones
+
+    own = {hca.name: hca for hca in active()}
+    everybody = everyones(list(own))
+    first, second = (everybody[end] for end in ends())
+    order = contract.split(names) or sorted({*first, *second}, key=_by_number)
+    met = [
+        (near, far)
+        for place, rail in enumerate(order)
+        for near in _on_rail(first, rail)
+        for far in _on_rail(second, order[(place + shift) % len(order)])
+    ]
+    if not met:
+        raise contract.Unmeasured(
+            f"no HCAs meet {shift} rails apart: {', '.join(first) or 'none'} is up on the first "
+            f"node, {', '.join(second) or 'none'} on the second"
+        )
+    return {f"{near}-{far}": own[(near, far)[side()]] for near, far in met}
+
+
+def _on_rail(names: Sequence[str], rail: str) -> list[str]:
+    """The HCA of that name or number: mlx5_3 is on rail 3."""
+    return [name for name in names if rail in (name, re.sub(r"^mlx\d+_(?=\d)", "", name))][:1]
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    head, digits = re.fullmatch(r"(.*?)(\d*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+    return head, int(digits or 0)

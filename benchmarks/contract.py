@@ -87,7 +87,8 @@ class Parameter:
     """A knob. `smoke` is its default under --smoke, `at_least` the smallest number it takes.
 
     `more_is_stronger`: with a larger number, or more words in its list, the program finds all that
-    it finds with less. A pass with more then counts where less is asked for.
+    it finds with less. A pass with more then counts where less is asked for. `of_meeting`: it says
+    between which devices to measure, and is told for each pair of nodes; no suite sets it.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Parameter:
     smoke: Value | None = None
     at_least: float | None = None
     more_is_stronger: bool = False
+    of_meeting: bool = False
 
     def parse(self, text: str) -> Value:
         value = _READ[type(self.default)](text)
@@ -137,6 +139,7 @@ class Benchmark:
                 "default": parameter.default,
                 "summary": parameter.summary,
                 "more_is_stronger": parameter.more_is_stronger,
+                "of_meeting": parameter.of_meeting,
             }
             for parameter in self.parameters
         ]

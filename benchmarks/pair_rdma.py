@@ -2,8 +2,8 @@
 
 From 64 bytes to megabytes, because a switch may drop large packets in silence and pass small ones.
 With memory=cuda the buffers lie in the nearest GPU (GPUDirect RDMA), and the latency is that of
-send and receive. An HCA that is up on one node only is a wrong
-answer of that pair, under `agreement:rails`.
+send and receive. An HCA that is up on one node only is a wrong answer of that pair, under
+`agreement:rails`. With a shift, each HCA meets another one than its namesake (across rails).
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from _pair import Pair, everywhere, paired, rails, report_sizes, transfer
+from _pair import (
+    OF_MEETING,
+    Pair,
+    across_rails,
+    everywhere,
+    like_rails,
+    paired,
+    report_sizes,
+    transfer,
+)
 from _perftest import (
     BANDWIDTH,
     LATENCY,
@@ -59,28 +68,39 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "samples", 3, "tests per size and direction", smoke=1, at_least=1, more_is_stronger=True
         ),
+        *OF_MEETING,
     ),
 )
 
 
-def measure(report: contract.Report, hcas: str, memory: str, sizes: str, samples: int) -> None:
+def measure(
+    report: contract.Report,
+    hcas: str,
+    memory: str,
+    sizes: str,
+    samples: int,
+    shift: int,
+    rails: str,
+) -> None:
     from _group import met
 
     chosen = contract.sizes("sizes", sizes)
     with met():
         latency = LATENCY_OF_GPUS if memory == "cuda" else LATENCY
         tools = everywhere(lambda: {"gbps": find(BANDWIDTH), "us": find(latency)})
-        common, missing = rails(hcas)
-        buffers = everywhere(lambda: {hca: memory_arguments(memory, hca) for hca in common})
-        report.add("agreement:rails", "hcas", contract.agreement(missing))
-        if rate := ceiling_of(common):
+        if shift:
+            own = across_rails(rails or hcas, shift)
+        else:
+            own, missing = like_rails(hcas)
+            report.add("agreement:rails", "hcas", contract.agreement(missing))
+        buffers = everywhere(lambda: {hca: memory_arguments(memory, hca) for hca in own.values()})
+        if rate := ceiling_of(list(own.values())):
             report.ceiling("bandwidth_gbps", rate, source="rate of the link, in sysfs")
         with paired(report) as pair:
-            for hca in common if pair.end is not None else ():
-                rail = f"{hca.name}-{hca.name}"
-                with report.sparing_others(rail):  # both ends fail alike, and go on together
+            for device, hca in own.items() if pair.end is not None else ():
+                with report.sparing_others(device):  # both ends fail alike, and go on together
                     numbers = partial(tests, pair, hca, tools, buffers[hca], samples)
-                    report_sizes(report, rail, numbers, chosen)
+                    report_sizes(report, device, numbers, chosen)
 
 
 def tests(

@@ -1,17 +1,19 @@
 """Bandwidth and latency between two nodes by torch's own send and receive: NCCL, or gloo.
 
 It needs no tool and goes the way that training goes. GPU i of one node meets GPU i of the other,
-one such rail after the other, so that a slow one has a name. What arrives is checked.
+one such rail after the other, so that a slow one has a name. What arrives is checked. With a shift
+it meets GPU i + shift, and NCCL must not hand over to the other rail inside a node (PXN).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import contract
-from _pair import DIRECTIONS, LATENCY_UP_TO, METRICS, ends
+from _pair import DIRECTIONS, LATENCY_UP_TO, METRICS, OF_MEETING, ends
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +41,11 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "samples", 10, "timed batches per size", smoke=3, at_least=1, more_is_stronger=True
         ),
+        *OF_MEETING,
     ),
 )
+# of NCCL: each GPU sends and receives by the NIC nearest to it, whichever its partner uses
+BY_OWN_NICS = {"NCCL_P2P_PXN_LEVEL": "0", "NCCL_CROSS_NIC": "1"}
 
 
 @dataclass(frozen=True)
@@ -54,30 +59,45 @@ class Rail:
     agreeing: ProcessGroup
 
 
-def measure(report: contract.Report, sizes: str, samples: int) -> None:
+def measure(report: contract.Report, sizes: str, samples: int, shift: int, rails: str) -> None:
     import torch.distributed as dist
     from _group import alone, everyones, joined
 
     chosen = contract.sizes("sizes", sizes)
     if alone():
         raise contract.NotApplicable("one rank has nobody to send to")
+    if shift:
+        os.environ.update(BY_OWN_NICS)
     with joined() as group:
         report.note(**group.facts())
-        distance = ends()[1]
-        rails = range(distance if group.backend == "nccl" else 1)  # CPU ranks share one way
-        for first in rails:
-            pair = [first, first + distance]
+        distance, by_gpus = ends()[1], group.backend == "nccl"
+        if shift:
+            check_rails(distance if by_gpus else 1, rails)
+        lanes = range(distance if by_gpus else 1)  # CPU ranks share one way
+        for first in lanes:
+            second = (first + shift) % distance
+            pair = [first, distance + second]
             links = dist.new_group(pair, backend=group.backend)
             agreeing = dist.new_group(pair, backend="gloo")
             if group.rank in pair:
                 end = pair.index(group.rank)
                 rail = Rail(end, pair[1 - end], group.device, links, agreeing)
-                name = f"cuda:{first}-cuda:{first}" if group.backend == "nccl" else "cpu-cpu"
+                name = f"cuda:{first}-cuda:{second}" if by_gpus else "cpu-cpu"
                 for size in chosen:
                     one_size(report, rail, name, size, samples)
             dist.barrier()
         by_rank = everyones(report.series)
-        report.series = [series for first in rails for series in by_rank[first]]
+        report.series = [series for first in lanes for series in by_rank[first]]
+
+
+def check_rails(gpus: int, rails: str) -> None:
+    """GPU i is on rail i only where there are as many."""
+    if gpus == 1:
+        raise contract.NotApplicable("one way between two nodes: there is none across rails")
+    if (named := contract.split(rails)) and len(named) != gpus:
+        raise contract.NotApplicable(
+            f"{len(named)} rails and {gpus} GPUs: nothing says which rail a GPU uses"
+        )
 
 
 def one_size(report: contract.Report, rail: Rail, name: str, size: int, samples: int) -> None:

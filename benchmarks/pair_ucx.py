@@ -12,7 +12,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import contract
-from _pair import METRICS, Pair, everywhere, paired, rails, report_sizes, transfer
+from _pair import (
+    METRICS,
+    OF_MEETING,
+    Pair,
+    across_rails,
+    everywhere,
+    like_rails,
+    paired,
+    report_sizes,
+    transfer,
+)
 from _parsers import ucx_perftest
 from _tools import find
 
@@ -47,21 +57,30 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "samples", 3, "tests per size and direction", smoke=2, at_least=1, more_is_stronger=True
         ),
+        *OF_MEETING,
     ),
 )
 
 
 def measure(
-    report: contract.Report, transport: str, sizes: str, sample_s: float, samples: int
+    report: contract.Report,
+    transport: str,
+    sizes: str,
+    sample_s: float,
+    samples: int,
+    shift: int,
+    rails: str,
 ) -> None:
     from _group import met
 
     if transport not in ("tcp", "rdma"):
         raise contract.BadParameter(f'transport cannot be "{transport}": use tcp or rdma')
+    if transport == "tcp" and shift:
+        raise contract.NotApplicable("TCP takes one way between two nodes: there is none across")
     chosen = contract.sizes("sizes", sizes)
     with met():
         tool = everywhere(lambda: find("ucx_perftest"))
-        lanes = by_tcp() if transport == "tcp" else by_rdma()
+        lanes = by_tcp() if transport == "tcp" else by_rdma(rails, shift)
         with paired(report) as pair:
             for device, env in lanes.items() if pair.end is not None else ():
                 tests = partial(repeated, pair, tool, env, sample_s, samples)
@@ -74,11 +93,11 @@ def by_tcp() -> dict[str, dict[str, str]]:
     return {"tcp": {"UCX_TLS": "tcp"} | ({"UCX_NET_DEVICES": interface} if interface else {})}
 
 
-def by_rdma() -> dict[str, dict[str, str]]:
-    common, _ = rails("")
+def by_rdma(rails: str, shift: int) -> dict[str, dict[str, str]]:
+    hcas = across_rails(rails, shift) if shift else like_rails("")[0]
     return {
-        f"{hca.name}-{hca.name}": {"UCX_TLS": "rc", "UCX_NET_DEVICES": f"{hca.name}:{hca.port}"}
-        for hca in common
+        device: {"UCX_TLS": "rc", "UCX_NET_DEVICES": f"{hca.name}:{hca.port}"}
+        for device, hca in hcas.items()
     }
 
 

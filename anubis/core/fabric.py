@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -133,11 +134,11 @@ class Fabric:
     routes: Routes | None = None  # None: which of several ways a flow takes is unknown
 
     def __post_init__(self) -> None:
-        if len(self._number) < len(self.switches):
+        if len(self.switch_number) < len(self.switches):
             raise ValueError("two switches have the same id")
         if len(self._seats) < sum(1 for nic in self.nics if nic.node):
             raise ValueError("a node has two NICs on one rail")
-        ids = self._number.keys()
+        ids = self.switch_number.keys()
         for link in self.links:
             if link.a == link.b or not link.cables or not {link.a, link.b} <= ids:
                 raise ValueError(f"the link {link.a} - {link.b} does not join two switches")
@@ -166,8 +167,12 @@ class Fabric:
         bearing = {nic.switch for nic in self.nics}
         return tuple(switch.id for switch in self.switches if switch.id in bearing)
 
+    @cached_property
+    def switch_number(self) -> dict[str, int]:
+        return {switch.id: number for number, switch in enumerate(self.switches)}
+
     def name(self, switch: str) -> str:
-        return self.switches[self._number[switch]].name
+        return self.switches[self.switch_number[switch]].name
 
     def nic(self, node: str, rail: str) -> Nic | None:
         return self._seats.get(Seat(node, rail))
@@ -202,7 +207,7 @@ class Fabric:
             if size and 2 * size >= (float(np.median(sizes_beside)) if sizes_beside else 0):
                 lowest.add(number)
         if not lowest:
-            return dict.fromkeys(self._number, 0)
+            return dict.fromkeys(self.switch_number, 0)
         tiers = _tiers_above(lowest, beside)
         return {switch.id: tiers.get(number, 0) for number, switch in enumerate(self.switches)}
 
@@ -256,7 +261,9 @@ class Fabric:
 
         No way leads down to a leaf and up again: no router would send it there.
         """
-        return self._graph.steps([[self._number[leaf]] for leaf in self.leaves], self.passes_on)
+        return self._graph.steps(
+            [[self.switch_number[leaf]] for leaf in self.leaves], self.passes_on
+        )
 
     @cached_property
     def passes_on(self) -> Flags:
@@ -275,7 +282,7 @@ class Fabric:
 
     @cached_property
     def leaf_steps(self) -> Steps:
-        return self.steps[[self._number[leaf] for leaf in self.leaves]]
+        return self.steps[[self.switch_number[leaf] for leaf in self.leaves]]
 
     @cached_property
     def leaf_number(self) -> dict[str, int]:
@@ -284,7 +291,7 @@ class Fabric:
 
     def hops(self, a: Nic, b: Nic) -> int | None:
         """Cables between two NICs: 2 on the same leaf, None if there is no way."""
-        steps = self.steps[self._number[a.switch], self.leaf_number[b.switch]]
+        steps = self.steps[self.switch_number[a.switch], self.leaf_number[b.switch]]
         return None if steps == NO_PATH else int(steps) + 2
 
     def onward(self, switch: str, leaf: str) -> list[tuple[Link, str]]:
@@ -293,13 +300,13 @@ class Fabric:
         nearer = []
         for link in self.links_of[switch]:
             there = link.b if link.a == switch else link.a
-            passes_on = there == leaf or self.passes_on[self._number[there]]
+            passes_on = there == leaf or self.passes_on[self.switch_number[there]]
             if passes_on and self.steps_between(there, leaf) + 1 == away:
                 nearer.append((link, there))
         return nearer
 
     def steps_between(self, switch: str, leaf: str) -> int:
-        return int(self.steps[self._number[switch], self.leaf_number[leaf]])
+        return int(self.steps[self.switch_number[switch], self.leaf_number[leaf]])
 
     def pairs_by_hops(self, nodes: Collection[str] | None = None) -> dict[int | None, int]:
         """How many ordered pairs of NICs are at each distance; None counts those without a way.
@@ -325,17 +332,23 @@ class Fabric:
         """What traffic from one leaf to another passes, for each (from, to), in batches.
 
         At each switch all shortest paths carry equal shares, cable by cable (ECMP, adaptive
-        routing). With static routes a single unknown path carries everything.
+        routing). With static routes a single unknown path carries everything. What lies between
+        leaves that are cabled alike is worked out once.
         """
-        for begin in range(0, len(pairs), BATCH):
-            batch = pairs[begin : begin + BATCH]
-            yield self._graph.spread(
-                begin,
-                np.array([self._number[a] for a, _ in batch], dtype=np.int64),
-                np.array([self.leaf_number[b] for _, b in batch], dtype=np.int64),
-                self.steps,
-                self.passes_on,
+        ends = np.array([[self.switch_number[end] for end in pair] for pair in pairs])
+        alike, pair_of = self._twins.stand_ins(ends.reshape(-1, 2).astype(np.int64))
+        order = np.argsort(pair_of, kind="stable")
+        column = np.full(len(self.switches), -1)
+        column[[self.switch_number[leaf] for leaf in self.leaves]] = np.arange(len(self.leaves))
+        for begin in range(0, len(alike), BATCH):
+            batch = alike[begin : begin + BATCH]
+            spread = self._graph.spread(
+                batch[:, 0], column[batch[:, 1]], self.steps, self.passes_on
             )
+            first, last = np.searchsorted(pair_of[order], [begin, begin + len(batch)])
+            for some in range(first, last, BATCH):
+                rows = order[some : min(some + BATCH, last)]
+                yield self._twins.translated(spread, batch, rows, pair_of[rows] - begin, ends[rows])
 
     def route(self, a: Nic, b: Nic) -> tuple[str, ...]:
         """The switches that the routes lead through from one NIC to another; () if unknown."""
@@ -380,6 +393,10 @@ class Fabric:
         return {}
 
     @cached_property
+    def _twins(self) -> _Twins:
+        return _Twins(self)
+
+    @cached_property
     def _cable_at(self) -> dict[tuple[str, str], tuple[Link, Cable]]:
         """Behind each port of a switch that leads to another."""
         return {
@@ -395,17 +412,14 @@ class Fabric:
         return {frozenset((link.a, link.b)): link for link in self.links}
 
     @cached_property
-    def _number(self) -> dict[str, int]:
-        return {switch.id: number for number, switch in enumerate(self.switches)}
-
-    @cached_property
     def _seats(self) -> dict[Seat, Nic]:
         return {nic.seat: nic for nic in self.nics if nic.node}
 
     @cached_property
     def _graph(self) -> _Graph:
         ends = np.array(
-            [(self._number[link.a], self._number[link.b]) for link in self.links], dtype=np.int64
+            [(self.switch_number[link.a], self.switch_number[link.b]) for link in self.links],
+            dtype=np.int64,
         ).reshape(-1, 2)
         return _Graph.of(len(self.switches), ends, [len(link.cables) for link in self.links])
 
@@ -489,9 +503,7 @@ class _Graph:
             distances += missing
             words |= arriving
 
-    def spread(
-        self, first: int, switch: Numbers, target: Numbers, steps: Steps, passes_on: Flags
-    ) -> Spread:
+    def spread(self, switch: Numbers, target: Numbers, steps: Steps, passes_on: Flags) -> Spread:
         """One link nearer to the target at a time; what meets at a switch is summed up."""
         pair = np.flatnonzero(steps[switch, target] != NO_PATH)
         at: Numbers = switch[pair]
@@ -518,13 +530,87 @@ class _Graph:
             share = np.bincount(place, part, minlength=len(meeting)).astype(np.float64)
             pair, at = meeting // len(self.start), meeting % len(self.start)
         return Spread(
-            link_pair=np.concatenate([column[0] for column in links]) + first,
+            link_pair=np.concatenate([column[0] for column in links]),
             link=np.concatenate([column[1] for column in links]),
             link_share=np.concatenate([column[2] for column in links]),
-            switch_pair=np.concatenate([column[0] for column in seen]) + first,
+            switch_pair=np.concatenate([column[0] for column in seen]),
             switch=np.concatenate([column[1] for column in seen]),
             switch_share=np.concatenate([column[2] for column in seen]),
         )
+
+
+class _Twins:
+    """Leaves with cables to the same switches: what lies above is the same for all of them."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        number = fabric.switch_number
+        beside: list[dict[int, tuple[int, int]]] = [{} for _ in fabric.switches]
+        for place, link in enumerate(fabric.links):
+            a, b = number[link.a], number[link.b]
+            beside[a][b] = beside[b][a] = place, len(link.cables)
+        leaves = [number[leaf] for leaf in fabric.leaves]
+        groups: dict[object, list[int]] = {}
+        for leaf in leaves:
+            is_end = not fabric.passes_on[leaf] and beside[leaf].keys().isdisjoint(leaves)
+            cabled = frozenset((there, cables) for there, (_, cables) in beside[leaf].items())
+            groups.setdefault(cabled if is_end else leaf, []).append(leaf)
+        every = np.arange(len(number))
+        self._first, self._second = every, every.copy()  # of those that are alike
+        for alike in groups.values():
+            self._first[alike], self._second[alike] = alike[0], alike[min(1, len(alike) - 1)]
+        widest = max((len(beside[leaf]) for leaf in leaves), default=0)
+        self._links = np.full((len(number), widest), -1)  # of each leaf, by where they lead
+        self._place = np.full((len(fabric.links), 2), -1)  # of a link, in the row of either end
+        ends = [(number[link.a], number[link.b]) for link in fabric.links]
+        self._ends = np.array(ends, dtype=np.int64).reshape(-1, 2)
+        for leaf in leaves:
+            links = [place for _, (place, _) in sorted(beside[leaf].items())]
+            self._links[leaf, : len(links)] = links
+            for at, place in enumerate(links):
+                self._place[place, int(self._ends[place, 1] == leaf)] = at
+
+    def stand_ins(self, pairs: Numbers) -> tuple[Numbers, Numbers]:
+        """Pairs that differ in more than twins, and which of them stands for each pair."""
+        a, b = self._first[pairs[:, 0]], self._first[pairs[:, 1]]
+        b = np.where((a == b) & (pairs[:, 0] != pairs[:, 1]), self._second[pairs[:, 1]], b)
+        alike, of = np.unique(np.stack([a, b], axis=1), axis=0, return_inverse=True)
+        return alike, of.reshape(-1)
+
+    def translated(
+        self, spread: Spread, alike: Numbers, rows: Numbers, of: Numbers, pairs: Numbers
+    ) -> Spread:
+        """What the pairs in these rows pass, by what passes who stands for each."""
+        link_at, link_row = _expand(spread.link_pair, of)
+        taken = spread.link[link_at]
+        link = taken.copy()
+        for end, side in product((0, 1), (0, 1)):
+            own = self._ends[taken, side] == alike[of[link_row], end]
+            place = self._place[taken[own], side]
+            link[own] = self._links[pairs[link_row[own], end], place]
+        switch_at, switch_row = _expand(spread.switch_pair, of)
+        passed = spread.switch[switch_at]
+        switch = passed.copy()
+        for end in (0, 1):
+            own = passed == alike[of[switch_row], end]
+            switch[own] = pairs[switch_row[own], end]
+        return Spread(
+            link_pair=rows[link_row],
+            link=link,
+            link_share=spread.link_share[link_at],
+            switch_pair=rows[switch_row],
+            switch=switch,
+            switch_share=spread.switch_share[switch_at],
+        )
+
+
+def _expand(pair: Numbers, of: Numbers) -> tuple[Numbers, Numbers]:
+    """Where the entries of a pair stand, for each place that asks for it; and which place asks."""
+    order = np.argsort(pair, kind="stable")
+    bounds = np.searchsorted(pair[order], np.stack([of, of + 1]))
+    count = bounds[1] - bounds[0]
+    row = np.repeat(np.arange(len(of)), count)
+    at = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + bounds[0][row]
+    return order[at], row
 
 
 # --- a fleet on a fabric ---------------------------------------------------------------------

@@ -82,6 +82,7 @@ class ParameterSpec:
     default: ParameterValue
     summary: str = ""
     more_is_stronger: bool = False  # a pass with more counts where less is asked for
+    of_meeting: bool = False  # between which devices; told with each step, part of no workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,11 @@ class BenchmarkSpec:
             raise ValueError(f"duration_s is {self.duration_s:g}, expected seconds above 0")
         if self.scope == "pair" and self.needs.min_nodes < 2:
             raise ValueError("scope pair needs min_nodes of at least 2")
+
+    @property
+    def crosses_rails(self) -> bool:
+        """Whether it can measure from one rail to another."""
+        return {"shift", "rails"} <= {p.name for p in self.parameters if p.of_meeting}
 
     def metric(self, name: str) -> MetricSpec | None:
         """The family a metric belongs to: `tflops:bf16` is `tflops`, qualified."""
@@ -342,8 +348,16 @@ class Step:
     @property
     def turn(self) -> int:
         """0 for planned steps, 1 for steps that followed from their results, and so on."""
+        return self._number(3)
+
+    @property
+    def shift(self) -> int:
+        """How many rails further on a pair measures at its second node: 0 for like rails."""
+        return self._number(4)
+
+    def _number(self, place: int) -> int:
         numbers = self.id.partition("/")[0].split(".")
-        return int(numbers[3]) if len(numbers) > 3 else 0
+        return int(numbers[place]) if len(numbers) > place else 0
 
 
 # --- what was measured ---------------------------------------------------------------------

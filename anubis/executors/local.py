@@ -113,7 +113,7 @@ class LocalExecutor:
         rendezvous = self._meeting() if meets else None
         program_order = order(
             program,
-            step.workload.arguments,
+            launch.parameters,
             step.timeout_s,
             self._machine,
             rendezvous,

@@ -265,7 +265,7 @@ class RayExecutor:
             program = replace(running.program, file=there / running.program.file.name)
             program_order = order(
                 program,
-                step.workload.arguments,
+                running.launch.parameters,
                 step.timeout_s,
                 agent.machine,
                 rendezvous or None,

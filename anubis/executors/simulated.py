@@ -20,7 +20,7 @@ from anubis.core.campaign.machine import (
     TimedOut,
 )
 from anubis.core.fabric import Fabric
-from anubis.core.network.pairing import Meeting, joined_nics
+from anubis.core.network.pairing import joined_nics, meeting_of
 from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
 from anubis.simulation.fleet import SimulatedFleet, Trouble, measure, members, share
 from anubis.simulation.network import readings
@@ -120,9 +120,8 @@ class SimulatedExecutor:
 
     def _note_crossing(self, step: Step, duration_s: float) -> None:
         """Only between leaves can pairs meet others on a cable."""
-        if self.network and len(step.participants) == 2:
-            first, second = step.participants
-            met = joined_nics(self.network.fabric, Meeting(first, second))
+        if self.network and (meeting := meeting_of(step)):
+            met = joined_nics(self.network.fabric, meeting)
             if any(a.switch != b.switch for a, b in met):
                 self._longest_s = max(self._longest_s, duration_s)
                 run = _Run(step, self._clock, self._clock + duration_s)

@@ -1,4 +1,5 @@
 """What a scan measured, a matrix per rail: how far flows from row to column are below normal.
+What went from one rail to another has a matrix of its own.
 
 Neighbours in the fabric stand side by side, so that a slow node is a cross, a slow leaf a band and
 a slow link a block. In a large fleet neighbours share a row, and the worst of them is shown.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, count, groupby, pairwise
+from itertools import accumulate, count, groupby, pairwise, product
 from typing import TypeVar
 
 import numpy as np
@@ -47,6 +48,7 @@ SMALLEST = 3.5  # cells below normal are drawn no smaller than this
 BORDERS = 48  # more lines than this would hide what is between them
 LINE = 12.0  # of text
 LETTERS = 20  # of a name
+ACROSS = "across"  # in place of a rail: what went from one to another
 SIGNS = 10.0  # where the signs above the columns stand
 
 Shared = TypeVar("Shared")
@@ -67,11 +69,15 @@ class HeatRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    rail: str
+    rail: str  # or ACROSS
     rows: tuple[HeatRow, ...]
     worst: Shares  # rows x rows; NaN where nothing was measured
     flows: Numbers  # rows x rows: how many were
     short: int  # flows that are below normal
+
+    @property
+    def name(self) -> str:
+        return "Across rails" if self.rail == ACROSS else f"Rail {self.rail}"
 
     @property
     def measured(self) -> int:
@@ -95,14 +101,15 @@ class Matrix:
 
 
 def matrices(view: NetworkView) -> list[Matrix]:
-    """A matrix for each rail on which anything was measured."""
+    """A matrix for each rail on which anything was measured, and one for what went across."""
     flows: dict[str, list[tuple[str, str, float]]] = {}
     for (source, target), value in view.shortfall.items():
-        flows.setdefault(source.rail, []).append((source.node, target.node, value))
+        rail = source.rail if source.rail == target.rail else ACROSS
+        flows.setdefault(rail, []).append((source.node, target.node, value))
     pod = pods(view.fabric) if flows else {}
     max_rows = min(ROWS, int((CELLS / max(1, len(flows))) ** 0.5))
     built = []
-    for rail in sorted(flows, key=by_number):
+    for rail in sorted(flows, key=lambda rail: (rail == ACROSS, by_number(rail))):
         sources, targets, values = zip(*flows[rail], strict=True)
         leaves = _leaves(view, pod, rail, {*sources, *targets})
         rows = tuple(_rows(leaves, _set_apart(view, rail), max_rows))
@@ -150,9 +157,10 @@ def _leaves(
 ) -> list[_Leaf]:
     """The leaves of a rail, those of a pod side by side, and their nodes by number."""
     wanted_nodes = {*view.nodes, *measured} if view.nodes else None
+    shown_on = view.fabric.rails[0] if rail == ACROSS else rail  # the order of nodes
     on: dict[str, list[str]] = {}
     for nic in view.fabric.nics:
-        if nic.rail == rail and nic.node and (wanted_nodes is None or nic.node in wanted_nodes):
+        if nic.rail == shown_on and nic.node and (wanted_nodes is None or nic.node in wanted_nodes):
             on.setdefault(nic.switch, []).append(nic.node)
     leaves = [
         _Leaf(switch=switch, pod=pod[switch], nodes=sorted(on[switch], key=by_number))
@@ -175,7 +183,7 @@ def _set_apart(view: NetworkView, rail: str) -> set[str]:
 
 
 def _node_of(part: Part, rail: str) -> tuple[str, ...]:
-    is_in_rail = part.kind == "node" or (part.kind == "nic" and part.other == rail)
+    is_in_rail = part.kind == "node" or (part.kind == "nic" and rail in (part.other, ACROSS))
     return (part.name,) if is_in_rail else ()
 
 
@@ -300,7 +308,7 @@ def drawing(view: NetworkView, matrix: Matrix, max_titles: int = TITLES) -> str:
 
 
 def _label(matrix: Matrix) -> str:
-    return f"Rail {matrix.rail}: {matrix.short:,} of {matrix.measured:,} flows are below normal"
+    return f"{matrix.name}: {matrix.short:,} of {matrix.measured:,} flows are below normal"
 
 
 def _nodes(view: NetworkView, matrix: Matrix, named: bool) -> list[_Band]:
@@ -314,7 +322,9 @@ def _nodes(view: NetworkView, matrix: Matrix, named: bool) -> list[_Band]:
 
 
 def _mark_of(view: NetworkView, row: HeatRow, rail: str) -> Mark | None:
-    return next(filter(None, (view.mark_of_nic(node, rail) for node in row.nodes)), None)
+    rails = view.fabric.rails if rail == ACROSS else (rail,)
+    seats = product(row.nodes, rails)
+    return next(filter(None, (view.mark_of_nic(*seat) for seat in seats)), None)
 
 
 def _leaf_bands(view: NetworkView, matrix: Matrix) -> list[_Band]:

@@ -15,7 +15,8 @@ class FatTree:
     """Pods of leaves and spines, joined by cores where there are several pods.
 
     With `rails` > 1 every rail has a leaf of its own above the same nodes (rail-optimised); with
-    `planes` no cable joins the rails either.
+    `rail_spines` it has spines of its own as well, joined by the cores only; with `planes` no cable
+    joins the rails.
     """
 
     nodes: int
@@ -24,6 +25,7 @@ class FatTree:
     spines: int = 16  # of a pod
     cores: int = 16
     rails: int = 1
+    rail_spines: bool = False
     planes: bool = False
     cables: int = 1  # between a leaf and a spine
     gbit_s: float = 400.0
@@ -37,7 +39,7 @@ class FatTree:
         names = [f"node{number:05}" for number in range(1, self.nodes + 1)]
         for rail, group in product(range(self.rails), range(groups)):
             leaf = f"leaf-{rail}-{group}"
-            plane = f"{rail}-" if self.planes else ""
+            plane = f"{rail}-" if self.planes or self.rail_spines else ""
             switches[leaf] = None
             if groups > 1:
                 pod = group // self.leaves_per_pod
@@ -59,7 +61,7 @@ class FatTree:
                 )
         spines = list(dict.fromkeys(link.b for link in links))
         switches.update(dict.fromkeys(spines))
-        if pods > 1:
+        if pods > 1 or (groups > 1 and self.rail_spines and self.rails > 1):
             for spine, core in product(spines, range(self.cores)):
                 plane = f"{spine.split('-')[1]}-" if self.planes else ""
                 links.append(self._link(spine, f"core-{plane}{core}", 1))

@@ -338,7 +338,7 @@ def readings(
 def _drawn(step: Step) -> Drawn:
     digest = hashlib.blake2b(step.id.encode(), digest_size=4).digest()
     first, second = step.participants
-    return Meeting(first, second), int.from_bytes(digest, "little")
+    return Meeting(first, second, step.shift), int.from_bytes(digest, "little")
 
 
 def _values(metric: MetricSpec, rates: Sequence[float]) -> list[tuple[str, float]]:

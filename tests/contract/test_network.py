@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import incast
 import intranode_collective
 import overlap
 import pair_rdma
+import pair_torch
 import pair_ucx
 import pytest
 import sharded_matmul
@@ -360,6 +362,38 @@ def test_a_slow_direction_and_a_missing_rail_show_in_a_pair(planted, stand_ins):
     assert ran.samples("agreement:rails") == [0.5]
 
 
+BY_WHICH = """
+import _pair
+_pair.active = active
+log = open(f"{os.environ['TOOLS']}-{rank}", "a")
+sound = _pair.transfer
+def transfer(pair, sender, server, client, *rest, **named):
+    command = server(0)
+    print(command[command.index("-d") + 1], file=log, flush=True)
+    return sound(pair, sender, server, client, *rest, **named)
+program.transfer = transfer
+"""
+
+
+def test_across_rails_each_end_measures_by_its_own_adapter(planted, stand_ins, tmp_path):
+    """Rail 7 is on no node; of three rails that are counted round, 1 is followed by 7."""
+    fault = PLANTED_HCAS.replace("LACKING", "None") + BY_WHICH
+    words = "--sizes=8388608", "--samples=1", "--shift=1", "--rails=0,1,7"
+    env = stand_ins | {"TOOLS": str(tmp_path / "tools")}
+    ran = planted("pair_rdma", fault, *words, env=env)
+    assert ran.exit_code == 0, ran.stderr
+    assert {s["device"] for s in ran.document["series"]} == {"mlx5_0-mlx5_1"}
+    by_end = [(tmp_path / f"tools-{rank}").read_text().split() for rank in (0, 1)]
+    assert by_end == [["mlx5_0"] * 2, ["mlx5_1"] * 2]
+
+
+def test_adapters_that_no_rail_names_do_not_meet_across_rails(planted, stand_ins):
+    fault = PLANTED_HCAS.replace("LACKING", "1") + "import _pair\n_pair.active = active\n"
+    ran = planted("pair_rdma", fault, "--shift=1", "--rails=0,8", env=stand_ins)
+    assert ran.exit_code != 0
+    assert "no HCAs meet 1 rails apart" in ran.stderr
+
+
 IN_GPUS = """
 import _pair, _perftest, _ports
 _pair.active = active
@@ -569,6 +603,32 @@ def test_between_two_nodes_the_first_tells_and_idle_ranks_end_well(
     metrics = [series["metric"] for series in first.document["series"]]
     assert {"bandwidth_gbps:forth/1024", "bandwidth_gbps:back/1024"} <= set(metrics)
     assert second.stdout == ""
+
+
+def test_across_rails_gpus_meet_those_further_on(benchmark_file, forked, gpu_node, tmp_path):
+    torchrun = "-m", "torch.distributed.run", "--rdzv-backend=static", "--local-addr=127.0.0.1"
+    meeting = "--master-addr=127.0.0.1", f"--master-port={_tools.free_port()}"
+    environment = {**gpu_node(2).environment(), "GLOO_SOCKET_IFNAME": "lo"}
+
+    def start(node: int):
+        ranks = "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=2"
+        words = (str(benchmark_file("pair_torch")), "--smoke", "--sizes=1024", "--shift=1")
+        return forked.run([*torchrun, *meeting, *ranks, *words], environment, tmp_path)
+
+    first, second = on_two_nodes(start)
+    assert (first.exit_code, second.exit_code) == (0, 0), first.stderr + second.stderr
+    series = first.document["series"]
+    assert {one["device"] for one in series} == {"cuda:0-cuda:1", "cuda:1-cuda:0"}
+    assert {*chain.from_iterable(one["samples"] for one in series if "agree" in one["metric"])} == {
+        1
+    }
+
+
+@pytest.mark.parametrize(("gpus", "rails"), [(1, "0,1"), (4, "0,1")])
+def test_where_gpus_are_not_on_the_rails_in_order_there_is_no_way_across(gpus, rails):
+    with pytest.raises(contract.NotApplicable):
+        pair_torch.check_rails(gpus, rails)
+    assert pair_torch.check_rails(2, rails) is None
 
 
 # --- killed at any moment ------------------------------------------------------------------

@@ -55,10 +55,18 @@ class Network(SimulatedExecutor):
     """Its faults are the test's own, and so is what else goes wrong."""
 
     def __init__(
-        self, fabric, faults=(), lost=(), broken=(), absent=(), noise=0.01, measured_as=None
+        self,
+        fabric,
+        faults=(),
+        lost=(),
+        broken=(),
+        absent=(),
+        noise=0.01,
+        measured_as=None,
+        spec=PAIR,
     ):
         names = ",".join([*fabric.nodes, *absent])
-        super().__init__(SimulatedFleet(nodes=names, slow_share=0, samples=8), {"pair": PAIR})
+        super().__init__(SimulatedFleet(nodes=names, slow_share=0, samples=8), {"pair": spec})
         self.network = SimulatedNetwork(fabric=fabric, faults=tuple(faults), noise=noise, seed=3)
         self.losing = dict(lost)  # node -> when
         self.broken = set(broken)
@@ -87,19 +95,19 @@ class Network(SimulatedExecutor):
 
 
 def ends(series):
-    """Both ends have the same name here."""
-    return [series.device[: len(series.device) // 2]] * 2
+    """Both ends have names of one length here."""
+    half = len(series.device) // 2
+    return series.device[:half], series.device[half + 1 :]
 
 
 def scanned(fabric, faults=(), groups="quick", criteria=(), history=(), counters=None, **trouble):
     executor = Network(fabric, faults, **trouble)
+    specs = executor._specs
     suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="pair", groups=groups),))
     campaign = Campaign(
         id="c",
         kind=CampaignKind.SCAN,
-        plan=replace(
-            plan(suite, executor.nodes(), {"pair": PAIR}, fabric), counters=counters or Counters()
-        ),
+        plan=replace(plan(suite, executor.nodes(), specs, fabric), counters=counters or Counters()),
         policy=Policy(),
         executor="simulated",
         criteria=criteria,

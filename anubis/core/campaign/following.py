@@ -15,8 +15,9 @@ from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import informed
 from anubis.core.network.pairing import Meeting, batches, meeting_at
+from anubis.core.network.rails import Rails
 from anubis.core.network.sharing import CableUse
-from anubis.core.network.traffic import observe_traffic
+from anubis.core.network.traffic import observe_traffic, rails_of
 from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import (
     FAILED_ONCE,
@@ -114,27 +115,33 @@ def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> It
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
         model = informed(seen.model, plan.fabric, plan.counters)
         chosen = confirmation(plan.fabric, seen.observations, model, again=turn > 0)
-        repeated = _unexplained_pairs(assessment, CableUse(plan.fabric) if turn else None)
-        meetings = (meeting_at(plan.fabric, ends).pair for ends in chosen)
+        rails = rails_of(plan.fabric, assessment.alone, assessment.rulings)
+        repeated = _unexplained_pairs(assessment, rails, CableUse(plan.fabric) if turn else None)
+        meetings = (meeting_at(plan.fabric, seats) for seats in chosen)
         pairs = dict.fromkeys(chain(repeated, meetings))
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups not in IN_GROUPS:
-                yield from follow_ups(plan, phase, position, turn + 1, pairs)
+                can_cross = plan.spec(entry.workload).crosses_rails
+                able = [meeting for meeting in pairs if can_cross or not meeting.shift]
+                yield from follow_ups(plan, phase, position, turn + 1, able)
 
 
 def _unexplained_pairs(
-    assessment: Assessment, use: CableUse | None = None
-) -> Iterator[tuple[str, ...]]:
+    assessment: Assessment, rails: Rails, use: CableUse | None = None
+) -> Iterator[Meeting]:
     """In the order of their nodes in which they were measured; by the use of cables, only those
     that may have shared one, this time as well."""
     unexplained = {
         frozenset(verdict.nodes) for verdict in assessment.parts if verdict.code == UNEXPLAINED
     }
     for verdict in assessment.alone:
-        match verdict.participants:
-            case (first, second) if frozenset((first, second)) in unexplained:
-                if use is None or use.is_shared_by_chance(Meeting(first, second)):
-                    yield first, second
+        meeting = rails.meeting(verdict.participants, verdict.device)
+        if (
+            meeting
+            and frozenset(meeting.pair) in unexplained
+            and (use is None or use.is_shared_by_chance(meeting))
+        ):
+            yield meeting
 
 
 def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
 
-from anubis.core.campaign.planning import instead, meeting_of, steps
+from anubis.core.campaign.planning import instead, steps, told_beside
+from anubis.core.network.pairing import meeting_of
 from anubis.core.network.sharing import CableUse, Room, Ways
-from anubis.core.records import Ended, Execution, Plan, Result, Step
+from anubis.core.records import Ended, Execution, ParameterValue, Plan, Result, Step
 
 # --- events: what the world tells ----------------------------------------------------------
 
@@ -101,6 +102,12 @@ CampaignEvent = Started | Measured | Failed | TimedOut | NodeLost | Judged | Tim
 class Launch:
     step: Step
     attempt: int
+    arguments: Mapping[str, ParameterValue] = field(default_factory=dict)  # beside its workload
+
+    @property
+    def parameters(self) -> dict[str, ParameterValue]:
+        """All that the program is told."""
+        return {**self.step.workload.arguments, **self.arguments}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -525,7 +532,7 @@ class CampaignMachine:
             self._ready[name] = None
         if self._network:
             self._network.enter(self._ways(step))
-        return Launch(step=step, attempt=attempt)
+        return Launch(step=step, attempt=attempt, arguments=told_beside(self._plan, step))
 
     def _give_time(self, run: _Run) -> None:
         self._give_until(run, self.now + run.step.timeout_s + self._silence_s)

@@ -22,6 +22,8 @@ from anubis.core.network.pairing import (
     Pair,
     batches,
     hops_between,
+    meeting_of,
+    mirrored,
     needed,
     quick_rounds,
     replace_unfit,
@@ -56,6 +58,7 @@ TIMES_TYPICAL = 6  # a limit nobody stated: this often the typical duration, but
 SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to import torch
 
 
+Group = tuple[str, ...] | Meeting  # who takes part in a step
 BY_DISTANCE = ("quick", "covering")
 IN_GROUPS = ("all", "batches")
 SAMPLED_ROUNDS = 3  # of all pairs, to see how many turns a round takes
@@ -150,12 +153,12 @@ def _steps_of(
 ) -> Iterator[Step]:
     entry = plan.phases[phase].entries[position]
     for repeat in range(entry.repeats):
-        for participants in _meetings(plan, entry, fit, scheduled):
-            yield _step(entry, participants, (phase, position, repeat))
+        for group in _meetings(plan, entry, fit, scheduled):
+            yield _step(entry, group, (phase, position, repeat, 0))
 
 
 def follow_ups(
-    plan: Plan, phase: int, position: int, turn: int, groups: Collection[tuple[str, ...]]
+    plan: Plan, phase: int, position: int, turn: int, groups: Collection[Group]
 ) -> Iterator[Step]:
     """An entry of the phase once more, by these groups, in a later turn."""
     entry = plan.phases[phase].entries[position]
@@ -164,8 +167,13 @@ def follow_ups(
             yield _step(entry, group, (phase, position, repeat, turn))
 
 
-def _step(entry: PlannedEntry, participants: tuple[str, ...], where: tuple[int, ...]) -> Step:
-    head = ".".join(map(str, where))
+def _step(entry: PlannedEntry, group: Group, where: tuple[int, int, int, int]) -> Step:
+    """Its name begins with phase, entry and repeat, then turn and shift, where they are not 0."""
+    participants, shift = (group.pair, group.shift) if isinstance(group, Meeting) else (group, 0)
+    numbers: tuple[int, ...] = (*where, shift)
+    while len(numbers) > 3 and not numbers[-1]:
+        numbers = numbers[:-1]
+    head = ".".join(map(str, numbers))
     return Step(
         id=f"{head}/{entry.workload.benchmark}/{_label(participants)}",
         workload=entry.workload,
@@ -175,6 +183,13 @@ def _step(entry: PlannedEntry, participants: tuple[str, ...], where: tuple[int, 
         timeout_s=entry.timeout_s,
         exclusive=entry.exclusive,
     )
+
+
+def told_beside(plan: Plan, step: Step) -> dict[str, ParameterValue]:
+    """What a program is told beside its workload: across which rails a pair measures."""
+    if not step.shift or not plan.fabric:
+        return {}
+    return {"shift": step.shift, "rails": ",".join(plan.fabric.rails)}
 
 
 Schedule = Callable[[bool], Sequence[HopRound]]
@@ -193,7 +208,7 @@ def schedule(plan: Plan) -> Schedule:
 
 def _meetings(
     plan: Plan, entry: PlannedEntry, fit: Collection[str], scheduled: Schedule
-) -> Iterator[tuple[str, ...]]:
+) -> Iterator[Group]:
     tested = None if entry.nodes is None else frozenset(entry.nodes)
     nodes = [
         node.name
@@ -207,7 +222,7 @@ def _meetings(
     elif entry.scope == "node":
         yield from ((node,) for node in nodes)
     elif plan.fabric and entry.groups in BY_DISTANCE:
-        hop_rounds = scheduled(entry.groups == "covering")[: entry.rounds]
+        hop_rounds = _rounds_of(plan, entry, scheduled)
         yield from _by_distance(plan.fabric, hop_rounds, fit)
     elif len(nodes) > 1 and all_meet(entry):
         for matches in islice(round_robin(_everybody(plan, fit)), entry.rounds):
@@ -216,6 +231,22 @@ def _meetings(
         yield from chain.from_iterable(batches(nodes, entry.size))
     elif nodes:
         yield tuple(nodes)
+
+
+def _rounds_of(plan: Plan, entry: PlannedEntry, scheduled: Schedule) -> Sequence[HopRound]:
+    """Those that the program can measure."""
+    can_cross = plan.spec(entry.workload).crosses_rails
+    every = scheduled(entry.groups == "covering")
+    able = [hop_round for hop_round in every if can_cross or not hop_round.shift]
+    return able[: entry.rounds]
+
+
+def crosses_rails(plan: Plan) -> bool:
+    """Whether any of its programs for pairs can."""
+    entries = (entry for phase in plan.phases for entry in phase.entries)
+    return any(
+        entry.groups == "covering" and plan.spec(entry.workload).crosses_rails for entry in entries
+    )
 
 
 def _met_by_partners(plan: Plan, nodes: Sequence[str], partners: Sequence[str]) -> Iterator[Pair]:
@@ -243,15 +274,15 @@ def _everybody(plan: Plan, fit: Collection[str]) -> list[str]:
 
 def _by_distance(
     fabric: Fabric, hop_rounds: Iterable[HopRound], fit: Collection[str]
-) -> Iterator[Pair]:
+) -> Iterator[Meeting]:
     """The rounds of all nodes, mended where nodes are unfit, so that the others meet as planned."""
-    met: set[frozenset[str]] = set()
+    met: set[Meeting] = set()
     for hop_round in hop_rounds:
-        mended = (Meeting(*pair) for pair in replace_unfit(fabric, hop_round, fit))
-        for pair in (meeting.pair for meeting in fairly(fabric, mended)):
-            if frozenset(pair) not in met:  # as far apart on one rail as on another
-                met.add(frozenset(pair))
-                yield pair
+        mended = replace_unfit(fabric, hop_round, fit)
+        for meeting in fairly(fabric, mended):
+            if meeting not in met:  # as far apart on one rail as on another
+                met |= {meeting, mirrored(fabric, meeting)}
+                yield meeting
 
 
 def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
@@ -279,7 +310,7 @@ def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
                 quick += (more,)
                 yield more
     if covering:
-        yield from covering_rounds(fabric, nodes, quick)
+        yield from covering_rounds(fabric, nodes, quick, across=crosses_rails(plan))
 
 
 def planned_rounds(
@@ -289,7 +320,7 @@ def planned_rounds(
     nodes, scheduled = placed(plan, fabric), scheduled or schedule(plan)
     for entry in (entry for phase in plan.phases for entry in phase.entries):
         if entry.groups in BY_DISTANCE:
-            yield from scheduled(entry.groups == "covering")[: entry.rounds]
+            yield from _rounds_of(plan, entry, scheduled)
         elif all_meet(entry) and entry.rounds is not None:
             for pairs in islice(round_robin(nodes), entry.rounds):
                 yield HopRound(hops=0, rails=fabric.rails, pairs=pairs, alone=(), spare=())
@@ -352,8 +383,9 @@ def complete(
     spec: BenchmarkSpec, chosen: Mapping[str, ParameterValue], where: str
 ) -> dict[str, ParameterValue]:
     """All parameters of a benchmark: its defaults, with what was chosen in their place."""
-    parameters = {parameter.name: parameter.default for parameter in spec.parameters}
-    types = {parameter.name: parameter.type for parameter in spec.parameters}
+    chosen_once = [parameter for parameter in spec.parameters if not parameter.of_meeting]
+    parameters = {parameter.name: parameter.default for parameter in chosen_once}
+    types = {parameter.name: parameter.type for parameter in chosen_once}
     for name, value in chosen.items():
         if name not in types:
             raise ConfigError(f'{where}: unknown parameter "{name}"; {did_you_mean(name, types)}')
@@ -404,13 +436,16 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
     if everybody_meets and len(everybody) > 1:
         turns, steps, taking_part = _all_pairs(everybody, entry.rounds, use)
     else:
-        groups = list(_meetings(plan, entry, fit, scheduled))
-        pairs = [Meeting(*names) for names in groups if len(names) == 2]
-        together = len(pairs) == len(groups) and entry.scope != "node"
+        groups, meetings = list[tuple[str, ...]](), list[Meeting]()
+        for group in _meetings(plan, entry, fit, scheduled):
+            step = _step(entry, group, (0, 0, 0, 0))
+            groups.append(step.participants)
+            meetings += filter(None, [meeting_of(step)])
+        together = len(meetings) == len(groups) and entry.scope != "node"
         busiest = max(Counter(chain.from_iterable(groups)).values(), default=1)
         turns = busiest
         if use and together:
-            turns, strait = sum(1 for _ in waves(use, pairs)), narrowest(use, pairs)
+            turns, strait = sum(1 for _ in waves(use, meetings)), narrowest(use, meetings)
         steps, taking_part = len(groups), sum(map(len, groups))
     duration_s = entry.repeats * entry.duration_s
     return Estimate(
@@ -450,11 +485,12 @@ def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
     elif len(step.participants) == 2 and len(left) == 1 and plan.fabric and not step.turn:
         entry = plan.phases[step.phase].entries[int(step.id.split(".")[1])]
         if entry.groups in BY_DISTANCE:
-            hops = hops_between(plan.fabric, Meeting(*step.participants))
+            meeting = Meeting(step.participants[0], step.participants[1], step.shift)
+            hops = hops_between(plan.fabric, meeting)
             for partner in _from(placed(plan, plan.fabric), left[0]):
-                meeting = Meeting(left[0], partner)
-                if partner not in lost and hops_between(plan.fabric, meeting) == hops:
-                    pair = (left[0], partner)
+                other = Meeting(left[0], partner, step.shift)
+                if partner not in lost and hops_between(plan.fabric, other) == hops:
+                    pair = other.pair
                     yield replace(step, id=f"{head}/{_label(pair)}", participants=pair)
 
 
@@ -462,11 +498,3 @@ def _from(names: Sequence[str], first: str) -> Iterator[str]:
     """All others, starting after this one, so that not everyone gets the same partner."""
     place = names.index(first)
     return chain(names[place + 1 :], names[:place])
-
-
-def meeting_of(step: Step) -> Meeting | None:
-    """Of the two nodes of a pair."""
-    match step.participants:
-        case (first, second):
-            return Meeting(first, second)
-    return None

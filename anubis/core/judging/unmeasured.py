@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from anubis.core.network.rails import across
 from anubis.core.records import (
     FAILED_ONCE,
     Ended,
@@ -100,6 +101,7 @@ def _verdict(execution: Execution, judgement: Judgement, code: str, reason: str)
     return Verdict(
         participants=step.participants,
         benchmark=step.workload.benchmark,
+        device=across(step.shift),
         parameters=step.workload.parameters,
         judgement=judgement,
         code=code,

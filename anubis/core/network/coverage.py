@@ -1,24 +1,29 @@
 """What a schedule of pairs crosses in the fabric, and what it leaves untested.
 
-Shortest paths share a pair's traffic evenly, and which cable a connection takes is unknown.
-So a link is crossed with a chance, not simply crossed or not: 1 where there is no other way.
+Where the forwarding tables are known, a pair crosses the cables that they name. Else shortest paths
+share its traffic evenly, and which cable a connection takes is unknown: a link is crossed with a
+chance, which is 1 where there is no other way. The goal is that each cable of each link is crossed,
+or was with a chance of ASSURED.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, product
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count, product
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Link, Shares
-from anubis.core.network.pairing import HopRound, Purpose, joined_nics, quick_rounds
+from anubis.core.arrays import Flags
+from anubis.core.fabric import NO_PATH, Fabric, Link, Nic, Numbers, Shares
+from anubis.core.network.pairing import HopRound, Meeting, Purpose, Round, joined_nics, quick_rounds
 from anubis.core.network.redundancy import MissingCables, shortages
 
 ASSURED = 0.95
-MOST_DISTANCES = 32
+MOST_ROUNDS = 32  # of each number of rails further on, to cross what is left
+WORTH = 0.02  # of what is left to cross: a round that brings less is the last of its kind
+MOST_ASKED = 64  # links of which it is looked up whether any pair crosses them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,15 @@ class Coverage:
         """Not there, although sister switches have them: no schedule can cross them."""
         return tuple(gap for shortage in shortages(self.fabric) for gap in shortage.gaps)
 
+    def by_tier(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """For the tiers that links join: how many are crossed almost surely, and of how many."""
+        tier, counts = self.fabric.tier, dict[tuple[int, int], tuple[int, int]]()
+        for link, chance in zip(self.fabric.links, self.link_chance.tolist(), strict=True):
+            low, high = sorted((tier[link.a], tier[link.b]))
+            sure, every = counts.get((low, high), (0, 0))
+            counts[low, high] = sure + (chance >= ASSURED), every + 1
+        return dict(sorted(counts.items()))
+
     @property
     def untested_switches(self) -> tuple[str, ...]:
         return tuple(
@@ -63,63 +77,144 @@ class Coverage:
 
 
 def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str] = ()) -> Coverage:
-    """All rounds together, with one connection in each direction and on each rail of each pair;
+    """All rounds together, with one connection in each direction between any two NICs that meet;
     and every pair of `everybody`, which may be millions, leaf by leaf."""
-    sent: Counter[tuple[str, str]] = Counter()
-    nics: set[str] = set()
+    crossed = _Crossed(fabric)
     pairs: Counter[Purpose] = Counter()
     turns: Counter[Purpose] = Counter()
     for hop_round in rounds:
         pairs[hop_round.purpose] += len(hop_round.pairs)
         turns[hop_round.purpose] += 1
-        met = (joined_nics(fabric, meeting) for meeting in hop_round.meetings)
-        for a, b in chain.from_iterable(met):
-            sent[a.switch, b.switch] += 1
-            sent[b.switch, a.switch] += 1
-            nics |= {a.id, b.id}
+        crossed.note(hop_round.meetings)
     for rail in fabric.rails if everybody else ():
         on = [nic for name in everybody if (nic := fabric.nic(name, rail))]
         below = Counter(nic.switch for nic in on)
         for near, far in product(below, below):
             if near != far or below[near] > 1:
-                sent[near, far] += below[near] * below[far]
-        nics |= {nic.id for nic in on}
+                crossed.sent[near, far] += below[near] * below[far]
+        crossed.nics |= {nic.id for nic in on}
     turns["distance"] += max(0, len(everybody) - 1 + len(everybody) % 2)
     pairs["distance"] += len(everybody) * (len(everybody) - 1) // 2
-    links, switches = _missed(fabric, sent)
-    return Coverage(
-        fabric=fabric,
-        link_chance=-np.expm1(links),
-        switch_chance=-np.expm1(switches),
-        nics=frozenset(nics),
-        pairs=pairs,
-        rounds=turns,
-    )
+    crossed.add_up()
+    return crossed.as_coverage(pairs, turns)
 
 
-def joined(first: Coverage, second: Coverage) -> Coverage:
-    """What two schedules cross between them."""
-    return Coverage(
-        fabric=first.fabric,
-        link_chance=1 - (1 - first.link_chance) * (1 - second.link_chance),
-        switch_chance=1 - (1 - first.switch_chance) * (1 - second.switch_chance),
-        nics=first.nics | second.nics,
-        pairs=Counter(first.pairs) + Counter(second.pairs),
-        rounds=Counter(first.rounds) + Counter(second.rounds),
-    )
+def coverage_of(fabric: Fabric, flows: Iterable[tuple[Nic, Nic]]) -> Coverage:
+    """What flows from NIC to NIC crossed, however they came about."""
+    crossed = _Crossed(fabric)
+    for source, target in flows:
+        crossed.send(source, target)
+    crossed.add_up()
+    return crossed.as_coverage({}, {})
 
 
-def _missed(fabric: Fabric, sent: Counter[tuple[str, str]]) -> tuple[Shares, Shares]:
-    """Logarithms of the chance that nothing crossed, per cable of each link and per switch."""
-    cables = np.array([len(link.cables) for link in fabric.links], dtype=np.float64)
-    times = np.array(list(sent.values()), dtype=np.float64)
-    links, switches = np.zeros(len(fabric.links)), np.zeros(len(fabric.switches))
-    for part in fabric.spread(list(sent)):
-        log_missed = _log_of_rest(part.link_share / cables[part.link])
-        links += np.bincount(part.link, times[part.link_pair] * log_missed, minlength=len(links))
-        log_missed = _log_of_rest(part.switch_share)
-        switches += np.bincount(part.switch, times[part.switch_pair] * log_missed, len(switches))
-    return links, switches
+@dataclass
+class _Crossed:
+    """What was crossed so far; what was noted since counts when it is added up."""
+
+    fabric: Fabric
+    nics: set[str] = field(default_factory=set)
+    cables: set[tuple[str, str]] = field(default_factory=set)  # by known routes: switch and port
+    passed: set[str] = field(default_factory=set)  # switches, by known routes
+    sent: Counter[tuple[str, str]] = field(default_factory=Counter)  # from leaf to leaf
+
+    def __post_init__(self) -> None:
+        # logarithms of the chance that nothing crossed, per cable of each link, and per switch
+        self.links_missed = np.zeros(len(self.fabric.links))
+        self.switches_missed = np.zeros(len(self.fabric.switches))
+
+    def note(self, meetings: Iterable[Meeting]) -> None:
+        for a, b in chain.from_iterable(joined_nics(self.fabric, met) for met in meetings):
+            self.send(a, b)
+            self.send(b, a)
+
+    def send(self, source: Nic, target: Nic) -> None:
+        self.nics |= {source.id, target.id}
+        if self.fabric.routes and (route := self.fabric.route(source, target)):
+            self.passed.update(route)
+            self.cables |= _cables(self.fabric, source, target)
+        else:
+            self.sent[source.switch, target.switch] += 1
+
+    def add_up(self) -> None:
+        times = np.array(list(self.sent.values()), dtype=np.float64)
+        cables = np.array([len(link.cables) for link in self.fabric.links], dtype=np.float64)
+        for part in self.fabric.spread(list(self.sent)):
+            missed = times[part.link_pair] * _log_of_rest(part.link_share / cables[part.link])
+            self.links_missed += np.bincount(part.link, missed, len(cables))
+            missed = times[part.switch_pair] * _log_of_rest(part.switch_share)
+            self.switches_missed += np.bincount(part.switch, missed, len(self.switches_missed))
+        self.sent.clear()
+
+    @property
+    def link_chance(self) -> Shares:
+        by_chance = -np.expm1(self.links_missed)
+        return np.where(self._by_routes(), 1.0, by_chance) if self.cables else by_chance
+
+    def _by_routes(self) -> Flags:
+        """Whether known routes lead over every cable of each link."""
+        return np.array(
+            [
+                all((link.a, cable.port_a) in self.cables for cable in link.cables)
+                for link in self.fabric.links
+            ],
+            dtype=bool,
+        )
+
+    def as_coverage(self, pairs: Mapping[Purpose, int], rounds: Mapping[Purpose, int]) -> Coverage:
+        passed = [switch.id in self.passed for switch in self.fabric.switches]
+        return Coverage(
+            fabric=self.fabric,
+            link_chance=self.link_chance,
+            switch_chance=np.where(passed, 1.0, -np.expm1(self.switches_missed)),
+            nics=frozenset(self.nics),
+            pairs=pairs,
+            rounds=rounds,
+        )
+
+    def after(self, hop_round: HopRound) -> _Crossed:
+        """With this round as well."""
+        more = _Crossed(self.fabric, set(self.nics), set(self.cables), set(self.passed))
+        more.links_missed = self.links_missed.copy()
+        more.switches_missed = self.switches_missed.copy()
+        more.note(hop_round.meetings)
+        more.add_up()
+        return more
+
+    def lack(self, reached: Flags) -> float:
+        """How much of these links is not crossed almost surely."""
+        return float(np.maximum(ASSURED - self.link_chance[reached], 0).sum())
+
+    def new_in(self, hop_round: HopRound) -> Round:
+        """The pairs of a round that may cross a link which is not crossed almost surely."""
+        fabric, is_open = self.fabric, self.link_chance < ASSURED
+        flows = {
+            meeting.pair: [
+                flow for a, b in joined_nics(fabric, meeting) for flow in ((a, b), (b, a))
+            ]
+            for meeting in hop_round.meetings
+        }
+        leaves = dict.fromkeys((a.switch, b.switch) for ab in flows.values() for a, b in ab)
+        numbers = {ends: number for number, ends in enumerate(leaves)}
+        brings = np.zeros(len(numbers), dtype=bool)
+        for part in fabric.spread(list(numbers)):
+            brings[part.link_pair[is_open[part.link]]] = True
+
+        def is_new(a: Nic, b: Nic) -> bool:
+            by_route = _cables(fabric, a, b) if fabric.routes else set()
+            return (
+                not by_route <= self.cables
+                if by_route
+                else bool(brings[numbers[a.switch, b.switch]])
+            )
+
+        return tuple(pair for pair, both in flows.items() if any(is_new(a, b) for a, b in both))
+
+
+def _cables(fabric: Fabric, source: Nic, target: Nic) -> set[tuple[str, str]]:
+    """That a known route takes."""
+    path = fabric.cables_between(source, target)
+    return {(link.a, cable.port_a) for link, cable in path}
 
 
 def _log_of_rest(share: Shares) -> Shares:
@@ -128,29 +223,108 @@ def _log_of_rest(share: Shares) -> Shares:
 
 
 def covering_rounds(
-    fabric: Fabric, nodes: Sequence[str], rounds: Sequence[HopRound]
+    fabric: Fabric, nodes: Sequence[str], rounds: Sequence[HopRound], *, across: bool = True
 ) -> Iterator[HopRound]:
-    """More rounds, with other partners, until each link in reach is crossed almost surely.
+    """More rounds, with other partners, until each link that pairs can cross is crossed, or almost
+    surely is.
 
-    Of each shuffled quick scan the distance that adds most is taken. It ends when nothing adds any
-    more, or after MOST_DISTANCES; `coverage` tells how far it got.
+    On like rails first, of all distances the one that brings most; then `across` rails, where that
+    crosses more. Pairs that cross nothing new are left out, and a kind of round that brings hardly
+    anything is not tried again; `coverage` tells how far it got.
     """
-
-    def surely(candidate: Coverage) -> float:
-        return float(np.sum(np.minimum(candidate.link_chance, ASSURED)))
-
-    crossed = coverage(fabric, rounds)
-    for turn in range(MOST_DISTANCES):
-        if not np.any(crossed.link_chance < ASSURED):
+    crossed = _Crossed(fabric)
+    for hop_round in rounds:
+        crossed.note(hop_round.meetings)
+    crossed.add_up()
+    kinds = _kinds(fabric, rounds, across)
+    beyond_reach = _beyond_reach(crossed, nodes, across)
+    for seed in count():
+        if not kinds or not np.any(~beyond_reach & (crossed.link_chance < ASSURED)):
             return
-        shuffled = quick_rounds(fabric, nodes, seed=turn)
-        choices = [
-            [hop_round for hop_round in shuffled if hop_round.hops == hops]
-            for hops in sorted({hop_round.hops for hop_round in shuffled} - {2})
+        kind = kinds.pop(0)
+        choices = list(_rounds_of_kind(crossed, nodes, kind, seed))
+        after = [crossed.after(hop_round) for hop_round in choices]
+        worth = [
+            crossed.lack(more.link_chance > 0) - more.lack(more.link_chance > 0) for more in after
         ]
-        after = [joined(crossed, coverage(fabric, more)) for more in choices]
-        best = max(range(len(choices)), key=lambda i: surely(after[i]), default=None)
-        if best is None or surely(after[best]) <= surely(crossed):
-            return
+        best = max(range(len(choices)), key=worth.__getitem__, default=None)
+        if best is None or worth[best] <= WORTH * crossed.lack(after[best].link_chance > 0):
+            continue
         crossed = after[best]
-        yield from (replace(hop_round, purpose="cover") for hop_round in choices[best])
+        yield choices[best]
+        if kind.rounds_left > 1:
+            in_turn = sum(other.is_in_turn_with(kind) for other in kinds)
+            kinds.insert(in_turn, replace(kind, rounds_left=kind.rounds_left - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """Rounds that cross much the same links."""
+
+    shift: int
+    distances: tuple[int, ...]
+    rounds_left: int = MOST_ROUNDS
+
+    def is_in_turn_with(self, other: _Kind) -> bool:
+        return bool(self.shift and other.shift) and self.distances == other.distances
+
+
+def _kinds(fabric: Fabric, rounds: Sequence[HopRound], across: bool) -> list[_Kind]:
+    """In the order in which they are tried: like rails, then the farthest nodes across rails."""
+    distances = sorted({hop_round.hops for hop_round in rounds}, reverse=True)
+    shifts = range(1, len(fabric.rails)) if across else range(0)
+    between_leaves = tuple(hops for hops in distances if hops > 2)
+    like = [_Kind(shift=0, distances=between_leaves)] if between_leaves else []
+    return like + [_Kind(shift=s, distances=(hops,)) for hops in distances for s in shifts]
+
+
+def _rounds_of_kind(
+    crossed: _Crossed, nodes: Sequence[str], kind: _Kind, seed: int
+) -> Iterator[HopRound]:
+    """Of the pairs that cross anything new; across rails, those that most rails ask for."""
+    shuffled = quick_rounds(crossed.fabric, nodes, seed=seed, distances=kind.distances)
+    for hops in kind.distances:
+        alike = [hop_round for hop_round in shuffled if hop_round.hops == hops]
+        for hop_round in alike[:1] if kind.shift else alike:
+            moved = replace(hop_round, purpose="cover", shift=kind.shift)
+            if pairs := crossed.new_in(moved):
+                yield replace(moved, pairs=pairs)
+
+
+class Reach:
+    """Which links are on any shortest way between two of these nodes."""
+
+    def __init__(self, fabric: Fabric, nodes: Collection[str], *, across: bool) -> None:
+        self.fabric = fabric
+        asked_for = set(nodes)
+        seats = {(nic.switch, nic.rail) for nic in fabric.nics if nic.node in asked_for}
+        bearing = {switch for switch, _ in seats}
+        self._leaves = [leaf for leaf in fabric.leaves if leaf in bearing]
+        self._columns = [fabric.leaf_number[leaf] for leaf in self._leaves]
+        self._steps = fabric.leaf_steps[np.ix_(self._columns, self._columns)].astype(np.int64)
+        on = np.array([[(leaf, r) in seats for r in fabric.rails] for leaf in self._leaves])
+        meet = (on.astype(np.float32) @ on.T.astype(np.float32)) > 0
+        self._meet = (meet | across) & (self._steps != NO_PATH)
+
+    def has(self, link: Link) -> bool:
+        first, second = self._steps_from(link.a), self._steps_from(link.b)
+        return any(
+            bool(np.any(self._meet & (near[:, None] + 1 + far[None, :] == self._steps)))
+            for near, far in ((first, second), (second, first))
+        )
+
+    def _steps_from(self, switch: str) -> Numbers:
+        """To each leaf; out of reach where the switch passes nothing on."""
+        number = self.fabric.switch_number[switch]
+        steps = self.fabric.steps[number, self._columns].astype(np.int64)
+        own = [leaf == switch for leaf in self._leaves]
+        return np.where(self.fabric.passes_on[number] | np.array(own), steps, NO_PATH)
+
+
+def _beyond_reach(crossed: _Crossed, nodes: Sequence[str], across: bool) -> Flags:
+    """The links that are known to be on no way between these nodes."""
+    links, reach = crossed.fabric.links, Reach(crossed.fabric, nodes, across=across)
+    beyond = np.zeros(len(links), dtype=bool)
+    for number in np.flatnonzero(crossed.link_chance == 0).tolist()[:MOST_ASKED]:
+        beyond[number] = not reach.has(links[number])
+    return beyond

@@ -90,7 +90,7 @@ class Parts:
             case "link":
                 return self._link + self._link_between[part.name, part.other][0]
             case "switch":
-                return self._switch + self._switch_number[part.name]
+                return self._switch + self.fabric.switch_number[part.name]
             case "uplinks":
                 return self._uplinks + self.fabric.leaf_number[part.name]
 
@@ -252,7 +252,7 @@ class Parts:
         """Keys whose switches are known, one by one."""
         passed, crossed = [], []
         for number, (_, _, via) in enumerate(keys):
-            passed += [(number, self._switch_number[switch]) for switch in via]
+            passed += [(number, self.fabric.switch_number[switch]) for switch in via]
             crossed += [(number, *self._link_between[step]) for step in pairwise(via)]
         row, switch = np.array(passed, dtype=np.int64).reshape(-1, 2).T
         switches = Crossings(row, (self._switch + switch) * 3, np.ones(len(row)))
@@ -287,12 +287,8 @@ class Parts:
         return np.array([len(link.cables) for link in self.fabric.links], dtype=np.float64)
 
     @cached_property
-    def _switch_number(self) -> dict[str, int]:
-        return {switch.id: number for number, switch in enumerate(self.fabric.switches)}
-
-    @cached_property
     def _link_ends(self) -> Numbers:
-        number = self._switch_number
+        number = self.fabric.switch_number
         ends = [(number[link.a], number[link.b]) for link in self.fabric.links]
         return np.array(ends, dtype=np.int64).reshape(-1, 2)
 

@@ -16,6 +16,7 @@ import numpy as np
 from anubis.core.arrays import Flags
 from anubis.core.fabric import NO_PATH, Fabric, Nic, Numbers, Seats, Steps
 from anubis.core.network.matching import maximum_pairs
+from anubis.core.records import Step
 
 NOWHERE = -1  # a node without this rail
 MOST_KINDS = 512  # of nodes, by their leaves on all rails
@@ -89,10 +90,11 @@ class HopRound:
     alone: tuple[str, ...]  # nodes with no other node at this distance
     spare: tuple[str, ...]  # nodes whose possible partners all meet others in this round
     purpose: Purpose = "distance"
+    shift: int = 0  # of each pair
 
     @property
     def meetings(self) -> Iterator[Meeting]:
-        return (Meeting(*pair) for pair in self.pairs)
+        return (Meeting(*pair, self.shift) for pair in self.pairs)
 
 
 def quick_rounds(
@@ -299,12 +301,25 @@ def _complete(
     )
 
 
+def mirrored(fabric: Fabric, meeting: Meeting) -> Meeting:
+    """As it is told from the second node."""
+    return Meeting(meeting.second, meeting.first, -meeting.shift % max(1, len(fabric.rails)))
+
+
+def meeting_of(step: Step) -> Meeting | None:
+    """Of the two nodes of a pair."""
+    match step.participants:
+        case (first, second):
+            return Meeting(first, second, step.shift)
+    return None
+
+
 def hops_between(fabric: Fabric, meeting: Meeting) -> int | None:
     """Hops between two nodes, by the first two NICs between which they measure."""
     return next((fabric.hops(a, b) for a, b in joined_nics(fabric, meeting)), None)
 
 
-def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> Iterator[Pair]:
+def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> Iterator[Meeting]:
     """The round without unfit nodes.
 
     Nodes that lose their partner meet each other where they are at the same distance, or else a
@@ -314,13 +329,14 @@ def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> 
     for pair in hop_round.pairs:
         staying = [name for name in pair if name in fit]
         if len(staying) == 2:
-            yield pair
+            yield Meeting(*pair, hop_round.shift)
         else:
             left += staying
     rail = hop_round.rails[0]
+    far_rail = fabric.rails[(fabric.rail_number[rail] + hop_round.shift) % len(fabric.rails)]
 
     def as_far(first: str, second: str) -> bool:
-        a, b = fabric.nic(first, rail), fabric.nic(second, rail)
+        a, b = fabric.nic(first, rail), fabric.nic(second, far_rail)
         return a is not None and b is not None and a != b and fabric.hops(a, b) == hop_round.hops
 
     everybody = [name for pair in hop_round.pairs for name in pair if name in fit]
@@ -330,4 +346,4 @@ def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> 
         partner = next((name for name in candidates if as_far(lone, name)), None)
         if partner is not None:
             left = [name for name in left if name != partner]
-            yield lone, partner
+            yield Meeting(lone, partner, hop_round.shift)

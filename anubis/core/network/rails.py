@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from anubis.core.fabric import Fabric, Seat, Seats, rail_of
 from anubis.core.network.pairing import Meeting, meeting_at
 
+_ACROSS = re.compile(r"rails \+(\d+)")
 _GPUS = re.compile(r"cuda:(\d+)-cuda:(\d+)")
+
+
+def across(shift: int) -> str:
+    """What two nodes measured across rails, as a device, where no program named any."""
+    return f"rails +{shift}" if shift else ""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,10 @@ class Rails:
         """Of two nodes; where nothing shows their NICs, taken for one without a shift."""
         if ends := self.between(names, device):
             return meeting_at(self.fabric, ends)
-        return Meeting(names[0], names[1]) if len(names) == 2 else None
+        if len(names) != 2:
+            return None
+        match = _ACROSS.fullmatch(device)
+        return Meeting(names[0], names[1], int(match[1]) if match else 0)
 
     def _is_taken(self, seat: Seat) -> bool:
         return self.fabric.nic(*seat) is not None

@@ -11,7 +11,7 @@ import numpy as np
 
 from anubis.core.fabric import Fabric, Numbers, Seats, Shares
 from anubis.core.network.crossing import Flow
-from anubis.core.network.pairing import Meeting, joined_nics
+from anubis.core.network.pairing import joined_nics
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.rails import Rails
 from anubis.core.network.unexplained import NOT_MAPPED, UNEXPLAINED, Stray
@@ -55,8 +55,7 @@ class Traffic:
 
 def observe_traffic(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[Ruling]) -> Traffic:
     """A flow falls short by 1 - similarity; it is bad exactly if one of its verdicts says so."""
-    devices = chain((verdict.device for verdict in alone), *(ruling.devices for ruling in rulings))
-    flows = _Flows(Rails.of(fabric, devices))
+    flows = _Flows(rails_of(fabric, alone, rulings))
     for ruling in rulings:
         rows = flows.rows_of(ruling)
         if ruling.judgement is not Judgement.UNKNOWN and ruling.similarities is not None:
@@ -71,7 +70,8 @@ def observe_traffic(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[
             flows.note(verdict.metric, np.array([row]), np.array([short]))
             flows.doubts[row] = doubt
         elif verdict.code in UNMEASURED:
-            flows.doubts.update(dict.fromkeys(flows.miss(verdict.participants), doubt))
+            missed = flows.miss(verdict.participants, verdict.device)
+            flows.doubts.update(dict.fromkeys(missed, doubt))
         elif verdict.judgement is Judgement.UNKNOWN:
             row = flows.row(verdict.participants, verdict.device)
             flows.doubts[row] = doubt
@@ -80,6 +80,12 @@ def observe_traffic(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[
         if ruling.judgement is Judgement.UNKNOWN:
             flows.leave_open(ruling)
     return flows.traffic()
+
+
+def rails_of(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[Ruling]) -> Rails:
+    """By all devices that were measured."""
+    devices = chain((verdict.device for verdict in alone), *(ruling.devices for ruling in rulings))
+    return Rails.of(fabric, devices)
 
 
 def _quantity(metric: str) -> tuple[str, str]:
@@ -143,9 +149,10 @@ class _Flows:
         have = self.worst.get(way, ())
         return float(have[row]) if row < len(have) else np.nan
 
-    def miss(self, names: tuple[str, ...]) -> list[int]:
+    def miss(self, names: tuple[str, ...], device: str) -> list[int]:
         """The rows of all NICs by which these nodes could have met, or else of none."""
-        pairs = joined_nics(self.rails.fabric, Meeting(*names)) if len(names) == 2 else ()
+        meeting = self.rails.meeting(names, device)
+        pairs = joined_nics(self.rails.fabric, meeting) if meeting else ()
         met: Sequence[Seats | None] = [(a.seat, b.seat) for a, b in pairs] or [None]
         rows = [self.numbers.setdefault((names, ends, ""), len(self.numbers)) for ends in met]
         self.missed.update(rows)

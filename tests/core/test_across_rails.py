@@ -1,0 +1,216 @@
+"""Fabrics whose upper tiers only pairs across rails cross: planned, measured, judged, located."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from test_network import PAIR, scanned, verdicts
+
+from anubis.core.campaign.machine import CampaignMachine, Launch
+from anubis.core.campaign.planning import estimate, plan, planned_rounds, steps, told_beside
+from anubis.core.errors import ConfigError
+from anubis.core.fabric import Cable, Link, Part, Switch, on_rail
+from anubis.core.network.coverage import Reach, coverage, coverage_of, covering_rounds
+from anubis.core.network.crossing import link_part
+from anubis.core.network.pairing import (
+    Meeting,
+    joined_nics,
+    meeting_at,
+    meeting_of,
+    mirrored,
+    quick_rounds,
+)
+from anubis.core.network.rails import Rails, across
+from anubis.core.records import Judgement, Node, ParameterSpec, Suite, SuiteEntry
+from anubis.simulation.fabric import FatTree
+from anubis.simulation.network import Fault, statically_routed
+
+OF_MEETING = tuple(
+    ParameterSpec(name=name, type=kind, default=default, of_meeting=True)
+    for name, kind, default in (("shift", "int", 0), ("rails", "str", ""))
+)
+ABLE = replace(PAIR, parameters=OF_MEETING)
+RAILS = FatTree(
+    nodes=12, nodes_per_leaf=4, leaves_per_pod=4, spines=2, cores=2, rails=4, rail_spines=True
+).fabric()
+UPPER = [link for link in RAILS.links if link.b.startswith("core")]
+
+
+def plan_of(fabric, spec, groups="covering"):
+    suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="pair", groups=groups),))
+    nodes = [Node(name=name, sku="x") for name in fabric.nodes]
+    return plan(suite, nodes, {"pair": spec}, fabric)
+
+
+def crossed_upper(fabric, rounds, everybody=()):
+    found = coverage(fabric, rounds, everybody)
+    return found.by_tier()[2, 3]
+
+
+# --- what is crossed -------------------------------------------------------------------------
+
+
+def test_like_rails_alone_leave_the_upper_tier_untested_and_pairs_across_rails_cross_it():
+    """As on the fabric that was reported: every pair of nodes crosses about half of the uplinks."""
+    everybody = coverage(RAILS, [], RAILS.nodes)
+    assert everybody.by_tier() == {(1, 2): (24, 24), (2, 3): (0, 16)}
+    rounds = quick_rounds(RAILS, RAILS.nodes)
+    alike = list(covering_rounds(RAILS, RAILS.nodes, rounds, across=False))
+    assert crossed_upper(RAILS, [*rounds, *alike]) == (0, 16)
+    more = list(covering_rounds(RAILS, RAILS.nodes, rounds))
+    assert crossed_upper(RAILS, [*rounds, *more]) == (16, 16)
+    assert {hop_round.shift for hop_round in more} - {0}
+
+
+def test_like_rails_come_first_and_suffice_where_they_cross_all():
+    tree = FatTree(nodes=64, nodes_per_leaf=8, leaves_per_pod=4, spines=4, cores=4, rails=2)
+    fabric = tree.fabric()
+    rounds = quick_rounds(fabric, fabric.nodes)
+    more = list(covering_rounds(fabric, fabric.nodes, rounds))
+    assert {hop_round.shift for hop_round in more} <= {0}
+    assert not coverage(fabric, [*rounds, *more]).unsure_links
+
+
+def test_a_switch_without_nodes_below_is_out_of_reach_and_costs_no_round():
+    idle = Switch(id="idle", name="idle", tier=0)
+    links = (*RAILS.links, Link(a="idle", b="spine-0-0-0", cables=(Cable(),)))
+    fabric = replace(RAILS, switches=(*RAILS.switches, idle), links=links)
+    rounds = quick_rounds(fabric, fabric.nodes)
+    more = list(covering_rounds(fabric, fabric.nodes, rounds))
+    without = list(covering_rounds(RAILS, RAILS.nodes, quick_rounds(RAILS, RAILS.nodes)))
+    assert [(each.shift, each.pairs) for each in more] == [
+        (each.shift, each.pairs) for each in without
+    ]
+    assert coverage(fabric, [*rounds, *more]).untested_links == links[-1:]
+    assert not Reach(fabric, fabric.nodes, across=True).has(links[-1])
+
+
+def test_reach_is_what_any_pair_may_cross():
+    everybody = coverage(RAILS, [], RAILS.nodes)
+    alike, any_rails = (Reach(RAILS, RAILS.nodes, across=across) for across in (False, True))
+    for link, chance in zip(RAILS.links, everybody.link_chance, strict=True):
+        assert alike.has(link) == (chance > 0)
+        assert any_rails.has(link)
+
+
+def test_where_routes_are_known_a_link_is_crossed_by_those_whose_route_leads_over_it():
+    fabric = statically_routed(RAILS)
+    rounds = quick_rounds(fabric, fabric.nodes)
+    more = [*rounds, *covering_rounds(fabric, fabric.nodes, rounds)]
+    found = coverage(fabric, more)
+    over = {
+        (link.a, link.b)
+        for each in more
+        for meeting in each.meetings
+        for a, b in joined_nics(fabric, meeting)
+        for ends in ((a, b), (b, a))
+        for link, _ in fabric.cables_between(*ends)
+    }
+    assert {(link.a, link.b) for link in found.links(1)} == over
+    assert set(found.link_chance) <= {0.0, 1.0}
+
+
+# --- who meets -------------------------------------------------------------------------------
+
+
+def test_a_shift_counts_rails_round_and_is_mirrored_from_the_other_node():
+    a, b = RAILS.nodes[0], RAILS.nodes[9]
+    meeting = Meeting(a, b, 3)
+    rails = [(x.rail, y.rail) for x, y in joined_nics(RAILS, meeting)]
+    assert rails == [("0", "3"), ("1", "0"), ("2", "1"), ("3", "2")]
+    assert {(y.seat, x.seat) for x, y in joined_nics(RAILS, meeting)} == {
+        (x.seat, y.seat) for x, y in joined_nics(RAILS, mirrored(RAILS, meeting))
+    }
+    for x, y in joined_nics(RAILS, meeting):
+        assert meeting_at(RAILS, (x.seat, y.seat)) == meeting
+
+
+def test_a_program_that_cannot_cross_rails_is_asked_for_like_rails_only():
+    able, unable = plan_of(RAILS, ABLE), plan_of(RAILS, PAIR)
+    everybody = set(RAILS.nodes)
+    assert {step.shift for step in steps(unable, 0, everybody)} == {0}
+    every = list(steps(able, 0, everybody))
+    assert {step.shift for step in every} > {0}
+    assert len({step.id for step in every}) == len(every) == estimate(able, 0, None).steps
+    assert crossed_upper(RAILS, planned_rounds(able, RAILS)) == (16, 16)
+    assert crossed_upper(RAILS, planned_rounds(unable, RAILS)) == (0, 16)
+
+
+def test_a_step_across_rails_tells_its_program_which_and_is_of_the_same_workload():
+    able = plan_of(RAILS, ABLE)
+    machine = CampaignMachine(able, retries=0)
+    launches = [command for command in machine.start(0.0) if isinstance(command, Launch)]
+    assert all(launch.parameters == {} for launch in launches if not launch.step.shift)
+    (crossing, *_) = (step for step in steps(able, 0, set(RAILS.nodes)) if step.shift)
+    assert crossing.workload == launches[0].step.workload
+    assert meeting_of(crossing) == Meeting(*crossing.participants, crossing.shift)
+    assert told_beside(able, crossing) == {"shift": crossing.shift, "rails": "0,1,2,3"}
+
+
+def test_a_parameter_of_the_meeting_is_no_suites_to_choose():
+    entry = SuiteEntry(benchmark="pair", groups="covering", parameters={"shift": 1})
+    suite = Suite(name="s", summary="", benchmarks=(entry,))
+    nodes = [Node(name=name, sku="x") for name in RAILS.nodes]
+    with pytest.raises(ConfigError, match='unknown parameter "shift"'):
+        plan(suite, nodes, {"pair": ABLE}, RAILS)
+
+
+@pytest.mark.parametrize(
+    ("device", "rails"),
+    [
+        ("mlx5_0-mlx5_3", ("0", "3")),
+        ("mlx5_2-mlx5_2", ("2", "2")),
+        ("cuda:1-cuda:0", ("1", "0")),
+        ("HCA-1-HCA-3", ("0", "2")),
+    ],
+)
+def test_names_of_devices_say_between_which_rails_was_measured(device, rails):
+    a, b = RAILS.nodes[:2]
+    found = Rails.of(RAILS, ["cuda:3-cuda:3"]).between((a, b), device)
+    assert found == ((a, rails[0]), (b, rails[1]))
+
+
+# --- what is found ---------------------------------------------------------------------------
+
+
+def test_pairs_across_rails_are_judged_with_those_of_like_rails_as_far_apart():
+    view = scanned(RAILS, groups="covering", spec=ABLE)
+    assert view.assessment.judgement is Judgement.HEALTHY
+    assert not view.assessment.parts
+    devices = Counter(
+        device for ruling in view.assessment.rulings for device in set(ruling.devices)
+    )
+    assert {"mlx5_0-mlx5_0", "mlx5_0-mlx5_1"} <= set(devices)
+    workloads = {ruling.parameters for ruling in view.assessment.rulings}
+    assert len(workloads) == 1
+
+
+@pytest.mark.parametrize("number", [0, 13])
+def test_a_bad_cable_above_the_spines_is_found_by_pairs_across_rails(number):
+    """Nobody knows which of its cables a flow took: it is the link, or one of few beside it."""
+    fault = Fault(kind="", part=link_part(UPPER[number]), loss=0.5)
+    full = scanned(RAILS, (fault,), groups="pairs")
+    assert full.assessment.judgement is Judgement.HEALTHY
+    view = scanned(RAILS, (fault,), groups="covering", spec=ABLE)
+    assert view.assessment.judgement is Judgement.DEFECTIVE
+    (found,) = [parts for parts in verdicts(view) if fault.part in parts]
+    assert len(found) <= 4
+    assert view.assessment.named(Judgement.DEFECTIVE) == ()
+
+
+def test_where_a_program_fails_across_rails_nothing_is_said_of_like_rails():
+    devices = [across(1), "mlx5_0-mlx5_0"]
+    a, b = RAILS.nodes[:2]
+    assert Rails.of(RAILS, devices).meeting((a, b), across(1)) == Meeting(a, b, 1)
+    assert Rails.of(RAILS, devices).meeting((a, b), "mlx5_0-mlx5_2") == Meeting(a, b, 2)
+    assert across(0) == ""
+
+
+def test_what_was_measured_says_what_was_crossed():
+    a, b = (RAILS.nic(*seat) for seat in on_rail(*RAILS.nodes[:2], "0"))
+    found = coverage_of(RAILS, [(a, b)])
+    assert found.nics == {a.id, b.id}
+    assert found.links(1) == ()
+    assert Part("switch", a.switch).name not in found.untested_switches
