@@ -67,7 +67,7 @@ def carry_out(
 def _show_plan(planned: PlannedCampaign, *, as_json: bool) -> None:
     showing.plan(planned, as_json=as_json)
     if planned.coverage:
-        showing.crossed(planned.coverage, planned.plan, planned.costs, as_json=as_json)
+        showing.crossed(planned, planned.coverage, as_json=as_json)
 
 
 def _show(result: CampaignResult, html: Path | None, *, as_json: bool) -> None:

@@ -87,7 +87,8 @@ def scan(
         bool,
         typer.Option(
             "--cover",
-            help="Like --quick, then more rounds until every link is almost surely crossed.",
+            help="Like --quick, then more rounds until every link that pairs can cross is crossed, "
+            "surely or with a chance of 95 %; across rails where it takes that.",
         ),
     ] = False,
     suite: Annotated[

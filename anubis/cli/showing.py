@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from anubis.cli import answer
 from anubis.cli.pages import write_page
 from anubis.core.campaign.planning import Estimate
-from anubis.core.fabric import Fabric, link_name
+from anubis.core.fabric import link_name
 from anubis.core.network.coverage import Coverage
 from anubis.core.network.pairing import Purpose
 from anubis.core.network.redundancy import gap_name
 from anubis.core.records import Phase, Plan, PlannedEntry
 from anubis.executors.programs import spelled
 from anubis.operations.campaigns import PlannedCampaign
+from anubis.report import coverage as coverage_report
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
@@ -112,19 +113,23 @@ PURPOSES: dict[Purpose, str] = {
     "cover": "more to cross every link",
 }
 REASONS = {
+    "switches": "not crossed, switches",
+    "left out": "not crossed by these pairs, links",
+    "across rails": "not crossed, for only pairs across rails could (--cover), links",
+    "out of reach": "not crossed, for no way between these nodes leads over them, links",
     "seldom": "crossed seldom",
     "missing": "not there to be crossed, though sister switches have them, uplinks",
 }
 
 
-def crossed(coverage: Coverage, planned: Plan, costs: Sequence[Estimate], *, as_json: bool) -> None:
+def crossed(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool) -> None:
     """Which parts of the fabric the planned pairs cross, and which stay untested."""
-    fabric = coverage.fabric
-    links = len(fabric.links)
+    fabric, links = coverage.fabric, len(coverage.fabric.links)
+    why_untested = planned.why_untested.items()
     sure = links - len(coverage.untested_links) - len(coverage.unsure_links)
-    untested = {
+    untested: dict[str, list[str]] = {
         "switches": [fabric.name(switch) for switch in coverage.untested_switches],
-        "links": [link_name(fabric, link) for link in coverage.untested_links],
+        **{why: [link_name(fabric, link) for link in some] for why, some in why_untested},
         "seldom": [link_name(fabric, link) for link in coverage.unsure_links],
         "missing": [gap_name(fabric, gap) for gap in coverage.missing_uplinks],
     }
@@ -136,8 +141,11 @@ def crossed(coverage: Coverage, planned: Plan, costs: Sequence[Estimate], *, as_
             "nics": len(coverage.nics),
             "switches": len(fabric.switches) - len(untested["switches"]),
             "links": sure,
+            "tiers": coverage_report.record(coverage),
             "untested_switches": untested["switches"],
-            "untested_links": untested["links"],
+            "untested_links": [link_name(fabric, link) for link in coverage.untested_links],
+            "across_rails_only": untested.get("across rails", []),
+            "out_of_reach": untested.get("out of reach", []),
             "seldom_crossed_links": untested["seldom"],
             "missing_uplinks": untested["missing"],
         }
@@ -151,7 +159,7 @@ def crossed(coverage: Coverage, planned: Plan, costs: Sequence[Estimate], *, as_
         if coverage.pairs.get(purpose)
     ]
     print(f"\nmeasured: {', '.join(counts)}")
-    for phase, cost in zip(planned.phases, costs, strict=True):
+    for phase, cost in zip(planned.plan.phases, planned.costs, strict=True):
         if any(entry.scope != "node" for entry in phase.entries):
             print(f"turns: {_turns(fabric, cost)}")
     print(
@@ -159,9 +167,11 @@ def crossed(coverage: Coverage, planned: Plan, costs: Sequence[Estimate], *, as_
         f"{switches:,} of {len(fabric.switches):,} switches, "
         f"{sure:,} of {links:,} links between switches almost surely (95 % or more)"
     )
+    if links:
+        print(f"by tiers: {coverage_report.sentence(coverage)}")
     for label, parts in untested.items():
         if parts:
-            reason = REASONS.get(label, f"not crossed, {label}")
+            reason = REASONS[label]
             more = f" and {len(parts) - MOST_LINKS:,} more" if len(parts) > MOST_LINKS else ""
             print(f"  {reason}: {', '.join(parts[:MOST_LINKS])}{more}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +15,9 @@ from anubis.core.campaign import planning
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
 from anubis.core.campaign.planning import Estimate, Schedule
 from anubis.core.errors import AnubisError, Stopped, UsageError
+from anubis.core.fabric import Link
 from anubis.core.judging.software import differences, versions
-from anubis.core.network.coverage import Coverage, coverage
+from anubis.core.network.coverage import Coverage, Why, coverage, why_untested
 from anubis.core.records import Campaign, CampaignKind, Judgement, Plan, canonical
 from anubis.executors.base import Executor
 from anubis.operations import preparing
@@ -78,6 +79,12 @@ class PlannedCampaign:
     @cached_property
     def _schedule(self) -> Schedule:
         return planning.schedule(self.plan)
+
+    @cached_property
+    def why_untested(self) -> Mapping[Why, tuple[Link, ...]]:
+        """The links that no pair crosses."""
+        placed = planning.placed(self.plan, self.plan.fabric) if self.plan.fabric else []
+        return why_untested(self.coverage, placed) if self.coverage else {}
 
 
 def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedCampaign:

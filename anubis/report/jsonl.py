@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from anubis.core.records import Judgement, PartVerdict, Verdict
-from anubis.report import kinds
+from anubis.report import coverage, kinds
 from anubis.report.view import CampaignView
 from anubis.report.wording import json_line
 from anubis.simulation.reckoning import DETECTIONS, Reckoning
@@ -18,6 +18,10 @@ def lines(view: CampaignView) -> Iterator[str]:
     for part in view.assessment.parts:
         yield json_line(part_record(part) | _remedy(view, part))
     yield from kinds.lines(view.kinds)
+    if view.network and (crossed := view.network.coverage):
+        yield json_line(
+            {"type": "crossed", "nics": len(crossed.nics), "tiers": coverage.record(crossed)}
+        )
     if view.reckoning:
         yield from _reckoning(view.reckoning)
     named, parts_named = view.assessment.named, view.assessment.parts_named

@@ -7,7 +7,7 @@ from typing import Any
 
 from anubis.core.fabric import Remark
 from anubis.core.records import Judgement
-from anubis.report import fabric_picture, heat_map
+from anubis.report import coverage, fabric_picture, heat_map
 from anubis.report.page import page
 from anubis.report.topology import headline
 from anubis.report.view import GLYPH, NetworkView
@@ -37,6 +37,7 @@ def _facts(view: NetworkView, findings: Sequence[Remark]) -> dict[str, Any]:
     return {
         "view": view,
         "headline": headline(view.fabric),
+        "crossed": coverage.sentence(view.coverage) if view.coverage else "",
         "verdicts": [judgement for judgement in Judgement if judgement in view.verdicts.values()],
         "glyph": GLYPH,
         "picture": fabric_picture.drawing(view),

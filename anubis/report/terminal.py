@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anubis.core.records import Judgement, NodeVerdict, PartVerdict
-from anubis.report import kinds
+from anubis.report import coverage, kinds
 from anubis.report.metrics import MetricRow, benchmark_labels, metric_rows
 from anubis.report.tables import add_row, table
 from anubis.report.view import GLYPH, CampaignView
@@ -36,6 +36,9 @@ def render(view: CampaignView, console: Console) -> None:
     console.print(_headline(view))
     _print_kinds(view, console)
     console.print()
+    if view.network and (crossed := view.network.coverage):
+        console.print(f"pairs crossed {coverage.sentence(crossed)}", highlight=False)
+        console.print()
     if parts := view.assessment.parts:
         console.print(_part_table(parts[:LISTED]))
         if len(parts) > LISTED:

@@ -12,6 +12,7 @@ from functools import cached_property
 from anubis.core.fabric import Fabric, Part, Seats
 from anubis.core.judging.kinds import kinds_of
 from anubis.core.judging.remedies import remedy_of
+from anubis.core.network.coverage import Coverage, coverage_of
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
@@ -61,6 +62,7 @@ class CampaignView:
             fabric=fabric,
             counters=self.campaign.plan.counters,
             shortfall=observations.shortfalls(),
+            measured=observations.measured(),
             blamed=tuple(map(blamed_by, self.assessment.parts)),
             unplaced=tuple(node.name for node in nodes if node.name not in in_fabric),
             nodes=tuple(node.name for node in nodes),
@@ -176,6 +178,7 @@ class NetworkView:
     fabric: Fabric
     # the share by which a flow is below what is normal for it; 1: nothing arrived
     shortfall: Mapping[Seats, float]
+    measured: Sequence[Seats] = ()  # from where to where something arrived, or would have
     blamed: Sequence[Blamed] = ()
     unplaced: tuple[str, ...] = ()  # asked for, and not in the fabric
     nodes: tuple[str, ...] = ()  # that were asked for; none: all of the fabric
@@ -185,6 +188,14 @@ class NetworkView:
     @cached_property
     def inspection(self) -> Inspection:
         return Inspection(fabric=self.fabric, counters=self.counters)
+
+    @cached_property
+    def coverage(self) -> Coverage | None:
+        """What was crossed; None where nothing was measured, or no switch is joined to another."""
+        fabric = self.fabric
+        ends = ((fabric.nic(*source), fabric.nic(*target)) for source, target in self.measured)
+        flows = [(a, b) for a, b in ends if a and b]
+        return coverage_of(fabric, flows) if flows and fabric.links else None
 
     @cached_property
     def marks(self) -> dict[Part, Mark]:

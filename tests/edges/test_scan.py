@@ -119,7 +119,10 @@ def test_a_dry_run_says_what_would_be_crossed_and_what_not(near):
     text = scan(near, "--dry-run", racks=alone).out
     assert "not crossed, switches: leaf9" in text
     assert re.search(r"turns: \d+, at least \d+: \d+ pairs cross leaf\d, 1 at a time", text)
-    assert "not crossed, links: leaf9 - spine1" in text
+    assert (
+        "not crossed, for no way between these nodes leads over them, links: leaf9 - spine1" in text
+    )
+    assert "by tiers: " in text
 
 
 def json_lines(done: Done) -> list[dict]:

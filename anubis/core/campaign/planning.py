@@ -58,7 +58,7 @@ TIMES_TYPICAL = 6  # a limit nobody stated: this often the typical duration, but
 SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to import torch
 
 
-Group = tuple[str, ...] | Meeting  # who takes part in a step
+Party = tuple[str, ...] | Meeting  # who takes part in a step
 BY_DISTANCE = ("quick", "covering")
 IN_GROUPS = ("all", "batches")
 SAMPLED_ROUNDS = 3  # of all pairs, to see how many turns a round takes
@@ -158,7 +158,7 @@ def _steps_of(
 
 
 def follow_ups(
-    plan: Plan, phase: int, position: int, turn: int, groups: Collection[Group]
+    plan: Plan, phase: int, position: int, turn: int, groups: Collection[Party]
 ) -> Iterator[Step]:
     """An entry of the phase once more, by these groups, in a later turn."""
     entry = plan.phases[phase].entries[position]
@@ -167,7 +167,7 @@ def follow_ups(
             yield _step(entry, group, (phase, position, repeat, turn))
 
 
-def _step(entry: PlannedEntry, group: Group, where: tuple[int, int, int, int]) -> Step:
+def _step(entry: PlannedEntry, group: Party, where: tuple[int, int, int, int]) -> Step:
     """Its name begins with phase, entry and repeat, then turn and shift, where they are not 0."""
     participants, shift = (group.pair, group.shift) if isinstance(group, Meeting) else (group, 0)
     numbers: tuple[int, ...] = (*where, shift)
@@ -208,7 +208,7 @@ def schedule(plan: Plan) -> Schedule:
 
 def _meetings(
     plan: Plan, entry: PlannedEntry, fit: Collection[str], scheduled: Schedule
-) -> Iterator[Group]:
+) -> Iterator[Party]:
     tested = None if entry.nodes is None else frozenset(entry.nodes)
     nodes = [
         node.name
@@ -488,9 +488,9 @@ def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
             meeting = Meeting(step.participants[0], step.participants[1], step.shift)
             hops = hops_between(plan.fabric, meeting)
             for partner in _from(placed(plan, plan.fabric), left[0]):
-                other = Meeting(left[0], partner, step.shift)
-                if partner not in lost and hops_between(plan.fabric, other) == hops:
-                    pair = other.pair
+                meeting_left = Meeting(left[0], partner, step.shift)
+                if partner not in lost and hops_between(plan.fabric, meeting_left) == hops:
+                    pair = meeting_left.pair
                     yield replace(step, id=f"{head}/{_label(pair)}", participants=pair)
 
 

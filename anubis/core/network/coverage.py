@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, product
+from typing import Literal
 
 import numpy as np
 
@@ -253,7 +254,7 @@ def covering_rounds(
         crossed = after[best]
         yield choices[best]
         if kind.rounds_left > 1:
-            in_turn = sum(other.is_in_turn_with(kind) for other in kinds)
+            in_turn = sum(waiting.is_in_turn_with(kind) for waiting in kinds)
             kinds.insert(in_turn, replace(kind, rounds_left=kind.rounds_left - 1))
 
 
@@ -265,8 +266,8 @@ class _Kind:
     distances: tuple[int, ...]
     rounds_left: int = MOST_ROUNDS
 
-    def is_in_turn_with(self, other: _Kind) -> bool:
-        return bool(self.shift and other.shift) and self.distances == other.distances
+    def is_in_turn_with(self, kind: _Kind) -> bool:
+        return bool(self.shift and kind.shift) and self.distances == kind.distances
 
 
 def _kinds(fabric: Fabric, rounds: Sequence[HopRound], across: bool) -> list[_Kind]:
@@ -319,6 +320,24 @@ class Reach:
         steps = self.fabric.steps[number, self._columns].astype(np.int64)
         own = [leaf == switch for leaf in self._leaves]
         return np.where(self.fabric.passes_on[number] | np.array(own), steps, NO_PATH)
+
+
+Why = Literal["out of reach", "across rails", "left out"]
+
+
+def why_untested(crossed: Coverage, nodes: Collection[str]) -> dict[Why, tuple[Link, ...]]:
+    """The links that none of these nodes' pairs crosses: because no way between the nodes leads
+    over them, because only ways across rails do, or because others were taken."""
+    links = crossed.untested_links
+    if not links:
+        return {}
+    like, any_rails = (Reach(crossed.fabric, nodes, across=across) for across in (False, True))
+    reasons: dict[Why, list[Link]] = {}
+    for link in links:
+        near = like.has(link)
+        why: Why = "left out" if near else "across rails"
+        reasons.setdefault(why if near or any_rails.has(link) else "out of reach", []).append(link)
+    return {why: tuple(links) for why, links in reasons.items()}
 
 
 def _beyond_reach(crossed: _Crossed, nodes: Sequence[str], across: bool) -> Flags:

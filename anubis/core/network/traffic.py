@@ -42,6 +42,16 @@ class Traffic:
                 shortfalls[way] = max(shortfalls.get(way, 0.0), observation.shortfall)
         return shortfalls
 
+    def measured(self) -> tuple[Seats, ...]:
+        """From where to where, without what was tried in vain."""
+        flows = (seen.flow for seen in self.observations if seen.flow not in self.unmeasured)
+        both_ways = (
+            ways
+            for flow in flows
+            for ways in ((flow.source, flow.target), (flow.target, flow.source))[: 1 + flow.mutual]
+        )
+        return tuple(dict.fromkeys(both_ways))
+
     @cached_property
     def model(self) -> FaultPrior:
         """The prior, with the noise of those healthy flows that were slower than usual."""
