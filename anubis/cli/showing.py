@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from anubis.cli import answer
 from anubis.cli.pages import write_page
 from anubis.core.campaign.planning import Estimate
-from anubis.core.fabric import link_name
+from anubis.core.fabric import Fabric, link_name
 from anubis.core.network.coverage import Coverage
 from anubis.core.network.pairing import Purpose
 from anubis.core.network.redundancy import gap_name
