@@ -24,6 +24,7 @@ from anubis import descriptions, places
 from anubis.core.errors import CatalogError, ContractError, did_you_mean
 from anubis.core.records import BenchmarkSpec, Readings, Result, Series
 from anubis.core.text import one_line, storable
+from anubis.executors.guardian import with_library
 from anubis.executors.programs import LEFT_NOTHING, Program
 from anubis.reading import read
 
@@ -71,21 +72,43 @@ def load(folders: Iterable[Path], required: Collection[str] | None = None) -> Ca
     If a file is there for each required benchmark, only those are asked: a program has the name of
     its file.
     """
+    catalog, broken = load_what_works(folders, required)
+    if broken:
+        raise broken[0]
+    return catalog
+
+
+def load_what_works(
+    folders: Iterable[Path], required: Collection[str] | None = None
+) -> tuple[Catalog, list[CatalogError]]:
+    """The same, and what is wrong with each program that is left out."""
     folders = tuple(folder.absolute() for folder in folders)
     files = [file for folder in folders for file in programs_in(folder)]
     if required is not None and set(required) <= {file.stem for file in files}:
         files = [file for file in files if file.stem in required]
+    shipped = _shipped()
     specs: dict[str, BenchmarkSpec] = {}
     programs: dict[tuple[str, str], Program] = {}
+    broken: list[CatalogError] = []
     for file, spec in zip(files, describe_all(files), strict=True):
+        if isinstance(spec, CatalogError):
+            broken.append(spec)
+            continue
         if spec.name in specs:
             first = programs[spec.name, specs[spec.name].version].file
-            raise CatalogError(
+            same_name = (
                 f'benchmark "{spec.name}" exists twice, as "{first}" and as "{file}": rename one'
             )
+            broken.append(CatalogError(same_name))
+            continue
         specs[spec.name] = spec
-        programs[spec.name, spec.version] = Program(file=file, spec=spec)
-    return Catalog(specs, programs, folders)
+        library = shipped if file.parent != shipped else None
+        programs[spec.name, spec.version] = Program(file=file, spec=spec, library=library)
+    return Catalog(specs, programs, folders), broken
+
+
+def _shipped() -> Path:
+    return places.shipped("benchmarks").absolute()
 
 
 def folders(more: Iterable[Path] = ()) -> tuple[Path, ...]:
@@ -112,17 +135,20 @@ def programs_in(folder: Path) -> list[Path]:
     ]
 
 
-def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec]:
+def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec | CatalogError]:
     """The shipped programs answer from one process, in a tenth of the time, and are not asked again
     until one of their files changes.
 
     Any other program, and one that does not answer there, runs alone, so that errors stay its own.
     """
-    shipped = places.shipped("benchmarks").absolute()
+    shipped = _shipped()
     texts = _described([f for f in files if f.parent == shipped and f.suffix == ".py"], shipped)
 
-    def spec(file: Path) -> BenchmarkSpec:
-        return parse_description(texts[file], file) if texts.get(file) else describe(file)
+    def spec(file: Path) -> BenchmarkSpec | CatalogError:
+        try:
+            return parse_description(texts[file], file) if texts.get(file) else describe(file)
+        except CatalogError as error:
+            return error
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return list(pool.map(spec, files))
@@ -163,6 +189,7 @@ def describe(file: Path, limit_s: float = DESCRIBE_LIMIT_S) -> BenchmarkSpec:
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
+            env=with_library(os.environ, str(_shipped())),
             start_new_session=True,  # so that what it starts can be ended with it
         )
     except OSError as error:

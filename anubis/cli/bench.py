@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from textwrap import fill
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from anubis.cli import answer, options
-from anubis.core.errors import CatalogError
+from anubis.cli.pages import write_file
+from anubis.cli.remarks import say
+from anubis.core.errors import CatalogError, UsageError
+
+if TYPE_CHECKING:
+    from anubis.core.records import BenchmarkSpec, Result
+    from anubis.executors.programs import Program
 
 app = typer.Typer(
-    name="bench", help="The benchmark programs: list, describe, run.", no_args_is_help=True
+    name="bench",
+    help="The benchmark programs: list, describe, run, begin a new one.",
+    no_args_is_help=True,
 )
 
 NEEDS_AT = 52  # the column of a line of the list
@@ -26,11 +37,20 @@ Name = Annotated[str, typer.Argument(help="The benchmark's name.")]
 def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
     from anubis import catalog
 
-    specs = catalog.load(catalog.folders(benchmarks or ())).specs.values()
+    usable, broken = catalog.load_what_works(catalog.folders(benchmarks or ()))
+    specs = usable.specs.values()
     if json:
         for spec in specs:
             answer.write_json(asdict(spec))
-        return
+    else:
+        _show_list(specs)
+    if broken:
+        for error in broken[1:]:
+            say(f"anubis: error: {error}")
+        raise broken[0]
+
+
+def _show_list(specs: Iterable[BenchmarkSpec]) -> None:
     from rich.text import Text
 
     screen = answer.screen()
@@ -84,16 +104,74 @@ def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Js
 
 
 @app.command(
-    help="Run one benchmark here, and print its document. Parameters: --name=value.",
+    help="Run one benchmark here: a table on a terminal, else the document that it writes. "
+    "Parameters: --name=value.",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
-def run(context: typer.Context, name: Name, benchmarks: options.Benchmarks = None) -> None:
+def run(
+    context: typer.Context,
+    name: Name,
+    benchmarks: options.Benchmarks = None,
+    json: Annotated[bool, typer.Option("--json", help="The document, on a terminal too.")] = False,
+) -> None:
     from anubis import catalog
+    from anubis.executors.guardian import with_library
 
     program = catalog.find(name, catalog.load(catalog.folders(benchmarks or ())))
     argv = [*program.argv(sys.executable), *context.args]
+    environment = with_library(os.environ, str(program.library or ""))
     sys.stdout.flush()
     try:
-        os.execv(argv[0], argv)  # from here on its signals and its exit code are its own
+        if sys.stdout.isatty() and not json:
+            _run_and_show(program, argv, environment)
+        else:  # from here on its signals and its exit code are its own
+            os.execve(argv[0], argv, environment)
     except OSError as error:
         raise CatalogError(f'"{program.file}" could not be run: {error.strerror}') from None
+
+
+def _run_and_show(program: Program, argv: list[str], environment: Mapping[str, str]) -> NoReturn:
+    from anubis import catalog
+
+    program_run = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, text=True)
+    if program_run.stdout.strip():
+        _show_result(catalog.parse_result(program_run.stdout, program.spec), program.spec)
+    sys.exit(program_run.returncode)
+
+
+def _show_result(result: Result, spec: BenchmarkSpec) -> None:
+    import numpy as np
+
+    from anubis.report.tables import add_row, table
+    from anubis.report.wording import figure
+
+    if result.not_applicable:
+        print(f"not applicable here: {result.not_applicable}")
+        return
+    units = {metric.name: metric.unit for metric in spec.metrics}
+    rows = table("metric", "device", "unit", figures=("median", "least", "most", "samples"))
+    for series in result.series:
+        samples = series.samples
+        numbers = (float(np.median(samples)), float(samples.min()), float(samples.max()))
+        unit = units[series.metric.partition(":")[0]]
+        add_row(rows, series.metric, series.device, unit, *map(figure, numbers), str(samples.size))
+    answer.screen().print(rows)
+
+
+@app.command(help="Write a small benchmark in Python that works, to begin with.")
+def new(
+    name: Annotated[str, typer.Argument(help="Its name: letters, digits and underscores.")],
+    folder: Annotated[
+        Path, typer.Option("--benchmarks", "-b", metavar="DIR", help="Where to write it.")
+    ] = Path("benchmarks"),
+) -> None:
+    from anubis import places
+
+    if not name.isidentifier():
+        raise UsageError(f'"{name}" is no name for a program: use letters, digits and underscores')
+    file = folder / f"{name}.py"
+    if file.exists():
+        raise UsageError(f'"{file}" exists already: choose another name')
+    template = places.shipped("benchmarks") / "_template.py"
+    write_file(template.read_text(encoding="utf-8").replace("NAME", name), file, "benchmark")
+    print(f"{file}: change what it measures, then: anubis bench run {name} --benchmarks {folder}")

@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -133,7 +134,9 @@ class Guard:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self.order.get("cwd"),
-            env={**os.environ, **self.order.get("env", {})},
+            env=with_library(
+                {**os.environ, **self.order.get("env", {})}, self.order.get("library", "")
+            ),
             start_new_session=True,
             preexec_fn=in_child,
         )
@@ -279,6 +282,12 @@ def end_with_front(front: int) -> None:
     end_below(front)
     with contextlib.suppress(OSError):
         os.kill(front, signal.SIGKILL)
+
+
+def with_library(environment: Mapping[str, str], library: str) -> dict[str, str]:
+    """Python finds modules there too, after what the operator has on his path."""
+    path = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), library)))
+    return {**environment, "PYTHONPATH": path} if library else dict(environment)
 
 
 def read_order() -> dict[str, Any]:

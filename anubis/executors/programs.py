@@ -42,6 +42,7 @@ class Program:
 
     file: Path
     spec: BenchmarkSpec
+    library: Path | None = None  # the shipped programs, whose modules a site's may import
 
     def argv(self, python: str, launcher: Iterable[str] = ()) -> list[str]:
         if self.file.suffix == ".py":
@@ -103,6 +104,7 @@ def order(
         ],
         "env": {k: value for k, value in env.items() if k not in machine.is_set} | chosen,
         "vacant_gpus": machine.gpus > 0 and program.spec.exclusive and not settings.shared_gpus,
+        "library": str(program.library or ""),
         "cwd": str(program.file.parent),
         "timeout_s": timeout_s,
         "grace_s": GRACE_S,

@@ -262,7 +262,12 @@ class RayExecutor:
                 rank=rank,
             )
             there = agent.folder / self._staged[running.program.file.parent]
-            program = replace(running.program, file=there / running.program.file.name)
+            shipped = running.program.library
+            program = replace(
+                running.program,
+                file=there / running.program.file.name,
+                library=shipped and agent.folder / self._staged[shipped],
+            )
             program_order = order(
                 program,
                 running.launch.parameters,
@@ -502,7 +507,9 @@ def stage(programs: Iterable[Program], into: Path) -> dict[Path, str]:
     """
     bindings = Path(str(distribution("nvidia-ml-py").locate_file("pynvml.py")))
     staged: dict[Path, str] = {}
-    for folder in sorted({program.file.parent for program in programs}):
+    programs = list(programs)
+    homes = {program.file.parent for program in programs}
+    for folder in sorted(homes | {program.library for program in programs if program.library}):
         staged[folder] = str(len(staged))
         unwanted = shutil.ignore_patterns("__pycache__", ".git*")
         shutil.copytree(folder, into / staged[folder], ignore=unwanted)

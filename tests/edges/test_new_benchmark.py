@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import subprocess
 
 import pytest
 
-from tests.edges.desk import FLOW, SPIN, Desk
+from tests.edges.desk import ANUBIS, FLOW, SPIN, Desk
 
 
 def furnished(desk: Desk) -> Desk:
@@ -101,3 +104,45 @@ def test_what_is_no_program_is_left_alone(newcomers):
     (newcomers.programs / "README.md").write_text("no program")
     (newcomers.programs / "data.json").write_text("{}")
     assert newcomers.ask("bench", "list").code == 0
+
+
+def test_a_program_that_bench_new_wrote_is_run_where_the_modules_of_the_shipped_ones_are_found(
+    near,
+):
+    folder = near.folder / "mine"
+    done = near.run("bench", "new", "sums", "--benchmarks", str(folder))
+    assert done.out == (
+        f"{folder}/sums.py: change what it measures, then: anubis bench run sums --benchmarks"
+        f" {folder}\n"
+    )
+    again = near.run("bench", "new", "sums", "--benchmarks", str(folder))
+    assert (again.code, again.err.count("exists already")) == (2, 1)
+    sums = {"benchmark": "sums", "parameters": {"samples": 3}, "repeats": 3}
+    words = ("--suite", near.suite(sums), "--policy", "shared-machine", "--json")
+    accepted = near.run("accept", *words, "--benchmarks", str(folder))
+    assert {line["metric"] for line in accepted.verdicts} == {"sums_per_s"}
+
+
+def test_one_broken_program_is_named_and_hides_no_other(newcomers):
+    newcomers.program("alone.py", "print('hello')")
+    newcomers.program("wrong.sh", "#!/bin/sh\nexit 7\n")
+    done = newcomers.ask("bench", "list", "--json")
+    assert done.code == 2
+    assert {"gemm", "brook", "wheel"} <= {line["name"] for line in done.lines}
+    first, second = done.err.splitlines()
+    assert 'alone.py" --describe: not a JSON document' in first + second
+    assert 'wrong.sh" --describe ended with 7' in first + second
+
+
+def test_on_a_terminal_bench_run_shows_a_table_and_keeps_the_exit_code(newcomers_apart):
+    words = ("bench", "run", "brook", f"--pace={newcomers_apart.pace}")
+    asked = [*ANUBIS, *words, "--benchmarks", str(newcomers_apart.programs)]
+    done = subprocess.run(
+        ["script", "--quiet", "--return", "--command", shlex.join(asked), "/dev/null"],
+        env=newcomers_apart.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert re.search(r"speed +\S+ +m/s +100\.0 +99\.00 +101\.0 +4\b", done.stdout)
