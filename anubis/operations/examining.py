@@ -80,18 +80,21 @@ def _gpus() -> tuple[Check, int]:
 
 def _cuda() -> Check:
     """In a process of its own: a broken driver can hang its caller."""
-    question = "import torch; print(torch.cuda.device_count(), torch.version.cuda)"
+    question = (
+        "import torch; of = torch.version; count = torch.cuda.device_count(); "
+        "print(count, f'ROCm {of.hip}' if of.hip else f'CUDA {of.cuda}', sep=', ')"
+    )
     try:
         answer = subprocess.run(
             [sys.executable, "-c", question], capture_output=True, text=True, timeout=60, check=True
-        ).stdout.split()
+        ).stdout.strip()
     except (subprocess.SubprocessError, OSError) as error:
         return Check("torch and cuda", "bad", f"torch cannot ask the GPU: {error}")
-    if answer[0] == "0":
-        return Check(
-            "torch and cuda", "bad", "torch sees no GPU", "install the CUDA build of torch"
-        )
-    return Check("torch and cuda", "good", f"{answer[0]} GPUs, CUDA {answer[1]}")
+    count, _, build = answer.partition(", ")
+    if count == "0":
+        advice = "install torch's build for these GPUs: CUDA for NVIDIA's, ROCm for AMD's"
+        return Check("torch and cuda", "bad", "torch sees no GPU", advice)
+    return Check("torch and cuda", "good", f"{count} GPUs, {build}")
 
 
 def _package(package: str, purpose: str) -> Check:
