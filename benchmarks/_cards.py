@@ -71,8 +71,14 @@ def chosen(environment: Mapping[str, str] = os.environ) -> list[str] | None:
 
     Of several lists the shortest.
     """
-    lists = [named_in(environment[name]) for name in CHOOSING if name in environment]
-    return min(lists, key=len, default=None)
+    variable = chosen_by(environment)
+    return named_in(environment[variable]) if variable in environment else None
+
+
+def chosen_by(environment: Mapping[str, str] = os.environ) -> str:
+    """The variable in which one of them may be chosen: the numbers in a list are its own."""
+    lists = {name: named_in(environment[name]) for name in CHOOSING if name in environment}
+    return min(lists, key=lambda name: len(lists[name]), default=CHOOSING[0])
 
 
 def named_in(names: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import contract
 from _background import begun
-from _cards import cards, chosen
+from _cards import cards, chosen, chosen_by
 from _tools import Output, Silent, run
 
 DAY_S = 86400.0
@@ -68,7 +68,7 @@ def measured_apart(report: contract.Report, *, at_once: bool) -> bool:
 @dataclass(frozen=True)
 class Gpu:
     name: str  # as documents have it: cuda:3, by its place on the PCI bus
-    visible: str  # as CUDA_VISIBLE_DEVICES has it
+    visible: str  # as CUDA_VISIBLE_DEVICES has it, or its like
 
 
 def gpus() -> tuple[list[Gpu], dict[str, str]]:
@@ -110,7 +110,7 @@ def measured(gpu: Gpu, deadline: float) -> Output | Silent:
     python = os.environ.get("PYTHON_EXEC", sys.executable)  # as torchrun starts its ranks
     environment = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": gpu.visible,
+        chosen_by(): gpu.visible,
         contract.ONE_GPU: gpu.name,
     }
     seconds = max(0.1, deadline - time.monotonic())

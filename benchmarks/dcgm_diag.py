@@ -18,6 +18,7 @@ from _tools import Output, find, run
 
 TOOL = "dcgmi"
 LIGHT = ("config", "monitor")  # severities of what breaks nothing
+ANSWERS = ("pass", "warn", "fail")  # whatever else it says of a test, that did not pass
 LIMIT_S = {1: 120.0, 2: 600.0, 3: 3600.0, 4: 3 * 3600.0}  # per level; 4 takes one to two hours
 
 BENCHMARK = contract.Benchmark(
@@ -86,7 +87,7 @@ def answers(result: Diagnosed) -> dict[tuple[str, str], list[float]]:
     """One answer per test and device; a test that stands there twice has its findings added."""
     wrong: dict[tuple[str, str], int] = {}
     for tested in result.tested:
-        if tested.status in ("pass", "warn", "fail"):
+        if tested.status in ANSWERS:
             key = tested.test, tested.device
             wrong[key] = wrong.get(key, 0) + failures(tested)
     return {key: contract.agreement(count) for key, count in wrong.items()}
@@ -105,13 +106,13 @@ def is_light(severity: str, status: str) -> bool:
 
 def completeness(result: Diagnosed) -> dict[str, list[float]]:
     skipped = Counter({tested.device: 0 for tested in result.tested})
-    skipped.update(tested.device for tested in result.tested if tested.status == "skip")
+    skipped.update(tested.device for tested in result.tested if tested.status not in ANSWERS)
     return {device: contract.agreement(count) for device, count in skipped.items()}
 
 
 def light_findings(result: Diagnosed) -> dict[tuple[str, str], int]:
     """Counts of each kind on each device, 0 too; without a severity it is to be watched."""
-    ran = [tested for tested in result.tested if tested.status != "skip"]
+    ran = [tested for tested in result.tested if tested.status in ANSWERS]
     counts = Counter({(kind, tested.device): 0 for kind in LIGHT for tested in ran})
     for tested in ran:
         light = (f for f in tested.findings if is_light(f.severity, tested.status))

@@ -7,10 +7,12 @@ of ROCm 6.1 and 7.2, and by rocm-smi.
 from __future__ import annotations
 
 import os
+import time
 import types
 
 import _arithmetic
 import _cards
+import _each_gpu
 import pytest
 import torch
 
@@ -94,6 +96,31 @@ def test_lists_of_visible_gpus_of_amds_count_and_the_shortest_of_several(root, a
     environment = {**os.environ, "ROCR_VISIBLE_DEVICES": "0,1,2,3", "HIP_VISIBLE_DEVICES": "0,1"}
     assert describe("127.0.0.1", environment).gpus == 2
     assert _cards.chosen(environment) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("lists", "one"),
+    [
+        ({}, {"CUDA_VISIBLE_DEVICES": "1"}),
+        ({"ROCR_VISIBLE_DEVICES": "4,5"}, {"ROCR_VISIBLE_DEVICES": "5"}),
+        # the second counts what the first leaves
+        (
+            {"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "0,1"},
+            {"HIP_VISIBLE_DEVICES": "1"},
+        ),
+    ],
+)
+def test_one_gpu_of_several_is_chosen_where_the_list_was_made(amd, monkeypatch, lists, one):
+    amd(2)
+    for name, value in lists.items():
+        monkeypatch.setenv(name, value)
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr(_each_gpu, "run", lambda argv, limit, env: started.append(env))
+    to_measure, _ = _each_gpu.gpus()
+    for gpu in to_measure:
+        _each_gpu.measured(gpu, time.monotonic() + 9)
+    assert len(started) == 2
+    assert {n: v for n, v in started[1].items() if "VISIBLE" in n} == one
 
 
 def test_what_is_built_into_a_processor_is_no_gpu_and_a_card_is(root, amd):
