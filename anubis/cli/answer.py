@@ -5,6 +5,7 @@ typer and rich make exit code 1 of a closed pipe, and 1 means "defective" here.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import json
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
 
     from anubis.core.records import Judgement
 
+# what stands for a sign that a terminal lacks; `?` alone is taken: it means unknown
+IN_ASCII = {
+    "✓": "+",
+    "✗": "x",
+    "·": "|",
+    "→": ">",
+    "↔": "-",
+    "─": "-",
+    "│": "|",
+    "…": "~",
+    "≤": "<=",
+    "≥": ">=",
+    "±": "+-",
+}
 EXIT_CODES = {"healthy": 0, "defective": 1, "unknown": 2, "not-applicable": 2}
 
 
@@ -61,14 +76,24 @@ def leave(judgement: Judgement) -> NoReturn:
 
 
 def open_answer() -> None:
-    """Names and units are UTF-8, whatever the terminal says: it shows what it can."""
+    """A terminal shows what it can; what it cannot has the nearest letter."""
+    codecs.register_error("nearest", _nearest)
     sys.stdout.flush()
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(errors="nearest")
     sys.stdout = StandardOutput(
         sys.stdout.buffer,
         encoding=sys.stdout.encoding,
-        errors="replace",
+        errors="nearest",
         line_buffering=sys.stdout.isatty(),
     )
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(IN_ASCII.get(letter, "?") for letter in missing), error.end
 
 
 def write_lines(lines: Iterable[str]) -> None:

@@ -27,7 +27,6 @@ app = typer.Typer(
     help="Keeps GPU clusters fit for work: measures nodes, learns what is normal, names what is "
     "not.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 all healthy, 1 at least one node defective, 2 no verdict.",
@@ -42,7 +41,7 @@ for family in (import_, history, topology, criteria, risk, bench):
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    version: bool = typer.Option(False, "--version", help="Print the version."),
+    version: bool = typer.Option(False, "--version", "-V", help="Print the version."),
 ) -> None:
     if version:
         print(f"anubis {__version__}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from anubis import config
 from anubis.core.records import CriteriaSet, Provenance
 from anubis.criteria_files import file_name
 from anubis.operations import examining
-from tests.edges.desk import FLOW, Desk, Done
+from tests.edges.desk import ANUBIS, FLOW, Desk, Done
 
 VERDICT_KEYS = {
     "type",
@@ -269,6 +270,19 @@ def test_the_html_report_names_the_defect_and_needs_no_network(near):
     again = near.folder / "again.html"
     assert near.run("report", "--html", str(again)).code == 1
     assert again.exists()
+
+
+def test_on_a_terminal_without_unicode_no_verdict_looks_like_unknown(desk):
+    cluster, suite = desk.fleet(slow_share=0.125), desk.suite(desk.flow(repeats=1))
+    words = ("accept", "--cluster", cluster, "--suite", suite, "--benchmarks", str(desk.programs))
+    environment = {**desk.environment, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [*ANUBIS, *words], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "7 healthy | 1 defective | 0 unknown" in done.stdout
+    assert re.search(r"\| x defective +\|", done.stdout)
+    assert "?" not in done.stdout
 
 
 def test_a_dry_run_adds_up_to_a_sum_by_hand(near):
