@@ -238,7 +238,7 @@ def crossed_leaves(fabric, some):
 def test_no_order_takes_fewer_turns_than_the_narrowest_leaf_asks_for(use):
     fabric = use.fabric
     for far in (r for r in quick_rounds(fabric, fabric.nodes) if r.hops > 2):
-        strait = narrowest(use, far.meetings)
+        strait = narrowest(use, use.of_all(far.meetings).values())
         crossing = crossed_leaves(fabric, far.meetings)
         assert strait.pairs == crossing[strait.leaf]
         turns = list(waves(use, fairly(fabric, far.meetings)))

@@ -445,7 +445,9 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
         busiest = max(Counter(chain.from_iterable(groups)).values(), default=1)
         turns = busiest
         if use and together:
-            turns, strait = sum(1 for _ in waves(use, meetings)), narrowest(use, meetings)
+            ways = use.of_all(meetings)
+            turns = sum(1 for _ in waves(use, meetings, ways))
+            strait = narrowest(use, ways.values())
         steps, taking_part = len(groups), sum(map(len, groups))
     duration_s = entry.repeats * entry.duration_s
     return Estimate(

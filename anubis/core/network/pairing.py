@@ -128,6 +128,10 @@ def needed(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRound]:
     A pair measures all its rails at once. So what one rail asks for often covers another, where
     rails differ by a node or two.
     """
+    rounds = tuple(rounds)
+    if all(hop_round.rails == fabric.rails for hop_round in rounds):  # what each asks for is new
+        yield from rounds
+        return
     distances: set[int] = set()
     measured: set[tuple[str, str, int | None]] = set()  # node, rail, hops
     for hop_round in rounds:

@@ -8,7 +8,7 @@ and a pair starts only where that chance is small. What remains of it is no sign
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import factorial
@@ -228,31 +228,35 @@ def fairly(fabric: Fabric, meetings: Iterable[Meeting]) -> list[Meeting]:
     return [met for _, met in sorted(rows, key=lambda placed: placed[0])]
 
 
-def waves(use: CableUse, meetings: Iterable[Meeting]) -> Iterator[tuple[Meeting, ...]]:
+def waves(
+    use: CableUse, meetings: Iterable[Meeting], ways: Mapping[Meeting, Ways] | None = None
+) -> Iterator[tuple[Meeting, ...]]:
     """Meetings in the turns in which a campaign gets through them, if all take equally long.
 
-    Each node keeps the order of its own.
+    Each node keeps the order of its own. Their ways may be known already.
     """
-    waiting = list(meetings)
-    ways = use.of_all(waiting)
+    every = tuple(meetings)
+    ways = ways or use.of_all(every)
+    waiting = [(met, met.pair, ways[met], {id(way) for way in ways[met]}) for met in every]
     while waiting:
         room, busy, full = Room(use), set[str](), set[int]()
-        wave, later = list[Meeting](), list[Meeting]()
-        for meeting in waiting:
-            if busy.isdisjoint(meeting.pair) and _finds_room(room, ways[meeting], full):
-                room.enter(ways[meeting])
+        wave, later = list[Meeting](), []
+        for place in waiting:
+            meeting, pair, through, ids = place
+            if busy.isdisjoint(pair) and full.isdisjoint(ids) and _finds_room(room, through, full):
+                room.enter(through)
                 wave.append(meeting)
             else:
-                later.append(meeting)
-            busy.update(meeting.pair)
+                later.append(place)
+            busy.update(pair)
         yield tuple(wave)
         waiting = later
 
 
-def narrowest(use: CableUse, meetings: Iterable[Meeting]) -> Strait | None:
+def narrowest(use: CableUse, ways_of_all: Iterable[Ways]) -> Strait | None:
     """The leaf that asks for most turns, however the others are put in order."""
     crossing: Counter[str] = Counter()
-    for ways in use.of_all(meetings).values():
+    for ways in ways_of_all:
         crossing.update({leaf for way in ways for leaf in way.leaves})
     straits = [
         use.strait(leaf, pairs) for leaf, pairs in crossing.items() if use.fabric.uplinks(leaf)
@@ -267,7 +271,7 @@ def most_narrow(straits: Iterable[Strait | None]) -> Strait | None:
 def _finds_room(room: Room, ways: Ways, full: set[int]) -> bool:
     """Ways that are `full` stay so until the turn is over."""
     for way in ways:
-        if id(way) in full or room.crowded([way]) is not None:
+        if room.crowded([way]) is not None:
             full.add(id(way))
             return False
     return True
