@@ -11,12 +11,13 @@ import typer
 
 from anubis import __version__
 from anubis.cli import bench, criteria, history, import_, risk, topology
-from anubis.cli.answer import check_answer, open_answer
 from anubis.cli.decide import gate, select, sweep
 from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
 from anubis.cli.learn import learn
 from anubis.cli.measure import accept, scan, validate
+from anubis.cli.outlets import HELP, check_answer, open_outlets
+from anubis.cli.remarks import say
 from anubis.cli.report import report
 from anubis.cli.simulate import simulate
 from anubis.cli.tune import tune
@@ -28,7 +29,7 @@ app = typer.Typer(
     "not.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": sorted(HELP)},
     epilog="Exit codes: 0 all healthy, 1 at least one node defective, 2 no verdict.",
 )
 VERBS = (accept, validate, scan, gate, select, sweep, learn, judge, report, tune, simulate, doctor)
@@ -54,7 +55,7 @@ INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 
 def main() -> None:
     gc.set_threshold(UNCOLLECTED)
-    open_answer()
+    open_outlets()
     sys.exit(run())
 
 
@@ -77,7 +78,7 @@ def run() -> int:
 
 def fail(reason: str, code: int) -> int:
     if reason:
-        print(f"anubis: error: {' '.join(reason.split())}", file=sys.stderr)
+        say(f"anubis: error: {' '.join(reason.split())}")
     return code
 
 

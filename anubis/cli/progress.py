@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from anubis.cli.remarks import say
+from anubis.cli.screen import Screen
 from anubis.core.campaign import planning
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine, EndOfStep, NodeLost
 from anubis.core.records import Campaign
@@ -38,7 +38,7 @@ class Progress:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[left]}"),
-            console=Console(stderr=True),
+            console=Screen(stderr=True),
             transient=True,
             disable=not sys.stderr.isatty(),
         )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
+from anubis.cli.outlets import styled
+from anubis.core.text import one_line, shown
+
 
 def say(sentence: str) -> None:
     with suppress(OSError):  # a terminal that was closed
-        print(sentence, file=sys.stderr)
+        print(one_line(sentence), file=sys.stderr)
 
 
 def passing(sentence: str) -> None:
     """On a terminal, each message overwrites the one before."""
     if sys.stderr.isatty():
-        print(f"\r\033[K{sentence}", end="", file=sys.stderr, flush=True)
+        print(f"\r\033[K{shown(sentence)}", end="", file=styled(sys.stderr), flush=True)

@@ -38,9 +38,9 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
     if as_json:
         answer.write_lines(jsonl.lines(view))
     else:
-        from rich.console import Console
+        from anubis.cli.screen import Screen
 
-        console = Console()
+        console = Screen(highlight=True)
         terminal.render(view, console)
         for note in _notes(view):
             console.print(f"\n{note}", markup=False, highlight=False)

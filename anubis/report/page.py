@@ -1,10 +1,11 @@
-"""Pages out of templates, and the filters that these may use. All text is escaped."""
+"""Pages out of templates, and the filters that these may use. All text is escaped, and shown."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from anubis import __version__
+from anubis.core.text import shown
 from anubis.report import wording
 
 if TYPE_CHECKING:
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def page(template: str, **facts: Any) -> str:
-    return _environment().get_template(f"{template}.html.j2").render(version=__version__, **facts)
+    text = _environment().get_template(f"{template}.html.j2").render(version=__version__, **facts)
+    return shown(text)
 
 
 def _environment() -> Environment:

@@ -1,0 +1,113 @@
+"""The doors to the terminal. What passes is shown; trouble with it costs neither a
+campaign nor its page.
+
+typer and rich make exit code 1 of a closed pipe, and 1 means "defective" here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import sys
+from typing import TextIO, cast
+
+from anubis.core.errors import UsageError
+from anubis.core.text import shown
+
+# what stands for a sign that a terminal lacks; `?` alone is taken: it means unknown
+IN_ASCII = {
+    "✓": "+",
+    "✗": "x",
+    "·": "|",
+    "→": ">",
+    "↔": "-",
+    "─": "-",
+    "│": "|",
+    "…": "~",
+    "≤": "<=",
+    "≥": ">=",
+    "±": "+-",
+}
+HELP = {"--help", "-h"}
+
+
+class Outlet(io.TextIOWrapper):
+    """The door to the terminal: whatever would steer it is written out, `\\u001b`."""
+
+    def write(self, text: str) -> int:
+        return self.write_styled(shown(text))
+
+    def write_styled(self, text: str) -> int:
+        """What steers the terminal on purpose, and was shown before."""
+        return super().write(text)
+
+
+class StandardOutput(Outlet):
+    trouble: UsageError | None = None  # the answer is not whole
+
+    def write_styled(self, text: str) -> int:
+        try:
+            return super().write_styled(text)
+        except OSError as error:
+            self._give_up(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """Whatever else is written goes nowhere, and the work goes on."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+        if error.errno != errno.EPIPE:  # `anubis ... | head`: the reader has seen enough
+            self.trouble = UsageError(f"cannot write the answer to stdout: {error.strerror}")
+
+
+def check_answer() -> None:
+    """At the end: an answer that is not whole is no verdict."""
+    sys.stdout.flush()
+    if isinstance(sys.stdout, StandardOutput) and sys.stdout.trouble:
+        raise sys.stdout.trouble
+
+
+class Styled:
+    """An outlet, for whoever writes to it what was shown before."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self.write = outlet.write_styled
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._outlet, name)
+
+
+def styled(stream: TextIO) -> TextIO:
+    return cast(TextIO, Styled(stream)) if isinstance(stream, Outlet) else stream
+
+
+def open_outlets() -> None:
+    """A terminal shows what it can; what it cannot has the nearest letter."""
+    codecs.register_error("nearest", _nearest)
+    sys.stdout.flush()
+    sys.stderr = Outlet(
+        sys.stderr.buffer, encoding=sys.stderr.encoding, errors="nearest", line_buffering=True
+    )
+    sys.stdout = StandardOutput(
+        sys.stdout.buffer,
+        encoding=sys.stdout.encoding,
+        errors="nearest",
+        line_buffering=sys.stdout.isatty(),
+    )
+    if not HELP.isdisjoint(sys.argv[1:]) or not sys.argv[1:]:
+        sys.stdout.write = sys.stdout.write_styled  # type: ignore[method-assign] # all is our own
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(IN_ASCII.get(letter, "?") for letter in missing), error.end

@@ -1,0 +1,23 @@
+"""Tables and bars on a terminal: their text is shown, and only their own styles steer it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.segment import Segment
+
+from anubis.cli.outlets import styled
+from anubis.core.text import shown
+
+
+class Screen(Console):
+    def __init__(self, *, highlight: bool = False, stderr: bool = False) -> None:
+        stream = styled(sys.stderr if stderr else sys.stdout)
+        super().__init__(file=stream, highlight=highlight, stderr=stderr)
+
+    def render(self, *args: Any, **options: Any) -> Iterable[Segment]:
+        for segment in super().render(*args, **options):
+            yield segment if segment.control else segment._replace(text=shown(segment.text))
