@@ -26,6 +26,7 @@ from anubis.core.records import BenchmarkSpec, Readings, Result, Series
 from anubis.core.text import one_line, storable
 from anubis.executors.guardian import with_library
 from anubis.executors.programs import LEFT_NOTHING, Program
+from anubis.files import json_value
 from anubis.reading import read
 
 DESCRIBE_SCHEMA = "anubis.describe/1"
@@ -215,8 +216,8 @@ def describe(file: Path, limit_s: float = DESCRIBE_LIMIT_S) -> BenchmarkSpec:
 def parse_description(text: str, file: Path) -> BenchmarkSpec:
     where = f'"{file}" --describe'
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = json_value(text)
+    except ValueError as error:
         raise CatalogError(f"{where}: not a JSON document: {error}") from None
     if not isinstance(document, dict) or document.pop("schema", None) != DESCRIBE_SCHEMA:
         raise CatalogError(f'{where}: expected a table with "schema": "{DESCRIBE_SCHEMA}"')

@@ -29,6 +29,7 @@ from anubis.core.records import (
     Provenance,
     Workload,
 )
+from anubis.files import json_value, read_text
 from anubis.reading import read
 
 SCHEMA = "anubis.criteria/1"
@@ -185,10 +186,8 @@ def _load_suite(path: Path, files: Sequence[Path]) -> tuple[CriteriaSet, ...]:
 def _load(path: Path) -> CriteriaSet:
     where = f'criteria "{path}"'
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CriteriaError(f"cannot read {where}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+        document = json_value(read_text(path, CriteriaError, where))
+    except ValueError as error:
         raise CriteriaError(
             f"{where}: not a complete JSON document ({error}); fetch it again, or learn it again"
         ) from None

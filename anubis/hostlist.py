@@ -9,22 +9,25 @@ from itertools import groupby, product
 from pathlib import Path
 
 from anubis.core.errors import HostlistError
+from anubis.files import read_text
 
 MOST_CHARACTERS = 120  # of a list within a sentence
 HERE = Path()
+LONGEST_NAME = 253  # as in DNS
+MOST_DIGITS = 40  # of a range
 MOST_NODES = 1_000_000  # a slip like node[1-99999999] must not eat the memory
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_LAST_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
+_LAST_NUMBER = re.compile(r"(.*?)(\d{1,40})(\D*)")
 
 
 def expand(text: str) -> list[str]:
     """All names of a node list, in the order written; a name listed twice is an error."""
     names = list(_expand(text))
     if not names:
-        raise HostlistError(f'node list "{text}" names no node: give names like node[01-16]')
+        raise HostlistError(f'node list "{_cut(text)}" names no node: give names like node[01-16]')
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -53,10 +56,7 @@ def read(argument: str, folder: Path = HERE) -> list[str]:
     if not argument.startswith("@"):
         return expand(argument)
     path = folder / argument[1:]
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise HostlistError(f'cannot read node file "{path}": {error}') from error
+    lines = read_text(path, HostlistError, f'node file "{path}"').splitlines()
     kept = [line.partition("#")[0].strip() for line in lines]
     text = ",".join(line for line in kept if line)
     if not text:
@@ -71,7 +71,10 @@ def compress(names: Sequence[str]) -> str:
 
 def shortened(names: Sequence[str]) -> str:
     """A node list that fits into a sentence, however many there are."""
-    text = compress(names)
+    return _cut(compress(names))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 
@@ -121,13 +124,15 @@ def _ranges(numbers: Sequence[int], width: int) -> Iterator[str]:
 def _expand(text: str) -> Iterator[str]:
     count = 0
     for word in _words(text):
-        choices = [_choices(piece, text) for piece in _pieces(word, text)]
-        size = 1
-        for choice in choices:
-            size *= len(choice)
+        choices, size = [], 1
+        for piece in _pieces(word, text):
+            choices.append(_choices(piece, text))
+            size *= len(choices[-1])
+            if count + size > MOST_NODES:
+                raise HostlistError(
+                    f'node list "{_cut(text)}" names more than {MOST_NODES:,} nodes'
+                )
         count += size
-        if count > MOST_NODES:
-            raise HostlistError(f'node list "{text}" names more than {MOST_NODES:,} nodes')
         yield from ("".join(parts) for parts in product(*choices))
 
 
@@ -149,24 +154,28 @@ def _words(text: str) -> Iterator[str]:
 def _pieces(word: str, text: str) -> list[str]:
     pieces = [match.group(0) for match in _PIECE.finditer(word)]
     if "".join(pieces) != word:
-        raise HostlistError(f'node list "{text}": brackets do not match in "{word}"')
+        raise HostlistError(f'node list "{_cut(text)}": brackets do not match in "{_cut(word)}"')
     return pieces
 
 
 def _choices(piece: str, text: str) -> Sequence[str]:
     if not piece.startswith("["):
-        if not _NAME.fullmatch(piece):
-            raise HostlistError(f'node list "{text}": "{piece}" is not a node name')
+        if not _NAME.fullmatch(piece) or len(piece) > LONGEST_NAME:
+            raise HostlistError(f'node list "{_cut(text)}": "{_cut(piece)}" is not a node name')
         return [piece]
     names: list[str] = []
     for part in piece[1:-1].split(","):
-        match = _RANGE.fullmatch(part.strip())
+        if len(names) > MOST_NODES:
+            raise HostlistError(f'node list "{_cut(text)}" names more than {MOST_NODES:,} nodes')
+        match = _RANGE.fullmatch(part.strip()) if len(part) <= MOST_DIGITS else None
         if not match:
-            raise HostlistError(f'node list "{text}": "{part}" is not a number or range like 01-16')
+            raise HostlistError(
+                f'node list "{_cut(text)}": "{_cut(part)}" is not a number or range like 01-16'
+            )
         low, high = match.group(1), match.group(2) or match.group(1)
         if int(high) < int(low):
-            raise HostlistError(f'node list "{text}": range "{part}" runs backwards')
+            raise HostlistError(f'node list "{_cut(text)}": range "{_cut(part)}" runs backwards')
         if int(high) - int(low) >= MOST_NODES:
-            raise HostlistError(f'node list "{text}" names more than {MOST_NODES:,} nodes')
+            raise HostlistError(f'node list "{_cut(text)}" names more than {MOST_NODES:,} nodes')
         names += [f"{number:0{len(low)}}" for number in range(int(low), int(high) + 1)]
     return names

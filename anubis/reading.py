@@ -6,12 +6,12 @@ import dataclasses
 import json
 import typing
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from anubis.core.errors import AnubisError, did_you_mean
+from anubis.files import MOST_YAML, parse_yaml, read_text
 
 Shape = TypeVar("Shape")
 
@@ -22,7 +22,7 @@ def read(document: object, record: type[Shape], where: str, error: type[AnubisEr
 
     try:
         text = json.dumps(document, allow_nan=False, default=_refuse)
-    except (TypeError, ValueError) as cause:
+    except (TypeError, ValueError, RecursionError) as cause:
         raise error(f"{where}: {cause}; expected plain numbers, texts, lists and tables") from None
     try:
         validated = _adapter(cast(Any, record)).validate_json(text)
@@ -40,59 +40,11 @@ def _refuse(value: object) -> None:
 
 def load_yaml(path: Path, error: type[AnubisError]) -> dict[str, object]:
     """The table in a YAML file; nothing in it is ever executed."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as cause:
-        raise error(f'cannot read "{path}": {cause.strerror}') from None
-    except UnicodeDecodeError:
-        raise error(f'cannot read "{path}": it is no UTF-8 text') from None
+    text = read_text(path, error, most=MOST_YAML)
     document = parse_yaml(text, f'"{path}"', error)
     if not isinstance(document, dict):
         raise error(f'"{path}": expected a table of "key: value" lines, found {_kind(document)}')
     return document
-
-
-def parse_yaml(text: str, where: str, error: type[AnubisError]) -> object:
-    import yaml
-
-    try:
-        with suppress(yaml.YAMLError):  # which Python's own parser explains better
-            return yaml.load(
-                text, Loader=_unique_key_loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-            )
-        return yaml.load(text, Loader=_unique_key_loader(yaml.SafeLoader))
-    except yaml.YAMLError as cause:
-        raise error(f"{where} is not valid YAML: {_where_and_what(cause)}") from None
-    except RecursionError:
-        raise error(f"{where} is not valid YAML: lists or tables nest too deep") from None
-
-
-@cache
-def _unique_key_loader(safe: Any) -> type[Any]:
-    """A safe loader that refuses a key written twice, which YAML silently takes the last of."""
-    import yaml
-
-    class Loader(safe):  # type: ignore[misc] # one of two classes
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f'the key "{key.value}" is written twice', key.start_mark
-                    )
-                seen.add(str(key.value))
-            table: dict[Any, Any] = super().construct_mapping(node, deep)
-            return table
-
-    return Loader
-
-
-def _where_and_what(cause: Any) -> str:
-    """yaml's finding without the lines of source it adds."""
-    mark = getattr(cause, "problem_mark", None)
-    if mark is None:
-        return " ".join(str(cause).split())
-    return f"line {mark.line + 1}: {cause.problem}"
 
 
 @cache

@@ -27,6 +27,7 @@ NO_PATH = np.iinfo(np.uint16).max
 PartKind = Literal["node", "nic", "link", "uplinks", "switch"]
 KINDS: tuple[PartKind, ...] = ("node", "nic", "link", "switch", "uplinks")
 
+MOST_DIGITS = 40  # of a number within a name; a longer one is text
 _NUMBERED = re.compile(r"(?:mlx\d+_|HCA-)(\d+)(.*)")
 
 
@@ -120,7 +121,7 @@ def rail_of(device: str) -> str:
     `HCA-1` is the older name of `mlx5_0`: it counts from one. Other names are rails themselves.
     """
     match = _NUMBERED.fullmatch(device)
-    if not match:
+    if not match or len(match[1]) > MOST_DIGITS:
         return device
     number, rest = match.groups()
     return f"{int(number) - device.startswith('HCA-')}{rest}"
@@ -702,7 +703,7 @@ def main_rails(nics: Collection[Nic]) -> tuple[str, ...]:
 def by_number(name: str) -> tuple[tuple[int, int, str], ...]:
     """To sort names as people do: leaf2 before leaf10."""
     return tuple(
-        (0, int(part), part) if part.isdecimal() else (1, 0, part)
+        (0, int(part), part) if part.isdecimal() and len(part) <= MOST_DIGITS else (1, 0, part)
         for part in re.split(r"(\d+)", name)
         if part
     )

@@ -32,6 +32,7 @@ Scope = Literal["node", "pair", "group"]
 # more, until every link is crossed almost surely).
 Arrangement = Literal["all", "pairs", "batches", "quick", "covering"]
 Launcher = Literal["plain", "torchrun"]
+MOST_RUNS = 100_000  # of an entry of a suite
 UNNAMED = "unnamed"  # the cluster of what was told before any cluster had a name
 
 
@@ -223,6 +224,8 @@ class SuiteEntry:
             number = getattr(self, name)
             if number is not None and number < least:
                 raise ValueError(f"{name} is {number}, expected at least {least}")
+            if number is not None and number > MOST_RUNS:
+                raise ValueError(f"{name} is {number}, expected at most {MOST_RUNS:,}")
         check_variables(self.env)
         if (self.groups == "batches") is not (self.size is not None):
             raise ValueError("batches and size belong together: give both or neither")

@@ -13,10 +13,11 @@ from itertools import chain
 from pathlib import Path
 
 from anubis.core.errors import UsageError
+from anubis.files import GZIPPED, Bounded
 from anubis.topology.text import SAMPLED, encoding_of
 
 SEPARATORS = ",;\t|"
-GZIPPED = b"\x1f\x8b"
+CHUNK = 1 << 16
 
 
 class TableStream:
@@ -47,7 +48,8 @@ def opened(path: Path) -> Iterator[TableStream]:
         with path.open("rb") as file:
             begins = file.read(2)
             file.seek(0)
-            source = gzip.GzipFile(fileobj=file) if begins == GZIPPED else file
+            unpacking = gzip.GzipFile(fileobj=file) if begins == GZIPPED else file
+            source = io.BufferedReader(Bounded(unpacking, file, where, UsageError), CHUNK)
             encoding = encoding_of(source.peek(SAMPLED)[:SAMPLED])
             with io.TextIOWrapper(source, encoding, errors="replace", newline="") as text:
                 stream = TableStream(text, where)

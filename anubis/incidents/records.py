@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from anubis.core.errors import UsageError
+from anubis.files import json_value, read_bytes
 from anubis.topology.text import decode
 
 KEY = "key"  # the column for the key under which a list of records stands
@@ -30,12 +29,7 @@ class SourceRecords:
 
 
 def read(path: Path) -> SourceRecords:
-    try:
-        data = path.read_bytes()
-        text, _ = decode(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or "it is not a complete gzip file"
-        raise UsageError(f'cannot read "{path}": {reason}') from None
+    text, _ = decode(read_bytes(path, UsageError))
     return parse(text, f'"{path}"')
 
 
@@ -70,15 +64,15 @@ def _of_table(text: str, where: str) -> SourceRecords:
 
 def _of_json(text: str, where: str) -> SourceRecords:
     try:
-        tables = enumerate(_flat(json.loads(text), {}), start=1)
+        tables = enumerate(_flat(json_value(text), {}), start=1)
         rows = [SourceRecord(where=f"record {n}", cells=cells) for n, cells in tables]
         unreadable: list[str] = []
     except json.JSONDecodeError as error:
         rows, unreadable = _of_lines(text)
         if not rows:
             raise UsageError(f"{where} is no JSON: {error}; was it cut off?") from None
-    except RecursionError:
-        raise UsageError(f"{where}: lists or tables nest too deep") from None
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
     columns = dict.fromkeys(name for row in rows for name in row.cells)
     return SourceRecords(columns=tuple(columns), rows=tuple(rows), unreadable=tuple(unreadable))
 
@@ -88,9 +82,9 @@ def _of_lines(text: str) -> tuple[list[SourceRecord], list[str]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                for cells in _flat(json.loads(line), {}):
+                for cells in _flat(json_value(line), {}):
                     rows.append(SourceRecord(where=f"line {number}", cells=cells))
-            except (ValueError, RecursionError):
+            except ValueError:
                 unreadable.append(f"line {number}")
     return rows, unreadable
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
+import math
 import typing
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,7 @@ import numpy.typing as npt
 from anubis import __version__
 from anubis.core.errors import RiskError
 from anubis.core.past.status import Spells, Statuses
+from anubis.files import json_value, read_bytes
 from anubis.reading import read
 from anubis.risk.figures import Score
 from anubis.risk.model import RiskModel, forecast
@@ -105,12 +108,9 @@ def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
     """A model that works; any other file is refused."""
     where = f'risk model "{path}"'
     try:
-        arrays = _read(path)
-        document = json.loads(arrays.pop(HEAD).tobytes())
-    except OSError as error:
-        reason = error.strerror or error
-        raise RiskError(f"cannot read the {where}: {reason}; anubis risk train makes one") from None
-    except (BadZipFile, ValueError, KeyError, EOFError, RecursionError):
+        arrays = _arrays_in(path, where)
+        document = json_value(arrays.pop(HEAD).tobytes().decode())
+    except (BadZipFile, ValueError, KeyError, EOFError, NotImplementedError, MemoryError):
         raise RiskError(f"{where}: not a complete model file; {AGAIN}, or fetch it again") from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
@@ -131,9 +131,29 @@ def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
     return model, head.provenance
 
 
-def _read(path: Path) -> dict[str, Array]:
-    with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+def _arrays_in(path: Path, where: str) -> dict[str, Array]:
+    """Members are stored as they are, so that no file takes more memory than its own size."""
+    data = read_bytes(path, RiskError, f"the {where}")
+    with ZipFile(io.BytesIO(data)) as archive:
+        packed = sum(member.compress_type != ZIP_STORED for member in archive.infolist())
+        if packed or sum(member.file_size for member in archive.infolist()) > len(data):
+            raise ValueError("its members are packed")
+        return {
+            name.removesuffix(".npy"): _array(archive.read(name)) for name in archive.namelist()
+        }
+
+
+def _array(data: bytes) -> Array:
+    """What its head promises must be there: memory is taken before it is read."""
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    if version != (1, 0):
+        raise ValueError("expected version 1.0 of its arrays")
+    shape, _, kind = np.lib.format.read_array_header_1_0(stream)
+    if math.prod(shape) * kind.itemsize != len(data) - stream.tell():
+        raise ValueError("an array is shorter or longer than its head says")
+    array: Array = np.load(io.BytesIO(data), allow_pickle=False)
+    return array
 
 
 def _nothing(covariates: tuple[str, ...]) -> Statuses:

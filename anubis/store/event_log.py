@@ -18,6 +18,7 @@ from anubis.core.campaign.machine import CampaignEvent
 from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.errors import StoreError
 from anubis.core.records import Result, canonical
+from anubis.files import read_text
 from anubis.store import codec
 
 Entry = Opening | CampaignEvent
@@ -66,10 +67,7 @@ def _without_samples(entry: Entry) -> Entry:
 
 
 def read(path: Path) -> Recording:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f'cannot read events from "{path}": {error}') from None
+    lines = read_text(path, StoreError, f'events in "{path}"').splitlines(keepends=True)
     complete = [text for text in lines if text.endswith("\n")]
     entries = [parse(text, f'"{path}", line {number}') for number, text in enumerate(complete, 1)]
     if not entries or not isinstance(entries[0], Opening):

@@ -124,6 +124,15 @@ class Variations:
                     raise ValueError(f'"{name}" has {value:g}, expected numbers from 0 to 1')
 
 
+MOST = {
+    "nodes": 100_000,
+    "seeds": 10_000,
+    "days": 36_500,
+    "past_days": 36_500,
+    "known_defects": 1_000_000,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     summary: str
@@ -175,6 +184,9 @@ class Scenario:
     """Other values to try, besides these settings."""
 
     def __post_init__(self) -> None:
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise ValueError(f'"{name}" is {getattr(self, name):g}, expected at most {most:,}')
         _at_least("nodes", self.nodes, 1)
         _at_least("seeds", self.seeds, 1)
         _above("days", self.days)

@@ -7,7 +7,6 @@ gives out. A line that is no job is left out, counted by its reason, and the fir
 from __future__ import annotations
 
 import csv
-import gzip
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from anubis.core.errors import TraceError
+from anubis.files import read_text
 
 COLUMNS = ("timestamp", "duration", "num_gpus")
 SWF_FIELDS = 18
@@ -63,15 +63,8 @@ class _Request:
 
 
 def read(path: Path, devices_per_node: int, whole_nodes_only: bool = False) -> Trace:
-    """A trace in either format, recognised by its first line; one that ends in .gz is unpacked."""
-    try:
-        content = path.read_bytes()
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except OSError as cause:  # a broken archive is one too, without a strerror
-        raise TraceError(f'cannot read "{path}": {cause.strerror or cause}') from None
-    except (EOFError, UnicodeDecodeError):
-        raise TraceError(f'cannot read "{path}": it is cut short, or not text') from None
-    lines = text.splitlines()
+    """A trace in either format, recognised by its first line; gzipped or not."""
+    lines = read_text(path, TraceError).splitlines()
     requests = requests_of_swf(lines) if _is_swf(lines) else requests_of_table(lines, f'"{path}"')
     trace = trace_of(requests, devices_per_node, whole_nodes_only)
     if not trace.jobs:

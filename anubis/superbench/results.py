@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anubis.core.errors import UsageError
+from anubis.files import json_value, read_text
 
 LONGEST = 60  # characters of a foreign value or name in a sentence
 
@@ -104,21 +105,16 @@ def _text(path: Path) -> str:
             f'"{path}" is a table, expected JSON as SuperBench writes it: anubis import csv reads '
             "tables of any tool"
         )
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f'cannot read "{path}": {error.strerror}') from None
-    except UnicodeDecodeError:
-        raise UsageError(f'cannot read "{path}": it is not UTF-8 text; save it as UTF-8') from None
+    return read_text(path, UsageError)
 
 
 def _object(text: str, where: str) -> dict[str, object]:
     try:
-        document = json.loads(text, object_pairs_hook=_unique)
+        document = json_value(text, _unique)
     except json.JSONDecodeError as error:
         at = f"{error.msg} at character {error.pos + 1}"
         raise UsageError(f"{where}: not a complete JSON object ({at}); was it cut off?") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{where}: {error}") from None
     if not isinstance(document, dict):
         raise UsageError(f"{where}: expected a JSON object, found {shown(document)}")

@@ -18,6 +18,7 @@ from anubis.core.errors import UsageError
 from anubis.core.records import WORST_FIRST, Assessment, Judgement, NodeVerdict, Verdict
 from anubis.reading import load_yaml
 from anubis.superbench.names import place
+from anubis.superbench.patterns import Pattern
 from anubis.superbench.results import NodeResults, number, shown
 
 FUNCTIONS = ("variance", "value", "failure_check")
@@ -44,7 +45,7 @@ class Rule:
     function: str
     comparison: str  # one of OPERATORS
     limit: float
-    patterns: tuple[re.Pattern[str], ...]
+    patterns: tuple[Pattern, ...]
 
     @property
     def condition(self) -> str:
@@ -104,7 +105,7 @@ def _rule(name: str, rule: object, where: str) -> Rule:
     )
 
 
-def _patterns(rule: Mapping[str, object], here: str) -> tuple[re.Pattern[str], ...]:
+def _patterns(rule: Mapping[str, object], here: str) -> tuple[Pattern, ...]:
     texts = rule.get("metrics")
     texts = [texts] if isinstance(texts, str) else texts
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
@@ -115,9 +116,9 @@ def _patterns(rule: Mapping[str, object], here: str) -> tuple[re.Pattern[str], .
     patterns = []
     for text in texts:
         try:
-            patterns.append(re.compile(text))
-        except re.error as error:
-            raise UsageError(f'{here}: "{text}" is not a pattern: {error}') from None
+            patterns.append(Pattern(text))
+        except ValueError as error:
+            raise UsageError(f'{here}: "{text}" {error}') from None
     return tuple(patterns)
 
 

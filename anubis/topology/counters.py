@@ -16,6 +16,7 @@ from anubis.core.errors import TopologyError
 from anubis.core.fabric import Remark
 from anubis.core.network.counters import count_rises
 from anubis.core.records import Count, Counters, Limit
+from anubis.files import read_bytes
 from anubis.topology import tool
 from anubis.topology.ethernet_counters import (
     is_ethtool,
@@ -24,7 +25,7 @@ from anubis.topology.ethernet_counters import (
     parse_table,
 )
 from anubis.topology.ibnetdiscover import guid_of, switch_name
-from anubis.topology.text import decode, located, read_bytes
+from anubis.topology.text import decode, located
 
 LIVE = ("ibqueryerrors",)
 NO_ERRORS = re.compile(r"port_xmit_wait|port_\w+_(data|pkts)")  # load and congestion
@@ -65,7 +66,7 @@ def live(command: Sequence[str] = LIVE) -> CounterReading:
 
 
 def load(path: Path) -> CounterReading:
-    text, findings = decode(read_bytes(path))
+    text, findings = decode(read_bytes(path, TopologyError))
     reading = _of_any_kind(text, f'"{path}"')
     return replace(reading, findings=(*findings, *reading.findings))
 

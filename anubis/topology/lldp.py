@@ -7,12 +7,12 @@ neighbours are the links between switches.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from anubis.core.errors import TopologyError
+from anubis.files import json_value
 from anubis.topology.draft import Draft, Survey
 
 
@@ -91,7 +91,7 @@ def _plain(name: str) -> str:
 
 def _documents(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:
     try:
-        document = json.loads(text)
+        document = json_value(text)
     except ValueError:
         yield from _lines(text, where, draft)
         return
@@ -114,9 +114,9 @@ def _lines(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:
         if not line.strip():
             continue
         try:
-            document = json.loads(line)
+            document = json_value(line)
             host = document["host"]
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError):
             draft.find("unreadable", f'is no {{"host": ..., "lldp": ...}}: "{line[:60]}"', number)
             continue
         understood = True

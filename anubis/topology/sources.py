@@ -11,7 +11,7 @@ from pathlib import Path
 
 from anubis.core.errors import TopologyError
 from anubis.core.fabric import Fabric, Remark
-from anubis.reading import parse_yaml
+from anubis.files import json_value, parse_yaml, read_bytes
 from anubis.topology import (
     forwarding,
     ibnetdiscover,
@@ -24,7 +24,7 @@ from anubis.topology import (
 )
 from anubis.topology.draft import Survey
 from anubis.topology.ibnetdiscover import Owner
-from anubis.topology.text import decode, located, read_bytes
+from anubis.topology.text import decode, located
 
 LIVE = ("ibnetdiscover",)
 FOLLOWED = 64  # NICs between which routes are followed, to see whether they arrive
@@ -38,7 +38,7 @@ def load(path: Path, mapping: Path | None = None) -> Survey:
     """The fabric in a file of any known kind, or in a folder of lldpctl's output per host."""
     if path.is_dir():
         return _of_folder(path)
-    text, findings = decode(read_bytes(path))
+    text, findings = decode(read_bytes(path, TopologyError))
     text, tables = forwarding.split(text)
     if tables.strip() and not text.strip():
         raise TopologyError(
@@ -129,7 +129,7 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
 def _with(findings: list[Remark], text: str, where: str, mapping: Path | None) -> Survey:
     owners = None
     if mapping:
-        written_there, odd = decode(read_bytes(mapping))
+        written_there, odd = decode(read_bytes(mapping, TopologyError))
         owners, more = ibnetdiscover.parse_mapping(written_there)
         findings = [*findings, *located((*odd, *more), f'"{mapping}"')]
     survey = parse(text, where, owners)
@@ -138,9 +138,7 @@ def _with(findings: list[Remark], text: str, where: str, mapping: Path | None) -
 
 def _of_json(text: str, where: str) -> Survey:
     try:
-        document = json.loads(text)
-    except RecursionError:
-        raise TopologyError(f"{where} is not valid JSON: lists or tables nest too deep") from None
+        document = json_value(text)
     except ValueError as error:
         return _of_json_lines(text, where, error)
     if isinstance(document, dict) and ("items" in document or "metadata" in document):
@@ -178,11 +176,11 @@ def _of_folder(folder: Path) -> Survey:
         )
     lines, findings = [], []
     for file in files:
-        text, odd = decode(read_bytes(file))
+        text, odd = decode(read_bytes(file, TopologyError))
         findings += located(odd, file.name)
         try:
-            lines.append(json.dumps({"host": file.stem, **json.loads(text)}))
-        except (ValueError, TypeError, RecursionError):
+            lines.append(json.dumps({"host": file.stem, **json_value(text)}))
+        except (ValueError, TypeError):
             sentence = f"{file.name} is no JSON document: left out"
             findings.append(Remark(kind="unreadable", sentence=sentence))
     survey = lldp.parse("\n".join(lines), f'"{folder}"')

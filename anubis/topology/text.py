@@ -5,9 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
-from anubis.core.errors import TopologyError
 from anubis.core.fabric import Remark
 
 _MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
@@ -18,13 +16,6 @@ _MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 SAMPLED = 4000  # bytes that tell an encoding
-
-
-def read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TopologyError(f'cannot read "{path}": {error.strerror}') from None
 
 
 def decode(data: bytes) -> tuple[str, list[Remark]]:

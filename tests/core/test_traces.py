@@ -101,7 +101,7 @@ def test_the_format_is_told_from_the_file_itself(tmp_path):
         (b"a,b\n1,2\n", 'has no column "timestamp"; expected a header with timestamp'),
         (b"; Version: 2.2\n", "has no job; it has no lines"),
         (b"1 2 3\n4 5 6\n", "has no job; 2 lines left out, the first is line 1: expected 18"),
-        (b"\xff\xfe\x00", "it is cut short, or not text"),
+        (b"\xff\xfe\x00", "it is not UTF-8 text"),
     ],
 )
 def test_a_file_without_a_job_says_why(tmp_path, content, sentence):
@@ -111,10 +111,9 @@ def test_a_file_without_a_job_says_why(tmp_path, content, sentence):
         read(file, 8)
 
 
-@pytest.mark.parametrize("content", [b"no archive", gzip.compress(b"a" * 99, mtime=0)[:-9]])
-def test_a_broken_archive_is_an_error_for_a_person(tmp_path, content):
+def test_a_broken_archive_is_an_error_for_a_person(tmp_path):
     file = tmp_path / "jobs.gz"
-    file.write_bytes(content)
+    file.write_bytes(gzip.compress(b"a" * 99, mtime=0)[:-9])
     with pytest.raises(TraceError, match="cannot read"):
         read(file, 8)
 

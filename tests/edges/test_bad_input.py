@@ -88,7 +88,7 @@ SUITES = {
         'summary: !!python/object/apply:os.system ["touch pwned"]',
         "line 1: could not determine a constructor for the tag",
     ),
-    "a list as a key": ("? [a]\n: b", "line 1: found unhashable key"),
+    "a list as a key": ("? [a]\n: b", "line 1: a key is a list or a table, expected a text"),
     "broken YAML": ("summary: [mine", "is not valid YAML: line 1: "),
     "an endless list": ("[" * 5000, "nest too deep"),
     "an empty file": ("", 'expected a table of "key: value" lines, found nothing'),

@@ -1,0 +1,232 @@
+"""The door for files from outside: read, unpacked, decoded and parsed, all within limits.
+
+A limit that is passed is a sentence. What a document means is its reader's business.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from anubis.core.errors import AnubisError
+
+MOST_BYTES = 256 << 20  # of a file, unpacked
+MOST_YAML = 16 << 20  # YAML takes a hundred times its size while it is read
+UNPACKED_FREELY = 16 << 20
+MOST_RATIO = 500  # of what is unpacked to what was packed; text reaches 20, and zeros 1,000
+LONGEST_LINE = 16 << 20
+DEEPEST = 100
+MOST_DIGITS = 40
+MOST_WHOLE = 1000  # digits in JSON, where one number too many is its node's trouble alone
+MOST_VALUES = 2_000_000  # of a YAML document, with its aliases written out
+EXPLAINED_BYTES = 1 << 20  # Python's YAML parser explains better, and takes a minute for 16 MiB
+GZIPPED = b"\x1f\x8b"
+
+ErrorType = type[AnubisError]
+Pairs = Callable[[list[tuple[str, Any]]], Any]
+_NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
+
+
+def read_bytes(path: Path, error: ErrorType, what: str = "", most: int = MOST_BYTES) -> bytes:
+    """The file, unpacked if it is gzipped. `what` names it in an error, with its path."""
+    where = what or f'"{path}"'
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except (OSError, ValueError) as cause:
+        reason = getattr(cause, "strerror", None) or cause
+        raise error(f"cannot read {where}: {reason}") from None
+    if len(data) > most:
+        raise error(f"{where} is larger than {most >> 20} MiB, the most that is read: split it")
+    return unpacked(data, where, error, most) if data.startswith(GZIPPED) else data
+
+
+def unpacked(data: bytes, where: str, error: ErrorType, most: int = MOST_BYTES) -> bytes:
+    parts: list[bytes] = []
+    total = 0
+    rest = data
+    while rest.startswith(GZIPPED):  # one member after the other
+        member = zlib.decompressobj(wbits=31)
+        try:
+            part = member.decompress(rest, most + 1 - total)
+        except zlib.error:
+            raise error(f"cannot read {where}: it is not a complete gzip file") from None
+        total += len(part)
+        if total > most or (total > UNPACKED_FREELY and total > MOST_RATIO * len(data)):
+            raise error(
+                f"{where} unpacks to more than {most >> 20} MiB or {MOST_RATIO} times its size,"
+                " the most that is read: unpack it, and look at it"
+            )
+        if not member.eof:
+            raise error(f"cannot read {where}: it is not a complete gzip file")
+        parts.append(part)
+        rest = member.unused_data
+    return b"".join(parts)
+
+
+class Bounded(io.RawIOBase):
+    """A stream that refuses lines without an end, and to unpack what is packed too well."""
+
+    def __init__(self, source: Any, packed: IO[bytes], where: str, error: ErrorType) -> None:
+        self._source, self._packed = source, packed
+        self._where, self._error = where, error
+        self._unpacked = self._line = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._source.read(len(buffer))
+        buffer[: len(data)] = data
+        self._unpacked += len(data)
+        end = data.rfind(b"\n")
+        self._line = len(data) - end if end >= 0 else self._line + len(data)
+        if self._line > LONGEST_LINE:
+            raise self._error(
+                f"{self._where} has a line of more than {LONGEST_LINE >> 20} MiB: is it a table?"
+            )
+        if self._unpacked > max(UNPACKED_FREELY, MOST_RATIO * self._packed.tell()):
+            raise self._error(
+                f"{self._where} unpacks to more than {MOST_RATIO} times its size: unpack it, and"
+                " look at it"
+            )
+        return len(data)
+
+
+def read_text(path: Path, error: ErrorType, what: str = "", most: int = MOST_BYTES) -> str:
+    """UTF-8, with or without a mark at its beginning."""
+    where = what or f'"{path}"'
+    try:
+        return read_bytes(path, error, where, most).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise error(f"cannot read {where}: it is not UTF-8 text; save it as UTF-8") from None
+
+
+# --- JSON ----------------------------------------------------------------------------------
+
+
+def json_value(text: str, pairs: Pairs | None = None) -> Any:
+    """Like `json.loads`; a ValueError where a number or the depth passes its limit."""
+    try:
+        value = json.loads(text, parse_int=_whole, object_pairs_hook=pairs)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    if text.count("[") + text.count("{") > DEEPEST and _depth(text) > DEEPEST:
+        raise ValueError(TOO_DEEP)
+    return value
+
+
+TOO_DEEP = f"lists or tables nest too deep, expected at most {DEEPEST} levels"
+
+
+def _depth(text: str) -> int:
+    """Of a valid document; no further than the limit."""
+    brackets, depth = _NO_BRACKETS.sub("", text), 0
+    while brackets and depth <= DEEPEST:
+        brackets, depth = brackets.replace("[]", "").replace("{}", ""), depth + 1
+    return depth
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_WHOLE:
+        raise ValueError(f"a number has {len(digits):,} digits, expected at most {MOST_WHOLE:,}")
+    return int(digits)
+
+
+# --- YAML ----------------------------------------------------------------------------------
+
+
+def parse_yaml(text: str, where: str, error: ErrorType) -> object:
+    """What a YAML text holds; nothing in it is ever executed."""
+    import yaml
+
+    try:
+        if len(text) < EXPLAINED_BYTES:
+            with suppress(yaml.YAMLError):
+                return _composed(text, "CSafeLoader")
+            return _composed(text, "SafeLoader")
+        return _composed(text, "CSafeLoader")
+    except yaml.YAMLError as cause:
+        raise error(f"{where} is not valid YAML: {_where_and_what(cause)}") from None
+    except RecursionError:
+        raise error(f"{where} is not valid YAML: {TOO_DEEP}") from None
+    except (ValueError, OverflowError) as cause:  # a date that does not exist, a sum of digits
+        raise error(f"{where} is not valid YAML: {cause}") from None
+
+
+def _composed(text: str, loader_name: str) -> object:
+    """Measured before anything is made of it: aliases can make gigabytes of a few lines."""
+    import yaml
+
+    loader = _unique_key_loader(getattr(yaml, loader_name, yaml.SafeLoader))(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _measure(node, {}, set(), 0)
+        document: object = loader.construct_document(node)
+        return document
+    finally:
+        loader.dispose()
+
+
+def _measure(node: Any, known: dict[int, int], above: set[int], depth: int) -> int:
+    """How many values a node stands for, with its aliases written out."""
+    import yaml
+
+    if isinstance(node, yaml.ScalarNode):
+        if len(node.value) > MOST_DIGITS and node.tag.endswith((":int", ":float")):
+            raise _refused(node, f"a number has {len(node.value):,} digits")
+        return 1
+    if id(node) in above or depth > DEEPEST:
+        raise _refused(node, TOO_DEEP)
+    if id(node) not in known:
+        above.add(id(node))
+        parts = node.value
+        if isinstance(node, yaml.MappingNode):
+            if any(not isinstance(key, yaml.ScalarNode) for key, _ in parts):
+                raise _refused(node, "a key is a list or a table, expected a text")
+            parts = [value for _, value in parts]
+        values = sum(_measure(part, known, above, depth + 1) for part in parts)
+        above.discard(id(node))
+        if values > MOST_VALUES:
+            raise _refused(node, f"it stands for more than {MOST_VALUES:,} values")
+        known[id(node)] = values + 1
+    return known[id(node)]
+
+
+def _refused(node: Any, reason: str) -> Exception:
+    import yaml
+
+    refusal: Exception = yaml.constructor.ConstructorError(None, None, reason, node.start_mark)
+    return refusal
+
+
+def _unique_key_loader(safe: Any) -> type[Any]:
+    """A safe loader that refuses a key written twice, which YAML silently takes the last of."""
+
+    class Loader(safe):  # type: ignore[misc] # one of two classes
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise _refused(key, f'the key "{key.value}" is written twice')
+                seen.add(key.value)
+            table: dict[Any, Any] = super().construct_mapping(node, deep)
+            return table
+
+    return Loader
+
+
+def _where_and_what(cause: Any) -> str:
+    """yaml's finding without the lines of source it adds."""
+    mark = getattr(cause, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(cause).split())
+    return f"line {mark.line + 1}: {cause.problem}"

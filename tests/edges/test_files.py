@@ -1,0 +1,138 @@
+"""Files from outside: each limit is a sentence, and none costs memory or minutes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anubis import hostlist
+from anubis.core.errors import HostlistError, RiskError, UsageError
+from anubis.files import DEEPEST, json_value, parse_yaml, read_bytes, read_text
+from anubis.foreign import stream
+from anubis.risk import files as risk_files
+
+ROOT = Path(__file__).parents[2]
+BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"{next_}: &{next_} [{','.join([f'*{name}'] * 9)}]\n"
+    for name, next_ in zip("abcdefghi", "bcdefghij", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (BOMB, "it stands for more than 2,000,000 values"),
+        (BOMB.replace("[", "{<<: [").replace("]", "]}"), "values|expected a mapping"),
+        ("a: &a [*a]", "nest too deep"),
+        ("[" * 500 + "]" * 500, "nest too deep"),
+        (f"a: {'9' * 5000}", "a number has 5,000 digits"),
+        ("a: 2026-99-99", "month must be in"),
+        ("? [a, b]\n: c", "a key is a list or a table"),
+        ("a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
+    ],
+    ids=["aliases", "merges", "in itself", "depth", "digits", "no date", "key", "code"],
+)
+def test_yaml_that_would_take_all_memory_or_run_code_is_refused(text: str, sentence: str):
+    with pytest.raises(UsageError, match=sentence):
+        parse_yaml(text, "it", UsageError)
+
+
+def test_aliases_and_merges_within_reason_are_read():
+    text = "base: &b {a: 1}\nlist: [*b, *b]\nmore: {<<: *b, c: 2}"
+    document = {"base": {"a": 1}, "list": [{"a": 1}, {"a": 1}], "more": {"a": 1, "c": 2}}
+    assert parse_yaml(text, "it", UsageError) == document
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "nest too deep"),
+        ("[" * 100_000, "nest too deep"),
+        ("9" * 5000, "a number has 5,000 digits"),
+    ],
+)
+def test_json_has_limits_too(text: str, sentence: str):
+    with pytest.raises(ValueError, match=sentence):
+        json_value(text)
+
+
+def test_json_at_its_limits_is_read():
+    deepest = "[" * DEEPEST + "]" * DEEPEST
+    assert json_value(deepest) is not None
+    many = "[" + ",".join(['{"a": "[[[[\\"{{"}'] * 500) + "]"
+    assert len(json_value(many)) == 500
+
+
+def test_a_small_archive_does_not_become_a_large_text(tmp_path: Path):
+    bomb = tmp_path / "bomb.gz"
+    bomb.write_bytes(gzip.compress(bytes(64 << 20)))
+    with pytest.raises(UsageError, match="unpacks to more than 256 MiB or 500 times its size"):
+        read_bytes(bomb, UsageError)
+    refused = pytest.raises(UsageError, match=r"500 times its size|a line of more than")
+    with refused, stream.opened(bomb) as table:
+        list(table)
+
+
+def test_archives_of_several_members_are_read_whole_and_cut_ones_refused(tmp_path: Path):
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
+    assert read_text(path, UsageError) == "one\ntwo\n"
+    path.write_bytes(gzip.compress(b"one\n" * 1000)[:-5])
+    with pytest.raises(UsageError, match="not a complete gzip file"):
+        read_text(path, UsageError)
+
+
+def test_a_file_larger_than_its_limit_is_refused(tmp_path: Path):
+    path = tmp_path / "large"
+    path.write_bytes(b"x" * 2000)
+    with pytest.raises(UsageError, match="larger than"):
+        read_bytes(path, UsageError, most=1999)
+    assert len(read_bytes(path, UsageError, most=2000)) == 2000
+
+
+def test_a_model_takes_no_more_memory_than_its_file(tmp_path: Path):
+    packed, promising = tmp_path / "packed.npz", tmp_path / "promising.npz"
+    np.savez_compressed(packed, head=np.zeros(1 << 20, dtype=np.uint8))
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 30,)}
+    )
+    with zipfile.ZipFile(promising, "w") as archive:
+        archive.writestr("head.npy", head.getvalue())
+    for path in (packed, promising):
+        with pytest.raises(RiskError, match="not a complete model file"):
+            risk_files.load(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n[1-999999][1-999999][1-999999]",
+        "n[" + ",".join(["1-999999"] * 1000) + "]",
+        "n[1-" + "9" * 30,
+    ],
+)
+def test_a_node_list_of_a_line_does_not_fill_the_memory(text: str):
+    with pytest.raises(HostlistError):
+        hostlist.expand(text)
+
+
+def test_a_number_of_5000_digits_in_a_node_list_is_a_sentence():
+    with pytest.raises(HostlistError, match="is not a number or range"):
+        hostlist.expand(f"n[1-{'9' * 5000}]")
+
+
+@pytest.mark.long
+def test_no_spoilt_file_ends_in_a_traceback_hangs_or_steers_the_terminal():
+    """The short form of `scripts/fuzz-files`, which spoils 20,000."""
+    words = [sys.executable, str(ROOT / "scripts" / "fuzz-files"), "--tries", "104", "--seed", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "seed 1: 104 spoilt files for 26 readers" in done.stdout
