@@ -29,38 +29,38 @@ EXPLAINED_BYTES = 1 << 20  # Python's YAML parser explains better, and takes a m
 GZIPPED = b"\x1f\x8b"
 
 ErrorType = type[AnubisError]
-Pairs = Callable[[list[tuple[str, Any]]], Any]
+FromPairs = Callable[[list[tuple[str, Any]]], Any]
 _NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
 
 
-def read_bytes(path: Path, error: ErrorType, what: str = "", most: int = MOST_BYTES) -> bytes:
-    """The file, unpacked if it is gzipped. `what` names it in an error, with its path."""
-    where = what or f'"{path}"'
+def read_bytes(path: Path, error: ErrorType, named: str = "", limit: int = MOST_BYTES) -> bytes:
+    """The file, unpacked if it is gzipped. `named` is what an error calls it."""
+    where = named or f'"{path}"'
     try:
         with path.open("rb") as file:
-            data = file.read(most + 1)
+            data = file.read(limit + 1)
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or cause
         raise error(f"cannot read {where}: {reason}") from None
-    if len(data) > most:
-        raise error(f"{where} is larger than {most >> 20} MiB, the most that is read: split it")
-    return unpacked(data, where, error, most) if data.startswith(GZIPPED) else data
+    if len(data) > limit:
+        raise error(f"{where} is larger than {limit >> 20} MiB, the most that is read: split it")
+    return unpacked(data, where, error, limit) if data.startswith(GZIPPED) else data
 
 
-def unpacked(data: bytes, where: str, error: ErrorType, most: int = MOST_BYTES) -> bytes:
+def unpacked(data: bytes, where: str, error: ErrorType, limit: int = MOST_BYTES) -> bytes:
     parts: list[bytes] = []
     total = 0
     rest = data
     while rest.startswith(GZIPPED):  # one member after the other
         member = zlib.decompressobj(wbits=31)
         try:
-            part = member.decompress(rest, most + 1 - total)
+            part = member.decompress(rest, limit + 1 - total)
         except zlib.error:
             raise error(f"cannot read {where}: it is not a complete gzip file") from None
         total += len(part)
-        if total > most or (total > UNPACKED_FREELY and total > MOST_RATIO * len(data)):
+        if total > limit or (total > UNPACKED_FREELY and total > MOST_RATIO * len(data)):
             raise error(
-                f"{where} unpacks to more than {most >> 20} MiB or {MOST_RATIO} times its size,"
+                f"{where} unpacks to more than {limit >> 20} MiB or {MOST_RATIO} times its size,"
                 " the most that is read: unpack it, and look at it"
             )
         if not member.eof:
@@ -99,11 +99,11 @@ class Bounded(io.RawIOBase):
         return len(data)
 
 
-def read_text(path: Path, error: ErrorType, what: str = "", most: int = MOST_BYTES) -> str:
+def read_text(path: Path, error: ErrorType, named: str = "", limit: int = MOST_BYTES) -> str:
     """UTF-8, with or without a mark at its beginning."""
-    where = what or f'"{path}"'
+    where = named or f'"{path}"'
     try:
-        return read_bytes(path, error, where, most).decode("utf-8-sig")
+        return read_bytes(path, error, where, limit).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise error(f"cannot read {where}: it is not UTF-8 text; save it as UTF-8") from None
 
@@ -111,7 +111,7 @@ def read_text(path: Path, error: ErrorType, what: str = "", most: int = MOST_BYT
 # --- JSON ----------------------------------------------------------------------------------
 
 
-def json_value(text: str, pairs: Pairs | None = None) -> Any:
+def json_value(text: str, pairs: FromPairs | None = None) -> Any:
     """Like `json.loads`; a ValueError where a number or the depth passes its limit."""
     try:
         value = json.loads(text, parse_int=_whole, object_pairs_hook=pairs)
@@ -176,7 +176,7 @@ def _composed(text: str, loader_name: str) -> object:
         loader.dispose()
 
 
-def _measure(node: Any, known: dict[int, int], above: set[int], depth: int) -> int:
+def _measure(node: Any, values_of: dict[int, int], above: set[int], depth: int) -> int:
     """How many values a node stands for, with its aliases written out."""
     import yaml
 
@@ -186,19 +186,19 @@ def _measure(node: Any, known: dict[int, int], above: set[int], depth: int) -> i
         return 1
     if id(node) in above or depth > DEEPEST:
         raise _refused(node, TOO_DEEP)
-    if id(node) not in known:
+    if id(node) not in values_of:
         above.add(id(node))
         parts = node.value
         if isinstance(node, yaml.MappingNode):
             if any(not isinstance(key, yaml.ScalarNode) for key, _ in parts):
                 raise _refused(node, "a key is a list or a table, expected a text")
             parts = [value for _, value in parts]
-        values = sum(_measure(part, known, above, depth + 1) for part in parts)
+        values = sum(_measure(part, values_of, above, depth + 1) for part in parts)
         above.discard(id(node))
         if values > MOST_VALUES:
             raise _refused(node, f"it stands for more than {MOST_VALUES:,} values")
-        known[id(node)] = values + 1
-    return known[id(node)]
+        values_of[id(node)] = values + 1
+    return values_of[id(node)]
 
 
 def _refused(node: Any, reason: str) -> Exception:

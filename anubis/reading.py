@@ -40,7 +40,7 @@ def _refuse(value: object) -> None:
 
 def load_yaml(path: Path, error: type[AnubisError]) -> dict[str, object]:
     """The table in a YAML file; nothing in it is ever executed."""
-    text = read_text(path, error, most=MOST_YAML)
+    text = read_text(path, error, limit=MOST_YAML)
     document = parse_yaml(text, f'"{path}"', error)
     if not isinstance(document, dict):
         raise error(f'"{path}": expected a table of "key: value" lines, found {_kind(document)}')

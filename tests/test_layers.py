@@ -51,7 +51,7 @@ ONLY_IN = {
     "typer": "anubis/cli/",
     "jinja2": "anubis/report/",
     "pydantic": "anubis/reading.py",
-    "yaml": "anubis/reading.py",
+    "yaml": "anubis/files.py",
 }
 
 

@@ -74,9 +74,9 @@ class SimulatedFleet:
         for name in SHARES:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected a share from 0 to 1")
-        for name, most in (("devices", 1024), ("samples", 100_000)):
-            if not 1 <= getattr(self, name) <= most:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected 1 to {most:,}")
+        for name, limit in (("devices", 1024), ("samples", 100_000)):
+            if not 1 <= getattr(self, name) <= limit:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 1 to {limit:,}")
 
 
 @dataclass(frozen=True)

@@ -184,9 +184,9 @@ class Scenario:
     """Other values to try, besides these settings."""
 
     def __post_init__(self) -> None:
-        for name, most in MOST.items():
-            if getattr(self, name) > most:
-                raise ValueError(f'"{name}" is {getattr(self, name):g}, expected at most {most:,}')
+        for name, limit in MOST.items():
+            if getattr(self, name) > limit:
+                raise ValueError(f'"{name}" is {getattr(self, name):g}, expected at most {limit:,}')
         _at_least("nodes", self.nodes, 1)
         _at_least("seeds", self.seeds, 1)
         _above("days", self.days)

@@ -115,13 +115,13 @@ class Pattern:
         return self._place(_test(kind, value), then)
 
     def _repeat(self, counted: tuple[int, Any, Any], then: int) -> int:
-        least, most, items = counted
-        if most is parser.MAXREPEAT:
+        least, limit, items = counted
+        if limit is parser.MAXREPEAT:
             start = self._place(None, then)
             self._next[start] = (self._sequence(items, start), then)
         else:
             start = then
-            for _ in range(min(most - least, MOST_PLACES)):
+            for _ in range(min(limit - least, MOST_PLACES)):
                 start = self._place(None, self._sequence(items, start), then)
         for _ in range(min(least, MOST_PLACES)):
             start = self._sequence(items, start)

@@ -93,8 +93,8 @@ def test_a_file_larger_than_its_limit_is_refused(tmp_path: Path):
     path = tmp_path / "large"
     path.write_bytes(b"x" * 2000)
     with pytest.raises(UsageError, match="larger than"):
-        read_bytes(path, UsageError, most=1999)
-    assert len(read_bytes(path, UsageError, most=2000)) == 2000
+        read_bytes(path, UsageError, limit=1999)
+    assert len(read_bytes(path, UsageError, limit=2000)) == 2000
 
 
 def test_a_model_takes_no_more_memory_than_its_file(tmp_path: Path):
