@@ -40,28 +40,35 @@ def concordance(hazard: Floats, column: Ints, duration_h: Times, observed: Flags
     Ties count half. (Antolini, Boracchi and Biganzoli, 2005, with the ties of random survival
     forests; none where no two spells can be compared.)
     """
-    by_time = np.ascontiguousarray(hazard.T)
-    right, compared = _concordant(by_time, column, duration_h, observed)
+    order = np.argsort(duration_h, kind="stable")
+    by_time = np.ascontiguousarray(hazard[order].T)
+    right, compared = _concordant(by_time, column[order], duration_h[order], observed[order])
     return right / compared if compared else None
 
 
 @numba.njit(cache=True)
 def _concordant(hazard, column, duration_h, observed):  # type: ignore[no-untyped-def] # numba infers
-    right = compared = 0.0
+    """Spells by duration: those that an incident is compared with stand behind it."""
+    right, compared, count = 0.0, 0.0, duration_h.size
     for i in np.flatnonzero(observed):
         row = hazard[column[i]]
-        for j in range(duration_h.size):
-            if j == i or duration_h[j] < duration_h[i]:
-                continue
-            first = 1.0 if row[i] > row[j] else 0.5 if row[i] == row[j] else 0.0
-            if duration_h[j] > duration_h[i]:
-                weight = 1.0
-            elif observed[j]:  # ended together: the pair comes up from both sides
-                weight, first = 1.0, 1.0 if row[i] == row[j] else 0.5
-            else:  # outlasted: the pair comes up once, for both sides
-                weight = 2.0
-            right += weight * first
-            compared += weight
+        own = row[i]
+        begin, end = np.searchsorted(duration_h, duration_h[i]), i + 1
+        while end < count and duration_h[end] == duration_h[i]:
+            end += 1
+        below = level = 0
+        for j in range(end, count):
+            below += own > row[j]
+            level += own == row[j]
+        right += below + 0.5 * level
+        compared += count - end
+        for j in range(begin, end):
+            if j != i and observed[j]:  # ended together: the pair comes up from both sides
+                right += 1.0 if own == row[j] else 0.5
+                compared += 1.0
+            elif j != i:  # outlasted: the pair comes up once, for both sides
+                right += 2.0 if own > row[j] else 1.0 if own == row[j] else 0.0
+                compared += 2.0
     return right, compared
 
 
