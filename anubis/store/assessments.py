@@ -7,7 +7,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from anubis.core.judging.conclusion import complete
 from anubis.core.records import (
     Assessment,
     CampaignKind,
@@ -124,6 +123,9 @@ class Assessments:
                 **{name: of_campaign(connection, kind, key) for name, kind in TABLES.items()}
             )
         if campaign.judgement is None:  # concluded before verdicts on parts were kept
+            # what locates faults loads where it is used, and not with every gate
+            from anubis.core.judging.conclusion import complete
+
             return complete(assessment, codec.load(Plan, campaign.plan))
         return assessment
 

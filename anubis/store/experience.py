@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from anubis.core.judging.conclusion import PATH, faulty_paths
+from anubis.core.judging.faulty_paths import PATH, faulty_paths
 from anubis.core.past.happened import Happened
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Validation

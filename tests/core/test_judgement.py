@@ -11,7 +11,8 @@ from fleets import entry, small_plan
 from anubis import criteria_files
 from anubis.core.campaign.planning import follow_ups, steps
 from anubis.core.fabric import Part
-from anubis.core.judging.conclusion import complete, faulty_paths
+from anubis.core.judging.conclusion import complete
+from anubis.core.judging.faulty_paths import faulty_paths
 from anubis.core.judging.judgement import assess
 from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.units import latest, units

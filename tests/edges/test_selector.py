@@ -12,7 +12,7 @@ import pytest
 from anubis.core.campaign import planning
 from anubis.core.choosing.decision import Action
 from anubis.core.choosing.selection import Budget
-from anubis.core.judging.conclusion import faulty_paths
+from anubis.core.judging.faulty_paths import faulty_paths
 from anubis.core.past.events import IncidentReported, JobAllocated, Notice, Tick
 from anubis.core.past.status import Incident, Instants, Repair, Watch
 from anubis.core.records import (

@@ -5,16 +5,12 @@ Computed once, when a campaign is judged, and kept with its assessment; reports 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from anubis.core.fabric import by_number
+from anubis.core.judging.faulty_paths import faulty_paths
 from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.traffic import observe_traffic
-from anubis.core.records import Assessment, Judgement, NodeVerdict, PartVerdict, Plan, Verdict
-
-MOST_NAMED = 4  # nodes of a group
-PATH = "NETWORK.PATH"
+from anubis.core.records import Assessment, Plan
 
 
 def complete(assessment: Assessment, plan: Plan) -> Assessment:
@@ -25,53 +21,3 @@ def complete(assessment: Assessment, plan: Plan) -> Assessment:
         traffic = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
         parts = part_verdicts(plan.fabric, traffic, plan.counters)
     return replace(assessment, parts=(*plan.wiring, *parts))
-
-
-def faulty_paths(
-    verdicts: Iterable[Verdict], nodes: Iterable[NodeVerdict]
-) -> tuple[PartVerdict, ...]:
-    """The bad groups in which no node is to blame, the worst first.
-
-    A group around a faulty pair is slow because of the pair, and is not named as well.
-    """
-    judged = {node.node: node.judgement for node in nodes}
-    blamed = {name for name, judgement in judged.items() if judgement is Judgement.DEFECTIVE}
-    well = {name for name, judgement in judged.items() if judgement is Judgement.HEALTHY}
-    bad: dict[frozenset[str], list[Verdict]] = {}
-    for verdict in verdicts:
-        together = frozenset(verdict.participants)
-        defective = verdict.judgement is Judgement.DEFECTIVE
-        if defective and len(together) > 1 and blamed.isdisjoint(together):
-            bad.setdefault(together, []).append(verdict)
-    return tuple(
-        _faulty_path(sorted(shortcomings, key=_similarity), cleared=together <= well)
-        for together, shortcomings in bad.items()
-        if not any(smaller < together for smaller in bad)
-    )
-
-
-def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdict:
-    """Unless other groups clear its nodes, one of them may be at fault instead of the path."""
-    worst, *further = shortcomings
-    nodes = tuple(sorted(worst.participants, key=by_number))
-    names = _listed(nodes)
-    subject = f"path between {names}" if cleared else f"{names} or the path between them"
-    return PartVerdict(
-        nodes=nodes,
-        benchmarks=tuple(dict.fromkeys(verdict.benchmark for verdict in shortcomings)),
-        subject=subject,
-        judgement=Judgement.DEFECTIVE,
-        code=PATH,
-        reason=f"{subject}: {worst.benchmark}: {worst.reason}",
-        evidence=tuple(f"{verdict.benchmark}: {verdict.reason}" for verdict in further),
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
-    if len(names) > MOST_NAMED:
-        return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED:,} more nodes"
-    return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _similarity(verdict: Verdict) -> float:
-    return verdict.similarity or 0.0

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from anubis.core.judging.conclusion import faulty_paths
 from anubis.core.judging.criteria import similarities
+from anubis.core.judging.faulty_paths import faulty_paths
 from anubis.core.judging.groups import judge_members
 from anubis.core.judging.kinds import by_kind, by_likeness, kinds_of
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
