@@ -24,6 +24,8 @@ from anubis.core.campaign.machine import (
     NodeLost,
     Record,
     TimePassed,
+    are_most,
+    not_their_fault,
 )
 from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.errors import ExecutorError, Stopped
@@ -57,19 +59,24 @@ def carry_out(
     wants_stop: Callable[[], bool] = lambda: False,
     history: Sequence[Execution] = (),
     parallel_nodes: int | None = None,
+    resumed: bool = False,
     witness: Witness = lambda event: None,
 ) -> CampaignOutcome:
     """Run a campaign to its end, or on from its history.
 
     `keep` returns when its executions are safe; only then is anything else done. `witness` hears
     all that the machine is told, before the machine does. `wants_stop` is asked at least every
-    second: what still runs is then left to the executor's end.
+    second: what still runs is then left to the executor's end. Whoever resumes has looked why most
+    nodes are away.
     """
     executions = list(history)
     present = {node.name for node in executor.nodes()}
-    lost = {n.name: "cannot be reached" for n in campaign.plan.nodes if n.name not in present}
-    if len(lost) == len(campaign.plan.nodes):
-        raise ExecutorError("none of the nodes can be reached: the fault is not theirs")
+    nodes = [node.name for node in campaign.plan.nodes]
+    lost = {name: "not in the cluster" for name in nodes if name not in present}
+    lost |= {name: why for name, why in executor.absent().items() if name in nodes}
+    fit = len(nodes) - len(lost)
+    if not fit or (are_most(len(lost), fit) and not resumed):
+        raise ExecutorError(not_their_fault("cannot be reached", list(lost.values()), fit))
     opening = Opening(
         campaign=campaign.id,
         at=executor.now(),

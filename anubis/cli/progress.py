@@ -61,6 +61,9 @@ class Progress:
                 self._report_trouble(event)
         if machine.unwatched_s > self._unwatched_s:
             self._report_gap(machine.unwatched_s)
+        if self._phase < 0:
+            for node, reason in machine.excluded.items():
+                self._say_trouble(node, reason)
         if machine.finished:
             return
         if machine.phase != self._phase:
@@ -83,10 +86,13 @@ class Progress:
             say(f"phase {name}: {machine.planned} step{plural}")
 
     def _report_trouble(self, event: EndOfStep | NodeLost) -> None:
-        self._troubles += 1
         subject = event.node if isinstance(event, NodeLost) else event.step_id.partition("/")[2]
+        self._say_trouble(subject, event.reason)
+
+    def _say_trouble(self, subject: str, reason: str) -> None:
+        self._troubles += 1
         if self._troubles <= FEW_TROUBLES:
-            say(f"  {subject}: {event.reason}")
+            say(f"  {subject}: {reason}")
 
     def _report_gap(self, unwatched_s: float) -> None:
         gap_s, self._unwatched_s = unwatched_s - self._unwatched_s, unwatched_s

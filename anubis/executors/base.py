@@ -8,6 +8,7 @@ ExecutorError means that the way to all nodes is broken.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Protocol
 
 from anubis.core.campaign.machine import CampaignEvent, Kill, Launch
@@ -17,6 +18,10 @@ from anubis.core.records import Node
 class Executor(Protocol):
     def nodes(self) -> tuple[Node, ...]:
         """The nodes within reach, in a stable order."""
+        ...
+
+    def absent(self) -> Mapping[str, str]:
+        """Those of them that were not there from the start, and why."""
         ...
 
     def now(self) -> float:

@@ -103,6 +103,9 @@ class LocalExecutor:
     def nodes(self) -> tuple[Node, ...]:
         return (self._node,)
 
+    def absent(self) -> dict[str, str]:
+        return {}
+
     def now(self) -> float:
         return self._clock.now()
 

@@ -53,7 +53,7 @@ from anubis.executors.programs import (
 from anubis.executors.ray_link import Answer, RayLink
 
 START_DEADLINE_S = 60.0  # for an agent: a cold disk reads a Python and a Ray
-GPU_PATIENCE_S = 15.0  # those of a campaign that just ended are free by then
+GPU_PATIENCE_S = 30.0  # those of a campaign that just ended are free by then
 PING_EVERY_S = 3.0
 SILENCE_S = 12.0
 GROUP_GRACE_S = 5.0  # after the first participant failed, for the others to say why they did
@@ -122,6 +122,7 @@ class RayExecutor:
         skus: Mapping[str, str] = MappingProxyType({}),
         settings: StartSettings | None = None,
         token: Path | None = None,
+        missing_is_fine: bool = False,
     ) -> None:
         """Join the cluster at `address`, or for "local" start one on this machine.
 
@@ -151,9 +152,11 @@ class RayExecutor:
         try:
             self._link.join()
             self._agents = {
-                handle.name: handle for handle in agents_of(self._link.records, tuple(names))
+                handle.name: handle
+                for handle in agents_of(self._link.joined.records, tuple(names), missing_is_fine)
             }
             self._start_agents()
+            self._absent = {name: agent.lost for name, agent in self._agents.items() if agent.lost}
         except BaseException:
             self.close()
             raise
@@ -174,6 +177,9 @@ class RayExecutor:
             )
             for agent in self._agents.values()
         )
+
+    def absent(self) -> dict[str, str]:
+        return self._absent
 
     def _sku_of(self, agent: AgentHandle) -> str:
         of_all = self._sku or (agent.machine.sku if agent.machine else UNKNOWN_SKU)
@@ -349,30 +355,26 @@ class RayExecutor:
 
     def _start_agents(self) -> None:
         """Start all at once; an agent that does not start is lost, and the others go on."""
-        for agent in self._agents.values():
-            if agent.lost:
-                self._events.append(NodeLost(node=agent.name, at=self.now(), reason=agent.lost))
-            else:
-                self._link.start_agent(agent.node_id, agent.address, agent.gpus)
-                self._ask(agent, partial(self._on_description, agent), "describe")
-        began, gpus_counted = time.monotonic(), False
-        while starting := [a for a in self._agents.values() if not (a.machine or a.lost)]:
-            waited_s = time.monotonic() - began
-            if self._link.broken or waited_s > START_DEADLINE_S:
-                for agent in starting:
-                    self._lose(agent, f"no agent started on it within {START_DEADLINE_S:g} s")
-            elif waited_s > GPU_PATIENCE_S and not gpus_counted:
-                gpus_counted = True
-                self._link.ask_free_gpus(self._on_free_gpus)
+        starting = [agent for agent in self._agents.values() if not agent.lost]
+        for agent in starting:
+            self._link.start_agent(agent.node_id, agent.address, agent.gpus)
+            self._ask(agent, partial(self._on_description, agent), "describe")
+        began = time.monotonic()
+        while starting := [agent for agent in starting if not (agent.machine or agent.lost)]:
+            waited_s = START_DEADLINE_S if self._link.broken else time.monotonic() - began
+            for agent in starting:
+                self._give_up_start(agent, waited_s)
             self._take_in(0.5)
+        self._events.clear()  # who is lost already is absent
 
-    def _on_free_gpus(self, answer: Answer) -> None:
+    def _give_up_start(self, agent: AgentHandle, waited_s: float) -> None:
         """An agent has all GPUs of its node for itself, or does not start."""
-        for agent in self._agents.values():
-            free = answer.value.get(agent.node_id, agent.gpus)
-            if agent.machine is None and not agent.lost and free < agent.gpus:
-                taken = f"{agent.gpus - free:g} of its {agent.gpus:g} GPUs"
-                self._lose(agent, f"{taken} are taken by other jobs in Ray: wait until they end")
+        taken = agent.gpus - self._link.joined.free_gpus.get(agent.node_id, agent.gpus)
+        if taken and waited_s >= GPU_PATIENCE_S:
+            of_all = f"{taken:g} of its {agent.gpus:g} GPUs"
+            self._lose(agent, f"{of_all} are taken by other jobs in Ray: wait until they end")
+        elif waited_s >= START_DEADLINE_S:
+            self._lose(agent, f"no agent started on it within {START_DEADLINE_S:g} s")
 
     def _on_description(
         self, agent: AgentHandle, described: tuple[Machine, str], trouble: str
@@ -467,7 +469,9 @@ class RayExecutor:
         self._link.dismiss(agent.node_id)
 
 
-def agents_of(records: Iterable[Mapping[str, Any]], chosen: tuple[str, ...]) -> list[AgentHandle]:
+def agents_of(
+    records: Iterable[Mapping[str, Any]], chosen: tuple[str, ...], missing_is_fine: bool = False
+) -> list[AgentHandle]:
     alive = [record for record in records if record["Alive"]]
     hosts = Counter(record["NodeManagerHostname"] for record in alive)
     addresses = Counter(record["NodeManagerAddress"] for record in alive)
@@ -489,11 +493,11 @@ def agents_of(records: Iterable[Mapping[str, Any]], chosen: tuple[str, ...]) -> 
                 address, lost = record["NodeManagerAddress"], "the ray cluster lists it as dead"
                 handles[name] = AgentHandle(name=name, address=address, lost=lost)
     for name in chosen:
-        if name not in handles:
+        if name not in handles and not missing_is_fine:
             hint = did_you_mean(name, handles)
             raise ExecutorError(f'node "{name}" is not in the ray cluster; {hint}')
     names = chosen or handles.keys() - drivers
-    return [handles[name] for name in sorted(set(names), key=by_number)]
+    return [handles[name] for name in sorted(handles.keys() & set(names), key=by_number)]
 
 
 def _ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:

@@ -55,6 +55,7 @@ class Joined:
     """Ray's records of the nodes, or why there are none."""
 
     records: Sequence[Mapping[str, Any]] = ()
+    free_gpus: Mapping[str, float] = field(default_factory=dict)  # by Ray's name for the node
     trouble: str = ""
 
 
@@ -75,18 +76,11 @@ class AskAgent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskFreeGpus:
-    """Of each node, by Ray's name for it."""
-
-    number: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Dismiss:
     node_id: str
 
 
-Request = StartAgent | AskAgent | AskFreeGpus | Dismiss
+Request = StartAgent | AskAgent | Dismiss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +103,14 @@ class RayLink:
     hear: Callable[[Callable[[], None]], None]
     token: Path | None = None
     broken: str = ""  # why nothing can be asked any more
-    records: Sequence[Mapping[str, Any]] = ()
+    joined: Joined = field(default_factory=Joined)
     _awaited: dict[int, Hearer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.address != HERE:
             reach(self.address)
         self._numbers = count()
-        self._joined = threading.Event()
+        self._answered = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="anubis-ray-"))
         self._log = self._folder / "log"
         settings = environment(self.address, self.token, self._folder)
@@ -143,7 +137,7 @@ class RayLink:
 
     def join(self) -> None:
         """Wait until Ray has joined the cluster, but not for ever."""
-        if self._joined.wait(JOIN_DEADLINE_S) and not self.broken:
+        if self._answered.wait(JOIN_DEADLINE_S) and not self.broken:
             return
         where = f'the ray cluster at "{self.address}"'
         if self.address == HERE:
@@ -176,9 +170,6 @@ class RayLink:
                 number=number, node_id=node_id, method=method, arguments=arguments, group=group
             )
         )
-
-    def ask_free_gpus(self, hearer: Hearer) -> None:
-        self._tell(AskFreeGpus(number=self._expect(hearer)))
 
     def dismiss(self, node_id: str) -> None:
         self._tell(Dismiss(node_id=node_id))
@@ -213,7 +204,7 @@ class RayLink:
                 self._take(self._pipe.recv())
         except (EOFError, OSError):
             self.broken = self.broken or self._last_words()
-            self._joined.set()
+            self._answered.set()
             self.hear(lambda: None)  # whoever waits for an answer looks up
 
     def _take(self, message: Joined | Answer) -> None:
@@ -221,8 +212,8 @@ class RayLink:
             hearer = self._awaited.pop(message.number)
             self.hear(lambda: hearer(message))
         else:
-            self.records, self.broken = message.records, message.trouble
-            self._joined.set()
+            self.joined, self.broken = message, message.trouble
+            self._answered.set()
 
     def _last_words(self) -> str:
         with suppress(subprocess.TimeoutExpired):

@@ -13,9 +13,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,6 @@ from anubis.executors.ray_link import (
     HERE,
     Answer,
     AskAgent,
-    AskFreeGpus,
     Dismiss,
     Join,
     Joined,
@@ -63,19 +60,14 @@ class Correspondent:
                 self._agents[request.node_id] = actor_on(request)
             case AskAgent():
                 self._ask(request)
-            case AskFreeGpus(number=number):
-                self._aside(lambda: self.send(Answer(number=number, value=free_gpus())))
             case Dismiss(node_id=node_id) if node_id in self._agents:
-                self._aside(partial(dismiss, self._agents[node_id]))
+                handle = self._agents[node_id]  # aside, because a frozen head never answers
+                threading.Thread(target=dismiss, args=(handle,), daemon=True).start()
 
     def _ask(self, ask: AskAgent) -> None:
         method = getattr(self._agents[ask.node_id], ask.method)
         call = method.options(concurrency_group=ask.group).remote(*ask.arguments)
         call.future().add_done_callback(lambda future: self.send(answer_in(ask.number, future)))
-
-    def _aside(self, question: Callable[[], None]) -> None:
-        """A head that is frozen must not keep agents from being asked."""
-        threading.Thread(target=question, daemon=True).start()
 
 
 def main() -> None:
@@ -86,12 +78,12 @@ def main() -> None:
     threading.Thread(target=read, args=(pipe, requests, leaving), daemon=True).start()
     correspondent = Correspondent(pipe)
     try:
-        records = connect(join)
+        joined = connect(join)
     except Exception as error:
         correspondent.send(Joined(trouble=shorten_error(error)))
         os._exit(1)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the driver, which will hang up
-    correspondent.send(Joined(records=records))
+    correspondent.send(joined)
     while True:
         correspondent.carry_out(requests.get())
 
@@ -111,8 +103,9 @@ def leave() -> None:
     os._exit(0)
 
 
-def connect(join: Join) -> list[dict[str, Any]]:
+def connect(join: Join) -> Joined:
     import ray
+    from ray._private.state import available_resources_per_node
 
     settings: dict[str, Any] = {
         "address": join.address,
@@ -129,8 +122,11 @@ def connect(join: Join) -> list[dict[str, Any]]:
     elif join.own_address:
         settings["_node_ip_address"] = join.own_address
     ray.init(**settings)
-    records: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return records
+    free = available_resources_per_node()  # type: ignore[no-untyped-call]
+    return Joined(
+        records=ray.nodes(),  # type: ignore[no-untyped-call]
+        free_gpus={node: float(resources.get("GPU", 0)) for node, resources in free.items()},
+    )
 
 
 def actor_on(request: StartAgent) -> Any:
@@ -150,13 +146,6 @@ def actor_on(request: StartAgent) -> Any:
         max_restarts=0,
         scheduling_strategy=NodeAffinitySchedulingStrategy(request.node_id, soft=False),
     ).remote(Path(guardian.__file__).read_text(), request.address)
-
-
-def free_gpus() -> dict[str, float]:
-    from ray._private.state import available_resources_per_node
-
-    free = available_resources_per_node()  # type: ignore[no-untyped-call]
-    return {node_id: float(resources.get("GPU", 0)) for node_id, resources in free.items()}
 
 
 def dismiss(handle: Any) -> None:

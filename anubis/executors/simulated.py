@@ -63,6 +63,9 @@ class SimulatedExecutor:
     def nodes(self) -> tuple[Node, ...]:
         return members(self._fleet)
 
+    def absent(self) -> dict[str, str]:
+        return {}
+
     def now(self) -> float:
         return self._clock
 

@@ -152,7 +152,7 @@ def resume_campaign(
             with _saying_how_to_go_on(campaign):
                 until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
                 held = until_all_has_ended.enter_context(_hold(campaign, history, caller))
-            return _drive(campaign, setting, executor, history, caller, held)
+            return _drive(campaign, setting, executor, history, caller, held, resumed=True)
 
 
 def _new_campaign(
@@ -217,6 +217,8 @@ def _drive(
     history: History,
     caller: Caller,
     held: HeldNodes,
+    *,
+    resumed: bool = False,
 ) -> CampaignResult:
     with (
         _saying_how_to_go_on(campaign),
@@ -236,6 +238,7 @@ def _drive(
                 wants_stop=caller.wants_stop,
                 history=history.executions.of(campaign.id),
                 parallel_nodes=setting.parallel_nodes,
+                resumed=resumed,
                 witness=witness,
             )
         view = _conclude(campaign, outcome, _behind_s(campaign, executor, caller), history)

@@ -28,7 +28,8 @@ def executor_of(
 ) -> Iterator[Executor]:
     """`used`: the benchmarks that will run. `fabric`: what a fleet in memory is wired with."""
     requested = nodes or ()
-    with closing(_open(cluster, programs, caller, used, requested, fabric)) as executor:
+    opened = _open(cluster, programs, caller, used, requested, fabric, missing_is_fine)
+    with closing(opened) as executor:
         if not missing_is_fine:
             _refuse_absent(requested, [node.name for node in executor.nodes()])
         yield executor
@@ -50,6 +51,7 @@ def _open(
     used: Collection[str],
     requested: Sequence[str],
     fabric: Fabric | None,
+    missing_is_fine: bool,
 ) -> Executor:
     match cluster:
         case config.LocalCluster():
@@ -70,6 +72,7 @@ def _open(
                 skus=hostlist.labels(cluster.skus),
                 settings=cluster.settings,
                 token=_token(cluster),
+                missing_is_fine=missing_is_fine,
             )
             if executor.is_open:
                 caller.remark(

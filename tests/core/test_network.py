@@ -11,6 +11,7 @@ from fleets import small_fabric, spec
 
 from anubis.core.campaign.machine import Failed, NodeLost
 from anubis.core.campaign.planning import plan, steps
+from anubis.core.errors import ExecutorError
 from anubis.core.fabric import Part, on_rail, one_switch
 from anubis.core.judging.units import units
 from anubis.core.network.crossing import Flow, link_part, nic_part
@@ -61,6 +62,7 @@ class Network(SimulatedExecutor):
         lost=(),
         broken=(),
         absent=(),
+        away=(),
         noise=0.01,
         measured_as=None,
         spec=PAIR,
@@ -68,9 +70,13 @@ class Network(SimulatedExecutor):
         names = ",".join([*fabric.nodes, *absent])
         super().__init__(SimulatedFleet(nodes=names, slow_share=0, samples=8), {"pair": spec})
         self.network = SimulatedNetwork(fabric=fabric, faults=tuple(faults), noise=noise, seed=3)
+        self.away = dict.fromkeys(away, "no agent started on it")
         self.losing = dict(lost)  # node -> when
         self.broken = set(broken)
         self.measured_as = measured_as or {}  # device -> what the program calls it
+
+    def absent(self):
+        return self.away
 
     def launch(self, launch):
         if self.broken & set(launch.step.participants):
@@ -100,7 +106,16 @@ def ends(series):
     return series.device[:half], series.device[half + 1 :]
 
 
-def scanned(fabric, faults=(), groups="quick", criteria=(), history=(), counters=None, **trouble):
+def scanned(
+    fabric,
+    faults=(),
+    groups="quick",
+    criteria=(),
+    history=(),
+    counters=None,
+    resumed=False,
+    **trouble,
+):
     executor = Network(fabric, faults, **trouble)
     specs = executor._specs
     suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="pair", groups=groups),))
@@ -119,6 +134,7 @@ def scanned(fabric, faults=(), groups="quick", criteria=(), history=(), counters
         keep=lambda batch: None,
         observe=lambda machine, events: None,
         history=history,
+        resumed=resumed,
     )
     return CampaignView(
         campaign=replace(campaign, criteria=outcome.criteria),
@@ -126,6 +142,17 @@ def scanned(fabric, faults=(), groups="quick", criteria=(), history=(), counters
         assessment=outcome.assessment,
         criteria=outcome.criteria,
     )
+
+
+def test_most_nodes_away_from_the_start_blame_nobody_until_somebody_goes_on_all_the_same():
+    away = BED.nodes[:4]
+    sentence = r'4 of 6 nodes cannot be reached: until shown otherwise .* "no agent started on it"'
+    with pytest.raises(ExecutorError, match=sentence):
+        scanned(BED, away=away)
+    view = scanned(BED, away=away, resumed=True)
+    assert {node.node for node in view.assessment.nodes if node.code == "NODE-LOST"} == set(away)
+    with pytest.raises(ExecutorError, match="6 of 6 nodes cannot be reached"):
+        scanned(BED, away=BED.nodes, resumed=True)
 
 
 def verdicts(view, judgement=Judgement.DEFECTIVE):

@@ -33,7 +33,7 @@ from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Ser
 from anubis.executors import agent, guardian, machine, other_gpus, ray_cluster, ray_link
 from anubis.executors.programs import Program
 from anubis.executors.ray_cluster import RayExecutor, agents_of
-from anubis.executors.ray_link import Answer
+from anubis.executors.ray_link import Answer, Joined
 from tests.edges.desk import Desk
 
 MARK = f"a-program-of-the-ray-tests-{os.getpid()}"  # in the argv of every program here
@@ -156,7 +156,7 @@ class Cluster:
         # Ray's own health checks stay slow here: what finds the silent must be ours
         head = {"include_dashboard": False}
         self.ray = RayCluster(initialize_head=True, head_node_args=head)
-        others = [self.ray.add_node(num_cpus=1, num_gpus=gpus) for gpus in (4, 0, 0)]
+        others = [self.ray.add_node(num_cpus=1, num_gpus=gpus) for gpus in (0, 4, 0)]
         self.nodes = [self.ray.head_node, *others]
         self.address: str = self.ray.address
 
@@ -259,6 +259,19 @@ def test_a_killed_step_ends_and_its_node_goes_on(executor: RayExecutor, cluster:
 
 
 @pytest.mark.ray
+def test_gpus_that_another_job_has_in_ray_cost_their_node_and_no_other(
+    executor: RayExecutor, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent would have to measure beside that job."""
+    monkeypatch.setattr("anubis.executors.ray_cluster.GPU_PATIENCE_S", 3.0)
+    taken, free = cluster.name(2), cluster.name(0)
+    second = RayExecutor(cluster.address, programs_in(tmp_path), parse, names=[taken, free])
+    with closing(second):
+        sentence = "4 of its 4 GPUs are taken by other jobs in Ray: wait until they end"
+        assert second.absent() == {taken: sentence}
+
+
+@pytest.mark.ray
 def test_a_node_that_dies_is_lost_and_the_others_are_not(
     executor: RayExecutor, cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -298,23 +311,6 @@ def test_a_node_that_falls_silent_is_lost(executor: RayExecutor, cluster: Cluste
         for pid in frozen:
             os.kill(pid, signal.SIGCONT)
     assert eventually(lambda: not running_programs()), running_programs()
-
-
-@pytest.mark.ray
-def test_gpus_that_another_job_has_in_ray_cost_their_node_and_no_other(
-    executor: RayExecutor, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its agent would have to measure beside that job."""
-    monkeypatch.setattr("anubis.executors.ray_cluster.GPU_PATIENCE_S", 1.0)
-    taken, free = cluster.name(1), cluster.name(0)
-    second = RayExecutor(cluster.address, programs_in(tmp_path), parse, names=[taken, free])
-    with closing(second):
-        (lost,) = news(second)
-        assert isinstance(lost, NodeLost)
-        assert (lost.node, lost.reason) == (
-            taken,
-            "4 of its 4 GPUs are taken by other jobs in Ray: wait until they end",
-        )
 
 
 @pytest.mark.ray
@@ -370,7 +366,7 @@ class MuteLink:
     shows_token = True
 
     def __init__(self, address: str, programs: Path, hear: Any, token: Path | None) -> None:
-        self.records = [record(f"n{i}", f"10.0.0.{i}") for i in range(3)]
+        self.joined = Joined(records=[record(f"n{i}", f"10.0.0.{i}") for i in range(3)])
         self.cut: set[str] = set()
         self.asked: set[str] = set()  # whether they are there
         self._hear = hear
@@ -516,6 +512,8 @@ def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() ->
     assert (alive.lost, dead.lost) == ("", "the ray cluster lists it as dead")
     with pytest.raises(ExecutorError, match='"n3" is not in the ray cluster; known: n1'):
         agents_of(records, ("n3",))
+    (resumed,) = agents_of(records, ("n1", "n3"), missing_is_fine=True)
+    assert resumed.name == "n1"
 
 
 def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:

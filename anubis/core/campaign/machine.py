@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
@@ -160,6 +160,21 @@ class _Run:
     attempt: int
     started_at: float
     deadline: float
+
+
+def are_most(lost: int, fit: int) -> bool:
+    """One alone never is: then nobody can tell whose fault it is, and the node is named."""
+    return lost > max(1, fit)
+
+
+def not_their_fault(what: str, reasons: Sequence[str], fit: int) -> str:
+    """Why nothing is said of nodes of which most `what`, for these reasons."""
+    ((commonest, _),) = Counter(reasons).most_common(1)
+    return (
+        f"{len(reasons)} of {len(reasons) + fit} nodes {what}: until shown otherwise the fault is"
+        " this machine's, the network's or Ray's, and no node is blamed; said of most:"
+        f' "{commonest}"; look there, then go on: who is silent still counts as lost'
+    )
 
 
 class CampaignMachine:
@@ -366,7 +381,7 @@ class CampaignMachine:
     def _most_are_lost(self) -> bool:
         """Most of those that were fit at once, or one by one everybody who took part."""
         fit = len(self._nodes) - len(self.excluded)
-        return len(self._lost_at_once()) > max(1, fit) or 1 < len(self._losses) == self._present
+        return are_most(len(self._lost_at_once()), fit) or 1 < len(self._losses) == self._present
 
     def _lost_at_once(self) -> list[str]:
         """Why nodes were lost lately."""
@@ -376,13 +391,7 @@ class CampaignMachine:
         self.finished = True
         fit = len(self._nodes) - len(self.excluded)
         reasons = self._lost_at_once() if fit else [reason for _, reason in self._losses]
-        ((commonest, _),) = Counter(reasons).most_common(1)
-        return Halt(
-            reason=f"{len(reasons)} of {len(reasons) + fit} nodes fell silent: until shown"
-            " otherwise the fault is this machine's, the network's or Ray's, and no node is blamed;"
-            f' said of most: "{commonest}"; look there, then go on: who is silent still counts as'
-            " lost"
-        )
+        return Halt(reason=not_their_fault("fell silent", reasons, fit))
 
     def _give_up_silent(self) -> list[Command]:
         """Nobody answered for a step long after its limit: a lone node is lost with it."""
