@@ -167,11 +167,11 @@ def are_most(lost: int, fit: int) -> bool:
     return lost > max(1, fit)
 
 
-def not_their_fault(what: str, reasons: Sequence[str], fit: int) -> str:
-    """Why nothing is said of nodes of which most `what`, for these reasons."""
+def not_their_fault(sign: str, reasons: Sequence[str], fit: int) -> str:
+    """Why nothing is said of nodes most of which show this sign, for these reasons."""
     ((commonest, _),) = Counter(reasons).most_common(1)
     return (
-        f"{len(reasons)} of {len(reasons) + fit} nodes {what}: until shown otherwise the fault is"
+        f"{len(reasons)} of {len(reasons) + fit} nodes {sign}: until shown otherwise the fault is"
         " this machine's, the network's or Ray's, and no node is blamed; said of most:"
         f' "{commonest}"; look there, then go on: who is silent still counts as lost'
     )
