@@ -12,11 +12,11 @@ EDGE = 7  # of what the classifier sees: with 224 pixels the pictures have shrun
 
 def means(edge: int, like: Tensor) -> Tensor:
     """Row i of it is the mean over the i-th of `EDGE` overlapping stretches of an edge."""
-    matrix = torch.zeros(EDGE, edge)
+    matrix = torch.zeros(EDGE, edge, dtype=like.dtype, device=like.device)
     for row in range(EDGE):
         begin, end = row * edge // EDGE, math.ceil((row + 1) * edge / EDGE)
         matrix[row, begin:end] = 1 / (end - begin)
-    return matrix.to(like)
+    return matrix
 
 
 def pooled(x: Tensor) -> Tensor:

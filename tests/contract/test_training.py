@@ -131,6 +131,7 @@ def test_a_model_of_any_size_has_no_operation_that_cannot_repeat_on_a_gpu(name):
 def test_vggs_pooling_is_the_mean_over_torchs_stretches(edge):
     x = torch.randn(2, 3, edge, edge, dtype=torch.float64)
     assert torch.allclose(pooled(x), nn.functional.adaptive_avg_pool2d(x, 7))
+    assert pooled(x.to("meta", torch.bfloat16)).dtype == torch.bfloat16  # wherever pictures lie
 
 
 def test_where_torch_cannot_repeat_there_is_no_loss_and_the_reason_and_all_else_is_measured():
