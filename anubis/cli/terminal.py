@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from anubis.validator import Observe
 
 
+LINE_EVERY_S = 30.0
+
+
 class Terminal(Caller):
     """Remarks and progress go to stderr, decisions and verdicts to stdout, each at once.
 
@@ -28,13 +32,19 @@ class Terminal(Caller):
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
+        self._line_due = time.monotonic() + LINE_EVERY_S
 
     def remark(self, sentence: str) -> None:
         passing("")
         say(sentence)
 
     def doing(self, sentence: str) -> None:
-        passing(sentence)
+        """In a pipe or a log a line now and then, so that nobody takes the work for dead."""
+        if sys.stderr.isatty():
+            passing(sentence)
+        elif time.monotonic() >= self._line_due:
+            self._line_due = time.monotonic() + LINE_EVERY_S
+            say(sentence)
 
     def decided(self, decision: Decision) -> None:
         from anubis.report import decision as reports
