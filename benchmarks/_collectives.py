@@ -77,7 +77,7 @@ def measure(report: contract.Report, operations: str, bytes: str, samples: int) 
     from _group import joined
 
     names = contract.chosen("operations", operations, BUS_FACTORS)
-    with joined() as group:
+    with joined(report) as group:
         sizes = message_sizes(bytes, group.device.type)
         report.note(**group.facts())
         report.note(bytes=",".join(map(str, sizes)))

@@ -48,8 +48,9 @@ class Group:
 
 
 @contextmanager
-def joined() -> Iterator[Group]:
+def joined(report: contract.Report) -> Iterator[Group]:
     """All ranks together: NCCL when every one of them has a GPU of its own, gloo when none has."""
+    import _by_hca
     import torch
     import torch.distributed as dist
     from _numa import stay_near_gpu
@@ -76,15 +77,17 @@ def joined() -> Iterator[Group]:
                 f"too few visible GPUs on {', '.join(lacking)}, while others have one per rank"
             )
         backend = "nccl" if cuda else "gloo"
-        yield Group(
-            rank=dist.get_rank(),
-            ranks=dist.get_world_size(),
-            hosts=len({host for host, _, _ in seen}),
-            backend=backend,
-            device=device,
-            links=dist.new_group(backend=backend),
-            numa=ranks_on([name for _, _, name in seen]),
-        )
+        hosts = len({host for host, _, _ in seen})
+        with _by_hca.watched(report, everyones if cuda and hosts > 1 else None):
+            yield Group(
+                rank=dist.get_rank(),
+                ranks=dist.get_world_size(),
+                hosts=hosts,
+                backend=backend,
+                device=device,
+                links=dist.new_group(backend=backend),
+                numa=ranks_on([name for _, _, name in seen]),
+            )
 
 
 def ranks_on(names: Sequence[str]) -> str:

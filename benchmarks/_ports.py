@@ -141,6 +141,12 @@ def sent_bytes(root: Path = SYSFS) -> int:
     return sum(4 * (number(counter) or 0) for counter in counters)
 
 
+def carried_bytes(hca: str, root: Path = SYSFS) -> int:
+    """Sent and received by one adapter since its counters began."""
+    counters = (root / hca).glob("ports/*/counters/port_*_data")
+    return sum(4 * (number(counter) or 0) for counter in counters)
+
+
 def nearest_gpu(place: str, gpus: list[str]) -> int:
     """Which of some PCI paths shares most of its way from the root with `place`."""
 

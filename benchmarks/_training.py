@@ -119,7 +119,7 @@ def measure(
     import_module("torch._dynamo")
     if os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in REPEATING_WORKSPACES:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = REPEATING_WORKSPACES[0]
-    with joined() as group:
+    with joined(report) as group:
         cuda = group.device.type == "cuda"
         formats = choose_precisions(precisions, cuda)
         if size == "auto":

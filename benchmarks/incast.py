@@ -59,7 +59,7 @@ def measure(report: contract.Report, sizes: str, receivers: int, samples: int) -
     chosen = contract.sizes("sizes", sizes)
     if alone():
         raise contract.NotApplicable("one rank has nobody to send to")
-    with joined() as group:
+    with joined(report) as group:
         nodes = ranks_by_node(group)
         report.note(**group.facts())
         for name in spread(list(nodes), receivers):

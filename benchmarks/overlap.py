@@ -71,7 +71,7 @@ def measure(report: contract.Report, size: int, bytes: int, sample_s: float, sam
 
     if alone():
         raise contract.NotApplicable("one rank has no communication to overlap with")
-    with joined() as group:
+    with joined(report) as group:
         kind = group.device.type
         n = size or (8192 if kind == "cuda" else 512)
         elements = max(1, (bytes or (1 << 28 if kind == "cuda" else 1 << 22)) // ELEMENT)

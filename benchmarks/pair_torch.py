@@ -68,7 +68,7 @@ def measure(report: contract.Report, sizes: str, samples: int, shift: int, rails
         raise contract.NotApplicable("one rank has nobody to send to")
     if shift:
         os.environ.update(BY_OWN_NICS)
-    with joined() as group:
+    with joined(report) as group:
         report.note(**group.facts())
         distance, by_gpus = ends()[1], group.backend == "nccl"
         if shift:

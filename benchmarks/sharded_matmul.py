@@ -60,7 +60,7 @@ def measure(report: contract.Report, size: int, samples: int) -> None:
 
     if alone():
         raise contract.NotApplicable("one rank has nobody to share a product with")
-    with joined() as group:
+    with joined(report) as group:
         kind = group.device.type
         n = size or (8192 if kind == "cuda" else 768)
         n = max(group.ranks, n - n % group.ranks)

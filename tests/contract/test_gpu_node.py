@@ -295,7 +295,7 @@ def test_ranks_without_a_gpu_of_their_own_do_not_turn_to_their_cpus(monkeypatch)
     for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.setenv(name, "8")
     with pytest.raises(contract.Unmeasured, match="7 GPUs, expected one for each of 8 ranks"):
-        _group.joined().__enter__()
+        _group.joined(contract.Report(frozenset())).__enter__()
 
 
 # --- what a cluster's file says of starting programs ------------------------------------------
@@ -387,3 +387,17 @@ def test_ports_are_of_the_range_that_the_file_allows():
     for words in ("", "1-", "20-10", "1-70000", "a-b"):
         with pytest.raises(ValueError, match="ports cannot be"):
             port_range(words)
+
+
+# --- all of it -------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_the_script_tries_programs_on_such_a_node_and_says_which_failed(run, nvml_library):
+    words = ("--gpus=2", "--only=kernel_launch,dcgm_diag", "--plant", "FAKE_FAULTS=1:ecc")
+    ran = run(Path(BENCHMARKS).parent / "scripts" / "try-gpu-node", *words)
+    assert ran.exit_code == 1, ran.stderr
+    dcgm, kernel, summary = ran.stdout.splitlines()
+    assert "not applicable: dcgmi is not on PATH" in dcgm
+    assert "on cuda:0; cuda:1: CUDA error: uncorrectable ECC error encountered  BAD" in kernel
+    assert summary == "1 of 2 as they must be, kernel_launch"

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import _by_hca
 import _pair
 import _perftest
 import _ports
@@ -32,6 +33,8 @@ import pytest
 import sharded_matmul
 import torch
 from _collectives import BUS_FACTORS, algbw_gbps, busbw_gbps, differing, elements, fill
+
+from tests.gpus import node
 
 BENCHMARKS = Path(_tools.__file__).parent
 STAND_IN = Path(__file__).with_name("stand_in_perftest.py")
@@ -252,6 +255,67 @@ def test_only_hcas_with_a_port_that_is_up_take_part_in_their_order(sysfs):
     assert hcas[0].cpus == {0, 1, 2, 3, 8}
     assert _ports.ceiling_of(hcas) == 50
     assert _ports.sent_bytes(sysfs) == 4 * (5 + 7)  # words of four bytes
+    assert _ports.carried_bytes("mlx5_2", sysfs) + _ports.carried_bytes("mlx5_10", sysfs) == 48
+
+
+def that_sent(*sent: int):
+    return {
+        f"n{i}": _by_hca.Carried(f"n{i}", {"mlx5_0": bytes}, 50.0) for i, bytes in enumerate(sent)
+    }
+
+
+@pytest.mark.parametrize(
+    ("sent", "by_choice", "samples"),
+    [
+        ((1 << 30, 1 << 30), False, [1.0]),
+        ((1 << 30, 4000), False, [0.5]),
+        ((0, 0), False, [1 / 3]),
+        ((0, 0), True, None),
+    ],
+)
+def test_traffic_that_falls_back_to_tcp_is_a_wrong_answer(sent, by_choice, samples):
+    report = contract.Report(frozenset({"agreement", "busbw_gbps"}))
+    _by_hca.judge(report, that_sent(*sent), by_choice=by_choice)
+    assert [series["samples"] for series in report.series] == ([samples] if samples else [])
+    assert report.notes["hcas_carried_bytes"] == {
+        f"n{i}": {"mlx5_0": b} for i, b in enumerate(sent)
+    }
+    assert report.notes["ceilings"]["busbw_gbps"]["value"] == 50
+
+
+def test_a_host_without_hcas_is_expected_to_send_by_tcp():
+    report = contract.Report(frozenset({"agreement"}))
+    _by_hca.judge(report, {**that_sent(0), "n9": _by_hca.Carried("n9", {}, 0.0)}, by_choice=False)
+    assert report.series == []
+
+
+@pytest.mark.parametrize("name", ["NCCL_IB_DISABLE", "NCCL_NET"])
+def test_who_asks_for_tcp_gets_it_without_a_word(name):
+    assert not _by_hca.tcp_is_chosen({name: "0" if name == "NCCL_IB_DISABLE" else "IB"})
+    assert _by_hca.tcp_is_chosen({name: "1" if name == "NCCL_IB_DISABLE" else "Socket"})
+
+
+TWO_HOSTS = """
+import platform, _ports
+platform.node = lambda: f"n{rank}"
+_ports.active = lambda: [_ports.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/x")]
+counts = iter((0, rank << 30))
+_ports.carried_bytes = lambda hca: next(counts)
+"""
+
+
+@pytest.mark.long
+def test_between_nodes_with_gpus_the_bytes_of_each_hca_are_noted(planted, nvml_library, tmp_path):
+    folder = tmp_path / "node"
+    folder.mkdir()
+    environment = node.GpuNode(folder, nvml_library.parent, 2).environment()
+    words = ("--operations=broadcast", "--bytes=4096", "--samples=1")
+    ran = planted("collective", TWO_HOSTS, *words, env=environment)
+    assert ran.exit_code == 0, ran.stderr
+    assert ran.samples("agreement:by_hca") == [0.5]
+    facts = ran.document["environment"]
+    assert facts["hcas_carried_bytes"] == {"n0": {"mlx5_0": 0}, "n1": {"mlx5_0": 1 << 30}}
+    assert facts["hcas_kept_still"] == "n0"
 
 
 def test_an_hca_uses_the_gpu_behind_the_same_bridge():

@@ -345,7 +345,7 @@ from _steps import Training, drawn, made
 _steps.ADAM_EPSILON = _steps.LEARNING_RATE = 1.0
 torch.set_num_threads(1)
 found = {{}}
-with joined() as group:
+with joined(None) as group:
     for name in {names!r}:
         shape = model(name, "tiny")
         if shape.spread:
