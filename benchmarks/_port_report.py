@@ -5,6 +5,7 @@ from __future__ import annotations
 from _findings import Findings
 from _ports import Port
 
+UP, DOWN = 1.0, 0.5  # what a fleet is compared by is never 0
 Counts = dict[str, dict[str, int]]  # by port and counter
 
 
@@ -13,10 +14,14 @@ def counted(ports: list[Port]) -> Counts:
 
 
 def report_states(findings: Findings, ports: list[Port], expected: list[str]) -> None:
-    """`expected` are the ports that must be up; none named: all that nobody switched off."""
+    """`expected` are the ports that must be up. Where none is named, each is what it is: one that
+    nobody cabled is down on all nodes, one whose cable failed on this one alone."""
     active = {port.name: port for port in ports if port.is_active}
-    for name in expected or [port.name for port in ports if not port.is_switched_off]:
+    for name in expected:
         findings.add("port_down", name, name not in active)
+    for port in ports if not expected else ():
+        if not port.is_switched_off:
+            findings.add(f"port_up:{port.name}", "node", UP if port.is_active else DOWN)
     if active:
         findings.add("ports_active", "node", len(active))
     for name, port in active.items():

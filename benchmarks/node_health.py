@@ -65,7 +65,10 @@ BENCHMARK = contract.Benchmark(
         contract.higher("power_cap_w", "W", "power that the GPU may draw"),
         need("thermal_margin_c", "C", "degrees left before the GPU slows itself down"),
         contract.higher("ports_active", "1", "RDMA ports that are up"),
-        fault("port_down", "1 when an expected RDMA port is not up"),
+        contract.higher(
+            "port_up", "1", "1 when an RDMA port is up, else 0.5: by port, as most nodes have it"
+        ),
+        fault("port_down", "1 when an RDMA port that is named as expected is not up"),
         contract.higher("port_gbps", "GB/s", "rate of the port's link, one way"),
         fault("port_errors_per_s", "how fast its error counters rose during the look", "1/s"),
         fault("xids", "errors of NVIDIA's driver in the kernel log: all, and by number"),
@@ -86,7 +89,7 @@ BENCHMARK = contract.Benchmark(
             "ports",
             "",
             "RDMA ports that must be up, such as mlx5_0,mlx5_1/2; "
-            '"": all that are not switched off',
+            '"": those that are up on most nodes',
         ),
         contract.Parameter("log_hours", 24.0, "hours of the kernel log that count", at_least=0),
         contract.Parameter(

@@ -70,6 +70,7 @@ H100: Mapping[str, Mapping[str, Typical]] = {
         "clock_max_mhz": fact(1980),
         "power_cap_w": fact(700),
         "ports_active": fact(8, "node"),
+        "port_up": fact(1, "node"),
         "port_gbps": fact(50),
         "memory_gb": fact(2164, "node"),
         "cpus": fact(224, "node"),
