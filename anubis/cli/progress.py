@@ -18,6 +18,7 @@ from anubis.core.records import Campaign
 from anubis.report.wording import lasting
 
 LINE_EVERY_S = 15.0
+LONG_GAP_S = 30.0  # shorter ones are allowed for without a word: a busy machine has many
 FEW_TROUBLES = 20  # after that many lines of trouble the report has the rest
 
 
@@ -59,8 +60,7 @@ class Progress:
         for event in events:
             if isinstance(event, NodeLost) or (isinstance(event, EndOfStep) and event.reason):
                 self._report_trouble(event)
-        if machine.unwatched_s > self._unwatched_s:
-            self._report_gap(machine.unwatched_s)
+        self._report_gap(machine.unwatched_s)
         if self._phase < 0:
             for node, reason in machine.excluded.items():
                 self._say_trouble(node, reason)
@@ -96,10 +96,11 @@ class Progress:
 
     def _report_gap(self, unwatched_s: float) -> None:
         gap_s, self._unwatched_s = unwatched_s - self._unwatched_s, unwatched_s
-        say(
-            f"  this driver did not look for {lasting(gap_s)}: it was stopped, suspended or kept"
-            " waiting; what runs is given that time again"
-        )
+        if gap_s >= LONG_GAP_S:
+            say(
+                f"  this driver did not look for {lasting(gap_s)}: it was stopped, suspended or"
+                " kept waiting; what runs is given that time again"
+            )
 
     def _left_s(self, machine: CampaignMachine) -> float:
         """By the pace of this phase so far; before there is one, by typical durations."""

@@ -27,6 +27,7 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.records import BenchmarkSpec, MetricSpec, Node, Step, Workload
 from anubis.executors import local
+from anubis.executors.base import SteadyClock
 from anubis.executors.local import LocalExecutor, this_machine
 from anubis.executors.machine import describe, free_port
 from anubis.executors.programs import Program, Rendezvous, order, torchrun
@@ -236,6 +237,14 @@ def test_a_killed_step_ends_at_once_with_all_of_its_processes(mark: str) -> None
     events = [executor.wait(executor.now() + 30) for _ in range(2)]
     assert [type(event) for batch in events for event in batch] == [Started, Failed]
     assert not bearers(mark)
+
+
+def test_nobody_can_set_the_clock_of_an_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SteadyClock()
+    began = clock.now()
+    assert began == pytest.approx(time.time(), abs=60)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert began <= clock.now() < began + 60
 
 
 def test_waiting_without_news_ends_in_time() -> None:
