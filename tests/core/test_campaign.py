@@ -348,6 +348,16 @@ def test_a_driver_that_was_stopped_past_every_limit_blames_nobody():
     assert {record.ended for record in world.records} == {Ended.MEASURED}
 
 
+def test_after_a_gap_at_the_very_end_of_its_patience_a_driver_has_all_of_it_again():
+    world = World(small_plan(2, [entry("compute", timeout_s=100.0)]), retries=0)
+    world.measure(next(iter(world.running.values())))
+    world.look_until(100.0 + SILENCE_S - 1.0)
+    world.now += 45.0
+    world.tell(TimePassed(at=world.now))
+    world.look_until(world.now + SILENCE_S - 1.0)
+    assert not world.machine.excluded
+
+
 def test_after_a_gap_a_node_that_stays_silent_is_given_up_later_by_the_gap():
     world = World(small_plan(2, [entry("compute", timeout_s=100.0)]), retries=0)
     world.measure(next(iter(world.running.values())))
@@ -560,7 +570,7 @@ def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retrie
 @given(count=st.integers(2, 5), suite=suites, seed=st.integers(0, 1 << 30))
 @settings(max_examples=60)
 def test_whenever_and_however_long_the_driver_does_not_look_no_node_is_blamed(count, suite, seed):
-    """Programs end within their limits, and are heard of when the driver looks."""
+    """Programs end within their limits, and are heard of when the driver looks, or soon after."""
     chance = random.Random(seed)
     world = World(small_plan(count, suite, small_fabric(count)), retries=0)
     ends: dict[tuple[str, int], float] = {}
@@ -571,9 +581,14 @@ def test_whenever_and_however_long_the_driver_does_not_look_no_node_is_blamed(co
         for key, launch in world.running.items():
             ends.setdefault(key, world.now + launch.step.timeout_s * chance.random())
         world.now += chance.choice([INATTENTIVE_S, INATTENTIVE_S, 45.0, 100.0, 1e5])
-        for launch in [run for key, run in world.running.items() if ends[key] <= world.now]:
+        ended = [run for key, run in world.running.items() if ends[key] <= world.now]
+        if late := chance.random() < 0.5:
+            world.tell(TimePassed(at=world.now))
+            world.now += INATTENTIVE_S
+        for launch in ended:
             world.measure(launch)
         world.tell(TimePassed(at=world.now))
+        event("late news" if late else "news at once")
     assert not world.halted
     assert not world.machine.excluded
     assert {record.ended for record in world.records} == {Ended.MEASURED}

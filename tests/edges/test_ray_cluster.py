@@ -411,7 +411,8 @@ def test_a_driver_that_was_stopped_takes_nobody_for_silent(
     mute: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mute._link.cut.add("10.0.0.0:1")
-    mute.wait(mute.now() + 0.3)  # asked, and not yet given up
+    for _ in range(3):
+        mute.wait(mute.now() + 0.1)  # its node is asked, and not yet given up
     mute._link.cut.clear()
     steady = time.monotonic
     monkeypatch.setattr(ray_cluster.time, "monotonic", lambda: steady() + 45)
