@@ -65,6 +65,7 @@ def show(
 
 def _write_page(inspected: InspectedFabric, path: Path) -> None:
     from anubis.report.network import network_page
+    from anubis.report.topology import answer as verdict
     from anubis.report.view import NetworkView
 
     view = NetworkView(
@@ -74,4 +75,5 @@ def _write_page(inspected: InspectedFabric, path: Path) -> None:
         nodes=inspected.placement.nodes if inspected.placement else (),
         unplaced=inspected.placement.unplaced if inspected.placement else (),
     )
-    write_page(network_page(view, title="Topology", findings=inspected.remarks), path)
+    title = verdict(inspected.inspection, inspected.placement)
+    write_page(network_page(view, title=title, findings=inspected.remarks), path)

@@ -30,11 +30,7 @@ class InspectedFabric:
 
     @property
     def judgement(self) -> Judgement:
-        if self.inspection.has_defects:
-            return Judgement.DEFECTIVE
-        unplaced = self.placement.unplaced if self.placement else ()
-        is_complete = self.inspection.fabric.nodes and not unplaced
-        return Judgement.HEALTHY if is_complete else Judgement.UNKNOWN
+        return self.inspection.judge(self.placement)
 
 
 def inspect_fabric(

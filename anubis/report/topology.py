@@ -9,12 +9,14 @@ from dataclasses import asdict
 from anubis.core.fabric import Fabric, Nic, Placement, Remark, by_number, main_rails
 from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
+from anubis.core.records import Judgement
 from anubis.report.blocks import Block, by_name, nics_of, nics_on, take_apart
 from anubis.report.jsonl import part_record
 from anubis.report.wording import called, counted, json_line
 
 LINES_OF_NEIGHBOURS = 12  # kinds of neighbours that have a line each; more are shown as ranges
 SMALL = 24  # switches up to which each has its own line
+NAMED = 2  # of a kind, in the first line
 OF_A_KIND = 3  # remarks of one kind that are shown
 
 
@@ -26,6 +28,7 @@ def text(
 ) -> Iterator[str]:
     """The whole answer, line by line; `findings` are remarks on the source."""
     fabric = inspection.fabric
+    yield answer(inspection, placement)
     yield headline(fabric)
     yield from _nodes_by_nics(fabric)
     yield ""
@@ -71,6 +74,8 @@ def json_lines(
     yield json_line(
         {
             "type": "topology",
+            "judgement": str(inspection.judge(placement)),
+            "headline": answer(inspection, placement),
             "switches": len(fabric.switches),
             "tiers": max(fabric.tier.values(), default=0),
             "planes": len(fabric.planes),
@@ -102,6 +107,48 @@ def _counted(inspection: Inspection) -> Iterator[str]:
         yield json_line({"type": "counter", **asdict(counted_port.count), **about})
     for count in inspection.counted_elsewhere:
         yield json_line({"type": "counter", **asdict(count), "switch": None})
+
+
+def answer(inspection: Inspection, placement: Placement | None) -> str:
+    """In one line: what is wrong, as far as it shows without traffic."""
+    judgement = inspection.judge(placement)
+    unplaced = placement.unplaced if placement else ()
+    match judgement:
+        case Judgement.DEFECTIVE:
+            reasons = ", ".join(_defects(inspection))
+        case Judgement.UNKNOWN:
+            missing = f"{called(unplaced)} not in the fabric"
+            reasons = missing if unplaced else "no node is known in the fabric"
+        case _:
+            odd = len(inspection.findings)
+            remarks = f"; {counted(odd, 'thing is', 'things are')} odd, below" if odd else ""
+            reasons = f"no defect that shows without traffic{remarks}"
+    return f"{judgement}: {reasons}"
+
+
+def _defects(inspection: Inspection) -> Iterator[str]:
+    fabric = inspection.fabric
+    degraded = [fabric.name(short.switch) for short in inspection.shortages if short.is_degraded]
+    if degraded:
+        yield f"too few uplinks at {_either(degraded, 'switches')}"
+    erring = {
+        (port.switch, port.count.port)
+        for port in inspection.counted
+        if exceeded_limit(inspection.counters, port.count)
+    }
+    if erring:
+        yield f"fatal errors at {counted(len(erring), 'port')}"
+    wrong = [
+        verdict.subject
+        for verdict in inspection.miscabled
+        if verdict.judgement is Judgement.DEFECTIVE
+    ]
+    if wrong:
+        yield f"wrongly cabled: {_either(wrong, 'cases')}"
+
+
+def _either(listed: Sequence[str], several: str) -> str:
+    return ", ".join(listed) if len(listed) <= NAMED else f"{len(listed):,} {several}"
 
 
 def headline(fabric: Fabric) -> str:

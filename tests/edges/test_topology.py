@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anubis.cli.outlets import IN_ASCII
 from anubis.core.errors import TopologyError
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.inspection import Inspection
@@ -860,14 +861,17 @@ def test_four_thousand_nodes_fit_on_a_screen():
     lines = list(text(Inspection(fabric=fabric), ()))
     assert len(lines) < 40
     assert max(map(len, lines)) < 120
-    assert lines[0] == "1,080 switches in 3 tiers, 32,000 NICs of 4,000 nodes on 8 rails"
+    assert lines[0] == "healthy: no defect that shows without traffic"
+    assert lines[1] == "1,080 switches in 3 tiers, 32,000 NICs of 4,000 nodes on 8 rails"
     assert "│  ├─ 16 x leaf-0-[0-15]: 32 nodes each" in "\n".join(lines)
+    assert {sign for line in lines for sign in line if not sign.isascii()} <= set(IN_ASCII)
 
 
 def test_the_real_fabric_fits_on_a_screen_with_what_is_odd_in_it():
     found = load(real("topograph-example.out"))
     lines = list(text(Inspection(fabric=found.fabric), found.findings))
     assert len(lines) < 40
+    assert lines[0].startswith("defective: too few uplinks at 12 switches, wrongly cabled: NICs")
     assert any("rail 5" in line and line.startswith("└─ 8 x") for line in lines)
     assert sum("names no host" in line for line in lines) == 3
     assert any("and 69 more like these" in line for line in lines)
@@ -877,7 +881,7 @@ def test_nodes_that_the_fabric_does_not_know_are_named_and_the_answer_is_no_succ
     file = near.write("fabric.yaml", YAML)
     done = near.run("topology", "show", "--topology", str(file), "--nodes", "n[2-6]")
     assert done.code == 2
-    assert "not in the fabric: n[5-6]" in done.out
+    assert done.out.startswith("unknown: n[5-6] not in the fabric\n")
     assert "in the fabric and not asked for: n1" in done.out
     assert near.run("topology", "show", "--topology", str(file), "--nodes", "n[1-4]").code == 0
 
@@ -895,8 +899,14 @@ def test_exchanged_cables_are_a_defect_wherever_a_topology_is_given(near):
     file = str(near.write("fabric.yaml", EXCHANGED))
     cluster = near.fleet(nodes="n[1-4]")
     sentence = "n4: mlx5_0 on l2, mlx5_1 on l1: exchanged, 3 nodes beside it"
-    shown = near.run("topology", "show", "--topology", file)
+    page = near.folder / "it.html"
+    shown = near.run("topology", "show", "--topology", file, "--html", str(page))
     assert (shown.code, sentence in shown.out) == (1, True)
+    first = "defective: wrongly cabled: NICs mlx5_0 and mlx5_1 of n4"
+    assert shown.out.splitlines()[0] == first
+    assert f"<h1>{first}</h1>" in page.read_text()
+    summary = near.run("topology", "show", "--topology", file, "--json").summary
+    assert (summary["judgement"], summary["headline"]) == ("defective", first)
     for verb in ("accept", "scan"):
         done = near.run(verb, "--topology", file, "--cluster", cluster, "--json")
         parts = [line for line in done.lines if line["type"] == "part"]

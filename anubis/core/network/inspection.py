@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from anubis.core.fabric import Cable, Fabric, Link, Part, Remark, cable_name
+from anubis.core.fabric import Cable, Fabric, Link, Part, Placement, Remark, cable_name
 from anubis.core.network import counters as counting
 from anubis.core.network import redundancy, wiring
 from anubis.core.network.counters import PortCount, exceeded_limit, place_counts, sort_by_severity
@@ -65,6 +65,13 @@ class Inspection:
     def has_defects(self) -> bool:
         miscabled = any(verdict.judgement is Judgement.DEFECTIVE for verdict in self.miscabled)
         return miscabled or any(remark.kind in DEFECTS for remark in self.findings)
+
+    def judge(self, placement: Placement | None) -> Judgement:
+        """Healthy only where every node that was asked for is in the fabric."""
+        if self.has_defects:
+            return Judgement.DEFECTIVE
+        unplaced = placement.unplaced if placement else ()
+        return Judgement.HEALTHY if self.fabric.nodes and not unplaced else Judgement.UNKNOWN
 
     def about(self, part: Part) -> tuple[str, ...]:
         """What speaks for this part being at fault, the most telling first."""
