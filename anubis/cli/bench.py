@@ -115,11 +115,11 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="The document, on a terminal too.")] = False,
 ) -> None:
     from anubis import catalog
-    from anubis.executors.guardian import with_library
+    from anubis.executors.guardian import with_library, without_secrets
 
     program = catalog.find(name, catalog.load(catalog.folders(benchmarks or ())))
     argv = [*program.argv(sys.executable), *context.args]
-    environment = with_library(os.environ, str(program.library or ""))
+    environment = with_library(without_secrets(os.environ), str(program.library or ""))
     sys.stdout.flush()
     try:
         if sys.stdout.isatty() and not json:

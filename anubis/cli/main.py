@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import traceback
 from typing import Any
@@ -50,11 +51,13 @@ def root(
 
 
 UNCOLLECTED = 100_000  # new objects; by default 700, and a sixth of a gate was spent on looking
+PRIVATE = 0o077  # history, criteria and pages tell of a site: others may not read what is new
 INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 
 
 def main() -> None:
     gc.set_threshold(UNCOLLECTED)
+    os.umask(os.umask(PRIVATE) | PRIVATE)
     open_outlets()
     sys.exit(run())
 

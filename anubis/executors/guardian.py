@@ -14,6 +14,7 @@ import ctypes
 import json
 import os
 import pwd
+import re
 import resource
 import selectors
 import signal
@@ -28,6 +29,13 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 ORDER_LIMIT_BYTES = 1 << 20
 READ_BYTES = 1 << 16
+OURS = {"ANUBIS_HISTORY", "ANUBIS_EVENTS"}
+SECRET_NAME = re.compile(
+    r"PASSW|PASSPHRASE|PGPASS|SECRET|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY"
+    r"|(^|_)(TOKEN|JWT|PASS)(_|$)",
+    re.IGNORECASE,
+)
+SECRET_URL = re.compile(r"://[^/\s@]*:[^/\s]*@")  # a user's password before the host
 KILL_PATIENCE_S = 5.0  # after SIGKILL; what is still there then is stuck in the kernel
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -135,7 +143,8 @@ class Guard:
             stderr=subprocess.PIPE,
             cwd=self.order.get("cwd"),
             env=with_library(
-                {**os.environ, **self.order.get("env", {})}, self.order.get("library", "")
+                {**without_secrets(os.environ), **self.order.get("env", {})},
+                self.order.get("library", ""),
             ),
             start_new_session=True,
             preexec_fn=in_child,
@@ -282,6 +291,15 @@ def end_with_front(front: int) -> None:
     end_below(front)
     with contextlib.suppress(OSError):
         os.kill(front, signal.SIGKILL)
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a program gets of our own environment: not our history, no password, token or key."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in OURS and not SECRET_NAME.search(name) and not SECRET_URL.search(value)
+    }
 
 
 def with_library(environment: Mapping[str, str], library: str) -> dict[str, str]:

@@ -142,8 +142,7 @@ class RayExecutor:
         self._clock = SteadyClock()
         self._tended_at = time.monotonic()
         self._closed = False
-        self._staging = Path(tempfile.mkdtemp(prefix="anubis-programs-"))
-        self._staged = stage(programs.values(), self._staging)
+        self._staging, self._staged = newly_staged(programs.values())
         try:
             self._link = RayLink(address, self._staging, self._inbox.put, token)
         except BaseException:
@@ -502,6 +501,25 @@ def agents_of(
 
 def _ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
     return exit_code(outcome, spec) == 0 and not why_not(outcome, spec, document=False)
+
+
+def newly_staged(programs: Iterable[Program]) -> tuple[Path, dict[Path, str]]:
+    """A new folder with all programs; a full disk is one sentence, and leaves none."""
+    folder = "$TMPDIR"
+    try:
+        folder = tempfile.gettempdir()
+        into = Path(tempfile.mkdtemp(prefix="anubis-programs-"))
+        try:
+            return into, stage(programs, into)
+        except BaseException:
+            shutil.rmtree(into, ignore_errors=True)
+            raise
+    except OSError as error:  # shutil's own has a list instead of a reason
+        reason = error.strerror or str(error.args[0][0][-1])
+        raise ExecutorError(
+            f'the programs cannot be copied into "{folder}": {reason}; free some space there, or'
+            " let $TMPDIR name another folder"
+        ) from None
 
 
 def stage(programs: Iterable[Program], into: Path) -> dict[Path, str]:

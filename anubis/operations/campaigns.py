@@ -248,7 +248,9 @@ def _drive(
     for sentence in differences(campaign.criteria, versions(view.executions, campaign.plan)):
         caller.remark(sentence)
     learned = not campaign.criteria
-    return CampaignResult(view=view, criteria_files=_write_criteria(view) if learned else ())
+    return CampaignResult(
+        view=view, criteria_files=_write_criteria(view, caller) if learned else ()
+    )
 
 
 def _conclude(
@@ -314,12 +316,11 @@ def _saying_how_to_go_on(campaign: Campaign) -> Iterator[None]:
         raise type(error)(f"{error}; {how_to_go_on(campaign)}") from error
 
 
-def _write_criteria(view: CampaignView) -> tuple[Path, ...]:
-    """The campaign is over and kept, whatever becomes of the files."""
+def _write_criteria(view: CampaignView, caller: Caller) -> tuple[Path, ...]:
+    """The campaign is over and kept: files that cannot be written cost no verdict and no page."""
     try:
         return tuple(criteria_files.write_learned(view.criteria, places.criteria()))
     except AnubisError as error:
         name = view.campaign.id
-        raise type(error)(
-            f"{error}; the verdicts are kept: anubis report --campaign {name} shows them"
-        ) from error
+        caller.remark(f"{error}; anubis learn --campaign {name} --out DIR writes them elsewhere")
+        return ()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from operator import itemgetter
 from pathlib import Path
@@ -136,17 +137,17 @@ def _upgrade(connection: sa.Connection) -> None:
 
 def _parse(url: str) -> sa.URL:
     if "://" not in url:
-        return sa.URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
+        return sa.URL.create("sqlite", database=str(Path(url).expanduser().resolve()))
     try:
         parsed = sa.make_url(url)
     except (ArgumentError, ValueError):
-        raise StoreError(_unknown(url)) from None
+        raise StoreError(_unknown(_without_secrets(url))) from None
     backend = parsed.get_backend_name()
     if backend == "sqlite" and parsed.database and parsed.database != ":memory:":
-        return parsed.set(drivername="sqlite", database=str(Path(parsed.database).absolute()))
+        return parsed.set(drivername="sqlite", database=str(Path(parsed.database).resolve()))
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
-    raise StoreError(_unknown(parsed.render_as_string(hide_password=True)))
+    raise StoreError(_unknown(_without_secrets(url)))
 
 
 def _unknown(url: str) -> str:
@@ -159,7 +160,13 @@ def _unknown(url: str) -> str:
 def _place(url: sa.URL) -> str:
     if url.get_backend_name() == "sqlite":
         return str(url.database)
-    return url.set(drivername="postgresql").render_as_string(hide_password=True)
+    return _without_secrets(url.set(drivername="postgresql").render_as_string(hide_password=False))
+
+
+def _without_secrets(url: str) -> str:
+    """Wherever a URL may hold one: before the host, and among the parameters."""
+    hidden = re.sub(r"(://[^/:@]*):.*@", r"\1:***@", url)
+    return re.sub(r"((?:password|passphrase|secret|token)=)[^&#]*", r"\1***", hidden, flags=re.I)
 
 
 def _engine(url: sa.URL) -> sa.Engine:
@@ -187,8 +194,11 @@ def _postgresql(url: sa.URL) -> sa.Engine:
 
 
 def _sqlite(url: sa.URL) -> sa.Engine:
+    file = Path(str(url.database))
     try:
-        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError as error:
         raise explain(_place(url), error) from error
     engine = sa.create_engine(url)
