@@ -32,7 +32,8 @@ from anubis.core.records import (
 from anubis.files import json_value, read_text
 from anubis.reading import read
 
-SCHEMA = "anubis.criteria/1"
+SCHEMA = "anubis.criteria/2"
+READABLE = ("anubis.criteria/1", SCHEMA)  # 1: with one limit for each criterion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,11 @@ class _Entry:
     direction: Direction
     alpha: float
     proposed_alpha: float | None = None
+    typical_alpha: float | None = None
+    fine_alpha: float | None = None
+    fine_tail: float | None = None
     shows: float | None = None
+    stalls: float | None = None
     repeats: int | None = None
     tail: float
     units: int
@@ -192,7 +197,7 @@ def _load(path: Path) -> CriteriaSet:
             f"{where}: not a complete JSON document ({error}); fetch it again, or learn it again"
         ) from None
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA:
+    if schema not in READABLE:
         raise CriteriaError(
             f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; '
             "learn them again, or use the Anubis that wrote them"
@@ -213,11 +218,13 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
             f"{where}: the reference of {entry.benchmark} {entry.metric} "
             "must be a list of positive numbers"
         )
-    if not (0 < entry.alpha < 1 and 0 <= entry.tail <= 1):
-        raise CriteriaError(
-            f"{where}: alpha {entry.alpha:g} and tail {entry.tail:g} of {entry.benchmark} "
-            f"{entry.metric}: expected shares between 0 and 1"
-        )
+    for name in ("alpha", "typical_alpha", "fine_alpha", "tail", "fine_tail"):
+        share = getattr(entry, name)
+        if share is not None and not (0 <= share < 1 or (share == 1 and "tail" in name)):
+            raise CriteriaError(
+                f"{where}: {name} {share:g} of {entry.benchmark} {entry.metric}: "
+                "expected a share between 0 and 1"
+            )
     reference.flags.writeable = False
     return Criterion(
         key=CriterionKey(

@@ -477,6 +477,10 @@ class Criterion:
     refusal: str = ""  # why nothing may be judged by it; "" when it may
     proposed_alpha: float | None = None  # what the spread of the healthy allows; None: unknown
     shows: float | None = None  # the smallest loss in all samples that is found nine times in ten
+    typical_alpha: float | None = None  # a limit of the typical loss, too; None: there is none
+    fine_tail: float | None = None  # and one of a finer tail, in which rare slow steps show
+    fine_alpha: float | None = None
+    stalls: float | None = None  # the smallest share of samples that is found if half as good
     repeats: int | None = None  # times the measuring for alpha to carry; 0: in vain; None: unknown
     from_repeats: bool = False  # the units were repeats of one machine: it describes only that one
 
@@ -878,8 +882,9 @@ class Policy:
     """A slow tail lighter than this share of the samples counts in proportion, a heavier one in
     full. 0 is the formula of the ANUBIS paper."""
     calibrated: bool = True
-    """Whether a metric that is too noisy for `alpha` is judged by a coarser tail and, where that is
-    not enough, by the looser limit that it can carry. Without it, as the paper does: by alpha."""
+    """Whether a metric that is too noisy for `alpha` in its slowest steps is judged by limits of
+    its mean, of its typical steps and of its slowest ones, each as strict as the metric can carry.
+    Without it, as the paper does: by alpha."""
     own_alpha: bool = False
     """Whether a criterion may be stricter than `alpha` where the spread of its metric allows it."""
     false_alarm_rate: float = 1e-3

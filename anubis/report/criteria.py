@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LISTED = 40  # changed nodes or verdicts that are listed on a terminal; --json has all
-SHARES = ("alpha", "proposed_alpha", "shows", "tail", "repeatability")
+SHARES = (
+    *("alpha", "proposed_alpha", "typical_alpha", "fine_alpha", "fine_tail", "tail"),
+    *("shows", "stalls", "repeatability"),
+)
 HEALTHY = ("units", "healthy")  # one row of a table
 
 
@@ -79,7 +82,7 @@ def show(criteria: CriteriaSet, console: Console) -> None:
             share(criterion.repeatability),
             f"{share(criterion.alpha)} {applied(criterion)}",
             Text(share(proposed), style="yellow" if too_loose else ""),
-            "-" if criterion.shows is None else f"{criterion.shows:.1%}",
+            _visible(criterion),
             f"{aside:,}/{criterion.units:,}",
         )
     console.print(rows)
@@ -89,10 +92,23 @@ def show(criteria: CriteriaSet, console: Console) -> None:
         console.print(Padding(Text(f"({number}) {note}"), (0, 0, 0, 2)))
 
 
+def _visible(criterion: Criterion) -> str:
+    """From which loss of all samples on it shows / from which share of stalls on."""
+    if criterion.shows is None:
+        return "-"
+    stalls = criterion.stalls
+    return (
+        f"{criterion.shows:.1%}" if stalls is None else f"{100 * criterion.shows:.1f}/{stalls:.0%}"
+    )
+
+
 def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
     yield "repeat: how alike the healthy units are, 1 means equal; least repeatable first"
     yield "alpha: the limit in use, the policy's or the metric's own; proposed: the metric's own"
-    yield "shows: a loss that large is found on nine nodes of ten"
+    yield (
+        "shows: on nine nodes of ten is found a loss of all samples that large / that many samples "
+        "that are half as good"
+    )
     yield "set aside: units that learning left out because they differ, slower or faster"
     if any(c.units < FEWEST for c in criteria):
         yield (
@@ -123,7 +139,11 @@ def show_lines(criteria: CriteriaSet) -> Iterator[str]:
                 "alpha_applied": applied(criterion),
                 "shows": criterion.shows,
                 "repeats_to_alpha": criterion.repeats,
+                "stalls": criterion.stalls,
                 "tail": criterion.tail,
+                "typical_alpha": criterion.typical_alpha,
+                "fine_tail": criterion.fine_tail,
+                "fine_alpha": criterion.fine_alpha,
                 "units": criterion.units,
                 "healthy": criterion.healthy,
                 "set_aside": criterion.units - criterion.healthy,

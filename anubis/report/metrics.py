@@ -31,6 +31,7 @@ from anubis.core.records import (
 from anubis.report.view import CampaignView
 from anubis.report.wording import share
 
+FEW_STALLS = 0.1  # share of the samples that may be half as good without anybody being told
 UNSAID = WORST_FIRST.index(Judgement.UNKNOWN)
 
 
@@ -110,10 +111,23 @@ def reservation(criterion: Criterion) -> str:
             f"healthy units vary widely: alpha {share(proposed)} would suit them; at "
             f"{criterion.alpha:g} some are called defective"
         )
-    if criterion.shows is None or criterion.repeats == 1:
+    if criterion.shows is None:
         return ""
-    noisy = f"too noisy for the policy's alpha: a loss shows from {criterion.shows:.1%} on"
-    return noisy + _remedy(criterion)
+    hidden = _hidden_stalls(criterion)
+    if criterion.repeats == 1:
+        return hidden and f"noisy: {hidden}"
+    loss = f"too noisy for the policy's alpha: a loss shows from {criterion.shows:.1%} on"
+    return f"{loss}, {hidden}{_remedy(criterion)}" if hidden else loss + _remedy(criterion)
+
+
+def _hidden_stalls(criterion: Criterion) -> str:
+    """From which stalls on a metric shows them, where not even a tenth of the samples is enough."""
+    stalls = criterion.stalls
+    if criterion.fine_alpha is None or stalls is None or stalls <= FEW_STALLS:
+        return ""
+    if stalls == 1:
+        return "samples that are half as good do not show"
+    return f"samples that are half as good show if they are {stalls:.0%} of all"
 
 
 def _remedy(criterion: Criterion) -> str:

@@ -29,6 +29,17 @@ def shortfall(observed: Sequence[float], reference: Sequence[float], tail: float
     return integral(observed, reference, tail, one_sided=True)
 
 
+def typical_loss(observed: Sequence[float], reference: Sequence[float]) -> float:
+    """Of samples of one size, or of any and one that is constant."""
+    expected = sorted(reference)
+    if len(observed) != len(expected):
+        expected = [min(expected)] * len(observed)
+    ratios = sorted(a / b for a, b in zip(sorted(observed), expected, strict=True))
+    cut = len(ratios) // 4
+    middle = ratios[cut : len(ratios) - cut]
+    return 1 - sum(middle) / len(middle)
+
+
 def distance_sums(
     samples: Sequence[Sequence[float]], tail: float, among: Sequence[bool] | None = None
 ) -> list[float]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from naive import distance as naive_distance
 from naive import distance_sums as naive_sums
 from naive import shortfall as naive_shortfall
+from naive import typical_loss as naive_typical_loss
 from strategies import arrays, fleets, samples, tails
 
 from anubis.core.errors import CriteriaError
@@ -43,6 +44,34 @@ def test_a_twentieth_of_steps_that_are_100_times_slower_is_far_from_similar():
     observed, reference = ecdf.goodness(sick, "lower"), ecdf.goodness(normal, "lower")
     assert 1 - ecdf.shortfall(observed, reference, 0.0) < 0.05
     assert 1 - ecdf.shortfall(observed, reference, 0.05) < 0.05
+
+
+@given(samples, st.data())
+def test_the_typical_loss_is_what_the_definition_says(a, data):
+    size = data.draw(st.sampled_from([None, 7]))
+    values = st.floats(0.1, 10)
+    b = data.draw(st.lists(values, min_size=len(a), max_size=len(a))) if size is None else [2.5] * 7
+    expected = naive_typical_loss(a, b)
+    observed, reference = np.sort(a), np.sort(b)
+    assert ecdf.typical_loss(observed, reference) == pytest.approx(expected, abs=1e-12)
+    fast = medoid.typical_losses(medoid.Bundle.of([observed]), reference)
+    assert fast == pytest.approx([expected], abs=1e-12)
+
+
+@given(st.integers(4, 40), st.integers(4, 40), st.floats(-0.5, 0.5))
+def test_the_typical_loss_between_samples_of_two_sizes_is_the_same_in_both_forms(n, m, loss):
+    rng = np.random.default_rng(n * m)
+    observed, reference = np.sort(rng.uniform(1, 2, n)), np.sort(rng.uniform(1, 2, m))
+    fast = medoid.typical_losses(medoid.Bundle.of([(1 - loss) * observed]), reference)
+    assert fast == pytest.approx([ecdf.typical_loss((1 - loss) * observed, reference)], abs=1e-12)
+
+
+def test_neither_warm_up_nor_how_often_a_mode_occurs_shows_in_the_typical_loss():
+    normal = np.repeat([90.0, 100.0], [10, 22])
+    for slow in (6, 14):  # of 32 in the slower mode, and two steps of warm-up
+        observed = np.repeat([30.0, 90.0, 100.0], [2, slow - 2, 32 - slow])
+        assert ecdf.typical_loss(observed, normal) == pytest.approx(0.0)
+        assert ecdf.typical_loss(0.98 * observed, normal) == pytest.approx(0.02)
 
 
 def test_a_tail_lighter_than_epsilon_counts_in_proportion():

@@ -88,6 +88,23 @@ def test_one_slow_gpu_makes_its_node_defective_and_is_named():
     assert "GB/s" in worst.reason
 
 
+def test_a_node_that_is_slow_at_times_is_said_to_be_so_with_its_worst_samples():
+    """Steps that scatter by 5 %: by their mean alone it may be as well as the others."""
+    plan = small_plan(24, [entry("probe")])
+    rng = np.random.default_rng(3)
+
+    def rate(step, i):
+        steps = rng.normal(100.0, 5.0, 8)
+        steps[0] /= 2 if step.participants == ("n3",) and i == 1 else 1
+        return steps
+
+    assessment = judged(plan, list(executions(plan, rate)))
+    assert by_node(assessment) == {f"n{i}": D if i == 3 else H for i in range(24)}
+    assert (
+        "rate on cuda:1 slow at times: its worst 1 of 8 samples at " in assessment.nodes[3].reason
+    )
+
+
 def test_a_metric_with_an_alpha_of_its_own_is_judged_by_it_and_no_other_is():
     """Four per cent slow in both: more than is tolerated in one of them."""
     plan = small_plan(8, [entry("compute"), entry("probe")])

@@ -104,12 +104,10 @@ def test_longhorn_sgemm_has_five_slow_gpus(tail):
     assert len(defective("sgemm-longhorn", tail)[1]) == 5
 
 
-@pytest.mark.parametrize("name", ["frontera-resnet", "frontera-bert", "bert-longhorn"])
-def test_calibration_condemns_the_same_gpus_where_alpha_is_outside_the_scatter(name):
+@pytest.mark.parametrize(
+    "name", ["frontera-resnet", "frontera-bert", "bert-longhorn", "sgemm-longhorn"]
+)
+def test_calibration_condemns_the_same_gpus_as_alpha(name):
+    """Also the fifth of sgemm-longhorn, 5.4 % off where the next is 4.7 % off: the slower half of
+    the fleet, in which defects may be, does not widen the limit."""
     assert defective(name, 0.05, calibrated=True) == defective(name, 0.05)
-
-
-def test_calibration_lets_pass_the_one_of_five_that_the_scatter_of_387_explains():
-    """5.4 % off; the next is 4.7 % off, and the four others 7.7 % and more."""
-    plain, kept = (defective("sgemm-longhorn", 0.05, calibrated=c)[1] for c in (False, True))
-    assert (len(plain), len(kept)) == (5, 4)

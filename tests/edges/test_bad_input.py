@@ -322,8 +322,8 @@ def entry(**changes: object) -> Callable[[str], str]:
 
 CRITERIA: dict[str, tuple[Callable[[str], str], str]] = {
     "another schema": (
-        edited(lambda document: document.update(schema="anubis.criteria/2")),
-        'its schema is "anubis.criteria/2", this Anubis reads "anubis.criteria/1"',
+        edited(lambda document: document.update(schema="anubis.criteria/3")),
+        'its schema is "anubis.criteria/3", this Anubis reads "anubis.criteria/2"',
     ),
     "cut off": (lambda text: text[: len(text) // 2], "not a complete JSON document"),
     "empty": (lambda _: "", "not a complete JSON document"),

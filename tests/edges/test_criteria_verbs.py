@@ -110,6 +110,19 @@ def test_show_says_which_alpha_applies_and_warns_of_a_loose_one(near, alpha, pro
     assert ("more often" in table) == (proposed == 0.9)
 
 
+def test_criteria_of_before_with_one_limit_each_still_judge(near):
+    accept(near)
+    file = changed(near, "old.json", tail=0.2)
+    document = json.loads(Path(file).read_text())
+    for criterion in document["criteria"]:
+        for later in ("typical_alpha", "fine_alpha", "fine_tail", "stalls"):
+            del criterion[later]
+    near.write("old.json", {**document, "schema": "anubis.criteria/1"})
+    (line,) = near.run("criteria", "show", file, "--json").lines
+    assert (line["tail"], line["typical_alpha"], line["fine_alpha"]) == (0.2, None, None)
+    assert near.run("judge", "--criteria", file).code == near.run("judge").code == 0
+
+
 def test_show_without_anything_learned_says_how_to_learn(near):
     done = near.run("criteria", "show")
     assert done.code == 2

@@ -2,27 +2,37 @@
 metric differ, and from which loss on a unit is sure to be beyond that.
 
 By how much a unit is worse than the reference, less by how much it is better, is its balance: it
-scatters evenly around a middle. Units that no such scatter explains are left out, and Student's t
-says how far off one more healthy unit may be. Of few units little is known, so their limit is wide.
+scatters evenly around a middle. Units that no such scatter explains are left out; of the others the
+worst are not looked at, an eighth of few and half of many, so that defects too small to be odd
+cannot widen the limit. A line through the normal quantiles of the rest gives the scatter of all,
+and Student's t says how far off one more healthy unit may be. Of few units little is known, so
+their limit is wide.
+
+In the slowest steps units differ unevenly: many a little, few a lot. There a gamma distribution
+with the mean and the variance of the usual units says how far off one more may be.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anubis.core.arrays import Ints
+from anubis.core.arrays import Flags, Ints
 from anubis.core.records import Samples
 
 if TYPE_CHECKING:
     from anubis.core.judging import medoid
 
-MANY = 128  # units, of which half say enough of the scatter
 FEWEST = 8  # units; fewer say next to nothing of how much the next one may differ
+MANY = 64  # the better units, which say enough of the scatter
+OF_TAIL = 0.1  # share of the rate of false alarms for the slowest steps, where defects are large
 TIGHTEST = 0.999  # an alpha: where all are equal, the next may still differ in a digit
+LEAST_SPREAD = 1e-6
+FEW = 0.005  # share of healthy units that may be beyond a limit if their scatter has heavy tails
 ODD_FLEETS = 0.01  # share of fleets whose outermost healthy unit is left out as odd
 TWO_GROUPS = 0.8  # 1 for units that lie on two levels only, about a half for an even scatter
 FOUND = 0.9  # a loss shows if so many healthy units would be called defective with it
@@ -43,59 +53,153 @@ class Strictness:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What a metric can show with one tail resolution."""
+    """The distances that a healthy unit exceeds no more often than the rate, by all together."""
 
     tail: float
-    limit: float  # the distance that a healthy unit exceeds no more often than the rate
+    limit: float  # of the distance with this tail resolution
+    typical: float | None = None  # of the typical loss
+    fine: float | None = None  # of the distance with the finest tail resolution
     usual: Ints  # the units that it was learned from
     in_two_groups: bool  # what lies between these is no scatter
 
     @property
     def alpha(self) -> float:
-        return min(TIGHTEST, max(0.0, 1 - self.limit))
+        return alpha_of(self.limit)
 
 
-def calibrate(
+def alpha_of(limit: float) -> float:
+    return min(TIGHTEST, max(0.0, 1 - limit))
+
+
+def calibrate_tail(
     fleet: medoid.Bundle, votes: Ints, reference: Samples, tail: float, strictness: Strictness
 ) -> Calibration | None:
-    """From all units, in goodness; None if they are too few."""
+    """For one tail resolution, from all units, in goodness; None if they are too few."""
     if len(fleet) < FEWEST:
         return None
     balance, distance = _balance_and_distance(fleet, reference, tail, strictness.two_sided)
     usual = usual_units(balance, votes)
-    reach = _reach(usual.size, strictness)
-    scatters = balance[usual], distance[usual]  # what is worse and better at once is in the second
-    if usual.size >= MANY and not strictness.two_sided:
-        scatters = _mirrored(*scatters)
-        reach = _reach(usual.size // 2, strictness)
-    limit = max(float(scatter.mean() + reach * scatter.std(ddof=1)) for scatter in scatters)
+    if strictness.two_sided:
+        reach = _reach(usual.size - 1, usual.size, strictness.rate / 2)
+        limit = max(_beyond(scatter[usual], reach) for scatter in (balance, distance))
+    else:  # who is worse and better at once shows in the distance only
+        (limit,) = _common_limits([balance], votes, strictness.rate)
+        reach = _reach(usual.size - 1, usual.size, strictness.rate)
+        limit = max(limit, _beyond(distance[usual], reach))
     return Calibration(
-        tail=tail,
-        limit=limit,
+        tail=tail, limit=limit, usual=usual, in_two_groups=in_two_groups(balance[usual])
+    )
+
+
+def calibrate_together(
+    fleet: medoid.Bundle, votes: Ints, reference: Samples, finest: float, strictness: Strictness
+) -> Calibration | None:
+    """For the mean, the typical loss and the slowest steps, which share the rate."""
+    from anubis.core.judging import medoid
+
+    if len(fleet) < FEWEST:
+        return None
+    balance, _ = _balance_and_distance(fleet, reference, 1.0, False)
+    typical = medoid.typical_losses(fleet, reference)
+    rate = strictness.rate
+    of_mean, of_typical = _common_limits([balance, typical], votes, rate * (1 - OF_TAIL))
+    fine_balance, distance = _balance_and_distance(fleet, reference, finest, False)
+    usual = usual_units(fine_balance, votes)
+    of_tail = _limit_of_tail(fine_balance[usual], distance[usual], rate * OF_TAIL)
+    usual = usual_units(balance, votes)
+    return Calibration(
+        tail=1.0,
+        limit=of_mean,
+        typical=of_typical,
+        fine=of_tail,
         usual=usual,
         in_two_groups=in_two_groups(balance[usual]),
     )
 
 
-def _mirrored(balance: Samples, shortfall: Samples) -> tuple[Samples, Samples]:
-    """The better half and its mirror image in place of the worse half: only there, defects too
-    small to be odd may widen the scatter."""
-    middle = float(np.median(balance))
-    better = balance <= middle
-    mirror = 2 * middle - balance[better]
-    mirrored_shortfall = shortfall[better] - balance[better]  # by how much it is better
-    return (
-        np.concatenate((balance[better], mirror)),
-        np.concatenate((shortfall[better], mirrored_shortfall)),
-    )
+def _common_limits(losses: Sequence[Samples], votes: Ints, rate: float) -> list[float]:
+    """Of one kind of loss, or of two: a healthy unit is beyond any of them no more often than the
+    rate. Two that go together cost little more than one."""
+    usual_of = [usual_units(loss, votes) for loss in losses]
+    if len(losses) == 2:
+        usual = np.intersect1d(usual_of[0], usual_of[1])
+        rate /= _as_many_as(_correlation(*(loss[usual] for loss in losses)), rate)
+    limits = []
+    for loss, usual in zip(losses, usual_of, strict=True):
+        middle, spread, degrees = _scatter(loss, usual)
+        deviations = _reach(degrees, usual.size, rate)
+        outermost = _outermost_of_the_better((loss[usual] - middle) / spread)
+        limits.append(middle + max(deviations, outermost) * spread)
+    return limits
 
 
-def _reach(units: int, strictness: Strictness) -> float:
+def _correlation(first: Samples, second: Samples) -> float:
+    """0 where one of them does not scatter."""
+    of_both = np.cov(first, second)
+    scatters = math.sqrt(of_both[0, 0] * of_both[1, 1])
+    return float(of_both[0, 1]) / scatters if scatters else 0.0
+
+
+def _as_many_as(correlation: float, rate: float) -> float:
+    """How many independent losses two are as many as: how often one of two normal deviates is
+    beyond the limit of one (Owen 1956), from 1 where they are the same to 2."""
+    from scipy.special import ndtri, owens_t
+
+    together = min(1.0, max(0.0, correlation))
+    apart = math.sqrt((1 - together) / (1 + together))
+    return 1 + 2 * float(owens_t(ndtri(1 - rate), apart)) / rate
+
+
+def _scatter(losses: Samples, usual: Ints) -> tuple[float, float, float]:
+    """Mean and standard deviation of all usual units, and with how many degrees of freedom: by a
+    straight line through all but the worst in a normal quantile plot (positions by Blom 1958).
+
+    That the degrees are these was found by simulation, for 8 units as for 1,024.
+    """
+    from scipy.special import ndtri
+
+    n, ordered = usual.size, np.sort(losses[usual])
+    odd_ones = int(np.sum(losses > ordered[-1]))
+    better = ordered[: n - max(0, _left_out(losses.size) - odd_ones)]
+    expected = ndtri((np.arange(1, better.size + 1) - 0.375) / (n + 0.25))
+    centred = expected - expected.mean()
+    spread = max(LEAST_SPREAD, float(better @ centred / (centred @ centred)))
+    degrees = (better.size - 1) ** 2 / (n - 1)
+    return float(better.mean() - spread * expected.mean()), spread, degrees
+
+
+def _left_out(units: int) -> int:
+    """How many of the worst, where small defects may be, are not looked at."""
+    return max(1, units // 8, min(units // 2, units - MANY))
+
+
+def _outermost_of_the_better(deviations: Samples) -> float:
+    """How far off units are on the side where no defect is: where that is further than the scatter
+    says, its tails are heavy, and so they are on the other side."""
+    few = int(FEW * deviations.size)
+    return -float(np.partition(deviations, few)[few])
+
+
+def _limit_of_tail(balance: Samples, distance: Samples, rate: float) -> float:
+    from scipy.special import gammaincinv, ndtri
+
+    mean, deviation = float(distance.mean()), max(LEAST_SPREAD, float(distance.std(ddof=1)))
+    reach = _reach(balance.size - 1, balance.size, rate)
+    few = reach / float(ndtri(1 - rate))  # so much further for not knowing the deviation
+    shape = max(LEAST_SPREAD, (mean / deviation) ** 2)
+    quantile = float(gammaincinv(shape, 1 - rate)) * mean / shape if mean else 0.0
+    return max(mean + few * (quantile - mean), _beyond(balance, reach))
+
+
+def _beyond(scatter: Samples, reach: float) -> float:
+    return float(scatter.mean() + reach * scatter.std(ddof=1))
+
+
+def _reach(degrees: float, units: int, rate: float) -> float:
     """How many standard deviations off one more unit may be: Student's prediction interval."""
     from scipy.special import stdtrit
 
-    rate = strictness.rate / 2 if strictness.two_sided else strictness.rate
-    return float(stdtrit(units - 1, 1 - rate)) * math.sqrt(1 + 1 / units)
+    return float(stdtrit(degrees, 1 - rate)) * math.sqrt(1 + 1 / units)
 
 
 def _balance_and_distance(
@@ -159,7 +263,7 @@ def repeats_needed(
     """How many times as many measurements let the limit be as strict as wanted; 0: no number does.
 
     What the earlier and the later half of a unit differ by is noise of measuring, which more of it
-    averages out: four times the variance of the all_steps. The rest is between units, and stays.
+    averages out: four times the variance of all steps. The rest is between units, and stays.
     """
     usual, tail = calibration.usual, calibration.tail
     all_steps, earlier, later = (
@@ -169,31 +273,26 @@ def repeats_needed(
     noise = float((earlier - later).var(ddof=1)) / 4
     stays = max(0.0, float(all_steps.var(ddof=1)) - noise)
     room = 1 - strictness.alpha - float(all_steps.mean())
-    allowed = max(0.0, room / _reach(usual.size, strictness)) ** 2
+    allowed = max(0.0, room / _reach(usual.size - 1, usual.size, strictness.rate)) ** 2
     if allowed <= stays:
         return 0
     repeats = math.ceil(noise / (allowed - stays))
     return repeats if repeats <= MOST_REPEATS else 0
 
 
-def smallest_loss(
-    fleet: medoid.Bundle,
-    reference: Samples,
-    calibration: Calibration,
-    strictness: Strictness,
-    limit: float,
-) -> float:
-    """By how much all samples of a usual unit must be worse, for nine units of ten to be beyond
-    the limit; 1 if nothing suffices."""
+def some_of(units: medoid.Bundle, usual: Ints) -> medoid.Bundle:
+    """Healthy units enough to try on them what shows."""
+    return units.subset(usual[:: -(-usual.size // TRIED)])
+
+
+def smallest_loss(healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flags]) -> float:
+    """By how much all samples of a unit must be worse, for nine units of ten to be called; 1 if
+    nothing suffices."""
     from anubis.core.judging import medoid
 
-    usual, tail = calibration.usual, calibration.tail
-    units = fleet.subset(usual[:: -(-usual.size // TRIED)])
-
     def shown(loss: float) -> bool:
-        slowed = medoid.Bundle(units.values * (1 - loss), units.lengths)
-        distance = medoid.distances_to(slowed, reference, tail, worse=not strictness.two_sided)
-        return float(np.mean(distance >= limit)) >= FOUND
+        slowed = medoid.Bundle(healthy.values * (1 - loss), healthy.lengths)
+        return float(np.mean(called(slowed))) >= FOUND
 
     if not shown(LARGEST_LOSS):
         return 1.0
@@ -202,3 +301,36 @@ def smallest_loss(
         loss = (low + high) / 2
         low, high = (low, loss) if shown(loss) else (loss, high)
     return round(high, 3)
+
+
+def smallest_stalls(
+    healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flags]
+) -> float | None:
+    """Which share of the samples must be half as good, for nine units of ten to be called; 1 if
+    half of them do not suffice, None for single values."""
+    fewest = int(healthy.lengths.min())
+    if fewest < 2:
+        return None
+
+    def shown(stalls: int) -> bool:
+        return float(np.mean(called(_stalling(healthy, stalls / fewest)))) >= FOUND
+
+    low, high = 0, fewest // 2
+    if not shown(high):
+        return 1.0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if shown(middle) else (middle, high)
+    return round(high / fewest, 3)
+
+
+def _stalling(units: medoid.Bundle, share: float) -> medoid.Bundle:
+    """With that share of the samples of each half as good, the slow as well as the fast."""
+    from anubis.core.judging import medoid
+
+    values = units.values.copy()
+    for start, length in zip(units.starts[:-1], units.lengths, strict=True):
+        stalled = np.linspace(0, length - 1, round(share * length)).astype(int)
+        values[start + stalled] /= 2
+        values[start : start + length].sort()
+    return medoid.Bundle(values, units.lengths)

@@ -8,20 +8,25 @@ defect. A criterion that cannot be trusted says so in `refusal`, and judging by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.arrays import Flags
 from anubis.core.errors import CriteriaError
 from anubis.core.judging.calibration import (
     Calibration,
     Strictness,
-    calibrate,
+    alpha_of,
+    calibrate_tail,
+    calibrate_together,
     repeats_needed,
     smallest_loss,
+    smallest_stalls,
+    some_of,
 )
 from anubis.core.judging.ecdf import goodness
 from anubis.core.records import Criterion, CriterionKey, Direction, MetricSpec, Policy, Samples
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
     from anubis.core.judging import medoid
 
 MOST_ROUNDS = 100
-COARSER = (0.2, 1.0)  # tail resolutions for noisy metrics; with 1 a loss counts by its mean
+MEAN = 1.0  # the tail resolution with which a loss counts by its mean
 USEFUL_LOSS = 0.5  # a limit that is loosened beyond it judges nobody
 
 
@@ -73,38 +78,70 @@ def learn(
     )
     taught = _Class(fleet, voters, begin, policy, strictness)
     lesson = _choose(taught)
-    healthy, calibration = lesson.healthy, lesson.calibration
-    reference = fleet[voters[healthy.medoid]].copy()
-    shows = repeats = None
-    if calibration:
-        shows = taught.shows(healthy, calibration, lesson.alpha)
-        repeats = 1
-    is_loosened = lesson.alpha < policy.alpha
-    if calibration and is_loosened:
-        halves = halved(samples, metric.direction)
-        repeats = (
-            repeats_needed(fleet, halves, reference, calibration, strictness) if halves else None
-        )
-    refusal = healthy.refusal
-    if voters.size < policy.min_units:
-        refusal = f"learned from {voters.size} of the {policy.min_units} units it takes"
-    if not refusal and is_loosened and shows and shows > USEFUL_LOSS:
-        refusal = f"healthy units differ so widely that only a loss of {shows:.0%} is sure to show"
-    return Criterion(
+    criterion = Criterion(
         key=key,
         unit=metric.unit,
         direction=metric.direction,
-        reference=goodness(reference, metric.direction),  # its own inverse
-        alpha=lesson.alpha,
-        proposed_alpha=calibration.alpha if calibration else None,
-        tail=lesson.tail,
+        reference=goodness(taught.reference(lesson.healthy), metric.direction),  # its own inverse
         units=voters.size,
-        healthy=len(healthy.kept),
+        healthy=len(lesson.healthy.kept),
         nodes=nodes,
-        repeatability=healthy.repeatability,
-        refusal=refusal,
+        repeatability=lesson.healthy.repeatability,
+        refusal=lesson.healthy.refusal,
         from_repeats=from_repeats,
-        shows=shows,
+        alpha=lesson.alpha,
+        tail=lesson.tail,
+    )
+    if lesson.calibration:
+        criterion = taught.with_limits(criterion, lesson.calibration)
+        halves = halved(samples, metric.direction)
+        criterion = _with_what_shows(criterion, taught, lesson.calibration, halves)
+    return replace(criterion, refusal=_refusal(criterion, policy))
+
+
+def _refusal(criterion: Criterion, policy: Policy) -> str:
+    if criterion.units < policy.min_units:
+        return f"learned from {criterion.units} of the {policy.min_units} units it takes"
+    if criterion.refusal or not criterion.shows:
+        return criterion.refusal
+    if _is_loosened(criterion, policy.alpha) and criterion.shows > USEFUL_LOSS:
+        return (
+            f"healthy units differ so widely that only a loss of {criterion.shows:.0%} is sure "
+            "to show"
+        )
+    return ""
+
+
+def _is_loosened(criterion: Criterion, alpha: float) -> bool:
+    """Whether it sees no loss of all samples as strictly as was asked for."""
+    return max(criterion.alpha, criterion.typical_alpha or 0.0) < alpha
+
+
+def _with_what_shows(
+    criterion: Criterion,
+    taught: _Class,
+    calibration: Calibration,
+    halves: tuple[medoid.Bundle, medoid.Bundle] | None,
+) -> Criterion:
+    """And how much more measuring alpha takes, where the limit is looser."""
+    strictness = taught.strictness
+    healthy = some_of(taught.fleet, calibration.usual)
+
+    def called(units: medoid.Bundle) -> Flags:
+        return _similarities(units, criterion) <= criterion.alpha
+
+    repeats: int | None = 1
+    if _is_loosened(criterion, strictness.alpha):
+        reference = goodness(criterion.reference, criterion.direction)
+        repeats = (
+            repeats_needed(taught.fleet, halves, reference, calibration, strictness)
+            if halves
+            else None
+        )
+    return replace(
+        criterion,
+        shows=smallest_loss(healthy, called),
+        stalls=smallest_stalls(healthy, called),
         repeats=repeats,
     )
 
@@ -134,59 +171,80 @@ class _Class:
         return self.policy.own_alpha or self.strictness.two_sided
 
     @property
-    def tails(self) -> tuple[float, ...]:
-        """Single values have none."""
-        finest = self.policy.tail
-        if not self.policy.calibrated or self.fleet.lengths.max() == 1:
-            return (finest,)
-        return (finest, *(tail for tail in COARSER if tail > finest))
+    def has_steps(self) -> bool:
+        """Whether several limits say more than one: not of single values."""
+        return self.fleet.lengths.max() > 1 and not self.strictness.two_sided
 
     def settle(self, alpha: float, tail: float) -> Healthy:
         return settle(self.fleet, self.voters, alpha=alpha, tail=tail, start=self.begin)
 
-    def calibrate(self, healthy: Healthy, tail: float) -> Calibration | None:
-        return calibrate(self.fleet, self.voters, self._reference(healthy), tail, self.strictness)
+    def reference(self, healthy: Healthy) -> Samples:
+        return self.fleet[self.voters[healthy.medoid]].copy()
 
-    def shows(self, healthy: Healthy, calibration: Calibration, alpha: float) -> float:
-        reference = self._reference(healthy)
-        return smallest_loss(self.fleet, reference, calibration, self.strictness, 1 - alpha)
+    def calibrate_tail(self, healthy: Healthy) -> Calibration | None:
+        reference = self.reference(healthy)
+        return calibrate_tail(self.fleet, self.voters, reference, self.policy.tail, self.strictness)
 
-    def _reference(self, healthy: Healthy) -> Samples:
-        return self.fleet[self.voters[healthy.medoid]]
+    def calibrate_together(self, healthy: Healthy) -> Calibration | None:
+        reference = self.reference(healthy)
+        return calibrate_together(
+            self.fleet, self.voters, reference, self.policy.tail, self.strictness
+        )
+
+    def with_limits(self, criterion: Criterion, own: Calibration) -> Criterion:
+        """None is stricter than what the policy asks for, unless that is welcome."""
+        strictest = 1.0 if self.stricter_is_welcome else self.policy.alpha
+        typical, fine = (
+            None if limit is None else min(strictest, alpha_of(limit))
+            for limit in (own.typical, own.fine)
+        )
+        return replace(
+            criterion,
+            proposed_alpha=own.alpha,
+            typical_alpha=typical,
+            fine_tail=None if fine is None else self.policy.tail,
+            fine_alpha=fine,
+        )
 
 
 def _choose(taught: _Class) -> _Lesson:
-    """The finest tail resolution at which the metric carries alpha; where none does, or where a
-    stricter limit is welcome, the one that shows the smallest loss, with the limit of its own."""
+    """The finest tail resolution where it carries alpha: it sees every loss. Where it does not, or
+    where a stricter limit is welcome, several limits, each of its own."""
     policy = taught.policy
     plain = _Lesson(taught.settle(policy.alpha, policy.tail), policy.tail, policy.alpha)
     if not (policy.calibrated or taught.stricter_is_welcome):
         return plain
-    lessons: list[tuple[_Lesson, Calibration]] = []
-    for tail in taught.tails:
-        healthy = taught.settle(policy.alpha, tail) if lessons else plain.healthy
-        calibration = taught.calibrate(healthy, tail)
-        if calibration is None:
-            return plain
-        lesson = _Lesson(healthy, tail, policy.alpha, calibration)
-        carries = calibration.alpha >= policy.alpha and not healthy.refusal
-        if carries and not taught.stricter_is_welcome:
-            return lesson
-        lessons.append((lesson, calibration))
-    return _with_own_limit(taught, lessons)
+    calibration = taught.calibrate_tail(plain.healthy)
+    if calibration is None:
+        return plain
+    lesson = replace(plain, calibration=calibration)
+    carries = calibration.alpha >= policy.alpha and not plain.healthy.refusal
+    if carries and not taught.stricter_is_welcome:
+        return lesson
+    if not (policy.calibrated and taught.has_steps):
+        return _with_own_limit(taught, lesson, lesson, taught.calibrate_tail)
+    healthy = taught.settle(policy.alpha, MEAN)
+    together = _Lesson(healthy, MEAN, policy.alpha, taught.calibrate_together(healthy))
+    return _with_own_limit(taught, together, lesson, taught.calibrate_together)
 
 
-def _with_own_limit(taught: _Class, lessons: Sequence[tuple[_Lesson, Calibration]]) -> _Lesson:
+def _with_own_limit(
+    taught: _Class,
+    lesson: _Lesson,
+    plain: _Lesson,
+    calibrate: Callable[[Healthy], Calibration | None],
+) -> _Lesson:
     """Where learning refuses units in two groups, no limit is loosened over them."""
-    best, own = min(lessons, key=lambda pair: taught.shows(pair[0].healthy, pair[1], pair[1].alpha))
-    policy = taught.policy
+    policy, own = taught.policy, lesson.calibration
+    if own is None:
+        return plain
     if own.alpha >= policy.alpha:
-        return replace(best, alpha=own.alpha)
-    if not policy.calibrated or (best.healthy.refusal and own.in_two_groups):
-        return lessons[0][0]
-    healthy = taught.settle(own.alpha, best.tail)
-    again = taught.calibrate(healthy, best.tail) or own
-    return _Lesson(healthy, best.tail, min(policy.alpha, again.alpha), again)
+        return replace(lesson, alpha=own.alpha) if taught.stricter_is_welcome else lesson
+    if not policy.calibrated or (lesson.healthy.refusal and own.in_two_groups):
+        return plain
+    healthy = taught.settle(own.alpha, lesson.tail)
+    again = calibrate(healthy) or own
+    return _Lesson(healthy, lesson.tail, min(policy.alpha, again.alpha), again)
 
 
 def settle(
@@ -274,14 +332,41 @@ def halved(
 def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:
     """1 for a sample that is nowhere worse than the reference, and less the worse it is.
 
-    If either direction is worse, 1 only for a sample that is the same.
+    If either direction is worse, 1 only for a sample that is the same. By the limit that a sample
+    is furthest beyond, or nearest to: what other limits than alpha judge is brought to its scale,
+    so that a sample is beyond any of them if its similarity is not above alpha.
     """
+    return _similarities(comparable(samples, criterion.direction, criterion.key), criterion)
+
+
+def _similarities(units: medoid.Bundle, criterion: Criterion) -> Samples:
+    shortfall: Samples = np.max(list(_in_limits(units, criterion).values()), axis=0)
+    similarity: Samples = np.maximum(0.0, 1 - shortfall * (1 - criterion.alpha))
+    return similarity
+
+
+def is_slow_at_times(samples: Samples, criterion: Criterion) -> bool:
+    """Whether it is the slowest steps by which a sample falls short most."""
+    units = comparable([samples], criterion.direction, criterion.key)
+    shortfalls = _in_limits(units, criterion)
+    return "fine" in shortfalls and max(shortfalls, key=lambda name: shortfalls[name][0]) == "fine"
+
+
+def _in_limits(units: medoid.Bundle, criterion: Criterion) -> dict[str, Samples]:
+    """By each limit of a criterion how much worse samples are, in units of that limit."""
     from anubis.core.judging import medoid
 
     reference = goodness(criterion.reference, criterion.direction)
-    fleet = comparable(samples, criterion.direction, criterion.key)
     worse = criterion.direction != "either"
-    return 1 - medoid.distances_to(fleet, reference, criterion.tail, worse=worse)
+    distance = medoid.distances_to(units, reference, criterion.tail, worse=worse)
+    shortfalls = {"all": distance / (1 - criterion.alpha)}
+    if criterion.typical_alpha is not None:
+        loss = medoid.typical_losses(units, reference)
+        shortfalls["typical"] = loss / (1 - criterion.typical_alpha)
+    if criterion.fine_tail is not None and criterion.fine_alpha is not None:
+        distance = medoid.distances_to(units, reference, criterion.fine_tail, worse=True)
+        shortfalls["fine"] = distance / (1 - criterion.fine_alpha)
+    return shortfalls
 
 
 def comparable(

@@ -86,6 +86,13 @@ def distances_to(bundle: Bundle, reference: Samples, tail: float, *, worse: bool
     return out
 
 
+def typical_losses(bundle: Bundle, reference: Samples) -> Samples:
+    """`ecdf.typical_loss` of every sample."""
+    out = np.empty(len(bundle))
+    _typical_losses(bundle.values, bundle.starts, reference, out)
+    return out
+
+
 def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Samples:
     """For each sample the sum of its distances to all others, or to those `among` them."""
     counted = np.ones(len(bundle), dtype=np.bool_) if among is None else among
@@ -178,6 +185,23 @@ def _distance(a, b, tail, worse):  # type: ignore[no-untyped-def] # numba infers
 def _distances_to(values, starts, reference, tail, worse, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
         out[i] = _distance(values[starts[i] : starts[i + 1]], reference, tail, worse)
+
+
+@numba.njit(cache=True)
+def _typical_losses(values, starts, reference, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        sample = values[starts[i] : starts[i + 1]]
+        ratios = np.empty(sample.size)
+        for j in range(sample.size):
+            rank = (j + 0.5) / sample.size * reference.size - 0.5
+            rank = min(max(rank, 0.0), reference.size - 1.0)
+            below = int(rank)
+            above = min(below + 1, reference.size - 1)
+            expected = reference[below] + (rank - below) * (reference[above] - reference[below])
+            ratios[j] = sample[j] / expected
+        ratios.sort()
+        cut = sample.size // 4
+        out[i] = 1.0 - ratios[cut : sample.size - cut].mean()
 
 
 @numba.njit(cache=True)
