@@ -17,7 +17,7 @@ from typing import IO, Any
 from anubis.core.errors import AnubisError
 
 MOST_BYTES = 256 << 20  # of a file, unpacked
-MOST_YAML = 16 << 20  # YAML takes a hundred times its size while it is read
+MOST_YAML = 8 << 20  # characters; it takes seconds and a hundred times its size to read
 UNPACKED_FREELY = 16 << 20
 MOST_RATIO = 500  # of what is unpacked to what was packed; text reaches 20, and zeros 1,000
 LONGEST_LINE = 16 << 20
@@ -146,6 +146,11 @@ def parse_yaml(text: str, where: str, error: ErrorType) -> object:
     """What a YAML text holds; nothing in it is ever executed."""
     import yaml
 
+    if len(text) > MOST_YAML:
+        raise error(
+            f"{where} is larger than {MOST_YAML >> 20} MiB of YAML, the most that is read: write"
+            " it as JSON or as a table"
+        )
     try:
         if len(text) < EXPLAINED_BYTES:
             with suppress(yaml.YAMLError):

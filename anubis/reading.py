@@ -106,7 +106,7 @@ def _kind(value: object) -> str:
         case str():
             return f'the text "{value}"'
         case _:
-            return json.dumps(value)
+            return json.dumps(value, default=repr)
 
 
 def _keys(record: type[Any], path: list[int | str]) -> list[str]:

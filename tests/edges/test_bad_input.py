@@ -62,6 +62,8 @@ SUITES = {
         "repeats is 0, expected at least 1",
     ),
     "no number": (HEAD + "  - {benchmark: flow, duration_s: .nan}", "plain numbers"),
+    "bytes": (HEAD + "  - {benchmark: !!binary aGk=}", "the bytes"),
+    "bytes at the top": ("!!binary aGk=", "expected a table"),
     "a date": ("summary: 2026-11-20\nbenchmarks: [{benchmark: flow}]", 'the date "2026-11-20"'),
     "nothing asked": ("summary: mine\nbenchmarks: []", "names no benchmark"),
     "absent benchmark": (

@@ -35,9 +35,10 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
         (f"a: {'9' * 5000}", "a number has 5,000 digits"),
         ("a: 2026-99-99", "month must be in"),
         ("? [a, b]\n: c", "a key is a list or a table"),
+        ("a: 1\n" * (2 << 20), "larger than 8 MiB of YAML"),
         ("a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
     ],
-    ids=["aliases", "merges", "in itself", "depth", "digits", "no date", "key", "code"],
+    ids=["aliases", "merges", "in itself", "depth", "digits", "no date", "key", "size", "code"],
 )
 def test_yaml_that_would_take_all_memory_or_run_code_is_refused(text: str, sentence: str):
     with pytest.raises(UsageError, match=sentence):
