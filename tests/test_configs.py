@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from fleets import SPECS
 
 from anubis import catalog, config
 from anubis.core.campaign import planning
+from anubis.core.errors import ConfigError
 from anubis.core.records import Limit, Node, Policy, Remedy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.operations.surveying import survey
@@ -118,3 +120,19 @@ def test_nothing_in_a_file_is_hidden_from_a_reader_of_plain_yaml():
     for file in FILES:
         for token in yaml.scan(file.read_text()):
             assert not isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken)
+
+
+def test_variables_of_a_suite_are_those_of_its_entries_and_part_of_what_is_compared(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "summary: NCCL in two ways\n"
+        "env: {NCCL_ALGO: Ring, NCCL_DEBUG: WARN}\n"
+        "benchmarks: [{benchmark: compute}, {benchmark: compute, env: {NCCL_ALGO: Tree}}]\n"
+    )
+    (phase,) = planning.plan(config.suite(str(file)), [Node(name="n0", sku="x")], SPECS).phases
+    ring, tree = (entry.workload.arguments for entry in phase.entries)
+    assert (ring["env.NCCL_ALGO"], ring["env.NCCL_DEBUG"]) == ("Ring", "WARN")
+    assert tree == {**ring, "env.NCCL_ALGO": "Tree"}
+    file.write_text("summary: x\nenv: {NCCL ALGO: Ring}\nbenchmarks: [{benchmark: compute}]\n")
+    with pytest.raises(ConfigError, match='env has "NCCL ALGO"'):
+        config.suite(str(file))
