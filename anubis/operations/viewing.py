@@ -32,7 +32,7 @@ def view_of(
 
 def _setting(campaign: Campaign) -> Setting | None:
     """None where none is kept: of an import, or where an older version wrote it otherwise."""
-    if not campaign.kind.can_resume:
+    if not (campaign.setting and campaign.kind.can_resume):
         return None
     try:
         return read_setting(campaign.setting)

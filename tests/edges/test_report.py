@@ -46,6 +46,7 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
+from anubis.operations.viewing import view_of
 from anubis.report import html, jsonl, terminal
 from anubis.report.circumstances import facts, omissions
 from anubis.report.distributions import steps
@@ -446,6 +447,13 @@ def test_a_fleet_with_more_bad_nodes_than_a_screen_says_how_many_it_left_out():
     text = shown(fleet_view(names, defective=set(names[:70])))
     assert "and 30 more that are not healthy" in text
     assert "30 healthy nodes are not listed" in text
+
+
+def test_a_campaign_that_keeps_no_setting_is_shown_without_its_site():
+    kept = small_view()
+    campaign = replace(kept.campaign, kind=CampaignKind.ACCEPT, setting="")
+    view = view_of(campaign, kept.executions, kept.assessment, kept.criteria)
+    assert (view.site, view.by, view.reckoning) == ("", "", None)
 
 
 def test_a_node_name_with_brackets_is_a_name_and_not_markup():
