@@ -126,10 +126,10 @@ def test_a_fabric_without_some_of_the_nodes_is_not_vouched_for(nodes, judgement)
     assert inspect_fabric("example", nodes=nodes).judgement is judgement
 
 
-def test_in_a_pipe_long_work_says_every_half_minute_what_is_being_done(monkeypatch, capsys):
+def test_in_a_pipe_long_work_says_every_half_minute_what_is_being_done(monkeypatch, capfd):
     clock = iter([0.0, 10.0, 31.0, 31.0, 45.0, 62.0, 62.0])
     monkeypatch.setattr("anubis.cli.terminal.time.monotonic", lambda: next(clock))
     terminal = Terminal()
     for run in range(4):
         terminal.doing(f"run {run}")
-    assert capsys.readouterr().err == "run 1\nrun 3\n"
+    assert capfd.readouterr().err == "run 1\nrun 3\n"
