@@ -119,6 +119,11 @@ def json_value(text: str, pairs: FromPairs | None = None) -> Any:
         raise ValueError(TOO_DEEP) from None
     if text.count("[") + text.count("{") > DEEPEST and _depth(text) > DEEPEST:
         raise ValueError(TOO_DEEP)
+    if "\\ud" in text.lower():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text holds half a character, which nothing can keep") from None
     return value
 
 
