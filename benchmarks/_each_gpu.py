@@ -18,7 +18,7 @@ from typing import Any
 
 import contract
 from _background import begun
-from _cards import cards, chosen, chosen_by
+from _cards import amd_cards, cards, chosen, chosen_by
 from _tools import Output, Silent, run
 
 DAY_S = 86400.0
@@ -84,8 +84,9 @@ def gpus() -> tuple[list[Gpu], dict[str, str]]:
 
 def listed() -> tuple[list[str], dict[int, str]]:
     """By UUID, which holds where a lost GPU would shift the numbers; else as /dev counts them."""
-    if not cards():
-        return [], {}
+    by_number = [str(index) for index in range(len(cards()))]
+    if not by_number or amd_cards() == cards():  # NVIDIA's driver knows nothing of them
+        return by_number, {}
 
     import _gpus
 
@@ -96,7 +97,7 @@ def listed() -> tuple[list[str], dict[int, str]]:
     try:
         return begun(ask).result(PATIENCE_S)
     except (_gpus.Unread, TimeoutError):
-        return [str(index) for index in range(len(cards()))], {}
+        return by_number, {}
 
 
 def limit_s() -> float:

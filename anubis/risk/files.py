@@ -107,6 +107,8 @@ def save(model: RiskModel, origin: ModelProvenance, path: Path) -> None:
 def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
     """A model that works; any other file is refused."""
     where = f'risk model "{path}"'
+    if not path.exists():
+        raise RiskError(f"there is no {where}; anubis risk train makes one")
     try:
         arrays = _arrays_in(path, where)
         document = json_value(arrays.pop(HEAD).tobytes().decode())

@@ -230,8 +230,8 @@ BROKEN = {
 @pytest.mark.parametrize(("text", "sentence"), BROKEN.values(), ids=BROKEN.keys())
 def test_a_program_that_does_not_describe_itself_is_named(near, text, sentence):
     file = near.program("odd.sh", text)
-    programs = ("--benchmarks", str(near.programs))
-    assert_refused(near.run("bench", "list", *programs), f'"{file}" --describe', sentence)
+    done = near.ask("bench", "describe", "gemm")
+    assert_refused(done, f'"{file}" --describe', sentence)
 
 
 def test_who_is_not_wanted_need_not_describe_itself_unless_somebody_wanted_is_missing(desk):
@@ -256,7 +256,7 @@ def test_two_programs_of_one_name_are_both_named(near):
     other.mkdir()
     (other / "flow.sh").write_text(FLOW)
     (other / "flow.sh").chmod(0o755)
-    done = near.ask("bench", "list", "--benchmarks", str(other))
+    done = near.ask("bench", "describe", "gemm", "--benchmarks", str(other))
     assert_refused(done, '"flow"', str(near.programs / "flow.sh"), str(other / "flow.sh"))
 
 

@@ -141,7 +141,7 @@ def test_risk_shows_what_the_model_knows_of_each_node(anubis, home, tmp_path):
     ("words", "complaint"),
     [
         (["train", "--model", "cox-tim"], 'unknown risk model "cox-tim"; did you mean "cox-time"?'),
-        (["show", "node01", "--file", "gone.npz"], "cannot read the risk model"),
+        (["show", "node01", "--file", "gone.npz"], "there is no risk model"),
         (["evaluate", "--html", "."], '--html "." is a folder: name a file in it'),
         (
             ["evaluate", "--ask", "node03,n99"],

@@ -830,6 +830,11 @@ def test_an_incident_is_completed_by_its_end_and_does_not_begin_again(history: H
     assert history.only().incidents.all() == [incident("n1", 1.0, 4.0)]
 
 
+def forgotten(incidents: int = 0, reopened: int = 0, watches: int = 0) -> Forgotten:
+    counts = {"incidents": incidents, "reopened": reopened, "watches": watches}
+    return Forgotten(**counts, nodes=0, campaign="")
+
+
 def test_an_import_is_taken_back_with_all_that_it_alone_has_told(history: History) -> None:
     known, told = incident("n1", 1.0), incident("n2", 2.0, 3.0)
     watch = Watch(node="n1", since=0.0, until=9.0)
@@ -849,9 +854,9 @@ def test_an_import_is_taken_back_with_all_that_it_alone_has_told(history: Histor
     assert history.imports.newest() == [second, first]
     assert second.kept == Kept(new=1, completed=1, known=1)
     assert history.only().incidents.all()[0] == replace(known, end=5.0)
-    assert history.imports.forget(second.key) == Forgotten(incidents=1, reopened=1, watches=1)
+    assert history.imports.forget(second.key) == forgotten(incidents=1, reopened=1, watches=1)
     assert (history.only().incidents.all(), history.only().watches.all()) == before
-    assert history.imports.forget(first.key) == Forgotten(incidents=1, reopened=0, watches=1)
+    assert history.imports.forget(first.key) == forgotten(incidents=1, watches=1)
     assert (
         history.only().incidents.all(),
         history.only().watches.all(),
@@ -869,7 +874,7 @@ def test_an_end_that_was_corrected_since_outlives_the_import_that_told_it(histor
     history.only().incidents.add([incident("n1", 1.0)])
     imported = history.imports.add("a.csv", 10.0, UNNAMED, [incident("n1", 1.0, 5.0)], [])
     history.only().incidents.add([incident("n1", 1.0, 6.0)])
-    assert history.imports.forget(imported.key) == Forgotten(incidents=0, reopened=0, watches=0)
+    assert history.imports.forget(imported.key) == forgotten()
     assert history.only().incidents.all() == [incident("n1", 1.0, 6.0)]
 
 
@@ -1440,7 +1445,7 @@ def test_in_an_older_history_all_nodes_become_those_of_the_first_cluster_reached
 def test_in_an_older_history_what_was_imported_can_be_taken_back(url: str) -> None:
     database = engine_for(url)
     incident = {"node": "n1", "category": "x", "started_at": 1.0, "told_by": 1, "cluster": "c"}
-    imported = {"key": 1, "at": 1.0, "file": "f", "new": 1, "completed": 0, "known": 0}
+    imported = {"at": 1.0, "file": "f", "new": 1, "completed": 0, "known": 0}
     with database.begin() as connection:
         old = migrated(connection, "0012")
         campaigns = old.tables["campaigns"]
