@@ -414,6 +414,7 @@ def broken_networks(draw, noise=(0.01, 0.03)):
 
 @settings(max_examples=40, deadline=None)
 @given(broken_networks())
+@pytest.mark.long
 def test_nobody_whose_flows_are_all_good_is_ever_blamed(network):
     observations = observe(network.fabric, scanned(network, network.fabric))
     model = FaultPrior(noise=noise_of(observations))
@@ -431,6 +432,7 @@ def test_nobody_whose_flows_are_all_good_is_ever_blamed(network):
 
 @settings(max_examples=25, deadline=None)
 @given(broken_networks(), st.randoms(use_true_random=False))
+@pytest.mark.long
 def test_other_names_in_another_order_change_nothing(network, random):
     fabric = network.fabric
     observations = observe(fabric, scanned(network, fabric))
@@ -699,6 +701,7 @@ def test_every_blamed_node_meets_a_good_partner():
     ],
     ids=["three tiers", "two tiers"],
 )
+@pytest.mark.long
 def test_confirming_pairs_never_leave_more_parts_to_choose_from(fabric, kinds):
     """Each once grew: by 64 links that are each improbable, and by what may replace another."""
     fabric, rng = fabric.fabric(), np.random.default_rng(0)

@@ -119,6 +119,7 @@ def test_a_broken_archive_is_an_error_for_a_person(tmp_path):
 
 
 @pytest.mark.skipif(not PHILLY.exists(), reason="the Philly trace is not beside the checkout")
+@pytest.mark.long
 def test_philly_is_read_whole():
     rows = list(csv.DictReader(gzip.decompress(PHILLY.read_bytes()).decode().splitlines()))
     gpus = [int(row["num_gpus"]) for row in rows]

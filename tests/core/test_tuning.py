@@ -259,6 +259,7 @@ def test_raw_mlperf_repeats_agree_as_it_was_counted(systems, tail, resnet_apart,
     assert sum(np.mean(found) >= 0.98 for found in agreement.values()) == alike
 
 
+@pytest.mark.long
 def test_every_resnet_system_is_tuned_and_agrees_better_or_hardly_worse(systems, tuned):
     for system, runs in systems.items():
         if system[0] == "resnet":

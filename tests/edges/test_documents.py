@@ -122,6 +122,7 @@ def test_half_a_character_in_a_fact_costs_only_itself():
     kept(event)
 
 
+@pytest.mark.long
 def test_more_series_than_any_machine_has_are_refused_with_a_sentence():
     series = {"metric": "speed", "samples": [1.0]}
     many = [{**series, "device": f"d{i}"} for i in range(150_000)]

@@ -86,6 +86,7 @@ def import_incidents(desk, told):
     assert done.code == 0, done.err
 
 
+@pytest.mark.long
 def test_after_incidents_a_node_passes_only_by_the_test_that_found_such_before(fit):
     # once, the network was at fault, and pulse found it
     with History.open(str(fit.history)) as history:

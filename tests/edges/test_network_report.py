@@ -449,6 +449,7 @@ def test_hostile_names_stay_text():
 
 
 @pytest.mark.parametrize(("nodes", "rails"), [(128, 4), (1024, 1), (10_000, 2)])
+@pytest.mark.long
 def test_the_page_stays_below_two_megabytes_however_unsteady_the_flows(nodes, rails):
     fabric = FatTree(nodes=nodes, leaves_per_pod=8, spines=8, rails=rails).fabric()
     rng = np.random.default_rng(nodes)
@@ -559,6 +560,7 @@ addEventListener("load", () => {
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 @pytest.mark.parametrize("width", [400, pytest.param(1280, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_a_browser_shows_every_label_whole_on_a_narrow_page_and_on_a_wide_one(
     width, tmp_path: Path
 ):

@@ -306,6 +306,7 @@ def test_what_was_found_more_than_a_year_ago_teaches_nothing(history):
     assert len(read_past(history.only(), NOW).defects) == 1
 
 
+@pytest.mark.long
 def test_what_is_yet_to_come_is_not_known(history):
     carry_out(history, "c1", 390)
     history.only().incidents.add([incident("n1", 395, "gpu"), incident("n1", 401, "gpu")])

@@ -54,6 +54,7 @@ def trained_by_pycox(x, clock, observed):
 
 
 @pytest.mark.parametrize("name", ["metabric", "support"])
+@pytest.mark.long
 def test_chances_are_those_of_pycox_within_a_thousandth(name):
     data = learnable(published(name))
     data = take(data, np.arange(len(data)) < 400)
@@ -118,6 +119,7 @@ def test_early_stopping_watches_nodes_that_were_not_trained_on():
     assert not inside & outside
 
 
+@pytest.mark.long
 def test_training_ends_before_the_network_has_learned_what_is_chance():
     """All nodes have one rate; watching the nodes it is trained on, it would say twice as much."""
     spread = []

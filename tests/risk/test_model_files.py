@@ -28,6 +28,7 @@ def network(tmp_path_factory):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+@pytest.mark.long
 def test_a_saved_model_answers_to_the_last_bit_as_it_did(tmp_path, model):
     before, path = model.fit(SPELLS, seed=5), tmp_path / "deep" / "risk.npz"
     files.save(before, ORIGIN, path)

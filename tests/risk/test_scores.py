@@ -28,6 +28,7 @@ def survival_by_pycox(hours, hazard, duration_h, observed):
 
 
 @pytest.mark.parametrize("crossing", [False, True])
+@pytest.mark.long
 def test_concordance_and_brier_score_are_those_of_pycox(monkeypatch, crossing):
     monkeypatch.setattr(scipy.integrate, "simps", scipy.integrate.simpson, raising=False)
     duration_h, observed, rate = drawn(300)
