@@ -60,6 +60,7 @@ int nvmlInitWithFlags(unsigned flags) {
 int nvmlSystemGetNVMLVersion(char *text, unsigned size) { strncpy(text, "12.570.86", size); return 0; }
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "570.86.15", size); return 0; }
 int nvmlSystemGetCudaDriverVersion(int *version) { *version = 12080; return 0; }
+int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = planted("count", 0, 4); return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **gpu) {
   *gpu = gpus + index;
