@@ -274,6 +274,7 @@ def planted(run, seed):
 
 
 @pytest.mark.parametrize("fault", ["all", "tenth"])
+@pytest.mark.long
 def test_healthy_mlperf_repeats_pass_and_planted_faults_are_found(systems, tuned, fault):
     """Or the outcome is "not repeatable enough", which only gnmt's varying batches may earn. At
     alpha as it is: calibrated, what gnmt's few repeats of a system can carry is a larger loss."""

@@ -856,6 +856,7 @@ def test_a_small_fabric_is_drawn_node_by_node(near):
     assert "2       4\n4       8\n" in done.out
 
 
+@pytest.mark.long
 def test_four_thousand_nodes_fit_on_a_screen():
     fabric = FatTree(nodes=4000, rails=8, spines=8).fabric()
     lines = list(text(Inspection(fabric=fabric), ()))

@@ -80,6 +80,7 @@ def test_concordance_on_published_data_is_what_is_published(name, known):
     assert np.mean(found) == pytest.approx(known, abs=0.02)
 
 
+@pytest.mark.long
 def test_with_few_incidents_the_formula_written_out_gives_the_same():
     data = spells(KnownHazard(), nodes=30, seed=1)
     x = Scale.of(data.statuses.values).apply(data.statuses.values)

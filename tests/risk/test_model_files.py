@@ -41,6 +41,7 @@ def test_a_saved_model_answers_to_the_last_bit_as_it_did(tmp_path, model):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+@pytest.mark.long
 def test_a_decision_says_when_its_model_takes_all_nodes_alike(tmp_path, model):
     """Alike is what two nodes get that could not be more different."""
     files.save(model.fit(SPELLS, seed=5), ORIGIN, tmp_path / "risk.npz")
