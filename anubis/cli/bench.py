@@ -163,7 +163,7 @@ def new(
     name: Annotated[str, typer.Argument(help="Its name: letters, digits and underscores.")],
     folder: Annotated[
         Path, typer.Option("--benchmarks", "-b", metavar="DIR", help="Where to write it.")
-    ] = Path("benchmarks"),
+    ] = Path("my-benchmarks"),
 ) -> None:
     from anubis import places
 

@@ -15,10 +15,11 @@ import _each_gpu
 import _gpus
 import contract
 import pytest
+from fleets import spec
 
 from anubis.catalog import parse_result
 from anubis.core.campaign.machine import Failed, Launch, Measured
-from anubis.core.records import BenchmarkSpec, MetricSpec, Node, Step, Workload
+from anubis.core.records import MetricSpec, Node, Step, Workload
 from anubis.executors import guardian
 from anubis.executors.local import LocalExecutor
 from anubis.executors.machine import describe, free_port, listed, port_range
@@ -305,17 +306,8 @@ def run_here(folder, settings=None, **arguments):
     """A program that tells how it was started, by the executor of this machine."""
     file = folder / "tells.py"
     file.write_text(TELLS)
-    spec = BenchmarkSpec(
-        name="tells",
-        version="1",
-        summary="",
-        stresses="",
-        reveals="",
-        level="micro",
-        scope="node",
-        duration_s=1.0,
-        metrics=(MetricSpec(name="speed", unit="1", direction="higher"),),
-    )
+    speed = MetricSpec(name="speed", unit="1", direction="higher")
+    tells = spec("tells", duration_s=1.0, metrics=(speed,))
     workload = Workload.of("tells", "1", arguments)
     step = Step(
         id="0.0.0/tells/here",
@@ -326,7 +318,7 @@ def run_here(folder, settings=None, **arguments):
         timeout_s=60,
         exclusive=True,
     )
-    programs = {("tells", "1"): Program(file=file, spec=spec)}
+    programs = {("tells", "1"): Program(file=file, spec=tells)}
     executor = LocalExecutor(Node(name="here", sku="any"), programs, parse_result, settings)
     with closing(executor):
         executor.launch(Launch(step=step, attempt=1))

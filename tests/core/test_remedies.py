@@ -55,6 +55,7 @@ def test_of_several_remedies_that_fit_the_last_counts():
         ("NODE_HEALTH.XIDS.48", "look it up"),
         ("NODE_HEALTH.XIDS_SEEN", "compare"),  # a name that begins alike is another metric
         ("GEMM.AGREEMENT", "take it out"),  # of every program
+        ("TRAIN_CNN.AGREEMENT.BF16", "train again"),  # its own goes before that of every program
     ],
 )
 def test_the_action_of_the_limit_goes_first_the_nearest_one_before_its_family(code, action):
@@ -66,6 +67,8 @@ def test_the_action_of_the_limit_goes_first_the_nearest_one_before_its_family(co
             limit("node_health", "xids:79", "restart"),
             limit("node_health", "xids", "look it up"),
             limit("*", "agreement", "take it out"),
+            limit("*", "agreement:bf16", "take it out by all means"),
+            limit("train_cnn", "agreement", "train again"),
         ),
         remedies=(Remedy(codes=("*",), action="compare", evidence="the kernel log"),),
     )

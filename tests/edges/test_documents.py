@@ -7,26 +7,19 @@ import math
 from typing import Any
 
 import pytest
+from fleets import spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.catalog import MOST_SERIES, parse_result
 from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
 from anubis.core.errors import ContractError
-from anubis.core.records import BenchmarkSpec, Ended, Execution, MetricSpec, Step, Workload
+from anubis.core.records import Ended, Execution, MetricSpec, Step, Workload
 from anubis.executors.programs import event_of, group_event_of, outcome_in
 from anubis.store import codec
 
-SPEC = BenchmarkSpec(
-    name="flow",
-    version="1",
-    summary="",
-    stresses="",
-    reveals="",
-    level="micro",
-    scope="node",
-    duration_s=1.0,
-    metrics=(MetricSpec(name="speed", unit="m/s", direction="higher"),),
+SPEC = spec(
+    "flow", duration_s=1.0, metrics=(MetricSpec(name="speed", unit="m/s", direction="higher"),)
 )
 STEP = Step(
     id="0.0.0/flow/n0",

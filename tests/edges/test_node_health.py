@@ -6,11 +6,12 @@ import json
 from itertools import chain
 
 import pytest
+from fleets import spec
 
 from anubis import config
 from anubis.catalog import parse_result
 from anubis.core.errors import ConfigError, ContractError
-from anubis.core.records import BenchmarkSpec, MetricSpec
+from anubis.core.records import MetricSpec
 
 
 @pytest.fixture
@@ -207,15 +208,8 @@ def test_every_shipped_limit_is_of_a_metric_that_its_program_judges_by_limit(nea
 
 # --- zero ----------------------------------------------------------------------------------
 
-SPEC = BenchmarkSpec(
-    name="facts",
-    version="1",
-    summary="",
-    stresses="",
-    reveals="",
-    level="micro",
-    scope="node",
-    duration_s=1,
+SPEC = spec(
+    "facts",
     metrics=(
         MetricSpec(name="errors", unit="1", direction="lower", judged_by="limit"),
         MetricSpec(name="rate", unit="1", direction="higher"),

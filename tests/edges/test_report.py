@@ -629,6 +629,7 @@ def test_an_acceptance_ends_with_the_list_of_healthy_nodes_and_room_to_sign(kind
     assert "n[01,04]" in page
     assert all(fact in page for fact in ("Hall 3", "ada@login1", "3f9c1a77d2"))
     assert ("signature" in page) is (kind is CampaignKind.ACCEPT)
+    assert ("may go into service" in page) is (kind is CampaignKind.ACCEPT)
 
 
 def test_what_is_wider_than_the_page_can_be_scrolled_by_keyboard_and_has_a_name():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from anubis.core.judging.limits import EVERY_PROGRAM
+from anubis.core.judging.verdicts import spelled_code
 from anubis.core.records import Limit, Policy, Remedy
 
 
@@ -23,14 +24,17 @@ def _fits(code: str, remedy: Remedy) -> bool:
 
 
 def _action_of_limit(code: str, policy: Policy) -> str:
-    """Of the limit for this very metric, else of the one for its family."""
+    """Of the program's own limit before one for all; for this very metric before its family."""
     limited = [limit for limit in policy.limits if limit.action and _covers(limit, code)]
-    return max(limited, key=lambda limit: len(limit.metric)).action if limited else ""
+    nearest = max(limited, key=_nearness, default=None)
+    return nearest.action if nearest else ""
+
+
+def _nearness(limit: Limit) -> tuple[bool, int]:
+    return limit.benchmark != EVERY_PROGRAM, len(limit.metric)
 
 
 def _covers(limit: Limit, code: str) -> bool:
-    metric = limit.metric.upper().replace(":", ".")
-    benchmark, _, measured = code.partition(".")
-    if limit.benchmark not in (EVERY_PROGRAM, benchmark.lower()):
-        return False
-    return measured == metric or measured.startswith(f"{metric}.")
+    program = code.partition(".")[0] if limit.benchmark == EVERY_PROGRAM else limit.benchmark
+    limited = spelled_code(program, limit.metric)
+    return code == limited or code.startswith(f"{limited}.")

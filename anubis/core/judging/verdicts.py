@@ -90,7 +90,11 @@ def ruling_on(
 
 def code_of(key: CriterionKey) -> str:
     """One stable code per (benchmark, metric), for machines that act on it."""
-    return f"{key.workload.benchmark}.{key.metric}".upper().replace(":", ".")
+    return spelled_code(key.workload.benchmark, key.metric)
+
+
+def spelled_code(benchmark: str, metric: str) -> str:
+    return f"{benchmark}.{metric}".upper().replace(":", ".")
 
 
 def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
