@@ -41,6 +41,7 @@ class Node:
     name: str
     sku: str
     address: str = ""
+    gpus: int = 0  # 0 too where nobody counted them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +208,8 @@ class SuiteEntry:
     """Variables that the program finds in its environment, such as NCCL_ALGO. What is measured with
     others is not compared with it."""
     timeout_s: float | None = None
-    """After how long it is killed. Default: six times `duration_s`, and at least a minute."""
+    """After how long it is killed. Default: six times `duration_s`, and at least a minute. With
+    `gpus: in_turn` it is of one GPU, as `duration_s` is, and counts as often as a node has GPUs."""
     duration_s: float | None = None
     """How long it usually takes, for planning. Default: what the program says."""
     groups: Arrangement = "all"

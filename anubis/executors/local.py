@@ -43,7 +43,7 @@ CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
 def this_machine(sku: str = "") -> Node:
     """This machine as a node; its hardware's own name unless a sku is handed in."""
     machine = described_here()
-    return Node(name=machine.hostname, sku=sku or machine.sku, address=LOOPBACK)
+    return Node(name=machine.hostname, sku=sku or machine.sku, address=LOOPBACK, gpus=machine.gpus)
 
 
 def described_here() -> Machine:

@@ -173,6 +173,7 @@ class RayExecutor:
                 name=agent.name,
                 sku=self._sku_of(agent),
                 address=agent.address,
+                gpus=agent.machine.gpus if agent.machine else 0,
             )
             for agent in self._agents.values()
         )

@@ -90,7 +90,9 @@ class Plant:
 def members(fleet: SimulatedFleet) -> tuple[Node, ...]:
     label_of = hostlist.labels(fleet.skus)
     names = hostlist.expand(fleet.nodes)
-    return tuple(Node(name=name, sku=label_of.get(name, fleet.sku)) for name in names)
+    return tuple(
+        Node(name=name, sku=label_of.get(name, fleet.sku), gpus=fleet.devices) for name in names
+    )
 
 
 def plants(fleet: SimulatedFleet, benchmarks: Sequence[str]) -> dict[str, Plant]:

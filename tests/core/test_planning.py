@@ -4,11 +4,11 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from fleets import SPECS, entry, nodes, small_plan
+from fleets import SPECS, entry, nodes, small_plan, spec
 
 from anubis.core.campaign.planning import estimate, instead, narrow, plan, steps
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.records import Suite
+from anubis.core.records import Node, ParameterSpec, Suite
 
 
 def every_step(planned, phase=0):
@@ -141,3 +141,15 @@ def test_a_limit_nobody_stated_leaves_room_and_a_stated_one_is_kept():
     limits = {step.workload.benchmark: step.timeout_s for step in every_step(planned)}
     assert limits == {"compute": 60.0, "glance": 60.0, "probe": 7.0}
     assert small_plan(1, [entry("compute", duration_s=100.0)]).phases[0].entries[0].timeout_s == 600
+
+
+@pytest.mark.parametrize(("gpus", "times"), [((8, 7), 8), ((0, 0), 1)])
+def test_gpus_one_after_the_other_take_the_time_of_one_as_often_as_the_most_a_node_has(gpus, times):
+    way = ParameterSpec(name="gpus", type="str", default="at_once")
+    fleet = [Node(name=f"n{i}", sku="h100", gpus=count) for i, count in enumerate(gpus)]
+    for parameters, factor in (({}, 1), ({"gpus": "in_turn"}, times)):
+        stated = entry("each", parameters=parameters, duration_s=20.0, timeout_s=90.0)
+        suite = Suite(name="s", summary="", benchmarks=(stated,))
+        planned = plan(suite, fleet, {"each": spec("each", parameters=(way,))})
+        assert {step.timeout_s for step in every_step(planned)} == {90.0 * factor}
+        assert estimate(planned, 0, None).duration_s == 20.0 * factor

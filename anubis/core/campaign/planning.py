@@ -55,6 +55,7 @@ EARLY_PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = tuple(
     (f"{name} {level}", single, (level,)) for name, single, levels in PHASES for level in levels
 )
 TIMES_TYPICAL = 6  # a limit nobody stated: this often the typical duration, but at least
+IN_TURN = "in_turn"  # what `gpus` says where those of a node are measured one after the other
 SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to import torch
 
 
@@ -97,7 +98,7 @@ def plan(
     phases = []
     for name, single, levels in EARLY_PHASES if stop_early else PHASES:
         entries = tuple(
-            _resolved(entry, spec, suite)
+            _resolved(entry, spec, suite, nodes)
             for level in levels
             for spec, entry in able
             if (spec.scope == "node") is single and spec.level == level
@@ -354,24 +355,27 @@ def _spec(entry: SuiteEntry, specs: Mapping[str, BenchmarkSpec], suite: Suite) -
     return specs[entry.benchmark]
 
 
-def _resolved(entry: SuiteEntry, spec: BenchmarkSpec, suite: Suite) -> PlannedEntry:
+def _resolved(
+    entry: SuiteEntry, spec: BenchmarkSpec, suite: Suite, nodes: Sequence[Node]
+) -> PlannedEntry:
     duration_s = spec.duration_s if entry.duration_s is None else entry.duration_s
     timeout_s = entry.timeout_s
     if timeout_s is None:
         timeout_s = max(SHORTEST_LIMIT_S, TIMES_TYPICAL * duration_s)
     where = f'suite "{suite.name}", benchmark "{spec.name}"'
+    parameters = complete(spec, entry.parameters, where)
+    times = max(1, *(node.gpus for node in nodes)) if parameters.get("gpus") == IN_TURN else 1
     return PlannedEntry(
         workload=Workload.of(
             spec.name,
             spec.version,
-            complete(spec, entry.parameters, where)
-            | {f"{VARIABLE}{name}": value for name, value in entry.env.items()},
+            parameters | {f"{VARIABLE}{name}": value for name, value in entry.env.items()},
         ),
         scope=spec.scope,
         exclusive=spec.exclusive,
         repeats=entry.repeats,
-        timeout_s=timeout_s,
-        duration_s=duration_s,
+        timeout_s=times * timeout_s,
+        duration_s=times * duration_s,
         groups=entry.groups,
         rounds=entry.rounds,
         min_nodes=spec.needs.min_nodes,
