@@ -7,7 +7,7 @@ built once; beds of hosts are one group, the first to begin.
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +18,7 @@ settings.register_profile("anubis", deadline=None, print_blob=True)
 settings.load_profile("anubis")
 
 ROOT = Path(__file__).parents[1]
+DATA = ROOT.parent / "shared" / "data"
 HOSTS = "hosts"
 STARTS_PROCESSES = {"desk", "run", "forked", "site", "home", "checkout"}  # fixtures
 
@@ -29,6 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "real" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("twin"):
+            raise pytest.UsageError(
+                f"{item.nodeid} needs real data, which most people do not have: name the test "
+                'that shows the same on made data, @pytest.mark.twin("test_…")'
+            )
     if config.getoption("fast"):
         left_out = [item for item in items if waits(item)]
         items[:] = [item for item in items if not waits(item)]
@@ -43,6 +50,18 @@ def apart_from_yours(tmp_path_factory: pytest.TempPathFactory) -> Generator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANUBIS_HOME", str(tmp_path_factory.mktemp("anubis")))
         yield
+
+
+@pytest.fixture(scope="session")
+def real() -> Callable[[str], Path]:
+    """A file of the real data beside the checkout; a twin shows the same on made data."""
+
+    def file(name: str) -> Path:
+        if not (DATA / name).exists():
+            pytest.skip("the real data is not beside the checkout (../shared/data)")
+        return DATA / name
+
+    return file
 
 
 @pytest.hookimpl(optionalhook=True)

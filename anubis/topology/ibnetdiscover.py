@@ -206,7 +206,10 @@ def _add_hcas(
     blocks: Mapping[str, _Block], ports: Ports, owners: Mapping[str, Owner], draft: Draft
 ) -> None:
     seats = _seats(blocks, ports, draft)
-    named = {seat.id: _owner(seat, blocks[seat.id], owners) for seat in seats}
+    guids: dict[str, list[str]] = {}
+    for seat in seats:
+        guids.setdefault(seat.id, [guid_of(seat.id)]).append(seat.guid)
+    named = {id: _owner(guids[id], blocks[id], owners) for id in guids}
     _drop_shared_names(named, seats, draft)
     _report_unowned(named, seats, blocks, draft)
     cabled = Counter(seat.id for seat in seats)
@@ -264,7 +267,7 @@ def _seats(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Se
     return [seat for seat in seat_of.values() if seat.id]
 
 
-def _owner(seat: _Seat, block: _Block, owners: Mapping[str, Owner]) -> Owner | None:
+def _owner(guids: list[str], block: _Block, owners: Mapping[str, Owner]) -> Owner | None:
     """The mapping decides the host; the description may still give the device."""
     described = None
     if not UNSET.fullmatch(block.description) and (
@@ -272,7 +275,7 @@ def _owner(seat: _Seat, block: _Block, owners: Mapping[str, Owner]) -> Owner | N
     ):
         described = Owner(match.group(1), match.group(2) or "")
     unset = re.fullmatch(rf"localhost\s+({DEVICE})", block.description)
-    mapped = owners.get(guid_of(seat.id)) or owners.get(seat.guid)
+    mapped = next((owners[guid] for guid in guids if guid in owners), None)
     if mapped is None or mapped.device:
         return mapped or described
     device = described.device if described else unset.group(1) if unset else ""

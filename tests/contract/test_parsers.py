@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import contract
 import dcgm_diag
 import nccl_tests
@@ -18,14 +16,10 @@ from _parsers import nvbandwidth as parse_nvbandwidth
 
 from anubis.superbench.aliases import alias
 
-LOGS = Path(__file__).resolve().parents[3] / "shared/data/superbench/logs"
 
-
-def recorded(name: str) -> str:
-    file = LOGS / name
-    if not file.exists():
-        pytest.skip(f"{file} is not here")
-    return file.read_text()
+@pytest.fixture(scope="session")
+def recorded(real):
+    return lambda name: real(f"superbench/logs/{name}").read_text()
 
 
 # --- perftest: cut from two ends that share a terminal ---------------------------------------
@@ -65,8 +59,9 @@ def test_perftest_megabytes_are_those_that_its_message_rate_proves():
     assert_rates_fit_bandwidths(perftest(LOOPBACK))
 
 
+@pytest.mark.twin("test_perftest_megabytes_are_those_that_its_message_rate_proves")
 @pytest.mark.parametrize("name", ["ib_loopback_all_sizes.log", "ib_loopback_8M_size.log"])
-def test_every_row_of_the_recorded_loopbacks_fits_its_message_rate(name):
+def test_every_row_of_the_recorded_loopbacks_fits_its_message_rate(recorded, name):
     rows = perftest(recorded(name))
     assert len(rows) == (23 if "all" in name else 1)
     assert_rates_fit_bandwidths(rows)
@@ -188,13 +183,28 @@ RECORDED = {
 }
 
 
-@pytest.mark.parametrize(("name", "operation"), RECORDED.items())
-def test_our_bus_bandwidth_is_the_one_that_nccl_tests_printed(name, operation):
-    rows = [row for row in parse_nccl(recorded(name)) if row.busbw_gbps > 1]
-    assert len(rows) > 20
+def assert_bus_bandwidths_are_ours(rows, operation):
     for row in rows:
         ours = busbw_gbps(operation, row.size_bytes, 8, row.us / 1e6)
         assert ours == pytest.approx(row.busbw_gbps, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "operation"),
+    [(ALL_REDUCE, "all_reduce"), (ALL_TO_ALL, "all_to_all"), (REDUCE, "reduce")],
+)
+def test_our_bus_bandwidth_is_the_one_that_stands_in_an_excerpt(text, operation):
+    largest = [row for row in parse_nccl(text) if row.busbw_gbps > 1]
+    assert len(largest) == 2
+    assert_bus_bandwidths_are_ours(largest, operation)
+
+
+@pytest.mark.twin("test_our_bus_bandwidth_is_the_one_that_stands_in_an_excerpt")
+@pytest.mark.parametrize(("name", "operation"), RECORDED.items())
+def test_our_bus_bandwidth_is_the_one_that_nccl_tests_printed(recorded, name, operation):
+    rows = [row for row in parse_nccl(recorded(name)) if row.busbw_gbps > 1]
+    assert len(rows) > 20
+    assert_bus_bandwidths_are_ours(rows, operation)
 
 
 def test_nccl_numbers_go_into_the_document_by_size_and_place():
@@ -345,7 +355,8 @@ def test_nvbandwidth_nanoseconds_are_reported_as_microseconds():
     assert latency == pytest.approx([0.77258] * 2)
 
 
-def test_every_table_of_the_recorded_nvbandwidth_adds_up_to_its_sum():
+@pytest.mark.twin("test_nvbandwidth_tables_name_both_ends_and_have_no_diagonal")
+def test_every_table_of_the_recorded_nvbandwidth_adds_up_to_its_sum(recorded):
     text = recorded("nvbandwidth_results.log")
     result = parse_nvbandwidth(text)
     sums = dict(line.split()[1:] for line in text.splitlines() if line.startswith("SUM"))

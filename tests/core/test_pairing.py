@@ -4,7 +4,6 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations, islice, pairwise, product
-from pathlib import Path
 
 import networkx
 import numpy as np
@@ -24,9 +23,6 @@ from anubis.core.network.pairing import (
     round_robin,
 )
 from anubis.simulation.fabric import FatTree
-
-ROOT = Path(__file__).parents[2]
-PATTERNS = ROOT.parent / "shared" / "data" / "superbench" / "logs" / "mpi_pattern.txt"
 
 
 def flat(pairs):
@@ -92,16 +88,11 @@ def rounds_of(text):
     ]
 
 
-def pattern(kind):
-    if not PATTERNS.is_file():
-        pytest.skip("the recorded patterns are absent: mpi_pattern.txt")
-    blocks = PATTERNS.read_text().split("\n\n")
-    (found,) = [block.partition("\n")[2] for block in blocks if f"pattern_type: {kind}" in block]
-    return rounds_of(found)
-
-
-def test_the_excerpt_is_what_was_recorded():
-    assert pattern("pair-wise") == rounds_of(PAIR_WISE)
+@pytest.mark.twin("test_the_pairs_of_each_round_are_those_that_were_recorded")
+def test_the_excerpt_is_what_was_recorded(real):
+    blocks = real("superbench/logs/mpi_pattern.txt").read_text().split("\n\n")
+    (recorded,) = [block for block in blocks if "pattern_type: pair-wise" in block]
+    assert rounds_of(recorded.partition("\n")[2]) == rounds_of(PAIR_WISE)
 
 
 def test_the_pairs_of_each_round_are_those_that_were_recorded():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -23,8 +22,6 @@ from anubis.study.traces import (
     stressed,
     trace_of,
 )
-
-PHILLY = Path(__file__).parents[3] / "shared" / "data" / "jobs" / "philly.csv.gz"
 
 TABLE = """timestamp,duration,num_gpus,gpu_time,cluster
 2017-10-09 08:00:00,7200,16,115200,a
@@ -118,18 +115,29 @@ def test_a_broken_archive_is_an_error_for_a_person(tmp_path):
         read(file, 8)
 
 
-@pytest.mark.skipif(not PHILLY.exists(), reason="the Philly trace is not beside the checkout")
-@pytest.mark.long
-def test_philly_is_read_whole():
-    rows = list(csv.DictReader(gzip.decompress(PHILLY.read_bytes()).decode().splitlines()))
+def assert_read_whole(packed, jobs):
+    rows = list(csv.DictReader(gzip.decompress(packed.read_bytes()).decode().splitlines()))
     gpus = [int(row["num_gpus"]) for row in rows]
-    trace = read(PHILLY, 8)
-    assert len(trace.jobs) == 82_247  # as its description says
+    trace = read(packed, 8)
+    assert len(trace.jobs) == jobs
     assert sum(job.nodes for job in trace.jobs) == sum(-(-count // 8) for count in gpus)
     seconds = sum(float(row["duration"]) * -(-int(row["num_gpus"]) // 8) for row in rows)
     assert trace.node_hours == pytest.approx(seconds / 3600)
-    whole = read(PHILLY, 8, whole_nodes_only=True)
+    whole = read(packed, 8, whole_nodes_only=True)
     assert len(whole.jobs) == sum(count >= 8 for count in gpus)
+
+
+def test_a_table_in_an_archive_is_read_whole(tmp_path):
+    lines = [f"2017-10-09 {hour:02}:00:00,{60 * hour},{hour},1,a" for hour in range(1, 24)]
+    packed = tmp_path / "jobs.csv.gz"
+    packed.write_bytes(gzip.compress("\n".join([TABLE.split()[0], *lines]).encode(), mtime=0))
+    assert_read_whole(packed, 23)
+
+
+@pytest.mark.twin("test_a_table_in_an_archive_is_read_whole")
+@pytest.mark.long
+def test_philly_is_read_whole(real):
+    assert_read_whole(real("jobs/philly.csv.gz"), 82_247)  # as its description says
 
 
 JOBS = st.lists(

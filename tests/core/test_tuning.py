@@ -6,7 +6,6 @@ import csv
 import gzip
 from collections import defaultdict
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,21 +215,34 @@ def test_steps_that_no_rate_can_have_are_refused(bad):
         tune([])
 
 
-# --- real series ---------------------------------------------------------------------------
+# --- whole systems: made ones, and those of MLPerf -------------------------------------------
 
-MLPERF = Path(__file__).parents[3] / "shared/data/benchmarks/mlperf-v0.7-steps.csv.gz"
+
+def made_system(benchmark, seed):
+    """Five runs that warm up; or that never settle, as batches of varying length do."""
+    rng = np.random.default_rng(seed)
+    if benchmark == "gnmt":
+        return [rng.choice([60.0, 80.0, 100.0], 600) * rng.normal(1, 0.002, 600) for _ in range(5)]
+    warm = 1 - 0.3 * np.exp(-np.arange(600) / 20)
+    return [1000 * warm * rng.normal(1, 0.004, 600) * rng.normal(1, 0.002) for _ in range(5)]
 
 
 @pytest.fixture(scope="module")
-def systems():
-    if not MLPERF.is_file():
-        pytest.skip("the MLPerf step series are not beside the repository")
+def mlperf(real):
     steps = defaultdict(lambda: defaultdict(list))
-    with gzip.open(MLPERF, "rt") as lines:
+    with gzip.open(real("benchmarks/mlperf-v0.7-steps.csv.gz"), "rt") as lines:
         for row in csv.DictReader(lines):
             system = (row["benchmark"], row["release"], row["submitter"], row["system"])
             steps[system][row["run"]].append(float(row["samples_per_s"]))
     return {system: [np.array(run) for run in runs.values()] for system, runs in steps.items()}
+
+
+@pytest.fixture(scope="module", params=["made", "mlperf"])
+def systems(request):
+    if request.param == "mlperf":
+        return request.getfixturevalue("mlperf")
+    names = ("resnet", "resnet", "gnmt")
+    return {(name, i): made_system(name, i) for i, name in enumerate(names)}
 
 
 @pytest.fixture(scope="module")
@@ -247,12 +259,13 @@ def pairs(runs, tail):
     return [1 - distance(a, b, tail) for a, b in combinations(ordered, 2)]
 
 
+@pytest.mark.twin("test_both_distances_are_what_the_definition_says")
 @pytest.mark.parametrize(
     ("tail", "resnet_apart", "gnmt_apart", "alike"),
     [(0.0, 11, 9, 2), (0.005, 7, 9, 7), (0.01, 7, 9, 7), (0.05, 3, 8, 9)],
 )
-def test_raw_mlperf_repeats_agree_as_it_was_counted(systems, tail, resnet_apart, gnmt_apart, alike):
-    agreement = {system: pairs(runs, tail) for system, runs in systems.items()}
+def test_raw_mlperf_repeats_agree_as_it_was_counted(mlperf, tail, resnet_apart, gnmt_apart, alike):
+    agreement = {system: pairs(runs, tail) for system, runs in mlperf.items()}
     apart = [system[0] for system, found in agreement.items() if min(found) <= 0.95]
     assert len(agreement) == 23
     assert (apart.count("resnet"), apart.count("gnmt")) == (resnet_apart, gnmt_apart)
@@ -275,7 +288,7 @@ def planted(run, seed):
 
 @pytest.mark.parametrize("fault", ["all", "tenth"])
 @pytest.mark.long
-def test_healthy_mlperf_repeats_pass_and_planted_faults_are_found(systems, tuned, fault):
+def test_healthy_repeats_pass_and_planted_faults_are_found(systems, tuned, fault):
     """Or the outcome is "not repeatable enough", which only gnmt's varying batches may earn. At
     alpha as it is: calibrated, what gnmt's few repeats of a system can carry is a larger loss."""
     plain = Policy(calibrated=False)
@@ -294,7 +307,7 @@ def test_healthy_mlperf_repeats_pass_and_planted_faults_are_found(systems, tuned
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", ["all", "tenth"])
-def test_a_faulty_mlperf_repeat_is_found_among_those_it_is_learned_with(systems, fault):
+def test_a_faulty_repeat_is_found_among_those_it_is_learned_with(systems, fault):
     """Where the repeats differ by less than 2 %, else a slow one may be as the others."""
     tried = 0
     for system, runs in systems.items():
@@ -308,4 +321,4 @@ def test_a_faulty_mlperf_repeat_is_found_among_those_it_is_learned_with(systems,
         healthy = similarities(cut(mixed, found), learned) > learned.alpha
         assert healthy.tolist() == [False] + [True] * 4, system
         tried += 1
-    assert tried == 12
+    assert tried == (12 if len(systems) == 23 else 2)

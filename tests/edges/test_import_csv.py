@@ -27,7 +27,6 @@ from anubis.operations.importing import import_csv, import_superbench
 from anubis.operations.judging import judge
 from anubis.operations.past import campaigns, forget_import, recall
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "benchmarks"
 NOW = 1_800_000_000.0
 PLAIN = TableMapping(sku="v100")
 HEADING = "node,device,metric,value,unit,direction"
@@ -366,14 +365,35 @@ def _day(at: float):
 
 # --- published measurements ----------------------------------------------------------------
 
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}")
-
 
 def every_gpu_of(*nodes: str) -> set[str]:
     return {f"{node}/gpu:{gpu}" for node in nodes for gpu in range(4)}
 
 
-@needs_data
+def slow_gpus(listener: Listener, file: Path) -> set[str]:
+    mapping = TableMapping.of(
+        ["node={cabinet}-{node}", "device=gpu:{device}"], ["perf=lower"], sku="gpu"
+    )
+    import_csv(file, mapping, suite="published", caller=listener)
+    return {
+        f"{verdict.participants[0]}/{verdict.device}"
+        for verdict in recall(caller=listener).assessment.verdicts()
+        if verdict.judgement is Judgement.DEFECTIVE
+    }
+
+
+def test_a_table_made_as_published_ones_are_names_its_slow_gpus(listener, write):
+    rows = [
+        f"bert,{rep},c1,{node},{gpu},{180 * (1.1 if node == 7 else 1) + (node + rep) % 3 / 10},GPU"
+        for node in range(20)
+        for gpu in range(4)
+        for rep in range(3)
+    ]
+    table = "\n".join(["exp,reps,cabinet,node,device,perf,uuid", *rows])
+    assert slow_gpus(listener, write(table)) == every_gpu_of("c1-7")
+
+
+@pytest.mark.twin("test_a_table_made_as_published_ones_are_names_its_slow_gpus")
 @pytest.mark.parametrize(
     ("name", "slow"),
     [
@@ -386,16 +406,6 @@ def every_gpu_of(*nodes: str) -> set[str]:
         ("bert-longhorn", every_gpu_of("c002-5")),
     ],
 )
-def test_a_published_table_names_its_slow_gpus(listener, name, slow):
+def test_a_published_table_names_its_slow_gpus(real, listener, name, slow):
     """The sets are those of tests/core/test_real_fleets.py, found by the naive method."""
-    mapping = TableMapping.of(
-        ["node={cabinet}-{node}", "device=gpu:{device}"], ["perf=lower"], sku="gpu"
-    )
-    file = DATA / f"{name}-agg.csv.gz"
-    import_csv(file, mapping, suite=name, caller=listener)
-    defective = {
-        f"{verdict.participants[0]}/{verdict.device}"
-        for verdict in recall(caller=listener).assessment.verdicts()
-        if verdict.judgement is Judgement.DEFECTIVE
-    }
-    assert defective == slow
+    assert slow_gpus(listener, real(f"benchmarks/{name}-agg.csv.gz")) == slow

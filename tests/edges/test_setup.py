@@ -26,12 +26,13 @@ def program(file: Path, script: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    (tmp_path / "scripts").mkdir()
+    checkout = tmp_path / "checkout"
+    (checkout / "scripts").mkdir(parents=True)
     for name in ("scripts/setup", "scripts/tools", "pyproject.toml", "requirements.lock"):
-        copy(ROOT / name, tmp_path / name)
-    program(tmp_path / ".venv/bin/python", "exit 1")  # `pip config get` of a key that is not set
-    program(tmp_path / "bin/nvidia-smi", "exit 9")
-    return tmp_path
+        copy(ROOT / name, checkout / name)
+    program(checkout / ".venv/bin/python", "exit 1")  # `pip config get` of a key that is not set
+    program(checkout / "bin/nvidia-smi", "exit 9")
+    return checkout
 
 
 def run(checkout: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -118,10 +119,16 @@ def test_a_package_that_apt_refuses_stops_neither_the_others_nor_the_tests(check
 
 
 def test_what_tests_had_to_do_without_is_said_in_the_end(checkout):
-    packages, root = tools(checkout, "--missing", user=1000).splitlines()
+    packages, root, data = tools(checkout, "--missing", user=1000).splitlines()
     assert "chromium" in packages
     assert "fio" not in packages
     assert "need root" in root
+    assert "real data" in data
+
+
+def test_real_data_is_missed_only_where_there_is_none(checkout):
+    (checkout.parent / "shared/data").mkdir(parents=True)
+    assert "real data" not in tools(checkout, "--missing", user=0)
 
 
 def test_root_is_missed_only_where_there_is_none(checkout):

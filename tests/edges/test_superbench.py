@@ -6,7 +6,7 @@ import dataclasses
 import json
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,21 +42,51 @@ from anubis.superbench.rules import apply_rules, parse_rules
 from anubis.superbench.summary import summarize
 from anubis.validator import judge
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "data" / "superbench"
-RESULTS = DATA / "test_results.jsonl"
-BASELINE_OF_1939 = DATA / "ndv4-a100-baseline-1939-nodes.json"
 SLOWER = 1.25  # 20 % less of what should be more
 
 
-def real(path: Path) -> Path:
-    if not path.is_file():
-        pytest.skip(f"real data is absent: {path.name} of SuperBench")
-    return path
+@pytest.fixture
+def published(real: Any) -> Callable[[str], Path]:
+    return lambda name: Path(real(f"superbench/{name}"))
+
+
+def results_like_superbenchs() -> str:
+    """Its three nodes: the launches of the first are slow once, the copies of the third failed."""
+
+    def row(number: int) -> dict[str, object]:
+        launches = {
+            f"kernel-launch/{name}_overhead:{rank}": value * (1 + (rank + number) % 3 / 1000)
+            for name, value in (("event", 0.00596), ("wall", 0.01026))
+            for rank in range(8)
+        }
+        copies = {
+            f"mem-bw/{name}_Mem_BW:{rank}": value * (1 + (rank + number) % 3 / 1000)
+            for name, value in (("H2D", 25.6), ("D2H", 24.3))
+            for rank in range(8)
+        }
+        return {
+            "node": f"sb-validation-0{number}",
+            "kernel-launch/return_code": 0,
+            "mem-bw/return_code": int(number == 3),
+            **launches,
+            **({"kernel-launch/event_overhead:0": 0.1} if number == 1 else {}),
+            **(copies if number < 3 else {}),
+        }
+
+    return lines(row(1), row(2), row(3))
+
+
+@pytest.fixture(params=["made", "real"])
+def results(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == "real":
+        return request.getfixturevalue("published")("test_results.jsonl")
+    file = tmp_path / "results.jsonl"
+    file.write_text(results_like_superbenchs())
+    return file
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in real(path).read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def lines(*rows: Mapping[str, object]) -> str:
@@ -167,8 +197,8 @@ def test_a_direction_comes_from_the_declared_table_or_not_at_all(name, better):
 # --- in ------------------------------------------------------------------------------------
 
 
-def test_every_real_number_above_0_is_kept_under_its_name():
-    rows = parse_results(real(RESULTS).read_text(), "it")
+def test_every_number_above_0_is_kept_under_its_name(results):
+    rows = parse_results(results.read_text(), "it")
     _, executions = adopt(rows, "a100")
     found = Counter(
         execution.step.participants[0] for execution in executions for _ in execution.result.series
@@ -182,8 +212,8 @@ def test_every_real_number_above_0_is_kept_under_its_name():
         assert found[row.node] == len(usable)
 
 
-def test_criteria_of_a_real_file_find_the_node_that_was_made_20_percent_worse(near):
-    rows = rows_of(RESULTS)
+def test_criteria_of_a_file_find_the_node_that_was_made_20_percent_worse(near, results):
+    rows = rows_of(results)
     criteria = learned(near, imported(near, lines(*rows)))
     worse = {"time", "steptime", "overhead", "cost", "nosharding", "sharding"}
     slow = {
@@ -209,8 +239,8 @@ def _words(name: str) -> list[str]:
     return name.replace("/", "_").replace("-", "_").replace(":", "_").split("_")
 
 
-def test_the_real_file_has_the_one_slow_launch_and_the_one_failure_that_superbench_finds(near):
-    done = near.run("report", "--campaign", imported(near, real(RESULTS).read_text()), "--json")
+def test_its_file_has_the_one_slow_launch_and_the_one_failure_that_superbench_finds(near, results):
+    done = near.run("report", "--campaign", imported(near, results.read_text()), "--json")
     assert done.code == 1
     assert done.summary["defective"] == ["sb-validation-01"]
     assert done.summary["healthy"] == ["sb-validation-02"]
@@ -389,8 +419,8 @@ def written(desk, campaign: str) -> str:
     return (desk.folder / "out.jsonl").read_text()
 
 
-def test_what_was_imported_is_written_as_it_was_and_reads_back_equal(near):
-    original = rows_of(RESULTS)
+def test_what_was_imported_is_written_as_it_was_and_reads_back_equal(near, results):
+    original = rows_of(results)
     text = written(near, imported(near, lines(*original)))
     again = [json.loads(line) for line in text.splitlines()]
     assert [row["node"] for row in again] == [row["node"] for row in original]
@@ -492,17 +522,28 @@ def test_a_failure_keeps_its_return_code_and_what_is_missing_stays_missing():
 # --- baselines -----------------------------------------------------------------------------
 
 
-def test_a_published_baseline_judges_what_is_5_percent_below_its_mean(near):
-    means = json.loads(real(BASELINE_OF_1939).read_text())
-    name = "nccl-bw/allreduce_8589934592_busbw"
+@pytest.fixture(params=["made", "real"])
+def baseline_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == "real":
+        return request.getfixturevalue("published")("ndv4-a100-baseline-1939-nodes.json")
+    file = tmp_path / "baseline.json"
+    file.write_text(json.dumps({ALL_REDUCE: 235.0, "nccl-bw/return_code": 0}))
+    return file
+
+
+ALL_REDUCE = "nccl-bw/allreduce_8589934592_busbw"
+
+
+def test_a_baseline_judges_what_is_5_percent_below_its_mean(near, baseline_file):
+    mean = json.loads(baseline_file.read_text())[ALL_REDUCE]
     done = near.run(
-        *("import", "superbench-baseline", str(BASELINE_OF_1939)),
+        *("import", "superbench-baseline", str(baseline_file)),
         *("--sku", "a100", "--units", "1939", "--out", "criteria"),
     )
     assert done.code == 0
     assert "means have no spread" in done.err
     rows = [
-        {"node": f"at-{share}", f"{name}:0": means[name] * share} for share in (1.2, 1, 0.96, 0.94)
+        {"node": f"at-{share}", f"{ALL_REDUCE}:0": mean * share} for share in (1.2, 1, 0.96, 0.94)
     ]
     done = judged(near, imported(near, lines(*rows)), "criteria")
     assert {v["node"]: v["verdict"] for v in done.verdicts} == {
@@ -560,12 +601,24 @@ OF_ITS_TESTS = rules(
 )
 
 
-def test_superbench_own_rules_find_on_its_own_results_what_superbench_finds(desk):
+# the means that its tests compare with
+ITS_BASELINE = {
+    "kernel-launch/event_overhead": 0.00596,
+    "kernel-launch/wall_overhead": 0.01026,
+    "kernel-launch/return_code": 0,
+    "mem-bw/H2D_Mem_BW": 25.6,
+    "mem-bw/D2H_Mem_BW": 24.3,
+    "mem-bw/D2D_Mem_BW": 1118.0,
+    "mem-bw/return_code": 0,
+}
+
+
+def test_superbench_own_rules_find_on_its_own_results_what_superbench_finds(desk, results):
     """Its test suite: 01 for event_overhead:0 (+1577.85 %), 02 accepted, 03 for the failure."""
     file = str(desk.write("rules.yaml", OF_ITS_TESTS))
     done = desk.run(
-        *("import", "superbench", str(real(RESULTS)), "--sku", "a100", "--json"),
-        *("--rules", file, "--baseline", str(DATA / "test_baseline.json")),
+        *("import", "superbench", str(results), "--sku", "a100", "--json"),
+        *("--rules", file, "--baseline", str(desk.write("baseline.json", ITS_BASELINE))),
     )
     assert done.code == 1
     assert done.summary["healthy"] == ["sb-validation-02"]
@@ -780,22 +833,23 @@ def test_what_is_measured_otherwise_keeps_its_own_name(benchmark, metric):
     assert alias(benchmark, metric) is None
 
 
-def test_the_names_stand_in_superbenchs_published_baselines():
-    published = {
-        name
-        for file in (BASELINE_OF_1939, DATA / "ndmv4-a100-baseline-729-nodes.json")
-        for name in json.loads(real(file).read_text())
-    }
+BASELINES = ("ndv4-a100-baseline-1939-nodes.json", "ndmv4-a100-baseline-729-nodes.json")
+
+
+@pytest.mark.twin("test_what_superbench_measures_too_goes_by_its_name")
+def test_the_names_stand_in_superbenchs_published_baselines(published):
+    names = {name for file in BASELINES for name in json.loads(published(file).read_text())}
     theirs = {name for name, _ in KNOWN_TO_SUPERBENCH.values()}
     newer = {LOOPBACK, "lstm_models/pytorch-lstm/fp16_train_throughput"}
-    assert theirs - newer <= published
-    assert LOOPBACK not in published  # there the same in other units has another name: see below
+    assert theirs - newer <= names
+    assert LOOPBACK not in names  # there the same in other units has another name: see below
 
 
-def test_before_0_6_superbench_told_the_loopback_in_mebibytes_under_other_names():
+@pytest.mark.twin("test_what_superbench_measures_too_goes_by_its_name")
+def test_before_0_6_superbench_told_the_loopback_in_mebibytes_under_other_names(published):
     """perftest's MiB/s in its first results, thousands of them in its baselines."""
-    results = json.loads(real(RESULTS).read_text().splitlines()[0])
-    baseline = json.loads(real(DATA / "ndmv4-a100-baseline-729-nodes.json").read_text())
+    results = rows_of(published("test_results.jsonl"))[0]
+    baseline = json.loads(published(BASELINES[1]).read_text())
     for size in (1024, 65536, 8388608):
         mib_s = results[f"ib-loopback/IB_write_{size}_Avg_0:0"]
         mean = baseline[f"ib-loopback/ib_write_{size}_ib0_bw"]

@@ -26,14 +26,11 @@ from anubis.topology.text import decode
 from anubis.topology.tool import ask
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "data" / "topology"
-LOGS = ROOT.parent / "shared" / "data" / "superbench" / "logs"
 
 
-def real(name: str, folder: Path = DATA) -> Path:
-    if not (folder / name).is_file():
-        pytest.skip(f"real data is absent: {name}")
-    return folder / name
+@pytest.fixture(scope="session")
+def described(real):
+    return lambda name: real(f"topology/{name}")
 
 
 def kinds(findings) -> Counter[str]:
@@ -151,26 +148,35 @@ def test_a_mapping_names_what_is_not_cabled_and_who_is_named_twice():
     assert "n1" in missing.sentence
 
 
+TWO_PORTS = """\
+Switch 8 "S-000000000000000a" # "leaf" base port 0 lid 1 lmc 0
+[1] "H-00000000000000c1"[1](5442b1000049c2) # "n1 mlx5_0" lid 4 4xHDR
+[2] "H-00000000000000c1"[2](5442b1000049c3) # "n1 mlx5_0" lid 5 4xHDR
+[3] "H-00000000000000d1"[2](5442b1000049d3) # "n2 mlx5_0" lid 6 4xHDR
+"""
+
+
 def test_a_port_guid_maps_as_well_as_the_guid_of_the_hca():
-    dual = real("ibtopotool-1.topo").read_text()
+    for port_of_m1 in ("5442b1000049c2", "5442b1000049c3"):
+        owners, _ = ibnetdiscover.parse_mapping(f"m1 {port_of_m1} mlx5_0\nm2 5442b1000049d3 mlx5_0")
+        assert parse(TWO_PORTS, "it", owners).fabric.nodes == ("m1", "m2")
+
+
+@pytest.mark.twin("test_a_port_guid_maps_as_well_as_the_guid_of_the_hca")
+def test_a_port_guid_of_old_hardware_maps_as_well(described):
+    dual = described("ibtopotool-1.topo").read_text()
     owners, _ = ibnetdiscover.parse_mapping("n1 8f10403960559 mlx4_0\nn2 5442b100004901 mlx4_0")
     assert parse(dual, "it", owners).fabric.nodes == ("n1", "n2")
 
 
 def test_the_ports_of_one_hca_stay_apart():
-    dual = """\
-Switch 8 "S-000000000000000a" # "leaf" base port 0 lid 1 lmc 0
-[1] "H-00000000000000c1"[1](c2) # "n1 mlx5_0" lid 4 4xHDR
-[2] "H-00000000000000c1"[2](c3) # "n1 mlx5_0" lid 5 4xHDR
-[3] "H-00000000000000d1"[2](d3) # "n2 mlx5_0" lid 6 4xHDR
-"""
-    fabric = parse(dual, "it").fabric
+    fabric = parse(TWO_PORTS, "it").fabric
     assert [(nic.node, nic.device, nic.rail) for nic in fabric.nics] == [
         ("n1", "mlx5_0", "0"),
         ("n1", "mlx5_0/2", "0/2"),
         ("n2", "mlx5_0", "0"),  # its only cabled port, whatever its number
     ]
-    assert [nic.guid for nic in fabric.nics] == ["c2", "c3", "d3"]  # of the ports
+    assert [nic.guid[-2:] for nic in fabric.nics] == ["c2", "c3", "d3"]  # of the ports
     (together,) = quick_rounds(fabric, fabric.nodes)
     assert list(map(set, together.pairs)) == [{"n1", "n2"}]
 
@@ -250,8 +256,9 @@ def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path):
     assert read.startswith("fine\nbad ")
 
 
-def test_the_real_fabric_has_the_switches_hcas_and_distances_it_is_known_to_have():
-    found = load(real("topograph-example.out"))
+@pytest.mark.twin("test_an_excerpt_of_a_real_fabric_is_read_port_by_port")
+def test_the_real_fabric_has_the_switches_hcas_and_distances_it_is_known_to_have(described):
+    found = load(described("topograph-example.out"))
     fabric = found.fabric
     assert len(fabric.switches) == 40
     assert len(fabric.leaves) == 31
@@ -263,12 +270,13 @@ def test_the_real_fabric_has_the_switches_hcas_and_distances_it_is_known_to_have
     assert "unreadable" not in kinds(found.findings)
 
 
-def test_the_exchanged_cables_of_the_real_fabric_are_named_and_its_missing_leaf():
+@pytest.mark.twin("test_exchanged_cables_are_named_with_both_ends_and_those_of_a_node_beside")
+def test_the_exchanged_cables_of_the_real_fabric_are_named_and_its_missing_leaf(described):
     """Seen by eye: HCA-5 and HCA-6 of one node, and ten nodes whose leaf of rail 4 did not answer.
 
     A manager and another machine with two NICs hang on leaves of other rails, and are meant to.
     """
-    exchanged, missing = audit(load(real("topograph-example.out")).fabric)
+    exchanged, missing = audit(load(described("topograph-example.out")).fabric)
     assert exchanged.judgement is Judgement.DEFECTIVE
     assert exchanged.reason == (
         "b08-p1-dgx-08-c01: HCA-5 on B09-P1-IBLEAF-04-08[1], HCA-6 on B09-P1-IBLEAF-03-08[1]: "
@@ -278,6 +286,7 @@ def test_the_exchanged_cables_of_the_real_fabric_are_named_and_its_missing_leaf(
     assert {part.name[:12] for part in missing.parts} == {"a05-p1-dgx-0"}
 
 
+@pytest.mark.twin("test_fabrics_as_they_should_be_have_nothing_odd")
 @pytest.mark.parametrize(
     "name",
     [
@@ -286,12 +295,13 @@ def test_the_exchanged_cables_of_the_real_fabric_are_named_and_its_missing_leaf(
         "lingjun-topo.csv",
     ],
 )
-def test_nothing_is_said_of_the_cabling_of_other_real_fabrics(name):
-    assert audit(load(real(name)).fabric) == ()
+def test_nothing_is_said_of_the_cabling_of_other_real_fabrics(described, name):
+    assert audit(load(described(name)).fabric) == ()
 
 
-def test_a_quick_scan_of_the_real_fabric_leaves_out_only_whom_it_must():
-    fabric = load(real("topograph-example.out")).fabric
+@pytest.mark.twin("test_each_distance_has_one_round_with_as_many_pairs_as_there_can_be")
+def test_a_quick_scan_of_the_real_fabric_leaves_out_only_whom_it_must(described):
+    fabric = load(described("topograph-example.out")).fabric
     rounds = quick_rounds(fabric, fabric.nodes)
     assert {each.hops for each in rounds} == {2, 4}
     for each in rounds:
@@ -309,16 +319,20 @@ def test_a_quick_scan_of_the_real_fabric_leaves_out_only_whom_it_must():
     assert not found.untested_switches
 
 
-def test_the_pairs_of_another_tool_are_reached_and_bettered():
+@pytest.mark.twin("test_each_distance_has_one_round_with_as_many_pairs_as_there_can_be")
+def test_the_pairs_of_another_tool_are_reached_and_bettered(described, real):
     """Five pairs at 2, four at 4 and four at 6 hops there; at 4 hops there can be five."""
-    owners, _ = ibnetdiscover.parse_mapping(real("ib_traffic_topo_aware_ibstat.txt").read_text())
-    found = parse(real("ib_traffic_topo_aware_ibnetdiscover.txt").read_text(), "it", owners)
-    hosts = real("ib_traffic_topo_aware_hostfile").read_text().split()
+    owners, _ = ibnetdiscover.parse_mapping(
+        described("ib_traffic_topo_aware_ibstat.txt").read_text()
+    )
+    found = parse(described("ib_traffic_topo_aware_ibnetdiscover.txt").read_text(), "it", owners)
+    hosts = described("ib_traffic_topo_aware_hostfile").read_text().split()
     theirs = [
         [[hosts[int(i)] for i in pair.split(",")] for pair in line.split(";")]
-        for line in real("ib_traffic_topo_aware_expected_config").read_text().split()
+        for line in described("ib_traffic_topo_aware_expected_config").read_text().split()
     ]
-    recorded = real("mpi_pattern.txt", LOGS).read_text().split("pattern_type: topo-aware\n")[1]
+    patterns = real("superbench/logs/mpi_pattern.txt").read_text()
+    recorded = patterns.split("pattern_type: topo-aware\n")[1]
     assert [";".join(map(",".join, pairs)) for pairs in theirs] == recorded.split()
     (rail,) = found.fabric.rails
     nics = {host: found.fabric.nic(host, rail) for host in hosts}
@@ -330,6 +344,7 @@ def test_the_pairs_of_another_tool_are_reached_and_bettered():
     assert {frozenset(pair) for pair in ours[0].pairs} == {frozenset(pair) for pair in theirs[0]}
 
 
+@pytest.mark.twin("test_the_ports_of_one_hca_stay_apart")
 @pytest.mark.parametrize(
     ("name", "switches", "nics", "pairs"),
     [
@@ -339,8 +354,8 @@ def test_the_pairs_of_another_tool_are_reached_and_bettered():
         ("ibtopotool-4.topo", 1, 1, {}),
     ],
 )
-def test_small_fabrics_of_old_hardware(name, switches, nics, pairs):
-    fabric = load(real(name)).fabric
+def test_small_fabrics_of_old_hardware(described, name, switches, nics, pairs):
+    fabric = load(described(name)).fabric
     assert (len(fabric.switches), len(fabric.nics)) == (switches, nics)
     assert fabric.pairs_by_hops() == pairs
 
@@ -449,9 +464,10 @@ def test_an_odd_line_of_a_table_is_named_and_the_others_count():
     assert found.fabric.nodes == ("n1",)
 
 
-def test_a_real_table_of_an_ethernet_fabric():
-    found = load(real("lingjun-topo.csv"))
-    rows = real("lingjun-topo.csv").read_text().split()[1:]
+@pytest.mark.twin("test_a_table_of_host_and_switch")
+def test_a_real_table_of_an_ethernet_fabric(described):
+    found = load(described("lingjun-topo.csv"))
+    rows = described("lingjun-topo.csv").read_text().split()[1:]
     size = Counter(row.split(",")[3] for row in rows)
     fabric = found.fabric
     assert len(fabric.nodes) == 847
@@ -868,8 +884,9 @@ def test_four_thousand_nodes_fit_on_a_screen():
     assert {sign for line in lines for sign in line if not sign.isascii()} <= set(IN_ASCII)
 
 
-def test_the_real_fabric_fits_on_a_screen_with_what_is_odd_in_it():
-    found = load(real("topograph-example.out"))
+@pytest.mark.twin("test_four_thousand_nodes_fit_on_a_screen")
+def test_the_real_fabric_fits_on_a_screen_with_what_is_odd_in_it(described):
+    found = load(described("topograph-example.out"))
     lines = list(text(Inspection(fabric=found.fabric), found.findings))
     assert len(lines) < 40
     assert lines[0].startswith("defective: too few uplinks at 12 switches, wrongly cabled: NICs")
