@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Literal, NamedTuple
@@ -133,6 +133,8 @@ class Fabric:
     links: tuple[Link, ...]
     nics: tuple[Nic, ...]
     routes: Routes | None = None  # None: which of several ways a flow takes is unknown
+    source: str = field(default="", compare=False)  # where it was read, in words
+    as_of: float | None = field(default=None, compare=False)  # when it was so, since 1970
 
     def __post_init__(self) -> None:
         if len(self.switch_number) < len(self.switches):
@@ -665,7 +667,8 @@ def one_switch(nodes: Sequence[str]) -> Fabric:
     """Stands in for an unknown network: all nodes are equally far apart."""
     switch = Switch(id="network", name="the network")
     nics = (Nic(id=node, node=node, device="", rail="", switch=switch.id) for node in nodes)
-    return Fabric(switches=(switch,), links=(), nics=tuple(nics))
+    source = "none, so all nodes count as being on one switch"
+    return Fabric(switches=(switch,), links=(), nics=tuple(nics), source=source)
 
 
 # --- small things ----------------------------------------------------------------------------

@@ -34,6 +34,7 @@ BOX, GAP = 146.0, 84.0  # how wide a box is, and the room for wires between tier
 LINE = 17.0
 LETTERS = 19  # of a name in a box
 EDGE = 3.0
+UNMEASURED = "nothing was measured over this NIC"
 TROUBLED = (Judgement.DEFECTIVE, Judgement.UNKNOWN)  # their sign stands before the node's name
 
 
@@ -247,16 +248,19 @@ class _Plan:
         return _Chip(text=sign + name, about=self._about(nic), kind=self._kind(nic))
 
     def _kind(self, nic: Nic) -> str:
-        """As the page colours it: by the verdict on its node, where there is one."""
-        judgement = self.view.verdicts.get(nic.node)
-        if judgement:
+        """As the page colours it."""
+        if judgement := self.view.judgement_of(nic):
             return judgement.value
         return "" if nic.node in self.chosen else "other"
 
     def _about(self, nic: Nic) -> str:
+        if not nic.node:
+            return "a NIC of an unknown node"
         judgement = self.view.verdicts.get(nic.node)
-        verdict = f": {judgement.value}" if judgement else ""
-        return f"{nic.node}{verdict}" if nic.node else "a NIC of an unknown node"
+        if judgement is None:
+            return nic.node
+        unmeasured = "" if self.view.judgement_of(nic) else f", but {UNMEASURED}"
+        return f"{nic.node}: {judgement.value}{unmeasured}"
 
 
 def _counted(nics: Sequence[Nic]) -> _Chip:

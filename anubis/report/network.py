@@ -9,7 +9,7 @@ from anubis.core.fabric import Remark
 from anubis.core.records import Judgement
 from anubis.report import coverage, fabric_picture, heat_map
 from anubis.report.page import page
-from anubis.report.topology import headline
+from anubis.report.topology import headline, origin
 from anubis.report.view import GLYPH, NetworkView
 
 LISTED = 200  # findings that are listed one by one
@@ -37,6 +37,10 @@ def _facts(view: NetworkView, findings: Sequence[Remark]) -> dict[str, Any]:
     return {
         "view": view,
         "headline": headline(view.fabric),
+        "origin": origin(view.fabric),
+        "untouched": any(
+            view.judgement_of(nic) is not view.verdicts.get(nic.node) for nic in view.fabric.nics
+        ),
         "crossed": coverage.sentence(view.coverage) if view.coverage else "",
         "verdicts": [judgement for judgement in Judgement if judgement in view.verdicts.values()],
         "glyph": GLYPH,

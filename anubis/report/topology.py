@@ -12,7 +12,7 @@ from anubis.core.network.inspection import Inspection
 from anubis.core.records import Judgement
 from anubis.report.blocks import Block, by_name, nics_of, nics_on, take_apart
 from anubis.report.jsonl import part_record
-from anubis.report.wording import called, counted, json_line
+from anubis.report.wording import called, counted, json_line, moment
 
 LINES_OF_NEIGHBOURS = 12  # kinds of neighbours that have a line each; more are shown as ranges
 SMALL = 24  # switches up to which each has its own line
@@ -30,6 +30,7 @@ def text(
     fabric = inspection.fabric
     yield answer(inspection, placement)
     yield headline(fabric)
+    yield f"source: {origin(fabric)}"
     yield from _nodes_by_nics(fabric)
     yield ""
     yield from drawing(fabric)
@@ -82,6 +83,8 @@ def json_lines(
             "nics": len(fabric.nics),
             "nodes": len(fabric.nodes),
             "rails": list(fabric.rails),
+            "source": fabric.source,
+            "as_of": fabric.as_of,
             "routes": routes,
             "ordered_pairs": {"no way" if hops is None else hops: n for hops, n in pairs.items()},
             "unplaced": list(placement.unplaced) if placement else [],
@@ -149,6 +152,12 @@ def _defects(inspection: Inspection) -> Iterator[str]:
 
 def _either(listed: Sequence[str], several: str) -> str:
     return ", ".join(listed) if len(listed) <= NAMED else f"{len(listed):,} {several}"
+
+
+def origin(fabric: Fabric) -> str:
+    """Whose word it is, and of when."""
+    as_of = "" if fabric.as_of is None else f", as of {moment(fabric.as_of)}"
+    return f"{fabric.source or 'unknown'}{as_of}"
 
 
 def headline(fabric: Fabric) -> str:

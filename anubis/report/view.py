@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
-from anubis.core.fabric import Fabric, Part, Seats
+from anubis.core.fabric import Fabric, Nic, Part, Seat, Seats
 from anubis.core.judging.kinds import kinds_of
 from anubis.core.judging.remedies import remedy_of
 from anubis.core.network.coverage import Coverage, coverage_of
@@ -188,6 +189,16 @@ class NetworkView:
     @cached_property
     def inspection(self) -> Inspection:
         return Inspection(fabric=self.fabric, counters=self.counters)
+
+    @cached_property
+    def measured_seats(self) -> frozenset[Seat]:
+        return frozenset(chain.from_iterable((*self.measured, *self.shortfall)))
+
+    def judgement_of(self, nic: Nic) -> Judgement | None:
+        """That on its node; healthy only where something was measured over this NIC."""
+        judgement = self.verdicts.get(nic.node)
+        is_measured = (nic.node, nic.rail) in self.measured_seats
+        return judgement if is_measured or judgement is not Judgement.HEALTHY else None
 
     @cached_property
     def coverage(self) -> Coverage | None:

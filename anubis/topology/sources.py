@@ -45,8 +45,9 @@ def load(path: Path, mapping: Path | None = None) -> Survey:
             f'"{path}" holds forwarding tables alone: put them behind the topology, '
             "ibnetdiscover > FILE; dump_fts >> FILE"
         )
-    survey = _with(findings, text, f'"{path}"', mapping)
-    return _routed(survey, tables, f'"{path}"', path.stat().st_mtime)
+    source, as_of = f'"{path}"', path.stat().st_mtime
+    survey = _from(source, as_of, _with(findings, text, source, mapping))
+    return _routed(survey, tables, source, as_of)
 
 
 def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
@@ -60,7 +61,12 @@ def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
     survey = _with(findings, text, f'what "{command[0]}" says', mapping)
     tables, odd = _live_tables()
     survey = replace(survey, findings=(*survey.findings, *odd))
-    return _routed(survey, tables, f'"{forwarding.LIVE[0]}"', time.time())
+    now = time.time()
+    return _routed(_from("ibnetdiscover", now, survey), tables, f'"{forwarding.LIVE[0]}"', now)
+
+
+def _from(source: str, as_of: float, survey: Survey) -> Survey:
+    return replace(survey, fabric=replace(survey.fabric, source=source, as_of=as_of))
 
 
 def _live_tables() -> tuple[str, list[Remark]]:
@@ -184,4 +190,5 @@ def _of_folder(folder: Path) -> Survey:
             sentence = f"{file.name} is no JSON document: left out"
             findings.append(Remark(kind="unreadable", sentence=sentence))
     survey = lldp.parse("\n".join(lines), f'"{folder}"')
-    return replace(survey, findings=(*findings, *survey.findings))
+    oldest = min(file.stat().st_mtime for file in files)
+    return _from(f'"{folder}"', oldest, replace(survey, findings=(*findings, *survey.findings)))

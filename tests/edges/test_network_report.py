@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import accumulate, combinations, pairwise, permutations
 from pathlib import Path
 from xml.etree import ElementTree
@@ -297,7 +299,9 @@ def test_blamed_parts_stand_out_with_their_sentence():
 def test_a_node_has_the_colour_of_its_verdict_and_none_where_nothing_was_measured():
     verdicts = {"node00001": Judgement.HEALTHY, "node00002": Judgement.UNKNOWN}
     verdicts["node00003"] = Judgement.DEFECTIVE
-    svg = drawn(fabric_picture.drawing(NetworkView(fabric=SMALL, shortfall={}, verdicts=verdicts)))
+    flows = {on_rail("node00001", "node00002", "0"): 0.0}
+    view = NetworkView(fabric=SMALL, shortfall=flows, verdicts=verdicts)
+    svg = drawn(fabric_picture.drawing(view))
     chips = {said(chip): chip for chip in of_kind(svg, "chip")}
     kinds = {node: chip.get("class", "").split()[1:] for node, chip in chips.items()}
     assert kinds["node00001: healthy"] == ["healthy"]
@@ -307,13 +311,24 @@ def test_a_node_has_the_colour_of_its_verdict_and_none_where_nothing_was_measure
     assert chips["node00002: unknown"].findtext("text") == "? node00002"
 
 
-def test_dots_have_the_colour_of_their_nodes_verdict():
+def test_dots_have_the_colour_of_their_nodes_verdict_and_green_only_where_flows_were_measured():
     fabric = FatTree(nodes=64, nodes_per_leaf=8, spines=4).fabric()
     verdicts = dict.fromkeys(fabric.nodes[1:], Judgement.HEALTHY)
     verdicts[fabric.nodes[0]] = Judgement.UNKNOWN
-    svg = drawn(fabric_picture.drawing(NetworkView(fabric=fabric, shortfall={}, verdicts=verdicts)))
-    assert len(of_kind(svg, "dot", "healthy")) == 63
+    first, second, third = fabric.nodes[1:4]
+    view = NetworkView(
+        fabric=fabric,
+        shortfall={},
+        measured=[on_rail(first, second, fabric.rails[0])],
+        verdicts=verdicts,
+    )
+    svg = drawn(fabric_picture.drawing(view))
+    green = [f"{first}: healthy", f"{second}: healthy"]
+    assert [said(dot) for dot in of_kind(svg, "dot", "healthy")] == green
     assert [said(dot) for dot in of_kind(svg, "dot", "unknown")] == [f"{fabric.nodes[0]}: unknown"]
+    assert f"{third}: healthy, but nothing was measured over this NIC" in map(said, svg.iter())
+    key = Markup(network_page(view, title="scan")).text
+    assert "nothing was measured over this NIC" in key
 
 
 def test_uplinks_blamed_together_are_all_wires_upwards_of_their_leaf():
@@ -411,6 +426,8 @@ def test_a_scan_without_trouble_says_so_and_a_fabric_alone_claims_nothing():
     page = network_page(NetworkView(fabric=SMALL, shortfall={}), title="it")
     assert "blamed" not in Markup(page).text
     assert 'class="heat"' not in page
+    assert "Nothing was measured" in Markup(page).text
+    assert "Nothing was measured" not in network_page(scan(SMALL), title="scan")
 
 
 def test_rails_without_trouble_are_folded_away_and_those_not_measured_are_named():
@@ -592,13 +609,19 @@ def test_a_browser_shows_every_label_whole_on_a_narrow_page_and_on_a_wide_one(
 # --- the verb ----------------------------------------------------------------------------------
 
 
-def test_topology_show_writes_the_picture_with_what_could_not_be_placed(near):
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp()
+
+
+def test_topology_show_writes_the_picture_with_its_source_and_what_could_not_be_placed(near):
     file = near.write("fabric.yaml", YAML.replace("n[3-4]", "n[2-3]"))
+    os.utime(file, (NOON, NOON))
     words = ("topology", "show", "--topology", str(file), "--nodes", "n[1-4]", "--html", "it.html")
     done = near.run(*words)
     assert (done.code, done.err) == (2, "report: it.html\n")
     text = " ".join(Markup((near.folder / "it.html").read_text()).text.split())
     assert "3 switches in 2 tiers, 3 NICs of 3 nodes" in text
+    assert f'Source: "{file}", as of 2026-11-01 12:00 UTC' in text
+    assert 'class="chip healthy' not in (near.folder / "it.html").read_text()
     assert "not in the fabric: n4" in text
     assert "n2" in text.split("oddity")[1]
 

@@ -639,6 +639,13 @@ def test_what_is_wider_than_the_page_can_be_scrolled_by_keyboard_and_has_a_name(
     assert all(area["tabindex"] == "0" and area["aria-label"] for area in wide)
 
 
+def test_every_page_gets_its_frame_and_its_scrolling_areas_from_one_place():
+    templates = list(Path(html.__file__).with_name("templates").glob("*.j2"))
+    assert {file.name for file in templates if "<!doctype" in file.read_text()} == {"page.html.j2"}
+    scrolling = {file.name for file in templates if 'class="wide"' in file.read_text()}
+    assert scrolling == {"table.html.j2"}
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 @pytest.mark.parametrize("make", [small_view, pytest.param(large_view, marks=pytest.mark.long)])
 def test_a_browser_lists_the_verdicts_without_complaint(make, tmp_path: Path):

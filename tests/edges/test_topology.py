@@ -941,6 +941,8 @@ def test_json_has_every_switch_link_nic_and_finding(near):
     }  # fmt: skip
     assert done.summary["ordered_pairs"] == {"2": 2, "4": 4}
     assert done.summary["unplaced"] == ["n4"]
+    assert done.summary["source"] == f'"{file}"'
+    assert done.summary["as_of"] == pytest.approx(file.stat().st_mtime)
 
 
 def test_a_planned_scan_names_the_uplinks_that_are_not_there_to_be_crossed(near):
