@@ -33,6 +33,7 @@ from anubis.core.judging.judgement import assess
 from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.software import versions
 from anubis.core.judging.units import latest, units
+from anubis.core.network.traffic import undisturbed_meetings
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
 from anubis.executors.base import Executor
 
@@ -119,6 +120,7 @@ def carry_out(
                             phase,
                             turn,
                             verdict[0],
+                            undisturbed=undisturbed_meetings(final),
                             confirm=campaign.policy.confirm,
                         )
                         answers += tell(Judged(phase=phase, defective=defective, more=more))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -16,6 +17,8 @@ from anubis.core.fabric import Part, on_rail, one_switch
 from anubis.core.judging.units import units
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
+from anubis.core.network.pairing import meeting_of
+from anubis.core.network.sharing import CableUse
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
     Campaign,
@@ -26,6 +29,7 @@ from anubis.core.records import (
     MetricSpec,
     Needs,
     Node,
+    ParameterSpec,
     Policy,
     Readings,
     Suite,
@@ -225,13 +229,59 @@ CROWDED = FatTree(nodes=128, nodes_per_leaf=16, spines=16).fabric()
 PODS = FatTree(nodes=128, nodes_per_leaf=8, leaves_per_pod=4, spines=8, cores=4).fabric()
 
 
+@cache
+def scanned_while_well(fabric):
+    return scanned(fabric)
+
+
 @pytest.mark.parametrize("fabric", [CROWDED, PODS], ids=["tree", "pods"])
 def test_pairs_that_could_share_cables_put_nothing_at_fault(fabric):
     """At once 62 % of the flows of the tree fall short, and nothing can be judged. Some pairs of
-    different pods share a cable, and some of these once more when they are measured again."""
-    view = scanned(fabric)
+    different pods share a cable."""
+    view = scanned_while_well(fabric)
     assert not view.assessment.parts
     assert view.assessment.named(Judgement.HEALTHY) == fabric.nodes
+
+
+def undisturbed(view):
+    """What followed from results, by what cables it may have taken and when it ran."""
+    use = CableUse(view.campaign.plan.fabric)
+    for run in view.executions:
+        if run.step.turn:
+            cables = {cable for way in use.of(meeting_of(run.step)) for cable in way.cable.tolist()}
+            yield cables, run.started_at, run.started_at + run.duration_s
+
+
+def test_pairs_that_follow_from_results_meet_nobody_on_a_cable():
+    """On a fabric where some met others before, which is why they are measured again."""
+    after = list(undisturbed(scanned_while_well(PODS)))
+    assert len(after) > 8
+    for (first, begin, end), (second, other_begin, other_end) in combinations(after, 2):
+        assert first.isdisjoint(second) or end <= other_begin or other_end <= begin
+
+
+ACROSS = replace(
+    PAIR,
+    parameters=tuple(
+        ParameterSpec(name=name, type=kind, default=default, of_meeting=True)
+        for name, kind, default in (("shift", "int", 0), ("rails", "str", ""))
+    ),
+)
+UPPER = FatTree(
+    nodes=32, nodes_per_leaf=8, spines=4, cores=4, rails=4, rail_spines=True
+).fabric()  # 16 cables above the spines of each rail
+
+
+def test_a_bad_cable_above_the_spines_whose_pairs_could_be_excused_is_found_in_its_class():
+    """Each pair that crossed it may have met another one there, and misses it the second time."""
+    fault = Fault(kind="", part=link_part(next(k for k in UPPER.links if "core" in k.b)), loss=0.4)
+    view = scanned(UPPER, [fault], "covering", spec=ACROSS)
+    (blamed,) = (part for part in view.assessment.parts if part.judgement is Judgement.DEFECTIVE)
+    assert fault.part in blamed.parts
+    assert {part.name for part in blamed.parts} == {f"spine-0-0-{n}" for n in range(4)}
+    assert len(blamed.parts) == 16
+    assert "16 links between spine-0-0-0 to spine-0-0-3, core-0 to core-3" in blamed.reason
+    assert view.assessment.named(Judgement.HEALTHY) == UPPER.nodes
 
 
 def test_without_a_topology_a_slow_node_is_still_found():

@@ -286,6 +286,18 @@ def test_an_empty_network_has_room_for_any_pair_again(use, order):
     assert all(room.crowded(ways) is None for ways in every)
 
 
+@pytest.mark.parametrize("use", [*SMALL, *MANY_PATHS])
+def test_pairs_that_run_undisturbed_could_not_take_the_same_cable(use):
+    every = [Meeting(*pair) for pair in combinations(use.fabric.nodes[::3], 2)]
+    for wave in waves(use, every, undisturbed=True):
+        for first, second in combinations(wave, 2):
+            assert not cables_on_ways(use, first) & cables_on_ways(use, second)
+
+
+def cables_on_ways(use, meeting):
+    return {cable for way in use.of(meeting) for cable in way.cable.tolist()}
+
+
 def test_only_where_cables_are_shared_by_chance_is_a_slow_pair_excused():
     def excused(fabric, a, b):
         return CableUse(fabric).is_shared_by_chance(Meeting(a, b))
@@ -361,6 +373,14 @@ def test_pairs_that_fall_short_at_all_leaves_alike_blame_nothing():
     everywhere = short_flows(SMALL_PODS, lambda a, b: 0.05)
     assert sum(row.shortfall > 0.5 for row in everywhere) > 10
     assert locate(SMALL_PODS, everywhere, FaultPrior(noise=0.01)).causes == ()
+
+
+def test_a_flow_that_fell_short_undisturbed_has_no_excuse():
+    ends = on_rail("node00001", "node00064", "0")
+    for undisturbed in (False, True):
+        flow = Flow(*ends, undisturbed=undisturbed)
+        (chance,) = Parts(SMALL_PODS).chances_of_sharing([flow], np.ones(1, dtype=bool))
+        assert bool(chance) is not undisturbed
 
 
 def naive_chance(fabric, flows, short, row):

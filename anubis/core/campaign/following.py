@@ -7,7 +7,7 @@ for the same again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, filterfalse
 
 from anubis.core.campaign.planning import IN_GROUPS, follow_ups
 from anubis.core.fabric import by_number
@@ -16,7 +16,6 @@ from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import informed
 from anubis.core.network.pairing import Meeting, batches, meeting_at
 from anubis.core.network.rails import Rails
-from anubis.core.network.sharing import CableUse
 from anubis.core.network.traffic import observe_traffic, rails_of
 from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import (
@@ -35,15 +34,24 @@ SMALLEST_GROUP = 4  # of which halves are groups
 
 
 def following(
-    plan: Plan, phase: int, turn: int, assessment: Assessment, *, confirm: bool = True
+    plan: Plan,
+    phase: int,
+    turn: int,
+    assessment: Assessment,
+    *,
+    undisturbed: Collection[Meeting] = (),
+    confirm: bool = True,
 ) -> tuple[Step, ...]:
     """Second tries of what failed on single nodes, second measurements of what fell short there,
-    pairs that tell suspects from the good, and the halves of groups that fell short."""
+    pairs that tell suspects from the good, and the halves of groups that fell short. As groups load
+    the network, they wait until no pair is in doubt."""
     return (
         *_second_tries(plan, phase, turn, assessment),
         *(_measured_again(plan, phase, turn, assessment) if confirm else ()),
-        *_confirming(plan, phase, turn, assessment),
-        *_bisecting(plan, phase, turn, assessment),
+        *(
+            tuple(_confirming(plan, phase, turn, assessment, undisturbed))
+            or _bisecting(plan, phase, turn, assessment)
+        ),
     )
 
 
@@ -108,17 +116,24 @@ def _control(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -
     return max(sorted(worst, key=by_number), key=worst.__getitem__, default=None)
 
 
-def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
+def _confirming(
+    plan: Plan,
+    phase: int,
+    turn: int,
+    assessment: Assessment,
+    undisturbed: Collection[Meeting],
+) -> Iterator[Step]:
     """One more round of pairs, in which suspects meet nodes that are known to be good; and pairs
-    that are bad for no known reason measure again. What is in doubt then gets further rounds."""
+    that are bad for no known reason measure again, undisturbed. What is in doubt then gets further
+    rounds."""
     if plan.fabric and turn < CONFIRMING_TURNS:
-        seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings)
+        seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings, undisturbed)
         model = informed(seen.model, plan.fabric, plan.counters)
         chosen = confirmation(plan.fabric, seen.observations, model, again=turn > 0)
         rails = rails_of(plan.fabric, assessment.alone, assessment.rulings)
-        repeated = _unexplained_pairs(assessment, rails, CableUse(plan.fabric) if turn else None)
+        repeated = _unexplained_pairs(assessment, rails)
         meetings = (meeting_at(plan.fabric, seats) for seats in chosen)
-        pairs = dict.fromkeys(chain(repeated, meetings))
+        pairs = dict.fromkeys(chain(filterfalse(undisturbed.__contains__, repeated), meetings))
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups not in IN_GROUPS:
                 can_cross = plan.spec(entry.workload).crosses_rails
@@ -126,21 +141,14 @@ def _confirming(plan: Plan, phase: int, turn: int, assessment: Assessment) -> It
                 yield from follow_ups(plan, phase, position, turn + 1, able)
 
 
-def _unexplained_pairs(
-    assessment: Assessment, rails: Rails, use: CableUse | None = None
-) -> Iterator[Meeting]:
-    """In the order of their nodes in which they were measured; by the use of cables, only those
-    that may have shared one, this time as well."""
+def _unexplained_pairs(assessment: Assessment, rails: Rails) -> Iterator[Meeting]:
+    """In the order of their nodes in which they were measured."""
     unexplained = {
         frozenset(verdict.nodes) for verdict in assessment.parts if verdict.code == UNEXPLAINED
     }
     for verdict in assessment.alone:
         meeting = rails.meeting(verdict.participants, verdict.device)
-        if (
-            meeting
-            and frozenset(meeting.pair) in unexplained
-            and (use is None or use.is_shared_by_chance(meeting))
-        ):
+        if meeting and frozenset(meeting.pair) in unexplained:
             yield meeting
 
 

@@ -224,7 +224,7 @@ class CampaignMachine:
         self._ready: dict[str, None] = {}  # nodes whose next step may be possible; ordered
         self._deadlines: list[tuple[float, str, int]] = []
         self._use = CableUse(plan.fabric) if plan.fabric else None
-        self._network = Room(self._use) if self._use else None
+        self._network: Room | None = None  # of the pairs of this turn
         self._waiting: dict[int, dict[str, None]] = {}  # nodes that wait for room on a cable
 
     @property
@@ -317,6 +317,7 @@ class CampaignMachine:
         self._judging = False
         if event.more:
             self.turn += 1
+            self._network = Room(self._use, undisturbed=True) if self._use else None
             self._take_up(step for step in event.more if self._may_meet(step))
             return self._go_on()
         for node in sorted(event.defective):
@@ -560,6 +561,7 @@ class CampaignMachine:
         while self.phase + 1 < len(self._plan.phases):
             self.phase += 1
             self.turn = self.planned = self.done = 0
+            self._network = Room(self._use) if self._use else None
             self._queues.clear()
             self._ready.clear()
             fit = self._nodes - self.excluded.keys()

@@ -8,7 +8,7 @@ applicable; neither ever becomes healthy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from anubis.core.judging.verdicts import (
     why_no_criterion,
 )
 from anubis.core.network.attribution import blamed_nodes, node_verdicts, part_verdicts
-from anubis.core.network.traffic import observe_traffic
+from anubis.core.network.traffic import observe_traffic, undisturbed_meetings
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -49,7 +49,7 @@ from anubis.core.records import (
 
 def assess(
     measured: Iterable[Units],
-    executions: Iterable[Execution],
+    executions: Collection[Execution],
     plan: Plan,
     criteria: Iterable[CriteriaSet],
     lost: Mapping[str, str],
@@ -74,7 +74,8 @@ def assess(
         alone += verdicts
     alone += judge_unmeasured(executions, plan, lost)
     if plan.fabric:
-        traffic = observe_traffic(plan.fabric, alone, rulings)
+        undisturbed = undisturbed_meetings(executions)
+        traffic = observe_traffic(plan.fabric, alone, rulings, undisturbed)
         parts = (*plan.wiring, *part_verdicts(plan.fabric, traffic, plan.counters))
         attributed = list(node_verdicts(plan, plan.fabric, traffic, parts))
     else:

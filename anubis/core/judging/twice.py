@@ -46,8 +46,8 @@ def judge_by_both_times(
     """What was measured again counts by the mean of both distances, which is put in its place.
 
     Why some that fall short by it are in doubt: bad one time and good the other, or no worse again
-    than the healthy nodes that were measured beside it. And which are excused: a pair that was good
-    once counts by that, where it may have shared a cable the other time.
+    than the healthy nodes that were measured beside it. And which are excused: a pair that is good
+    undisturbed counts by that, where it may have shared a cable before.
     """
     again = np.flatnonzero(np.diff(alike.firsts) > planned_runs).tolist()
     times = {i: _similarity_of_each_time(alike[i], criterion, planned_runs) for i in again}
@@ -58,12 +58,11 @@ def judge_by_both_times(
     doubts, excused = {}, np.zeros(len(alike), dtype=bool)
     for i, (first, second) in times.items():
         similarity[i] = (first + second) / 2
-        much_lost = 1 - min(first, second) > LEAST_LOST
-        if much_lost and shared and shared.are_possible(alike.participants[i], alike.devices[i]):
-            best = _best_of_all_times(alike[i], criterion, planned_runs)
-            excused[i] = best > criterion.alpha
+        if 1 - first > LEAST_LOST and second > criterion.alpha:
+            pair = alike.participants[i], alike.devices[i]
+            excused[i] = shared is not None and shared.are_possible(*pair)
         if excused[i]:
-            similarity[i] = best
+            similarity[i] = second
         elif 1 - second <= GOOD * limit:
             doubts[i] = "good when it was measured again"
         elif 1 - first <= GOOD * limit:
@@ -82,12 +81,3 @@ def _similarity_of_each_time(
     samples = [np.concatenate(planned), np.concatenate(again)]
     first, second = similarities(samples, criterion).tolist()
     return first, second
-
-
-def _best_of_all_times(unit: Unit, criterion: Criterion, planned_runs: int) -> float:
-    """A pair that shared a cable may do so again."""
-    times = [
-        np.concatenate(unit.repeats[begin : begin + planned_runs])
-        for begin in range(0, len(unit.repeats), planned_runs)
-    ]
-    return float(similarities(times, criterion).max())

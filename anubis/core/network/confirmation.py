@@ -13,6 +13,7 @@ from anubis.core.network.localization import healthy, without_wrong_routes
 from anubis.core.network.posterior import HALF, KEPT, Case, FaultPrior, Observation, Problem
 
 SETTLED = 1e-3  # chance of choosing wrongly below which no more pairs are needed
+WORTH = 5e-3  # of the doubt that is left: a pair that takes less away is not measured
 FALSE = 1e-2  # chance that a confirming flow contradicts the truth
 LEAST_DOUBT = 1e-2  # in every cause, so that each suspect meets a good partner once
 MOST_HYPOTHESES = 24  # of a case
@@ -32,9 +33,10 @@ def confirmation(
     """One round of pairs, disjoint on each rail, that would tell causes from their alternatives.
 
     At least one node of each pair is known to be good, and no two NICs have met before. Pairs
-    across rails are for what was seen across them. `again`: only
-    what is still in doubt, not every suspect once more. The pairs are those for which hypotheses
-    predict different outcomes. They lower the Bhattacharyya bound on the chance of a wrong choice,
+    across rails are for what was seen across them. They run undisturbed, so the first round excuses
+    nobody: what may have shared a cable is followed up as if it had not. `again`: only what is
+    still in doubt, not every suspect once more. The pairs are those for which hypotheses predict
+    different outcomes. They lower the Bhattacharyya bound on the chance of a wrong choice,
     the sum of sqrt(P(i) P(j)) prod(BC) over all pairs of hypotheses i and j, where BC is the sum of
     sqrt(P(outcome | i) P(outcome | j)). Only where routes are known can pairs be chosen that cross
     one of several parallel links.
@@ -43,7 +45,7 @@ def confirmation(
     observations = without_wrong_routes(fabric, observations, model)
     flows = [observation.flow for observation in observations]
     shortfall = np.array([observation.shortfall for observation in observations], dtype=np.float64)
-    problem = Problem(Parts(fabric), flows, shortfall, model)
+    problem = Problem(Parts(fabric), flows, shortfall, model, excuses=again)
     routed = any(flow.via for flow in flows)
     met = {frozenset((flow.source, flow.target)) for flow in flows}
     partners = _Partners(fabric, healthy(observations, model), met, routed)
@@ -238,7 +240,7 @@ class _Contest:
             return None
         left = ((self.amplitudes @ self.doubt) * self.amplitudes).sum(axis=(0, 2))
         for kind in np.argsort(left, kind="stable").tolist():
-            if left[kind] > 0.99 * doubt:
+            if left[kind] > (1 - WORTH) * doubt:
                 return None
             free = (ends for ends in self.alike[int(kind)] if busy.isdisjoint(ends))
             if ends := next(free, None):

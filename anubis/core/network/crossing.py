@@ -33,6 +33,12 @@ class Flow:
     via: tuple[str, ...] = field(default=(), compare=False)  # the switches it passed, if known
     mutual: bool = False
     back: tuple[str, ...] = field(default=(), compare=False)  # of a mutual one, on the way back
+    undisturbed: bool = field(default=False, compare=False)  # no other pair could be on its cables
+
+    @property
+    def may_share(self) -> bool:
+        """Whether it may have met others on a cable: not where its path is known."""
+        return not (self.via or self.undisturbed)
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ class Parts:
         together it is the chance of one.
         """
         chances = np.zeros(len(flows))
-        rows = [row for row in np.flatnonzero(chosen).tolist() if not flows[row].via]
+        rows = [row for row in np.flatnonzero(chosen).tolist() if flows[row].may_share]
         if not rows:
             return chances
         numbers: dict[frozenset[Seat], int] = {}

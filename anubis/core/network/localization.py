@@ -16,6 +16,7 @@ from anubis.core.fabric import (
     Part,
     PartKind,
     Shares,
+    by_number,
     link_name,
     port_name,
 )
@@ -311,9 +312,20 @@ def _listed(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:
     if len(named) <= 2:
         return ", ".join(named)
     kinds = Counter(part.kind for part in cause.parts)
-    ends = set.intersection(*({part.name, part.other} for part in cause.parts))
-    common = f" of {fabric.name(next(iter(ends - {''})))}" if len(ends - {""}) == 1 else ""
-    return " and ".join(_counted(kind, count) for kind, count in kinds.items()) + common
+    ends = set.intersection(*({part.name, part.other} for part in cause.parts)) - {""}
+    where = f" of {fabric.name(next(iter(ends)))}" if len(ends) == 1 else ""
+    if kinds.keys() == {"link"} and not ends:
+        where = f" between {_between_tiers(fabric, cause.parts)}"
+    return " and ".join(_counted(kind, count) for kind, count in kinds.items()) + where
+
+
+def _between_tiers(fabric: Fabric, links: Sequence[Part]) -> str:
+    """Which switches links join: `spine-0 to spine-3, core-0 to core-7`."""
+    tiers: dict[int, set[str]] = {}
+    for switch in {end for link in links for end in (link.name, link.other)}:
+        tiers.setdefault(fabric.tier[switch], set()).add(fabric.name(switch))
+    ordered = [sorted(names, key=by_number) for _, names in sorted(tiers.items())]
+    return ", ".join(" to ".join(dict.fromkeys((names[0], names[-1]))) for names in ordered)
 
 
 def _counted(kind: PartKind, count: int) -> str:

@@ -328,10 +328,16 @@ class Problem:
     """Flows with their shortfalls, and the classes of columns that one of the bad ones crosses."""
 
     def __init__(
-        self, parts: Parts, flows: Sequence[Flow], shortfall: Shares, model: FaultPrior
+        self,
+        parts: Parts,
+        flows: Sequence[Flow],
+        shortfall: Shares,
+        model: FaultPrior,
+        *,
+        excuses: bool = True,
     ) -> None:
         self.parts, self.shortfall, self.model = parts, shortfall, model
-        shared = parts.chances_of_sharing(flows, shortfall > LEAST_LOST)
+        shared = parts.chances_of_sharing(flows, (shortfall > LEAST_LOST) & excuses)
         self.odds = odds(shortfall, model, shared)
         crossed, classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
         fitful = _come_and_go(crossed, self.odds) if model.intermittent else np.empty(0, np.int64)

@@ -2,7 +2,8 @@
 
 Where routes are known, pairs under way have no cable in common. Else it is unknown which of several
 cables a connection takes: two pairs whose ways have links in common share a cable with a chance,
-and a pair starts only where that chance is small. What remains of it is no sign of a fault.
+and a pair starts only where that chance is small. What remains of it is no sign of a fault. Pairs
+that follow from results run where there is no such chance, so that nothing excuses them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from anubis.core.network.pairing import Meeting, joined_nics
 # The chance that a pair shares a cable that does not bear it as well: of a leaf, and anywhere.
 # Leaves are measured by pairs at two distances, what is above them at one, by many pairs at once.
 SHARED_AT_LEAF, SHARED = 0.03, 0.1
+NEVER = 1e-9  # a chance that is none
 LEAST_LOST = 0.25  # by a pair that shared a cable: fair halves would be 0.5
-SURELY = 1 - 1e-9
+SURELY = 1 - NEVER
 MOST_BORNE = 8  # pairs at full speed on one cable; more make no difference
 _FACTORIALS = np.array([factorial(count) for count in range(MOST_BORNE + 1)], dtype=np.float64)
 
@@ -155,11 +157,13 @@ def _pieces(starts: Numbers, end: int) -> Iterator[slice]:
 class Room:
     """The pairs that are under way, and whether one more may join them, by the ways of each.
 
-    A pair measures its rails one after the other, so it loads each cable once.
+    A pair measures its rails one after the other, so it loads each cable once. Where all are to
+    stay `undisturbed`, no pair may share a cable, by whatever chance.
     """
 
-    def __init__(self, use: CableUse) -> None:
+    def __init__(self, use: CableUse, *, undisturbed: bool = False) -> None:
         self._borne = use.borne
+        self._at_leaf, self._anywhere = (NEVER, NEVER) if undisturbed else (SHARED_AT_LEAF, SHARED)
         self._surely = np.zeros(len(use.borne), dtype=np.int64)  # pairs on each cable
         self._maybe = np.zeros(len(use.borne))  # pairs that may also have taken another cable
 
@@ -169,9 +173,9 @@ class Room:
             left = np.maximum(self._borne[way.cable] - self._surely[way.cable], 0)
             met = way.chance * self._maybe[way.cable] ** left / _FACTORIALS[left]
             at_leaf = way.bound == SHARED_AT_LEAF
-            if met[at_leaf].sum() > SHARED_AT_LEAF:
+            if met[at_leaf].sum() > self._at_leaf:
                 return int(way.cable[at_leaf][met[at_leaf].argmax()])
-            if met.sum() > SHARED:
+            if met.sum() > self._anywhere:
                 return int(way.cable[met.argmax()])
         return None
 
@@ -229,7 +233,11 @@ def fairly(fabric: Fabric, meetings: Iterable[Meeting]) -> list[Meeting]:
 
 
 def waves(
-    use: CableUse, meetings: Iterable[Meeting], ways: Mapping[Meeting, Ways] | None = None
+    use: CableUse,
+    meetings: Iterable[Meeting],
+    ways: Mapping[Meeting, Ways] | None = None,
+    *,
+    undisturbed: bool = False,
 ) -> Iterator[tuple[Meeting, ...]]:
     """Meetings in the turns in which a campaign gets through them, if all take equally long.
 
@@ -239,7 +247,7 @@ def waves(
     ways = ways or use.of_all(every)
     waiting = [(met, met.pair, ways[met], {id(way) for way in ways[met]}) for met in every]
     while waiting:
-        room, busy, full = Room(use), set[str](), set[int]()
+        room, busy, full = Room(use, undisturbed=undisturbed), set[str](), set[int]()
         wave, later = list[Meeting](), []
         for place in waiting:
             meeting, pair, through, ids = place

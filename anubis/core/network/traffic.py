@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -11,11 +11,11 @@ import numpy as np
 
 from anubis.core.fabric import Fabric, Numbers, Seats, Shares
 from anubis.core.network.crossing import Flow
-from anubis.core.network.pairing import joined_nics
+from anubis.core.network.pairing import Meeting, joined_nics, meeting_at, meeting_of
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.rails import Rails
 from anubis.core.network.unexplained import NOT_MAPPED, UNEXPLAINED, Stray
-from anubis.core.records import Judgement, Ruling, Verdict
+from anubis.core.records import Execution, Judgement, Ruling, Verdict
 
 LIMIT = FaultPrior().limit
 UNMEASURED = ("NOT-MEASURED", "TIMED-OUT")
@@ -63,9 +63,20 @@ class Traffic:
         return FaultPrior(limit=LIMIT, noise=1.4826 * float(np.median(good)) if good else 0.0)
 
 
-def observe_traffic(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[Ruling]) -> Traffic:
+def undisturbed_meetings(executions: Iterable[Execution]) -> frozenset[Meeting]:
+    """The pairs that measured in a later turn, where no two may share a cable."""
+    later = (execution.step for execution in executions if execution.step.turn)
+    return frozenset(filter(None, map(meeting_of, later)))
+
+
+def observe_traffic(
+    fabric: Fabric,
+    alone: Sequence[Verdict],
+    rulings: Sequence[Ruling],
+    undisturbed: Collection[Meeting] = (),
+) -> Traffic:
     """A flow falls short by 1 - similarity; it is bad exactly if one of its verdicts says so."""
-    flows = _Flows(rails_of(fabric, alone, rulings))
+    flows = _Flows(rails_of(fabric, alone, rulings), undisturbed)
     for ruling in rulings:
         rows = flows.rows_of(ruling)
         if ruling.judgement is not Judgement.UNKNOWN and ruling.similarities is not None:
@@ -113,6 +124,7 @@ class _Flows:
     """
 
     rails: Rails
+    undisturbed: Collection[Meeting]
     numbers: dict[tuple[tuple[str, ...], Seats | None, str], int] = field(default_factory=dict)
     worst: dict[str, Shares] = field(default_factory=dict)
     missed: set[int] = field(default_factory=set)
@@ -194,9 +206,10 @@ class _Flows:
         fabric, (first, second) = self.rails.fabric, ends
         a, b = fabric.nic(*first), fabric.nic(*second)
         there, back = (fabric.route(a, b), fabric.route(b, a)) if a and b else ((), ())
-        yield "forth", Flow(first, second, there)
-        yield "back", Flow(second, first, back)
-        yield "", Flow(first, second, there, mutual=True, back=back)
+        undisturbed = bool(self.undisturbed) and meeting_at(fabric, ends) in self.undisturbed
+        yield "forth", Flow(first, second, there, undisturbed=undisturbed)
+        yield "back", Flow(second, first, back, undisturbed=undisturbed)
+        yield "", Flow(first, second, there, mutual=True, back=back, undisturbed=undisturbed)
 
     def strays(self) -> Iterator[Stray]:
         """One good pair without NICs says nothing new where the same nodes met by their NICs."""
