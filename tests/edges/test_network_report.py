@@ -32,7 +32,7 @@ from anubis.simulation.fabric import FatTree
 from anubis.simulation.network import Fault, SimulatedNetwork
 from anubis.topology.sources import load
 from tests.edges.test_report import Markup
-from tests.edges.test_topology import YAML, real
+from tests.edges.test_topology import YAML
 
 SMALL = FatTree(nodes=6, nodes_per_leaf=2, spines=1).fabric()
 PICTURES = ("heat", "fabric")
@@ -366,12 +366,12 @@ def test_ten_thousand_nodes_are_boxes_by_pod_and_the_blamed_keep_their_own():
 
 
 @pytest.mark.parametrize("name", ["small", "rails", "huge", "real", "bare", "empty"])
-def test_boxes_stand_apart_and_nothing_leaves_the_picture(name):
+def test_boxes_stand_apart_and_nothing_leaves_the_picture(name, request):
     fabric = {
         "small": lambda: SMALL,
         "rails": lambda: FatTree(nodes=96, rails=4, planes=True, spines=6).fabric(),
         "huge": lambda: HUGE,
-        "real": lambda: load(real("topograph-example.out")).fabric,
+        "real": lambda: load(request.getfixturevalue("real")("topograph-example.out")).fabric,
         "bare": lambda: replace(SMALL, nics=()),
         "empty": lambda: Fabric(switches=(), links=(), nics=()),
     }[name]()
