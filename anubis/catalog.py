@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from errno import ENOEXEC
 from pathlib import Path
@@ -25,7 +24,7 @@ from anubis.core.errors import CatalogError, ContractError, did_you_mean
 from anubis.core.records import BenchmarkSpec, Readings, Result, Series
 from anubis.core.text import one_line, storable
 from anubis.executors.guardian import with_library
-from anubis.executors.programs import LEFT_NOTHING, Program
+from anubis.executors.starting import LEFT_NOTHING, Program
 from anubis.files import json_value
 from anubis.reading import read
 
@@ -150,6 +149,10 @@ def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec | CatalogError]:
             return parse_description(texts[file], file) if texts.get(file) else describe(file)
         except CatalogError as error:
             return error
+
+    if len(texts) == len(files):  # nobody is asked
+        return list(map(spec, files))
+    from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return list(pool.map(spec, files))

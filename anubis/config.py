@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from anubis import hostlist, places
 from anubis.core.errors import ConfigError, HostlistError, did_you_mean
@@ -26,11 +26,13 @@ from anubis.core.records import (
     check_variables,
 )
 from anubis.executors.machine import port_range
-from anubis.executors.programs import StartSettings
-from anubis.incidents.mapping import KINDS, IncidentMapping
+from anubis.executors.starting import StartSettings
 from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
-from anubis.study.scenario import Scenario
+
+if TYPE_CHECKING:  # what a gate need not load
+    from anubis.incidents.mapping import IncidentMapping
+    from anubis.study.scenario import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,6 +270,8 @@ def policy(name: str) -> Policy:
 
 
 def simulation(name: str) -> Scenario:
+    from anubis.study.scenario import Scenario
+
     path = find("simulations", name)
     return read(load_yaml(path, ConfigError), Scenario, f'"{path}"', ConfigError)
 
@@ -302,6 +306,8 @@ def _overridden(
 
 
 def incident_mapping(name: str) -> IncidentMapping:
+    from anubis.incidents.mapping import KINDS
+
     path = find("incidents", name)
     return _by_kind(load_yaml(path, ConfigError), f'"{path}"', "records", KINDS)
 

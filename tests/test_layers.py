@@ -243,7 +243,8 @@ def test_a_gate_that_the_history_answers_loads_nothing_that_tests_locates_or_com
     heavy = {"scipy", "numba", "pandas", "torch", "rich", "jinja2"}
     own = {
         *("anubis.validator", "anubis.operations.campaigns", "anubis.risk.evaluation"),
-        "anubis.core.network.localization",
+        *("anubis.core.network.localization", "anubis.core.campaign.machine"),
+        *("anubis.executors.ray_link", "anubis.study.scenario", "anubis.incidents.mapping"),
     }
     assert not (heavy | own) & set(loaded)
 

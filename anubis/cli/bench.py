@@ -20,7 +20,7 @@ from anubis.core.errors import CatalogError, UsageError
 
 if TYPE_CHECKING:
     from anubis.core.records import BenchmarkSpec, Result
-    from anubis.executors.programs import Program
+    from anubis.executors.starting import Program
 
 app = typer.Typer(
     name="bench",

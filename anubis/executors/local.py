@@ -25,16 +25,14 @@ from anubis.executors.base import SteadyClock
 from anubis.executors.machine import Machine, describe, free_port
 from anubis.executors.programs import (
     Parse,
-    Program,
     ProgramOutcome,
-    Rendezvous,
-    StartSettings,
     event_of,
     failed,
     order,
     outcome_in,
     processes_on_each,
 )
+from anubis.executors.starting import Program, Rendezvous, StartSettings
 
 LOOPBACK = "127.0.0.1"  # a group of one node meets no other node
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2

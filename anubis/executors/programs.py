@@ -10,10 +10,9 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
@@ -21,6 +20,13 @@ from anubis.core.errors import ContractError
 from anubis.core.records import VARIABLE, BenchmarkSpec, ParameterValue, Result
 from anubis.core.text import one_line, storable
 from anubis.executors.machine import Machine
+from anubis.executors.starting import (
+    FAILED_DEVICES,
+    SILENT_DEVICES,
+    Program,
+    Rendezvous,
+    StartSettings,
+)
 
 ProgramOrder = dict[str, Any]
 ProgramOutcome = Mapping[str, Any]
@@ -31,45 +37,6 @@ STDERR_LIMIT_BYTES = 16 << 10
 GRACE_S = 2.0  # between SIGTERM and SIGKILL
 LAST_WORDS = 160  # characters, so that a reason stays one line
 NOT_APPLICABLE = 3
-# in a document's environment: devices without samples, and why (they failed, or did not answer)
-FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"
-LEFT_NOTHING = {FAILED_DEVICES, SILENT_DEVICES}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Program:
-    """A benchmark's file, on the machine that runs it."""
-
-    file: Path
-    spec: BenchmarkSpec
-    library: Path | None = None  # the shipped programs, whose modules a site's may import
-
-    def argv(self, python: str, launcher: Iterable[str] = ()) -> list[str]:
-        if self.file.suffix == ".py":
-            return [python, *launcher, str(self.file)]
-        return [python, *launcher, "--no-python", str(self.file)] if launcher else [str(self.file)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rendezvous:
-    """Where the participants of a group meet, which of them this one is, and its ranks on each."""
-
-    address: str
-    port: int
-    processes: int
-    nodes: int = 1
-    rank: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartSettings:
-    """How programs are started on the nodes of a cluster, where its file says more."""
-
-    env: Mapping[str, str] = field(default_factory=dict)
-    prefix: tuple[str, ...] = ()
-    python: str = ""
-    ports: str = ""
-    shared_gpus: bool = False
 
 
 def order(

@@ -38,10 +38,7 @@ from anubis.executors.base import SteadyClock
 from anubis.executors.machine import Machine
 from anubis.executors.programs import (
     Parse,
-    Program,
     ProgramOutcome,
-    Rendezvous,
-    StartSettings,
     exit_code,
     failed,
     group_event_of,
@@ -51,6 +48,7 @@ from anubis.executors.programs import (
     why_not,
 )
 from anubis.executors.ray_link import Answer, RayLink
+from anubis.executors.starting import Program, Rendezvous, StartSettings
 
 START_DEADLINE_S = 60.0  # for an agent: a cold disk reads a Python and a Ray
 GPU_PATIENCE_S = 30.0  # those of a campaign that just ended are free by then

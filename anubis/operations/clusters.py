@@ -10,7 +10,6 @@ from dataclasses import replace
 from anubis import config
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.records import ClusterIdentity
-from anubis.executors.ray_link import HERE
 from anubis.operations.caller import Caller
 from anubis.operations.executing import ray_address
 from anubis.store.clusters import unknown
@@ -26,6 +25,8 @@ def identify(name: str, cluster: config.Cluster) -> ClusterIdentity:
         case config.LocalCluster():
             called = socket.gethostname()
         case config.RayCluster():
+            from anubis.executors.ray_link import HERE
+
             address = ray_address(cluster)
             address = socket.gethostname() if address == HERE else address
     return replace(

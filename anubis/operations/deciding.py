@@ -16,6 +16,7 @@ from anubis.core.records import (
     Judgement,
     Node,
     Plan,
+    SelectionPolicy,
     Suite,
     Workload,
 )
@@ -45,10 +46,11 @@ USUAL: Terms = Terms()
 
 @dataclass(frozen=True, kw_only=True)
 class Repertoire:
-    """A suite, and the programs that it names."""
+    """A suite, the programs that it names, and by what policy they are chosen."""
 
     suite: Suite
     specs: Mapping[str, BenchmarkSpec]
+    policy: SelectionPolicy
 
     def plan(self, nodes: Collection[str]) -> Plan:
         """For so many nodes, whatever they are."""
@@ -75,7 +77,8 @@ def read_repertoire(terms: Terms) -> Repertoire:
     suite = config.suite(terms.suite)
     in_suite = {entry.benchmark for entry in suite.benchmarks}
     programs = catalog.load((places.shipped("benchmarks"), *terms.benchmarks), in_suite)
-    return Repertoire(suite=suite, specs=programs.specs)
+    policy = config.policy(terms.policy).selection
+    return Repertoire(suite=suite, specs=programs.specs, policy=policy)
 
 
 def past_of(history: ClusterHistory, at: float, repertoire: Repertoire) -> Past:
@@ -97,7 +100,7 @@ def decide(
     at: float,
 ) -> Decision:
     """The decision is in the history when it is returned."""
-    selector = Selector(past, config.policy(terms.policy).selection, history)
+    selector = Selector(past, repertoire.policy, history)
     partners = _partners(event, terms, past, history, at)
     nodes = {*event.nodes, *partners}
     menu = (

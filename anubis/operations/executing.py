@@ -6,13 +6,16 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anubis import catalog, config, hostlist
 from anubis.core.errors import UsageError
 from anubis.core.fabric import Fabric
-from anubis.executors.base import Executor
 from anubis.hostlist import shortened
 from anubis.operations.caller import Caller
+
+if TYPE_CHECKING:
+    from anubis.executors.base import Executor
 
 
 @contextmanager

@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from anubis import config
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import JobAllocated
-from anubis.core.records import Criterion, Judgement
+from anubis.core.records import Criterion, Judgement, SelectionPolicy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
 from anubis.operations.deciding import (
@@ -110,7 +109,7 @@ def gate(
             "give criteria of 3 or more nodes of its kind (--criteria PATH), or a policy with "
             "wider limits (--policy shared-machine), or let it pass (--on-unknown pass)"
         )
-    doubt = _doubt(decision, terms)
+    doubt = _doubt(decision, terms, repertoire.policy)
     tested = _tested(campaign)
     judged = {node: tested.get(node, standing.judgement(node)) for node in nodes}
     return GateResult(
@@ -133,12 +132,14 @@ def _campaign(decision: Decision, terms: Terms, caller: Caller) -> CampaignResul
     return carry_out_tests(decision, terms, caller)
 
 
-def _doubt(decision: Decision, terms: Terms) -> Literal["budget", "policy", ""]:
+def _doubt(
+    decision: Decision, terms: Terms, policy: SelectionPolicy
+) -> Literal["budget", "policy", ""]:
     if decision.is_bearable:
         return ""
     if terms.budget != Budget():
         return "budget"
-    return "policy" if config.policy(terms.policy).selection.above_p0 == "unknown" else ""
+    return "policy" if policy.above_p0 == "unknown" else ""
 
 
 def _criteria(campaign: CampaignResult | None) -> list[Criterion]:

@@ -23,14 +23,8 @@ from anubis.core.records import MetricSpec, Node, Step, Workload
 from anubis.executors import guardian
 from anubis.executors.local import LocalExecutor
 from anubis.executors.machine import describe, free_port, listed, port_range
-from anubis.executors.programs import (
-    Program,
-    Rendezvous,
-    StartSettings,
-    last_words,
-    order,
-    processes_on_each,
-)
+from anubis.executors.programs import last_words, order, processes_on_each
+from anubis.executors.starting import Program, Rendezvous, StartSettings
 from tests.contract.conftest import BENCHMARKS
 
 MIXED = """

@@ -19,8 +19,8 @@ import pytest
 from _gpus import Reading
 
 from anubis.catalog import parse_description
-from anubis.executors.programs import Program
 from anubis.executors.ray_cluster import stage
+from anubis.executors.starting import Program
 from tests.contract.conftest import BENCHMARKS
 
 

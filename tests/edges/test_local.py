@@ -30,7 +30,8 @@ from anubis.executors import local
 from anubis.executors.base import SteadyClock
 from anubis.executors.local import LocalExecutor, this_machine
 from anubis.executors.machine import describe, free_port
-from anubis.executors.programs import Program, Rendezvous, order, torchrun
+from anubis.executors.programs import order, torchrun
+from anubis.executors.starting import Program, Rendezvous
 
 pytestmark = pytest.mark.long
 

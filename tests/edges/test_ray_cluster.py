@@ -31,9 +31,9 @@ from anubis.core.campaign.machine import (
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
 from anubis.executors import agent, guardian, machine, other_gpus, ray_cluster, ray_link
-from anubis.executors.programs import Program
 from anubis.executors.ray_cluster import RayExecutor, agents_of
 from anubis.executors.ray_link import Answer, Joined
+from anubis.executors.starting import Program
 from tests.edges.desk import Desk
 
 MARK = f"a-program-of-the-ray-tests-{os.getpid()}"  # in the argv of every program here

@@ -26,7 +26,7 @@ from anubis.core.past.status import (
     Validation,
     Watch,
 )
-from anubis.core.past.tracks import IncidentColumns, Rows, Track, ends, extreme, numbered
+from anubis.core.past.tracks import IncidentColumns, Rows, Track, by_node, ends, extreme, numbered
 from anubis.core.past.traits import GROUPINGS, Grouping, NodeTraits, Peers
 
 HOUR_S = 3600.0
@@ -99,10 +99,13 @@ class Logbook:
 
         categories = tuple(sorted(set(incidents.category)))
         category = numbered(incidents.category, {c: place for place, c in enumerate(categories)})
-        in_category = {name: category == place for place, name in enumerate(categories)}
         node, start, end = rows["incidents"]
-        pairs = zip(rows["incidents"], rows["repairs"], strict=True)
-        downs = track(*(np.concatenate(pair) for pair in pairs))
+        order = by_node(node, start, end)
+        node, start, end, category = node[order], start[order], end[order], category[order]
+        in_category = {name: category == place for place, name in enumerate(categories)}
+        pairs = zip((node, start, end), rows["repairs"], strict=True)
+        all_incidents = Track.in_order(node, start, end, places)
+        downs = track(*(np.concatenate(pair) for pair in pairs)) if repairs else all_incidents
         return cls(
             nodes=nodes,
             categories=categories,
@@ -110,9 +113,9 @@ class Logbook:
             _watches=track(*rows["watches"]),
             _watched_before=np.array([s for node in nodes for s in _before_each(watched[node])]),
             _incidents={
-                "": track(node, start, end),
+                "": all_incidents,
                 **{
-                    name: track(node[chosen], start[chosen], end[chosen])
+                    name: Track.in_order(node[chosen], start[chosen], end[chosen], places)
                     for name, chosen in in_category.items()
                 },
             },

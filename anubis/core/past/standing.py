@@ -152,12 +152,14 @@ class _Outs:
 
     def going_on(self, nodes: Sequence[str], at: Sequence[float]) -> Flags:
         """Whether a node was out at an instant: begun before it, and not over before it."""
-        number = {node: place for place, node in enumerate(dict.fromkeys([*self.nodes, *nodes]))}
-        of_out, of_result = numbered(self.nodes, number), numbered(nodes, number)
         instants = np.array(at, dtype=np.float64)
+        later = self.end >= instants.min(initial=np.inf)  # most of a long history was over before
+        out = list(compress(self.nodes, later))
+        number = {node: place for place, node in enumerate(dict.fromkeys([*out, *nodes]))}
+        of_out, of_result = numbered(out, number), numbered(nodes, number)
         begun, over = (
             Track.of(of_out, edge, edge, len(number)).begun(of_result, instants)
-            for edge in (self.start, self.end)
+            for edge in (self.start[later], self.end[later])
         )
         going_on: Flags = begun > over
         return going_on
@@ -180,7 +182,7 @@ class _Trail:
 
     def succeed(self, result: Validation, *, counts: bool) -> None:
         """A pass that something has shaken since disproves an older defect all the same."""
-        for name in self.owed.keys() & set(result.benchmarks):
+        for name in [name for name in self.owed if name in result.benchmarks]:
             if self.strength.is_enough(result.campaign, self.owed[name], name):
                 del self.owed[name]
         if not self.owed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -114,8 +115,10 @@ def defects_as_incidents(
             news.append((validation.node, validation.at, validation.code.partition(".")[0].lower()))
         elif validation.judgement is Judgement.HEALTHY:
             news.append((validation.node, validation.at, ""))
+    ever_out = {node for node, _, category in news if category}  # few, and nothing happens to most
+    news = sorted((entry for entry in news if entry[0] in ever_out), key=itemgetter(1))
     incidents, out = [], dict[str, tuple[float, str]]()
-    for node, at, category in sorted(news, key=lambda entry: entry[1]):
+    for node, at, category in news:
         if category:
             out.setdefault(node, (at, category))
         elif node in out:

@@ -87,6 +87,12 @@ def extreme(choose: np.ufunc, nodes: Sequence[str], at: Times) -> dict[str, floa
     return dict(zip(number, extremes.tolist(), strict=True))
 
 
+def by_node(node: Rows, start: Times, end: Times) -> Rows:
+    """The order of stretches in a track."""
+    order: Rows = np.lexsort((end, start, node))
+    return order
+
+
 @dataclass(frozen=True, kw_only=True)
 class Track:
     """Stretches by node; those of a node stand together, by their start."""
@@ -97,9 +103,13 @@ class Track:
 
     @classmethod
     def of(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
-        order = np.lexsort((end, start, node))
-        bounds = np.searchsorted(node[order], np.arange(nodes + 1))
-        return cls(start=start[order], end=end[order], bounds=bounds)
+        order = by_node(node, start, end)
+        return cls.in_order(node[order], start[order], end[order], nodes)
+
+    @classmethod
+    def in_order(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
+        """Of stretches that stand as `by_node` has them: sorting is most of the work."""
+        return cls(start=start, end=end, bounds=np.searchsorted(node, np.arange(nodes + 1)))
 
     def begun(self, node: Rows, at: Times) -> Rows:
         """How many of the node's stretches begin before each instant: bisection in all rows."""

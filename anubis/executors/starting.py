@@ -1,0 +1,52 @@
+"""What is started: a program, where its ranks meet, and what the cluster's file says of it.
+
+Apart from programs.py, because many name a program and few run one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from anubis.core.records import BenchmarkSpec
+
+# in a document's environment: devices without samples, and why (they failed, or did not answer)
+FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"
+LEFT_NOTHING = {FAILED_DEVICES, SILENT_DEVICES}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A benchmark's file, on the machine that runs it."""
+
+    file: Path
+    spec: BenchmarkSpec
+    library: Path | None = None  # the shipped programs, whose modules a site's may import
+
+    def argv(self, python: str, launcher: Iterable[str] = ()) -> list[str]:
+        if self.file.suffix == ".py":
+            return [python, *launcher, str(self.file)]
+        return [python, *launcher, "--no-python", str(self.file)] if launcher else [str(self.file)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendezvous:
+    """Where the participants of a group meet, which of them this one is, and its ranks on each."""
+
+    address: str
+    port: int
+    processes: int
+    nodes: int = 1
+    rank: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartSettings:
+    """How programs are started on the nodes of a cluster, where its file says more."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
+    python: str = ""
+    ports: str = ""
+    shared_gpus: bool = False
