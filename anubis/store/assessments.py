@@ -16,12 +16,22 @@ from anubis.core.records import (
     Plan,
     Ruling,
     Verdict,
+    canonical,
 )
 from anubis.store import codec
-from anubis.store.campaigns import CAMPAIGNS, campaign_column, key_of
+from anubis.store.campaigns import (
+    CAMPAIGNS,
+    campaign_column,
+    key_of,
+    refuse_gone,
+    revise,
+    short_row,
+)
+from anubis.store.checksums import Damage
 from anubis.store.database import Database
+from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import begin_watches
-from anubis.store.mapping import Prose, R, RecordTable, Row, packed
+from anubis.store.mapping import UNPACKABLE, Prose, R, RecordTable, Row, packed
 from anubis.store.sharing import PARTICIPANTS, ROSTERS, reference, sharing
 
 
@@ -37,6 +47,7 @@ VERDICTS = RecordTable(
     Verdict,
     *_place(),
     sa.Index("verdicts_by_participants", "participants"),
+    checked=True,
     participants=reference("participants", PARTICIPANTS),
     reason=Prose,
 )
@@ -46,6 +57,8 @@ RULINGS = RecordTable(
     "rulings",
     Ruling,
     *_place(),
+    checked=True,
+    long=("similarities",),
     together={("participants", "devices"): reference("roster", ROSTERS)},
     reason=Prose,
     similarities=packed("similarities"),
@@ -56,10 +69,11 @@ NODE_VERDICTS = RecordTable(
     NodeVerdict,
     *_place(),
     sa.Index("node_verdicts_by_node", "node"),
+    checked=True,
     reason=Prose,
 )
 
-PART_VERDICTS = RecordTable("part_verdicts", PartVerdict, *_place(), reason=Prose)
+PART_VERDICTS = RecordTable("part_verdicts", PartVerdict, *_place(), checked=True, reason=Prose)
 
 TABLES: Mapping[str, RecordTable[Any]] = {  # of the fields of an assessment
     "alone": VERDICTS,
@@ -92,18 +106,17 @@ class Assessments:
             for name, kind in TABLES.items():
                 connection.execute(sa.delete(kind.table).where(kind.c.campaign == key))
                 transaction.insert(kind, _placed(key, getattr(assessment, name)))
-            concluded = (
-                sa.update(CAMPAIGNS.table)
-                .where(CAMPAIGNS.c.key == key)
-                .values(
-                    judgement=assessment.judgement.value,
-                    criteria=codec.dump(tuple(criteria)),
-                    finished_at=finished_at,
-                    created_at=CAMPAIGNS.c.created_at if created_at is None else created_at,
-                )
+            campaign = short_row(connection, campaign_id)
+            revise(
+                connection,
+                key,
+                judgement=assessment.judgement.value,
+                criteria=codec.dump(tuple(criteria)),
+                finished_at=finished_at,
+                created_at=campaign.created_at if created_at is None else created_at,
+                counts=_counts(connection, key),
             )
-            facts = concluded.returning(CAMPAIGNS.c.verb, CAMPAIGNS.c.cluster)
-            verb, cluster = connection.execute(facts).one()
+            verb, cluster = campaign.verb, campaign.cluster
             if CampaignKind(verb).validates:
                 nodes = [verdict.node for verdict in assessment.nodes]
                 begin_watches(connection, cluster, nodes, finished_at)
@@ -111,22 +124,19 @@ class Assessments:
     def of(self, campaign_id: str) -> Assessment | None:
         """The verdicts of the campaign; None until it is concluded."""
         with self._database.reading() as connection:
-            key = key_of(connection, campaign_id)
-            campaign = connection.execute(
-                sa.select(CAMPAIGNS.c.finished_at, CAMPAIGNS.c.judgement, CAMPAIGNS.c.plan).where(
-                    CAMPAIGNS.c.key == key
-                )
-            ).one()
+            campaign = short_row(connection, campaign_id)
             if campaign.finished_at is None:
                 return None
             assessment = Assessment(
-                **{name: of_campaign(connection, kind, key) for name, kind in TABLES.items()}
+                **{name: of_campaign(connection, kind, campaign) for name, kind in TABLES.items()}
             )
+            of_plan = sa.select(CAMPAIGNS.c.plan).where(CAMPAIGNS.c.key == campaign.key)
+            plan = "" if campaign.judgement else connection.execute(of_plan).scalar_one()
         if campaign.judgement is None:  # concluded before verdicts on parts were kept
             # what locates faults loads where it is used, and not with every gate
             from anubis.core.judging.conclusion import complete
 
-            return complete(assessment, codec.load(Plan, campaign.plan))
+            return complete(assessment, codec.load(Plan, plan))
         return assessment
 
 
@@ -135,6 +145,31 @@ def _placed(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
         yield record, {"campaign": key, "position": position}
 
 
-def of_campaign(connection: sa.Connection, kind: RecordTable[R], key: int) -> tuple[R, ...]:
-    query = kind.select().where(kind.c.campaign == key).order_by(kind.c.position)
-    return tuple(kind.records(connection, query))
+def _counts(connection: sa.Connection, key: int) -> str | None:
+    """How many rows belong to the campaign, by table; None where some are not checked."""
+    counts = {}
+    for kind in (EXECUTIONS, *TABLES.values()):
+        rows, checked = sa.func.count(), sa.func.count(kind.c.checksum)
+        of_campaign = sa.select(rows, checked).where(kind.c.campaign == key)
+        counts[kind.table.name], are_checked = connection.execute(of_campaign).one()
+        if are_checked < counts[kind.table.name]:
+            return None
+    return canonical(counts)
+
+
+def of_campaign(
+    connection: sa.Connection, kind: RecordTable[R], campaign: sa.Row[Any]
+) -> tuple[R, ...]:
+    query = kind.select().where(kind.c.campaign == campaign.key).order_by(kind.c.position)
+    read = kind.reader(all_checked=campaign.counts is not None)
+    position, records = kind.place(kind.c.position), list[R]()
+    for row in connection.execute(query):
+        try:
+            record = read(row)
+        except (Damage, *UNPACKABLE):
+            raise Damage(f'a verdict of campaign "{campaign.id}" is damaged') from None
+        if row[position] != len(records):
+            raise Damage(f'a verdict of campaign "{campaign.id}" is gone')
+        records.append(record)
+    refuse_gone(campaign, kind.table.name, len(records))
+    return tuple(records)

@@ -3,10 +3,11 @@ and by its key in other tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -15,8 +16,9 @@ from anubis.core.errors import StoreError, did_you_mean
 from anubis.core.past.traits import NodeTraits
 from anubis.core.records import Campaign, CampaignKind, Demand, Workload
 from anubis.store import claims
+from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import RecordTable, metadata, side_by_side
+from anubis.store.mapping import RecordTable, Row, metadata, side_by_side
 from anubis.store.traits import BY_CAMPAIGNS, keep_traits
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be
@@ -29,8 +31,11 @@ CAMPAIGNS = RecordTable(
     sa.Column("suite", sa.Text, nullable=False),
     sa.Column("nodes", sa.Integer, nullable=False),
     sa.Column("judgement", sa.Text),  # what the whole came to; NULL: not concluded, or before 0006
+    sa.Column("counts", sa.Text),  # of rows that belong to it, by table; NULL until it is concluded
     sa.UniqueConstraint("id"),
     sa.Index("campaigns_by_cluster", "cluster", "finished_at"),
+    checked=True,
+    long=("setting", "plan", "policy", "criteria"),
     kind="verb",
 )
 
@@ -53,10 +58,13 @@ DEMANDS = RecordTable(
     Demand,
     sa.Column("campaign", sa.Integer, sa.ForeignKey(CAMPAIGNS.c.key), primary_key=True),
     sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    checked=True,
     workload=side_by_side(Workload),
 )
 
 AT_A_GLANCE = side_by_side(CampaignRow, kind="verb")
+CHECKSUM = cast(Checksum, CAMPAIGNS.checksum)
+SHORT = (CAMPAIGNS.c.key, *CHECKSUM.short, CHECKSUM.column)
 
 
 class Campaigns:
@@ -96,6 +104,8 @@ class Campaigns:
             query = CAMPAIGNS.select().where(CAMPAIGNS.c.key == key_of(connection, campaign_id))
             try:
                 return next(CAMPAIGNS.records(connection, query))
+            except Damage:
+                raise Damage(f'campaign "{campaign_id}" is damaged') from None
             except UNREADABLE as error:
                 raise StoreError(
                     f'history "{self._database.place}": campaign "{campaign_id}" cannot be read:'
@@ -104,36 +114,102 @@ class Campaigns:
                 ) from error
 
     def newest(self, limit: int) -> list[CampaignRow]:
-        columns = (CAMPAIGNS.c[column.name] for column in AT_A_GLANCE.columns)
-        query = _newest_first(sa.select(*columns)).limit(limit)
+        read = AT_A_GLANCE.reader(0)
+        columns = [CAMPAIGNS.c[column.name] for column in AT_A_GLANCE.columns]
         with self._database.reading() as connection:
-            return list(map(AT_A_GLANCE.reader(0), connection.execute(query)))
+            rows = _newest_first(connection, lambda row: False, limit)
+            return [read([row._mapping[column] for column in columns]) for row in rows]
 
     def latest(self, finished: bool | None = None) -> str | None:
         """The id of the campaign begun last; of finished or of unfinished ones if that is given."""
-        query = _newest_first(sa.select(CAMPAIGNS.c.id)).limit(1)
-        if finished is not None:
-            has_end = CAMPAIGNS.c.finished_at.is_not(None)
-            query = query.where(has_end if finished else ~has_end)
+
+        def is_meant(row: sa.Row[Any]) -> bool:
+            return finished is None or finished is (row.finished_at is not None)
+
         with self._database.reading() as connection:
-            return connection.execute(query).scalar()
+            rows = _newest_first(connection, is_meant)
+        return rows[-1].id if rows and is_meant(rows[-1]) else None
 
     def finished_in(self, setting: str, cluster: str) -> str | None:
         """The id of the cluster's latest finished campaign with this setting."""
         ended = CAMPAIGNS.c.finished_at.is_not(None) & (CAMPAIGNS.c.cluster == cluster)
         query = sa.select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.setting == setting, ended)
         with self._database.reading() as connection:
-            return connection.execute(_newest_first(query).limit(1)).scalar()
+            return connection.execute(query.order_by(CAMPAIGNS.c.key.desc()).limit(1)).scalar()
 
 
 def key_of(connection: sa.Connection, campaign_id: str) -> int:
     query = sa.select(CAMPAIGNS.c.key).where(CAMPAIGNS.c.id == campaign_id)
     key = connection.execute(query).scalar()
     if key is None:
-        newest = connection.execute(_newest_first(sa.select(CAMPAIGNS.c.id)).limit(SUGGESTED))
-        hint = did_you_mean(campaign_id, newest.scalars())
+        ids = sa.select(CAMPAIGNS.c.id).order_by(CAMPAIGNS.c.key.desc()).limit(SUGGESTED)
+        hint = did_you_mean(campaign_id, connection.execute(ids).scalars())
         raise StoreError(f'campaign "{campaign_id}" is not in the history; {hint}')
+    # an index that is damaged may lead to another campaign
+    name = sa.select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.key == key)
+    if connection.execute(name).scalar() != campaign_id:
+        raise Damage(f'the way to campaign "{campaign_id}" is damaged')
     return int(key)
+
+
+def short_row(connection: sa.Connection, campaign_id: str) -> sa.Row[Any]:
+    """What a list of thousands can afford to read, as it was written."""
+    query = sa.select(*SHORT).where(CAMPAIGNS.c.key == key_of(connection, campaign_id))
+    return next(checked_rows(connection, query))
+
+
+def checked_rows(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[sa.Row[Any]]:
+    """Of a query for these columns."""
+    for row in connection.execute(query):
+        _, *cells, checksum = row
+        if not CHECKSUM.fits_short(checksum, cells):
+            raise Damage(f'campaign "{row.id}" is damaged')
+        yield row
+
+
+def revise(connection: sa.Connection, key: int, **changes: Any) -> None:
+    """Change cells of a campaign, and its checksum with them; one that has none goes without."""
+    before: Row = dict(
+        connection.execute(sa.select(CAMPAIGNS.table).where(CAMPAIGNS.c.key == key))
+        .mappings()
+        .one()
+    )
+    if (checksum := before.pop("checksum")) is not None:
+        if checksum != CHECKSUM.of(before):
+            raise Damage(f'campaign "{before["id"]}" is damaged')
+        changes = CAMPAIGNS.stamped(before | changes)
+    connection.execute(sa.update(CAMPAIGNS.table).where(CAMPAIGNS.c.key == key).values(**changes))
+
+
+def _newest_first(
+    connection: sa.Connection, enough: Callable[[sa.Row[Any]], bool], limit: int | None = None
+) -> list[sa.Row[Any]]:
+    """In the order in which they were begun here, as clocks are not always right; up to one that
+    is enough. None is passed over because its row is gone."""
+    rows = []
+    query = sa.select(*SHORT).order_by(CAMPAIGNS.c.key.desc()).limit(limit)
+    for row in checked_rows(connection, query):
+        rows.append(row)
+        if enough(row):
+            break
+    demanding = sa.select(DEMANDS.c.campaign).distinct()
+    if rows:
+        demanding = demanding.where(DEMANDS.c.campaign >= rows[-1].key)
+    if gone := set(connection.execute(demanding).scalars()) - {row.key for row in rows}:
+        raise Damage(f"the row of a campaign is gone: number {min(gone)}")
+    return rows
+
+
+def refuse_gone(campaign: sa.Row[Any], table: str, there: int) -> None:
+    """Rows of a campaign that were there when it was concluded."""
+    if campaign.counts is None:
+        return
+    expected = json.loads(campaign.counts)[table]
+    if there != expected:
+        raise Damage(
+            f'campaign "{campaign.id}" is damaged: {there} rows of {table} are there, expected'
+            f" {expected}"
+        )
 
 
 def forget_campaign(connection: sa.Connection, campaign_id: str) -> None:
@@ -148,8 +224,3 @@ def forget_campaign(connection: sa.Connection, campaign_id: str) -> None:
 def campaign_column() -> sa.Column[Any]:
     """The first half of the primary key of what belongs to a campaign."""
     return sa.Column("campaign", sa.Integer, sa.ForeignKey(CAMPAIGNS.c.key), primary_key=True)
-
-
-def _newest_first(query: sa.Select[Any]) -> sa.Select[Any]:
-    """In the order in which they were begun here: clocks are not always right."""
-    return query.order_by(CAMPAIGNS.c.key.desc())

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from anubis.core.errors import StoreError, did_you_mean
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
-from anubis.store.campaigns import CAMPAIGNS
+from anubis.store.campaigns import CAMPAIGNS, revise
 from anubis.store.database import Database, upsert
 from anubis.store.happenings import INCIDENTS, WATCHES
 from anubis.store.mapping import RecordTable, metadata
@@ -146,6 +146,9 @@ def _belongs(connection: sa.Connection, cluster: ClusterIdentity, nodes: Collect
 
 
 def _rename(connection: sa.Connection, old: str, new: str) -> None:
+    campaigns = sa.select(CAMPAIGNS.c.key).where(CAMPAIGNS.c.cluster == old)
+    for key in connection.execute(campaigns).scalars().all():
+        revise(connection, key, cluster=new)
     for table in _owned():
         connection.execute(sa.update(table).where(table.c.cluster == old).values(cluster=new))
     clusters = CLUSTERS.table

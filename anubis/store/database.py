@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from anubis.core.errors import StoreError
+from anubis.store.checksums import Damage
 from anubis.store.trouble import explain
 
 PRAGMAS = (
@@ -65,8 +66,13 @@ class Database:
         try:
             with engine.begin() as connection:
                 yield connection
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, UnicodeDecodeError) as error:
             raise explain(self.place, error) from error
+        except Damage as damage:
+            raise StoreError(
+                f'history "{self.place}": {damage}; nothing is judged by that: restore a backup of'
+                " the history (anubis history check lists all that is damaged)"
+            ) from damage
 
     def _bring_up_to_date(self) -> None:
         with self.reading() as connection:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
 from anubis.core.records import Execution, Readings, Result, Step, Workload
 from anubis.store import mapping
-from anubis.store.campaigns import campaign_column, key_of
+from anubis.store.campaigns import campaign_column, key_of, refuse_gone, short_row
+from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import Form, Prose, RecordTable, RowValues, Share
+from anubis.store.mapping import UNPACKABLE, Form, Prose, RecordTable, RowValues, Share
 from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, reference, sharing
 
 
@@ -23,7 +26,8 @@ def _readings() -> Form:
         return *layout.write(parts[0], share), *samples.write(parts[1], share)
 
     def reader(place: int) -> Callable[[RowValues], Readings]:
-        read_layout, read_samples = layout.reader(place), samples.reader(place + 1)
+        read_layout = layout.reader(place)
+        read_samples = samples.reader(place + len(layout.sources))
 
         def read(row: RowValues) -> Readings:
             measured = read_layout(row)
@@ -56,6 +60,8 @@ EXECUTIONS = RecordTable(
     sa.Index("executions_how_long", "ended", "benchmark", "parameters", "duration_s").ddl_if(
         dialect="sqlite"
     ),
+    checked=True,
+    long=("samples",),
     step=mapping.side_by_side(
         Step,
         id="step",
@@ -91,9 +97,44 @@ class Executions:
     def of(self, campaign_id: str) -> list[Execution]:
         """Everything that arrived, in the order of arrival."""
         with self._database.reading() as connection:
-            key = key_of(connection, campaign_id)
-            query = EXECUTIONS.select().where(EXECUTIONS.c.campaign == key)
-            return list(EXECUTIONS.records(connection, query.order_by(EXECUTIONS.c.number)))
+            campaign = short_row(connection, campaign_id)
+            executions = list(_read(connection, campaign))
+            refuse_gone(campaign, EXECUTIONS.table.name, len(executions))
+        return executions
+
+
+def _read(connection: sa.Connection, campaign: sa.Row[Any]) -> Iterator[Execution]:
+    query = EXECUTIONS.select().where(EXECUTIONS.c.campaign == campaign.key)
+    read = EXECUTIONS.reader(all_checked=campaign.counts is not None)
+    number, last = EXECUTIONS.place(EXECUTIONS.c.number), 0
+    for row in connection.execute(query.order_by(EXECUTIONS.c.number)):
+        try:
+            execution = read(row)
+        except (Damage, *UNPACKABLE) as damage:
+            raise Damage(_what_is_damaged(campaign.id, row, damage)) from None
+        if row[number] <= last:
+            raise Damage(f'campaign "{campaign.id}": execution {last} is there twice')
+        last = row[number]
+        yield execution
+
+
+def _what_is_damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> str:
+    """Names are sure where only the samples are damaged."""
+    cells = row._mapping
+    nodes = ", ".join(map(str, _listed(cells[PARTICIPANTS.cell])))
+    metrics = ", ".join(dict.fromkeys(str(metric) for metric, *_ in _listed(cells[LAYOUTS.cell])))
+    step = f"of {cells[EXECUTIONS.c.benchmark]} on {nodes or '?'} ({metrics or '?'})"
+    if isinstance(damage, Damage) and damage.only_long:
+        return f'campaign "{campaign}": the samples {step} are damaged'
+    number = cells[EXECUTIONS.c.number]
+    return f'campaign "{campaign}": execution {number}, perhaps {step}, is damaged'
+
+
+def _listed(document: str | None) -> list[Any]:
+    try:
+        return list(json.loads(document or "[]"))
+    except (ValueError, TypeError):
+        return []
 
 
 def _next_number(connection: sa.Connection, key: int) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
@@ -27,7 +28,7 @@ from anubis.core.records import (
 )
 from anubis.store import codec
 from anubis.store.assessments import NODE_VERDICTS, PART_VERDICTS, VERDICTS, of_campaign
-from anubis.store.campaigns import CAMPAIGNS, DEMANDS
+from anubis.store.campaigns import CAMPAIGNS, DEMANDS, SHORT, checked_rows, refuse_gone
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import REPAIRS, WATCHES, incident_columns
@@ -36,7 +37,6 @@ from anubis.store.sharing import PARTICIPANTS, participant_nodes
 from anubis.store.traits import traits_of
 
 LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
-JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
 VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
 
 Durations = dict[tuple[str, str], float]  # by benchmark and parameters
@@ -111,12 +111,12 @@ class Experience:
         with self._database.reading() as connection:
             return {
                 row.id: faulty_paths(
-                    of_campaign(connection, VERDICTS, row.key),
-                    of_campaign(connection, NODE_VERDICTS, row.key),
+                    of_campaign(connection, VERDICTS, row),
+                    of_campaign(connection, NODE_VERDICTS, row),
                 )
                 if row.judgement is None  # concluded before verdicts on parts were kept
-                else of_campaign(connection, PART_VERDICTS, row.key)
-                for row in connection.execute(_campaigns_with_paths(self._cluster)).all()
+                else of_campaign(connection, PART_VERDICTS, row)
+                for row in list(checked_rows(connection, _campaigns_with_paths(self._cluster)))
             }
 
     def criteria(self) -> Iterator[tuple[CriteriaSet, ...]]:
@@ -154,7 +154,7 @@ def _campaigns_with_paths(cluster: str) -> Select[Any]:
     )
     older = campaigns.c.judgement.is_(None) & campaigns.c.verb.not_in(LOCATING)
     return (
-        select(campaigns.c.key, campaigns.c.id, campaigns.c.judgement)
+        select(*SHORT)
         .where(
             campaigns.c.cluster == cluster,
             campaigns.c.key.in_(have_paths) | (older & campaigns.c.key.in_(have_defects)),
@@ -166,30 +166,28 @@ def _campaigns_with_paths(cluster: str) -> Select[Any]:
 def _validations(connection: Connection, cluster: str, since: float) -> list[Validation]:
     """What campaigns concluded about nodes, by time and node."""
     measured_by = _benchmarks(connection, cluster, since)
-    concluded = (
-        select(
-            node_verdicts.c.campaign,
-            node_verdicts.c.node,
-            node_verdicts.c.judgement,
-            node_verdicts.c.code,
-            campaigns.c.finished_at,
-            campaigns.c.id,
+    concluded = select(*SHORT).where(*_validating(cluster))
+    by_key = {row.key: row for row in checked_rows(connection, concluded)}
+    validating = select(campaigns.c.key).where(*_validating(cluster))
+    query = NODE_VERDICTS.select().where(node_verdicts.c.campaign.in_(validating))
+    read, of = NODE_VERDICTS.reader(), NODE_VERDICTS.place(node_verdicts.c.campaign)
+    validations, counts = list[Validation](), Counter[int]()
+    for row in connection.execute(query):
+        verdict, campaign = read(row), by_key[row[of]]
+        counts[campaign.key] += 1
+        validations.append(
+            Validation(
+                node=verdict.node,
+                at=campaign.finished_at,
+                judgement=verdict.judgement,
+                code=verdict.code,
+                campaign=campaign.id,
+                benchmarks=measured_by.get((campaign.key, verdict.node), ()),
+            )
         )
-        .join(campaigns, campaigns.c.key == node_verdicts.c.campaign)
-        .where(*_validating(cluster))
-        .order_by(campaigns.c.finished_at, node_verdicts.c.node)
-    )
-    return [
-        Validation(
-            node=node,
-            at=at,
-            judgement=JUDGEMENTS[judgement],
-            code=code,
-            campaign=campaign,
-            benchmarks=measured_by.get((key, node), ()),
-        )
-        for key, node, judgement, code, at, campaign in connection.execute(concluded).all()
-    ]
+    for key, campaign in by_key.items():
+        refuse_gone(campaign, node_verdicts.name, counts[key])
+    return sorted(validations, key=attrgetter("at", "node"))
 
 
 def _benchmarks(

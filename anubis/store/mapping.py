@@ -7,10 +7,12 @@ says how: by another name, another SQL type, or a `Form`. Nothing here knows a r
 from __future__ import annotations
 
 import types
+import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache
+from hashlib import sha256
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
@@ -19,6 +21,7 @@ import sqlalchemy as sa
 
 from anubis.core.text import storable
 from anubis.store import codec
+from anubis.store.checksums import Checksum, Damage, fits_long
 
 R = TypeVar("R")
 Row = dict[str, Any]  # of a table, by the names of its columns
@@ -31,6 +34,7 @@ PLAIN: Mapping[Any, SqlType] = {
     int: sa.Integer,
     bool: sa.Boolean,
 }
+UNPACKABLE = (zlib.error, ValueError, TypeError, AttributeError)  # what damaged bytes lead to
 metadata = sa.MetaData()
 
 
@@ -52,11 +56,27 @@ class SharedTable:
     key: Callable[[Any], Hashable] = codec.unchanged  # what tells two values apart
     text: Callable[[Any], str]  # of a key
     store: Callable[[str], Any] = codec.unchanged  # the cell for a text
-    load: Callable[[Any], Any]  # from the cell back to the value
+    text_in: Callable[[Any], str] = codec.unchanged  # a cell
+    load: Callable[[str], Any]  # from the text back to the value
+
+    def checked(self, digest: str, cell: Any) -> Any:
+        """The value in a cell that still has its digest."""
+        try:
+            text = self.text_in(cell)
+            unchanged = digest_of(text) == digest
+        except UNPACKABLE:
+            unchanged = False
+        if not unchanged:
+            raise Damage(f'a shared value, "{digest}" of {self.table.name}, is damaged')
+        return self.load(text)
 
     @property
     def cell(self) -> sa.Column[Any]:
         return self.table.columns[1]  # beside the digest
+
+
+def digest_of(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:32]
 
 
 Share = Callable[[SharedTable, Any], str]  # the digest of a value that will be on disk by then
@@ -113,14 +133,21 @@ def shared(column: sa.Column[Any], shared_table: SharedTable) -> Form:
     """A value that stands in a table of its own; NULL where it is None."""
 
     def reader(place: int) -> Callable[[RowValues], Any]:
-        load = cache(shared_table.load)
-        return lambda row: None if row[place] is None else load(row[place])
+        values: dict[str | None, Any] = {None: None}
+
+        def read(row: RowValues) -> Any:
+            digest = row[place]
+            if digest not in values:
+                values[digest] = shared_table.checked(digest, row[place + 1])
+            return values[digest]
+
+        return read
 
     return Form(
         columns=(column,),
         write=lambda value, share: (None if value is None else share(shared_table, value),),
         reader=reader,
-        selected=(shared_table.cell,),
+        selected=(column, shared_table.cell),
         joins=((column, shared_table.table),),
     )
 
@@ -230,25 +257,67 @@ class RecordTable(Generic[R]):
         record: type[R],
         *beside: sa.schema.SchemaItem,
         form: Form | None = None,
+        checked: bool = False,
+        long: Sequence[str] = (),  # columns that a list of many rows does without
         **fields: Any,  # as `side_by_side` takes them
     ) -> None:
         self._form = form or side_by_side(record, **fields)
         self._names = tuple(column.name for column in self._form.columns)
         self.table = sa.Table(name, metadata, *self._form.columns, *beside)
         self.c = self.table.c
+        self._sources = self._form.sources
+        self.checksum: Checksum | None = None
+        if checked:
+            self._check(long)
+        self._places = {column: place for place, column in enumerate(self._sources)}
+
+    def _check(self, long: Sequence[str]) -> None:
+        """Keep a checksum of all cells beside them, but of a key that is not known beforehand."""
+        kept = [column for column in self.c if column is not self.table.autoincrement_column]
+        short = [column for column in kept if column.name not in long]
+        self.checksum = Checksum(short, [self.c[name] for name in long])
+        self.table.append_column(self.checksum.column)
+        beside = [column for column in kept if column not in {*self._sources}]
+        self._sources = (*self._sources, *beside, self.checksum.column)
 
     def row(self, record: R, share: Share = _nothing_shared, /, **beside: Any) -> Row:
-        return dict(zip(self._names, self._form.write(record, share), strict=True)) | beside
+        row = dict(zip(self._names, self._form.write(record, share), strict=True)) | beside
+        return self.stamped(row)
+
+    def stamped(self, row: Row) -> Row:
+        """With its checksum, where this table has one."""
+        return row | {"checksum": self.checksum.of(row)} if self.checksum else row
 
     def select(self) -> sa.Select[Any]:
-        query = sa.select(*self._form.sources).select_from(self.table)
+        query = sa.select(*self._sources).select_from(self.table)
         for column, table in self._form.joins:
-            query = query.join(table, column == table.c.digest, isouter=bool(column.nullable))
+            query = query.join(table, column == table.c.digest, isouter=True)
         return query
 
-    def reader(self) -> Callable[[RowValues], R]:
+    def place(self, column: sa.Column[Any]) -> int:
+        """Of a column in the rows of `select`."""
+        return self._places[column]
+
+    def reader(self, *, all_checked: bool = False) -> Callable[[RowValues], R]:
         """From the rows of one answer, whatever else they have at their end."""
-        return self._form.reader(0)
+        read: Callable[[RowValues], R] = self._form.reader(0)
+        if self.checksum is None:
+            return read
+        fits_short = self.checksum.fits_short
+        short = itemgetter(*map(self.place, self.checksum.short))
+        long = tuple(map(self.place, self.checksum.long))
+        checksum = self.place(self.checksum.column)
+
+        def read_checked(row: RowValues) -> R:
+            cells = tuple(row)
+            is_lost = all_checked and cells[checksum] is None
+            if is_lost or not fits_short(cells[checksum], short(cells)):
+                raise Damage(f"a row of {self.table.name} is damaged")
+            if not fits_long(cells[checksum], [cells[place] for place in long]):
+                raise Damage(f"a row of {self.table.name} is damaged", only_long=True)
+            return read(cells)
+
+        return read_checked
 
     def records(self, connection: sa.Connection, query: sa.Select[Any]) -> Iterator[R]:
         """Of a query that began with `select`."""

@@ -10,7 +10,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,7 +17,16 @@ import sqlalchemy as sa
 from anubis.core.records import Layout, canonical
 from anubis.store import codec
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import Form, R, RecordTable, Row, SharedTable, metadata, shared
+from anubis.store.mapping import (
+    Form,
+    R,
+    RecordTable,
+    Row,
+    SharedTable,
+    digest_of,
+    metadata,
+    shared,
+)
 
 Roster = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]  # participants, devices
 
@@ -27,8 +35,8 @@ def _by_digest(name: str, value: sa.Column[Any]) -> sa.Table:
     return sa.Table(name, metadata, sa.Column("digest", sa.String(32), primary_key=True), value)
 
 
-def _roster(packed: bytes) -> Roster:
-    units = json.loads(zlib.decompress(packed))
+def _roster(text: str) -> Roster:
+    units = json.loads(text)
     return tuple(tuple(names) for names, _ in units), tuple(device for _, device in units)
 
 
@@ -66,6 +74,7 @@ ROSTERS = SharedTable(
     table=_by_digest("rosters", sa.Column("document", sa.LargeBinary, nullable=False)),
     text=lambda roster: canonical(list(zip(*roster, strict=True))),
     store=lambda text: zlib.compress(text.encode(), level=1),
+    text_in=lambda packed: zlib.decompress(packed).decode(),
     load=_roster,
 )
 
@@ -91,7 +100,7 @@ class Sharing:
         digest = self._known.get((shared_table, key))
         if digest is None:
             text = shared_table.text(key)
-            digest = sha256(text.encode()).hexdigest()[:32]
+            digest = digest_of(text)
             self._known[shared_table, key] = digest
             if (shared_table.table.name, digest) not in self._on_disk:
                 self._new[shared_table][digest] = text

@@ -6,6 +6,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from anubis.core.errors import StoreError
 
+DAMAGED = "the file is damaged: run a file system check, then restore a backup"
+
 # The first words found in the driver's message decide.
 ADVICE = (
     ("disk is full", "free some space; what was recorded before is intact, so resume then"),
@@ -15,7 +17,9 @@ ADVICE = (
     ("read-only", "make the database writable for this user, or name another"),
     ("unable to open", "the folder must exist and file and folder be writable for this user"),
     ("locked", "another process has been writing for a while; find out which, then run again"),
-    ("malformed", "the file is damaged: run a file system check, then restore a backup"),
+    ("malformed", DAMAGED),
+    ("decode", DAMAGED),
+    ("datatype mismatch", DAMAGED),
     ("disk i/o error", "see df and dmesg; what was recorded before is intact, so resume then"),
     ("unique constraint", "another process wrote the same rows; run again"),
     ("does not exist", "create it (createdb, createuser) or correct the URL"),
@@ -28,7 +32,7 @@ ADVICE = (
 )
 
 
-def explain(place: str, error: SQLAlchemyError | OSError) -> StoreError:
+def explain(place: str, error: SQLAlchemyError | OSError | UnicodeDecodeError) -> StoreError:
     """The error for a failed transaction; by then it has been rolled back."""
     line = _first_line(getattr(error, "orig", None) or error)
     advice = next((advice for words, advice in ADVICE if words in line.lower()), "")

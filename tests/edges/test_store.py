@@ -200,6 +200,8 @@ def old_campaign(**changes: Any) -> dict[str, Any]:
     return row | changes
 
 
+N1, NO_ENVIRONMENT = map(mapping.digest_of, ('["n1"]', "{}"))
+
 # --- what is kept --------------------------------------------------------------------------
 
 GEMM = Workload.of("gemm", "1", {"size": 512})
@@ -581,7 +583,7 @@ def test_a_document_of_another_anubis_is_refused_by_campaign_and_field(
     history: History, url: str
 ) -> None:
     history.campaigns.begin(campaign())
-    ask(url, """UPDATE campaigns SET policy = '{"alpha":0.95,"mood":"good"}'""")
+    ask(url, """UPDATE campaigns SET policy = '{"alpha":0.95,"mood":"good"}', checksum = NULL""")
     with pytest.raises(StoreError, match=r'campaign "c1" cannot be read: Policy has no .*"mood"'):
         history.campaigns.get("c1")
 
@@ -712,17 +714,18 @@ def test_what_the_whole_came_to_stands_at_the_campaign(history: History, url: st
 def test_in_an_older_history_the_path_of_a_bad_pair_is_named(url: str) -> None:
     """Kept before verdicts on parts were: two nodes that are well alone and slow together."""
     database = engine_for(url)
+    pair = mapping.digest_of('["n1","n2"]')
     with database.begin() as connection:
         old = migrated(connection, "0005")
         connection.execute(
-            old.tables["participants"].insert().values(digest="p", nodes='["n1","n2"]')
+            old.tables["participants"].insert().values(digest=pair, nodes='["n1","n2"]')
         )
         for key, verb in enumerate(("validate", "scan"), start=1):
             concluded_once = old_campaign(key=key, id=verb, verb=verb, finished_at=2.0)
             connection.execute(old.tables["campaigns"].insert().values(concluded_once))
             connection.execute(
                 old.tables["verdicts"].insert().values(
-                    campaign=key, position=0, participants="p", benchmark="pair", parameters="{}",
+                    campaign=key, position=0, participants=pair, benchmark="pair", parameters="{}",
                     metric="busbw", device="", judgement="defective", code="PAIR.BUSBW",
                     reason="50 % below normal", similarity=0.5, alpha=0.95,
                 )
@@ -1338,15 +1341,17 @@ def test_an_older_history_keeps_every_sample(url: str) -> None:
     with database.begin() as connection:
         old = migrated(connection, "0001")
         connection.execute(old.tables["campaigns"].insert().values(old_campaign()))
-        connection.execute(old.tables["environments"].insert().values(digest="e", document="{}"))
-        connection.execute(old.tables["participants"].insert().values(digest="p", nodes='["n1"]'))
+        connection.execute(
+            old.tables["environments"].insert().values(digest=NO_ENVIRONMENT, document="{}")
+        )
+        connection.execute(old.tables["participants"].insert().values(digest=N1, nodes='["n1"]'))
         for number, step in enumerate(("a", "b", "nothing measured"), start=1):
             connection.execute(
                 old.tables["executions"].insert().values(
                     campaign=1, number=number, step=step, attempt=1, benchmark="gemm", version="1",
-                    parameters="{}", participants="p", phase=0, repeat=0, timeout_s=1.0,
+                    parameters="{}", participants=N1, phase=0, repeat=0, timeout_s=1.0,
                     exclusive=True, ended="measured", final=True, reason="", lost="[]",
-                    duration_s=1.0, environment="e", not_applicable="",
+                    duration_s=1.0, environment=NO_ENVIRONMENT, not_applicable="",
                 )
             )  # fmt: skip
         series = [
@@ -1389,15 +1394,17 @@ def test_in_an_older_history_failures_of_the_infrastructure_are_told_from_those_
     with database.begin() as connection:
         old = migrated(connection, "0007")
         connection.execute(old.tables["campaigns"].insert().values(old_campaign()))
-        connection.execute(old.tables["environments"].insert().values(digest="e", document="{}"))
-        connection.execute(old.tables["participants"].insert().values(digest="p", nodes='["n1"]'))
+        connection.execute(
+            old.tables["environments"].insert().values(digest=NO_ENVIRONMENT, document="{}")
+        )
+        connection.execute(old.tables["participants"].insert().values(digest=N1, nodes='["n1"]'))
         for number, (reason, final, _) in enumerate(kept, start=1):
             connection.execute(
                 old.tables["executions"].insert().values(
                     campaign=1, number=number, step=str(number), attempt=1, benchmark="gemm",
-                    version="1", parameters="{}", participants="p", phase=0, repeat=0,
+                    version="1", parameters="{}", participants=N1, phase=0, repeat=0,
                     timeout_s=1.0, exclusive=True, ended="failed", final=final, reason=reason,
-                    lost="[]", duration_s=1.0, environment="e", not_applicable="",
+                    lost="[]", duration_s=1.0, environment=NO_ENVIRONMENT, not_applicable="",
                 )
             )  # fmt: skip
     database.dispose()

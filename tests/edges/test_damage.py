@@ -1,0 +1,209 @@
+"""A history that something else than Anubis has changed is refused, and judges nobody."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from anubis.core.errors import StoreError
+from anubis.core.records import (
+    Assessment,
+    Campaign,
+    CampaignKind,
+    ClusterIdentity,
+    Ended,
+    Execution,
+    Judgement,
+    Node,
+    NodeVerdict,
+    Plan,
+    Policy,
+    Readings,
+    Result,
+    Ruling,
+    Series,
+    Step,
+    Workload,
+)
+from anubis.store.campaigns import CHECKSUM
+from anubis.store.history import History
+
+ROOT = Path(__file__).parents[2]
+
+
+def measured(node: str, numbers: np.ndarray) -> Execution:
+    step = Step(
+        id=f"gemm/{node}",
+        workload=Workload.of("gemm", "1", {}),
+        participants=(node,),
+        phase=0,
+        repeat=0,
+        timeout_s=60.0,
+        exclusive=True,
+    )
+    series = Readings.of([Series(metric="tflops", device="cuda:0", samples=numbers)])
+    return Execution(
+        step=step, attempt=1, ended=Ended.MEASURED, final=True, result=Result(series=series)
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Two nodes were measured and judged."""
+    nodes = ("n1", "n2")
+    campaign = Campaign(
+        id="c1",
+        kind=CampaignKind.ACCEPT,
+        plan=Plan(
+            suite="q", nodes=tuple(Node(name=n, sku="x") for n in nodes), phases=(), specs=()
+        ),
+        policy=Policy(),
+        executor="local",
+        created_at=1.0,
+    )
+    ruling = Ruling(
+        benchmark="gemm",
+        parameters="{}",
+        metric="tflops",
+        judgement=Judgement.HEALTHY,
+        code="OK",
+        reason="",
+        alpha=0.95,
+        participants=tuple((node,) for node in nodes),
+        devices=("cuda:0", "cuda:0"),
+        similarities=np.array([0.99, 0.98]),
+    )
+    verdicts = tuple(
+        NodeVerdict(node=node, judgement=Judgement.HEALTHY, code="OK", reason="") for node in nodes
+    )
+    with History.open(str(tmp_path / "history.db")) as history:
+        history.campaigns.begin(campaign)
+        history.executions.record("c1", [measured(node, np.array([1.0, 2.0])) for node in nodes])
+        assessment = Assessment(alone=(), rulings=(ruling,), nodes=verdicts)
+        history.assessments.conclude("c1", assessment, (), finished_at=2.0)
+    return tmp_path / "history.db"
+
+
+def change(file: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(file)) as raw, raw:
+        for statement in statements:
+            assert raw.execute(statement).rowcount > 0
+
+
+def read_all(file: Path) -> None:
+    with History.open(str(file)) as history:
+        history.campaigns.get(history.campaigns.latest(finished=True) or "")
+        history.executions.of("c1")
+        history.assessments.of("c1")
+        history.only().experience.happened()
+
+
+@pytest.mark.long
+def test_no_verdict_of_a_damaged_file_is_changed_silently():
+    """The short form of `scripts/flip-bytes`, which spoils 1,000 copies."""
+    words = [sys.executable, str(ROOT / "scripts" / "flip-bytes"), "--tries", "200", "--seed", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("traceback: 0, hung: 0, silently changed: 0\n")
+    refused = re.search(r"refused: (\d+)", done.stdout)
+    assert refused
+    assert int(refused[1]) > 10
+
+
+def test_samples_that_were_changed_are_refused_with_the_campaign_the_node_and_the_metric(file):
+    read_all(file)
+    flip = "substr(samples, 1, 6) || x'00' || substr(samples, 8)"
+    change(file, f"UPDATE executions SET samples = CAST({flip} AS BLOB) WHERE step = 'gemm/n2'")
+    sentence = (
+        rf'history "{file}": campaign "c1": the samples of gemm on n2 \(tflops\) are damaged;'
+        " nothing is judged by that: restore a backup"
+    )
+    with pytest.raises(StoreError, match=sentence):
+        read_all(file)
+
+
+@pytest.mark.parametrize(
+    ("statement", "thing"),
+    [
+        ("UPDATE executions SET ended = 'skipped' WHERE number = 1", "execution 1"),
+        ("UPDATE executions SET duration_s = 3.5 WHERE number = 2", "execution 2"),
+        ("UPDATE executions SET checksum = NULL WHERE number = 2", "execution 2"),
+        ("DELETE FROM executions WHERE number = 2", "1 rows of executions are there, expected 2"),
+        ("UPDATE node_verdicts SET node = 'n3' WHERE node = 'n2'", 'verdict of campaign "c1"'),
+        ("DELETE FROM node_verdicts WHERE node = 'n1'", 'verdict of campaign "c1"'),
+        ("UPDATE rulings SET similarities = x'00'", 'verdict of campaign "c1"'),
+        ("UPDATE rosters SET document = x'00'", 'verdict of campaign "c1"'),
+        ("UPDATE layouts SET document = replace(document, 'tflops', 'tflopz')", "execution 1"),
+        ("DELETE FROM participants", "execution 1"),
+        ("UPDATE environments SET document = '{\"x\":1}'", "execution 1"),
+        ("UPDATE campaigns SET finished_at = NULL", 'campaign "c1"'),
+        ("UPDATE campaigns SET judgement = NULL", 'campaign "c1"'),
+        ("UPDATE campaigns SET policy = replace(policy, '0.95', '0.15')", 'campaign "c1"'),
+        ("UPDATE campaigns SET id = 'c2'", 'campaign "c2"'),
+    ],
+)
+def test_whatever_a_verdict_follows_from_is_refused_once_it_was_changed(file, statement, thing):
+    change(file, statement)
+    with pytest.raises(StoreError, match=thing) as error:
+        read_all(file)
+    assert "restore a backup" in str(error.value)
+
+
+def test_the_latest_campaign_does_not_give_way_to_an_older_one_because_its_row_is_gone(file):
+    change(
+        file,
+        "INSERT INTO demands (campaign, position, benchmark, version, parameters, stronger_with)"
+        " VALUES (2, 0, 'gemm', '1', '{}', '[]')",
+    )
+    with History.open(str(file)) as history, pytest.raises(StoreError, match="campaign is gone"):
+        history.campaigns.latest(finished=True)
+
+
+def test_rows_of_before_there_were_checksums_are_read_as_they_are(file):
+    tables = ("campaigns", "executions", "node_verdicts", "rulings")
+    change(
+        file,
+        *(f"UPDATE {table} SET checksum = NULL" for table in tables),
+        "UPDATE campaigns SET counts = NULL",
+        "UPDATE executions SET duration_s = 3.5",
+    )
+    read_all(file)
+
+
+def test_a_campaign_stays_readable_when_its_cluster_gets_another_name(file):
+    with History.open(str(file)) as history:
+        history.clusters.rename("unnamed", "prod")
+        assert history.campaigns.get("c1").cluster == "prod"
+        history.clusters.enter(ClusterIdentity(name="other"), 1.0)
+    change(file, "UPDATE campaigns SET cluster = 'prob'")
+    with pytest.raises(StoreError, match='campaign "c1" is damaged'):
+        read_all(file)
+
+
+def test_numbers_that_a_database_keeps_otherwise_do_not_look_damaged(file):
+    odd = measured("n1", np.array([1.0]))
+    runs = [
+        replace(odd, attempt=2, duration_s=-0.0),
+        replace(odd, attempt=3, duration_s=7),
+        replace(odd, attempt=4, reason="killed by \udcff"),
+    ]
+    with History.open(str(file)) as history:
+        history.campaigns.begin(replace(history.campaigns.get("c1"), id="c2", finished_at=None))
+        history.executions.record("c2", runs)
+        assert [run.duration_s for run in history.executions.of("c2")] == [0, 7, 0]
+
+
+def test_a_checksum_is_the_same_in_all_versions():
+    """It is kept for years: whoever changes it needs a migration."""
+    row = {"id": "c1", "created_at": 1, "nodes": 2, "plan": "{}", "policy": "{}"}
+    short = b"c1\x1fNone\x1fNone\x1fNone\x1f1.0\x1fNone\x1fNone\x1f2\x1fNone\x1fNone"
+    assert CHECKSUM.of(row) == (crc32(short) & 0x7FFFFFFF) << 32 | crc32(b"{}{}")
