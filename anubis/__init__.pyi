@@ -28,6 +28,7 @@ from anubis.operations.measuring import accept as accept
 from anubis.operations.measuring import scan as scan
 from anubis.operations.measuring import validate as validate
 from anubis.operations.past import campaigns as campaigns
+from anubis.operations.past import check_history as check_history
 from anubis.operations.past import clusters as clusters
 from anubis.operations.past import decisions as decisions
 from anubis.operations.past import forget_import as forget_import

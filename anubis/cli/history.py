@@ -3,8 +3,10 @@ taking a wrong import back."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +14,11 @@ import anubis
 from anubis.cli import amounts, answer, options
 from anubis.cli.pages import check_page, write_page
 from anubis.cli.remarks import say
+from anubis.cli.terminal import Terminal
 from anubis.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from anubis.store.soundness import Soundness
 
 app = typer.Typer(
     name="history",
@@ -102,6 +108,37 @@ def benchmarks(
         track_records.show(records, answer.screen())
     if html:
         write_page(track_records.render(records), html)
+
+
+@app.command(
+    help="Whether the history is still what was written into it. Looks at the database, at the "
+    "checksum of every row, and whether one is gone; changes nothing."
+)
+def check(json: options.Json = False) -> None:
+    soundness = anubis.check_history(Terminal(as_json=json))
+    damages = soundness.damages
+    if json:
+        for sentence in damages:
+            answer.write_json({"type": "damage", "sentence": sentence})
+        counts = {**asdict(soundness), "damages": len(damages)}
+        answer.write_json({"type": "history", "sound": not damages, **counts})
+    else:
+        answer.write_lines(_checked(soundness))
+    sys.exit(2 if damages else 0)
+
+
+def _checked(soundness: Soundness) -> Iterator[str]:
+    from anubis.report.wording import counted
+
+    campaigns, rows = counted(soundness.campaigns, "campaign"), f"{soundness.rows:,} rows"
+    if soundness.damages:
+        places = counted(len(soundness.damages), "place")
+        yield f"the history is damaged in {places}: restore a backup of it"
+    else:
+        yield f"the history is as it was written: {campaigns}, {rows}"
+    if soundness.unchecked:
+        yield f"{soundness.unchecked:,} rows were written before there were checksums: not checked"
+    yield from soundness.damages
 
 
 @app.command(help="Imported files of incidents, of nodes and of measurements, newest first.")

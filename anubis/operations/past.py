@@ -31,6 +31,7 @@ from anubis.selector import read_past
 from anubis.store.campaigns import CampaignRow
 from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Forgotten, Import
+from anubis.store.soundness import Soundness
 
 MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
 MOST_DECISIONS = 10_000  # that a time line looks at: the latest
@@ -172,6 +173,12 @@ def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> lis
             measured |= {benchmark for benchmark, _ in past.measured_s}
         criteria = chain.from_iterable(part.experience.criteria() for part in parts)
         return records_of(defects, measured, islice(criteria, MOST_SEARCHED))
+
+
+def check_history(caller: Caller = NOBODY) -> Soundness:
+    """Whether the history is still what was written into it."""
+    with caller.history() as history:
+        return history.examine(caller.doing)
 
 
 def imports(caller: Caller = NOBODY) -> list[Import]:

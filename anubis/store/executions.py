@@ -111,14 +111,14 @@ def _read(connection: sa.Connection, campaign: sa.Row[Any]) -> Iterator[Executio
         try:
             execution = read(row)
         except (Damage, *UNPACKABLE) as damage:
-            raise Damage(_what_is_damaged(campaign.id, row, damage)) from None
+            raise Damage(what_is_damaged(campaign.id, row, damage)) from None
         if row[number] <= last:
             raise Damage(f'campaign "{campaign.id}": execution {last} is there twice')
         last = row[number]
         yield execution
 
 
-def _what_is_damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> str:
+def what_is_damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> str:
     """Names are sure where only the samples are damaged."""
     cells = row._mapping
     nodes = ", ".join(map(str, _listed(cells[PARTICIPANTS.cell])))

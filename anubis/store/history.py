@@ -6,6 +6,7 @@ What is known of nodes is asked of one cluster, so that nodes of one name are ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self
 
 from anubis.core.errors import UsageError
@@ -21,6 +22,7 @@ from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, Happenings, Watche
 from anubis.store.holds import Holds
 from anubis.store.imports import Imports
 from anubis.store.notices import Notices
+from anubis.store.soundness import Examination, Soundness
 
 
 class History:
@@ -45,6 +47,10 @@ class History:
             listed = '", "'.join(names)
             raise UsageError(f'the history knows clusters "{listed}": name one with --cluster')
         return self.of(names[0])
+
+    def examine(self, tell: Callable[[str], None] = lambda sentence: None) -> Soundness:
+        """Whether all of it is still what was written."""
+        return Examination(self._database, tell).examine()
 
     @classmethod
     def open(cls, url: str) -> Self:

@@ -107,6 +107,47 @@ def read_all(file: Path) -> None:
         history.only().experience.happened()
 
 
+def checked(near, file: Path, *words: str):
+    near.home.mkdir(exist_ok=True)
+    near.history.write_bytes(file.read_bytes())
+    return near.run("history", "check", *words)
+
+
+def test_a_check_says_first_whether_the_history_is_as_it_was_written(near, file):
+    done = checked(near, file)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "the history is as it was written: 1 campaign, 11 rows\n"
+    change(file, "UPDATE executions SET checksum = NULL", "UPDATE campaigns SET counts = NULL")
+    change(file, "UPDATE campaigns SET checksum = NULL")
+    assert "3 rows were written before there were checksums: not checked" in checked(near, file).out
+
+
+def test_a_check_lists_everything_that_is_damaged_and_ends_with_2(near, file):
+    change(
+        file,
+        "UPDATE executions SET samples = x'0000000000000840'||substr(samples, 9) WHERE number = 1",
+        "DELETE FROM executions WHERE number = 2",
+        "UPDATE node_verdicts SET node = 'n3' WHERE node = 'n2'",
+        "UPDATE layouts SET document = replace(document, 'tflops', 'tflopz')",
+        "DELETE FROM rosters",
+    )
+    done = checked(near, file)
+    first, *damages = done.out.splitlines()
+    assert done.code == 2
+    assert first == f"the history is damaged in {len(damages)} places: restore a backup of it"
+    for thing in (
+        "a row of rulings names one of rosters that is not there",
+        "of layouts is damaged",
+        'campaign "c1": the samples of gemm on n1 (tflopz) are damaged',
+        'a row of node_verdicts of campaign "c1" is damaged',
+        'campaign "c1" is damaged: 1 rows of executions are there, expected 2',
+    ):
+        assert any(thing in damage for damage in damages), thing
+    answer = checked(near, file, "--json")
+    assert [line["type"] for line in answer.lines] == ["damage"] * len(damages) + ["history"]
+    assert (answer.code, answer.summary["sound"], answer.summary["campaigns"]) == (2, False, 1)
+
+
 @pytest.mark.long
 def test_no_verdict_of_a_damaged_file_is_changed_silently():
     """The short form of `scripts/flip-bytes`, which spoils 1,000 copies."""

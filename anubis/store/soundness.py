@@ -1,0 +1,135 @@
+"""Whether all of a history is still what was written: the database itself, every row with a
+checksum, every shared value, and that no row is gone. It changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from anubis.core.errors import StoreError
+from anubis.core.text import shown
+from anubis.store.assessments import TABLES
+from anubis.store.campaigns import CAMPAIGNS, DEMANDS, SHORT, refuse_gone
+from anubis.store.checksums import Damage
+from anubis.store.database import Database
+from anubis.store.executions import EXECUTIONS, what_is_damaged
+from anubis.store.mapping import UNPACKABLE, RecordTable, SharedTable
+from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, ROSTERS
+
+BELONGING: tuple[RecordTable[Any], ...] = (DEMANDS, EXECUTIONS, *TABLES.values())  # to a campaign
+SHARED: tuple[SharedTable, ...] = (PARTICIPANTS, ENVIRONMENTS, LAYOUTS, ROSTERS)
+AT_ONCE = 1000  # rows in memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Soundness:
+    """What was looked at, and what of it is damaged, a sentence each."""
+
+    campaigns: int
+    rows: int
+    unchecked: int  # rows that were written before there were checksums
+    damages: tuple[str, ...]
+
+
+class Examination:
+    """Of one database, once."""
+
+    def __init__(self, database: Database, tell: Callable[[str], None]) -> None:
+        self._database = database
+        self._tell = tell
+        self._rows = self._unchecked = 0
+        self._campaigns: dict[int, sa.Row[Any]] = {}
+        self._there = Counter[tuple[int, str]]()  # rows by campaign and table
+
+    def examine(self) -> Soundness:
+        damages = [
+            *self._guarded("the file", self._file),
+            *self._guarded("campaigns", self._all_campaigns),
+        ]
+        for shared in SHARED:
+            damages += self._guarded(shared.table.name, partial(self._shared, shared))
+        for kind in BELONGING:
+            damages += self._guarded(kind.table.name, partial(self._records, kind))
+        damages += self._gone()
+        return Soundness(
+            campaigns=len(self._campaigns),
+            rows=self._rows,
+            unchecked=self._unchecked,
+            damages=tuple(map(shown, dict.fromkeys(damages))),
+        )
+
+    def _guarded(self, thing: str, examine: Callable[[], Iterator[str]]) -> Iterator[str]:
+        self._tell(f"looking at {thing}, {self._rows:,} rows so far")
+        try:
+            yield from examine()
+        except StoreError as error:
+            yield f"{thing} cannot be read to the end: {error}"
+
+    def _file(self) -> Iterator[str]:
+        if self._database.dialect != "sqlite":
+            return  # a server keeps its pages and its foreign keys by itself
+        with self._database.reading() as connection:
+            for (line,) in connection.exec_driver_sql("PRAGMA integrity_check"):
+                if line != "ok":
+                    yield f"the file: {line}"
+            for table, _, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
+                yield f"a row of {table} names one of {parent} that is not there"
+
+    def _all_campaigns(self) -> Iterator[str]:
+        with self._database.reading() as connection:
+            for row in connection.execute(sa.select(*SHORT)):
+                self._campaigns[row.key] = row
+            yield from self._each(connection, CAMPAIGNS, lambda row: f'campaign "{row.id}"')
+
+    def _records(self, kind: RecordTable[Any]) -> Iterator[str]:
+        def name(row: sa.Row[Any]) -> str:
+            campaign = self._campaigns.get(row.campaign)
+            return f'a row of {kind.table.name} of campaign "{campaign.id if campaign else "?"}"'
+
+        with self._database.reading() as connection:
+            yield from self._each(connection, kind, name)
+
+    def _each(
+        self, connection: sa.Connection, kind: RecordTable[Any], name: Callable[[sa.Row[Any]], str]
+    ) -> Iterator[str]:
+        read = kind.reader()
+        checksum = kind.place(kind.c.checksum)
+        rows = connection.execution_options(yield_per=AT_ONCE).execute(kind.select())
+        for row in rows:
+            self._rows += 1
+            self._unchecked += row[checksum] is None
+            if kind is not CAMPAIGNS:
+                self._there[row.campaign, kind.table.name] += 1
+            try:
+                read(row)
+            except (Damage, *UNPACKABLE) as damage:
+                if kind is EXECUTIONS and row.campaign in self._campaigns:
+                    yield what_is_damaged(self._campaigns[row.campaign].id, row, damage)
+                else:
+                    yield f"{name(row)} is damaged"
+
+    def _shared(self, shared: SharedTable) -> Iterator[str]:
+        with self._database.reading() as connection:
+            rows = connection.execution_options(yield_per=AT_ONCE).execute(sa.select(shared.table))
+            for digest, cell in rows:
+                self._rows += 1
+                try:
+                    shared.checked(digest, cell)
+                except (Damage, *UNPACKABLE):
+                    yield f'value "{digest}" of {shared.table.name} is damaged'
+
+    def _gone(self) -> Iterator[str]:
+        for key, campaign in self._campaigns.items():
+            for kind in (EXECUTIONS, *TABLES.values()):
+                try:
+                    refuse_gone(campaign, kind.table.name, self._there[key, kind.table.name])
+                except (Damage, *UNPACKABLE) as damage:
+                    yield str(damage)
+        for key, table in self._there:
+            if key not in self._campaigns:
+                yield f"rows of {table} belong to a campaign that is gone"
