@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -49,6 +49,13 @@ class Routes:
         """Through which port a switch sends what is for this NIC; NOWHERE if that is unknown."""
         row, column = self._row.get(switch), self._column.get(nic)
         return NOWHERE if row is None or column is None else int(self._table[row, column])
+
+    def nics_by(self, switch: str, port: str) -> Iterator[str]:
+        """The NICs for which a switch sends what is theirs through this port."""
+        row = self._row.get(switch)
+        if row is not None and port.isdigit():
+            for column in np.flatnonzero(self._table[row] == int(port)).tolist():
+                yield self.nics[column]
 
     @cached_property
     def _table(self) -> npt.NDArray[np.uint16]:

@@ -12,7 +12,7 @@ from anubis.core.campaign.machine import CampaignMachine, Launch
 from anubis.core.campaign.planning import estimate, plan, planned_rounds, steps, told_beside
 from anubis.core.errors import ConfigError
 from anubis.core.fabric import Cable, Link, Part, Switch, on_rail
-from anubis.core.network.coverage import Reach, coverage, coverage_of, covering_rounds
+from anubis.core.network.coverage import ASSURED, Reach, coverage, coverage_of, covering_rounds
 from anubis.core.network.crossing import link_part
 from anubis.core.network.pairing import (
     Meeting,
@@ -93,6 +93,27 @@ def test_reach_is_what_any_pair_may_cross():
     for link, chance in zip(RAILS.links, everybody.link_chance, strict=True):
         assert alike.has(link) == (chance > 0)
         assert any_rails.has(link)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        FatTree(nodes=64, nodes_per_leaf=16, spines=8, cores=8, rails=8, rail_spines=True),
+        FatTree(nodes=256, nodes_per_leaf=8, leaves_per_pod=8, spines=8, cores=8),
+    ],
+    ids=["rails", "pods"],
+)
+def test_where_routes_are_known_each_link_is_crossed_that_any_route_leads_over(tree):
+    fabric = statically_routed(tree.fabric())
+    rounds = quick_rounds(fabric, fabric.nodes)
+    crossed = coverage(fabric, [*rounds, *covering_rounds(fabric, fabric.nodes, rounds)])
+    routed = {
+        link
+        for source in (fabric.nics_on[leaf][0] for leaf in fabric.leaves)
+        for target in fabric.nics
+        for link, _ in fabric.cables_between(source, target)
+    }
+    assert set(crossed.links(ASSURED)) == routed
 
 
 def test_where_routes_are_known_a_link_is_crossed_by_those_whose_route_leads_over_it():

@@ -11,20 +11,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, product
+from itertools import chain, count, islice, product
 from typing import Literal
 
 import numpy as np
 
 from anubis.core.arrays import Flags
 from anubis.core.fabric import NO_PATH, Fabric, Link, Nic, Numbers, Shares
-from anubis.core.network.pairing import HopRound, Meeting, Purpose, Round, joined_nics, quick_rounds
+from anubis.core.network.pairing import (
+    HopRound,
+    Meeting,
+    Pair,
+    Purpose,
+    Round,
+    joined_nics,
+    meeting_at,
+    quick_rounds,
+)
 from anubis.core.network.redundancy import MissingCables, shortages
 
 ASSURED = 0.95
 MOST_ROUNDS = 32  # of each number of rails further on, to cross what is left
 WORTH = 0.02  # of what is left to cross: a round that brings less is the last of its kind
 MOST_ASKED = 64  # links of which it is looked up whether any pair crosses them
+MOST_FOLLOWED = 4096  # routes, to find one that leads over a cable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +241,8 @@ def covering_rounds(
 
     On like rails first, of all distances the one that brings most; then `across` rails, where that
     crosses more. Pairs that cross nothing new are left out, and a kind of round that brings hardly
-    anything is not tried again; `coverage` tells how far it got.
+    anything is not tried again. Where routes are known, pairs are then looked up for each cable
+    that is left; `coverage` tells how far it got.
     """
     crossed = _Crossed(fabric)
     for hop_round in rounds:
@@ -240,8 +251,10 @@ def covering_rounds(
     kinds = _kinds(fabric, rounds, across)
     beyond_reach = _beyond_reach(crossed, nodes, across)
     for seed in count():
-        if not kinds or not np.any(~beyond_reach & (crossed.link_chance < ASSURED)):
+        if not np.any(~beyond_reach & (crossed.link_chance < ASSURED)):
             return
+        if not kinds:
+            break
         kind = kinds.pop(0)
         choices = list(_rounds_of_kind(crossed, nodes, kind, seed))
         after = [crossed.after(hop_round) for hop_round in choices]
@@ -256,6 +269,76 @@ def covering_rounds(
         if kind.rounds_left > 1:
             in_turn = sum(waiting.is_in_turn_with(kind) for waiting in kinds)
             kinds.insert(in_turn, replace(kind, rounds_left=kind.rounds_left - 1))
+    yield from _rounds_along_routes(crossed, nodes, across)
+
+
+def _rounds_along_routes(
+    crossed: _Crossed, nodes: Sequence[str], across: bool
+) -> Iterator[HopRound]:
+    """A pair for each cable that is left and that a route leads over."""
+    fabric, routed = crossed.fabric, _RoutedPairs(crossed.fabric, nodes, across)
+    pairs: dict[tuple[int, int], list[Pair]] = {}
+    for number in np.flatnonzero(crossed.link_chance < ASSURED).tolist():
+        link = fabric.links[number]
+        for cable in link.cables:
+            if (link.a, cable.port_a) in crossed.cables:
+                continue
+            ends = routed.over(link.a, cable.port_a) or routed.over(link.b, cable.port_b)
+            hops = fabric.hops(*ends) if ends else None
+            if ends and hops:
+                meeting = meeting_at(fabric, (ends[0].seat, ends[1].seat))
+                crossed.note([meeting])
+                pairs.setdefault((hops, meeting.shift), []).append(meeting.pair)
+    for (hops, shift), alike in pairs.items():
+        for disjoint in _disjoint(alike):
+            yield HopRound(
+                hops=hops,
+                rails=fabric.rails,
+                pairs=disjoint,
+                alone=(),
+                spare=(),
+                purpose="cover",
+                shift=shift,
+            )
+
+
+class _RoutedPairs:
+    """Which NICs of these nodes meet over a given cable, by the tables."""
+
+    def __init__(self, fabric: Fabric, nodes: Collection[str], across: bool) -> None:
+        self.fabric, self.across = fabric, across
+        asked_for = set(nodes)
+        self.nics = {nic.id: nic for nic in fabric.nics if nic.node in asked_for}
+        self.under: dict[str, list[Nic]] = {}
+        for nic in self.nics.values():
+            self.under.setdefault(nic.switch, []).append(nic)
+
+    def over(self, switch: str, port: str) -> tuple[Nic, Nic] | None:
+        """The first two whose route leaves this switch by this port."""
+        return next(self._over(switch, port), None)
+
+    def _over(self, switch: str, port: str) -> Iterator[tuple[Nic, Nic]]:
+        routes = self.fabric.routes
+        ids = routes.nics_by(switch, port) if routes else ()
+        targets = (self.nics[nic] for nic in ids if nic in self.nics)
+        leaves = [switch] if switch in self.under else list(self.under)
+        for target, leaf in islice(product(targets, leaves), MOST_FOLLOWED):
+            if switch in self.fabric.route(self.under[leaf][0], target)[:-1]:
+                for source in self.under[leaf]:
+                    if source.node != target.node and (self.across or source.rail == target.rail):
+                        yield source, target
+
+
+def _disjoint(pairs: Iterable[Pair]) -> list[Round]:
+    """Each pair in the first round that has neither of its nodes."""
+    rounds: list[list[Pair]] = []
+    for pair in dict.fromkeys(pairs):
+        free = (met for met in rounds if set(pair).isdisjoint(chain.from_iterable(met)))
+        first = next(free, None)
+        if first is None:
+            rounds.append(first := [])
+        first.append(pair)
+    return [tuple(met) for met in rounds]
 
 
 @dataclass(frozen=True, kw_only=True)
