@@ -32,7 +32,7 @@ from anubis.core.errors import ExecutorError, Stopped
 from anubis.core.judging.judgement import assess
 from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.software import versions
-from anubis.core.judging.units import latest, units
+from anubis.core.judging.units import Units, latest, parted, units
 from anubis.core.network.traffic import undisturbed_meetings
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
 from anubis.executors.base import Executor
@@ -120,7 +120,7 @@ def carry_out(
                             phase,
                             turn,
                             verdict[0],
-                            undisturbed=undisturbed_meetings(final),
+                            undisturbed=undisturbed_meetings(campaign.plan, final),
                             confirm=campaign.policy.confirm,
                         )
                         answers += tell(Judged(phase=phase, defective=defective, more=more))
@@ -160,16 +160,7 @@ def judge(
     """
     settled = latest(executions)
     measured = units(settled, campaign.plan)
-    planned = [execution for execution in settled if not execution.step.turn]
-    criteria = campaign.criteria or learn_criteria(
-        units(planned, campaign.plan) if len(planned) < len(settled) else measured,
-        campaign.policy,
-        suite=campaign.plan.suite,
-        anubis=__version__,
-        created_at=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
-        versions=versions(settled, campaign.plan),
-        learned=learned,
-    )
+    criteria = campaign.criteria or _learn(campaign, settled, measured, at, learned)
     assessment = assess(
         measured,
         settled,
@@ -180,3 +171,29 @@ def judge(
         learned_here=not campaign.criteria,
     )
     return assessment, criteria
+
+
+def _learn(
+    campaign: Campaign,
+    settled: Sequence[Execution],
+    measured: Sequence[Units],
+    at: float,
+    learned: Sequence[CriteriaSet],
+) -> tuple[CriteriaSet, ...]:
+    """Of the suite, then of what only its own fabric is judged by."""
+    plan = campaign.plan
+    planned = [execution for execution in settled if not execution.step.turn]
+    lessons = units(planned, plan) if len(planned) < len(settled) else measured
+    return tuple(
+        criteria
+        for part in parted(lessons, plan.taught)
+        for criteria in learn_criteria(
+            part,
+            campaign.policy,
+            suite=plan.suite,
+            anubis=__version__,
+            created_at=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
+            versions=versions(settled, plan),
+            learned=learned,
+        )
+    )

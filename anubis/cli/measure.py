@@ -20,10 +20,19 @@ def accept(
         typer.Option(
             "--topology",
             metavar="FILE",
-            help="The topology, as for scan: how the nodes are cabled is then judged as well.",
+            help="The topology, as for scan: how the nodes are cabled is then judged as well, and "
+            "after the suite pairs of nodes cross every link that they can.",
         ),
     ] = None,
     hcas: options.Hcas = None,
+    counters: options.Counters = None,
+    over: options.Over = None,
+    no_fabric: Annotated[
+        bool,
+        typer.Option(
+            "--no-fabric", help="With a topology: judge the cabling only, measure no link."
+        ),
+    ] = False,
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
     benchmarks: options.Benchmarks = None,
@@ -39,7 +48,14 @@ def accept(
     request = campaigns.request(
         "accept", nodes, cluster=cluster, suite=suite, policy=policy, benchmarks=benchmarks
     )
-    request = replace(request, topology=topology, hcas=hcas)
+    request = replace(
+        request,
+        topology=topology,
+        hcas=hcas,
+        counters=counters or (),
+        over_s=over,
+        with_fabric=not no_fabric,
+    )
     campaigns.carry_out(
         request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json
     )

@@ -160,7 +160,7 @@ def crossed(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool) -> N
     ]
     print(f"\nmeasured: {', '.join(counts)}")
     for phase, cost in zip(planned.plan.phases, planned.costs, strict=True):
-        if any(entry.scope != "node" for entry in phase.entries):
+        if phase.crosses_fabric and any(entry.scope != "node" for entry in phase.entries):
             print(f"turns: {_turns(fabric, cost)}")
     print(
         f"crossed: {len(coverage.nics):,} NICs, "

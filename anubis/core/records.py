@@ -265,6 +265,7 @@ class PlannedEntry:
 class Phase:
     name: str
     entries: tuple[PlannedEntry, ...]
+    crosses_fabric: bool = True  # its pairs are judged by the plan's fabric, where it has one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -297,7 +298,7 @@ class Plan:
     phases: tuple[Phase, ...]
     specs: tuple[BenchmarkSpec, ...]
     left_out: tuple[str, ...] = ()  # what the suite names and this fleet cannot run, and why
-    fabric: Fabric | None = None  # the network between the nodes, if a scan is to judge it
+    fabric: Fabric | None = None  # the network between the nodes, if phases cross it
     counters: Counters = Counters()  # what its ports counted before
     wiring: tuple[PartVerdict, ...] = ()  # on how its nodes are cabled, from the topology alone
     partners: tuple[str, ...] = ()  # proven nodes, for those that are tested to meet
@@ -313,6 +314,22 @@ class Plan:
         return max(
             (e.repeats for p in self.phases for e in p.entries if e.workload == workload), default=1
         )
+
+    @cached_property
+    def crossing(self) -> frozenset[Workload]:
+        """By what the fabric is judged."""
+        phases = [phase for phase in self.phases if self.fabric and phase.crosses_fabric]
+        return frozenset(entry.workload for phase in phases for entry in phase.entries)
+
+    def crosses(self, verdict: Verdict | Ruling) -> bool:
+        """Whether it says anything of the fabric."""
+        return (verdict.benchmark, verdict.parameters) in self._crossing
+
+    @cached_property
+    def taught(self) -> frozenset[Workload]:
+        """Of what others learn from it: of the suite, which in a scan is all that crosses."""
+        every = frozenset(e.workload for phase in self.phases for e in phase.entries)
+        return every - self.crossing or every
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -332,6 +349,10 @@ class Plan:
     @cached_property
     def _specs(self) -> dict[tuple[str, str], BenchmarkSpec]:
         return {(spec.name, spec.version): spec for spec in self.specs}
+
+    @cached_property
+    def _crossing(self) -> frozenset[tuple[str, str]]:
+        return frozenset((workload.benchmark, workload.parameters) for workload in self.crossing)
 
     @cached_property
     def _skus(self) -> dict[str, str]:
@@ -527,6 +548,15 @@ class CriteriaSet:
         return self.node_kind.sku if self.node_kind else self.sku
 
 
+def taught_by(sets: Iterable[CriteriaSet], plan: Plan) -> tuple[CriteriaSet, ...]:
+    """Without those by which only the plan's own fabric is judged."""
+    return tuple(
+        of_sku
+        for of_sku in sets
+        if not of_sku.criteria or any(c.key.workload in plan.taught for c in of_sku.criteria)
+    )
+
+
 def by_key(sets: Iterable[CriteriaSet]) -> dict[CriterionKey, Criterion]:
     return {
         criterion.key: criterion for criteria_set in sets for criterion in criteria_set.criteria
@@ -711,12 +741,12 @@ class CampaignKind(StrEnum):
 
     @property
     def names_parts(self) -> bool:
-        """It names the part of the fabric behind its bad pairs; else a bad pair is a bad link."""
+        """It measures nothing but the fabric, and names the part behind its bad pairs."""
         return self is CampaignKind.SCAN
 
     @property
-    def audits_wiring(self) -> bool:
-        """It judges how its nodes are cabled, where it is given a topology."""
+    def judges_fabric(self) -> bool:
+        """It judges how its nodes are cabled and what is between them, given a topology."""
         return self in (CampaignKind.ACCEPT, CampaignKind.SCAN)
 
     @property

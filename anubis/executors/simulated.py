@@ -23,7 +23,7 @@ from anubis.core.fabric import Fabric
 from anubis.core.network.pairing import joined_nics, meeting_of
 from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
 from anubis.simulation.fleet import SimulatedFleet, Trouble, measure, members, share
-from anubis.simulation.network import readings
+from anubis.simulation.network import readings, share_left
 from anubis.simulation.reckoning import network_of, plants_of
 
 START = 1_700_000_000.0  # any instant will do; a fixed one keeps outputs the same
@@ -59,6 +59,7 @@ class SimulatedExecutor:
         self._longest_s = 0.0  # of these
         self._killed: set[tuple[str, int]] = set()
         self._lost: set[str] = set()
+        self._on_fabric: set[str] = set()  # steps by which the fabric is judged
 
     def nodes(self) -> tuple[Node, ...]:
         return members(self._fleet)
@@ -73,6 +74,8 @@ class SimulatedExecutor:
         step, attempt = launch.step, launch.attempt
         spec = self._specs[step.workload.benchmark]
         duration_s = spec.duration_s * (0.9 + 0.2 * share(self._fleet.seed, step.id))
+        if launch.crosses_fabric:
+            self._on_fabric.add(step.id)
         self._at(0.0, step, attempt, Started, {})
         if self._lost.intersection(step.participants):
             return  # the campaign is about to be told
@@ -117,13 +120,14 @@ class SimulatedExecutor:
         return Measured(result=Result(series=self._measure(step, spec)), **about)
 
     def _measure(self, step: Step, spec: BenchmarkSpec) -> Readings:
-        if self.network and len(step.participants) == 2:
+        if self.network and step.id in self._on_fabric and len(step.participants) == 2:
             return readings(self.network, step, spec, self._fleet.samples, self._beside(step))
-        return measure(self._fleet, self.planted, step, spec)
+        left = share_left(self.network, step) if self.network else 1.0
+        return measure(self._fleet, self.planted, step, spec, left)
 
     def _note_crossing(self, step: Step, duration_s: float) -> None:
         """Only between leaves can pairs meet others on a cable."""
-        if self.network and (meeting := meeting_of(step)):
+        if self.network and step.id in self._on_fabric and (meeting := meeting_of(step)):
             met = joined_nics(self.network.fabric, meeting)
             if any(a.switch != b.switch for a, b in met):
                 self._longest_s = max(self._longest_s, duration_s)

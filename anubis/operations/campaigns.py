@@ -18,7 +18,14 @@ from anubis.core.errors import AnubisError, Stopped, UsageError
 from anubis.core.fabric import Link
 from anubis.core.judging.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, why_untested
-from anubis.core.records import Campaign, CampaignKind, Judgement, Plan, canonical
+from anubis.core.records import (
+    Campaign,
+    CampaignKind,
+    Judgement,
+    Plan,
+    canonical,
+    taught_by,
+)
 from anubis.executors.base import Executor
 from anubis.operations import preparing
 from anubis.operations.caller import NOBODY, Caller
@@ -319,7 +326,8 @@ def _saying_how_to_go_on(campaign: Campaign) -> Iterator[None]:
 def _write_criteria(view: CampaignView, caller: Caller) -> tuple[Path, ...]:
     """The campaign is over and kept: files that cannot be written cost no verdict and no page."""
     try:
-        return tuple(criteria_files.write_learned(view.criteria, places.criteria()))
+        of_suite = taught_by(view.criteria, view.campaign.plan)
+        return tuple(criteria_files.write_learned(of_suite, places.criteria()))
     except AnubisError as error:
         name = view.campaign.id
         caller.remark(f"{error}; anubis learn --campaign {name} --out DIR writes them elsewhere")

@@ -18,7 +18,7 @@ from anubis.core.judging.judgement import assess
 from anubis.core.judging.pooling import CampaignEvidence
 from anubis.core.judging.software import differences, versions
 from anubis.core.judging.units import latest, units
-from anubis.core.records import Assessment, Campaign, CriteriaSet
+from anubis.core.records import Assessment, Campaign, CriteriaSet, taught_by
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.past import finished, joined, since_then
 from anubis.operations.viewing import view_of
@@ -47,13 +47,19 @@ def judge(
         caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")
     if criteria:
         named = criteria_files.load(criteria.expanduser(), chosen.plan.suite)
-        chosen = dataclasses.replace(chosen, criteria=named)
+        chosen = dataclasses.replace(chosen, criteria=(*named, *_of_fabric(chosen)))
     elif chosen.kind.learns:  # it teaches itself, again
         chosen = dataclasses.replace(chosen, criteria=())
     for sentence in differences(chosen.criteria, versions(executions, chosen.plan)):
         caller.remark(sentence)
     assessment, used = judge_executions(chosen, executions, evidence.lost, chosen.created_at)
     return view_of(chosen, executions, assessment, used)
+
+
+def _of_fabric(campaign: Campaign) -> tuple[CriteriaSet, ...]:
+    """By which only its own fabric is judged, whatever its suite is judged by."""
+    of_suite = taught_by(campaign.criteria, campaign.plan)
+    return tuple(of_sku for of_sku in campaign.criteria if of_sku not in of_suite)
 
 
 def _evidence(history: History, campaign: Campaign) -> CampaignEvidence:
@@ -158,7 +164,14 @@ def _judge_by_both(
     measured = units(settled, campaign.plan)
     limits = campaign.policy.limits
     before, after = (
-        assess(measured, settled, campaign.plan, criteria, evidence.lost, limits=limits)
+        assess(
+            measured,
+            settled,
+            campaign.plan,
+            (*criteria, *_of_fabric(campaign)),
+            evidence.lost,
+            limits=limits,
+        )
         for criteria in (old, new)
     )
     return before, after

@@ -82,10 +82,9 @@ def _measured(
         for source in pooled
     ]
     plan = pooled[-1].plan
-    workloads = {entry.workload for phase in plan.phases for entry in phase.entries}
     evidence = joined(parts, caller)
     measured = units(evidence.executions, evidence.campaign.plan)
-    return relevant(measured, workloads, excluded), versions(parts[-1].executions, plan)
+    return relevant(measured, plan.taught, excluded), versions(parts[-1].executions, plan)
 
 
 def _learned_at(campaign: Campaign) -> float:

@@ -17,6 +17,9 @@ def accept(
     cluster: str = "local",
     topology: str | None = None,
     hcas: Path | None = None,
+    counters: Sequence[Path] = (),
+    over_s: float | None = None,
+    with_fabric: bool = True,
     suite: str = "quick",
     policy: str = "default",
     benchmarks: Sequence[Path] = (),
@@ -24,13 +27,17 @@ def accept(
 ) -> CampaignResult:
     """Run a suite, learn criteria from this run, and judge by them. Without nodes, on all that the
     cluster has; `benchmarks` are folders with programs beside the shipped ones. With a topology,
-    how the nodes are cabled is judged as well."""
+    how the nodes are cabled is judged as well and, unless it is left out, the fabric: pairs cross
+    every link that they can."""
     request = CampaignRequest(
         kind=CampaignKind.ACCEPT,
         nodes=nodes,
         cluster=cluster,
         topology=topology,
         hcas=hcas,
+        counters=counters,
+        over_s=over_s,
+        with_fabric=with_fabric,
         suite=suite,
         policy=policy,
         benchmarks=benchmarks,

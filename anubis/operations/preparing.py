@@ -33,6 +33,7 @@ from anubis.hostlist import shortened
 from anubis.operations.caller import Caller
 from anubis.operations.surveying import count_errors, routes_known, survey
 from anubis.reading import read
+from anubis.report.wording import counted
 from anubis.topology.draft import Survey
 
 # remarks on a topology that are about cables and names, and how many of them are told
@@ -49,6 +50,7 @@ OF_CABLES = frozenset(
     }
 )
 TOLD = 4
+MET_AT_LEAST = 2  # nodes, before anything crosses the network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,27 +70,31 @@ class CampaignRequest:
     # how the nodes are cabled
     topology: str | None = None
     hcas: Path | None = None
-    # of a scan: what its ports count, and which pairs are to be measured
+    with_fabric: bool = True  # of an acceptance with a topology: whether it measures the fabric
+    # where the fabric is measured: what its ports count
     counters: Sequence[Path] = ()
     over_s: float | None = None
-    groups: Arrangement = "quick"
+    groups: Arrangement = "quick"  # of a scan: which pairs are to be measured
 
     def __post_init__(self) -> None:
         if not self.kind.can_resume:
             raise UsageError("what another tool measured is imported, not carried out")
-        of_a_scan = (self.counters, self.over_s, self.groups != "quick")
-        if any(of_a_scan) and not self.crosses_fabric:
+        if self.groups != "quick" and not self.kind.names_parts:
+            raise UsageError(f"groups are for a scan, not for {self.kind}")
+        if (self.counters or self.over_s) and not self.crosses_fabric:
             raise UsageError(
-                f"counters, over_s and groups are for a scan: {self.kind} measures no fabric"
+                "counters and over_s are for a scan, and for accept with a topology: this "
+                f"{self.kind} measures no fabric"
             )
-        if (self.topology or self.hcas) and not self.kind.audits_wiring:
+        if (self.topology or self.hcas) and not self.kind.judges_fabric:
             raise UsageError(f"topology and hcas are for accept and scan, not for {self.kind}")
         if self.hcas and not self.topology and not self.crosses_fabric:
             raise UsageError("hcas without a topology: give the topology as well")
 
     @property
     def crosses_fabric(self) -> bool:
-        return self.kind.names_parts
+        asked_for = self.kind.judges_fabric and self.topology is not None and self.with_fabric
+        return self.kind.names_parts or asked_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,12 +123,14 @@ class Brief:
     suite: Suite
     policy: Policy
     criteria: tuple[CriteriaSet, ...]
+    then: Suite | None = None  # for pairs across the fabric, after the suite
     survey: Survey | None = None
     counters: Counters = Counters()
 
     @property
     def benchmarks(self) -> set[str]:
-        return {entry.benchmark for entry in self.suite.benchmarks}
+        further = self.then.benchmarks if self.then else ()
+        return {entry.benchmark for entry in (*self.suite.benchmarks, *further)}
 
     def chosen(self, nodes: Sequence[Node]) -> list[Node]:
         """Those that were asked for."""
@@ -130,19 +138,19 @@ class Brief:
         return [node for node in nodes if named is None or node.name in named]
 
     def fabric(self, nodes: Sequence[Node]) -> Fabric | None:
-        """What a scan of these nodes crosses, with the nodes under the names they have here."""
+        """What pairs of these nodes cross, with the nodes under the names they have here."""
         if not self.request.crosses_fabric:
             return None
         names = [node.name for node in nodes]
         return _place(self.survey, names).fabric if self.survey else one_switch(names)
 
-    def miscabled(self, nodes: Sequence[Node]) -> tuple[PartVerdict, ...]:
-        """What is odd in how these nodes are cabled; a scan itself says whom the topology lacks."""
+    def miscabled(self, plan: Plan) -> tuple[PartVerdict, ...]:
+        """What is odd in how its nodes are cabled; a fabric itself says whom the topology lacks."""
         if self.survey is None:
             return ()
-        names = [node.name for node in nodes]
+        names = [node.name for node in plan.nodes]
         placement = _place(self.survey, names)
-        unplaced = () if self.request.crosses_fabric else placement.unplaced
+        unplaced = () if plan.fabric else placement.unplaced
         odd = wiring.audit(placement.fabric)
         return (*wiring.about_nodes(odd, frozenset(names)), *map(_not_placed, unplaced))
 
@@ -166,12 +174,14 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
     )
     surveyed = _survey(request, caller) if request.crosses_fabric or request.topology else None
     suite = _suite(request, surveyed)
+    beside = request.crosses_fabric and not request.kind.names_parts
     return Brief(
         request=request,
         setting=setting,
         suite=suite,
         policy=config.policy(request.policy),
         criteria=_criteria(request, suite.name),
+        then=_of_pairs(None, "covering", surveyed) if beside else None,
         survey=surveyed,
         counters=(
             _counters(request, caller) if surveyed and request.crosses_fabric else Counters()
@@ -186,14 +196,21 @@ def read_setting(text: str) -> Setting:
 def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) -> Plan:
     """For the requested nodes."""
     chosen = brief.chosen(nodes)
-    fabric = brief.fabric(chosen)
+    fabric, then, reason = brief.fabric(chosen), brief.then, _why_no_fabric(brief, chosen)
+    if reason:
+        fabric = then = None
     plan = planning.plan(
-        brief.suite, chosen, programs.specs, fabric, stop_early=brief.policy.stop_early
+        brief.suite, chosen, programs.specs, fabric, then=then, stop_early=brief.policy.stop_early
     )
     if brief.request.tests is not None:
         plan = planning.narrow(plan, brief.request.tests, brief.request.partners)
-    plan = replace(plan, counters=brief.counters, wiring=brief.miscabled(chosen))
-    if fabric:
+    plan = replace(
+        plan,
+        counters=brief.counters,
+        wiring=brief.miscabled(plan),
+        left_out=(*plan.left_out, *([reason] if reason else [])),
+    )
+    if fabric and not then:
         _refuse_no_pairs(plan, fabric)
     _refuse_unknown_limits(brief.policy, programs)
     _refuse_unknown_alphas(brief.policy, programs)
@@ -254,6 +271,22 @@ def _counters(request: CampaignRequest, caller: Caller) -> Counters:
     return counted
 
 
+def _why_no_fabric(brief: Brief, nodes: Sequence[Node]) -> str:
+    """Why an acceptance of several nodes says nothing of the network between them."""
+    request = brief.request
+    if not request.kind.is_signed or len(nodes) < MET_AT_LEAST:
+        return ""
+    unmeasured = "the fabric between the nodes is not measured"
+    if not request.crosses_fabric:
+        why = "--no-fabric was given" if request.topology else "--topology FILE adds it"
+        return f"{unmeasured}: {why}"
+    fabric = brief.fabric(nodes)
+    in_fabric = {node.name for node in nodes}.intersection(fabric.nodes if fabric else ())
+    if len(in_fabric) < MET_AT_LEAST:
+        return f"{unmeasured}: of these nodes the topology has {counted(len(in_fabric), 'node')}"
+    return ""
+
+
 def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
     strangers = [e.workload for p in plan.phases for e in p.entries if e.scope == "node"]
     if strangers:
@@ -261,7 +294,7 @@ def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
             f'suite "{plan.suite}" has {strangers[0].benchmark}, which measures single nodes: '
             "a scan takes programs for pairs and groups"
         )
-    if len(planning.placed(plan, fabric)) < 2:
+    if len(planning.placed(plan, fabric)) < MET_AT_LEAST:
         raise UsageError("a scan needs at least two nodes of the topology")
 
 
@@ -270,17 +303,22 @@ def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
 
 def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
     """The named suite; for a scan, with the requested arrangement of pairs."""
-    if not request.crosses_fabric:
-        suite, chosen = config.suite(request.suite or "quick"), request.tests
-        if chosen is None:
-            return suite
-        kept = tuple(entry for entry in suite.benchmarks if entry.benchmark in chosen)
-        return replace(suite, benchmarks=kept)
+    if request.kind.names_parts:
+        return _of_pairs(request.suite, request.groups, surveyed)
+    suite, chosen = config.suite(request.suite or "quick"), request.tests
+    if chosen is None:
+        return suite
+    kept = tuple(entry for entry in suite.benchmarks if entry.benchmark in chosen)
+    return replace(suite, benchmarks=kept)
+
+
+def _of_pairs(named: str | None, groups: Arrangement, surveyed: Survey | None) -> Suite:
+    """The named suite, or the one that suits the network, with its pairs arranged so."""
     devices = [nic.device for nic in surveyed.fabric.nics] if surveyed else []
     rdma = any(device.startswith(("mlx", "HCA")) for device in devices)
-    suite = config.suite(request.suite or ("scan-rdma" if rdma else "scan"))
+    suite = config.suite(named or ("scan-rdma" if rdma else "scan"))
     entries = (
-        entry if entry.groups == "batches" else replace(entry, groups=request.groups)
+        entry if entry.groups == "batches" else replace(entry, groups=groups)
         for entry in suite.benchmarks
     )
     return replace(suite, benchmarks=tuple(entries))

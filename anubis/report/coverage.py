@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from anubis.core.network.coverage import ASSURED, Coverage
+from anubis.report.wording import counted
+
+REASONS = {
+    "seldom": "crossed too seldom to be sure",
+    "left out": "by no pair that was taken",
+    "across rails": "only pairs across rails could",
+    "out of reach": "on no way between these nodes",
+}
+
+
+def missing(uncrossed: Mapping[str, int]) -> str:
+    """`12 links not crossed: 8 on no way between these nodes, 4 crossed too seldom to be sure`."""
+    if not uncrossed:
+        return ""
+    reasons = ", ".join(
+        f"{uncrossed[why]:,} {reason}" for why, reason in REASONS.items() if why in uncrossed
+    )
+    return f"{counted(sum(uncrossed.values()), 'link')} not crossed: {reasons}"
 
 
 def sentence(coverage: Coverage) -> str:

@@ -20,7 +20,12 @@ def lines(view: CampaignView) -> Iterator[str]:
     yield from kinds.lines(view.kinds)
     if view.network and (crossed := view.network.coverage):
         yield json_line(
-            {"type": "crossed", "nics": len(crossed.nics), "tiers": coverage.record(crossed)}
+            {
+                "type": "crossed",
+                "nics": len(crossed.nics),
+                "tiers": coverage.record(crossed),
+                "uncrossed": view.network.uncrossed,
+            }
         )
     if view.reckoning:
         yield from _reckoning(view.reckoning)

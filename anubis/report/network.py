@@ -42,6 +42,7 @@ def _facts(view: NetworkView, findings: Sequence[Remark]) -> dict[str, Any]:
             view.judgement_of(nic) is not view.verdicts.get(nic.node) for nic in view.fabric.nics
         ),
         "crossed": coverage.sentence(view.coverage) if view.coverage else "",
+        "missing": coverage.missing(view.uncrossed),
         "verdicts": [judgement for judgement in Judgement if judgement in view.verdicts.values()],
         "glyph": GLYPH,
         "picture": fabric_picture.drawing(view),

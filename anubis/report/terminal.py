@@ -38,6 +38,8 @@ def render(view: CampaignView, console: Console) -> None:
     console.print()
     if view.network and (crossed := view.network.coverage):
         console.print(f"pairs crossed {coverage.sentence(crossed)}", highlight=False)
+        if missing := coverage.missing(view.network.uncrossed):
+            console.print(missing, highlight=False)
         console.print()
     if parts := view.assessment.parts:
         console.print(_part_table(parts[:LISTED]))

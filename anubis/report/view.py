@@ -13,9 +13,9 @@ from itertools import chain
 from anubis.core.fabric import Fabric, Nic, Part, Seat, Seats
 from anubis.core.judging.kinds import kinds_of
 from anubis.core.judging.remedies import remedy_of
-from anubis.core.network.coverage import Coverage, coverage_of
+from anubis.core.network.coverage import Coverage, coverage_of, why_untested
 from anubis.core.network.inspection import Inspection
-from anubis.core.network.traffic import observe_traffic
+from anubis.core.network.traffic import crossing, observe_traffic
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -57,7 +57,8 @@ class CampaignView:
         fabric, nodes = self.campaign.plan.fabric, self.campaign.plan.nodes
         if fabric is None:
             return None
-        observations = observe_traffic(fabric, self.assessment.alone, self.assessment.rulings)
+        measured = crossing(self.campaign.plan, self.assessment)
+        observations = observe_traffic(fabric, measured.alone, measured.rulings)
         in_fabric = set(fabric.nodes)
         return NetworkView(
             fabric=fabric,
@@ -121,6 +122,10 @@ class CampaignView:
             clauses.append(f"{unknown:,} must be tested again before any use")
         if parts:
             clauses.append(f"{counted(parts, 'part')} of the network must be repaired")
+        if in_doubt := len(self.assessment.parts_named(Judgement.UNKNOWN)):
+            clauses.append(f"{counted(in_doubt, 'part')} of the network must be tested again")
+        if len(nodes) > 1 and self.campaign.plan.fabric is None:
+            clauses.append("the fabric between the nodes was not measured")
         return "; ".join(clauses) + "."
 
     @property
@@ -207,6 +212,17 @@ class NetworkView:
         ends = ((fabric.nic(*source), fabric.nic(*target)) for source, target in self.measured)
         flows = [(a, b) for a, b in ends if a and b]
         return coverage_of(fabric, flows) if flows and fabric.links else None
+
+    @cached_property
+    def uncrossed(self) -> dict[str, int]:
+        """How many links were not surely crossed, and why."""
+        if self.coverage is None:
+            return {}
+        reasons = why_untested(self.coverage, self.nodes or self.fabric.nodes)
+        numbers: dict[str, int] = {why: len(links) for why, links in reasons.items()}
+        if self.coverage.unsure_links:
+            numbers["seldom"] = len(self.coverage.unsure_links)
+        return numbers
 
     @cached_property
     def marks(self) -> dict[Part, Mark]:

@@ -59,7 +59,7 @@ def names(listed: Sequence[str], limit: int = 8) -> str:
 def called(listed: Sequence[str]) -> str:
     """As a node list while that is short, else the first few by name."""
     short = hostlist.compress(listed)
-    if len(short) <= WIDTH:
+    if len(short) <= WIDTH or len(listed) == 1:
         return short
     first = next((n for n in (2, 1) if len(", ".join(listed[:n])) <= WIDTH), 0)
     return names(listed, first) if first else f"{listed[0][:20]}... and {len(listed) - 1:,} more"

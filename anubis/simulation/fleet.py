@@ -116,13 +116,19 @@ def plants(fleet: SimulatedFleet, benchmarks: Sequence[str]) -> dict[str, Plant]
 
 
 def measure(
-    fleet: SimulatedFleet, planted: dict[str, Plant], step: Step, spec: BenchmarkSpec
+    fleet: SimulatedFleet,
+    planted: dict[str, Plant],
+    step: Step,
+    spec: BenchmarkSpec,
+    left: float = 1.0,
 ) -> Readings:
-    """What a step's participants would measure; a group is as fast as its slowest member.
+    """What a step's participants would measure; a group is as fast as its slowest member, and has
+    what is left of that by the network between them.
 
     Facts that only limits judge are not simulated: what their limits are is the policy's business.
     """
-    pace = min(_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
+    paces = (_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
+    pace = min(paces) * max(left, 0.01)
     lacks_a_gpu = any(is_short_of_a_gpu(planted.get(name)) for name in step.participants)
     series = []
     for metric in spec.metrics:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Literal, get_args
 
 import numpy as np
@@ -60,6 +60,7 @@ class _Trip:
     flow: Flow
     is_routed: bool  # by tables, so that its path is known
     cables: tuple[int, ...]
+    left: float  # of the rate, by the faults on its way
     rate: float
     scatter: float
 
@@ -99,6 +100,11 @@ class SimulatedNetwork:
             for way, trip in enumerate(own)
         )
         return float(forth), float(back)
+
+    def share_left(self, pair: Drawn) -> float:
+        """Of the rate of a pair, on its worst way."""
+        trips = chain.from_iterable(self._trips_of(pair).values())
+        return min((trip.left for trip in trips), default=1.0)
 
     def _trips_of(self, drawn: Drawn) -> dict[str, tuple[_Trip, ...]]:
         """Forth and back, by the rail of the first node."""
@@ -145,6 +151,7 @@ class SimulatedNetwork:
             flow=Flow(*ends, via),
             is_routed=bool(route),
             cables=cables,
+            left=1 - loss,
             rate=rate,
             scatter=scatter,
         )
@@ -335,10 +342,27 @@ def readings(
     return Readings.of(series)
 
 
+def share_left(network: SimulatedNetwork, step: Step) -> float:
+    """What the faults of a network leave of the pace of a group whose members send in a ring."""
+    names = step.participants
+    drawn = _drawn_by(step)
+    return min(
+        (
+            network.share_left((Meeting(a, b), drawn))
+            for a, b in zip(names, names[1:] + names[:1], strict=True)
+            if a != b
+        ),
+        default=1.0,
+    )
+
+
 def _drawn(step: Step) -> Drawn:
-    digest = hashlib.blake2b(step.id.encode(), digest_size=4).digest()
     first, second = step.participants
-    return Meeting(first, second, step.shift), int.from_bytes(digest, "little")
+    return Meeting(first, second, step.shift), _drawn_by(step)
+
+
+def _drawn_by(step: Step) -> int:
+    return int.from_bytes(hashlib.blake2b(step.id.encode(), digest_size=4).digest(), "little")
 
 
 def _values(metric: MetricSpec, rates: Sequence[float]) -> list[tuple[str, float]]:

@@ -421,11 +421,11 @@ def test_more_rounds_cross_every_uplink_almost_surely():
     after = coverage(fabric, [*rounds, *more])
     assert not after.unsure_links
     assert not after.untested_links
-    for each in more:  # still as many pairs as there can be, and new ones
-        assert sorted(flat(each.pairs)) == sorted(fabric.nodes)
-        assert not {frozenset(p) for r in rounds for p in r.pairs} >= set(
-            map(frozenset, each.pairs)
-        )
+    met = {frozenset(pair) for hop_round in rounds for pair in hop_round.pairs}
+    for each in more:  # new ones: who meets again measures nothing
+        assert len(set(flat(each.pairs))) == 2 * len(each.pairs) > 0.75 * len(fabric.nodes)
+        assert met.isdisjoint(map(frozenset, each.pairs))
+        met |= set(map(frozenset, each.pairs))
 
 
 def test_without_a_way_to_gain_more_rounds_end():

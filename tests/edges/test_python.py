@@ -94,13 +94,12 @@ def parameters(operation) -> set[str]:
 
 def test_a_campaign_is_asked_for_by_the_fields_of_its_request_and_by_no_others():
     """`kind` is the function's name; `tests` and `partners` are those of a decision."""
-    of_a_network = {"topology", "hcas"}
-    of_a_scan = {*of_a_network, "counters", "over_s", "groups"}
+    of_a_network = {"topology", "hcas", "counters", "over_s"}
     fields = {field.name for field in dataclasses.fields(anubis.CampaignRequest)}
     asked = fields - {"kind", "tests", "partners"} | {"caller"}
-    assert parameters(anubis.scan) == asked
-    assert parameters(anubis.validate) == asked - of_a_scan
-    assert parameters(anubis.accept) == asked - (of_a_scan - of_a_network) - {"criteria"}
+    assert parameters(anubis.scan) == asked - {"with_fabric"}
+    assert parameters(anubis.validate) == asked - of_a_network - {"with_fabric", "groups"}
+    assert parameters(anubis.accept) == asked - {"groups", "criteria"}
 
 
 def test_what_a_campaign_does_unless_it_is_told_otherwise_is_said_once_and_for_all():

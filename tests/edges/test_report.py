@@ -595,7 +595,10 @@ def test_importing_the_reports_loads_no_library_for_showing():
 
 def test_the_first_sentence_says_what_may_be_used_and_what_may_not():
     sentence = "2 of 4 nodes may go into service; 1 must stay out until repaired and tested again; "
-    assert small_view().sentence == sentence + "1 must be tested again before any use."
+    further = (
+        "1 must be tested again before any use; the fabric between the nodes was not measured."
+    )
+    assert small_view().sentence == sentence + further
     assert fleet_view(["n01"], defective=set()).sentence == "1 of 1 node may go into service."
     assert sentence in Markup(html.render(small_view())).text
 

@@ -16,7 +16,7 @@ from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import informed
 from anubis.core.network.pairing import Meeting, batches, meeting_at
 from anubis.core.network.rails import Rails
-from anubis.core.network.traffic import observe_traffic, rails_of
+from anubis.core.network.traffic import crossing, observe_traffic, rails_of
 from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import (
     FAILED_ONCE,
@@ -126,7 +126,8 @@ def _confirming(
     """One more round of pairs, in which suspects meet nodes that are known to be good; and pairs
     that are bad for no known reason measure again, undisturbed. What is in doubt then gets further
     rounds."""
-    if plan.fabric and turn < CONFIRMING_TURNS:
+    if plan.fabric and plan.phases[phase].crosses_fabric and turn < CONFIRMING_TURNS:
+        assessment = crossing(plan, assessment)
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings, undisturbed)
         model = informed(seen.model, plan.fabric, plan.counters)
         chosen = confirmation(plan.fabric, seen.observations, model, again=turn > 0)

@@ -103,6 +103,7 @@ class Launch:
     step: Step
     attempt: int
     arguments: Mapping[str, ParameterValue] = field(default_factory=dict)  # beside its workload
+    crosses_fabric: bool = False  # what it measures says something of the fabric
 
     @property
     def parameters(self) -> dict[str, ParameterValue]:
@@ -527,7 +528,7 @@ class CampaignMachine:
 
     def _ways(self, step: Step) -> Ways:
         """The cables that a pair may take; larger groups are to load the network together."""
-        meeting = meeting_of(step)
+        meeting = meeting_of(step) if step.workload in self._plan.crossing else None
         return self._use.of(meeting) if self._use and meeting else ()
 
     def _launch(self, step: Step) -> Launch:
@@ -542,7 +543,12 @@ class CampaignMachine:
             self._ready[name] = None
         if self._network:
             self._network.enter(self._ways(step))
-        return Launch(step=step, attempt=attempt, arguments=told_beside(self._plan, step))
+        return Launch(
+            step=step,
+            attempt=attempt,
+            arguments=told_beside(self._plan, step),
+            crosses_fabric=step.workload in self._plan.crossing,
+        )
 
     def _give_time(self, run: _Run) -> None:
         self._give_until(run, self.now + run.step.timeout_s + self._silence_s)

@@ -73,11 +73,13 @@ def plan(
     specs: Mapping[str, BenchmarkSpec],
     fabric: Fabric | None = None,
     *,
+    then: Suite | None = None,
     stop_early: bool = False,
 ) -> Plan:
     """Everything resolved and checked before the first step runs.
 
-    With a fabric, pairs are made and judged by it; it calls the nodes as `nodes` does.
+    With a fabric, pairs are made and judged by it; it calls the nodes as `nodes` does. With a suite
+    for `then`, only that one's are, in a phase after all others.
     `stop_early`: nodes that micro-benchmarks find defective run no end-to-end ones.
     """
     if not nodes:
@@ -104,7 +106,10 @@ def plan(
             if (spec.scope == "node") is single and spec.level == level
         )
         if entries:
-            phases.append(Phase(name=name, entries=entries))
+            phases.append(Phase(name=name, entries=entries, crosses_fabric=then is None))
+    if then:
+        phases.append(_crossing_phase(then, specs, nodes, suite, phases))
+        able += [(specs[entry.benchmark], entry) for entry in then.benchmarks]
     return Plan(
         suite=suite.name,
         nodes=tuple(nodes),
@@ -117,6 +122,27 @@ def plan(
         ),
         fabric=fabric,
     )
+
+
+def _crossing_phase(
+    then: Suite,
+    specs: Mapping[str, BenchmarkSpec],
+    nodes: Sequence[Node],
+    suite: Suite,
+    before: Sequence[Phase],
+) -> Phase:
+    entries = tuple(
+        _resolved(entry, _spec(entry, specs, then), then, nodes) for entry in then.benchmarks
+    )
+    measured = {entry.workload for phase in before for entry in phase.entries}
+    for entry in entries:
+        if entry.workload in measured:
+            raise UsageError(
+                f'suite "{suite.name}" runs {entry.workload.benchmark} exactly as the fabric phase '
+                "does, and what both measure could not be told apart: leave the fabric to anubis "
+                "scan (--no-fabric), or take another suite"
+            )
+    return Phase(name="fabric", entries=entries)
 
 
 def narrow(plan: Plan, tests: Mapping[str, Collection[str]], partners: Sequence[str]) -> Plan:
@@ -224,9 +250,9 @@ def _meetings(
         yield from ((node,) for node in nodes)
     elif plan.fabric and entry.groups in BY_DISTANCE:
         hop_rounds = _rounds_of(plan, entry, scheduled)
-        yield from _by_distance(plan.fabric, hop_rounds, fit)
+        yield from _by_distance(plan, entry, plan.fabric, hop_rounds, fit)
     elif len(nodes) > 1 and all_meet(entry):
-        for matches in islice(round_robin(_everybody(plan, fit)), entry.rounds):
+        for matches in islice(round_robin(_everybody(plan, entry, fit)), entry.rounds):
             yield from matches
     elif entry.size and entry.groups == "batches":
         yield from chain.from_iterable(batches(nodes, entry.size))
@@ -268,22 +294,51 @@ def all_meet(entry: PlannedEntry) -> bool:
     return not by_distance and (entry.scope == "pair" or entry.groups == "pairs")
 
 
-def _everybody(plan: Plan, fit: Collection[str]) -> list[str]:
-    nodes = placed(plan, plan.fabric) if plan.fabric else [node.name for node in plan.nodes]
+def _everybody(plan: Plan, entry: PlannedEntry, fit: Collection[str]) -> list[str]:
+    fabric = fabric_of(plan, entry.workload)
+    nodes = placed(plan, fabric) if fabric else [node.name for node in plan.nodes]
     return [name for name in nodes if name in fit]
 
 
+def fabric_of(plan: Plan, workload: Workload) -> Fabric | None:
+    """What the pairs of a program cross, if they are judged by it."""
+    return plan.fabric if workload in plan.crossing else None
+
+
 def _by_distance(
-    fabric: Fabric, hop_rounds: Iterable[HopRound], fit: Collection[str]
+    plan: Plan,
+    entry: PlannedEntry,
+    fabric: Fabric,
+    hop_rounds: Iterable[HopRound],
+    fit: Collection[str],
 ) -> Iterator[Meeting]:
-    """The rounds of all nodes, mended where nodes are unfit, so that the others meet as planned."""
     met: set[Meeting] = set()
-    for hop_round in hop_rounds:
-        mended = replace_unfit(fabric, hop_round, fit)
-        for meeting in fairly(fabric, mended):
+    for hop_round in _mended(plan, entry, fabric, hop_rounds, fit):
+        for meeting in fairly(fabric, hop_round.meetings):
             if meeting not in met:  # as far apart on one rail as on another
                 met |= {meeting, mirrored(fabric, meeting)}
                 yield meeting
+
+
+def _mended(
+    plan: Plan,
+    entry: PlannedEntry,
+    fabric: Fabric,
+    hop_rounds: Iterable[HopRound],
+    fit: Collection[str],
+) -> Iterator[HopRound]:
+    """The rounds of all nodes without the unfit, so that the others meet as planned; then more, if
+    these others leave links uncrossed that they can cross."""
+    mended = [
+        replace(hop_round, pairs=tuple(met.pair for met in replace_unfit(fabric, hop_round, fit)))
+        for hop_round in hop_rounds
+    ]
+    yield from mended
+    everybody = placed(plan, fabric)
+    left = [name for name in everybody if name in fit]
+    if entry.groups == "covering" and entry.rounds is None and 1 < len(left) < len(everybody):
+        across = plan.spec(entry.workload).crosses_rails
+        yield from covering_rounds(fabric, left, mended, across=across)
 
 
 def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
@@ -319,7 +374,7 @@ def planned_rounds(
 ) -> Iterator[HopRound]:
     """All that the plan has nodes do in pairs, whoever is fit; but not what all pairs do."""
     nodes, scheduled = placed(plan, fabric), scheduled or schedule(plan)
-    for entry in (entry for phase in plan.phases for entry in phase.entries):
+    for entry in _crossing_entries(plan):
         if entry.groups in BY_DISTANCE:
             yield from _rounds_of(plan, entry, scheduled)
         elif all_meet(entry) and entry.rounds is not None:
@@ -329,9 +384,14 @@ def planned_rounds(
 
 def everybody_who_meets_all(plan: Plan, fabric: Fabric) -> list[str]:
     """The nodes of which the plan measures every pair."""
-    entries = (entry for phase in plan.phases for entry in phase.entries)
+    entries = _crossing_entries(plan)
     meet = any(all_meet(entry) and entry.rounds is None for entry in entries)
     return placed(plan, fabric) if meet else []
+
+
+def _crossing_entries(plan: Plan) -> Iterator[PlannedEntry]:
+    entries = (entry for phase in plan.phases for entry in phase.entries)
+    return (entry for entry in entries if entry.workload in plan.crossing)
 
 
 def placed(plan: Plan, fabric: Fabric) -> list[str]:
@@ -417,7 +477,10 @@ def estimate(
 ) -> Estimate:
     """What a phase costs if every node is fit and every step takes its typical time."""
     scheduled, use = scheduled or schedule(plan), CableUse(plan.fabric) if plan.fabric else None
-    costs = [_cost(plan, entry, scheduled, use) for entry in plan.phases[phase].entries]
+    costs = [
+        _cost(plan, entry, scheduled, use if entry.workload in plan.crossing else None)
+        for entry in plan.phases[phase].entries
+    ]
     duration_s = sum(cost.duration_s for cost in costs)
     node_hours = sum(cost.node_hours for cost in costs)
     if parallel_nodes:
@@ -434,7 +497,7 @@ def estimate(
 def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | None) -> Estimate:
     """Of an entry by itself: nodes take up the next one together."""
     fit = {node.name for node in plan.nodes}
-    everybody = _everybody(plan, fit)
+    everybody = _everybody(plan, entry, fit)
     everybody_meets = entry.scope != "node" and all_meet(entry) and entry.nodes is None
     strait = None
     if everybody_meets and len(everybody) > 1:

@@ -13,14 +13,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from anubis.core.judging.criteria import similarities
+from anubis.core.judging.crossed import Crossed
 from anubis.core.judging.faulty_paths import faulty_paths
 from anubis.core.judging.groups import judge_members
 from anubis.core.judging.kinds import by_kind, by_likeness, kinds_of
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
 from anubis.core.judging.roll_up import roll_up
 from anubis.core.judging.twice import SharedCables, judge_by_both_times
-from anubis.core.judging.units import Units
-from anubis.core.judging.unmeasured import judge_unmeasured
+from anubis.core.judging.units import Units, parted
+from anubis.core.judging.unmeasured import LOST, judge_unmeasured
 from anubis.core.judging.verdicts import (
     EXCUSED,
     WITHIN,
@@ -30,8 +31,7 @@ from anubis.core.judging.verdicts import (
     verdict_on,
     why_no_criterion,
 )
-from anubis.core.network.attribution import blamed_nodes, node_verdicts, part_verdicts
-from anubis.core.network.traffic import observe_traffic, undisturbed_meetings
+from anubis.core.network.attribution import blamed_nodes
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -40,6 +40,7 @@ from anubis.core.records import (
     Execution,
     Judgement,
     Limit,
+    PartVerdict,
     Plan,
     Ruling,
     Verdict,
@@ -63,8 +64,8 @@ def assess(
     fact that only limits judge. `learned_here` says that the criteria come from these very
     measurements. `lost` gives the reason for each lost node, even if no step was lost with it.
     """
-    measured = list(measured)
-    shared = SharedCables.of(plan.fabric, measured) if plan.fabric else None
+    measured, executions = list(measured), list(executions)
+    shared = _shared_cables(plan, measured)
     alone: list[Verdict] = []
     rulings: list[Ruling] = []
     for ruled, verdicts in _judge_each_key(
@@ -73,26 +74,36 @@ def assess(
         rulings += ruled
         alone += verdicts
     alone += judge_unmeasured(executions, plan, lost)
-    if plan.fabric:
-        undisturbed = undisturbed_meetings(executions)
-        traffic = observe_traffic(plan.fabric, alone, rulings, undisturbed)
-        parts = (*plan.wiring, *part_verdicts(plan.fabric, traffic, plan.counters))
-        attributed = list(node_verdicts(plan, plan.fabric, traffic, parts))
+    in_suite = [v for v in (*alone, *_group_verdicts(rulings)) if not plan.crosses(v)]
+    members = judge_members(in_suite)
+    passed_over: list[Verdict] = []
+    unmeasured: tuple[PartVerdict, ...] = ()
+    crossed = Crossed.of(plan, plan.fabric, alone, rulings, executions) if plan.fabric else None
+    if crossed:
+        attributed = [*crossed.nodes, *crossed.weigh(members, in_suite)]
     else:
-        parts = plan.wiring
-        attributed = list(judge_members([*alone, *_group_verdicts(rulings)]))
-        attributed += blamed_nodes(parts)
-    nodes = roll_up(plan, alone, rulings, attributed)
+        attributed = [*members, *blamed_nodes(plan.wiring)]
+    if crossed and not all(phase.crosses_fabric for phase in plan.phases):
+        unmeasured = tuple(crossed.unmeasured(executions))
+        passed_over += crossed.passed_over({v.participants[0] for v in alone if v.code == LOST})
+    nodes = roll_up(plan, [*alone, *passed_over], rulings, attributed)
     alone += [verdict for verdict in attributed if verdict.judgement is Judgement.DEFECTIVE]
     alone.sort(
         key=lambda verdict: (WORST_FIRST.index(verdict.judgement), verdict.similarity or 0.0)
     )
+    paths = faulty_paths((verdict for verdict in alone if not plan.crosses(verdict)), nodes)
     return Assessment(
         alone=tuple(alone),
         rulings=tuple(rulings),
         nodes=nodes,
-        parts=parts if plan.fabric else (*parts, *faulty_paths(alone, nodes)),
+        parts=(*plan.wiring, *unmeasured, *(crossed.settle(paths) if crossed else paths)),
     )
+
+
+def _shared_cables(plan: Plan, measured: Iterable[Units]) -> SharedCables | None:
+    if plan.fabric is None:
+        return None
+    return SharedCables.of(plan.fabric, parted(measured, plan.crossing)[0])
 
 
 def _judge_each_key(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
+from itertools import chain
 
 from anubis.core.errors import CriteriaError
 from anubis.core.judging.units import latest
@@ -17,7 +17,6 @@ from anubis.core.records import (
     MetricSpec,
     Phase,
     Plan,
-    PlannedEntry,
     Workload,
 )
 
@@ -129,19 +128,22 @@ def _phases(newest_first: Sequence[Plan], executions: Iterable[Execution]) -> tu
     for (workload, _), times in measured.items():
         runs[workload] = max(times, runs.get(workload, 1))
     planned: set[Workload] = set()
-    entries: list[list[PlannedEntry]] = []
+    phases: dict[str, Phase] = {}
     for plan in newest_first:
-        new = [[e for e in phase.entries if e.workload not in planned] for phase in plan.phases]
-        pairs = zip_longest(entries, new)
-        entries = [[*(before or ()), *(more or ())] for before, more in pairs]
-        planned |= {entry.workload for entry in chain.from_iterable(new)}
-    names = max(([phase.name for phase in plan.phases] for plan in newest_first), key=len)
+        for phase in plan.phases:
+            new = tuple(e for e in phase.entries if e.workload not in planned)
+            crosses = plan.fabric is not None and phase.crosses_fabric
+            before = phases.get(phase.name, replace(phase, entries=(), crosses_fabric=crosses))
+            phases[phase.name] = replace(before, entries=before.entries + new)
+            planned |= {entry.workload for entry in new}
     return tuple(
-        Phase(
-            name=name,
-            entries=tuple(replace(e, repeats=runs.get(e.workload, e.repeats)) for e in phase),
+        replace(
+            phase,
+            entries=tuple(
+                replace(e, repeats=runs.get(e.workload, e.repeats)) for e in phase.entries
+            ),
         )
-        for name, phase in zip(names, entries, strict=True)
+        for phase in phases.values()
     )
 
 

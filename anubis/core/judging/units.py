@@ -153,7 +153,20 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
         for (sku, workload), measured in rows.items()
         for alike in _by_key(measured, sku, workload, plan)
     ]
-    return _by_distance(every, plan.fabric) if plan.fabric else every
+    if plan.fabric is None:
+        return every
+    crossing, elsewhere = parted(every, plan.crossing)
+    return [*elsewhere, *_by_distance(crossing, plan.fabric)]
+
+
+def parted(
+    measured: Iterable[Units], workloads: Collection[Workload]
+) -> tuple[list[Units], list[Units]]:
+    """Those of these workloads, and the others."""
+    parts: tuple[list[Units], list[Units]] = ([], [])
+    for alike in measured:
+        parts[alike.key.workload not in workloads].append(alike)
+    return parts
 
 
 def relevant(

@@ -28,6 +28,7 @@ CODES = {
 }
 DEFECTS = {Ended.FAILED: "CRASH", Ended.TIMED_OUT: "HANG"}  # after the name of the benchmark
 TRIED = {Ended.MEASURED, *DEFECTS}  # the program itself ran, and shows what the node can do
+LOST = "NODE-LOST"
 ENOUGH = 2  # failures of one program on one node
 
 Runs = Mapping[tuple[Workload, str], Sequence[Execution]]  # by program and node
@@ -54,7 +55,7 @@ def judge_unmeasured(
             participants=(name,),
             benchmark="",
             judgement=Judgement.UNKNOWN,
-            code="NODE-LOST",
+            code=LOST,
             reason=reasons[name],
         )
 

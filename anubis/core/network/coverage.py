@@ -26,6 +26,7 @@ from anubis.core.network.pairing import (
     Round,
     joined_nics,
     meeting_at,
+    mirrored,
     quick_rounds,
 )
 from anubis.core.network.redundancy import MissingCables, shortages
@@ -124,6 +125,7 @@ class _Crossed:
     """What was crossed so far; what was noted since counts when it is added up."""
 
     fabric: Fabric
+    met: set[Meeting] = field(default_factory=set)  # who meets again measures nothing again
     nics: set[str] = field(default_factory=set)
     cables: set[tuple[str, str]] = field(default_factory=set)  # by known routes: switch and port
     passed: set[str] = field(default_factory=set)  # switches, by known routes
@@ -135,9 +137,12 @@ class _Crossed:
         self.switches_missed = np.zeros(len(self.fabric.switches))
 
     def note(self, meetings: Iterable[Meeting]) -> None:
-        for a, b in chain.from_iterable(joined_nics(self.fabric, met) for met in meetings):
-            self.send(a, b)
-            self.send(b, a)
+        for meeting in meetings:
+            if meeting not in self.met:
+                self.met |= {meeting, mirrored(self.fabric, meeting)}
+                for a, b in joined_nics(self.fabric, meeting):
+                    self.send(a, b)
+                    self.send(b, a)
 
     def send(self, source: Nic, target: Nic) -> None:
         self.nics |= {source.id, target.id}
@@ -185,7 +190,9 @@ class _Crossed:
 
     def after(self, hop_round: HopRound) -> _Crossed:
         """With this round as well."""
-        more = _Crossed(self.fabric, set(self.nics), set(self.cables), set(self.passed))
+        more = _Crossed(
+            self.fabric, set(self.met), set(self.nics), set(self.cables), set(self.passed)
+        )
         more.links_missed = self.links_missed.copy()
         more.switches_missed = self.switches_missed.copy()
         more.note(hop_round.meetings)
@@ -204,6 +211,7 @@ class _Crossed:
                 flow for a, b in joined_nics(fabric, meeting) for flow in ((a, b), (b, a))
             ]
             for meeting in hop_round.meetings
+            if meeting not in self.met
         }
         leaves = dict.fromkeys((a.switch, b.switch) for ab in flows.values() for a, b in ab)
         numbers = {ends: number for number, ends in enumerate(leaves)}

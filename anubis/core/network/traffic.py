@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
@@ -15,7 +15,7 @@ from anubis.core.network.pairing import Meeting, joined_nics, meeting_at, meetin
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.rails import Rails
 from anubis.core.network.unexplained import NOT_MAPPED, UNEXPLAINED, Stray
-from anubis.core.records import Execution, Judgement, Ruling, Verdict
+from anubis.core.records import Assessment, Execution, Judgement, Plan, Ruling, Verdict
 
 LIMIT = FaultPrior().limit
 UNMEASURED = ("NOT-MEASURED", "TIMED-OUT")
@@ -63,9 +63,19 @@ class Traffic:
         return FaultPrior(limit=LIMIT, noise=1.4826 * float(np.median(good)) if good else 0.0)
 
 
-def undisturbed_meetings(executions: Iterable[Execution]) -> frozenset[Meeting]:
+def crossing(plan: Plan, assessment: Assessment) -> Assessment:
+    """Without the verdicts that say nothing of the fabric."""
+    return replace(
+        assessment,
+        alone=tuple(filter(plan.crosses, assessment.alone)),
+        rulings=tuple(filter(plan.crosses, assessment.rulings)),
+    )
+
+
+def undisturbed_meetings(plan: Plan, executions: Iterable[Execution]) -> frozenset[Meeting]:
     """The pairs that measured in a later turn, where no two may share a cable."""
-    later = (execution.step for execution in executions if execution.step.turn)
+    steps = (execution.step for execution in executions)
+    later = (step for step in steps if step.turn and step.workload in plan.crossing)
     return frozenset(filter(None, map(meeting_of, later)))
 
 

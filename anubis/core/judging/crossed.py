@@ -1,0 +1,177 @@
+"""What pairs across a fabric found, and what it makes of the verdicts of a suite beside them.
+
+A pair or group of the suite may be slow for the way between its nodes. So nobody is condemned for
+that before pairs across the fabric have cleared the way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from anubis.core.fabric import Fabric, Part
+from anubis.core.network.attribution import node_verdicts, part_verdicts
+from anubis.core.network.coverage import Reach
+from anubis.core.network.traffic import LIMIT, Traffic, observe_traffic, undisturbed_meetings
+from anubis.core.records import Execution, Judgement, PartVerdict, Plan, Ruling, Verdict
+
+NOT_MEASURED, NO_GOOD_PAIR = "NOT-MEASURED", "NO-GOOD-PAIR"
+
+
+@dataclass(frozen=True)
+class Crossed:
+    plan: Plan
+    fabric: Fabric
+    traffic: Traffic
+    causes: tuple[PartVerdict, ...]
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        fabric: Fabric,
+        alone: Iterable[Verdict],
+        rulings: Iterable[Ruling],
+        executions: Iterable[Execution],
+    ) -> Crossed:
+        traffic = observe_traffic(
+            fabric,
+            list(filter(plan.crosses, alone)),
+            list(filter(plan.crosses, rulings)),
+            undisturbed_meetings(plan, executions),
+        )
+        return cls(plan, fabric, traffic, part_verdicts(fabric, traffic, plan.counters))
+
+    @property
+    def nodes(self) -> Iterator[Verdict]:
+        """On nodes, by the fabric and by how they are cabled."""
+        parts = (*self.plan.wiring, *self.causes)
+        return node_verdicts(self.plan, self.fabric, self.traffic, parts)
+
+    # --- beside a suite ----------------------------------------------------------------------
+
+    def weigh(self, members: Iterable[Verdict], groups: Sequence[Verdict]) -> Iterator[Verdict]:
+        """The verdicts on members of groups; who is blamed is in doubt while its way is."""
+        for verdict in members:
+            doubt = self._doubt(verdict, groups)
+            if doubt:
+                reason = f"{doubt}; {verdict.reason}"
+                verdict = replace(
+                    verdict, judgement=Judgement.UNKNOWN, code=NO_GOOD_PAIR, reason=reason
+                )
+            yield verdict
+
+    def _doubt(self, verdict: Verdict, groups: Sequence[Verdict]) -> str:
+        node = verdict.participants[0]
+        is_blamed = verdict.judgement is Judgement.DEFECTIVE and len(verdict.participants) == 1
+        if not is_blamed or node not in self.fabric.nodes:
+            return ""
+        if node not in self._well:
+            return "no good pair across the fabric shows yet that its way is well"
+        ways = [
+            self._faults_between(group.participants)
+            for group in groups
+            if node in group.participants
+            and len(group.participants) > 1
+            and group.benchmark == verdict.benchmark
+            and group.judgement is Judgement.DEFECTIVE
+        ]
+        if ways and all(ways):
+            return f"its way leads over {ways[0][0].subject}, which is at fault"
+        return ""
+
+    def settle(self, paths: Iterable[PartVerdict]) -> Iterator[PartVerdict]:
+        """The causes, and the faulty paths of a suite; one that leads over a cause is evidence."""
+        led_over: dict[str, list[PartVerdict]] = {}
+        unexplained = []
+        for path in paths:
+            faults = self._faults_between(path.nodes)
+            for fault in faults:
+                led_over.setdefault(fault.subject, []).append(path)
+            unexplained += [] if faults else [path]
+        for cause in self.causes:
+            also = led_over.get(cause.subject, [])
+            yield replace(cause, evidence=(*cause.evidence, *_in_suite(also))) if also else cause
+        yield from unexplained
+
+    def passed_over(self, lost: Iterable[str]) -> Iterator[Verdict]:
+        """Nodes that measured nothing across the fabric while others did."""
+        if self._met:
+            in_doubt = {node for stray in self.traffic.strays for node in stray.nodes}
+            for node in self._placed - self._met - in_doubt - set(lost):
+                yield Verdict(
+                    participants=(node,),
+                    benchmark="",
+                    judgement=Judgement.UNKNOWN,
+                    code=NOT_MEASURED,
+                    reason="no pair with this node measured across the fabric",
+                )
+
+    def unmeasured(self, executions: Iterable[Execution]) -> Iterator[PartVerdict]:
+        """The whole fabric, where pairs were to measure it and none could."""
+        if self.traffic.observations or self.traffic.strays:
+            return
+        tried = [run for run in executions if run.step.workload in self.plan.crossing]
+        if tried:
+            reasons = Counter(f"{run.step.workload.benchmark}: {run.reason}" for run in tried)
+            ((reason, _),) = reasons.most_common(1)
+            yield PartVerdict(
+                nodes=tuple(node.name for node in self.plan.nodes if node.name in self._placed),
+                subject="fabric between the nodes",
+                judgement=Judgement.UNKNOWN,
+                code=NOT_MEASURED,
+                reason=f"no pair measured across the fabric: {reason}",
+            )
+
+    def _faults_between(self, nodes: Sequence[str]) -> list[PartVerdict]:
+        """The faulty parts on any way between any two of these nodes."""
+        faulty = [cause for cause in self.causes if cause.judgement is Judgement.DEFECTIVE]
+        if not faulty:
+            return []
+        reach = Reach(self.fabric, nodes, across=False)
+        return [
+            cause
+            for cause in faulty
+            if any(self._is_on_way(part, reach, nodes) for part in cause.parts)
+        ]
+
+    def _is_on_way(self, part: Part, reach: Reach, nodes: Sequence[str]) -> bool:
+        fabric = self.fabric
+        match part.kind:
+            case "node" | "nic":
+                return part.name in nodes
+            case "link":
+                return reach.has(fabric.link(part.name, part.other))
+            case "uplinks":
+                return any(map(reach.has, fabric.uplinks(part.name)))
+            case "switch":
+                below = (nic.node for nic in fabric.nics_on.get(part.name, ()))
+                return bool(set(nodes).intersection(below)) or any(
+                    map(reach.has, fabric.links_of[part.name])
+                )
+
+    @cached_property
+    def _placed(self) -> set[str]:
+        return {node.name for node in self.plan.nodes}.intersection(self.fabric.nodes)
+
+    @cached_property
+    def _met(self) -> set[str]:
+        return set(self._ends(1.0))
+
+    @cached_property
+    def _well(self) -> set[str]:
+        return set(self._ends(LIMIT))
+
+    def _ends(self, limit: float) -> Iterator[str]:
+        """The nodes of flows that fall short by no more than this."""
+        for observation in self.traffic.observations:
+            if observation.shortfall <= limit:
+                yield from (observation.flow.source.node, observation.flow.target.node)
+
+
+def _in_suite(paths: Sequence[PartVerdict]) -> Iterator[str]:
+    programs = ", ".join(dict.fromkeys(name for path in paths for name in path.benchmarks))
+    several = f"{len(paths)} paths" if len(paths) > 1 else "a path"
+    yield f"{several} that may lead over it fell short in {programs} as well"

@@ -1,0 +1,321 @@
+"""An acceptance with a topology: the suite, then pairs across the fabric, on one page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fleets import entry, spec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_across_rails import ABLE, RAILS, UPPER
+from test_network import FAULTS, PAIR, Network, uplink
+
+from anubis.core.campaign.machine import CampaignMachine, Launch
+from anubis.core.campaign.planning import plan, steps
+from anubis.core.errors import UsageError
+from anubis.core.fabric import Part
+from anubis.core.judging.judgement import assess
+from anubis.core.judging.units import latest, units
+from anubis.core.network.coverage import coverage
+from anubis.core.network.crossing import link_part
+from anubis.core.network.pairing import HopRound, meeting_of
+from anubis.core.network.traffic import crossing
+from anubis.core.records import (
+    Campaign,
+    CampaignKind,
+    Ended,
+    Judgement,
+    Needs,
+    Policy,
+    Readings,
+    Result,
+    Suite,
+    taught_by,
+)
+from anubis.report.view import CampaignView
+from anubis.simulation.fabric import FatTree
+from anubis.simulation.network import Fault
+from anubis.validator import carry_out
+
+ALONE = spec("alone")
+MEET = spec("meet", scope="pair", needs=Needs(min_nodes=2))
+SUITE = Suite(
+    name="s",
+    summary="",
+    benchmarks=(
+        entry("alone", repeats=3),
+        entry("meet", groups="pairs", rounds=3),
+    ),
+)
+THEN = Suite(name="scan", summary="", benchmarks=(entry("pair", groups="covering"),))
+TREE = FatTree(nodes=12, nodes_per_leaf=4, spines=2).fabric()
+
+
+class Cluster(Network):
+    """With programs for a suite beside the one of a scan."""
+
+    def __init__(self, fabric, faults=(), *, spec=PAIR, absent=(), inapplicable=(), **trouble):
+        super().__init__(fabric, faults, spec=spec, absent=absent, **trouble)
+        self._specs = {"alone": ALONE, "meet": MEET, "pair": spec}
+        self.inapplicable = set(inapplicable)  # nodes that lack the program for pairs
+        self.launched = []
+
+    def launch(self, launch):
+        self.launched.append(launch.step.id)
+        super().launch(launch)
+
+    def _measured(self, step, spec, **about):
+        event = super()._measured(step, spec, **about)
+        if spec.name == "pair" and self.inapplicable.intersection(step.participants):
+            event = replace(event, result=Result(not_applicable="ib_write_bw is missing"))
+        return event
+
+
+def planned(fabric, spec=PAIR, *, then=THEN, suite=SUITE):
+    nodes = Cluster(fabric).nodes()
+    return plan(
+        suite, nodes, {"alone": ALONE, "meet": MEET, "pair": spec}, then and fabric, then=then
+    )
+
+
+def accepted(fabric, faults=(), *, then=THEN, history=(), spec=PAIR, **trouble):
+    """As the Validator accepts the nodes of a fabric; and what it launched."""
+    executor = Cluster(fabric, faults, spec=spec, **trouble)
+    whole = planned(fabric, spec, then=then)
+    campaign = Campaign(
+        id="c",
+        kind=CampaignKind.ACCEPT,
+        plan=replace(whole, nodes=executor.nodes()),
+        policy=Policy(),
+        executor="simulated",
+        created_at=0.0,
+    )
+    outcome = carry_out(
+        campaign,
+        executor,
+        keep=lambda batch: None,
+        observe=lambda machine, events: None,
+        history=history,
+    )
+    view = CampaignView(
+        campaign=replace(campaign, criteria=outcome.criteria),
+        executions=outcome.executions,
+        assessment=outcome.assessment,
+        criteria=outcome.criteria,
+    )
+    return view, executor.launched
+
+
+def named(view):
+    return {verdict.parts for verdict in view.assessment.parts}
+
+
+def test_after_the_suite_pairs_cross_the_fabric_and_a_healthy_one_accuses_nobody():
+    view, launched = accepted(TREE)
+    assert [phase.name for phase in view.campaign.plan.phases] == [
+        "single-node",
+        "multi-node",
+        "fabric",
+    ]
+    assert view.headline == "12 healthy · 0 defective · 0 unknown"
+    assert view.network.coverage.by_tier() == {(1, 2): (6, 6)}
+    assert [step.split(".")[0] for step in launched] == sorted(
+        step.split(".")[0] for step in launched
+    )
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_in_the_network_is_named_as_a_scan_names_it(kind):
+    fault = FAULTS[kind](TREE)
+    view, _ = accepted(TREE, [fault])
+    assert view.assessment.judgement is Judgement.DEFECTIVE
+    assert named(view) == {(fault.part,)}
+    sick = {fault.part.name} if fault.part.kind == "node" else set()
+    assert set(view.assessment.named(Judgement.DEFECTIVE)) == sick
+
+
+def test_a_bad_uplink_is_named_beside_nodes_that_are_all_healthy():
+    fault = Fault(kind="", part=uplink(TREE, "leaf-0-1"), loss=0.5)
+    view, _ = accepted(TREE, [fault])
+    (verdict,) = view.assessment.parts
+    assert fault.part in verdict.parts
+    assert len(verdict.parts) <= 2  # nobody knows which of both uplinks a flow took
+    assert view.headline.startswith(f"defective: {verdict.subject} · nodes: 12 healthy")
+    assert any("fell short in meet as well" in line for line in verdict.evidence)
+
+
+def test_a_bad_link_above_the_spines_is_named_by_pairs_across_rails():
+    fault = Fault(kind="", part=link_part(UPPER[0]), loss=0.5)
+    view, _ = accepted(RAILS, [fault], spec=ABLE)
+    (parts,) = named(view)
+    assert fault.part in parts
+    assert len(parts) <= 4
+    assert view.assessment.named(Judgement.DEFECTIVE) == ()
+
+
+def test_nodes_below_a_dead_leaf_are_not_blamed_for_what_they_do_badly_in_the_suite():
+    """Three of four partners are beyond the leaf, so that all pairs of some nodes are bad."""
+    leaf = Fault(kind="", part=Part("switch", "leaf-0-1"), loss=1.0)
+    without, _ = accepted(TREE, [leaf], then=None)
+    assert not set(without.assessment.named(Judgement.HEALTHY)) >= set(TREE.nodes)
+    view, launched = accepted(TREE, [leaf])
+    assert named(view) == {(leaf.part,)}
+    below = set(TREE.nodes[4:8])
+    assert view.assessment.named(Judgement.DEFECTIVE) == ()
+    assert set(view.assessment.named(Judgement.UNKNOWN)) <= below
+    assert any("/pair/" in step and any(node in step for node in below) for step in launched)
+
+
+def test_a_node_that_is_slow_in_the_suite_and_good_across_the_fabric_is_the_one_at_fault():
+    class Slow(Cluster):
+        def _measure(self, step, spec):
+            series = super()._measure(step, spec)
+            slow = spec.name == "meet" and TREE.nodes[5] in step.participants
+            return Readings.of(replace(s, samples=s.samples / (1 + slow)) for s in series)
+
+    executor = Slow(TREE)
+    campaign = accepted(TREE)[0].campaign
+    outcome = carry_out(
+        replace(campaign, criteria=()),
+        executor,
+        keep=lambda batch: None,
+        observe=lambda machine, events: None,
+    )
+    assert outcome.assessment.named(Judgement.DEFECTIVE) == (TREE.nodes[5],)
+    assert not outcome.assessment.parts
+
+
+def test_what_validate_learns_from_it_is_the_same_with_and_without_the_fabric():
+    def learned(view):
+        return [
+            (of_sku.sku, of_sku.criteria, of_sku.provenance.digest)
+            for of_sku in taught_by(view.criteria, view.campaign.plan)
+        ]
+
+    with_fabric, without = (accepted(TREE, then=then)[0] for then in (THEN, None))
+    assert repr(learned(with_fabric)) == repr(learned(without))
+    assert {of_sku.sku for of_sku in with_fabric.criteria} > {"simulated"}
+
+
+def test_pairs_of_the_suite_load_the_network_at_once_and_those_across_the_fabric_take_turns():
+    machine = CampaignMachine(planned(TREE), retries=0)
+    commands = machine.start(0.0)
+    assert all(not command.crosses_fabric for command in commands if isinstance(command, Launch))
+    use = machine._use
+    for phase, takes in ((1, False), (2, True)):
+        ways = [machine._ways(step) for step in steps(planned(TREE), phase, TREE.nodes)]
+        assert any(ways) is takes
+    assert use is not None
+
+
+@pytest.mark.parametrize("after", [5, 40, -3])
+def test_what_was_settled_before_it_was_killed_is_not_run_again(after):
+    fault = FAULTS["leaf"](TREE)
+    whole, launched = accepted(TREE, [fault])
+    history = whole.executions[:after]
+    again, relaunched = accepted(TREE, [fault], history=history)
+    assert not {run.step.id for run in history}.intersection(relaunched)
+    assert len(relaunched) < len(launched)
+    assert again.headline == whole.headline
+    assert named(again) == named(whole)
+
+
+def test_pairs_that_nobody_could_measure_leave_the_fabric_unknown_and_say_why():
+    view, _ = accepted(TREE, inapplicable=TREE.nodes)
+    (part,) = view.assessment.parts
+    assert (part.judgement, part.code) == (Judgement.UNKNOWN, "NOT-MEASURED")
+    assert "ib_write_bw is missing" in part.reason
+    assert view.assessment.judgement is Judgement.UNKNOWN
+    assert len(view.assessment.named(Judgement.HEALTHY)) == 12
+
+
+def test_a_node_that_met_nobody_across_the_fabric_is_unknown():
+    alone = TREE.nodes[3]
+    view, _ = accepted(TREE, inapplicable=[alone])
+    assert view.assessment.named(Judgement.UNKNOWN) == (alone,)
+    assert view.assessment.judgement is Judgement.UNKNOWN
+
+
+def test_who_is_fit_by_then_still_crosses_all_that_it_can():
+    """A spine's leaves lose most of their nodes: the plan alone would leave uplinks uncrossed."""
+    whole = planned(RAILS, ABLE)
+    for fit in (set(RAILS.nodes[2:10]), set(RAILS.nodes[::3]), set(RAILS.nodes[:5])):
+        meetings = [meeting_of(step) for step in steps(whole, 2, fit)]
+        assert {name for met in meetings for name in met.pair} == fit
+        rounds = [
+            HopRound(
+                hops=0, rails=RAILS.rails, pairs=(met.pair,), alone=(), spare=(), shift=met.shift
+            )
+            for met in meetings
+        ]
+        every = [
+            HopRound(hops=0, rails=RAILS.rails, pairs=((a, b),), alone=(), spare=(), shift=shift)
+            for a in fit
+            for b in fit - {a}
+            for shift in range(4)
+        ]
+        crossed, can_be = coverage(RAILS, rounds), coverage(RAILS, every)
+        missed = [
+            link
+            for link, now, best in zip(
+                RAILS.links, crossed.link_chance, can_be.link_chance, strict=True
+            )
+            if best >= 0.95 > now
+        ]
+        assert not missed
+
+
+def test_a_suite_that_measures_just_what_the_fabric_phase_does_is_refused():
+    same = replace(SUITE, benchmarks=(*SUITE.benchmarks, entry("pair", groups="pairs")))
+    with pytest.raises(UsageError, match='suite "s" runs pair exactly as the fabric phase does'):
+        planned(TREE, suite=same)
+
+
+OUTCOMES = st.sampled_from(["good"] * 4 + ["slow", "failed", "missing"])
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40, deadline=None)
+@given(st.data())
+def test_nothing_that_was_measured_bad_ends_as_healthy_without_a_reason(data):
+    """Whatever comes out of any step, of the suite or across the fabric."""
+    view = WELL[0]
+    changed = {
+        run.step.id: outcome
+        for run in data.draw(st.lists(st.sampled_from(view.executions), min_size=1, max_size=6))
+        if (outcome := data.draw(OUTCOMES)) != "good"
+    }
+    runs = [outcome_of(run, changed.get(run.step.id, "good")) for run in latest(view.executions)]
+    whole = assess(
+        units(runs, view.campaign.plan), runs, view.campaign.plan, view.criteria, lost={}
+    )
+    bad = [
+        v
+        for v in whole.alone
+        if v.judgement is Judgement.DEFECTIVE
+        or (v.judgement is Judgement.UNKNOWN and view.campaign.plan.crosses(v))
+    ]
+    assert not bad or whole.judgement is not Judgement.HEALTHY
+    not_healthy = [v for v in (*whole.nodes, *whole.parts) if v.judgement is not Judgement.HEALTHY]
+    assert all(v.reason and v.code for v in not_healthy)
+    on_fabric = crossing(view.campaign.plan, whole)
+    if any(v.judgement is Judgement.DEFECTIVE for v in on_fabric.alone):
+        assert whole.parts
+
+
+def outcome_of(run, outcome):
+    if outcome == "slow":
+        slow = (
+            replace(s, samples=s.samples * (2.0 if "latency" in s.metric else 0.5))
+            for s in run.result.series
+        )
+        return replace(run, result=replace(run.result, series=Readings.of(slow)))
+    if outcome == "failed":
+        return replace(run, ended=Ended.FAILED, reason="it broke", result=Result())
+    if outcome == "missing":
+        absent = Result(not_applicable="absent")
+        return replace(run, ended=Ended.NOT_APPLICABLE, reason="absent", result=absent)
+    return run
+
+
+WELL = accepted(TREE)
