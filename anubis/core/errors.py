@@ -14,6 +14,7 @@ AnubisError                exit code 2
 ├── Stopped                an operation was ended early, and it said how to go on
 ├── ExecutorError          no node can be reached any more (not just one)
 └── StoreError             the history cannot be read or written
+    └── StoreUnreachableError  not for now: it may be asked again
 
 An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.
@@ -80,6 +81,10 @@ class ExecutorError(AnubisError):
 
 
 class StoreError(AnubisError):
+    pass
+
+
+class StoreUnreachableError(StoreError):
     pass
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
@@ -39,7 +39,8 @@ from anubis.report.view import CampaignView
 from anubis.report.wording import counted, lasting
 from anubis.store import event_log
 from anubis.store.history import History
-from anubis.store.holds import HeldNodes
+from anubis.store.holds import HeldNodes, holder_of
+from anubis.store.trouble import insist
 from anubis.validator import CampaignOutcome, carry_out
 
 LOOKED_AT = 100  # campaigns, for the latest that was cut short
@@ -214,7 +215,7 @@ def _hold(
     """Nobody else measures its nodes meanwhile; a fleet in memory is each campaign's own."""
     in_memory = campaign.executor == "simulated"
     nodes = [] if in_memory else [node.name for node in campaign.plan.nodes]
-    return history.of(campaign.cluster).holds.hold(nodes, f'campaign "{campaign.id}"', caller.clock)
+    return history.of(campaign.cluster).holds.hold(nodes, holder_of(campaign.id), caller.clock)
 
 
 def _drive(
@@ -240,7 +241,9 @@ def _drive(
             outcome = carry_out(
                 campaign,
                 executor,
-                keep=lambda batch: history.executions.record(campaign.id, batch),
+                keep=lambda batch: insist(
+                    partial(history.executions.record, campaign.id, batch), caller.remark
+                ),
                 observe=look_in,
                 wants_stop=caller.wants_stop,
                 history=history.executions.of(campaign.id),
@@ -248,7 +251,8 @@ def _drive(
                 resumed=resumed,
                 witness=witness,
             )
-        view = _conclude(campaign, outcome, _behind_s(campaign, executor, caller), history)
+        behind_s = _behind_s(campaign, executor, caller)
+        view = insist(partial(_conclude, campaign, outcome, behind_s, history), caller.remark)
         if campaign.policy.stop_early:
             _remark_spared(view, caller)
         _remark_second_looks(view, caller)

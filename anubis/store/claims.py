@@ -1,4 +1,5 @@
-"""One driver at a time per campaign. A claim ends with its process, however that ends."""
+"""One driver at a time per campaign. A claim ends with its process, however that ends; and where
+the server that keeps it is restarted, its driver takes it again before it writes anything."""
 
 from __future__ import annotations
 
@@ -8,43 +9,59 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from sqlalchemy import text
+import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from anubis.core.errors import StoreError
-from anubis.store.database import Database, this_process
+from anubis.core.errors import StoreError, StoreUnreachableError
+from anubis.store.database import Database, own_name, this_process
+from anubis.store.holds import LASTS_S, holder_of, utc
 from anubis.store.trouble import explain
 
 NAMESPACE = 0x616E7562  # the first half of our advisory locks; the second is the campaign
 
 
-class _Taken(Exception):
-    """Its text is who holds the lock."""
+TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:namespace, :key)")
+UNLOCK = sa.text("SELECT pg_advisory_unlock(:namespace, :key)")
+HOLDER = sa.text(
+    "SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    " WHERE locktype = 'advisory' AND classid = :namespace AND objid = :key"
+    " AND objsubid = 2 AND granted AND pg_locks.database ="
+    " (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+# A restart frees all locks, and drivers live on: whoever had the nodes then may have them still.
+PERHAPS_DRIVING = sa.text(
+    "SELECT owner, until FROM holds WHERE holder = :holder AND owner <> :owner"
+    " AND until > extract(epoch FROM now())"
+    " AND until - :lasts < extract(epoch FROM pg_postmaster_start_time())"
+)
 
 
 @contextmanager
 def claim(database: Database, campaign_id: str, key: int) -> Iterator[None]:
     """Hold the campaign while the block runs; whoever comes second gets a StoreError."""
     if database.dialect == "sqlite":
-        lock = _file_lock(Path(f"{database.place}.campaign-{key}.lock"))
+        claimed = _file_claim(database, campaign_id, key)
     else:
-        lock = _advisory_lock(database, key)
+        claimed = _server_claim(database, campaign_id, key)
     with ExitStack() as stack:
         try:
-            stack.enter_context(lock)
-        except _Taken as holder:
-            raise StoreError(
-                f'campaign "{campaign_id}" is being driven by {holder}; wait until that ends,'
-                " or end it there and resume the campaign here"
-            ) from None
+            stack.enter_context(claimed)
         except (OSError, SQLAlchemyError) as error:
             raise explain(database.place, error) from error
         yield
 
 
+def taken(campaign_id: str, holder: str) -> StoreError:
+    return StoreError(
+        f'campaign "{campaign_id}" is being driven by {holder}; wait until that ends,'
+        " or end it there and resume the campaign here"
+    )
+
+
 @contextmanager
-def _file_lock(path: Path) -> Iterator[None]:
-    handle = _locked(path)
+def _file_claim(database: Database, campaign_id: str, key: int) -> Iterator[None]:
+    path = Path(f"{database.place}.campaign-{key}.lock")
+    handle = _locked(path, campaign_id)
     try:
         with suppress(OSError):  # the note is a courtesy: a full disk must not stop a resume
             os.ftruncate(handle, 0)
@@ -55,7 +72,7 @@ def _file_lock(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _locked(path: Path) -> int:
+def _locked(path: Path, campaign_id: str) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -64,7 +81,7 @@ def _locked(path: Path) -> int:
             holder = os.pread(handle, 200, 0).decode(errors="replace")
             os.close(handle)
             if isinstance(error, BlockingIOError):
-                raise _Taken(holder or "another process") from None
+                raise taken(campaign_id, holder or "another process") from None
             raise
         # The last holder may have removed the file between our open and our lock.
         if os.fstat(handle).st_nlink > 0:
@@ -72,23 +89,71 @@ def _locked(path: Path) -> int:
         os.close(handle)
 
 
-@contextmanager
-def _advisory_lock(database: Database, key: int) -> Iterator[None]:
-    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as session:
-        session.detach()  # the lock lives as long as this connection, so no pool may keep it
-        lock = {"namespace": NAMESPACE, "key": key}
-        if not session.execute(
-            text("SELECT pg_try_advisory_lock(:namespace, :key)"), lock
-        ).scalar():
-            holder = text(
-                "SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)"
-                " WHERE locktype = 'advisory' AND classid = :namespace AND objid = :key"
-                " AND objsubid = 2 AND granted AND pg_locks.database ="
-                " (SELECT oid FROM pg_database WHERE datname = current_database())"
-            )
-            raise _Taken(session.execute(holder, lock).scalar() or "another process")
+class _Session:
+    """A connection that has the lock of a campaign; the lock ends with the connection."""
+
+    def __init__(self, database: Database, campaign_id: str, key: int) -> None:
+        self._database = database
+        self._campaign_id = campaign_id
+        self._lock = {"namespace": NAMESPACE, "key": key}
+        self._connection: sa.Connection | None = None
+        self._had_lock = False
+
+    def connection(self) -> sa.Connection:
+        """A new one, and the lock taken again, where the server has dropped the last."""
+        if self._connection is None or self._connection.invalidated:
+            self.close()
+            self._connection = self._begun()
+        return self._connection
+
+    def _begun(self) -> sa.Connection:
+        connection = self._database.engine.connect()
         try:
-            yield
-        finally:  # the server frees it only some time after the connection is gone
-            with suppress(SQLAlchemyError):
-                session.execute(text("SELECT pg_advisory_unlock(:namespace, :key)"), lock)
+            connection.detach()  # the lock lives as long as the connection: no pool may keep it
+            with connection.begin():
+                self._take(connection)
+            self._had_lock = True
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _take(self, connection: sa.Connection) -> None:
+        if not connection.execute(TRY_LOCK, self._lock).scalar():
+            holder = connection.execute(HOLDER, self._lock).scalar()
+            if self._had_lock and holder == own_name():
+                raise StoreUnreachableError(
+                    f'history "{self._database.place}": the server has not noticed yet that it lost'
+                    " this driver"
+                )
+            raise taken(self._campaign_id, holder or "another process")
+        hold = {"holder": holder_of(self._campaign_id), "owner": this_process(), "lasts": LASTS_S}
+        for owner, until in connection.execute(PERHAPS_DRIVING, hold):
+            raise taken(
+                self._campaign_id,
+                f"{owner}, or was when the server was restarted: nobody knows before {utc(until)}",
+            )
+
+    def close(self) -> None:
+        """Free the lock at once: a server may notice late that a connection is gone."""
+        if self._connection is None:
+            return
+        with suppress(SQLAlchemyError):
+            if not self._connection.invalidated:
+                with self._connection.begin():
+                    self._connection.execute(UNLOCK, self._lock)
+        with suppress(SQLAlchemyError):
+            self._connection.close()
+        self._connection = None
+
+
+@contextmanager
+def _server_claim(database: Database, campaign_id: str, key: int) -> Iterator[None]:
+    session = _Session(database, campaign_id, key)
+    session.connection()
+    database.claimed = session.connection
+    try:
+        yield
+    finally:
+        database.claimed = None
+        session.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from operator import itemgetter
@@ -39,6 +39,9 @@ class Database:
         self.place = _place(engine.url)
         # Values that many rows share and that are known to be on disk: table, digest.
         self.shared: set[tuple[str, str]] = set()
+        # While a campaign is claimed on a server: the connection that has the claim. What a driver
+        # writes goes through it, so that a claim that is lost takes the writing with it.
+        self.claimed: Callable[[], sa.Connection] | None = None
 
     @classmethod
     def open(cls, url: str) -> Database:
@@ -59,12 +62,26 @@ class Database:
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
         """All of it is on disk when the block is left, or none of it."""
+        if self.claimed is not None:
+            return self._explained(self._claimed_transaction)
         return self._transaction(self.engine.execution_options(writes=True))
 
+    def _transaction(self, engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
+        return self._explained(engine.begin)
+
     @contextmanager
-    def _transaction(self, engine: sa.Engine) -> Iterator[sa.Connection]:
+    def _claimed_transaction(self) -> Iterator[sa.Connection]:
+        assert self.claimed is not None
+        connection = self.claimed()
+        with connection.begin():
+            yield connection
+
+    @contextmanager
+    def _explained(
+        self, begin: Callable[[], AbstractContextManager[sa.Connection]]
+    ) -> Iterator[sa.Connection]:
         try:
-            with engine.begin() as connection:
+            with begin() as connection:
                 yield connection
         except (SQLAlchemyError, UnicodeDecodeError) as error:
             raise explain(self.place, error) from error
@@ -184,12 +201,17 @@ def this_process() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
+def own_name() -> str:
+    """As a server lists this process."""
+    return f"anubis {this_process()}"[:63]
+
+
 def _postgresql(url: sa.URL) -> sa.Engine:
     try:
         return sa.create_engine(
             url,
             # The name lets the claim of a campaign say who holds it.
-            connect_args={"application_name": f"anubis {this_process()}"[:63]},
+            connect_args={"application_name": own_name()},
             pool_pre_ping=True,  # a server that was restarted must not end a campaign of hours
         )
     except ModuleNotFoundError:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from anubis.core.errors import StoreError
+from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.hostlist import shortened
 from anubis.store.database import Database, this_process, upsert
 from anubis.store.mapping import RecordTable, Row
@@ -83,8 +83,8 @@ class HeldNodes:
             nodes = [hold.node for hold in held if hold.holder == first.holder]
             raise StoreError(
                 f'node "{shortened(nodes)}" of cluster "{self._cluster}" is held by {first.holder}'
-                f" ({first.owner}) since {_time(first.since)}; wait until that ends, or name other"
-                f" nodes; if that process died, the hold ends at {_time(first.until)}"
+                f" ({first.owner}) since {utc(first.since)}; wait until that ends, or name other"
+                f" nodes; if that process died, the hold ends at {utc(first.until)}"
             )
 
     def renew(self) -> None:
@@ -96,14 +96,14 @@ class HeldNodes:
         try:
             with self._database.writing() as connection:
                 renewed = connection.execute(until).rowcount
-        except StoreError:
+        except StoreUnreachableError:
             if now < self._until:
                 return  # a server that is being restarted must not end a campaign of hours
             raise
         if renewed < len(self._nodes):
             raise StoreError(
                 f"{self._holder} was not renewed in time and no longer holds its nodes, since"
-                f" {_time(self._until)}: others may have measured there"
+                f" {utc(self._until)}: others may have measured there"
             )
         self._until = now + LASTS_S
 
@@ -141,5 +141,9 @@ def _all(connection: sa.Connection, cluster: str) -> list[Hold]:
     return list(HOLDS.records(connection, query))
 
 
-def _time(seconds: float) -> str:
+def holder_of(campaign_id: str) -> str:
+    return f'campaign "{campaign_id}"'
+
+
+def utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,10 +1,20 @@
-"""From a driver's words to one StoreError that says what to do."""
+"""From a driver's words to one StoreError that says what to do; and patience with a history that
+cannot be reached for now."""
 
 from __future__ import annotations
 
-from sqlalchemy.exc import SQLAlchemyError
+import time
+from collections.abc import Callable
+from typing import TypeVar
 
-from anubis.core.errors import StoreError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+
+from anubis.core.errors import StoreError, StoreUnreachableError
+
+T = TypeVar("T")
+
+PATIENCE_S = 90.0  # shorter than a hold lasts after it was renewed
+PAUSE_S = 0.5  # between two tries
 
 DAMAGED = "the file is damaged: run a file system check, then restore a backup"
 
@@ -36,7 +46,40 @@ def explain(place: str, error: SQLAlchemyError | OSError | UnicodeDecodeError) -
     """The error for a failed transaction; by then it has been rolled back."""
     line = _first_line(getattr(error, "orig", None) or error)
     advice = next((advice for words, advice in ADVICE if words in line.lower()), "")
-    return StoreError(f'history "{place}": {line}' + (f"; {advice}" if advice else ""))
+    kind = StoreUnreachableError if _may_pass(error) else StoreError
+    return kind(f'history "{place}": {line}' + (f"; {advice}" if advice else ""))
+
+
+def _may_pass(error: BaseException) -> bool:
+    """A lock of somebody else, or a server that is being restarted."""
+    if not isinstance(error, OperationalError):
+        return getattr(error, "connection_invalidated", False) is True
+    state = getattr(error.orig, "sqlstate", "of SQLite")
+    if state == "of SQLite":
+        return "locked" in str(error.orig)
+    # no state: nobody answered; 57P: it is being stopped, or has only begun to start
+    return state is None or state.startswith(("08", "57P")) or error.connection_invalidated
+
+
+def insist(
+    work: Callable[[], T],
+    remark: Callable[[str], None],
+    wants_stop: Callable[[], bool] = lambda: False,
+) -> T:
+    """Do it, and again while the history cannot be reached; what is done twice must count once."""
+    begun, is_told = time.monotonic(), False
+    while True:
+        try:
+            return work()
+        except StoreUnreachableError as error:
+            if wants_stop():
+                raise
+            if time.monotonic() - begun >= PATIENCE_S:
+                raise type(error)(f"{error}; that has lasted {PATIENCE_S:.0f} s") from error
+            if not is_told:
+                remark(f"{error}; trying again for {PATIENCE_S:.0f} s, what runs goes on")
+                is_told = True
+        time.sleep(PAUSE_S)
 
 
 def _first_line(error: BaseException) -> str:

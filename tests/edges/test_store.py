@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 
 from anubis.core.choosing.decision import Outlook, decide
 from anubis.core.choosing.selection import learn_detection
-from anubis.core.errors import StoreError
+from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
 from anubis.core.past.defects import Defect
 from anubis.core.past.events import (
@@ -74,13 +74,14 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.selector import read_past
-from anubis.store import codec, mapping
+from anubis.store import codec, database, mapping, trouble
 from anubis.store.campaigns import CampaignRow
 from anubis.store.database import HEAD
 from anubis.store.happenings import Kept
 from anubis.store.history import History
-from anubis.store.holds import LASTS_S
+from anubis.store.holds import LASTS_S, holder_of
 from anubis.store.imports import Forgotten
+from anubis.store.trouble import insist
 
 pytestmark = pytest.mark.long
 
@@ -93,40 +94,58 @@ def postgresql_binaries() -> Path | None:
     return found[-1].parent if found else Path(on_path).parent if on_path else None
 
 
+class Server:
+    """A PostgreSQL of our own on a unix socket in its folder."""
+
+    def __init__(self, binaries: Path, user: dict[str, Any]) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="anubis-pg-"))
+        self.binaries = binaries
+        self.options: dict[str, Any] = {"cwd": self.folder, **user}
+        if user:
+            os.chown(self.folder, user["user"], user["group"])
+        data = self.folder / "data"
+        subprocess.run(
+            [binaries / "initdb", "-D", data, "-A", "trust", "-U", "anubis", "-E", "UTF8", "-N"],
+            check=True, capture_output=True, timeout=60, **self.options,
+        )  # fmt: skip
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [self.binaries / "postgres", "-D", self.folder / "data", "-k", self.folder,
+             "-c", "listen_addresses=",
+             "-c", "fsync=off"],  # no test cuts its power, and stopping it would wait for the disk
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **self.options,
+        )  # fmt: skip
+        ready = [self.binaries / "pg_isready", "-q", "-h", self.folder, "-U", "anubis",
+                 "-d", "postgres"]  # fmt: skip
+        deadline = time.monotonic() + 30
+        while subprocess.run(ready, check=False).returncode != 0:
+            assert time.monotonic() < deadline, "PostgreSQL did not come up within 30 s"
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """At once, as a crash would: nobody is asked to leave."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(timeout=30)
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A PostgreSQL of our own on a unix socket; the value is the folder of that socket."""
+def server() -> Iterator[Server]:
     binaries = postgresql_binaries()
     if binaries is None:
         pytest.skip("PostgreSQL is not installed (initdb not found)")
-    folder = Path(tempfile.mkdtemp(prefix="anubis-pg-"))
     user: dict[str, Any] = {}
     if os.getuid() == 0:  # PostgreSQL refuses to run as root
         try:
             owner = pwd.getpwnam("postgres")
         except KeyError:
             pytest.skip('root, and there is no user "postgres" to run PostgreSQL as')
-        os.chown(folder, owner.pw_uid, owner.pw_gid)
         user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
-    data = folder / "data"
-    subprocess.run(
-        [binaries / "initdb", "-D", data, "-A", "trust", "-U", "anubis", "-E", "UTF8", "-N"],
-        check=True, capture_output=True, cwd=folder, timeout=60, **user,
-    )  # fmt: skip
-    process = subprocess.Popen(
-        [binaries / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses=",
-         "-c", "fsync=off"],  # no test cuts its power, and stopping it would wait for the disk
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, **user,
-    )  # fmt: skip
-    ready = [binaries / "pg_isready", "-q", "-h", folder, "-U", "anubis", "-d", "postgres"]
-    deadline = time.monotonic() + 30
-    while subprocess.run(ready, check=False).returncode != 0:
-        assert time.monotonic() < deadline, "PostgreSQL did not come up within 30 s"
-        time.sleep(0.1)
-    yield str(folder)
-    process.send_signal(signal.SIGINT)
-    process.wait(timeout=30)
-    shutil.rmtree(folder)
+    server = Server(binaries, user)
+    yield server
+    server.stop()
+    shutil.rmtree(server.folder)
 
 
 numbers = count()
@@ -136,7 +155,7 @@ def new_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str
     name = f"history_{next(numbers)}"
     if kind == "sqlite":
         return f"sqlite:///{folder / name}.db"
-    host = request.getfixturevalue("server")
+    host = request.getfixturevalue("server").folder
     admin = engine_for(f"postgresql://anubis@/postgres?host={host}")
     with admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {name}")
@@ -1074,7 +1093,7 @@ def test_a_large_campaign_takes_no_more_statements_than_a_small_one(
 # --- one driver, and its sudden end --------------------------------------------------------
 
 
-def child(program: str, *arguments: str) -> subprocess.Popen[str]:
+def child(program: str, *arguments: str, stdin: int | None = None) -> subprocess.Popen[str]:
     """The program in a process of its own, with this file's helpers at hand."""
     loader = (
         "import importlib.util, sys\n"
@@ -1085,7 +1104,10 @@ def child(program: str, *arguments: str) -> subprocess.Popen[str]:
         "from helpers import *\n"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", loader + program, *arguments], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", loader + program, *arguments],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -1256,7 +1278,7 @@ class ServerDown:
     dialect = "postgresql"
 
     def writing(self) -> Any:
-        raise StoreError("no server answers")
+        raise StoreUnreachableError("no server answers")
 
 
 def test_a_server_that_is_away_for_a_while_costs_no_hold(history: History) -> None:
@@ -1287,6 +1309,109 @@ def test_connections_that_the_server_dropped_between_two_batches_do_no_harm(
     )
     history.executions.record("c1", [execution("a", 1.0)])
     assert len(history.executions.of("c1")) == 1
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_restarted_server_costs_no_claim_and_nobody_else_drives_meanwhile(
+    history: History, url: str, server: Server
+) -> None:
+    history.campaigns.begin(campaign())
+    remarks: list[str] = []
+    holder = holder_of("c1")
+    with (
+        history.campaigns.claim("c1"),
+        history.only().holds.hold(["n1"], holder, time.time) as held,
+        History.open(url) as other,
+    ):
+        history.executions.record("c1", [execution("a", 1.0)])
+        server.stop()
+        held.renew()  # no time for it yet
+        again = threading.Timer(1.0, server.start)
+        again.start()
+        insist(lambda: history.executions.record("c1", [execution("b", 1.0)]), remarks.append)
+        again.join()
+        assert len(remarks) == 1
+        assert "trying again for 90 s" in remarks[0]
+        with pytest.raises(StoreError, match=f"driven by .*process {os.getpid()} on"):
+            other.campaigns.claim("c1").__enter__()
+    assert [one.step.id for one in history.executions.of("c1")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_restart_lets_nobody_take_a_campaign_whose_driver_may_be_alive(
+    history: History, url: str, server: Server
+) -> None:
+    history.campaigns.begin(campaign())
+    driver = child(
+        "with History.open(sys.argv[1]) as history, history.campaigns.claim('c1'):\n"
+        "    with history.only().holds.hold(['n1'], 'campaign \"c1\"', time.time):\n"
+        "        print('drives', flush=True)\n"
+        "        sys.stdin.readline()\n"
+        "        one = execution('a', 1.0)\n"
+        "        insist(lambda: history.executions.record('c1', [one]), lambda _: None)\n"
+        "        print('wrote', flush=True)\n"
+        "        sys.stdin.readline()\n",
+        url,
+        stdin=subprocess.PIPE,
+    )
+    assert driver.stdout is not None
+    assert driver.stdin is not None
+    assert driver.stdout.readline() == "drives\n"
+    server.stop()
+    server.start()
+    driven = rf"driven by process {driver.pid} on .*, or was when the server was restarted"
+    with pytest.raises(StoreError, match=driven):
+        insist(lambda: history.campaigns.claim("c1").__enter__(), lambda _: None)
+    print(file=driver.stdin, flush=True)
+    assert driver.stdout.readline() == "wrote\n"
+    driver.communicate("\n")
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_driver_whose_campaign_was_taken_meanwhile_writes_nothing_more(
+    history: History, url: str
+) -> None:
+    history.campaigns.begin(campaign())
+    with history.campaigns.claim("c1"), History.open(url) as other:
+        ask(
+            url,
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        )
+        driver = child(
+            "with History.open(sys.argv[1]) as history, history.campaigns.claim('c1'):\n"
+            "    print('drives', flush=True)\n"
+            "    sys.stdin.readline()\n",
+            url,
+            stdin=subprocess.PIPE,
+        )
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "drives\n"
+        with pytest.raises(StoreError, match=rf"is being driven by .*process {driver.pid} on"):
+            insist(lambda: history.executions.record("c1", [execution("a")]), lambda _: None)
+        assert other.executions.of("c1") == []
+        driver.communicate("\n")
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_lock_that_lasts_is_waited_for_and_one_that_stays_is_one_sentence(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PRAGMAS", ("busy_timeout = 50",))
+    monkeypatch.setattr(trouble, "PATIENCE_S", 1.0)
+    remarks: list[str] = []
+    with History.open(url) as history, closing(engine_for(url).raw_connection()) as other:
+        history.campaigns.begin(campaign())
+        other.execute("BEGIN IMMEDIATE")
+        locked = r"database is locked; another process has been writing .*; that has lasted 1 s"
+        with pytest.raises(StoreUnreachableError, match=locked):
+            insist(lambda: history.executions.record("c1", [execution("a")]), remarks.append)
+        assert len(remarks) == 1
+        monkeypatch.setattr(trouble, "PATIENCE_S", 60.0)
+        insist(
+            lambda: history.executions.record("c1", [execution("a")]), lambda _: other.rollback()
+        )
+        assert len(history.executions.of("c1")) == 1
 
 
 def test_two_drivers_of_two_campaigns_write_at_the_same_time(history: History, url: str) -> None:
