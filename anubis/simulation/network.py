@@ -19,6 +19,7 @@ from anubis.core.fabric import Fabric, Link, Nic, Part, Seat, Seats, Shares
 from anubis.core.network.counters import MOST
 from anubis.core.network.crossing import Flow, Way, link_part, nic_part
 from anubis.core.network.pairing import Meeting, joined_nics
+from anubis.core.network.posterior import Observation
 from anubis.core.records import (
     BenchmarkSpec,
     Count,
@@ -90,6 +91,13 @@ class SimulatedNetwork:
                 trips[place] = replace(trips[place], rate=rate)
         return [self._flow_and_rate(trip) for trip in trips]
 
+    def observations(self, measured: Iterable[tuple[Flow, float]]) -> list[Observation]:
+        """By what share each flow falls short of what it would reach if all were well."""
+        return [
+            Observation(flow, 1 - rate / self._usual_rate(flow.source, flow.target))
+            for flow, rate in measured
+        ]
+
     def rates(self, pair: Drawn, rail: str, beside: Iterable[Drawn] = ()) -> tuple[float, float]:
         """Forth and back, while the pairs beside it measure the same way from the same rail."""
         own = self._trips_of(pair)[rail]
@@ -105,6 +113,13 @@ class SimulatedNetwork:
         """Of the rate of a pair, on its worst way."""
         trips = chain.from_iterable(self._trips_of(pair).values())
         return min((trip.left for trip in trips), default=1.0)
+
+    def _usual_rate(self, source: Seat, target: Seat) -> float:
+        hops = self.fabric.hops(self._nic(source), self._nic(target))
+        return self._rate_past((hops or 2) - 1)
+
+    def _rate_past(self, switches: int) -> float:
+        return self.gbytes_s * (1 - 0.01 * (switches - 1))
 
     def _trips_of(self, drawn: Drawn) -> dict[str, tuple[_Trip, ...]]:
         """Forth and back, by the rail of the first node."""
@@ -146,7 +161,7 @@ class SimulatedNetwork:
         route = self.fabric.route(a, b)
         via, cables = self._along(a, b) if route else self._walk(a, b, by_hash)
         loss = _loss(faults, ends, via, cables)
-        rate = self.gbytes_s * (1 - 0.01 * (len(via) - 1)) * (1 - loss)
+        rate = self._rate_past(len(via)) * (1 - loss)
         return _Trip(
             flow=Flow(*ends, via),
             is_routed=bool(route),

@@ -12,11 +12,10 @@ from anubis.core.fabric import Part, on_rail
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.crossing import link_part
-from anubis.core.network.localization import locate, noise_of, observe
 from anubis.core.network.pairing import quick_rounds
-from anubis.core.network.posterior import FaultPrior
 from anubis.simulation.fabric import Dragonfly, Torus
 from anubis.simulation.network import Fault, SimulatedNetwork, plant, statically_routed
+from tests.core.test_localization import located, model_of, observe
 
 TORUS = Torus(shape=(4, 4, 3), nodes_per_switch=2).fabric()
 DRAGONFLY = Dragonfly(groups=7, switches=3, nodes_per_switch=4).fabric()
@@ -87,15 +86,10 @@ def measured(network, rounds, turn=0):
     ]
 
 
-def located(fabric, flows):
-    observations = observe(fabric, flows)
-    return locate(fabric, observations, FaultPrior(noise=noise_of(observations)))
-
-
 def quick_and_confirmed(network, fabric):
     flows = measured(network, quick_rounds(fabric, fabric.nodes))
     observations = observe(fabric, flows)
-    chosen = confirmation(fabric, observations, FaultPrior(noise=noise_of(observations)))
+    chosen = confirmation(fabric, observations, model_of(observations))
     return located(fabric, flows + network.measure(chosen, 99))
 
 

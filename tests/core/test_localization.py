@@ -22,10 +22,7 @@ from anubis.core.network.localization import (
     describe,
     healthy,
     locate,
-    noise_of,
-    observe,
     sentence,
-    usual_rate,
 )
 from anubis.core.network.pairing import quick_rounds, round_robin
 from anubis.core.network.posterior import PRIOR, Evidence, FaultPrior, Observation, odds, solve_case
@@ -72,11 +69,19 @@ def fully_scanned(network, fabric):
     return network.measure(pairs)
 
 
+def observe(fabric, measured):
+    """Against what flows reach where all is well."""
+    return SimulatedNetwork(fabric=fabric).observations(measured)
+
+
+def model_of(observations):
+    return Traffic(observations=tuple(observations), unmeasured=frozenset()).model
+
+
 def located(fabric, measured, noise=None):
     observations = observe(fabric, measured)
-    return locate(
-        fabric, observations, FaultPrior(noise=noise_of(observations) if noise is None else noise)
-    )
+    model = model_of(observations) if noise is None else FaultPrior(noise=noise)
+    return locate(fabric, observations, model)
 
 
 def named(found):
@@ -373,28 +378,6 @@ def test_the_worse_the_more_it_says_and_little_beyond_the_limit_it_says_nothing(
         assert odds(np.array([0.06]), FaultPrior(noise=noise))[0] < 1  # two deviations
 
 
-def test_the_usual_rate_is_that_of_the_fast_ones_when_most_are_slow():
-    rng = np.random.default_rng(1)
-    rates = 50 * rng.normal(1, 0.01, 400)
-    assert usual_rate(rates) == pytest.approx(np.median(rates), rel=0.003)
-    rates[:240] *= 0.8
-    assert usual_rate(rates) == pytest.approx(50, rel=0.003)
-
-
-def test_noise_is_that_of_the_healthy_flows():
-    rng = np.random.default_rng(2)
-    short = rng.normal(0, 0.02, 2000)
-    short[:400] += 0.3
-    found = noise_of([Observation(Flow(*on_rail("a", "b", "")), float(x)) for x in short])
-    assert found == pytest.approx(0.02, rel=0.1)
-    assert noise_of([]) == 0
-
-
-def test_rates_are_compared_with_those_of_their_rail_and_distance():
-    network = SimulatedNetwork(fabric=POD, noise=0)
-    assert {round(each.shortfall, 9) for each in observe(POD, scanned(network, POD))} == {0}
-
-
 # --- what must hold whatever happens ---------------------------------------------------------
 
 
@@ -417,7 +400,7 @@ def broken_networks(draw, noise=(0.01, 0.03)):
 @pytest.mark.long
 def test_nobody_whose_flows_are_all_good_is_ever_blamed(network):
     observations = observe(network.fabric, scanned(network, network.fabric))
-    model = FaultPrior(noise=noise_of(observations))
+    model = model_of(observations)
     bad = {
         node
         for each in observations
@@ -462,7 +445,7 @@ def test_other_names_in_another_order_change_nothing(network, random):
         )
         for each in _shuffled(observations, random)
     ]
-    model = FaultPrior(noise=noise_of(observations))
+    model = model_of(observations)
     one, other = locate(fabric, observations, model), locate(renamed, moved, model)
     assert _sure(one, new) == _sure(other, {})
 
@@ -656,7 +639,7 @@ def confirmed(network, measured, again=False):
     """The pairs of the round, and what is located with it."""
     fabric = network.fabric
     observations = observe(fabric, measured)
-    model = FaultPrior(noise=max(noise_of(observations), 0.005))
+    model = FaultPrior(noise=max(model_of(observations).noise, 0.005))
     pairs = confirmation(fabric, observations, model, again=again)
     return pairs, locate(fabric, observe(fabric, measured + network.measure(pairs, 99)), model)
 
@@ -666,7 +649,7 @@ def confirmed(network, measured, again=False):
 def test_pairs_are_disjoint_on_each_rail_and_one_of_each_is_known_to_be_good(network):
     measured = scanned(network, network.fabric)
     observations = observe(network.fabric, measured)
-    model = FaultPrior(noise=noise_of(observations))
+    model = model_of(observations)
     good = healthy(observations, model)
     pairs = confirmation(network.fabric, observations, model)
     busy = [seat for pair in pairs for seat in pair]

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Remark, Switch, on_rail
 from anubis.core.network.crossing import link_part
-from anubis.core.network.localization import locate, observe, sentence
+from anubis.core.network.localization import locate, sentence
 from anubis.core.records import Judgement, PartVerdict
 from anubis.report import fabric_picture, heat_map
 from anubis.report.network import network_page
@@ -42,7 +42,8 @@ HUGE = FatTree(nodes=10_000).fabric()
 def scan(fabric: Fabric, *faults: Fault) -> NetworkView:
     """What a full scan of this fabric measures, and whom the localisation blames for it."""
     pairs = [on_rail(a, b, rail) for rail in fabric.rails for a, b in combinations(fabric.nodes, 2)]
-    seen = observe(fabric, SimulatedNetwork(fabric=fabric, faults=faults, seed=3).measure(pairs))
+    network = SimulatedNetwork(fabric=fabric, faults=faults, seed=3)
+    seen = network.observations(network.measure(pairs))
     return NetworkView(
         fabric=fabric,
         shortfall={(o.flow.source, o.flow.target): o.shortfall for o in seen},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 
@@ -23,7 +23,7 @@ from anubis.core.fabric import (
 from anubis.core.network.crossing import WAYS, Flow, Parts, Way
 from anubis.core.network.posterior import Case, FaultPrior, Observation, Problem, odds
 
-FEWEST_FLOWS = 12  # fewer flows do not show what is usual
+FEWEST_FLOWS = 12  # fewer flows do not show what a cause usually takes
 LAYERS = 3  # of causes behind causes
 SURELY, DEAD, UNSTEADY = 0.999, 0.9, 0.25  # shares: of ways, of the rate, of flows
 WRONG_ROUTES = 3.0  # routes are wrong where chance explains better by more than exp of this
@@ -48,51 +48,6 @@ class Located:
     causes: tuple[Cause, ...]
     unexplained: tuple[Observation, ...]  # bad, and more probably by chance than by any cause
     by_routes: bool = False  # whether known routes were gone by
-
-
-def observe(fabric: Fabric, measured: Iterable[tuple[Flow, float]]) -> list[Observation]:
-    """Rates against what flows over as many hops on the same rail usually reach.
-
-    A rail with few measured flows is compared with all rails, since those few may be the bad ones.
-    """
-    rates = list(measured)
-    kinds = [(hops_of(fabric, flow), flow.source.rail) for flow, _ in rates]
-    on_rail: dict[tuple[int | None, str], list[float]] = {}
-    on_all: dict[int | None, list[float]] = {}
-    for (hops, rail), (_, rate) in zip(kinds, rates, strict=True):
-        on_rail.setdefault((hops, rail), []).append(rate)
-        on_all.setdefault(hops, []).append(rate)
-    usual = {
-        kind: usual_rate(
-            np.array(on_this_rail if len(on_this_rail) >= FEWEST_FLOWS else on_all[kind[0]])
-        )
-        for kind, on_this_rail in on_rail.items()
-    }
-    return [
-        Observation(flow, 1 - rate / usual[kind] if usual[kind] > 0 else 0.0)
-        for kind, (flow, rate) in zip(kinds, rates, strict=True)
-    ]
-
-
-def usual_rate(rates: Shares, window: float = 0.05) -> float:
-    """The median of the fast flows, since a slow leaf may slow more than half of all pairs.
-
-    From the 90th percentile on, the median of all within 5 % of the last answer.
-    """
-    here, before = float(np.quantile(rates, 0.9, method="higher")), np.inf
-    for _ in range(50):
-        if here == before:
-            break
-        here, before = float(np.median(rates[np.abs(rates - here) <= window * here])), here
-    return here
-
-
-def noise_of(observations: Sequence[Observation]) -> float:
-    """The standard deviation of healthy flows, from those that are faster than usual."""
-    excess = np.array(
-        [-observation.shortfall for observation in observations if observation.shortfall < 0]
-    )
-    return float(1.4826 * np.median(excess)) if len(excess) else 0.0
 
 
 def hops_of(fabric: Fabric, flow: Flow) -> int | None:
