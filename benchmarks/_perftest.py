@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import contract
+from _cards import machine_root
 from _parsers import perftest
 from _ports import Hca, gpu_places, nearest_gpu
 from _tools import find, run
@@ -14,7 +15,7 @@ from _tools import find, run
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
 LATENCY_OF_GPUS = "ib_send_lat"  # with buffers in a GPU, perftest refuses ib_write_lat
 LIMIT_S = 60.0
-MODULES = Path("/sys/module")
+MODULES = machine_root() / "sys/module"
 PEERMEM = ("nvidia_peermem", "nv_peer_mem")  # either lets an HCA reach the memory of a GPU
 SAMPLE_BYTES = 1 << 32  # in one test of bandwidth, as far as the number of messages allows
 

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from _cards import machine_root
 from _sysfs import number, parse_list, text
 
-SYSFS = Path("/sys/class/infiniband")
-GPUS = Path("/proc/driver/nvidia/gpus")
-PCI = Path("/sys/bus/pci/devices")
+SYSFS = machine_root() / "sys/class/infiniband"
+GPUS = machine_root() / "proc/driver/nvidia/gpus"
+PCI = machine_root() / "sys/bus/pci/devices"
 NO_HCA = "no HCA with an active port below /sys/class/infiniband"
 
 COUNTERS = {

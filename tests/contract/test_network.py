@@ -37,7 +37,6 @@ from _collectives import BUS_FACTORS, algbw_gbps, busbw_gbps, differing, element
 from tests.gpus import node
 
 BENCHMARKS = Path(_tools.__file__).parent
-STAND_IN = Path(__file__).with_name("stand_in_perftest.py")
 UCX = shutil.which("ucx_perftest")
 PERFTEST = shutil.which("ib_write_bw")
 needs_ucx = pytest.mark.skipif(UCX is None, reason="ucx_perftest is not installed")
@@ -366,10 +365,8 @@ def test_perftest_that_finds_no_hca_says_so_in_one_line():
 
 @pytest.fixture
 def stand_ins(tmp_path):
-    for tool in ("ib_write_bw", "ib_write_lat", "ib_send_lat"):
-        (tmp_path / tool).write_text(f"#!{sys.executable}\n{STAND_IN.read_text()}")
-        (tmp_path / tool).chmod(0o755)
-    return {"PATH": f"{tmp_path}:{os.environ['PATH']}", "BW": "24056.72", "LAT": "1.80"}
+    node.put_tools(tmp_path / "bin", node.PERFTEST)
+    return {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "BW": "24056.72", "LAT": "1.80"}
 
 
 PLANTED_HCAS = """
@@ -772,8 +769,8 @@ def test_killed_at_any_moment_an_adapter_leaves_nothing(
 ):
     tool, fault = TOOL_OF[name]
     for other in {tool, "all_gather_perf"} - {"ib_write_bw"}:  # that one is there
-        (tmp_path / other).write_text(f"#!{sys.executable}\nimport time\ntime.sleep(600)\n")
-        (tmp_path / other).chmod(0o755)
+        (tmp_path / "bin" / other).write_text(f"#!{sys.executable}\nimport time\ntime.sleep(600)\n")
+        (tmp_path / "bin" / other).chmod(0o755)
     scratch, marker = tmp_path / "scratch", f"ANUBIS_TEST_MARKER={tmp_path}"
     scratch.mkdir()
     marks = {"ANUBIS_TEST_MARKER": str(tmp_path), "TMPDIR": str(scratch), "STALL": "600"}

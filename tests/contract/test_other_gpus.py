@@ -17,11 +17,8 @@ import pytest
 import torch
 
 from anubis.executors.machine import describe
+from tests.gpus.node import KFD_BANK, MI300X, GpuNode, plant_kfd
 
-CPU_NODE = "cpu_cores_count 48\nsimd_count 0\ngfx_target_version 0\nvendor_id 0\n"
-GPU_NODE = "cpu_cores_count 0\nsimd_count 1216\ngfx_target_version {}\nvendor_id 4098\n"
-BANK = "heap_type {}\nsize_in_bytes {}\nflags 0\nwidth 8192\n"
-MI300X = 90402
 LIST = """WARNING: User is missing the following required groups: render
 [{}]
 """
@@ -59,13 +56,7 @@ def amd(root):
     """A node with so many GPUs of a version beside its processor, each with memory of its own."""
 
     def amd(count: int, version: int = MI300X, own_bytes: int = 0) -> None:
-        nodes = root / "sys/class/kfd/kfd/topology/nodes"
-        for place in range(count + 1):
-            bank = nodes / f"{place}/mem_banks/0"
-            bank.mkdir(parents=True)
-            text = GPU_NODE.format(version) if place else CPU_NODE
-            (nodes / f"{place}/properties").write_text(text)
-            (bank / "properties").write_text(BANK.format(1 if place else 0, own_bytes))
+        plant_kfd(root, count, version, own_bytes)
 
     return amd
 
@@ -127,7 +118,7 @@ def test_what_is_built_into_a_processor_is_no_gpu_and_a_card_is(root, amd):
     amd(1, version=100306, own_bytes=512 << 20)
     assert (describe("127.0.0.1", os.environ).gpus, _cards.cards()) == (0, [])
     bank = root / "sys/class/kfd/kfd/topology/nodes/1/mem_banks/0/properties"
-    bank.write_text(BANK.format(1, 24 << 30))
+    bank.write_text(KFD_BANK.format(1, 24 << 30))
     assert describe("127.0.0.1", os.environ).sku == "amd-gfx1036-1x"
     assert _cards.cards() == ["kfd/1"]
 
@@ -153,6 +144,18 @@ def test_of_amds_gpus_the_number_is_read_and_all_else_is_missed_not_absent(
     unread = ran.document["environment"]["unread"]
     for fact in ("ecc_uncorrectable:volatile", "gpu_memory_gb", "nvlinks", "power_cap_w"):
         assert unread[fact] == "of AMD's GPUs only the number is read"
+
+
+def test_a_program_measures_each_gpu_of_amds_beside_its_ceiling(
+    run, benchmark_file, tmp_path, nvml_library
+):
+    two = GpuNode(tmp_path, nvml_library.parent, 2, maker="amd")
+    words = ("--smoke", "--dtypes=fp8", "--samples=1", "--shapes=64x64x64")
+    ran = run(benchmark_file("gemm"), *words, env=two.environment(ROCR_VISIBLE_DEVICES="0,1"))
+    assert ran.exit_code == 0, ran.stderr
+    assert {series["device"] for series in ran.document["series"]} == {"cuda:0", "cuda:1"}
+    (ceiling,) = ran.document["environment"]["ceilings"].values()
+    assert ceiling == {"value": 2614.9, "source": "AMD MI300X data sheet, dense"}
 
 
 def put_intel(root, *addresses):

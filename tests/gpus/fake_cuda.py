@@ -5,6 +5,7 @@ unchanged and unaware. What is planted stands in the environment:
 
     FAKE_GPUS=8                 how many there are
     FAKE_GPU=<name>             what they are called; FAKE_CAPABILITY=9.0
+    FAKE_MAKER=amd              they are AMD's, and torch is its build for ROCm; FAKE_CHIP=gfx942
     FAKE_FAULTS=3:hang,5:ecc    GPU 3 never ends what it is given; GPU 5 fails with an error of CUDA
                                 (lost: no process sees it; copies: it fails when it copies)
 
@@ -35,6 +36,9 @@ ERRORS = {
     "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
 }
 MEMORY_BYTES = 80 << 30
+CHOOSING = "CUDA_VISIBLE_DEVICES"
+NAMES = {"nvidia": "NVIDIA H100 80GB HBM3", "amd": "AMD Instinct MI300X"}
+PROCESSORS = {"nvidia": 132, "amd": 304}
 MOVING = {"to", "cpu", "cuda"}  # to another device
 ACROSS = {"copy_", "__get__", "__set__", "set_", "index_put_", "__setitem__", "__getitem__"}
 
@@ -49,19 +53,37 @@ def faults() -> dict[int, str]:
 
 
 def visible() -> list[int]:
-    """The node's numbers of the GPUs that CUDA shows; its list ends at the first wrong word."""
-    present = list(range(int(os.environ.get("FAKE_GPUS", "8"))))
+    """The node's numbers of the GPUs that CUDA shows, or HIP: of what one list leaves, another may
+    choose again."""
+    present = range(int(os.environ.get("FAKE_GPUS", "8")))
     reached = [gpu for gpu in present if faults().get(gpu) != "lost"]
-    words = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not is_amd():
+        return listed_in("CUDA_VISIBLE_DEVICES", {gpu: gpu for gpu in reached})
+    reached = listed_in("ROCR_VISIBLE_DEVICES", dict(enumerate(reached)))
+    either = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in os.environ else CHOOSING
+    return listed_in(either, dict(enumerate(reached)))
+
+
+def listed_in(variable: str, by_number: dict[int, int]) -> list[int]:
+    """A list ends at its first wrong word."""
+    words = os.environ.get(variable)
     if words is None:
-        return reached
+        return list(by_number.values())
     chosen: list[int] = []
     for word in words.split(","):
         number = word.strip().removeprefix("GPU-").removeprefix("MIG-")
-        if not number.isdecimal() or int(number) not in reached:
+        if not number.isdecimal() or int(number) not in by_number:
             break
-        chosen.append(int(number))
+        chosen.append(by_number[int(number)])
     return chosen
+
+
+def maker() -> str:
+    return os.environ.get("FAKE_MAKER", "nvidia")
+
+
+def is_amd() -> bool:
+    return maker() == "amd"
 
 
 def index_of(device: Any = None) -> int:
@@ -290,13 +312,15 @@ def on_device(device: Any) -> Iterator[None]:
 def properties(device: Any = None) -> SimpleNamespace:
     physical = visible()[index_of(device)]
     major, minor = capability()
+    chip = {"gcnArchName": f"{os.environ.get('FAKE_CHIP', 'gfx942')}:sramecc+:xnack-"}
     return SimpleNamespace(
+        **(chip if is_amd() else {}),
         name=card(),
         uuid=str(physical),
         major=major,
         minor=minor,
         total_memory=MEMORY_BYTES,
-        multi_processor_count=132,
+        multi_processor_count=PROCESSORS[maker()],
         pci_domain_id=0,
         pci_bus_id=0x1B + 0x20 * physical,
         pci_device_id=0,
@@ -304,7 +328,7 @@ def properties(device: Any = None) -> SimpleNamespace:
 
 
 def card(device: Any = None) -> str:
-    return os.environ.get("FAKE_GPU", "NVIDIA H100 80GB HBM3")
+    return os.environ.get("FAKE_GPU", NAMES[maker()])
 
 
 def capability(device: Any = None) -> tuple[int, int]:
@@ -349,7 +373,7 @@ def install() -> None:
     for name, stand_in in CUDA.items():
         setattr(torch.cuda, name, stand_in)
     torch.cuda.nccl.version = lambda: (2, 27, 3)
-    torch.version.cuda = "12.8"
+    torch.version.cuda, torch.version.hip = (None, "6.4") if is_amd() else ("12.8", None)
     torch.Generator = Generator  # type: ignore[misc]
     keep_posing()
     stand_in_for_nccl()

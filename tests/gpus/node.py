@@ -3,9 +3,11 @@
     node = GpuNode(folder, libraries, gpus=8)
     run(program, env=node.environment(FAKE_FAULTS="3:hang", NVML_lost_3=1))
 
-torch has GPUs (`fake_cuda.py`), NVIDIA's driver library and `nvidia-smi` answer, and /dev has a
-device for each. The words that plant trouble are listed where they are read: NVML_… in
-`fake_nvml.c`, FAKE_… in `fake_cuda.py`.
+torch has GPUs (`fake_cuda.py`), /dev or /sys has a device for each, NVIDIA's driver library and
+`nvidia-smi` answer, or for `maker="amd"` AMD's compute driver and `amd-smi`. With `plant_hcas` an
+adapter stands beside each. Tools that are no part of a driver are there if they are asked for:
+`tools=True`. The words that plant trouble are listed where they are read: NVML_… in `fake_nvml.c`,
+FAKE_… in `fake_cuda.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +15,28 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
 
 
+PYTHON = "#!/usr/bin/env -S python3 -I"
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
+DRIVERS = {"nvidia": {"nvidia-smi": "nvidia-smi"}, "amd": {"amd-smi": "amd-smi"}}
+NCCL_TESTS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce")
+NVIDIAS = {name: name for name in ("dcgmi", "nvbandwidth")}
+TOOLS = {
+    "nvidia": NVIDIAS | {f"{operation}_perf": "nccl_perf" for operation in NCCL_TESTS},
+    "amd": {f"{operation}_perf": "nccl_perf" for operation in NCCL_TESTS},  # rccl-tests
+}
+PERFTEST = dict.fromkeys(("ib_write_bw", "ib_write_lat", "ib_send_lat"), "perftest")
+
+# as /sys/class/kfd shows a processor, a GPU of a version, and memory that lies on it
+KFD_CPU = "cpu_cores_count 48\nsimd_count 0\ngfx_target_version 0\nvendor_id 0\n"
+KFD_GPU = "cpu_cores_count 0\nsimd_count 1216\ngfx_target_version {}\nvendor_id 4098\n"
+KFD_BANK = "heap_type {}\nsize_in_bytes {}\nflags 0\nwidth 8192\n"
+MI300X = 90402
 
 
 def build_libraries(folder: Path) -> bool:
@@ -34,22 +52,33 @@ def build_libraries(folder: Path) -> bool:
 
 
 class GpuNode:
-    def __init__(self, folder: Path, libraries: Path, gpus: int = 8) -> None:
-        self.root, self.libraries, self.gpus = folder, libraries, gpus
-        devices = folder / "dev"
-        devices.mkdir()
-        for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{gpu}" for gpu in range(gpus))):
-            (devices / name).touch()
+    def __init__(
+        self,
+        folder: Path,
+        libraries: Path,
+        gpus: int = 8,
+        *,
+        maker: str = "nvidia",
+        tools: bool = False,
+    ) -> None:
+        self.root, self.libraries, self.gpus, self.maker = folder, libraries, gpus, maker
+        if maker == "amd":
+            plant_kfd(folder, gpus)
+        else:
+            put_devices(folder, gpus)
+        put_tools(folder / "bin", DRIVERS[maker] | (TOOLS[maker] | PERFTEST if tools else {}))
 
     def environment(self, **planted: object) -> dict[str, str]:
         """Of a process on this node, with what is planted there."""
+        libraries = [str(self.libraries / name) for name in LIBRARIES]
         return {
             **os.environ,
             "ANUBIS_HOST_ROOT": str(self.root),
-            "PATH": f"{HERE}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{self.root / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(HERE),
             "FAKE_GPUS": str(self.gpus),
-            "FAKE_DRIVER": os.pathsep.join(str(self.libraries / name) for name in LIBRARIES),
+            "FAKE_MAKER": self.maker,
+            "FAKE_DRIVER": os.pathsep.join(libraries if self.maker == "nvidia" else []),
             "NVML_count": str(self.gpus),
             **{name: str(value) for name, value in planted.items()},
         }
@@ -65,6 +94,81 @@ class GpuNode:
                 " ".join("10" if other == index else "21" for other in cpus)
             )
         for gpu, index in near.items():
-            folder = self.root / f"sys/bus/pci/devices/0000:{0x1B + 0x20 * gpu:02x}:00.0"
+            folder = self.root / "sys/bus/pci/devices" / address(gpu)
             folder.mkdir(parents=True)
             (folder / "numa_node").write_text(str(index))
+
+    def plant_hcas(self) -> None:
+        """An adapter beside each GPU, behind the same bridge; its counters stand still."""
+        for index in range(self.gpus):
+            bridge = self.root / f"sys/devices/pci0000:{index:02x}"
+            place = bridge / f"0000:{index:02x}:02.0"
+            port = place / f"infiniband/mlx5_{index}/ports/1"
+            (port / "counters").mkdir(parents=True)
+            for name, text in PORT.items():
+                (port / name).write_text(f"{text}\n")
+            adapter = port.parents[1]
+            (adapter / "device").symlink_to(place)
+            link(self.root / "sys/class/infiniband" / adapter.name, adapter)
+            (bridge / address(index)).mkdir()
+            link(self.root / "sys/bus/pci/devices" / address(index), bridge / address(index))
+            (self.root / "proc/driver/nvidia/gpus" / address(index)).mkdir(parents=True)
+
+
+PORT = {
+    "state": "4: ACTIVE",
+    "phys_state": "5: LinkUp",
+    "rate": "400 Gb/sec (4X NDR)",
+    "counters/port_xmit_data": "0",
+    "counters/port_rcv_data": "0",
+    "counters/symbol_error": "0",
+}
+
+
+def address(gpu: int) -> str:
+    return f"0000:{0x1B + 0x20 * gpu:02x}:00.0"
+
+
+def link(place: Path, target: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(target)
+
+
+def put_devices(root: Path, gpus: int) -> None:
+    devices = root / "dev"
+    devices.mkdir()
+    for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{gpu}" for gpu in range(gpus))):
+        (devices / name).touch()
+
+
+def put_tools(folder: Path, tools: dict[str, str]) -> None:
+    """Stand-ins, which the kernel calls by the names of the tools: so no `env` may come between."""
+    folder.mkdir()
+    for name, stand_in in tools.items():
+        text = (HERE / "tools" / stand_in).read_text()
+        (folder / name).write_text(text.replace(PYTHON, f"#!{sys.executable} -I", 1))
+        (folder / name).chmod(0o755)
+
+
+def plant_kfd(root: Path, gpus: int, version: int = MI300X, own_bytes: int = 192 << 30) -> None:
+    """So many GPUs of AMD's beside a processor, each with memory of its own."""
+    for place in range(gpus + 1):
+        node = root / f"sys/class/kfd/kfd/topology/nodes/{place}"
+        (node / "mem_banks/0").mkdir(parents=True)
+        (node / "properties").write_text(KFD_GPU.format(version) if place else KFD_CPU)
+        bank = KFD_BANK.format(1 if place else 0, own_bytes)
+        (node / "mem_banks/0/properties").write_text(bank)
+
+
+def plant_kfd_process(root: Path, pid: int, gpu_id: int, vram_bytes: int, queues: int) -> None:
+    """A process that has AMD's compute driver open, as the kernel shows it."""
+    place = root / f"sys/class/kfd/kfd/proc/{pid}"
+    (place / "queues").mkdir(parents=True)
+    (place / "pasid").write_text("32770\n")
+    (place / f"vram_{gpu_id}").write_text(f"{vram_bytes}\n")
+    (place / f"sdma_{gpu_id}").write_text("0\n")
+    for number in range(queues):
+        queue = place / f"queues/{number}"
+        queue.mkdir()
+        for name, value in {"gpuid": gpu_id, "size": 8388608, "type": 2}.items():
+            (queue / name).write_text(f"{value}\n")

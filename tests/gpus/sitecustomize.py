@@ -40,7 +40,7 @@ def install() -> None:
 
 
 if "FAKE_GPUS" in os.environ:
-    for library in os.environ["FAKE_DRIVER"].split(os.pathsep):
+    for library in filter(None, os.environ["FAKE_DRIVER"].split(os.pathsep)):
         ctypes.CDLL(library)  # found by its name from now on
     if "torch" in sys.modules:
         install()
