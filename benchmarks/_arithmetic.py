@@ -107,7 +107,7 @@ def state_ceiling(
 
     if device.type != "cuda":
         return
-    card = _ceilings.gpu(torch.cuda.get_device_name(device))
+    card = _ceilings.of(torch.cuda.get_device_properties(device))
     if card and format_name in card.tflops:
         report.ceiling(metric, card.tflops[format_name], card.source)
 

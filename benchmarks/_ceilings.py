@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
@@ -48,6 +49,22 @@ B200            |   37 |   75 |  1100 |   2250 |   2250 |   4500 |   4500 | 7700
 GB200           |   40 |   80 |  1250 |   2500 |   2500 |   5000 |   5000 | 8000 | Blackwell sheet
 """
 
+# Of AMD's, one device as torch sees it: of MI250 and MI250X half a card. Rates of the matrix units,
+# from the data sheets (www.amd.com/content/dam/amd/en/documents/instinct-tech-docs). The number of
+# compute units tells a part of a GPU (CPX, DPX), and MI250 from MI250X, which share a name.
+_AMD_TABLE = """
+       | CUs |  fp64 |  fp32 |  tf32 |   fp16 |   bf16 |    fp8 |   int8 |    HBM
+MI100  | 120 |  11.5 |  46.1 |     - |  184.6 |   92.3 |      - |  184.6 | 1228.8
+MI210  | 104 |  45.3 |  45.3 |     - |  181.0 |  181.0 |      - |  181.0 | 1638.4
+MI250  | 104 | 45.25 | 45.25 |     - | 181.05 | 181.05 |      - | 181.05 | 1638.4
+MI250X | 110 | 47.85 | 47.85 |     - |  191.5 |  191.5 |      - |  191.5 | 1638.4
+MI300A | 228 | 122.6 | 122.6 | 490.3 |  980.6 |  980.6 | 1961.2 | 1961.2 |   5325
+MI300X | 304 | 163.4 | 163.4 | 653.7 | 1307.4 | 1307.4 | 2614.9 | 2614.9 |   5325
+MI325X | 304 | 163.4 | 163.4 | 653.7 | 1307.4 | 1307.4 | 2614.9 | 2614.9 |   6000
+MI350X | 256 |  72.1 | 144.2 |     - | 2306.9 | 2306.9 | 4613.7 | 4613.7 |   8000
+MI355X | 256 |  78.6 | 157.3 |     - | 2516.6 | 2516.6 | 5033.2 | 5033.2 |   8000
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
@@ -56,19 +73,46 @@ class Gpu:
     source: str
 
 
-def gpu(name: str) -> Gpu | None:
-    """The GPU that torch and NVML call by this name; None for a MIG slice or an unknown one."""
-    return _gpus().get(re.sub(r"^(NVIDIA|Tesla) ", "", name.strip()))
+def gpu(name: str, processors: int = 0) -> Gpu | None:
+    """The GPU that torch and NVML call by this name; None for a part of one or an unknown one.
+
+    `processors`: how many multiprocessors or compute units it has, without which none of AMD's is
+    known.
+    """
+    models = re.findall(r"\bMI\d+[AX]?\b", name)
+    amds = (_amds().get((model, processors)) for model in models)
+    return next(filter(None, amds), None) or _gpus().get(
+        re.sub(r"^(NVIDIA|Tesla) ", "", name.strip())
+    )
+
+
+def of(properties: Any) -> Gpu | None:
+    """By what torch says of a device."""
+    return gpu(properties.name, properties.multi_processor_count)
 
 
 @cache
 def _gpus() -> dict[str, Gpu]:
-    _, *rows = ([cell.strip() for cell in row.split("|")] for row in _TABLE.strip().splitlines())
+    return {name: _gpu("NVIDIA", *row) for name, *row in _rows(_TABLE)}
+
+
+@cache
+def _amds() -> dict[tuple[str, int], Gpu]:
     return {
-        name: Gpu(
-            tflops={kind: float(x) for kind, x in zip(FORMATS, rates, strict=True) if x != "-"},
-            hbm_gbps=float(hbm),
-            source=f"NVIDIA {source}, dense",
-        )
-        for name, *rates, hbm, source in rows
+        (name, int(units)): _gpu("AMD", *row, f"{name} data sheet")
+        for name, units, *row in _rows(_AMD_TABLE)
     }
+
+
+def _rows(table: str) -> list[list[str]]:
+    _, *rows = ([cell.strip() for cell in row.split("|")] for row in table.strip().splitlines())
+    return rows
+
+
+def _gpu(maker: str, *row: str) -> Gpu:
+    *rates, hbm, source = row
+    return Gpu(
+        tflops={kind: float(x) for kind, x in zip(FORMATS, rates, strict=True) if x != "-"},
+        hbm_gbps=float(hbm),
+        source=f"{maker} {source}, dense",
+    )

@@ -198,7 +198,7 @@ def state_ceiling(
     import torch
     from _operations import operations
 
-    gpu = _ceilings.gpu(torch.cuda.get_device_name())
+    gpu = _ceilings.of(torch.cuda.get_device_properties("cuda"))
     if gpu and (tflops := gpu.tflops.get(precision)):
         value = ranks * tflops * 1e12 / operations(shape, batch)
         report.ceiling(metric, value, source=gpu.source)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import _ceilings
 import contract
 from _each_gpu import GPUS, each_gpu
 from _models import SIZES, model
@@ -115,7 +116,8 @@ def serve(report: contract.Report, serving: Serving, samples: int) -> None:
         report.add(metric, str(device), [tokens / s for s in seconds])
     report.add(f"agreement:{name}", str(device), contract.agreement(serving.wrong_scores()))
     if device.type == "cuda":
-        state_ceilings(report, serving, torch.cuda.get_device_name(device))
+        card = _ceilings.of(torch.cuda.get_device_properties(device))
+        state_ceilings(report, serving, card)
 
 
 class Serving:
@@ -150,10 +152,8 @@ class Serving:
         return int((far | ~scores[0].isfinite()).sum() + (~scores[1:].isfinite()).sum())
 
 
-def state_ceilings(report: contract.Report, serving: Serving, gpu_name: str) -> None:
-    import _ceilings
-
-    card, name = _ceilings.gpu(gpu_name), f"{serving.format}/{serving.batch}"
+def state_ceilings(report: contract.Report, serving: Serving, card: _ceilings.Gpu | None) -> None:
+    name = f"{serving.format}/{serving.batch}"
     weights = sum(parameter.numel() for parameter in serving.network.parameters())
     if card and serving.format in card.tflops:
         reading = card.tflops[serving.format] * 1e12 / (2 * weights)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import _ceilings
 import contract
 from _each_gpu import GPUS, each_gpu
 
@@ -128,7 +129,7 @@ def on_gpu(
     size = size_bytes or min(GPU_BYTES, free_bytes // 6)
     report.note(gpu_size_bytes=size)
     stream(report, "hbm_gbps", str(device), device, kernels, size, samples)
-    state_ceilings(report, torch.cuda.get_device_name(device), kernels)
+    state_ceilings(report, _ceilings.of(torch.cuda.get_device_properties(device)), kernels)
     torch.cuda.empty_cache()
 
 
@@ -175,10 +176,8 @@ def wrong_in_all(chunks: list[torch.Tensor], inverted: bool) -> int:
     )
 
 
-def state_ceilings(report: contract.Report, gpu_name: str, kernels: list[str]) -> None:
-    import _ceilings
-
-    if card := _ceilings.gpu(gpu_name):
+def state_ceilings(report: contract.Report, card: _ceilings.Gpu | None, kernels: list[str]) -> None:
+    if card:
         for kernel in kernels:
             report.ceiling(f"hbm_gbps:{kernel}", card.hbm_gbps, source=card.source)
 

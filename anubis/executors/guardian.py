@@ -334,22 +334,45 @@ def occupied_by(patience_s: float = 5.0) -> str:
     return ""
 
 
-def on_gpus(patience_s: float = 10.0) -> list[int]:
-    """Processes that compute on GPUs. A tool that hangs tells nothing, and is left behind."""
+def on_gpus() -> list[int]:
+    """Processes that compute on GPUs, as far as anybody tells."""
+    root = Path(os.environ.get("ANUBIS_HOST_ROOT", "/"))
+    return sorted(on_nvidias() | on_amds(root / "sys/class/kfd/kfd/proc"))
+
+
+def on_nvidias(patience_s: float = 10.0) -> set[int]:
+    """By NVIDIA's tool. One that hangs tells nothing, and is left behind."""
     deadline = time.monotonic() + patience_s
     query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
     try:
         tool = subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except OSError:
-        return []
+        return set()
     assert tool.stdout is not None
     while tool.poll() is None:  # not run(timeout=): that waits for the killed without limit
         if time.monotonic() > deadline:
             tool.kill()
-            return []
+            return set()
         time.sleep(0.02)
     words = tool.stdout.read().decode(errors="replace").split()
-    return sorted({int(word) for word in words if word.isdecimal()})
+    return {int(word) for word in words if word.isdecimal()}
+
+
+def on_amds(processes: Path) -> set[int]:
+    """By AMD's compute driver: who has it open, and queues or memory on a GPU."""
+    return {
+        int(process.name)
+        for process in processes.glob("[0-9]*")
+        if any(process.glob("queues/*")) or any(map(holds, process.glob("vram_*")))
+    }
+
+
+def holds(file: Path) -> bool:
+    """Whether its number is above 0; what has just ended has none."""
+    try:
+        return int(file.read_text()) > 0
+    except (OSError, ValueError):
+        return False
 
 
 def owner(pid: int) -> str:

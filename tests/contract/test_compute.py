@@ -79,6 +79,45 @@ def test_a_rate_is_what_the_cores_can_do_at_the_boost_clock(name, numbers):
         assert round(share) in (1, 2)
 
 
+# Of AMD's, what one device of torch's is: compute units x operations per clock of the matrix units
+# in one, by AMD's papers on each architecture, x clock; and pins x Gbit/s of its memory, half of a
+# card's where two devices share one.
+UNITS = """
+       | CUs |  MHz | fp64 | fp32 | fp16 | bf16 | 8 bits | pins | Gbit/s
+MI100  | 120 | 1502 |   64 |  256 | 1024 |  512 |   1024 | 4096 | 2.4
+MI210  | 104 | 1700 |  256 |  256 | 1024 | 1024 |   1024 | 4096 | 3.2
+MI250  | 104 | 1700 |  256 |  256 | 1024 | 1024 |   1024 | 4096 | 3.2
+MI250X | 110 | 1700 |  256 |  256 | 1024 | 1024 |   1024 | 4096 | 3.2
+MI300A | 228 | 2100 |  256 |  256 | 2048 | 2048 |   4096 | 8192 | 5.2
+MI300X | 304 | 2100 |  256 |  256 | 2048 | 2048 |   4096 | 8192 | 5.2
+MI325X | 304 | 2100 |  256 |  256 | 2048 | 2048 |   4096 | 8192 | 6
+MI350X | 256 | 2200 |  128 |  256 | 4096 | 4096 |   8192 | 8192 | 8
+MI355X | 256 | 2400 |  128 |  256 | 4096 | 4096 |   8192 | 8192 | 8
+"""
+AMDS = [[cell.strip() for cell in row.split("|")] for row in UNITS.strip().splitlines()[1:]]
+
+
+@pytest.mark.parametrize(("name", "numbers"), [(name, numbers) for name, *numbers in AMDS])
+def test_a_rate_of_amds_is_what_the_compute_units_can_do_at_the_peak_clock(name, numbers):
+    units, mhz, *per_clock, pins, gbit_s = map(float, numbers)
+    gpu = _ceilings.gpu(f"AMD Instinct {name}", int(units))
+    for format_name, operations in zip(("fp64", "fp32", "fp16", "bf16"), per_clock, strict=False):
+        rate = gpu.tflops[format_name]
+        assert rate == pytest.approx(units * mhz * operations / 1e6, rel=0.005)
+    for format_name in {"fp8", "int8"} & gpu.tflops.keys():
+        rate = gpu.tflops[format_name]
+        assert rate == pytest.approx(units * mhz * per_clock[-1] / 1e6, rel=0.002)
+    assert gpu.hbm_gbps == pytest.approx(pins * gbit_s / 8, rel=0.025)
+
+
+def test_of_amds_a_part_has_no_ceiling_and_the_number_of_units_tells_two_models_apart():
+    assert _ceilings.gpu("AMD Instinct MI300X OAM", 304).tflops["bf16"] == 1307.4
+    assert _ceilings.gpu("AMD Instinct MI300X OAM", 38) is None  # an eighth of one (CPX)
+    assert _ceilings.gpu("AMD Instinct MI250X/MI250", 104) == _ceilings.gpu("MI250", 104)
+    assert _ceilings.gpu("AMD Instinct MI250X/MI250", 110) == _ceilings.gpu("MI250X", 110)
+    assert _ceilings.gpu("AMD Radeon Graphics", 304) is None
+
+
 # --- gemm ----------------------------------------------------------------------------------
 
 CPU = torch.device("cpu")
@@ -174,7 +213,8 @@ def test_formats_follow_the_generation_of_the_gpu(capability, lacking, monkeypat
 
 
 def test_the_ceiling_of_a_known_gpu_stands_beside_its_metric(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    h200 = types.SimpleNamespace(name="NVIDIA H200", multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: h200)
     report = contract.Report(frozenset())
     for name in ("bf16", "fp8", "fp4"):
         state_ceiling(report, f"tflops:{name}", name, torch.device("cuda", 0))

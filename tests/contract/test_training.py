@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -278,12 +279,13 @@ def test_fp32_on_a_gpu_is_not_silently_tf32():
 
 def test_the_ceiling_is_the_gpus_rate_over_the_operations_of_a_sample(monkeypatch):
     report, shape = contract.Report(frozenset()), model("gpt2_small", "tiny")
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    card = types.SimpleNamespace(name="NVIDIA H200", multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     _training.state_ceiling(report, "samples_per_s:x", shape, "bf16", batch=2, ranks=3)
     stated = report.notes["ceilings"]["samples_per_s:x"]
     assert stated["value"] == pytest.approx(3 * 989.4e12 / operations(shape, 2))
     assert stated["source"] == _ceilings.gpu("NVIDIA H200").source
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X1")
+    card.name = "NVIDIA X1"
     _training.state_ceiling(report, "samples_per_s:y", shape, "bf16", batch=2, ranks=3)
     assert set(report.notes["ceilings"]) == {"samples_per_s:x"}
 
