@@ -2,7 +2,8 @@
 
 The program is started again for each GPU, with only that one in sight and on the CPUs near it. This
 process loads no torch: it waits, and joins what the others report. A GPU that hangs or fails costs
-its own samples and is named; those of the others stand.
+its own samples and is named; those of the others stand. Where the host has no memory for so many
+processes at once, nothing is measured: one after the other would be another measurement.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import _host_memory
 import contract
 from _background import begun
 from _cards import amd_cards, cards, chosen, chosen_by
@@ -34,8 +36,15 @@ GPUS = contract.Parameter(
 Measure = Callable[..., None]
 
 
-def each_gpu(measure: Measure, measure_host: Measure | None = None) -> Measure:
-    """`measure` for every GPU, by itself where there is one at most; then what is no GPU's."""
+def each_gpu(
+    measure: Measure,
+    measure_host: Measure | None = None,
+    host_bytes: Callable[..., int] = lambda **_: 0,
+) -> Measure:
+    """`measure` for every GPU, by itself where there is one at most; then what is no GPU's.
+
+    `host_bytes` of the parameters: what each holds on the host, beyond what every process does.
+    """
 
     def measure_all(report: contract.Report, gpus: str, **parameters: contract.Value) -> None:
         (way,) = contract.chosen("gpus", gpus, ["at_once", "in_turn"])
@@ -44,8 +53,9 @@ def each_gpu(measure: Measure, measure_host: Measure | None = None) -> Measure:
 
             stay_near_gpu(0)
             measure(report, **parameters)
+            report.note(host_peak_bytes={"cuda:0": _host_memory.peak_bytes()})
             return
-        if not measured_apart(report, at_once=way == "at_once"):
+        if not measured_apart(report, way == "at_once", host_bytes(**parameters)):
             measure(report, **parameters)
         if measure_host:
             measure_host(report, **parameters)
@@ -53,13 +63,15 @@ def each_gpu(measure: Measure, measure_host: Measure | None = None) -> Measure:
     return measure_all
 
 
-def measured_apart(report: contract.Report, *, at_once: bool) -> bool:
+def measured_apart(report: contract.Report, at_once: bool, host_bytes: int = 0) -> bool:
     """Fill the report by a process for each GPU. False: there are no two to keep apart."""
     deadline = time.monotonic() + limit_s()
     to_measure, refused = gpus()
     if len(to_measure) + len(refused) < 2:
         return False
-    with ThreadPoolExecutor(len(to_measure) or 1 if at_once else 1) as threads:
+    together = len(to_measure) or 1 if at_once else 1
+    _host_memory.hold(together, host_bytes)
+    with ThreadPoolExecutor(together) as threads:
         outputs = list(threads.map(lambda gpu: measured(gpu, deadline), to_measure))
     join(report, dict(zip(to_measure, outputs, strict=True)), refused)
     return True

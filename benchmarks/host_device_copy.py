@@ -151,6 +151,14 @@ def across_the_link(
     report.add(f"agreement:{size}", str(device), contract.agreement(wrong))
 
 
+def host_bytes(bytes: str, **_: contract.Value) -> int:
+    """Two buffers of each size, pageable and pinned near the GPU, and pinned on each other node."""
+    import _numa
+
+    sizes = [1 << 28] if bytes == "auto" else set(contract.sizes("bytes", bytes, 4))
+    return 2 * sum(sizes) * (1 + max(1, len(_numa.nodes())))
+
+
 @cache
 def host_words(size: int, node: Node | None, pinned: bool) -> Buffers:
     """Two buffers on the node to which the process is bound.
@@ -217,4 +225,4 @@ def within_the_host(report: contract.Report, device: torch.device, size: int, sa
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, each_gpu(measure))
+    contract.run(BENCHMARK, each_gpu(measure, host_bytes=host_bytes))

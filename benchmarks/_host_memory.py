@@ -1,0 +1,63 @@
+"""How much of the host's memory a program may still take, and how much it took.
+
+Free is what the kernel calls available, or less: what is left of the program's own group (cgroup)
+and of each around it, as of a container or a job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import contract
+from _cards import machine_root
+from _sysfs import number, text
+
+PROCESS_BYTES = 2 << 30  # Python, torch and what CUDA keeps on the host, less what programs share
+LIMITS = {  # by cgroup version: the folder below which groups lie, a limit, what counts towards it
+    "": ("", "memory.max", "memory.current"),
+    "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
+CACHES = re.compile(r"^(?:total_)?inactive_file (\d+)$", re.M)  # given back when it is asked for
+
+
+def hold(processes: int, more_bytes: int = 0) -> None:
+    """Whether so many processes fit at once, each with so much beside what all of them take."""
+    free, needed = free_bytes(), processes * (PROCESS_BYTES + more_bytes)
+    if free is not None and free < needed:
+        raise contract.Unmeasured(
+            f"{processes} processes at once take up to {needed / 1e9:.3g} GB of host memory, and "
+            f"{free / 1e9:.3g} GB are free here: free some, or measure with gpus=in_turn"
+        )
+
+
+def free_bytes(root: Path | None = None) -> int | None:
+    """None: the kernel does not say."""
+    root = root or machine_root()
+    available = re.search(r"^MemAvailable:\s+(\d+) kB$", text(root / "proc/meminfo"), re.M)
+    free = [int(available[1]) * 1024] if available else []
+    return min([*free, *left_in_groups(root)], default=None)
+
+
+def left_in_groups(root: Path) -> Iterator[int]:
+    for line in text(root / "proc/self/cgroup").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers not in LIMITS:
+            continue
+        mount, limit, used = LIMITS[controllers]
+        top = root / "sys/fs/cgroup" / mount
+        own = top / group.lstrip("/")
+        for folder in (own, *own.parents):
+            if not folder.is_relative_to(top):
+                break
+            allowed, taken = number(folder / limit), number(folder / used)
+            if allowed is not None and taken is not None:
+                caches = CACHES.search(text(folder / "memory.stat"))
+                yield allowed - taken + (int(caches[1]) if caches else 0)
+
+
+def peak_bytes() -> int | None:
+    """The most that this process ever had in memory, files that others share included."""
+    peak = re.search(r"^VmHWM:\s+(\d+) kB$", text(Path("/proc/self/status")), re.M)
+    return int(peak[1]) * 1024 if peak else None
