@@ -13,7 +13,6 @@ from test_network import FAULTS, PAIR, Network, uplink
 
 from anubis.core.campaign.machine import CampaignMachine, Launch
 from anubis.core.campaign.planning import plan, steps
-from anubis.core.errors import UsageError
 from anubis.core.fabric import Part
 from anubis.core.judging.judgement import assess
 from anubis.core.judging.units import latest, units
@@ -79,10 +78,10 @@ def planned(fabric, spec=PAIR, *, then=THEN, suite=SUITE):
     )
 
 
-def accepted(fabric, faults=(), *, then=THEN, history=(), spec=PAIR, **trouble):
+def accepted(fabric, faults=(), *, suite=SUITE, then=THEN, history=(), spec=PAIR, **trouble):
     """As the Validator accepts the nodes of a fabric; and what it launched."""
     executor = Cluster(fabric, faults, spec=spec, **trouble)
-    whole = planned(fabric, spec, then=then)
+    whole = planned(fabric, spec, then=then, suite=suite)
     campaign = Campaign(
         id="c",
         kind=CampaignKind.ACCEPT,
@@ -105,6 +104,16 @@ def accepted(fabric, faults=(), *, then=THEN, history=(), spec=PAIR, **trouble):
         criteria=outcome.criteria,
     )
     return view, executor.launched
+
+
+def learned(view):
+    """What others judge by."""
+    return repr(
+        [
+            (of_sku.sku, of_sku.criteria, of_sku.provenance.digest)
+            for of_sku in taught_by(view.criteria, view.campaign.plan)
+        ]
+    )
 
 
 def named(view):
@@ -187,14 +196,8 @@ def test_a_node_that_is_slow_in_the_suite_and_good_across_the_fabric_is_the_one_
 
 
 def test_what_validate_learns_from_it_is_the_same_with_and_without_the_fabric():
-    def learned(view):
-        return [
-            (of_sku.sku, of_sku.criteria, of_sku.provenance.digest)
-            for of_sku in taught_by(view.criteria, view.campaign.plan)
-        ]
-
     with_fabric, without = (accepted(TREE, then=then)[0] for then in (THEN, None))
-    assert repr(learned(with_fabric)) == repr(learned(without))
+    assert learned(with_fabric) == learned(without)
     assert {of_sku.sku for of_sku in with_fabric.criteria} > {"simulated"}
 
 
@@ -266,10 +269,15 @@ def test_who_is_fit_by_then_still_crosses_all_that_it_can():
         assert not missed
 
 
-def test_a_suite_that_measures_just_what_the_fabric_phase_does_is_refused():
-    same = replace(SUITE, benchmarks=(*SUITE.benchmarks, entry("pair", groups="pairs")))
-    with pytest.raises(UsageError, match='suite "s" runs pair exactly as the fabric phase does'):
-        planned(TREE, suite=same)
+def test_a_program_that_the_suite_runs_just_so_is_judged_by_itself_in_either_phase():
+    """As pair_rdma in the suite for acceptance, `full`."""
+    same = replace(SUITE, benchmarks=(*SUITE.benchmarks, entry("pair", groups="pairs", rounds=3)))
+    leaf = Fault(kind="", part=Part("switch", "leaf-0-1"), loss=0.5)
+    view, _ = accepted(TREE, [leaf], suite=same)
+    assert named(view) == {(leaf.part,)}
+    assert view.assessment.named(Judgement.DEFECTIVE) == ()
+    without, _ = accepted(TREE, [leaf], suite=same, then=None)
+    assert learned(view) == learned(without)
 
 
 OUTCOMES = st.sampled_from(["good"] * 4 + ["slow", "failed", "missing"])

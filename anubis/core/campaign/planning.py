@@ -56,6 +56,7 @@ EARLY_PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = tuple(
 )
 TIMES_TYPICAL = 6  # a limit nobody stated: this often the typical duration, but at least
 IN_TURN = "in_turn"  # what `gpus` says where those of a node are measured one after the other
+OF_FABRIC = {"ANUBIS_PHASE": "fabric"}  # a variable, which makes it another workload
 SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to import torch
 
 
@@ -108,7 +109,7 @@ def plan(
         if entries:
             phases.append(Phase(name=name, entries=entries, crosses_fabric=then is None))
     if then:
-        phases.append(_crossing_phase(then, specs, nodes, suite, phases))
+        phases.append(_crossing_phase(then, specs, nodes, phases))
         able += [(specs[entry.benchmark], entry) for entry in then.benchmarks]
     return Plan(
         suite=suite.name,
@@ -128,21 +129,19 @@ def _crossing_phase(
     then: Suite,
     specs: Mapping[str, BenchmarkSpec],
     nodes: Sequence[Node],
-    suite: Suite,
-    before: Sequence[Phase],
+    before: Iterable[Phase],
 ) -> Phase:
-    entries = tuple(
-        _resolved(entry, _spec(entry, specs, then), then, nodes) for entry in then.benchmarks
-    )
+    """What an earlier phase measures just so is told apart by a variable: it is compared with other
+    pairs, and loads the network otherwise."""
     measured = {entry.workload for phase in before for entry in phase.entries}
-    for entry in entries:
+    entries = []
+    for wish in then.benchmarks:
+        spec = _spec(wish, specs, then)
+        entry = _resolved(wish, spec, then, nodes)
         if entry.workload in measured:
-            raise UsageError(
-                f'suite "{suite.name}" runs {entry.workload.benchmark} exactly as the fabric phase '
-                "does, and what both measure could not be told apart: leave the fabric to anubis "
-                "scan (--no-fabric), or take another suite"
-            )
-    return Phase(name="fabric", entries=entries)
+            entry = _resolved(replace(wish, env={**wish.env, **OF_FABRIC}), spec, then, nodes)
+        entries.append(entry)
+    return Phase(name="fabric", entries=tuple(entries))
 
 
 def narrow(plan: Plan, tests: Mapping[str, Collection[str]], partners: Sequence[str]) -> Plan:
