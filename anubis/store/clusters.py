@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from anubis.core.errors import StoreError, did_you_mean
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
 from anubis.store.campaigns import CAMPAIGNS, revise
+from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
 from anubis.store.happenings import INCIDENTS, WATCHES
 from anubis.store.mapping import RecordTable, metadata
@@ -101,6 +102,9 @@ def _owned() -> Iterator[sa.Table]:
 def _names(connection: sa.Connection) -> list[str]:
     named = sa.select(CLUSTERS.c.name).order_by(CLUSTERS.c.since, CLUSTERS.c.name)
     names = list(connection.execute(named).scalars())
+    of_campaigns = connection.execute(sa.select(CAMPAIGNS.c.cluster).distinct()).scalars()
+    if None in names or {*of_campaigns} - {*names, UNNAMED}:
+        raise Damage("the list of clusters is damaged")
     for table in _owned():
         first = sa.select(sa.literal(1)).where(table.c.cluster == UNNAMED).limit(1)
         if connection.execute(first).scalar():

@@ -11,7 +11,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from anubis.core.judging.faulty_paths import PATH, faulty_paths
 from anubis.core.past.happened import Happened
@@ -29,7 +29,7 @@ from anubis.core.records import (
 from anubis.store import codec
 from anubis.store.assessments import NODE_VERDICTS, PART_VERDICTS, VERDICTS, of_campaign
 from anubis.store.campaigns import CAMPAIGNS, DEMANDS, SHORT, checked_rows, refuse_gone
-from anubis.store.database import Database
+from anubis.store.database import PER_QUESTION, Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import REPAIRS, WATCHES, incident_columns
 from anubis.store.notices import told
@@ -44,6 +44,8 @@ Durations = dict[tuple[str, str], float]  # by benchmark and parameters
 campaigns, executions = CAMPAIGNS.table, EXECUTIONS.table
 verdicts, node_verdicts = VERDICTS.table, NODE_VERDICTS.table
 part_verdicts = PART_VERDICTS.table
+# What another tool measured, nobody knows when, validates nothing.
+VALIDATED = (campaigns.c.finished_at.is_not(None), campaigns.c.verb.in_(VALIDATING))
 participants = PARTICIPANTS.table
 
 
@@ -166,13 +168,13 @@ def _campaigns_with_paths(cluster: str) -> Select[Any]:
 def _validations(connection: Connection, cluster: str, since: float) -> list[Validation]:
     """What campaigns concluded about nodes, by time and node."""
     measured_by = _benchmarks(connection, cluster, since)
-    concluded = select(*SHORT).where(*_validating(cluster))
-    by_key = {row.key: row for row in checked_rows(connection, concluded)}
-    validating = select(campaigns.c.key).where(*_validating(cluster))
-    query = NODE_VERDICTS.select().where(node_verdicts.c.campaign.in_(validating))
+    # not by cluster: an index that is damaged would make all nodes strangers
+    concluded = select(*SHORT).where(*VALIDATED)
+    rows = checked_rows(connection, concluded)
+    by_key = {row.key: row for row in rows if row.cluster == cluster}
     read, of = NODE_VERDICTS.reader(), NODE_VERDICTS.place(node_verdicts.c.campaign)
     validations, counts = list[Validation](), Counter[int]()
-    for row in connection.execute(query):
+    for row in _node_verdicts(connection, list(by_key)):
         verdict, campaign = read(row), by_key[row[of]]
         counts[campaign.key] += 1
         validations.append(
@@ -188,6 +190,13 @@ def _validations(connection: Connection, cluster: str, since: float) -> list[Val
     for key, campaign in by_key.items():
         refuse_gone(campaign, node_verdicts.name, counts[key])
     return sorted(validations, key=attrgetter("at", "node"))
+
+
+def _node_verdicts(connection: Connection, keys: list[int]) -> Iterator[Row[Any]]:
+    for start in range(0, len(keys), PER_QUESTION):
+        some = keys[start : start + PER_QUESTION]
+        query = NODE_VERDICTS.select().where(node_verdicts.c.campaign.in_(some))
+        yield from connection.execute(query)
 
 
 def _benchmarks(
@@ -227,9 +236,4 @@ def _in_order(lists: frozenset[str]) -> tuple[str, ...]:
 
 
 def _validating(cluster: str) -> tuple[ColumnElement[bool], ...]:
-    """What another tool measured, nobody knows when, validates nothing."""
-    return (
-        campaigns.c.cluster == cluster,
-        campaigns.c.finished_at.is_not(None),
-        campaigns.c.verb.in_(VALIDATING),
-    )
+    return campaigns.c.cluster == cluster, *VALIDATED
