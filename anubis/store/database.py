@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -25,6 +28,7 @@ PRAGMAS = (
     "synchronous = FULL",  # in WAL mode, less than FULL may lose commits with the power
     "foreign_keys = ON",
 )
+READ_ONLY = (PRAGMAS[0], "query_only = ON")
 MIGRATIONS = Path(__file__).parent / "migrations"
 REVISIONS = tuple(sorted(file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*.py")))
 HEAD = REVISIONS[-1]
@@ -95,6 +99,11 @@ class Database:
         with self.reading() as connection:
             if self._revision(connection) == HEAD:
                 return
+        if is_read_only(self.engine.url):
+            raise StoreError(
+                f'history "{self.place}": an older Anubis wrote it, and nothing can be written'
+                " there: copy it to a folder of yours, and name the copy"
+            )
         with self.writing() as connection:
             # Two may open a new database at once: the second finds the work done.
             if self.dialect == "postgresql":
@@ -223,19 +232,53 @@ def _postgresql(url: sa.URL) -> sa.Engine:
 
 def _sqlite(url: sa.URL) -> sa.Engine:
     file = Path(str(url.database))
+    if is_read_only(url):
+        return _prepared(sa.create_engine(url, creator=partial(_connect_to_read, file)), READ_ONLY)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError as error:
         raise explain(_place(url), error) from error
-    engine = sa.create_engine(url)
+    return _prepared(sa.create_engine(url), PRAGMAS)
 
+
+def is_read_only(url: sa.URL) -> bool:
+    """A history in a file that this user may not write, or in a folder where he may not."""
+    file = Path(str(url.database))
+    of_sqlite = url.get_backend_name() == "sqlite"
+    return (
+        of_sqlite
+        and file.is_file()
+        and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
+    )
+
+
+def _connect_to_read(file: Path) -> sqlite3.Connection:
+    """SQLite wants to write beside what it reads, unless it is told that nothing changes there."""
+    journal = file.with_name(f"{file.name}-wal")
+    has_more = journal.is_file() and journal.stat().st_size > 0
+    address = f"file:{quote(str(file))}?mode=ro{'' if has_more else '&immutable=1'}"
+    connection = sqlite3.connect(address, uri=True)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if not has_more:
+            raise
+        raise StoreError(
+            f'history "{file}": "{journal.name}" beside it holds rows that are not in it yet, and'
+            " nothing can be written there: copy both to a folder of yours, and name the copy"
+        ) from error
+    return connection
+
+
+def _prepared(engine: sa.Engine, pragmas: Sequence[str]) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # transactions begin where `begin` says, not later
         try:
-            for pragma in PRAGMAS:
+            for pragma in pragmas:
                 connection.execute(f"PRAGMA {pragma}")
         except Exception:
             connection.close()

@@ -1414,6 +1414,22 @@ def test_a_lock_that_lasts_is_waited_for_and_one_that_stays_is_one_sentence(
         assert len(history.executions.of("c1")) == 1
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_user_who_may_only_select_reads_and_is_told_what_he_may_not(
+    history: History, url: str
+) -> None:
+    history.campaigns.begin(campaign())
+    history.executions.record("c1", [execution("a", 1.0)])
+    ask(url, "DROP ROLE IF EXISTS reader")
+    ask(url, "CREATE ROLE reader LOGIN")
+    ask(url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+    with History.open(url.replace("anubis@", "reader@")) as reading:
+        assert len(reading.executions.of("c1")) == 1
+        assert reading.examine().damages == ()
+        with pytest.raises(StoreError, match=r"permission denied .*; grant this user the right"):
+            reading.executions.record("c1", [execution("b", 1.0)])
+
+
 def test_two_drivers_of_two_campaigns_write_at_the_same_time(history: History, url: str) -> None:
     history.campaigns.begin(campaign("c1"))
     history.campaigns.begin(campaign("c2"))

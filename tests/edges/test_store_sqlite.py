@@ -123,17 +123,6 @@ def test_a_claim_needs_no_space_on_the_disk(small_disk: Path) -> None:
             pass
 
 
-def test_a_read_only_disk_is_one_clear_error(small_disk: Path) -> None:
-    file = small_disk / "history.db"
-    begun(History.open(str(file))).close()
-    before = file.read_bytes()
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    with pytest.raises(StoreError, match="writable") as error:
-        History.open(str(file))
-    assert str(file) in str(error.value)
-    assert file.read_bytes() == before
-
-
 def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("buy milk\n" * 200)
