@@ -6,6 +6,7 @@ built once; beds of hosts are one group, the first to begin.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Generator
 from functools import cache
@@ -42,6 +43,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workerinput"):  # the long group first, or it would be alone at the end
         items.sort(key=lambda item: group_of(item.nodeid) != HOSTS)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Modules and thousands of tests live to the end: looking at them again for garbage, a hundred
+    times a minute, took a tenth of the processor time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(scope="session", autouse=True)
