@@ -15,6 +15,7 @@ from anubis.operations.importing import import_incidents
 from anubis.operations.past import forget_import, imports, recall, timeline
 from anubis.operations.simulating import simulate
 from anubis.operations.surveying import inspect_fabric
+from tests.edges.test_simulate import SCENARIO
 
 DAY_S = 86_400
 BEGAN = "2026-01-01T00:00:00Z"
@@ -98,23 +99,29 @@ def test_a_past_that_is_not_there_is_one_sentence(url):
         recall(caller=Listener(url))
 
 
-@pytest.mark.long
-def test_every_run_of_a_simulation_is_told_and_made():
+@pytest.fixture
+def scenario(tmp_path) -> str:
+    file = tmp_path / "small.yaml"
+    file.write_text(SCENARIO)
+    return str(file)
+
+
+def test_every_run_of_a_simulation_is_told_and_made(scenario):
     listener = Listener()
-    study = simulate(seeds=1, caller=listener)
+    study = simulate(scenario, seeds=1, caller=listener)
     trials = study.trials()
     assert listener.doings[0].startswith(f"run 1 of {len(trials)}: ")
     assert len(listener.doings) == len(trials)
 
 
-def test_a_simulation_stops_between_two_runs_when_its_caller_wants_it():
+def test_a_simulation_stops_between_two_runs_when_its_caller_wants_it(scenario):
     class Impatient(Listener):
         def wants_stop(self) -> bool:
             return len(self.doings) == 2
 
     listener = Impatient()
     with pytest.raises(Stopped, match="stopped after 2 of"):
-        simulate(seeds=1, caller=listener)
+        simulate(scenario, seeds=1, caller=listener)
     assert len(listener.doings) == 2
 
 
