@@ -21,6 +21,8 @@ COLUMNS = ("timestamp", "duration", "num_gpus")
 SWF_FIELDS = 18
 PIECES = {2, 3, 4}  # status of a piece of a job that has a line of its own
 HOUR_S = 3600.0
+LONGEST_S = 100 * 365 * 86_400.0
+MOST_JOBS = 1_000_000  # of a replay: as in the largest public traces
 ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing within the span
 
 
@@ -170,6 +172,13 @@ def stressed(
     if not any(job.nodes * job.duration_h > 0 for job in jobs):
         return ()
     asked_h, goal_h = 0.0, nodes * span_h * min(load, ENOUGH)
+    needed = len(jobs) * goal_h / sum(job.nodes * job.duration_h for job in jobs)
+    if needed > MOST_JOBS:
+        raise TraceError(
+            f"the jobs are so short that {needed:,.0f} of them would be needed to load {nodes:,}"
+            f" nodes for {span_h / 24:g} days, expected at most {MOST_JOBS:,}; set load: 0 to"
+            " replay them as they came, or take fewer nodes or days"
+        )
     stressed_jobs: list[TracedJob] = []
     while asked_h < goal_h:
         job = jobs[len(stressed_jobs) % len(jobs)]
@@ -233,6 +242,8 @@ def _trouble(request: _Request, least_devices: int) -> str:
         return "how long it ran is not known"
     if request.duration_s == 0:
         return "ran for no time"
+    if request.duration_s > LONGEST_S:
+        return "ran for more than a century"
     if request.devices <= 0:
         return "asks for nothing"
     if request.devices < least_devices:

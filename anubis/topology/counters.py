@@ -31,11 +31,11 @@ LIVE = ("ibqueryerrors",)
 NO_ERRORS = re.compile(r"port_xmit_wait|port_\w+_(data|pkts)")  # load and congestion
 
 HEADER = re.compile(r'Errors for (?:0x[0-9a-f]+ )?"(.*)"')
-PORT = re.compile(r"\s+GUID 0x([0-9a-f]+) port (\d+|ALL):((?: \[\w+ == \d+[^]]*\])*)\s*")
-COUNTER = re.compile(r"\[(\w+) == (\d+)")
+PORT = re.compile(r"\s+GUID 0x([0-9a-f]+) port (\d{1,5}|ALL):((?: \[\w+ == \d+[^]]*\])*)\s*")
+COUNTER = re.compile(r"\[(\w+) == (\d{1,20})\b")
 FAILED = re.compile(r"ibwarn: .* query failed on (.*), Lid \d+ port (\d+|ALL)")
 SUMMARY = re.compile(r"## Summary: \d+ nodes checked.*")
-FAILURES = re.compile(r"##\s+(\d+) PMA query failures")
+FAILURES = re.compile(r"##\s+(\d{1,20}) PMA query failures")
 OF_PERFQUERY = re.compile(r"^# Port (extended )?counters: Lid", re.MULTILINE)
 IGNORED = re.compile(r"\s*(##.*|Link info:.*|ibwarn: .*|Data Counters for .*)?")
 

@@ -27,7 +27,8 @@ TELLING = re.compile(
 
 _OF_ETHTOOL = re.compile(r"^(?:[\w.-]+: )?NIC statistics:\s*$", re.MULTILINE)
 _HOST = re.compile(r"([\w.-]+): (.*)")
-_COUNTER = re.compile(r"\s+([\w\[\]. -]+?): (\d+)\s*")
+_COUNTER = re.compile(r"\s+([\w\[\]. -]+?): (\d{1,20})\s*")
+_VALUE = re.compile(r"\d{1,20}")
 _DEVICE = re.compile(r"(?:([\w.-]+)\s+)?([\w.-]+)\s*")
 
 
@@ -69,7 +70,7 @@ def parse_table(text: str) -> tuple[list[Count], list[Remark]]:
     place = [_words(text.partition("\n")[0]).index(column) for column in COLUMNS]
     for line, row in enumerate(_rows(text), start=2):
         cells = [row[number].strip() if number < len(row) else "" for number in place]
-        if all(cells) and cells[3].isdecimal():
+        if all(cells) and _VALUE.fullmatch(cells[3]):
             counts.append(_count(*cells))
         elif any(cells):
             findings.append(_unreadable(",".join(row), line))

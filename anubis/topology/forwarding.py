@@ -20,9 +20,9 @@ _TABLE = re.compile(
     r"(?:Unicast lids .* of switch .*\bguid|\S*dump_ucast_routes: Switch) (0x\w+).*"
 )
 _ENTRY = re.compile(r"(0x[0-9a-fA-F]{1,4})\s*:?\s+(\d{3})\b(?:.*\bportguid (0x[0-9a-fA-F]+))?.*")
-_HOP = re.compile(r"\[(\d+)\] -> (?:(?:switch|ca) port )?\{(0x[0-9a-fA-F]+)\}\[\d+\].*")
+_HOP = re.compile(r"\[(\d{1,5})\] -> (?:(?:switch|ca) port )?\{(0x[0-9a-fA-F]+)\}\[\d+\].*")
 _END = re.compile(
-    r"(From|To) (?:(?:switch|ca) )?\{(0x[0-9a-fA-F]+)\}(?: portnum \d+ lid (\d+)|\[\d+\]).*"
+    r"(From|To) (?:(?:switch|ca) )?\{(0x[0-9a-fA-F]+)\}(?: portnum \d+ lid (\d{1,5})|\[\d+\]).*"
 )
 _REST = re.compile(
     r"\s*(Lid\s+Out\s+Destination|Port\s+Info|\d+ (valid )?lids dumped|LID\s*: Port\s*: Hops.*"

@@ -30,12 +30,12 @@ IGNORED = re.compile(
 )
 BEGIN = re.compile(r'\s*(Switch|Ca|Rt)\s+\d+\s+"(\w-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
 PORT = re.compile(
-    r"\s*\[(\d+)\](?:\[ext \d+\])?\s*(?:\(([0-9a-fA-F]+)\))?\s*"
-    r'"(\w-[0-9a-fA-F]+)"\[(\d+)\](?:\[ext \d+\])?\s*(?:\(([0-9a-fA-F]+)\))?\s*(?:#(.*))?'
+    r"\s*\[(\d{1,5})\](?:\[ext \d+\])?\s*(?:\(([0-9a-fA-F]+)\))?\s*"
+    r'"(\w-[0-9a-fA-F]+)"\[(\d{1,5})\](?:\[ext \d+\])?\s*(?:\(([0-9a-fA-F]+)\))?\s*(?:#(.*))?'
 )
 DESCRIPTION = re.compile(r'"([^"]*)"')
-SPEED = re.compile(r"\b(\d+)x([A-Z]+\d*)\b")
-LID = re.compile(r"\blid (\d+)\b")
+SPEED = re.compile(r"\b(\d{1,5})x([A-Z]+\d*)\b")
+LID = re.compile(r"\blid (\d{1,5})\b")
 DEVICE = r"HCA-\d+|(?:mlx\d+|bnxt_re|irdma|hfi1|qib|qedr|efa|rdmap|rocep|ib|ens|enp|eth)\w*"
 OF_A_HOST = re.compile(rf"(\S+?)(?:\s+({DEVICE})(?:\s.*)?)?")
 UNSET = re.compile(r"localhost\b.*|\(none\).*|MT\d+\b.*|Connect-?X.*|.*Mellanox Technologies.*|")

@@ -30,11 +30,13 @@ class _Entry:
 def parse_conf(text: str) -> Survey:
     draft = Draft()
     entries = []
+    expected = set(KEYS)
     for line, row in _lines(text):
         words = {key.casefold(): value.strip('"') for key, value in WORD.findall(row)}
         name = words.get("switchname") or words.get("switch") or words.get("blockname")
-        for word in sorted(words.keys() - KEYS):
+        for word in sorted(words.keys() - expected):
             draft.find("unknown-key", f'unknown key "{word}"; {did_you_mean(word, KEYS)}', line)
+        expected |= words.keys()  # a slip of whoever wrote all lines is told once
         if name:
             entries.append(
                 _Entry(

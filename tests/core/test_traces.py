@@ -77,6 +77,18 @@ def test_the_standard_workload_format_takes_what_was_asked_for_where_nothing_was
     }
 
 
+def test_a_job_of_more_than_a_century_is_none():
+    lines = f"timestamp,duration,num_gpus\n2017-10-09 08:00:00,{'9' * 60},8".splitlines()
+    trace = trace_of(requests_of_table(lines), devices_per_node=8)
+    assert list(reasons(trace)) == ["line 2: ran for more than a century"]
+
+
+def test_jobs_too_short_to_load_the_nodes_are_refused_before_billions_are_made():
+    job = TracedJob(arrival_h=0, nodes=1, duration_h=1 / 3600)
+    with pytest.raises(TraceError, match="5,184,000 of them would be needed to load 2 nodes"):
+        stressed([job], nodes=2, span_h=720, load=1)
+
+
 def test_a_job_on_a_part_of_a_node_takes_one_or_is_left_out():
     whole = trace_of(requests_of_table(TABLE.splitlines()), 8, whole_nodes_only=True)
     assert [job.nodes for job in whole.jobs] == [2]

@@ -65,6 +65,14 @@ def test_what_rose_between_two_readings_is_known_for_ports_that_stand_in_both(ne
     assert compare(fewer, after, 60).counts == (crc("n1 eth0", 28),)
 
 
+def test_a_counter_of_thousands_of_digits_is_named_and_the_others_count(near):
+    endless = "9" * 5000
+    found = read(near, f"name,port,counter,value\nleaf1,1,fec,{endless}\nleaf1,2,fec,7\n")
+    assert [count.value for count in found.counts] == [7]
+    assert [finding.kind for finding in found.findings] == ["unreadable"]
+    assert read(near, PDSH.replace("phy: 12", f"phy: {endless}")).findings
+
+
 def test_a_table_is_read_by_its_header_and_a_wrong_line_is_named(near):
     found = read(
         near, "port,name,counter,value\nEthernet4,leaf1,pfc_rx,9\nEthernet8,leaf1,fec,many\n"

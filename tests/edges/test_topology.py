@@ -643,6 +643,13 @@ def test_what_is_odd_in_slurms_file_is_named_with_its_line(added, kind, line):
     assert "tux0" in found.fabric.nodes
 
 
+def test_a_slip_in_every_line_of_slurms_file_is_told_once():
+    lines = [f"SwitchName=l{n} Node=n{n} Nodes=m{n}" for n in range(50)]
+    found = parse("\n".join([*lines, "SwitchName=s Switches=l[0-49]"]), "it")
+    (slip,) = found.findings
+    assert (slip.kind, slip.line) == ("unknown-key", 1)
+
+
 def test_slurms_blocks_are_leaves_of_which_nobody_says_what_joins_them():
     found = parse("BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n[5-8]\nBlockSizes=4,8\n", "it")
     assert kinds(found.findings) == {"blocks": 1}

@@ -30,7 +30,7 @@ class Inspection:
     def shortages(self) -> tuple[Shortage, ...]:
         """Switches that lack uplinks; an uplink with fatal errors counts as missing."""
         failing = {
-            (port_count.link, port_count.cable)
+            (port_count.link.a, port_count.link.b, port_count.cable)
             for port_count in self.counted
             if port_count.link
             and port_count.cable

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from anubis.core.fabric import Cable, Fabric, Link, main_rails
+from anubis.core.fabric import Cable, Fabric, main_rails
 
 FEWEST_SISTERS = 3  # switches on the same rails; fewer are compared with their whole tier
 NAMED = 3  # upper switches that a sentence names
 
-CableEnd = tuple[Link, Cable]
+PlacedCable = tuple[str, str, Cable]  # between which switches; a link is slow to compare
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +74,7 @@ class Shortage:
         return 2 * (self.has - self.failing) < self.usual
 
 
-def shortages(fabric: Fabric, failing: Collection[CableEnd] = ()) -> tuple[Shortage, ...]:
+def shortages(fabric: Fabric, failing: Collection[PlacedCable] = ()) -> tuple[Shortage, ...]:
     """Switches that have fewer uplinks than usual, or are degraded.
 
     `failing` are the cables that count fatal errors.
@@ -93,7 +93,7 @@ class _Sisters:
     kind: str
 
 
-def _compared(fabric: Fabric, bad: frozenset[CableEnd]) -> Iterator[Shortage]:
+def _compared(fabric: Fabric, bad: frozenset[PlacedCable]) -> Iterator[Shortage]:
     count = {
         switch.id: sum(len(link.cables) for link in fabric.uplinks(switch.id))
         for switch in fabric.switches
@@ -128,9 +128,11 @@ def _capacity(usual: float | None, left: float | None, below: float | None) -> C
     return Capacity(usual=usual, left=left, below=below)
 
 
-def _carried(fabric: Fabric, switch: str, bad: frozenset[CableEnd] = frozenset()) -> float | None:
+def _carried(
+    fabric: Fabric, switch: str, bad: frozenset[PlacedCable] = frozenset()
+) -> float | None:
     """By its uplinks that are not bad."""
-    return _sum([end[1].gbit_s for end in _cables(fabric, switch) if end not in bad])
+    return _sum([placed[2].gbit_s for placed in _cables(fabric, switch) if placed not in bad])
 
 
 def _from_below(fabric: Fabric, switch: str) -> float | None:
@@ -146,9 +148,9 @@ def _sum(speeds: Sequence[float | None]) -> float | None:
     return sum(stated) if len(stated) == len(speeds) else None
 
 
-def _cables(fabric: Fabric, switch: str) -> Iterator[CableEnd]:
+def _cables(fabric: Fabric, switch: str) -> Iterator[PlacedCable]:
     for link in fabric.uplinks(switch):
-        yield from ((link, cable) for cable in link.cables)
+        yield from ((link.a, link.b, cable) for cable in link.cables)
 
 
 def _sisters(fabric: Fabric) -> dict[str, list[_Sisters]]:
