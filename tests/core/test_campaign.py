@@ -411,6 +411,31 @@ def test_an_executor_that_says_nothing_any_more_costs_no_node():
     assert "no word of compute 30 s past its limit" in world.halted
 
 
+def test_a_group_of_which_nobody_says_a_word_is_lost_whole_for_its_program_may_still_run_there():
+    world = World(small_plan(6, [entry("pair", timeout_s=10.0)]), retries=0)
+    (silent, *others) = world.running.values()
+    for launch in others:
+        world.measure(launch)
+    while silent.step.id in {launch.step.id for launch in world.running.values()}:
+        for launch in [*world.running.values()]:
+            if launch.step.id != silent.step.id:
+                world.measure(launch)
+        world.look_until(world.now + 1.0)
+    assert world.machine.excluded.keys() == {*silent.step.participants}
+    (ended,) = [record for record in world.records if record.step.id == silent.step.id]
+    assert (ended.ended, {*ended.lost}) == (Ended.LOST, {*silent.step.participants})
+    launched = len(world.launched)
+    run_well(world)
+    later = [launch.step.participants for launch in world.launched[launched:]]
+    assert not {name for names in later for name in names} & {*silent.step.participants}
+
+
+def test_when_a_group_of_most_nodes_falls_silent_the_fault_is_ours():
+    world = World(small_plan(6, [entry("collective", timeout_s=10.0)]), retries=0)
+    world.look_until(1000.0)
+    assert world.halted.startswith("6 of 6 nodes fell silent: until shown other")
+
+
 # --- scans ---------------------------------------------------------------------------------
 
 

@@ -270,7 +270,7 @@ class CampaignMachine:
             case TimedOut():
                 return self._settle(event, Ended.TIMED_OUT, event.reason)
             case NodeLost():
-                return self._lose(event.node, event.reason)
+                return self._lose((event.node,), event.reason)
             case TimePassed():
                 self._allow_for_gap(event.at)
                 return self._give_up_silent()
@@ -310,7 +310,7 @@ class CampaignMachine:
             self._pending[run.step.id] = run.step
             for name in run.step.participants:
                 self._queues[name].appendleft(run.step)
-        return [record, *self._lose_all(event)]
+        return [record, *self._lose(event.lost, event.reason)]
 
     def _judged(self, event: Judged) -> list[Command]:
         if not self._judging or event.phase != self.phase:
@@ -325,15 +325,14 @@ class CampaignMachine:
             self.excluded.setdefault(node, f"found defective in {self._phase_name()}")
         return self._begin_next_phase()
 
-    def _lose_all(self, event: EndOfStep) -> list[Command]:
-        return [command for node in event.lost for command in self._lose(node, event.reason)]
+    def _lose(self, nodes: Iterable[str], reason: str) -> list[Command]:
+        new = [node for node in nodes if node in self._nodes - self.excluded.keys()]
+        self.excluded.update(dict.fromkeys(new, reason))
+        self._losses += [(self.now, reason)] * len(new)
+        return [command for node in new for command in self._give_up(node, reason)]
 
-    def _lose(self, node: str, reason: str) -> list[Command]:
+    def _give_up(self, node: str, reason: str) -> list[Command]:
         """End or drop every step of a node; larger groups go on without it."""
-        if node in self.excluded or node not in self._nodes:
-            return []
-        self.excluded[node] = reason
-        self._losses.append((self.now, reason))
         running = list(self._on_node.get(node, ()))
         waiting = list(self._queues.get(node, ()))
         commands = [
@@ -396,7 +395,8 @@ class CampaignMachine:
         return Halt(reason=not_their_fault("fell silent", reasons, fit))
 
     def _give_up_silent(self) -> list[Command]:
-        """Nobody answered for a step long after its limit: a lone node is lost with it."""
+        """Nobody answered for a step long after its limit: its nodes are lost with it, for the
+        program may still run there."""
         commands: list[Command] = []
         while (deadline := self.next_deadline()) is not None and deadline <= self.now:
             _, step_id, attempt = heapq.heappop(self._deadlines)
@@ -404,11 +404,10 @@ class CampaignMachine:
             reason = (
                 f"no word of {run.step.workload.benchmark} {self._silence_s:g} s past its limit"
             )
+            silent = run.step.participants
             commands.append(Kill(step_id=step_id, attempt=attempt, reason=reason))
-            if len(run.step.participants) == 1:
-                commands += self._lose(run.step.participants[0], reason)
-            else:
-                commands.append(self._end(run, Ended.TIMED_OUT, reason))
+            commands.append(self._end(run, Ended.LOST, reason, lost=silent))
+            commands += self._lose(silent, reason)
         return commands
 
     # --- steps -----------------------------------------------------------------------------
@@ -429,7 +428,7 @@ class CampaignMachine:
         if run is None:
             return []
         record = self._end(run, ended, reason, at=event.at, lost=event.lost, result=event.result)
-        return [record, *self._lose_all(event)]
+        return [record, *self._lose(event.lost, event.reason)]
 
     def _end(
         self,
