@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import anubis
 from anubis import places
 from anubis.cli import amounts, answer, showing
-from anubis.cli.pages import check_page
+from anubis.cli.pages import check_page, write_file
 from anubis.cli.remarks import say
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
-from anubis.core.errors import UsageError
-from anubis.core.records import CampaignKind
-from anubis.operations.campaigns import CampaignResult, PlannedCampaign
+from anubis.core.errors import AnubisError, UsageError
+from anubis.core.records import CampaignKind, Judgement
+from anubis.operations.campaigns import PlannedCampaign
 from anubis.operations.preparing import CampaignRequest
+from anubis.report import html as html_report
 from anubis.report.view import CampaignView
 
 
@@ -56,28 +59,54 @@ def carry_out(
     if campaign and not resume:
         raise UsageError("--campaign names the campaign to resume: give --resume as well")
     check_page(html)
-    if resume:
-        result = anubis.resume_campaign(request.kind, campaign, Terminal())
-    else:
-        result = anubis.run_campaign(request, Terminal())
-    _show(result, html, as_json=as_json)
-    answer.leave(result.judgement)
+    reader = Reader(html, as_json=as_json)
+    try:
+        if resume:
+            anubis.resume_campaign(request.kind, campaign, reader)
+        else:
+            anubis.run_campaign(request, reader)
+    except (Exception, KeyboardInterrupt) as error:
+        if reader.answer is None:
+            raise
+        if not isinstance(error, KeyboardInterrupt):
+            say(f"the answer stands; what followed it failed: {error}")
+    assert reader.answer is not None
+    answer.leave(reader.answer)
+
+
+class Reader(Terminal):
+    """Gets the answer and the page as soon as they are known, before the nodes are let go: what
+    then hangs or fails changes neither."""
+
+    answer: Judgement | None = None
+
+    def __init__(self, html: Path | None, *, as_json: bool) -> None:
+        super().__init__(as_json=as_json)
+        self._html = html
+
+    def concluded(self, view: CampaignView) -> None:
+        try:
+            super().concluded(view)
+        finally:  # whoever stopped reading must not cost the page
+            _write_page(view, self._html)
+        sys.stdout.flush()
+        self.answer = view.assessment.judgement
+
+    def cut_short(self, so_far: Callable[[], CampaignView]) -> None:
+        """A page only where one was asked for: judging takes a while, and nobody waits for it."""
+        if self._html is None:
+            return
+        try:
+            write_file(html_report.render(so_far()), self._html, "report")
+            self.remark(f"what is known so far: {self._html}")
+        except AnubisError as error:
+            self.remark(f"no page of what is known so far: {error}")
 
 
 def _show_plan(planned: PlannedCampaign, *, as_json: bool) -> None:
     showing.plan(planned, as_json=as_json)
     if planned.coverage:
         showing.crossed(planned, planned.coverage, as_json=as_json)
-
-
-def _show(result: CampaignResult, html: Path | None, *, as_json: bool) -> None:
-    view = result.view
-    try:
-        showing.campaign(view, as_json=as_json)
-    finally:  # whoever stopped reading must not cost the page
-        for learned, path in zip(view.criteria, result.criteria_files, strict=False):
-            say(f"criteria of {learned.sku} for suite {view.campaign.plan.suite}: {path}")
-        _write_page(view, html)
 
 
 def _write_page(view: CampaignView, asked_for: Path | None) -> None:

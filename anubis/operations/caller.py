@@ -58,7 +58,10 @@ class Caller:
         """What was decided, before it is carried out."""
 
     def concluded(self, view: CampaignView) -> None:
-        """One of several campaigns is over; others may follow, or fail."""
+        """A campaign is over, and its nodes not let go yet. Others may follow, or fail."""
+
+    def cut_short(self, so_far: Callable[[], CampaignView]) -> None:
+        """A campaign could not go on. What is known so far is judged only if it is asked for."""
 
     @contextmanager
     def following(self, campaign: Campaign, parallel_nodes: int | None) -> Iterator[Observe]:

@@ -16,11 +16,13 @@ from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
 from anubis.core.campaign.planning import Estimate, Schedule
 from anubis.core.errors import AnubisError, Stopped, UsageError
 from anubis.core.fabric import Link
+from anubis.core.judging.judgement import not_finished
 from anubis.core.judging.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, why_untested
 from anubis.core.records import (
     Campaign,
     CampaignKind,
+    Execution,
     Judgement,
     Plan,
     canonical,
@@ -41,7 +43,7 @@ from anubis.store import event_log
 from anubis.store.history import History
 from anubis.store.holds import HeldNodes, holder_of
 from anubis.store.trouble import insist
-from anubis.validator import CampaignOutcome, carry_out
+from anubis.validator import CampaignOutcome, carry_out, judge
 
 LOOKED_AT = 100  # campaigns, for the latest that was cut short
 
@@ -228,8 +230,15 @@ def _drive(
     *,
     resumed: bool = False,
 ) -> CampaignResult:
+    measured = list(history.executions.of(campaign.id))
+
+    def keep(batch: Sequence[Execution]) -> None:
+        insist(partial(history.executions.record, campaign.id, batch), caller.remark)
+        measured.extend(batch)
+
     with (
         _saying_how_to_go_on(campaign),
+        _showing_what_is_known(campaign, measured, executor, caller),
         event_log.recording(places.events(), campaign.id) as witness,
     ):
         with caller.following(campaign, setting.parallel_nodes) as observe:
@@ -241,12 +250,10 @@ def _drive(
             outcome = carry_out(
                 campaign,
                 executor,
-                keep=lambda batch: insist(
-                    partial(history.executions.record, campaign.id, batch), caller.remark
-                ),
+                keep=keep,
                 observe=look_in,
                 wants_stop=caller.wants_stop,
-                history=history.executions.of(campaign.id),
+                history=tuple(measured),
                 parallel_nodes=setting.parallel_nodes,
                 resumed=resumed,
                 witness=witness,
@@ -258,10 +265,9 @@ def _drive(
         _remark_second_looks(view, caller)
     for sentence in differences(campaign.criteria, versions(view.executions, campaign.plan)):
         caller.remark(sentence)
-    learned = not campaign.criteria
-    return CampaignResult(
-        view=view, criteria_files=_write_criteria(view, caller) if learned else ()
-    )
+    files = () if campaign.criteria else _write_criteria(view, caller)
+    caller.concluded(view)
+    return CampaignResult(view=view, criteria_files=files)
 
 
 def _conclude(
@@ -317,6 +323,28 @@ def _behind_s(campaign: Campaign, executor: Executor, caller: Caller) -> float:
 
 
 @contextmanager
+def _showing_what_is_known(
+    campaign: Campaign, measured: Sequence[Execution], executor: Executor, caller: Caller
+) -> Iterator[None]:
+    """To a caller who wants to see a campaign that was cut short; nothing of it is concluded."""
+
+    def so_far(why: str) -> CampaignView:
+        assessment, criteria = judge(campaign, measured, {}, executor.now())
+        view = view_of(campaign, measured, not_finished(assessment), criteria)
+        return dataclasses.replace(view, cut_short=why)
+
+    try:
+        yield
+    except (AnubisError, KeyboardInterrupt) as error:
+        was_stopped = isinstance(error, (KeyboardInterrupt, Stopped))
+        if measured:
+            caller.cut_short(
+                partial(so_far, "the campaign was interrupted" if was_stopped else str(error))
+            )
+        raise
+
+
+@contextmanager
 def _saying_how_to_go_on(campaign: Campaign) -> Iterator[None]:
     """Whatever stops the driver early, measurements are kept."""
     try:
@@ -331,8 +359,11 @@ def _write_criteria(view: CampaignView, caller: Caller) -> tuple[Path, ...]:
     """The campaign is over and kept: files that cannot be written cost no verdict and no page."""
     try:
         of_suite = taught_by(view.criteria, view.campaign.plan)
-        return tuple(criteria_files.write_learned(of_suite, places.criteria()))
+        files = tuple(criteria_files.write_learned(of_suite, places.criteria()))
     except AnubisError as error:
         name = view.campaign.id
         caller.remark(f"{error}; anubis learn --campaign {name} --out DIR writes them elsewhere")
         return ()
+    for learned, path in zip(of_suite, files, strict=True):
+        caller.remark(f"criteria of {learned.sku} for suite {view.campaign.plan.suite}: {path}")
+    return files

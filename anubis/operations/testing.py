@@ -40,13 +40,11 @@ def carry_out_tests(decision: Decision, terms: Terms, caller: Caller) -> Campaig
         partners=partners,
     )
     try:
-        result = run_campaign(request, caller)
+        return run_campaign(request, caller)
     except NothingLearnedError:
         if terms.criteria or terms.budget != Budget():
             raise
-        result = _accept(request, tested, caller)
-    caller.concluded(result.view)
-    return result
+        return _accept(request, tested, caller)
 
 
 def _accept(request: CampaignRequest, nodes: Collection[str], caller: Caller) -> CampaignResult:

@@ -50,6 +50,7 @@ class CampaignView:
     reckoning: Reckoning | None = None  # of a simulated fleet
     site: str = ""
     by: str = ""  # who began it
+    cut_short: str = ""  # why it could not go on; "" where it ran to its end
 
     @cached_property
     def network(self) -> NetworkView | None:
@@ -85,14 +86,17 @@ class CampaignView:
         """`defective: switch leaf3 · nodes: 64 healthy, 0 defective, 0 unknown`.
 
         Where no part is at fault, nodes alone: `3 healthy · 1 defective · 0 unknown`.
+        Before that stands whether it is all there is to know.
         """
+        incomplete = ["incomplete"] if self.cut_short else []
         parts = [
             f"{judgement.value}: {names(subjects, PARTS_NAMED)}"
             for judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN)
             if (subjects := self.assessment.parts_named(judgement))
         ]
         counts = self._counts()
-        return " · ".join([*parts, f"nodes: {', '.join(counts)}"] if parts else counts)
+        told = [*parts, f"nodes: {', '.join(counts)}"] if parts else counts
+        return " · ".join([*incomplete, *told])
 
     def _counts(self) -> list[str]:
         """Not applicable is named only where there is any."""

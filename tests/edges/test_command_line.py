@@ -13,6 +13,7 @@ import pytest
 from anubis import config
 from anubis.core.records import CriteriaSet, Provenance
 from anubis.criteria_files import file_name
+from anubis.executors.simulated import SimulatedExecutor
 from anubis.operations import examining
 from tests.edges.desk import ANUBIS, FLOW, Desk, Done
 
@@ -440,3 +441,17 @@ def test_the_operators_own_configs_come_first(near):
     mine.write_text(Path(near.suite(near.flow())).read_text())
     done = near.ask("accept", "--dry-run", "--json")
     assert list(chain(*(line["benchmarks"] for line in done.lines))) == ["flow@1"]
+
+
+@pytest.mark.parametrize("error", [OSError("the nodes are gone"), KeyboardInterrupt()])
+def test_no_trouble_with_letting_the_nodes_go_changes_the_answer(near, monkeypatch, error):
+    def fail(_executor: SimulatedExecutor) -> None:
+        raise error
+
+    monkeypatch.setattr(SimulatedExecutor, "close", fail)
+    fleet, suite = near.fleet(slow_share=0.125), near.suite(near.flow())
+    words = ("--cluster", fleet, "--suite", suite, "--benchmarks", str(near.programs))
+    done = near.run("accept", *words, "--html", "it.html", "--json")
+    assert (done.code, len(done.summary["defective"])) == (1, 1)
+    assert "may go into service" in (near.folder / "it.html").read_text()
+    assert "Traceback" not in done.err

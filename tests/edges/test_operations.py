@@ -18,6 +18,7 @@ from anubis.core.errors import CriteriaError, Stopped, UsageError
 from anubis.core.past.events import FleetUpgraded, IncidentReported, NodeAdded
 from anubis.core.past.status import Incident, Job
 from anubis.core.records import CampaignKind, Judgement
+from anubis.executors.simulated import SimulatedExecutor
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
 from anubis.operations.deciding import Terms, select
@@ -114,6 +115,13 @@ def test_validate_judges_by_what_accept_wrote_and_writes_nothing(desk, url):
     assert validated.criteria_files == ()
     (learned,), (used,) = accepted.view.criteria, validated.view.campaign.criteria
     assert used.provenance == learned.provenance
+
+
+def test_the_answer_is_given_before_the_nodes_are_let_go(desk, url, monkeypatch):
+    listener = Listener(history_url=url)
+    monkeypatch.setattr(SimulatedExecutor, "close", lambda self: listener.heard.append("let go"))
+    result = run_campaign(flow_on(desk, CampaignKind.ACCEPT), listener)
+    assert listener.heard[-2:] == [result.view.campaign.id, "let go"]
 
 
 def test_a_plan_runs_nothing(desk):

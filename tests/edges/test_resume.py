@@ -18,6 +18,7 @@ import pytest
 
 from anubis.store.history import History
 from tests.edges.desk import Desk, eventually
+from tests.edges.test_report import Markup
 
 STEPS = 6
 WAITS_AT = 4
@@ -61,6 +62,23 @@ def test_after_sigkill_nothing_runs_on_and_resume_does_the_rest(desk):
     driver.communicate()
     assert eventually(lambda: not desk.alive())
     assert_resume_does_the_rest(desk)
+
+
+def test_an_interrupted_campaign_writes_what_is_known_so_far_where_a_page_was_asked_for(desk):
+    suite = desk.suite(desk.spin(WAITS_AT))
+    driver = desk.start("accept", "--suite", suite, "--html", "so-far.html")
+    assert eventually(lambda: desk.began() == WAITS_AT), driver.communicate()
+    driver.send_signal(signal.SIGTERM)
+    out, err = driver.communicate()
+    assert (driver.returncode, out) == (2, "")
+    assert "what is known so far: so-far.html" in err
+    page = Markup((desk.folder / "so-far.html").read_text()).text
+    assert "incomplete: the campaign was interrupted" in page
+    assert page.index("incomplete") < page.index("0 healthy")
+    assert "signature" not in page
+    assert "may go into service" not in page
+    assert_resume_does_the_rest(desk, "--html", "so-far.html")
+    assert "incomplete" not in (desk.folder / "so-far.html").read_text()
 
 
 def test_a_campaign_has_one_driver(desk):

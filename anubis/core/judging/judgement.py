@@ -9,6 +9,7 @@ applicable; neither ever becomes healthy.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -200,3 +201,19 @@ def _judge(
 
 def _group_verdicts(rulings: Iterable[Ruling]) -> Iterable[Verdict]:
     return (v for ruling in rulings if len(ruling.participants[0]) > 1 for v in ruling)
+
+
+def not_finished(assessment: Assessment) -> Assessment:
+    """Of a campaign that was cut short: what was not yet measured might still show a defect."""
+    nodes = tuple(
+        replace(
+            node,
+            judgement=Judgement.UNKNOWN,
+            code="NOT-FINISHED",
+            reason=f"not all was measured; so far {node.reason}",
+        )
+        if node.judgement is Judgement.HEALTHY
+        else node
+        for node in assessment.nodes
+    )
+    return replace(assessment, nodes=nodes)
