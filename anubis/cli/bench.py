@@ -158,20 +158,25 @@ def _show_result(result: Result, spec: BenchmarkSpec) -> None:
     answer.screen().print(rows)
 
 
-@app.command(help="Write a small benchmark in Python that works, to begin with.")
+@app.command(help="Write a small benchmark that works, in Python or shell, to begin with.")
 def new(
     name: Annotated[str, typer.Argument(help="Its name: letters, digits and underscores.")],
     folder: Annotated[
         Path, typer.Option("--benchmarks", "-b", metavar="DIR", help="Where to write it.")
     ] = Path("my-benchmarks"),
+    shell: Annotated[
+        bool, typer.Option("--shell", help="In shell, which any other language can follow.")
+    ] = False,
 ) -> None:
     from anubis import places
 
     if not name.isidentifier():
         raise UsageError(f'"{name}" is no name for a program: use letters, digits and underscores')
-    file = folder / f"{name}.py"
+    template = places.shipped("benchmarks") / ("_template.sh" if shell else "_template.py")
+    file = folder / f"{name}{template.suffix}"
     if file.exists():
         raise UsageError(f'"{file}" exists already: choose another name')
-    template = places.shipped("benchmarks") / "_template.py"
     write_file(template.read_text(encoding="utf-8").replace("NAME", name), file, "benchmark")
+    if shell:
+        file.chmod(file.stat().st_mode | 0o100)
     print(f"{file}: change what it measures, then: anubis bench run {name} --benchmarks {folder}")

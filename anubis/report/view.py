@@ -95,8 +95,8 @@ class CampaignView:
             if (subjects := self.assessment.parts_named(judgement))
         ]
         counts = self._counts()
-        told = [*parts, f"nodes: {', '.join(counts)}"] if parts else counts
-        return " · ".join([*incomplete, *told])
+        clauses = [*parts, f"nodes: {', '.join(counts)}"] if parts else counts
+        return " · ".join([*incomplete, *clauses])
 
     def _counts(self) -> list[str]:
         """Not applicable is named only where there is any."""

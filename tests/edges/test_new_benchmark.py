@@ -123,6 +123,18 @@ def test_a_program_that_bench_new_wrote_is_run_where_the_modules_of_the_shipped_
     assert {line["metric"] for line in accepted.verdicts} == {"sums_per_s"}
 
 
+def test_a_new_benchmark_in_shell_works_from_a_folder_of_its_own_and_knows_nothing_of_anubis(near):
+    folder = near.folder / "mine"
+    done = near.run("bench", "new", "starts", "--benchmarks", str(folder), "--shell")
+    assert done.out.startswith(f"{folder}/starts.sh: change what it measures, then: anubis bench")
+    alone = subprocess.run([folder / "starts.sh", "--smoke"], capture_output=True, check=True)
+    assert len(json.loads(alone.stdout)["series"][0]["samples"]) == 3
+    starts = {"benchmark": "starts", "parameters": {"samples": 2}, "repeats": 3}
+    words = ("--suite", near.suite(starts), "--policy", "shared-machine", "--json")
+    accepted = near.run("accept", *words, "--benchmarks", str(folder))
+    assert {line["metric"] for line in accepted.verdicts} == {"starts_per_s"}
+
+
 def test_one_broken_program_is_named_and_hides_no_other(newcomers):
     newcomers.program("alone.py", "print('hello')")
     newcomers.program("wrong.sh", "#!/bin/sh\nexit 7\n")
