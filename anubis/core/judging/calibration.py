@@ -3,19 +3,23 @@ metric differ, and from which loss on a unit is sure to be beyond that.
 
 By how much a unit is worse than the reference, less by how much it is better, is its balance: it
 scatters evenly around a middle. Units that no such scatter explains are left out; of the others the
-worst are not looked at, an eighth of few and half of many, so that defects too small to be odd
-cannot widen the limit. A line through the normal quantiles of the rest gives the scatter of all,
-and Student's t says how far off one more healthy unit may be. Of few units little is known, so
-their limit is wide.
+worst are not looked at, an eighth to half of them, so that defects too small to be odd cannot widen
+the limit. A line through the normal quantiles of the rest gives the scatter of all, and Student's t
+says how far off one more healthy unit may be.
 
-In the slowest steps units differ unevenly: many a little, few a lot. There a gamma distribution
-with the mean and the variance of the usual units says how far off one more may be.
+Of fewer than 20 units, each number of bad ones is tried by itself: the worst unit against all
+others, the worst two against the rest, and so on. Those that chance does not put so far off are
+left out, and Student's t is that of the rest.
+
+In the slowest steps units differ unevenly: many a little, few a lot. There a Pearson III
+distribution (a gamma that is shifted) with the mean, the variance and the skewness of the usual
+units says how far off one more may be.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,11 +32,13 @@ if TYPE_CHECKING:
     from anubis.core.judging import medoid
 
 FEWEST = 8  # units; fewer say next to nothing of how much the next one may differ
+SMALL = 20  # units; of fewer, each number of bad ones is tried by itself
+ONE_MORE = 0.15  # as much of the rate as for so many bad ones has one more of them
 MANY = 64  # the better units, which say enough of the scatter
 OF_TAIL = 0.1  # share of the rate of false alarms for the slowest steps, where defects are large
 TIGHTEST = 0.999  # an alpha: where all are equal, the next may still differ in a digit
 LEAST_SPREAD = 1e-6
-FEW = 0.005  # share of healthy units that may be beyond a limit if their scatter has heavy tails
+LEAST_SKEWNESS = 0.01  # below it a scatter is normal
 ODD_FLEETS = 0.01  # share of fleets whose outermost healthy unit is left out as odd
 TWO_GROUPS = 0.8  # 1 for units that lie on two levels only, about a half for an even scatter
 FOUND = 0.9  # a loss shows if so many healthy units would be called defective with it
@@ -78,12 +84,12 @@ def calibrate_tail(
     if len(fleet) < FEWEST:
         return None
     balance, distance = _balance_and_distance(fleet, reference, tail, strictness.two_sided)
-    usual = usual_units(balance, votes)
     if strictness.two_sided:
+        usual = usual_units(balance, votes)
         reach = _reach(usual.size - 1, usual.size, strictness.rate / 2)
         limit = max(_beyond(scatter[usual], reach) for scatter in (balance, distance))
     else:  # who is worse and better at once shows in the distance only
-        (limit,) = _common_limits([balance], votes, strictness.rate)
+        limit, usual = _limit_and_usual(balance, usual_units(balance, votes), strictness.rate)
         reach = _reach(usual.size - 1, usual.size, strictness.rate)
         limit = max(limit, _beyond(distance[usual], reach))
     return Calibration(
@@ -102,35 +108,71 @@ def calibrate_together(
     balance, _ = _balance_and_distance(fleet, reference, 1.0, False)
     typical = medoid.typical_losses(fleet, reference)
     rate = strictness.rate
-    of_mean, of_typical = _common_limits([balance, typical], votes, rate * (1 - OF_TAIL))
+    (of_mean, usual), (of_typical, _) = _common_limits(
+        (balance, typical), votes, rate * (1 - OF_TAIL)
+    )
     fine_balance, distance = _balance_and_distance(fleet, reference, finest, False)
-    usual = usual_units(fine_balance, votes)
-    of_tail = _limit_of_tail(fine_balance[usual], distance[usual], rate * OF_TAIL)
-    usual = usual_units(balance, votes)
     return Calibration(
         tail=1.0,
         limit=of_mean,
         typical=of_typical,
-        fine=of_tail,
+        fine=_limit_of_tail(fine_balance, distance, votes, rate * OF_TAIL),
         usual=usual,
         in_two_groups=in_two_groups(balance[usual]),
     )
 
 
-def _common_limits(losses: Sequence[Samples], votes: Ints, rate: float) -> list[float]:
-    """Of one kind of loss, or of two: a healthy unit is beyond any of them no more often than the
-    rate. Two that go together cost little more than one."""
+def _common_limits(
+    losses: tuple[Samples, Samples], votes: Ints, rate: float
+) -> list[tuple[float, Ints]]:
+    """Of two kinds of loss, each with its usual units: a healthy unit is beyond any of them no more
+    often than the rate. Two that go together cost little more than one."""
     usual_of = [usual_units(loss, votes) for loss in losses]
-    if len(losses) == 2:
-        usual = np.intersect1d(usual_of[0], usual_of[1])
-        rate /= _as_many_as(_correlation(*(loss[usual] for loss in losses)), rate)
-    limits = []
-    for loss, usual in zip(losses, usual_of, strict=True):
-        middle, spread, degrees = _scatter(loss, usual)
-        deviations = _reach(degrees, usual.size, rate)
-        outermost = _outermost_of_the_better((loss[usual] - middle) / spread)
-        limits.append(middle + max(deviations, outermost) * spread)
-    return limits
+    of_both = np.intersect1d(usual_of[0], usual_of[1])
+    rate /= _as_many_as(_correlation(*(loss[of_both] for loss in losses)), rate)
+    return [
+        _limit_and_usual(loss, usual, rate) for loss, usual in zip(losses, usual_of, strict=True)
+    ]
+
+
+def _limit_and_usual(losses: Samples, usual: Ints, rate: float) -> tuple[float, Ints]:
+    """How far off one more healthy unit may be, and of whom this was learned."""
+    if losses.size < SMALL:
+        usual = _left_of_few(losses, usual, rate)
+        return _beyond(losses[usual], _reach(usual.size - 1, usual.size, rate)), usual
+    middle, spread, degrees = _scatter(losses, usual)
+    return middle + _reach(degrees, usual.size, rate) * spread, usual
+
+
+def _left_of_few(losses: Samples, usual: Ints, rate: float) -> Ints:
+    """The units without the bad ones: as many of the worst as chance puts so far off less often
+    than their share of the rate. What is odd because it is better is left out before."""
+    order = np.argsort(losses, kind="stable")
+    order = order[losses[order] >= losses[usual].min()]
+    for bad in range(order.size - losses.size // 2 - 1, 0, -1):
+        rest = losses[order[:-bad]]
+        spread = max(LEAST_SPREAD, float(rest.std(ddof=1))) * math.sqrt(1 + 1 / rest.size)
+        deviation = (float(losses[order[-bad]]) - float(rest.mean())) / spread
+        share = (1 - ONE_MORE) * ONE_MORE ** (bad - 1)
+        if called_by_chance(deviation, bad, rest.size) <= share * rate:
+            return np.sort(order[:-bad])
+    return np.sort(order)
+
+
+def called_by_chance(deviation: float, bad: int, rest: int) -> float:
+    """Of how many healthy units one is among the worst `bad`, all of which deviate so far from the
+    mean of the rest, in deviations of the rest: at most, and exactly if `bad` is 1.
+
+    Given mean and deviation of the rest the others are independent; both are integrated over.
+    """
+    from scipy.special import ndtr
+
+    means, spreads = np.linspace(-5, 5, 25), np.linspace(0, 3, 61)[1:]
+    far = deviation * spreads * math.sqrt(1 + 1 / rest) + means[:, None] / math.sqrt(rest)
+    by_mean = np.exp(-(means**2) / 2)
+    by_spread = np.exp((rest - 1) * (np.log(spreads) - spreads**2 / 2)) / spreads
+    all_so_far = by_mean @ ndtr(-far) ** bad @ by_spread / (by_mean.sum() * by_spread.sum())
+    return math.comb(rest + bad - 1, bad - 1) * float(all_so_far)
 
 
 def _correlation(first: Samples, second: Samples) -> float:
@@ -170,25 +212,28 @@ def _scatter(losses: Samples, usual: Ints) -> tuple[float, float, float]:
 
 def _left_out(units: int) -> int:
     """How many of the worst, where small defects may be, are not looked at."""
-    return max(1, units // 8, min(units // 2, units - MANY))
+    return max(units // 8, min(units // 2, units - MANY))
 
 
-def _outermost_of_the_better(deviations: Samples) -> float:
-    """How far off units are on the side where no defect is: where that is further than the scatter
-    says, its tails are heavy, and so they are on the other side."""
-    few = int(FEW * deviations.size)
-    return -float(np.partition(deviations, few)[few])
+def _limit_of_tail(balance: Samples, distance: Samples, votes: Ints, rate: float) -> float:
+    usual = usual_units(balance, votes)
+    if balance.size < SMALL:
+        return _limit_and_usual(balance, usual, rate)[0]
+    return _pearson_3(distance[usual], rate)
 
 
-def _limit_of_tail(balance: Samples, distance: Samples, rate: float) -> float:
+def _pearson_3(scatter: Samples, rate: float) -> float:
+    """How far off one more may be where most are a little off and few a lot."""
     from scipy.special import gammaincinv, ndtri
 
-    mean, deviation = float(distance.mean()), max(LEAST_SPREAD, float(distance.std(ddof=1)))
-    reach = _reach(balance.size - 1, balance.size, rate)
-    few = reach / float(ndtri(1 - rate))  # so much further for not knowing the deviation
-    shape = max(LEAST_SPREAD, (mean / deviation) ** 2)
-    quantile = float(gammaincinv(shape, 1 - rate)) * mean / shape if mean else 0.0
-    return max(mean + few * (quantile - mean), _beyond(balance, reach))
+    mean, deviation = float(scatter.mean()), max(LEAST_SPREAD, float(scatter.std(ddof=1)))
+    skewness = float(np.mean(((scatter - mean) / deviation) ** 3))
+    skewness += 2 * math.sqrt(6 / scatter.size)  # two standard errors: few units seldom show it
+    shape = 4 / max(LEAST_SKEWNESS, skewness) ** 2
+    quantile = (float(gammaincinv(shape, 1 - rate)) - shape) / math.sqrt(shape)
+    of_normal = float(ndtri(1 - rate))
+    few = _reach(scatter.size - 1, scatter.size, rate) / of_normal  # not to know the deviation
+    return mean + few * quantile * deviation
 
 
 def _beyond(scatter: Samples, reach: float) -> float:
