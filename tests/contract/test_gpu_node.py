@@ -143,11 +143,6 @@ def test_all_gpus_are_measured_at_once_by_a_process_each_near_its_gpu(run, gpu_n
     assert ran.document["parameters"] == {"gpus": "at_once", "meet": 3}
 
 
-def test_one_after_the_other_is_an_option(run, gpu_node, each):
-    ran = run(each, "--gpus=in_turn", env=gpu_node(3).environment())
-    assert speeds(ran.document) == {"cuda:0": [2], "cuda:1": [3], "cuda:2": [4]}
-
-
 def test_a_gpu_that_hangs_and_one_that_fails_cost_their_own_samples(run, gpu_node, each):
     planted = {"SICK": "GPU-1", "BROKEN": "GPU-2", "ANUBIS_LIMIT_S": 3, "NVML_lost_3": 1}
     ran = run(each, "--meet=3", env=gpu_node(5).environment(**planted))
@@ -256,9 +251,9 @@ def test_gpus_at_once_for_which_the_host_has_no_memory_are_refused_and_one_by_on
     refused = run(each, env=node.environment())
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "3 processes at once take up to 6.44 GB of host memory, and 5.37 GB" in refused.stderr
-    in_turn = run(each, "--gpus=in_turn", env=node.environment())
-    assert speeds(in_turn.document).keys() == {"cuda:0", "cuda:1", "cuda:2"}
-    peaks = in_turn.document["environment"]["host_peak_bytes"]
+    ran = run(each, "--gpus=in_turn", env=node.environment())
+    assert speeds(ran.document) == {"cuda:0": [2], "cuda:1": [3], "cuda:2": [4]}
+    peaks = ran.document["environment"]["host_peak_bytes"]
     assert all(1 << 20 < peak < 2 << 30 for peak in peaks.values())
 
 
@@ -326,6 +321,13 @@ def test_what_the_operator_set_on_a_node_is_left_alone(gpu_node, monkeypatch, tm
     assert order(program, {}, 60, machine, meeting)["env"] == {"GLOO_SOCKET_IFNAME": "lo"}
     others = replace(machine, is_set=frozenset())
     assert order(program, {}, 60, others, meeting)["env"]["NCCL_SOCKET_IFNAME"] == "=lo"
+
+
+def test_a_program_is_told_by_when_it_must_have_written(gpu_node, monkeypatch, tmp_path):
+    machine = describe("127.0.0.1", on(gpu_node(2), monkeypatch))
+    program = Program(file=tmp_path / "each.py", spec=SimpleNamespace(exclusive=True))
+    monkeypatch.setenv(_each_gpu.LIMIT, order(program, {}, 30, machine)["env"][_each_gpu.LIMIT])
+    assert 20 < _each_gpu.limit_s() < 30
 
 
 # --- a GPU node never measures its CPU -------------------------------------------------------
