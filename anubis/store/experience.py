@@ -8,10 +8,10 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
-from operator import attrgetter
-from typing import Any
+from operator import attrgetter, itemgetter
+from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from anubis.core.judging.faulty_paths import PATH, faulty_paths
 from anubis.core.past.happened import Happened
@@ -29,6 +29,7 @@ from anubis.core.records import (
 from anubis.store import codec
 from anubis.store.assessments import NODE_VERDICTS, PART_VERDICTS, VERDICTS, of_campaign
 from anubis.store.campaigns import CAMPAIGNS, DEMANDS, SHORT, checked_rows, refuse_gone
+from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import PER_QUESTION, Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import REPAIRS, WATCHES, incident_columns
@@ -37,6 +38,7 @@ from anubis.store.sharing import PARTICIPANTS, participant_nodes
 from anubis.store.traits import traits_of
 
 LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
+JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
 VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
 
 Durations = dict[tuple[str, str], float]  # by benchmark and parameters
@@ -172,19 +174,18 @@ def _validations(connection: Connection, cluster: str, since: float) -> list[Val
     concluded = select(*SHORT).where(*VALIDATED)
     rows = checked_rows(connection, concluded)
     by_key = {row.key: row for row in rows if row.cluster == cluster}
-    read, of = NODE_VERDICTS.reader(), NODE_VERDICTS.place(node_verdicts.c.campaign)
     validations, counts = list[Validation](), Counter[int]()
-    for row in _node_verdicts(connection, list(by_key)):
-        verdict, campaign = read(row), by_key[row[of]]
-        counts[campaign.key] += 1
+    for node, judgement, code, key in _node_verdicts(connection, list(by_key)):
+        campaign = by_key[key]
+        counts[key] += 1
         validations.append(
             Validation(
-                node=verdict.node,
+                node=node,
                 at=campaign.finished_at,
-                judgement=verdict.judgement,
-                code=verdict.code,
+                judgement=JUDGEMENTS[judgement],
+                code=code,
                 campaign=campaign.id,
-                benchmarks=measured_by.get((campaign.key, verdict.node), ()),
+                benchmarks=measured_by.get((key, node), ()),
             )
         )
     for key, campaign in by_key.items():
@@ -192,11 +193,18 @@ def _validations(connection: Connection, cluster: str, since: float) -> list[Val
     return sorted(validations, key=attrgetter("at", "node"))
 
 
-def _node_verdicts(connection: Connection, keys: list[int]) -> Iterator[Row[Any]]:
+def _node_verdicts(connection: Connection, keys: list[int]) -> Iterator[tuple[str, str, str, int]]:
+    """Node, judgement, code and key of the campaign: records would take twice the time."""
+    checksum = cast(Checksum, NODE_VERDICTS.checksum)
+    wanted = ("node", "judgement", "code", "campaign")
+    cells_of = itemgetter(*([column.name for column in checksum.short].index(n) for n in wanted))
     for start in range(0, len(keys), PER_QUESTION):
         some = keys[start : start + PER_QUESTION]
-        query = NODE_VERDICTS.select().where(node_verdicts.c.campaign.in_(some))
-        yield from connection.execute(query)
+        query = select(*checksum.short, checksum.column).where(node_verdicts.c.campaign.in_(some))
+        for *cells, kept in connection.execute(query):
+            if not checksum.fits_short(kept, cells):
+                raise Damage("a verdict on a node is damaged")
+            yield cells_of(cells)
 
 
 def _benchmarks(
