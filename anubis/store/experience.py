@@ -196,8 +196,8 @@ def _validations(connection: Connection, cluster: str, since: float) -> list[Val
 def _node_verdicts(connection: Connection, keys: list[int]) -> Iterator[tuple[str, str, str, int]]:
     """Node, judgement, code and key of the campaign: records would take twice the time."""
     checksum = cast(Checksum, NODE_VERDICTS.checksum)
-    wanted = ("node", "judgement", "code", "campaign")
-    cells_of = itemgetter(*([column.name for column in checksum.short].index(n) for n in wanted))
+    columns = ("node", "judgement", "code", "campaign")
+    cells_of = itemgetter(*([column.name for column in checksum.short].index(n) for n in columns))
     for start in range(0, len(keys), PER_QUESTION):
         some = keys[start : start + PER_QUESTION]
         query = select(*checksum.short, checksum.column).where(node_verdicts.c.campaign.in_(some))
