@@ -1,7 +1,7 @@
 #!/bin/sh
 # NAME: say in a line what is measured.
 set -eu
-samples=20
+samples=10
 
 for word in "$@"; do
     case $word in
@@ -10,9 +10,9 @@ for word in "$@"; do
 {"schema": "anubis.describe/1", "name": "NAME", "version": "1",
  "summary": "How many processes a node starts in a second.",
  "stresses": "the kernel", "reveals": "a slow or overloaded host",
- "level": "micro", "scope": "node", "duration_s": 5,
+ "level": "micro", "scope": "node", "duration_s": 3,
  "metrics": [{"name": "starts_per_s", "unit": "1/s", "direction": "higher"}],
- "parameters": [{"name": "samples", "type": "int", "default": 20, "summary": "timed rounds"}]}
+ "parameters": [{"name": "samples", "type": "int", "default": 10, "summary": "timed rounds"}]}
 END
         exit ;;
     --smoke) samples=3 ;;
