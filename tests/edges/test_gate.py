@@ -300,8 +300,8 @@ def paired(near, monkeypatch):
     near.program("pair.sh", program.replace('"metrics"', '"needs": {"min_nodes": 2}, "metrics"'))
     near.broken, near.ill = set(), ""
 
-    def slow_between(fleet, planted, step, spec):
-        found = measure(fleet, planted, step, spec)
+    def slow_between(fleet, planted, step, spec, left):
+        found = measure(fleet, planted, step, spec, left)
         slow = near.broken == set(step.participants) or near.ill in step.participants
         return replace(found, values=found.values * 0.5) if slow else found
 
