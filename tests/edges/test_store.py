@@ -827,9 +827,11 @@ def test_incidents_come_back_as_they_were_told(
         first, last = (start, None) if end is None else sorted((start, end))
         one = incident(f"{name}/{node}", first, last, category)
         expected.setdefault((one.node, one.start, one.category), one)
-    lasting_history.only().incidents.add(expected.values())
+    lasting_history.of(UNNAMED).incidents.add(expected.values())
     mine = [
-        one for one in lasting_history.only().incidents.all() if one.node.startswith(f"{name}/")
+        one
+        for one in lasting_history.of(UNNAMED).incidents.all()
+        if one.node.startswith(f"{name}/")
     ]
     assert {(one.node, one.start, one.category): one for one in mine} == expected
 
