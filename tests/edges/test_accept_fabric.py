@@ -60,6 +60,7 @@ def test_a_bad_uplink_is_in_the_first_line_of_table_json_and_page_beside_healthy
     assert "Pairs crossed 6 of 6 links" in told
 
 
+@pytest.mark.long
 def test_a_network_without_faults_accuses_nobody_and_teaches_what_it_teaches_without_topology(near):
     done = accept(near, "--json")
     assert done.code == 0
@@ -76,6 +77,7 @@ def desk_files(desk: Desk) -> tuple[str, str]:
     return str(desk.folder / "fleet.yaml"), str(desk.folder / "tiny.yaml")
 
 
+@pytest.mark.long
 def test_it_is_judged_again_as_it_was_by_its_own_criteria_and_by_those_of_its_suite(near):
     done = accept(near, "--json", faults=["slow leaf"])
     assert done.code == 1
