@@ -10,7 +10,7 @@ from fleets import entry, spec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_across_rails import ABLE, RAILS, UPPER
-from test_network import FAULTS, PAIR, Network, uplink
+from test_network import FAULTS, PAIR, Network, scanned, uplink
 
 from anubis.core.campaign.machine import CampaignMachine, Launch
 from anubis.core.campaign.planning import plan, steps
@@ -127,6 +127,11 @@ def learned(view):
     )
 
 
+def not_healthy(view):
+    nodes = [node for node in view.assessment.nodes if node.judgement is not Judgement.HEALTHY]
+    return {node.node: (node.judgement, node.code, node.reason) for node in nodes}
+
+
 def named(view):
     return {verdict.parts for verdict in view.assessment.parts}
 
@@ -153,6 +158,24 @@ def test_a_fault_in_the_network_is_named_as_a_scan_names_it(kind):
     assert named(view) == {(fault.part,)}
     sick = {fault.part.name} if fault.part.kind == "node" else set()
     assert set(view.assessment.named(Judgement.DEFECTIVE)) == sick
+
+
+def test_the_fabric_judges_nodes_and_parts_word_for_word_as_a_scan_does():
+    leaf = Fault(kind="", part=Part("switch", "leaf-0-1"), loss=1.0)
+    view, _ = accepted(TREE, [leaf], suite=replace(SUITE, benchmarks=SUITE.benchmarks[:1]))
+    scan = scanned(TREE, [leaf], "covering")
+    assert [part.reason for part in view.assessment.parts] == [
+        part.reason for part in scan.assessment.parts
+    ]
+    assert not_healthy(view) == not_healthy(scan)
+    assert set(not_healthy(view)) == set(TREE.nodes[4:8])
+
+
+def test_pairs_on_devices_that_the_topology_lacks_teach_validate_nothing_either():
+    unmapped = {nic.device: "cpu" for nic in RAILS.nics}
+    view, _ = accepted(RAILS, measured_as=unmapped)
+    assert {part.code for part in view.assessment.parts} == {"NOT-MAPPED"}
+    assert learned(view) == learned(accepted(RAILS, then=None)[0])
 
 
 def test_a_bad_uplink_is_named_beside_nodes_that_are_all_healthy():

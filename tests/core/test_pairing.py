@@ -428,6 +428,14 @@ def test_more_rounds_cross_every_uplink_almost_surely():
         met |= set(map(frozenset, each.pairs))
 
 
+def test_a_pair_that_is_planned_twice_is_measured_once_and_crosses_no_more():
+    fabric = FatTree(nodes=16, nodes_per_leaf=4, spines=4).fabric()
+    rounds = quick_rounds(fabric, fabric.nodes)
+    once, twice = coverage(fabric, rounds), coverage(fabric, [*rounds, *rounds])
+    assert once.unsure_links
+    assert np.array_equal(once.link_chance, twice.link_chance)
+
+
 def test_without_a_way_to_gain_more_rounds_end():
     fabric = FatTree(nodes=8, nodes_per_leaf=4, leaves_per_pod=2, spines=2).fabric()
     some = fabric.nodes[:4]  # all on one leaf

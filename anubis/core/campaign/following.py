@@ -126,7 +126,7 @@ def _confirming(
     """One more round of pairs, in which suspects meet nodes that are known to be good; and pairs
     that are bad for no known reason measure again, undisturbed. What is in doubt then gets further
     rounds."""
-    if plan.fabric and plan.phases[phase].crosses_fabric and turn < CONFIRMING_TURNS:
+    if plan.fabric and turn < CONFIRMING_TURNS:
         assessment = crossing(plan, assessment)
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings, undisturbed)
         model = informed(seen.model, plan.fabric, plan.counters)
