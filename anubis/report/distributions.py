@@ -100,7 +100,7 @@ def _curve(row: MetricRow, unit: int) -> Points:
 def _bands(row: MetricRow) -> Iterator[Points]:
     """Both edges of what is tolerated, and the reference; nothing where there is none."""
     criterion = row.criterion
-    if criterion is None or not len(criterion.reference):
+    if criterion is None or not len(criterion.reference) or not criterion.alpha:
         return
     better, worse = {
         "higher": (1.0, criterion.alpha),

@@ -10,7 +10,7 @@ from fleets import entry, spec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_across_rails import ABLE, RAILS, UPPER
-from test_network import FAULTS, PAIR, Network, scanned, uplink
+from test_network import FAULTS, PAIR, Network, scanned, uplink, verdicts
 
 from anubis.core.campaign.machine import CampaignMachine, Launch
 from anubis.core.campaign.planning import plan, steps
@@ -133,7 +133,8 @@ def not_healthy(view):
 
 
 def named(view):
-    return {verdict.parts for verdict in view.assessment.parts}
+    """What is at fault; where half of few pairs are bad, some metrics cannot be judged as well."""
+    return verdicts(view)
 
 
 def test_after_the_suite_pairs_cross_the_fabric_and_a_healthy_one_accuses_nobody():

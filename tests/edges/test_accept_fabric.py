@@ -33,6 +33,10 @@ def accept(desk: Desk, *words: str, racks: str | None = RACKS, **fleet) -> Done:
     return desk.run("accept", "--cluster", cluster, "--suite", suite, *topology, *words)
 
 
+def parts(done: Done) -> list[dict]:
+    return [line for line in done.lines if line["type"] == "part"]
+
+
 def criteria(desk: Desk) -> dict[str, str]:
     """By file; when it was learned is left out."""
     files = sorted((desk.home / "criteria").rglob("*.json"))
@@ -42,7 +46,7 @@ def criteria(desk: Desk) -> dict[str, str]:
 def test_a_bad_uplink_is_in_the_first_line_of_table_json_and_page_beside_healthy_nodes(near):
     page = near.folder / "accept.html"
     done = accept(near, "--json", "--html", str(page), faults=["lossy uplink"])
-    (part,) = [line for line in done.lines if line["type"] == "part"]
+    (part,) = [line for line in parts(done) if line["verdict"] == "defective"]
     assert (done.code, part["code"]) == (1, "NETWORK.LINK")
     assert done.summary["defective_parts"] == [part["subject"]]
     assert done.summary["defective"] == []
@@ -64,7 +68,7 @@ def test_a_bad_uplink_is_in_the_first_line_of_table_json_and_page_beside_healthy
 def test_a_network_without_faults_accuses_nobody_and_teaches_what_it_teaches_without_topology(near):
     done = accept(near, "--json")
     assert done.code == 0
-    assert not [line for line in done.lines if line["type"] == "part"]
+    assert not parts(done)
     with_fabric = criteria(near)
     assert list(with_fabric) == ["simulated.json"]
     assert accept(near, "--json", racks=None).code == 0

@@ -89,7 +89,8 @@ def calibrate_tail(
         reach = _reach(usual.size - 1, usual.size, strictness.rate / 2)
         limit = max(_beyond(scatter[usual], reach) for scatter in (balance, distance))
     else:  # who is worse and better at once shows in the distance only
-        limit, usual = _limit_and_usual(balance, usual_units(balance, votes), strictness.rate)
+        usual = usual_units(balance, votes)
+        limit, usual = _limit_and_usual(balance, usual, votes, strictness.rate)
         reach = _reach(usual.size - 1, usual.size, strictness.rate)
         limit = max(limit, _beyond(distance[usual], reach))
     return Calibration(
@@ -131,13 +132,15 @@ def _common_limits(
     of_both = np.intersect1d(usual_of[0], usual_of[1])
     rate /= _as_many_as(_correlation(*(loss[of_both] for loss in losses)), rate)
     return [
-        _limit_and_usual(loss, usual, rate) for loss, usual in zip(losses, usual_of, strict=True)
+        _limit_and_usual(loss, usual, votes, rate)
+        for loss, usual in zip(losses, usual_of, strict=True)
     ]
 
 
-def _limit_and_usual(losses: Samples, usual: Ints, rate: float) -> tuple[float, Ints]:
-    """How far off one more healthy unit may be, and of whom this was learned."""
-    if losses.size < SMALL:
+def _limit_and_usual(losses: Samples, usual: Ints, votes: Ints, rate: float) -> tuple[float, Ints]:
+    """How far off one more healthy unit may be, and of whom this was learned. Where nodes vote for
+    groups, half of few groups may be bad, and only the votes tell which."""
+    if losses.size < SMALL and np.array_equal(votes, np.arange(losses.size)):
         usual = _left_of_few(losses, usual, rate)
         return _beyond(losses[usual], _reach(usual.size - 1, usual.size, rate)), usual
     middle, spread, degrees = _scatter(losses, usual)
@@ -218,7 +221,7 @@ def _left_out(units: int) -> int:
 def _limit_of_tail(balance: Samples, distance: Samples, votes: Ints, rate: float) -> float:
     usual = usual_units(balance, votes)
     if balance.size < SMALL:
-        return _limit_and_usual(balance, usual, rate)[0]
+        return _limit_and_usual(balance, usual, votes, rate)[0]
     return _pearson_3(distance[usual], rate)
 
 
