@@ -170,7 +170,8 @@ def blom(n):
 
 
 def left(losses, rate):
-    return _limit_and_usual(losses, usual_units(losses, np.arange(losses.size)), rate)[1].size
+    votes = np.arange(losses.size)
+    return _limit_and_usual(losses, usual_units(losses, votes), votes, rate)[1].size
 
 
 @pytest.mark.parametrize(("n", "critical"), [(8, 2.221), (12, 2.55), (19, 2.854)])
@@ -215,7 +216,7 @@ def test_one_slow_unit_of_eight_is_found_almost_as_often_as_by_the_best_test_the
     rng = np.random.default_rng(30)
     losses = rng.standard_normal((300, 8))
     losses[:, 0] += 4.5
-    called = [x[0] > _limit_and_usual(x, np.arange(8), 0.005)[0] for x in losses]
+    called = [x[0] > _limit_and_usual(x, np.arange(8), np.arange(8), 0.005)[0] for x in losses]
     best = stats.nct(6, 4.5 * np.sqrt(7 / 8)).sf(stats.t.isf(0.005, 6))
     assert np.mean(called) > best - 0.06
 
