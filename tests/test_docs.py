@@ -6,12 +6,16 @@ import ast
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from anubis import config
+from anubis.cli import examples
 from anubis.cli.main import app
+from anubis.report.documents import LINES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted(
@@ -52,15 +56,12 @@ def test_readme_leads_to_every_page():
 
 
 @pytest.mark.parametrize("line", commands())
-def test_every_command_of_a_page_has_words_that_anubis_knows(line):
+def test_every_command_of_a_page_is_one_that_its_verb_takes(line):
     words = shlex.split(re.sub(r"[<>|].*", "", line[line.index("anubis ") :]))[1:]
     command = typer.main.get_command(app)
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
-    known = {name for parameter in command.params for name in parameter.opts}
-    if "--" not in words:
-        given = {word.partition("=")[0] for word in words if re.match(r"-[-a-z]", word)}
-        assert given <= known | {"--help"}
+    command.make_context("anubis", words)
 
 
 def test_the_small_benchmark_of_the_page_is_what_bench_new_writes():
@@ -88,13 +89,43 @@ def test_every_code_of_a_verdict_is_explained():
     assert codes <= set(re.findall(r"`([A-Z-]+)`", (ROOT / "docs/output.md").read_text()))
 
 
-def test_every_type_of_a_json_line_is_listed():
-    types = {
-        value.value
-        for node in syntax("report", "cli", "operations")
-        if isinstance(node, ast.Dict)
-        for key, value in zip(node.keys, node.values, strict=True)
-        if isinstance(key, ast.Constant) and key.value == "type" and isinstance(value, ast.Constant)
-    }
-    assert {"verdict", "summary"} <= types
-    assert types <= set(re.findall(r"`([a-z-]+)`", (ROOT / "docs/output.md").read_text()))
+def test_every_line_of_json_is_declared_and_each_declared_one_is_printed():
+    doors = [
+        node.args[0]
+        for node in syntax("report", "cli")
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith(("json_line", "write_json"))
+    ]
+    kinds = {"incident", "repair", "validation", "event", "hold"}  # that `history show` looks up
+    kinds |= {str(kind.value) for kind in doors if isinstance(kind, ast.Constant)}
+    assert {line.name for line in LINES} == kinds
+
+
+# --- examples ------------------------------------------------------------------------------
+
+
+def verbs(node: Any, path: str = "") -> dict[str, Any]:
+    if not hasattr(node, "commands"):
+        return {path: node}
+    below = (verbs(child, f"{path} {name}".strip()) for name, child in node.commands.items())
+    return {path: verb for paths in below for path, verb in paths.items()}
+
+
+VERBS = verbs(typer.main.get_command(app))
+
+
+def test_every_verb_has_examples_and_no_other():
+    assert VERBS.keys() == examples.EXAMPLES.keys()
+    assert all(examples.EXAMPLES.values())
+
+
+@pytest.mark.parametrize("path", VERBS)
+def test_an_example_is_of_its_verb(path):  # that the verb takes it, as every command of a page
+    assert all(f"{example} ".startswith(f"anubis {path} ") for example in examples.of(path))
+
+
+def test_the_help_of_a_verb_ends_with_its_examples():
+    shown = CliRunner().invoke(app, ["history", "show", "--help"]).stdout
+    assert " ".join(shown.split()).endswith(
+        "Examples: anubis history show node07 anubis history show --last 200 --json"
+    )

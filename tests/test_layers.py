@@ -50,7 +50,7 @@ ONLY_IN = {
     "pycox": "anubis/risk/training.py",
     "typer": "anubis/cli/",
     "jinja2": "anubis/report/",
-    "pydantic": "anubis/reading.py",
+    "pydantic": ("anubis/reading.py", "anubis/report/schemas.py"),
     "yaml": "anubis/files.py",
 }
 

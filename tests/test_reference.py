@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/reference"
-PAGES = ("benchmarks.md", "commands.md", "configuration.md")
+PAGES = ("benchmarks.md", "commands.md", "configuration.md", "json.md")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -30,7 +30,7 @@ def made(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "lines.schema.json"])
 def test_each_page_is_what_the_code_says_today(made, page):
     current = (made / page).read_text(encoding="utf-8")
     assert read(page) == current, "run: .venv/bin/python scripts/make-reference"

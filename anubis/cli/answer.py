@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import textwrap
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
 
     from anubis.core.records import Judgement
 
+GLANCE = 6  # lines
 EXIT_CODES = {"healthy": 0, "defective": 1, "unknown": 2, "not-applicable": 2}
 
 
@@ -33,9 +33,24 @@ def write_paragraph(text: str) -> None:
     print(textwrap.fill(text, width, break_on_hyphens=False) if sys.stdout.isatty() else text)
 
 
-def write_json(document: Mapping[str, object]) -> None:
-    """A line of JSON Lines."""
-    print(json.dumps(document, ensure_ascii=False))
+def write_brief(paragraphs: Iterable[str]) -> None:
+    """On a terminal no more than a glance takes in; `--why` has the rest."""
+    if not sys.stdout.isatty():
+        write_lines(paragraphs)
+        return
+    width = shutil.get_terminal_size().columns
+    lines = [
+        line
+        for paragraph in paragraphs
+        for line in textwrap.wrap(paragraph, width, subsequent_indent="  ", break_on_hyphens=False)
+    ]
+    write_lines(lines if len(lines) <= GLANCE else [*lines[: GLANCE - 1], "--why has the rest"])
+
+
+def write_json(kind: str, fields: Mapping[str, object]) -> None:
+    from anubis.report.wording import json_line
+
+    print(json_line(kind, fields))
 
 
 def screen() -> Console:

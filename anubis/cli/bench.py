@@ -1,4 +1,4 @@
-"""`anubis bench`: the benchmark programs: list them, ask one, run one."""
+"""`anubis bench`: the benchmark programs: list them, ask one, run one, check one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="bench",
-    help="The benchmark programs: list, describe, run, begin a new one.",
+    help="The benchmark programs: list, describe, run, begin a new one and check it.",
     no_args_is_help=True,
 )
 
@@ -41,7 +41,7 @@ def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) 
     specs = usable.specs.values()
     if json:
         for spec in specs:
-            answer.write_json(asdict(spec))
+            answer.write_json("benchmark", asdict(spec))
     else:
         _show_list(specs)
     if broken:
@@ -81,7 +81,7 @@ def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Js
 
     spec = catalog.find(name, catalog.load(catalog.folders(benchmarks or ()))).spec
     if json:
-        answer.write_json(asdict(spec))
+        answer.write_json("benchmark", asdict(spec))
         return
     from rich.table import Table
 
@@ -156,6 +156,30 @@ def _show_result(result: Result, spec: BenchmarkSpec) -> None:
         unit = units[series.metric.partition(":")[0]]
         add_row(rows, series.metric, series.device, unit, *map(figure, numbers), str(samples.size))
     answer.screen().print(rows)
+
+
+@app.command(
+    help="Check that a program of your own keeps the contract. It describes itself, and measures "
+    "with --smoke, or with the parameters given here.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def check(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The program, in any language.")],
+) -> None:
+    import anubis
+    from anubis.operations.checking import SMOKE
+    from anubis.report.wording import counted, names
+
+    checked = anubis.check_program(file, context.args or SMOKE)
+    spec, result = checked.spec, checked.result
+    samples = sum(series.samples.size for series in result.series)
+    measured = f"{counted(len(result.series), 'series', 'series')}, {counted(samples, 'sample')}"
+    if result.not_applicable:
+        measured = f"not applicable here: {result.not_applicable}"
+    print(f"{spec.name}@{spec.version} keeps the contract: {measured}")
+    if checked.unmeasured and not result.not_applicable:
+        say(f"declared, and not measured here: {names(checked.unmeasured)}")
 
 
 @app.command(help="Write a small benchmark that works, in Python or shell, to begin with.")

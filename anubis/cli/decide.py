@@ -10,11 +10,13 @@ import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
+from anubis.cli.pages import check_page, write_junit
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from anubis.core.past.events import FleetEvent
+    from anubis.operations.sweeping import SweepResult
 
 EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
 CRITERIA: tuple[Literal["learned", "refused"], ...] = ("learned", "refused")
@@ -41,11 +43,17 @@ def gate(
     budget: options.TestBudget = None,
     together: options.Together = False,
     partners: options.Partners = None,
+    junit: options.JUnit = None,
+    nagios: options.Nagios = False,
+    why: options.Why = False,
     json: options.Json = False,
 ) -> None:
     """Say whether nodes are good for a job: by history, or by the tests worth their time."""
     from anubis.cli import gating
 
+    if json and nagios:
+        raise UsageError("--json and --nagios exclude each other: give one of them")
+    check_page(junit, "--junit")
     seconds = amounts.duration_s(duration, "--duration")
     passes = amounts.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
     terms = _terms(suite, policy, benchmarks, budget)
@@ -59,7 +67,11 @@ def gate(
     turn_termination_into_interrupt()
     caller = Terminal(as_json=json)
     result = anubis.gate(amounts.named(nodes), seconds, terms, unknown_passes=passes, caller=caller)
-    gating.show(result, as_json=json)
+    if junit:
+        write_junit("gate", gating.suites(result), junit)
+    if nagios:
+        gating.leave_to_monitoring(result)
+    gating.show(result, as_json=json, why=why)
     answer.leave(result.judgement)
 
 
@@ -93,6 +105,7 @@ def select(
     budget: options.TestBudget = None,
     together: options.Together = False,
     partners: options.Partners = None,
+    why: options.Why = False,
     json: options.Json = False,
 ) -> None:
     """Decide which tests an event is worth, and say why; run nothing.
@@ -100,6 +113,8 @@ def select(
     That nodes were added or upgraded, or had an incident, is kept: until they pass a test, a defect
     is presumed on them.
     """
+    from anubis.cli import deciding
+
     happened = _event(event, amounts.named(nodes), duration, category, criteria)
     terms = replace(
         _terms(suite, policy, benchmarks, budget),
@@ -107,8 +122,7 @@ def select(
         partners=amounts.nodes(partners) or (),
         cluster=cluster,
     )
-    caller = Terminal(as_json=json)
-    caller.decided(anubis.select(happened, terms, caller))
+    deciding.show(anubis.select(happened, terms, Terminal()), as_json=json, why=why)
 
 
 def _event(
@@ -149,6 +163,7 @@ def sweep(
     policy: options.Policy = "default",
     criteria: options.Criteria = None,
     benchmarks: options.Benchmarks = None,
+    why: options.Why = False,
     json: options.Json = False,
 ) -> None:
     """Test the idle nodes that are most at risk, within a budget."""
@@ -159,7 +174,20 @@ def sweep(
         replace(terms, cluster=cluster, criteria=criteria),
         Terminal(as_json=json),
     )
+    if not json:
+        _show_sweep(result, why=why)
     answer.leave(result.judgement)
+
+
+def _show_sweep(result: SweepResult, *, why: bool) -> None:
+    from anubis.cli import deciding, showing
+
+    if result.campaign is None:
+        deciding.show(result.decision, as_json=False, why=why)
+        return
+    showing.campaign(result.campaign.view, as_json=False)
+    if why:
+        deciding.show_reasons(result.decision)
 
 
 def _terms(

@@ -4,29 +4,77 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from anubis.cli import answer
+from anubis.cli import answer, deciding, nagios
 from anubis.core.records import Judgement
 from anubis.hostlist import compress
-from anubis.report.wording import chance, names
+from anubis.report.decision import brief
+from anubis.report.wording import called, chance, names
 
 if TYPE_CHECKING:
     from anubis.operations.gating import GateResult
+    from anubis.report.documents import GateLine
+    from anubis.report.junit import JUnitSuite
 
+UNFIT_NAMED = 2  # nodes out of service that a sentence gives the reason of
 LINKS_NAMED = 3  # bad links that a sentence names
 
 
-def show(result: GateResult, *, as_json: bool) -> None:
+def show(result: GateResult, *, as_json: bool, why: bool) -> None:
     if as_json:
-        answer.write_json(_document(result))
-    else:
-        print(_sentence(result))
+        answer.write_json("gate", _fields(result))
+        return
+    view = result.campaign.view if result.campaign else None
+    _, *reasons = brief(result.decision)
+    todo = [f"do: {i.action} ({called(i.subjects)})" for i in view.instructions] if view else []
+    answer.write_brief([_sentence(result), *todo, *([] if why else reasons)])
+    if why:
+        deciding.show_reasons(result.decision, view)
 
 
-def _document(result: GateResult) -> dict[str, object]:
+def suites(result: GateResult) -> list[JUnitSuite]:
+    """What the tests found, behind what the gate makes of each node and of what lies between."""
+    from anubis.report import junit
+
+    nodes = [
+        junit.JUnitCase(
+            name=node,
+            judgement=_let_pass(judged, passes=result.unknown_passes),
+            code="GATE",
+            details=[result.unfit.get(node) or result.doubts.get(node) or _sentence(result)],
+        )
+        for node, judged in result.judged.items()
+    ]
+    links = [
+        junit.JUnitCase(
+            name=",".join(together), judgement=Judgement.DEFECTIVE, code="GATE", details=[why]
+        )
+        for together, why in result.links.items()
+    ]
+    gate = junit.JUnitSuite(name="gate", cases=[*nodes, *links])
+    return [gate, *(junit.suites_of(result.campaign.view) if result.campaign else ())]
+
+
+def _let_pass(judged: Judgement, *, passes: bool) -> Judgement:
+    return Judgement.HEALTHY if passes and judged is Judgement.UNKNOWN else judged
+
+
+def leave_to_monitoring(result: GateResult) -> NoReturn:
+    """A go at more risk than is accepted, or with nodes that nobody vouches for, is a warning."""
+    decision, nodes = result.decision, len(result.judged)
+    figures = {
+        "risk": f"{decision.remaining:.4g};{decision.p0:.4g};;0;1",
+        "defective": f"{len(result.named(Judgement.DEFECTIVE))};;0;0;{nodes}",
+        "unknown": f"{len(result.unknown)};;;0;{nodes}",
+        "bad_links": f"{len(result.links)};;0;0;",
+    }
+    warns = bool(result.unknown) or not decision.is_bearable
+    nagios.leave("gate", result.judgement, _sentence(result), figures, warns=warns)
+
+
+def _fields(result: GateResult) -> GateLine:
     return {
-        "type": "gate",
         "answer": result.answer,
         "cluster": result.decision.cluster,
         "defective": result.named(Judgement.DEFECTIVE),
@@ -55,7 +103,9 @@ def _who_may_go(result: GateResult) -> str:
 
 
 def _reasons(result: GateResult) -> Iterator[str]:
-    yield from (f"{node}: {why}" for node, why in result.unfit.items())
+    yield from (f"{node}: {why}" for node, why in islice(result.unfit.items(), UNFIT_NAMED))
+    if unnamed := list(result.unfit)[UNFIT_NAMED:]:
+        yield f"also out of service: {called(unnamed)}"
     defective = [node for node in result.named(Judgement.DEFECTIVE) if node not in result.unfit]
     if defective:
         yield f"defective: {compress(defective)}"

@@ -55,9 +55,12 @@ def show(
         history.show(happened, answer.screen())
 
 
-@app.command(help="The last decisions of gate, sweep and select with their reasons, newest first.")
+@app.command(help="The last decisions of gate, sweep and select, newest first.")
 def decisions(
-    last: Last = 5, cluster: options.ClusterShown = None, json: options.Json = False
+    last: Last = 5,
+    cluster: options.ClusterShown = None,
+    why: options.Why = False,
+    json: options.Json = False,
 ) -> None:
     from anubis.report import decision
     from anubis.report.wording import moment
@@ -68,9 +71,13 @@ def decisions(
     for made in decided:
         if json:
             print(decision.line(made))
-        else:
+        elif why:
             answer.write_paragraph(f"{moment(made.at)}  {decision.paragraph(made)}")
             print()
+        else:
+            head, risk, *_ = decision.brief(made)
+            event = decision.event_of(made)
+            answer.write_brief((f"{moment(made.at)}  {event}: {head}", f"  {risk}"))
 
 
 @app.command(help="The clusters that the history knows, one a line.")
@@ -119,9 +126,9 @@ def check(json: options.Json = False) -> None:
     damages = soundness.damages
     if json:
         for sentence in damages:
-            answer.write_json({"type": "damage", "sentence": sentence})
+            answer.write_json("damage", {"sentence": sentence})
         counts = {**asdict(soundness), "damages": len(damages)}
-        answer.write_json({"type": "history", "sound": not damages, **counts})
+        answer.write_json("history", {"sound": not damages, **counts})
     else:
         answer.write_lines(_checked(soundness))
     sys.exit(2 if damages else 0)
@@ -172,7 +179,7 @@ def forget(
 
     gone = anubis.forget_import(import_)
     if json:
-        answer.write_json({"type": "forgotten", "import": import_, **asdict(gone)})
+        answer.write_json("forgotten", {"import": import_, **asdict(gone)})
         return
     parts = (
         counted(gone.incidents, "incident") if gone.incidents else "",

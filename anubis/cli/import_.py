@@ -27,6 +27,27 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+
+def _mapped(keys: str, example: str) -> typer.models.OptionInfo:
+    """How a table's columns are named, for whatever it holds."""
+    option: typer.models.OptionInfo = typer.Option(
+        "--map",
+        "-m",
+        metavar="KEY=COLUMN",
+        help=f"Which column says what, or several in one text: node=host, {example}. Keys: {keys}; "
+        "a column that is called like its key needs no --map. May be repeated.",
+    )
+    return option
+
+
+TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="A table with a heading.")]
+SampleColumns = Annotated[
+    list[str] | None,
+    _mapped("node, device, metric, value, unit, direction, sku, time", "device='gpu:{slot}'"),
+]
+TraitColumns = Annotated[
+    list[str] | None, _mapped("node, rack, cage, sku, installed", "cage='{rack}/{cage}'")
+]
 Sku = Annotated[
     str,
     typer.Option(
@@ -40,7 +61,7 @@ Sku = Annotated[
     "sample (node, device, metric, value, unit, direction, sku, time), or one for each metric."
 )
 def csv(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table with a heading.")],
+    file: TableFile,
     suite: Annotated[
         str,
         typer.Option(
@@ -51,17 +72,7 @@ def csv(
             "judged together.",
         ),
     ],
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            "-m",
-            metavar="KEY=COLUMN",
-            help="Which column says what, or several in one text: node=host, "
-            "device='gpu:{slot}'. Keys: node, device, metric, value, unit, direction, sku, time; a "
-            "column that is called like its key needs no --map. May be repeated.",
-        ),
-    ] = None,
+    columns: SampleColumns = None,
     metrics: Annotated[
         list[str] | None,
         typer.Option(
@@ -164,14 +175,13 @@ def _name(imported: ImportedResults, *, as_json: bool) -> None:
     """stdout has what a script needs to go on: the campaign's name."""
     campaign = imported.campaign
     line = {
-        "type": "campaign",
         "campaign": campaign.id,
         "cluster": campaign.cluster,
         "nodes": len(campaign.plan.nodes),
         "import": imported.kept.key,
     }
     if as_json:
-        answer.write_json(line)
+        answer.write_json("campaign", line)
     else:
         print(campaign.id)
     say(
@@ -257,18 +267,8 @@ def incidents(
     "installed. Risk models learn from them where that makes chances better."
 )
 def nodes(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table with a heading.")],
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            "-m",
-            metavar="KEY=COLUMN",
-            help="Which column says what, or several in one text: node=host, "
-            "cage='{rack}/{cage}'. Keys: node, rack, cage, sku, installed; a column that is called "
-            "like its key needs no --map. May be repeated.",
-        ),
-    ] = None,
+    file: TableFile,
+    columns: TraitColumns = None,
     times: Annotated[
         list[str] | None,
         typer.Option(
@@ -298,8 +298,8 @@ def nodes(
     }
     if json:
         answer.write_json(
+            "nodes",
             {
-                "type": "nodes",
                 "records": intake.records,
                 "nodes": len(intake.traits),
                 "import": added.key,
@@ -309,7 +309,7 @@ def nodes(
                 "untold": list(imported.untold),
                 "left_out": {note.text: len(note.where) for note in intake.left_out},
                 "taken": {note.text: len(note.where) for note in intake.remarks},
-            }
+            },
         )
     else:
         kept = added.kept
@@ -341,7 +341,6 @@ def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) ->
     hit = len({incident.node for incident in intake.incidents})
     if as_json:
         facts = {
-            "type": "incidents",
             "records": intake.records,
             "incidents": len(intake.incidents),
             "import": added.key,
@@ -355,7 +354,7 @@ def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) ->
             "left_out": {note.text: len(note.where) for note in intake.left_out},
             "taken": {note.text: len(note.where) for note in intake.remarks},
         }
-        answer.write_json(facts)
+        answer.write_json("incidents", facts)
         return
     kept = added.kept
     print(

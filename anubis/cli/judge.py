@@ -38,10 +38,12 @@ def judge(
     """Judge past campaigns again, alone or as one, by other criteria, without running anything."""
     from anubis.cli import showing
 
+    forms = showing.AnswerForms(json=json, html=html)
+    forms.check()
     view = anubis.judge(
         campaign,
         since=None if since is None else amounts.instant(since, "--since"),
         criteria=criteria,
         caller=Terminal(),
     )
-    showing.answer_with(view, html, as_json=json)
+    showing.answer_with(view, forms)

@@ -13,7 +13,7 @@ import typer
 from typer.main import get_command
 
 from anubis import __version__
-from anubis.cli import bench, criteria, history, import_, risk, topology
+from anubis.cli import bench, criteria, examples, history, import_, risk, topology
 from anubis.cli.decide import gate, select, sweep
 from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
@@ -22,6 +22,7 @@ from anubis.cli.measure import accept, scan, validate
 from anubis.cli.outlets import HELP, check_answer, open_outlets
 from anubis.cli.remarks import say
 from anubis.cli.report import report
+from anubis.cli.schema import schema
 from anubis.cli.simulate import simulate
 from anubis.cli.tune import tune
 from anubis.core.errors import AnubisError
@@ -35,10 +36,26 @@ app = typer.Typer(
     context_settings={"help_option_names": sorted(HELP)},
     epilog="Exit codes: 0 all healthy, 1 at least one node defective, 2 no verdict.",
 )
-VERBS = (accept, validate, scan, gate, select, sweep, learn, judge, report, tune, simulate, doctor)
+VERBS = (
+    accept,
+    validate,
+    scan,
+    gate,
+    select,
+    sweep,
+    learn,
+    judge,
+    report,
+    tune,
+    simulate,
+    doctor,
+    schema,
+)
 for verb in VERBS:
     app.command()(verb)
+examples.below_help(app.registered_commands)
 for family in (import_, history, topology, criteria, risk, bench):
+    examples.below_help(family.app.registered_commands, family.app.info.name or "")
     app.add_typer(family.app)
 
 
@@ -93,6 +110,10 @@ def run() -> int:
 
 
 def fail(reason: str, code: int) -> int:
+    if "--nagios" in sys.argv:
+        from anubis.cli import nagios
+
+        return nagios.fail(reason)
     if reason:
         say(f"anubis: error: {' '.join(reason.split())}")
     return code

@@ -37,13 +37,15 @@ def accept(
     policy: options.Policy = "default",
     benchmarks: options.Benchmarks = None,
     html: options.Html = None,
+    junit: options.JUnit = None,
+    nagios: options.Nagios = False,
     json: options.Json = False,
     dry_run: options.DryRun = False,
     resume: options.Resume = False,
     campaign: options.Unfinished = None,
 ) -> None:
     """Accept a new cluster: run, learn criteria from this run, judge, report."""
-    from anubis.cli import campaigns
+    from anubis.cli import campaigns, showing
 
     request = campaigns.request(
         "accept", nodes, cluster=cluster, suite=suite, policy=policy, benchmarks=benchmarks
@@ -56,9 +58,8 @@ def accept(
         over_s=over,
         with_fabric=not no_fabric,
     )
-    campaigns.carry_out(
-        request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json
-    )
+    forms = showing.AnswerForms(json=json, nagios=nagios, html=html, junit=junit)
+    campaigns.carry_out(request, dry_run=dry_run, resume=resume, campaign=campaign, forms=forms)
 
 
 def validate(
@@ -69,21 +70,22 @@ def validate(
     criteria: options.Criteria = None,
     benchmarks: options.Benchmarks = None,
     html: options.Html = None,
+    junit: options.JUnit = None,
+    nagios: options.Nagios = False,
     json: options.Json = False,
     dry_run: options.DryRun = False,
     resume: options.Resume = False,
     campaign: options.Unfinished = None,
 ) -> None:
     """Validate nodes: run, and judge by criteria learned earlier."""
-    from anubis.cli import campaigns
+    from anubis.cli import campaigns, showing
 
     request = campaigns.request(
         "validate", nodes, cluster=cluster, suite=suite, policy=policy, benchmarks=benchmarks
     )
     request = replace(request, criteria=criteria)
-    campaigns.carry_out(
-        request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json
-    )
+    forms = showing.AnswerForms(json=json, nagios=nagios, html=html, junit=junit)
+    campaigns.carry_out(request, dry_run=dry_run, resume=resume, campaign=campaign, forms=forms)
 
 
 def scan(
@@ -128,13 +130,15 @@ def scan(
     ] = None,
     benchmarks: options.Benchmarks = None,
     html: options.Html = None,
+    junit: options.JUnit = None,
+    nagios: options.Nagios = False,
     json: options.Json = False,
     dry_run: options.DryRun = False,
     resume: options.Resume = False,
     campaign: options.Unfinished = None,
 ) -> None:
     """Scan the network: pairs of nodes at every distance, and the part at fault by name."""
-    from anubis.cli import campaigns
+    from anubis.cli import campaigns, showing
 
     ways = {"full": full, "quick": quick, "cover": cover}
     chosen = [f"--{way}" for way, is_chosen in ways.items() if is_chosen]
@@ -152,6 +156,5 @@ def scan(
         over_s=over,
         groups="pairs" if full else "covering" if cover else "quick",
     )
-    campaigns.carry_out(
-        request, dry_run=dry_run, resume=resume, campaign=campaign, html=html, as_json=json
-    )
+    forms = showing.AnswerForms(json=json, nagios=nagios, html=html, junit=junit)
+    campaigns.carry_out(request, dry_run=dry_run, resume=resume, campaign=campaign, forms=forms)

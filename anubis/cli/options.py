@@ -107,12 +107,30 @@ DryRun = Annotated[
     typer.Option("--dry-run", help="Print the plan with its time and node-hours; run nothing."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON Lines on stdout instead of tables.")]
+Why = Annotated[bool, typer.Option("--why", help="All reasons and tables, instead of a few lines.")]
 Html = Annotated[
     Path | None,
     typer.Option(
         "--html",
         metavar="FILE",
         help="Where to write the HTML report. Default: reports/ in $ANUBIS_HOME.",
+    ),
+]
+JUnit = Annotated[
+    Path | None,
+    typer.Option(
+        "--junit",
+        metavar="FILE",
+        help="Also write a JUnit file: a suite for each benchmark, a case for each node. Defective "
+        "is a failure, unknown an error, not applicable skipped.",
+    ),
+]
+Nagios = Annotated[
+    bool,
+    typer.Option(
+        "--nagios",
+        help="One line with figures, and exit codes for monitoring: 0 OK, 1 warning, 2 critical, "
+        "3 unknown.",
     ),
 ]
 HtmlToo = Annotated[

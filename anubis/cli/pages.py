@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anubis.cli.remarks import say
 from anubis.core.errors import UsageError
 
+if TYPE_CHECKING:
+    from anubis.report.junit import JUnitSuite
 
-def check_page(path: Path | None) -> None:
-    """Refuses, before minutes of work, a page that could not be written afterwards."""
+
+def check_page(path: Path | None, option: str = "--html") -> None:
+    """Refuses, before minutes of work, a file that could not be written afterwards."""
     if path is None:
         return
     if path.is_dir():
-        raise UsageError(f'--html "{path}" is a folder: name a file in it')
+        raise UsageError(f'{option} "{path}" is a folder: name a file in it')
     folder = path.absolute().parent
     if not folder.exists():
-        raise UsageError(f'--html "{path}": there is no folder "{folder}"; make it first')
+        raise UsageError(f'{option} "{path}": there is no folder "{folder}"; make it first')
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise UsageError(f'--html "{path}": "{folder}" is not a folder that this user can write to')
+        raise UsageError(
+            f'{option} "{path}": "{folder}" is not a folder that this user can write to'
+        )
 
 
 def write_page(page: str, path: Path) -> None:
     write_file(page, path, "report")
     say(f"report: {path}")
+
+
+def write_junit(name: str, suites: Iterable[JUnitSuite], path: Path) -> None:
+    from anubis.report import junit
+
+    write_file(junit.render(name, suites), path, "JUnit file")
+    say(f"JUnit: {path}")
 
 
 def write_file(text: str, path: Path, kind: str) -> None:

@@ -59,7 +59,7 @@ class Progress:
     def observe(self, machine: CampaignMachine, events: Sequence[CampaignEvent]) -> None:
         for event in events:
             if isinstance(event, NodeLost) or (isinstance(event, EndOfStep) and event.reason):
-                self._report_trouble(event)
+                self._report_trouble(event, machine)
         self._report_gap(machine.unwatched_s)
         if self._phase < 0:
             for node, reason in machine.excluded.items():
@@ -85,9 +85,13 @@ class Progress:
             plural = "" if machine.planned == 1 else "s"
             say(f"phase {name}: {machine.planned} step{plural}")
 
-    def _report_trouble(self, event: EndOfStep | NodeLost) -> None:
-        subject = event.node if isinstance(event, NodeLost) else event.step_id.partition("/")[2]
-        self._say_trouble(subject, event.reason)
+    def _report_trouble(self, event: EndOfStep | NodeLost, machine: CampaignMachine) -> None:
+        if isinstance(event, NodeLost):
+            self._say_trouble(event.node, event.reason)
+            return
+        following = machine.next_try(event.step_id, event.attempt)
+        more = "; now try {} of {}".format(*following) if following else ""
+        self._say_trouble(event.step_id.partition("/")[2], event.reason + more)
 
     def _say_trouble(self, subject: str, reason: str) -> None:
         self._troubles += 1

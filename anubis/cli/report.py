@@ -20,6 +20,8 @@ def report(
     campaign: options.Campaign = None,
     json: options.Json = False,
     html: options.HtmlToo = None,
+    junit: options.JUnit = None,
+    nagios: options.Nagios = False,
     superbench: Annotated[
         Path | None,
         typer.Option(
@@ -32,10 +34,12 @@ def report(
     """Show a past campaign: a table, JSON Lines, or a self-contained HTML file."""
     from anubis.cli import showing
 
+    forms = showing.AnswerForms(json=json, nagios=nagios, html=html, junit=junit)
+    forms.check()
     view = anubis.recall(campaign)
     if superbench:
         _write_summary(view, superbench)
-    showing.answer_with(view, html, as_json=json)
+    showing.answer_with(view, forms)
 
 
 def _write_summary(view: CampaignView, path: Path) -> None:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from anubis.cli import answer
-from anubis.cli.pages import write_page
+from anubis.cli import answer, nagios
+from anubis.cli.pages import check_page, write_junit, write_page
 from anubis.core.campaign.planning import Estimate
+from anubis.core.errors import UsageError
 from anubis.core.fabric import Fabric, link_name
 from anubis.core.network.coverage import Coverage
 from anubis.core.network.pairing import Purpose
 from anubis.core.network.redundancy import gap_name
-from anubis.core.records import Phase, Plan, PlannedEntry
+from anubis.core.records import Judgement, Phase, Plan, PlannedEntry
 from anubis.executors.programs import spelled
 from anubis.operations.campaigns import PlannedCampaign
 from anubis.report import coverage as coverage_report
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
-from anubis.report.wording import counted, lasting
+from anubis.report.wording import called, counted, lasting
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from anubis.report.documents import CoverageLine, PhaseLine
 
 MOST_LINKS = 8  # that are named
 MEETINGS = {
@@ -46,12 +50,51 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
             console.print(f"\n{note}", markup=False, highlight=False)
 
 
-def answer_with(view: CampaignView, html: Path | None, *, as_json: bool) -> NoReturn:
+@dataclass(frozen=True, kw_only=True)
+class AnswerForms:
+    """How a campaign is wanted: on stdout as a table, JSON Lines or a line for monitoring, and
+    in which files."""
+
+    json: bool = False
+    nagios: bool = False
+    html: Path | None = None
+    junit: Path | None = None
+
+    def check(self) -> None:
+        """Before minutes of work."""
+        if self.json and self.nagios:
+            raise UsageError("--json and --nagios exclude each other: give one of them")
+        check_page(self.html)
+        check_page(self.junit, "--junit")
+
+
+def answer_with(view: CampaignView, forms: AnswerForms) -> NoReturn:
     """A past campaign is the whole answer, and its judgement the exit code."""
-    campaign(view, as_json=as_json)
-    if html:
-        write_html(view, html)
-    answer.leave(view.assessment.judgement)
+    try:
+        if not forms.nagios:
+            campaign(view, as_json=forms.json)
+    finally:  # whoever stopped reading must not cost the files
+        write_files(view, forms)
+    leave(view, forms)
+
+
+def write_files(view: CampaignView, forms: AnswerForms) -> None:
+    if forms.html:
+        write_html(view, forms.html)
+    if forms.junit:
+        from anubis.report import junit
+
+        write_junit(view.campaign.plan.suite, junit.suites_of(view), forms.junit)
+
+
+def leave(view: CampaignView, forms: AnswerForms) -> NoReturn:
+    assessment = view.assessment
+    if forms.nagios:
+        bad = assessment.named(Judgement.DEFECTIVE)
+        named = f", defective: {called(bad)}" if bad else ""
+        text = f"{view.headline.replace(' · ', ', ')}{named} (campaign {view.campaign.id})"
+        nagios.leave(str(view.campaign.kind), assessment.judgement, text, nagios.counts(assessment))
+    answer.leave(assessment.judgement)
 
 
 def write_html(view: CampaignView, path: Path) -> None:
@@ -63,7 +106,7 @@ def plan(campaign: PlannedCampaign, *, as_json: bool) -> None:
     planned, costs = campaign.plan, campaign.costs
     if as_json:
         for phase, cost in zip(planned.phases, costs, strict=True):
-            answer.write_json(_phase_document(phase, cost))
+            answer.write_json("phase", _phase_fields(phase, cost))
         return
     console = answer.screen()
     nodes = counted(len(planned.nodes), "node")
@@ -77,9 +120,8 @@ def plan(campaign: PlannedCampaign, *, as_json: bool) -> None:
         console.print(f"left out: {sentence}", markup=False)
 
 
-def _phase_document(phase: Phase, cost: Estimate) -> dict[str, object]:
+def _phase_fields(phase: Phase, cost: Estimate) -> PhaseLine:
     return {
-        "type": "phase",
         "phase": phase.name,
         "benchmarks": [str(entry.workload) for entry in phase.entries],
         "steps": cost.steps,
@@ -134,14 +176,13 @@ def crossed(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool) -> N
         "missing": [gap_name(fabric, gap) for gap in coverage.missing_uplinks],
     }
     if as_json:
-        document = {
-            "type": "coverage",
+        fields: CoverageLine = {
             "pairs": dict(coverage.pairs),
             "rounds": dict(coverage.rounds),
             "nics": len(coverage.nics),
             "switches": len(fabric.switches) - len(untested["switches"]),
             "links": sure,
-            "tiers": coverage_report.record(coverage),
+            "tiers": coverage_report.by_tier(coverage),
             "untested_switches": untested["switches"],
             "untested_links": [link_name(fabric, link) for link in coverage.untested_links],
             "across_rails_only": untested.get("across rails", []),
@@ -149,7 +190,7 @@ def crossed(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool) -> N
             "seldom_crossed_links": untested["seldom"],
             "missing_uplinks": untested["missing"],
         }
-        answer.write_json(document)
+        answer.write_json("coverage", fields)
         return
     switches = len(fabric.switches) - len(untested["switches"])
     rounds = counted(coverage.rounds["distance"], "round")

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from anubis.cli import answer
 from anubis.cli.remarks import passing, say
 from anubis.operations.caller import Caller
 
@@ -25,7 +24,7 @@ LINE_EVERY_S = 30.0
 
 
 class Terminal(Caller):
-    """Remarks and progress go to stderr, decisions and verdicts to stdout, each at once.
+    """Remarks and progress go to stderr; of the answer, JSON Lines go to stdout as they come.
 
     A person stops anything with Ctrl-C.
     """
@@ -50,15 +49,13 @@ class Terminal(Caller):
         from anubis.report import decision as reports
 
         if self._as_json:
-            print(reports.line(decision))
-        else:
-            answer.write_paragraph(reports.paragraph(decision))
-        sys.stdout.flush()  # its tests may take minutes
+            print(reports.line(decision), flush=True)  # its tests may take minutes
 
     def concluded(self, view: CampaignView) -> None:
         from anubis.cli import showing
 
-        showing.campaign(view, as_json=self._as_json)
+        if self._as_json:
+            showing.campaign(view, as_json=True)
 
     @contextmanager
     def following(self, campaign: Campaign, parallel_nodes: int | None) -> Iterator[Observe]:

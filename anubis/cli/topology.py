@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -41,6 +41,7 @@ def show(
     ] = None,
     counters: options.Counters = None,
     over: options.Over = None,
+    nagios: options.Nagios = False,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
@@ -55,12 +56,35 @@ def show(
         caller=Terminal(),
     )
     shown = json_lines if json else text
-    answer.write_lines(
-        shown(inspected.inspection, inspected.remarks, inspected.placement, routes=inspected.routes)
-    )
+    if not nagios:
+        answer.write_lines(
+            shown(
+                inspected.inspection,
+                inspected.remarks,
+                inspected.placement,
+                routes=inspected.routes,
+            )
+        )
     if html:
         _write_page(inspected, html)
+    if nagios:
+        _leave_to_monitoring(inspected)
     answer.leave(inspected.judgement)
+
+
+def _leave_to_monitoring(inspected: InspectedFabric) -> NoReturn:
+    from anubis.cli import nagios
+    from anubis.report.topology import answer as verdict
+
+    inspection, placement = inspected.inspection, inspected.placement
+    missing = sum(shortage.lacks for shortage in inspection.shortages)
+    degraded = sum(shortage.is_degraded for shortage in inspection.shortages)
+    figures = {
+        "switches": f"{len(inspection.fabric.switches)};;;0;",
+        "degraded": f"{degraded};;0;0;",
+        "missing_uplinks": f"{missing};;;0;",
+    }
+    nagios.leave("topology", inspected.judgement, verdict(inspection, placement), figures)
 
 
 def _write_page(inspected: InspectedFabric, path: Path) -> None:

@@ -44,7 +44,7 @@ def tune(
     tuned = anubis.tune(benchmark, campaign)
     if json:
         for row in tuned.rows:
-            answer.write_json(_document(row))
+            answer.write_json("tuning", _fields(row))
     else:
         _print_table(tuned.rows)
     for row in tuned.rows:
@@ -56,10 +56,9 @@ def tune(
     sys.exit(2 if any(row.tuned.refusal for row in tuned.rows) else 0)
 
 
-def _document(row: TuningRow) -> dict[str, object]:
+def _fields(row: TuningRow) -> dict[str, object]:
     key = row.key
     return {
-        "type": "tuning",
         "benchmark": key.workload.benchmark,
         "version": key.workload.version,
         "measured_with": key.workload.arguments,

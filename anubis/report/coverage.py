@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from anubis.core.network.coverage import ASSURED, Coverage
 from anubis.report.wording import counted
+
+if TYPE_CHECKING:
+    from anubis.report.documents import TierCrossed
 
 REASONS = {
     "seldom": "crossed too seldom to be sure",
@@ -39,7 +43,7 @@ def _between(tiers: tuple[int, int]) -> str:
     return f"links from tier {low} to {high}" if low != high else f"links within tier {low}"
 
 
-def record(coverage: Coverage) -> list[dict[str, int]]:
+def by_tier(coverage: Coverage) -> list[TierCrossed]:
     return [
         {"from": low, "to": high, "crossed": sure, "links": every}
         for (low, high), (sure, every) in coverage.by_tier().items()

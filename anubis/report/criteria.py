@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,6 +19,15 @@ from anubis.report.wording import counted, figure, json_line, share
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from anubis.report.documents import (
+        ChangesLine,
+        CriterionChangeLine,
+        CriterionLine,
+        KeyFields,
+        NodeChangeLine,
+        VerdictChangeLine,
+    )
 
 LISTED = 40  # changed nodes or verdicts that are listed on a terminal; --json has all
 SHARES = (
@@ -36,7 +45,7 @@ def least_repeatable_first(criteria: Sequence[Criterion]) -> list[Criterion]:
     return sorted(criteria, key=lambda c: -1.0 if c.repeatability is None else c.repeatability)
 
 
-def applied(criterion: Criterion) -> str:
+def applied(criterion: Criterion) -> Literal["own", "policy"]:
     """Which alpha it judges by: the policy's, or the metric's own."""
     return "own" if criterion.alpha == criterion.proposed_alpha else "policy"
 
@@ -63,7 +72,7 @@ def show(criteria: CriteriaSet, console: Console) -> None:
         members = f"{counted(len(kind.nodes), 'node')}, {shortened(kind.nodes)}"
         console.print(Text(f"one of several kinds under sku {kind.sku}: {members}\n"))
     figures = ("repeat", "alpha", "proposed", "shows", "set aside")
-    rows = table("benchmark, metric", "unit", figures=figures)
+    rows = table("benchmark, metric", "unit", figures=figures, gap=2)  # to fit into 80 columns
     called = benchmark_labels([criterion.key for criterion in ordered])
     notes: dict[str, int] = {}
     for criterion in ordered:
@@ -80,7 +89,7 @@ def show(criteria: CriteriaSet, console: Console) -> None:
             f"{called[criterion.key]} {criterion.key.metric}{mark}",
             criterion.unit,
             share(criterion.repeatability),
-            f"{share(criterion.alpha)} {applied(criterion)}",
+            f"{share(criterion.alpha)}{' own' if applied(criterion) == 'own' else ''}",
             Text(share(proposed), style="yellow" if too_loose else ""),
             _visible(criterion),
             f"{aside:,}/{criterion.units:,}",
@@ -104,7 +113,7 @@ def _visible(criterion: Criterion) -> str:
 
 def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
     yield "repeat: how alike the healthy units are, 1 means equal; least repeatable first"
-    yield "alpha: the limit in use, the policy's or the metric's own; proposed: the metric's own"
+    yield "alpha: the limit in use, the policy's unless it is the metric's own; proposed: its own"
     yield (
         "shows: on nine nodes of ten is found a loss of all samples that large / that many samples "
         "that are half as good"
@@ -125,70 +134,72 @@ def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
 
 def show_lines(criteria: CriteriaSet) -> Iterator[str]:
     for criterion in least_repeatable_first(criteria.criteria):
-        yield json_line(
-            {
-                "type": "criterion",
-                "suite": criteria.provenance.suite,
-                **_key(criterion.key),
-                "unit": criterion.unit,
-                "direction": criterion.direction,
-                "median": float(np.median(criterion.reference)),
-                "repeatability": criterion.repeatability,
-                "alpha": criterion.alpha,
-                "proposed_alpha": criterion.proposed_alpha,
-                "alpha_applied": applied(criterion),
-                "shows": criterion.shows,
-                "repeats_to_alpha": criterion.repeats,
-                "stalls": criterion.stalls,
-                "tail": criterion.tail,
-                "typical_alpha": criterion.typical_alpha,
-                "fine_tail": criterion.fine_tail,
-                "fine_alpha": criterion.fine_alpha,
-                "units": criterion.units,
-                "healthy": criterion.healthy,
-                "set_aside": criterion.units - criterion.healthy,
-                "nodes": criterion.nodes,
-                "from_repeats": criterion.from_repeats,
-                "refusal": criterion.refusal or None,
-            }
-        )
+        yield json_line("criterion", _fields(criterion, criteria.provenance.suite))
+
+
+def _fields(criterion: Criterion, suite: str) -> CriterionLine:
+    return {
+        "suite": suite,
+        **_key(criterion.key),
+        "unit": criterion.unit,
+        "direction": criterion.direction,
+        "median": float(np.median(criterion.reference)),
+        "repeatability": criterion.repeatability,
+        "alpha": criterion.alpha,
+        "proposed_alpha": criterion.proposed_alpha,
+        "alpha_applied": applied(criterion),
+        "shows": criterion.shows,
+        "repeats_to_alpha": criterion.repeats,
+        "stalls": criterion.stalls,
+        "tail": criterion.tail,
+        "typical_alpha": criterion.typical_alpha,
+        "fine_tail": criterion.fine_tail,
+        "fine_alpha": criterion.fine_alpha,
+        "units": criterion.units,
+        "healthy": criterion.healthy,
+        "set_aside": criterion.units - criterion.healthy,
+        "nodes": criterion.nodes,
+        "from_repeats": criterion.from_repeats,
+        "refusal": criterion.refusal or None,
+    }
 
 
 # --- two sets ------------------------------------------------------------------------------
 
 
 def show_changes(changes: Sequence[CriterionChange], console: Console) -> None:
+    from rich.padding import Padding
     from rich.text import Text
 
     if not changes:
         console.print("nothing changed")
         return
     console.print(Text(f"{_criteria(len(changes))} changed\n", style="bold"))
-    rows = table()
-    rows.add_column("benchmark, metric", overflow="fold", min_width=20)
-    rows.add_column("what", no_wrap=True)
-    for values in ("A", "B"):
-        rows.add_column(values, overflow="fold", justify="right")
-    rows.add_column("change", justify="right", no_wrap=True)
+    rows = table("benchmark, metric", figures=("A", "B", "change"))
     called = benchmark_labels([change.key for change in changes])
+    notes: dict[str, int] = {}
     for change in changes:
-        name = f"{called[change.key]} {change.key.metric}"
-        for row in _rows(change):
-            add_row(rows, name, *row)
-            name = ""
+        add_row(rows, f"{called[change.key]} {change.key.metric}")
+        for aspect, *figures in _rows(change, notes):
+            add_row(rows, f"  {aspect}", *figures)
     console.print(rows)
+    for note, number in notes.items():
+        console.print(Padding(Text(f"({number}) {note}"), (0, 0, 0, 2)))
 
 
-def _rows(change: CriterionChange) -> Iterator[tuple[str, str, str, str]]:
+def _rows(change: CriterionChange, notes: dict[str, int]) -> Iterator[tuple[str, str, str, str]]:
+    """`notes`: sentences, which no column of figures holds, and their numbers."""
     old, new = change.before, change.after
     if old is None or new is None:
         yield change.kind, _median(old), _median(new), ""
         return
     if change.alike is not None:
         sizes = f"{old.reference.size:,} values", f"{new.reference.size:,} values"
-        yield "reference", *sizes, f"similarity {share(change.alike)}"
+        yield "reference", *sizes, f"{share(change.alike)} alike"
     for move in change.moves:
-        if move.aspect not in HEALTHY:
+        if move.aspect == "refusal":
+            yield "refused", _noted(old.refusal, notes), _noted(new.refusal, notes), ""
+        elif move.aspect not in HEALTHY:
             before, after = spelled(move.aspect, move.before), spelled(move.aspect, move.after)
             yield move.aspect.replace("_", " "), before, after, _difference(move)
     if any(move.aspect in HEALTHY for move in change.moves):
@@ -198,6 +209,10 @@ def _rows(change: CriterionChange) -> Iterator[tuple[str, str, str, str]]:
         yield "healthy units", before, after, ""
 
 
+def _noted(sentence: str, notes: dict[str, int]) -> str:
+    return f"({notes.setdefault(sentence, len(notes) + 1)})" if sentence else "no"
+
+
 def _median(criterion: Criterion | None) -> str:
     if criterion is None:
         return "-"
@@ -205,8 +220,6 @@ def _median(criterion: Criterion | None) -> str:
 
 
 def spelled(field: str, value: Value) -> str:
-    if field == "refusal":
-        return str(value) or "trusted"
     if value is None or isinstance(value, str):
         return value or "-"
     if isinstance(value, bool):
@@ -267,59 +280,61 @@ def change_lines(
     campaign: str | None,
 ) -> Iterator[str]:
     for change in changes:
-        yield json_line(
-            {
-                "type": "criterion-change",
-                **_key(change.key),
-                "change": change.kind,
-                "moved": {move.aspect: [move.before, move.after] for move in change.moves},
-                "reference_similarity": change.alike,
-            }
-        )
+        yield json_line("criterion-change", _moved(change))
     for node in nodes:
-        yield json_line(
-            {
-                "type": "node-change",
-                "node": node.after.node,
-                "before": node.before.judgement,
-                "after": node.after.judgement,
-                "code": node.after.code,
-                "reason": node.after.reason,
-            }
-        )
+        yield json_line("node-change", _turned(node))
     for part in verdicts:
-        yield json_line(
-            {
-                "type": "verdict-change",
-                "participants": part.after.participants,
-                "device": part.after.device or None,
-                "benchmark": part.after.benchmark,
-                "metric": part.after.metric or None,
-                "before": part.before.judgement,
-                "after": part.after.judgement,
-                "reason": part.after.reason,
-            }
-        )
-    yield json_line(
-        {
-            "type": "summary",
-            "criteria_moved": len(changes),
-            "campaign": campaign,
-            "nodes_changed": len(nodes),
-            "verdicts_changed": len(verdicts),
-        }
-    )
+        yield json_line("verdict-change", _judged_anew(part))
+    counts: ChangesLine = {
+        "criteria_moved": len(changes),
+        "campaign": campaign,
+        "nodes_changed": len(nodes),
+        "verdicts_changed": len(verdicts),
+    }
+    yield json_line("changes", counts)
+
+
+def _moved(change: CriterionChange) -> CriterionChangeLine:
+    return {
+        **_key(change.key),
+        "change": change.kind,
+        "moved": {move.aspect: [move.before, move.after] for move in change.moves},
+        "reference_similarity": change.alike,
+    }
+
+
+def _turned(change: NodeChange) -> NodeChangeLine:
+    return {
+        "node": change.after.node,
+        "before": change.before.judgement,
+        "after": change.after.judgement,
+        "code": change.after.code,
+        "reason": change.after.reason,
+    }
+
+
+def _judged_anew(change: VerdictChange) -> VerdictChangeLine:
+    verdict = change.after
+    return {
+        "participants": verdict.participants,
+        "device": verdict.device or None,
+        "benchmark": verdict.benchmark,
+        "metric": verdict.metric or None,
+        "before": change.before.judgement,
+        "after": verdict.judgement,
+        "reason": verdict.reason,
+    }
 
 
 def adoption_lines(rules: Iterable[MetricAlpha]) -> Iterator[str]:
     for rule in rules:
-        yield json_line({"type": "adoption", **asdict(rule)})
+        yield json_line("adoption", asdict(rule))
 
 
 # --- both ----------------------------------------------------------------------------------
 
 
-def _key(key: CriterionKey) -> dict[str, object]:
+def _key(key: CriterionKey) -> KeyFields:
     return {
         "sku": key.sku,
         "benchmark": key.workload.benchmark,

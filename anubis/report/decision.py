@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from anubis.core.choosing.decision import Action, ChosenTest, Decision, Driver, Gap
-from anubis.report.wording import chance, json_line, lasting, names
+from anubis.report.wording import called, chance, counted, json_line, lasting, names
 
 NAMED = 3  # nodes, tests and gaps that a sentence names
 NOT_WORTH = "test fits and is worth its time"
+STANDS_OUT = 1.5  # times the share of a node that is like all others
 NOTABLE = 0.005  # a share that shows in whole per cent
 
 
@@ -18,12 +19,53 @@ def paragraph(decision: Decision) -> str:
     return " ".join(_sentences(decision))
 
 
+def brief(decision: Decision) -> Iterator[str]:
+    """The answer, then what it rests on: a few lines; `paragraph` has every reason."""
+    yield _answer(decision)
+    yield _fall(decision)
+    if len(decision.nodes) > 1 and decision.drivers and _stands_out(decision):
+        riskiest = [f"{driver.node} (p = {chance(driver.p)})" for driver in decision.drivers]
+        yield f"riskiest: {', '.join(riskiest[:NAMED])}"
+    if decision.gaps and 1 - decision.coverage >= NOTABLE:
+        yield f"{1 - decision.coverage:.0%} of the incidents to expect stay uncovered"
+    if decision.assumed:
+        yield f"assumed: {counted(len(decision.assumed), 'thing')}, which --why has"
+
+
+def _answer(decision: Decision) -> str:
+    nodes = f"{called(decision.nodes) if decision.nodes else 'no node'} ({decision.cluster})"
+    if not decision.tests:
+        why = "" if decision.is_bearable else f"; no {NOT_WORTH}"
+        return f"run nothing on {nodes}{why}"
+    verb = "accept again" if decision.action is Action.ACCEPT else "run"
+    tests = names([test.benchmark for test in decision.tests], NAMED)
+    longest, hours = lasting(decision.longest_s), decision.node_seconds / 3600
+    return f"{verb} {tests} on {nodes}: {longest} a node, {hours:.2g} node-hours"
+
+
+def _fall(decision: Decision) -> str:
+    """What the tests, if they are passed, and what was measured lately make of the risk."""
+    p, left, accepted = map(chance, (decision.p, decision.remaining, decision.p0))
+    risk = f"risk within {lasting(decision.horizon_s)}"
+    if decision.p == 1 and decision.event != "job-allocated":
+        risk = "risk, as a defect is presumed"
+    return f"{risk}: {p}, after tests {left}; accepted {accepted}, {decision.because}"
+
+
+def _stands_out(decision: Decision) -> bool:
+    return decision.drivers[0].share >= STANDS_OUT / len(decision.nodes)
+
+
 def line(decision: Decision) -> str:
-    return json_line({"type": "decision", **asdict(decision), "why": paragraph(decision)})
+    return json_line("decision", fields(decision))
+
+
+def fields(decision: Decision) -> dict[str, object]:
+    return {**asdict(decision), "why": paragraph(decision)}
 
 
 def _sentences(decision: Decision) -> Iterator[str]:
-    yield f"On cluster {decision.cluster}, {_event(decision)}: {_risk(decision)}."
+    yield f"On cluster {decision.cluster}, {event_of(decision)}: {_risk(decision)}."
     if decision.covered_before >= NOTABLE:
         left = decision.p * (1 - decision.covered_before)
         yield (
@@ -45,7 +87,7 @@ def _sentences(decision: Decision) -> Iterator[str]:
         yield f"Assumed: {'; '.join(decision.assumed)}."
 
 
-def _event(decision: Decision) -> str:
+def event_of(decision: Decision) -> str:
     count = len(decision.nodes)
     nodes = names(decision.nodes, NAMED) if count <= NAMED else f"{count:,} nodes"
     nodes = nodes or "no node"
@@ -72,7 +114,7 @@ def _risk(decision: Decision) -> str:
 
 def _drivers(drivers: tuple[Driver, ...], nodes: int) -> str:
     first = drivers[0]
-    if first.share < 1.5 / nodes:
+    if first.share < STANDS_OUT / nodes:
         return f"No node stands out: the riskiest, {first.node}, has p = {chance(first.p)}."
     riskiest = ", ".join(map(_driver, drivers[:NAMED]))
     return f"Most of the expected incidents come from {riskiest}."

@@ -11,6 +11,7 @@ from anubis.core.choosing.decision import Decision
 from anubis.core.past.events import IncidentReported, Notice
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.core.records import UNNAMED
+from anubis.report import decision as decisions
 from anubis.report.tables import add_row, table
 from anubis.report.wording import counted, json_line, moment, names
 from anubis.store.holds import Hold
@@ -68,9 +69,12 @@ def of_notice(notice: Notice) -> Happening:
 def of_decision(decision: Decision) -> Happening:
     tests = names([test.benchmark for test in decision.tests], TESTS_NAMED)
     summary = f"{decision.event}: {decision.action.value}{f', {tests}' if tests else ''}"
-    facts = {"nodes": decision.nodes, "event": decision.event, "action": decision.action.value}
     return Happening(
-        at=decision.at, kind="decision", nodes=decision.nodes, summary=summary, facts=facts
+        at=decision.at,
+        kind="decision",
+        nodes=decision.nodes,
+        summary=summary,
+        facts=decisions.fields(decision),
     )
 
 
@@ -110,8 +114,8 @@ def timeline(
 
 
 def line(happening: Happening) -> str:
-    head = {"type": happening.kind, "at": happening.at, "cluster": happening.cluster}
-    return json_line({**head, **happening.facts})
+    head = {"at": happening.at, "cluster": happening.cluster}
+    return json_line(happening.kind, {**head, **happening.facts})
 
 
 def show(happened: Sequence[Happening], console: Console) -> None:
@@ -134,7 +138,7 @@ def _when(at: float) -> str:
 
 def import_line(record: Import) -> str:
     facts = {name: value for name, value in asdict(record).items() if name not in ("key", "kept")}
-    return json_line({"type": "import", "import": record.key, **facts, **asdict(record.kept)})
+    return json_line("import", {"import": record.key, **facts, **asdict(record.kept)})
 
 
 def show_imports(imports: Sequence[Import], console: Console) -> None:

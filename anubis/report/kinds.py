@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby
 
 from anubis.core.records import NodeKind
@@ -34,17 +35,4 @@ def description(kind: NodeKind) -> str:
 
 def lines(kinds: Iterable[NodeKind]) -> Iterator[str]:
     for kind in kinds:
-        yield json_line(document(kind))
-
-
-def document(kind: NodeKind) -> Mapping[str, object]:
-    return {
-        "type": "kind",
-        "sku": kind.sku,
-        "label": kind.label,
-        "nodes": kind.nodes,
-        "confidence": round(kind.confidence, 6),
-        "metric": kind.metric,
-        "typical": kind.typical,
-        "unit": kind.unit,
-    }
+        yield json_line("kind", asdict(kind) | {"confidence": round(kind.confidence, 6)})

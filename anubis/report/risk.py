@@ -22,6 +22,8 @@ from anubis.risk.splits import SplitKind
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from anubis.report.documents import RiskLine
+
 SPLITS: dict[SplitKind, str] = {
     "random": "rows at random, the same nodes in both parts: only for comparison with the paper",
     "node": "nodes that were not used in training",
@@ -147,10 +149,10 @@ def mean(values: Iterable[float | None], shown: str, spread: bool = True) -> str
 def evaluation_lines(evaluation: Evaluation, choice: ModelChoice, cluster: str) -> Iterator[str]:
     """A line for each model, split and seed, with the data of its calibration plot."""
     for score in evaluation.scores:
-        yield json_line({"type": "score", **asdict(score)})
+        yield json_line("score", asdict(score))
     for sentence in evaluation.left_out:
-        yield json_line({"type": "left-out", "reason": sentence})
-    yield json_line({"type": "choice", "cluster": cluster, **asdict(choice)})
+        yield json_line("left-out", {"reason": sentence})
+    yield json_line("choice", {"cluster": cluster, **asdict(choice)})
 
 
 # --- nodes ---------------------------------------------------------------------------------
@@ -268,21 +270,19 @@ def node_lines(
     curves = forecast.within(curve_h)
     for i, node in enumerate(statuses.nodes):
         within = zip(hours, chances[i].tolist(), strict=True)
-        yield json_line(
-            {
-                "type": "risk",
-                "cluster": cluster,
-                "node": node,
-                "model": model,
-                "within": [{"hours": hour, "p": p} for hour, p in within],
-                "expected_h": float(expected_h[i]),  # null: never within what is known
-                "median_h": float(median_h[i]),
-                "curve": {"hours": curve_h.tolist(), "p": curves[i].tolist()},
-                "status": status_of(statuses, i),
-                "traits": {
-                    name: value
-                    for name, value in asdict(traits[i]).items()
-                    if name != "node" and value not in (None, "")
-                },
-            }
-        )
+        fields: RiskLine = {
+            "cluster": cluster,
+            "node": node,
+            "model": model,
+            "within": [{"hours": hour, "p": p} for hour, p in within],
+            "expected_h": float(expected_h[i]),
+            "median_h": float(median_h[i]),
+            "curve": {"hours": curve_h.tolist(), "p": curves[i].tolist()},
+            "status": status_of(statuses, i),
+            "traits": {
+                name: value
+                for name, value in asdict(traits[i]).items()
+                if name != "node" and value not in (None, "")
+            },
+        }
+        yield json_line("risk", fields)

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from anubis.report.page import page
 from anubis.report.simulation_pictures import pictures
@@ -16,6 +17,9 @@ from anubis.study.trials import (
     Study,
     estimate,
 )
+
+if TYPE_CHECKING:
+    from anubis.report.documents import PolicyLine, SimulationLine
 
 POLICIES: dict[PolicyName, str] = {
     "absence": "no validation",
@@ -145,24 +149,26 @@ def stops_paying(study: Study) -> str:
 def json_lines(name: str, study: Study) -> Iterator[str]:
     """A record for each run, one for each policy with its intervals, and a summary at the end."""
     for trial in study.trials():
-        yield json_line({"type": "run", **vars(trial), **study.result(trial).figures})
+        yield json_line("run", {**vars(trial), "figures": study.result(trial).figures})
     for trial in study.first_trials():
-        about = {"policy": trial.policy, "catch": trial.catch, "p0": trial.p0}
-        figures = {name: _pair(value) for name, value in study.estimates(trial).items()}
-        yield json_line({"type": "policy", **about, **figures})
-    yield json_line(
-        {
-            "type": "simulation",
-            "name": name,
-            "nodes": study.scenario.nodes,
-            "days": study.scenario.days,
-            "seeds": study.scenario.seeds,
-            "risk": study.risk,
-            "known_defects": study.scenario.known_defects,
-            "knowledge": knowledge(study),
-            "findings": list(findings(study)),
+        means: PolicyLine = {
+            "policy": trial.policy,
+            "catch": trial.catch,
+            "p0": trial.p0,
+            "figures": {name: _pair(value) for name, value in study.estimates(trial).items()},
         }
-    )
+        yield json_line("policy", means)
+    summary: SimulationLine = {
+        "name": name,
+        "nodes": study.scenario.nodes,
+        "days": study.scenario.days,
+        "seeds": study.scenario.seeds,
+        "risk": study.risk,
+        "known_defects": study.scenario.known_defects,
+        "knowledge": knowledge(study),
+        "findings": list(findings(study)),
+    }
+    yield json_line("simulation", summary)
 
 
 def render(name: str, study: Study) -> str:

@@ -32,7 +32,6 @@ STYLE = {
 
 def render(view: CampaignView, console: Console) -> None:
     rows = metric_rows(view)
-    console.print()
     console.print(_headline(view))
     _print_kinds(view, console)
     console.print()

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from anubis.core.fabric import Fabric, Nic, Placement, Remark, by_number, main_rails
 from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Judgement
 from anubis.report.blocks import Block, by_name, nics_of, nics_on, take_apart
-from anubis.report.jsonl import part_record
+from anubis.report.jsonl import part_fields
 from anubis.report.wording import called, counted, json_line, moment
+
+if TYPE_CHECKING:
+    from anubis.report.documents import CounterLine, TopologyLine
 
 LINES_OF_NEIGHBOURS = 12  # kinds of neighbours that have a line each; more are shown as ranges
 SMALL = 24  # switches up to which each has its own line
@@ -59,57 +63,60 @@ def json_lines(
     plane = {switch: n for n, plane in enumerate(fabric.planes, start=1) for switch in plane}
     for switch in fabric.switches:
         about = {"tier": fabric.tier[switch.id], "plane": plane[switch.id]}
-        yield json_line({"type": "switch", **asdict(switch), **about})
+        yield json_line("switch", {**asdict(switch), **about})
     for link in fabric.links:
-        yield json_line({"type": "link", **asdict(link), "uplink": fabric.is_uplink(link)})
+        yield json_line("link", {**asdict(link), "uplink": fabric.is_uplink(link)})
     for nic in fabric.nics:
-        yield json_line({"type": "nic", **asdict(nic)})
+        yield json_line("nic", asdict(nic))
     for shortage in inspection.shortages:
-        yield json_line({"type": "shortage", **asdict(shortage), "degraded": shortage.is_degraded})
+        yield json_line("shortage", {**asdict(shortage), "degraded": shortage.is_degraded})
     for verdict in inspection.miscabled:
-        yield json_line(part_record(verdict))
+        yield json_line("part", part_fields(verdict))
     yield from _counted(inspection)
     for finding in (*findings, *inspection.findings):
-        yield json_line({"type": "finding", **asdict(finding)})
+        yield json_line("finding", asdict(finding))
     pairs = fabric.pairs_by_hops(placement.nodes if placement else None)
-    yield json_line(
-        {
-            "type": "topology",
-            "judgement": str(inspection.judge(placement)),
-            "headline": answer(inspection, placement),
-            "switches": len(fabric.switches),
-            "tiers": max(fabric.tier.values(), default=0),
-            "planes": len(fabric.planes),
-            "nics": len(fabric.nics),
-            "nodes": len(fabric.nodes),
-            "rails": list(fabric.rails),
-            "source": fabric.source,
-            "as_of": fabric.as_of,
-            "routes": routes,
-            "ordered_pairs": {"no way" if hops is None else hops: n for hops, n in pairs.items()},
-            "unplaced": list(placement.unplaced) if placement else [],
-            "not_asked_for": len(placement.unrequested) if placement else 0,
-            "missing_uplinks": sum(shortage.lacks for shortage in inspection.shortages),
-            "degraded": [
-                shortage.switch for shortage in inspection.shortages if shortage.is_degraded
-            ],
-        }
-    )
+    summary: TopologyLine = {
+        "judgement": inspection.judge(placement),
+        "headline": answer(inspection, placement),
+        "switches": len(fabric.switches),
+        "tiers": max(fabric.tier.values(), default=0),
+        "planes": len(fabric.planes),
+        "nics": len(fabric.nics),
+        "nodes": len(fabric.nodes),
+        "rails": list(fabric.rails),
+        "source": fabric.source,
+        "as_of": fabric.as_of,
+        "routes": routes,
+        "ordered_pairs": {"no way" if hops is None else str(hops): n for hops, n in pairs.items()},
+        "unplaced": list(placement.unplaced) if placement else [],
+        "not_asked_for": len(placement.unrequested) if placement else 0,
+        "missing_uplinks": sum(shortage.lacks for shortage in inspection.shortages),
+        "degraded": [shortage.switch for shortage in inspection.shortages if shortage.is_degraded],
+    }
+    yield json_line("topology", summary)
 
 
 def _counted(inspection: Inspection) -> Iterator[str]:
     counters = inspection.counters
     for counted_port in inspection.counted:
-        about = {
+        about: CounterLine = {
             "switch": counted_port.switch,
             "link": [counted_port.link.a, counted_port.link.b] if counted_port.link else None,
             "nic": counted_port.nic.id if counted_port.nic else None,
             "over_s": counters.over_s,
             "fatal": exceeded_limit(counters, counted_port.count) is not None,
         }
-        yield json_line({"type": "counter", **asdict(counted_port.count), **about})
+        yield json_line("counter", {**asdict(counted_port.count), **about})
     for count in inspection.counted_elsewhere:
-        yield json_line({"type": "counter", **asdict(count), "switch": None})
+        nowhere: CounterLine = {
+            "switch": None,
+            "link": None,
+            "nic": None,
+            "over_s": counters.over_s,
+            "fatal": False,
+        }
+        yield json_line("counter", {**asdict(count), **nowhere})
 
 
 def answer(inspection: Inspection, placement: Placement | None) -> str:

@@ -13,6 +13,8 @@ from anubis.report.wording import json_line, share
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from anubis.report.documents import TrackRecordLine
+
 FIGURES = ("nodes found", "by it alone", "coverage", "tried", "repeats", "lowest")
 LEGEND = (
     "Nodes found: on which it found a defect; by it alone: one that no other benchmark found. "
@@ -46,20 +48,18 @@ def show(records: Sequence[TrackRecord], console: Console) -> None:
 def json_lines(records: Sequence[TrackRecord]) -> Iterator[str]:
     for record in records:
         repeats = record.repeatability
-        yield json_line(
-            {
-                "type": "track-record",
-                "benchmark": record.benchmark,
-                "nodes": record.nodes,
-                "alone": record.alone,
-                "defects": record.defects,
-                "tried": record.tried,
-                "coverage": record.coverage,
-                "repeatability": repeats.mean if repeats else None,
-                "lowest": repeats.lowest if repeats else None,
-                "lowest_metric": repeats.metric if repeats else None,
-            }
-        )
+        fields: TrackRecordLine = {
+            "benchmark": record.benchmark,
+            "nodes": record.nodes,
+            "alone": record.alone,
+            "defects": record.defects,
+            "tried": record.tried,
+            "coverage": record.coverage,
+            "repeatability": repeats.mean if repeats else None,
+            "lowest": repeats.lowest if repeats else None,
+            "lowest_metric": repeats.metric if repeats else None,
+        }
+        yield json_line("track-record", fields)
 
 
 def render(records: Sequence[TrackRecord]) -> str:

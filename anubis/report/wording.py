@@ -11,6 +11,7 @@ from typing import Any
 from anubis import hostlist
 
 WIDTH = 48  # characters that a list of names may take
+VERSIONS: dict[str, int] = {}  # of documents that have changed so that readers must know; else 1
 
 
 def figure(value: float | None) -> str:
@@ -69,10 +70,14 @@ def counted(number: int, singular: str, several: str = "") -> str:
     return f"{number:,} {singular if number == 1 else several or singular + 's'}"
 
 
-def json_line(document: Mapping[str, object]) -> str:
-    """A line of JSON Lines."""
-    compact = (",", ":")
-    return json.dumps(finite(document), ensure_ascii=False, separators=compact, allow_nan=False)
+def schema_name(kind: str) -> str:
+    return f"anubis.{kind}/{VERSIONS.get(kind, 1)}"
+
+
+def json_line(kind: str, fields: Mapping[str, object]) -> str:
+    """A line of JSON Lines: what it is, and by which schema; its fields are in documents.py."""
+    document = finite({"type": kind, "schema": schema_name(kind), **fields})
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def finite(value: Any) -> Any:

@@ -280,12 +280,14 @@ def test_a_lost_node_ends_its_group_and_the_others_meet_again_without_it():
 
 def test_infrastructure_failures_are_tried_again_as_often_as_allowed_and_results_never():
     world = World(small_plan(1, [entry("compute")]), retries=2)
+    following = {1: (2, 3), 2: (3, 3), 3: None}  # try 2 of 3, try 3 of 3
     for attempt in (1, 2, 3):
         ((step_id, running_attempt),) = world.running
         assert running_attempt == attempt
         world.tell(
             Failed(step_id=step_id, attempt=attempt, at=1.0, reason="port", infrastructure=True)
         )
+        assert world.machine.next_try(step_id, attempt) == following[attempt]
     assert [(r.attempt, r.final) for r in world.records] == [(1, False), (2, False), (3, True)]
     assert {record.ended for record in world.records} == {Ended.NOT_RUN}
     world = World(small_plan(1, [entry("compute")]), retries=2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from anubis.core.judging.comparison import criterion_changes, node_changes, verdict_changes
 from anubis.core.records import (
@@ -20,6 +22,7 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
+from anubis.report.criteria import show, show_changes
 
 RATE = MetricSpec(name="rate", unit="GB/s", direction="higher")
 HEALTHY, DEFECTIVE, UNKNOWN = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN
@@ -49,6 +52,29 @@ def criterion(benchmark: str = "gemm", **changes: object) -> Criterion:
 def criteria(*members: Criterion, digest: str = "d") -> list[CriteriaSet]:
     provenance = Provenance(suite="s", anubis="1", digest=digest, created_at=digest)
     return [CriteriaSet(sku="h100", criteria=members, provenance=provenance)]
+
+
+def test_no_number_of_a_change_is_cut_on_a_narrow_terminal():
+    qualified = key("train_transformer_with_a_long_name", "12")
+    old = criterion(key=qualified, alpha=0.9612345678, shows=0.0000312, units=12_345, nodes=12_345)
+    new = replace(old, alpha=old.alpha - 0.00002693, shows=0.0000011, units=98_765, refusal="loud")
+    console = Console(width=80, file=io.StringIO())
+    show_changes(criterion_changes(criteria(old), criteria(new)), console)
+    shown = console.file.getvalue()
+    for figure in ("-2.693e-05", "0.9612", "3.12e-05", "1.1e-06", "-3.01e-05", "8 of 98,765"):
+        assert figure in shown, shown
+    assert "(1) loud" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_no_name_of_what_was_learned_is_broken_on_a_narrow_terminal():
+    facts = {"healthy": 2000, "units": 2048, "proposed_alpha": 0.974, "shows": 0.051}
+    learned = [criterion("train_transformer", **facts, stalls=0.02, unit="TFLOP/s")]
+    console = Console(width=80, file=io.StringIO())
+    show(criteria(*learned)[0], console)
+    shown = console.file.getvalue()
+    assert "train_transformer " in shown
+    assert "48/2,048" in shown
 
 
 # --- criteria ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from anubis.core.past.events import (
     Tick,
 )
 from anubis.core.records import SelectionPolicy
-from anubis.report.decision import line, paragraph
+from anubis.report.decision import brief, line, paragraph
 
 HOUR_S = 3600
 BENCHMARKS = ("disk", "gemm", "ring")
@@ -295,6 +295,20 @@ def test_where_history_knows_too_little_the_decision_says_so():
 
 
 # --- words ---------------------------------------------------------------------------------
+
+
+def test_the_first_line_of_a_decision_is_its_answer_and_the_second_the_risk():
+    guess = "every node has the fleet's base rate"
+    decision = decide(job(2), outlook([0.2, 0.05], assumed=(guess,)), EXACT, at=0)
+    assert [*brief(decision)] == [
+        "run gemm, ring on n[1-2] (unnamed): 30 s a node, 0.0083 node-hours",
+        "risk within 24 h 00 min: 0.24, after tests 0.067; accepted 0.1, by the policy",
+        "riskiest: n1 (p = 0.2), n2 (p = 0.05)",
+        "28% of the incidents to expect stay uncovered",
+        "assumed: 1 thing, which --why has",
+    ]
+    well = decide(job(1), outlook([0.01]), EXACT, at=0)
+    assert next(brief(well)) == "run nothing on n1 (unnamed)"
 
 
 def test_a_decision_explains_itself_in_one_paragraph():

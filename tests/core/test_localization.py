@@ -566,9 +566,10 @@ def test_a_node_with_one_nic_and_that_nic_are_one_name():
     assert nic_part(TREE, "node00001", "0") == Part("node", "node00001")
     assert nic_part(RAILS, "node00001", "0") == Part("nic", "node00001", "0")
     assert describe(TREE, Part("node", "node00001")) == (
-        "node node00001 or its NIC mlx5_0 at leaf-0-0[1]"
+        "node00001 or its NIC mlx5_0 at leaf-0-0[1]"
     )
-    assert describe(RAILS, Part("node", "node00001")) == "node node00001"
+    assert describe(RAILS, Part("node", "node00001")) == "node00001"
+    assert describe(RAILS, Part("node", "gpu7")) == "node gpu7"
 
 
 def test_a_node_and_its_only_nic_that_was_measured_cannot_be_told_apart():

@@ -12,8 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from anubis.report.schemas import schemas
 
 ANUBIS = (sys.executable, "-m", "anubis")
 ROOT = Path(__file__).parents[2]
@@ -73,16 +78,28 @@ print(json.dumps({
 '''
 
 
+@cache
+def validator(kind: str) -> Draft202012Validator:
+    return Draft202012Validator(schemas()[kind])
+
+
+def check_line(line: dict[str, Any]) -> None:
+    validator(line["type"]).validate(line)
+
+
 @dataclass(frozen=True)
 class Done:
     code: int
     out: str
     err: str
 
-    @property
+    @cached_property
     def lines(self) -> list[dict[str, Any]]:
-        """Its stdout as JSON Lines; anything else in it raises."""
-        return [json.loads(line) for line in self.out.splitlines()]
+        """Its stdout as JSON Lines, each as its schema says; anything else in it raises."""
+        lines = [json.loads(line) for line in self.out.splitlines()]
+        for line in lines:
+            check_line(line)
+        return lines
 
     @property
     def verdicts(self) -> list[dict[str, Any]]:

@@ -17,35 +17,6 @@ from anubis.executors.simulated import SimulatedExecutor
 from anubis.operations import examining
 from tests.edges.desk import ANUBIS, FLOW, Desk, Done
 
-VERDICT_KEYS = {
-    "type",
-    "node",
-    "participants",
-    "device",
-    "benchmark",
-    "metric",
-    "verdict",
-    "code",
-    "similarity",
-    "alpha",
-    "reason",
-    "action",
-}
-SUMMARY_KEYS = {
-    "type",
-    "campaign",
-    "cluster",
-    "judgement",
-    "headline",
-    "healthy",
-    "defective",
-    "unknown",
-    "not_applicable",
-    "defective_parts",
-    "unknown_parts",
-    "duration_s",
-}
-
 
 def accept_fleet(desk: Desk, *words: str, **fleet: object) -> Done:
     cluster, suite = desk.fleet(**fleet), desk.suite(desk.flow(repeats=1))
@@ -119,14 +90,12 @@ def test_what_does_not_apply_is_neither_healthy_nor_unknown(near):
 # --- JSON ----------------------------------------------------------------------------------
 
 
-def test_json_has_the_documented_keys_and_the_summary_last(near):
+def test_json_has_a_line_for_each_verdict_and_the_summary_last(near):
     done = accept_fleet(near, "--json", slow_share=0.125, lost_share=0.125)
     *verdicts, _, _, reckoning, summary = done.lines  # and two planted nodes
     assert {line["type"] for line in verdicts} == {"verdict"}
     assert reckoning["type"] == "reckoning"
-    assert all(set(line) == VERDICT_KEYS for line in verdicts)
     assert summary["type"] == "summary"
-    assert set(summary) == SUMMARY_KEYS
     words = {line["verdict"] for line in verdicts}
     assert words == {"healthy", "defective", "unknown"}
     (defective,) = [line for line in verdicts if line["verdict"] == "defective"]
@@ -379,6 +348,8 @@ def test_doctor_says_what_is_broken_and_ends_with_two(near):
     assert done.code == 2
     (bad,) = [line for line in done.lines if line["state"] == "bad"]
     assert bad["what"] == "history"
+    first = near.run("doctor").out.splitlines()[0]
+    assert re.fullmatch(r"this node can run \d+ of \d+ benchmarks; mend first: history", first)
 
 
 def test_doctor_knows_the_way_to_every_tool_and_package_of_the_shipped_programs(near, monkeypatch):

@@ -129,7 +129,7 @@ def test_the_first_gate_of_a_machine_has_it_teach_what_is_normal_and_answers(nea
     """Nobody has to know that criteria come first."""
     done, node = first_gate(near), this_machine().name
     answer = f"go: {node} (cluster {node}), compared with its own repeats only"
-    assert (done.code, done.out.splitlines()[-1]) == (0, answer)
+    assert (done.code, done.out.splitlines()[0]) == (0, answer)
     assert "nothing was learned of such nodes yet" in done.err
     again = first_gate(near, "--json")
     assert (again.code, again.summary["answer"], again.verdicts) == (0, "go", [])
@@ -139,7 +139,7 @@ def test_a_machine_that_swings_is_told_the_way_on_and_goes_it(near):
     near.program("flow.sh", SWAY)
     done = first_gate(near)
     assert done.code == 2
-    assert "only 1 of 3 units are alike" in done.out.splitlines()[-1]
+    assert "only 1 of 3 units are alike" in done.out.splitlines()[0]
     assert "a policy with wider limits (--policy shared-machine)" in done.err
     wide = near.write("wide.yaml", {"alpha": 0.2})
     done = first_gate(near, "--policy", str(wide))
@@ -150,11 +150,9 @@ def test_a_machine_that_swings_is_told_the_way_on_and_goes_it(near):
 def test_a_machine_whose_answers_are_always_wrong_is_never_its_own_normal(near):
     near.program("flow.sh", WRONG)
     near.pace.write_text("0.5, 0.5, 0.5\n")
-    done = first_gate(near)
-    assert (done.code, done.out.splitlines()[-1]) == (
-        1,
-        f"no-go: defective: {this_machine().name}",
-    )
+    done = first_gate(near, "--why")
+    answer = f"no-go: defective: {this_machine().name}"
+    assert (done.code, done.out.splitlines()[0]) == (1, answer)
     assert "a single wrong answer makes it 0.5" in " ".join(done.out.split())
 
 
@@ -169,8 +167,8 @@ def test_a_no_go_names_each_node_once_with_what_is_known_of_it(fit):
         history.only().incidents.add(just_now(fit.node, "network"))
     fit.beat.write_text(ILL)
     tested = fit.ask("gate", fit.node, *words)
-    assert tested.out.splitlines()[-1] == f"no-go: defective: {fit.node}"
-    known = fit.ask("gate", fit.node, *words).out.splitlines()[-1]
+    assert tested.out.splitlines()[0] == f"no-go: defective: {fit.node}"
+    known = fit.ask("gate", fit.node, *words).out.splitlines()[0]
     assert known.startswith(
         f"no-go, and nothing was run: {fit.node}: it was defective in campaign "
     )
@@ -227,7 +225,7 @@ def test_where_no_test_is_worth_its_time_the_policy_answers_and_the_risk_is_told
     never["selection"]["above_p0"] = "unknown"
     nobody = gate_fleet(fleet, "--policy", str(fleet.write("nobody.yaml", never)))
     assert (nobody.code, ran(fleet)) == (2, before)
-    last = nobody.out.splitlines()[-1]
+    last = nobody.out.splitlines()[0]
     assert last.startswith("unknown: no test is worth its time at a risk of ")
     assert last.endswith(", above the accepted 0: n[1-8]")
 
@@ -244,7 +242,7 @@ def test_a_node_whose_incident_is_open_is_never_go_and_nothing_runs_on_it(fleet)
     before = ran(fleet)
     answer = gate_fleet(fleet)
     assert answer.code == 1
-    assert answer.out.splitlines()[-1] == (
+    assert answer.out.splitlines()[0] == (
         'no-go, and nothing was run: n3: its incident "gpu" is not over;'
         ' n4: its incident "fan" is not over'
     )
@@ -257,11 +255,11 @@ def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_catego
     node = "n3" if fleet.ill != "n3" else "n4"
     import_incidents(fleet, just_now(node, "network", count=3))
     before = ran(fleet)
-    said = gate_fleet(fleet).out
+    said = gate_fleet(fleet, "--why").out
     assert f"a defect is presumed on {node}" in said
     assert f"Run: {fleet.finder} on {node} (" in said
     assert f"{fleet.other} on" not in said
-    assert said.splitlines()[-1] == "go: n[1-8] (cluster fleet)"
+    assert said.splitlines()[0] == "go: n[1-8] (cluster fleet)"
     assert ran(fleet) == before + 1
     with History.open(str(fleet.history)) as history:
         (execution,) = history.executions.of(history.campaigns.latest())
@@ -329,7 +327,7 @@ def test_a_bad_link_is_no_go_for_a_job_across_it_until_both_ends_pass_again(pair
 
     before = ran(paired)
     again = pair_gate(paired, "n[1-4]").out
-    assert again.splitlines()[-1].startswith(
+    assert again.splitlines()[0].startswith(
         "no-go, and nothing was run: bad between n1, n2: pair was defective in campaign validate-"
     )
     apart = pair_gate(paired, "n[2-4]", "--json")
@@ -496,7 +494,7 @@ def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_w
     assert (lenient.code, lenient.summary["answer"]) == (0, "go")
     assert len(lenient.summary["unknown"]) == 8
     said = gate_fleet(fleet, "--budget", "1s").out
-    assert said.splitlines()[-1] == "unknown: the budget leaves too much untested: n[1-8]"
+    assert said.splitlines()[0] == "unknown: the budget leaves too much untested: n[1-8]"
 
     long = [
         fleet.flow(repeats=9) | {"benchmark": fleet.finder},

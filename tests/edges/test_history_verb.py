@@ -73,7 +73,8 @@ def test_only_the_last_are_shown_and_of_strangers_nothing(lived):
 def test_decisions_are_shown_with_their_reasons_the_latest_first(lived):
     words = ("--event", "node-added", "--suite", lived.where[-1])
     assert lived.ask("select", "n4", *words).code == 0
-    said = lived.run("history", "decisions").out
+    assert "n4 added: run flow on n4" in lived.run("history", "decisions", "--last", "1").out
+    said = lived.run("history", "decisions", "--why").out
     assert said.index("n4 added: a defect is presumed") < said.index("a job of 24 h 00 min on n1")
     (last,) = lived.run("history", "decisions", "--last", "1", "--json").lines
     assert (last["event"], last["nodes"], last["tests"][0]["benchmark"]) == (
@@ -149,6 +150,20 @@ def test_a_decision_is_broken_between_words_on_a_terminal_only(monkeypatch, caps
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 40
     assert " ".join(lines) == sentence
+
+
+def test_a_terminal_shows_six_lines_of_an_answer_and_a_pipe_all(monkeypatch, capsys):
+    reasons = [f"reason {number}, " + "in words " * 12 for number in range(4)]
+    answer.write_brief(["go", *reasons])
+    assert capsys.readouterr().out.splitlines() == ["go", *reasons]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    answer.write_brief(["go", *reasons])
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[0], lines[-1], len(lines)) == ("go", "--why has the rest", 6)
+    assert max(map(len, lines)) <= 80
+    answer.write_brief(["go", "in words"])
+    assert capsys.readouterr().out == "go\nin words\n"
 
 
 def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):

@@ -76,6 +76,31 @@ def test_new_programs_are_run_learned_from_and_judged(newcomers):
     assert again.verdicts == done.verdicts
 
 
+def test_bench_check_says_that_a_program_keeps_the_contract_or_names_the_field(near):
+    program, spin = near.programs / "flow.sh", str(near.programs / "spin.py")
+    good = near.run("bench", "check", str(program), f"--pace={near.pace}")
+    assert (good.code, good.err) == (0, "")
+    assert good.out == "flow@1 keeps the contract: 1 series, 4 samples\n"
+    for before, after, sentence in (
+        ('"direction": "higher"', '"direction": "up"', '"metrics", entry 1, "direction": expected'),
+        ('"stresses": "nothing", ', "", 'the key "stresses" is missing'),
+        ('"schema": "anubis.result/1"', '"schema": "mine"', '"schema" is "mine", expected'),
+        ('"metric": "speed"', '"metric": "pace"', 'metric "pace" is not one that flow declares'),
+        ('"device": "cpu"', '"device": 3', '"device" is "3": expected printable text'),
+    ):
+        assert before in FLOW
+        near.program("flow.sh", FLOW.replace(before, after))
+        bad = near.run("bench", "check", str(program), f"--pace={near.pace}")
+        assert (bad.code, bad.out, bad.err.count("\n")) == (2, "", 1)
+        assert sentence in bad.err
+    near.pace.write_text("0\n")
+    near.program("flow.sh", FLOW)
+    bad = near.run("bench", "check", str(program), f"--pace={near.pace}")
+    assert '"speed" of cpu has the sample "0": expected a positive number' in bad.err
+    near.program("spin.py", "import json, sys\nsys.exit('no such thing')")
+    assert "no such thing" in near.run("bench", "check", spin).err
+
+
 def test_bench_run_is_the_program_itself_with_its_document_and_its_exit_code(newcomers_apart):
     done = newcomers_apart.ask("bench", "run", "brook", f"--pace={newcomers_apart.pace}")
     assert done.code == 0

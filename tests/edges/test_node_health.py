@@ -199,7 +199,7 @@ def test_a_limit_for_a_metric_that_nobody_measures_stops_the_run_before_it_begin
 
 
 def test_every_shipped_limit_is_of_a_metric_that_its_program_judges_by_limit(near):
-    described = json.loads(near.run("bench", "describe", "node_health", "--json").out)
+    described = near.run("bench", "describe", "node_health", "--json").summary
     facts = {each["name"] for each in described["metrics"] if each["judged_by"] == "limit"}
     for limit in config.limits("node_health"):
         assert limit.metric.partition(":")[0] in facts, limit.metric

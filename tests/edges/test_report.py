@@ -226,6 +226,7 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
     assert {v["type"] for v in verdicts} == {"verdict"}
     assert verdicts[0] == {
         "type": "verdict",
+        "schema": "anubis.verdict/1",
         "node": "n03",
         "participants": ["n03"],
         "device": "cuda:0",
@@ -240,6 +241,7 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
     }
     assert summary == {
         "type": "summary",
+        "schema": "anubis.summary/1",
         "campaign": "c-20261118-0930",
         "cluster": "unnamed",
         "judgement": "defective",

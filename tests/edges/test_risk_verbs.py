@@ -1,6 +1,5 @@
 """`anubis risk` from the command line: learn from a history, compare, and foretell."""
 
-import json
 import os
 import re
 import subprocess
@@ -68,7 +67,7 @@ def test_a_model_is_learned_and_names_the_node_most_at_risk(home):
     assert learned.out == f"cox {home / 'risk' / 'unnamed.npz'}\n"
     shown = apart(home, "show", "node[00-11],new1", "--json")
     assert shown.code == 0, shown.err
-    lines = [json.loads(line) for line in shown.out.splitlines()]
+    lines = shown.lines
     chance = {line["node"]: line["within"][-1]["p"] for line in lines}
     assert max(chance, key=chance.get) == BAD
     assert all(chance[node] < chance[BAD] / 3 for node in NODES if node != BAD)
@@ -95,7 +94,7 @@ def test_the_selector_asks_the_model_that_was_trained(anubis, home):
 def test_an_evaluation_names_its_choice_and_what_could_not_be_scored(anubis, home):
     found = anubis(home, "evaluate", "--seeds", "2", "--json")
     assert found.code == 0, found.err
-    lines = [json.loads(line) for line in found.out.splitlines()]
+    lines = found.lines
     assert {line["split"] for line in lines if line["type"] == "score"} >= {"random", "node"}
     assert lines[-1]["type"] == "choice"
     assert lines[-1]["reason"]
@@ -108,7 +107,7 @@ def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_els
     words = ("--seeds", "2", "--ask", f"{BAD},node04", "--json", "--html", str(page))
     found = anubis(home, "evaluate", *words)
     assert found.code == 0, found.err
-    lines = [json.loads(line) for line in found.out.splitlines()]
+    lines = found.lines
     asked = {line["model"]: line for line in lines if line.get("split") == "fleet"}
     assert asked["cox"]["incidents"] > asked["cox"]["spells"] / 2  # the bad node's
     with History.open(f"sqlite:///{home / 'history.sqlite'}") as history:

@@ -18,17 +18,6 @@ gbit_s: 100
 links:
   - {below: "leaf[1-3]", above: "spine[1-2]"}
 """
-PART_KEYS = {
-    "type",
-    "parts",
-    "subject",
-    "verdict",
-    "code",
-    "confidence",
-    "reason",
-    "evidence",
-    "action",
-}
 
 
 def scan(desk: Desk, *words: str, racks: str = RACKS, nodes: str = "n[1-12]", **fleet) -> Done:
@@ -61,7 +50,6 @@ def test_a_defect_in_the_network_is_one_though_no_node_is_to_blame(
 def test_the_answer_names_the_part_with_its_evidence_and_a_report_tells_the_same(near):
     done = scan(near, "--json", faults=["bad cable"])
     (part,) = [line for line in done.lines if line["type"] == "part"]
-    assert set(part) == PART_KEYS
     (named,) = part["parts"]
     assert named["kind"] == "node"
     assert done.summary["defective"] == [named["name"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -61,16 +60,19 @@ def test_the_same_scenario_gives_the_same_bytes(desk):
 
 def test_the_records_are_json_and_add_up(here):
     done = here.run("simulate", "small.yaml", "--json", "--seeds", "1")
-    records = [json.loads(line) for line in done.out.splitlines()]
+    records = done.lines
     runs = [record for record in records if record["type"] == "run"]
     assert len(runs) == 6 * 2 + 2  # policies and catches, and two more p0
     for run in runs:
-        spent = run["utilization"] * 72 + run["idle_h"] + run["spare_h"]
-        assert spent + run["validation_h"] + run["repair_h"] == pytest.approx(72)
+        hours = run["figures"]
+        spent = hours["utilization"] * 72 + hours["idle_h"] + hours["spare_h"]
+        assert spent + hours["validation_h"] + hours["repair_h"] == pytest.approx(72)
     assert records[-1]["type"] == "simulation"
     assert records[-1]["nodes"] == 8
     ideal = next(run for run in runs if run["policy"] == "ideal")
-    assert ideal["mtbi_h"] is None  # no incident at all: no number, and JSON has no infinity
+    assert (
+        ideal["figures"]["mtbi_h"] is None
+    )  # no incident at all: no number, and JSON has no infinity
 
 
 def test_a_trace_is_replayed_and_what_is_no_job_is_named(here):
@@ -119,10 +121,10 @@ def test_recorded_incidents_happen_again(here):
     assert done.code == 0, done.err
     assert "replayed from cluster unnamed: 120 incidents on 4 nodes" in done.err
     assert "the scenario has no causes for flood: no benchmark finds them" in done.err
-    records = [json.loads(line) for line in done.out.splitlines()]
+    records = done.lines
     none = next(record for record in records if record.get("policy") == "absence")
     assert records[-1]["nodes"] == 4
-    assert none["incidents"] * 4 == 12  # one a day on each node, in three days
+    assert none["figures"]["incidents"] * 4 == 12  # one a day on each node, in three days
 
 
 def test_incidents_are_drawn_from_a_trained_model(here):

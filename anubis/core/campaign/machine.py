@@ -276,6 +276,12 @@ class CampaignMachine:
                 return self._give_up_silent()
         return []
 
+    def next_try(self, step_id: str, failed: int) -> tuple[int, int] | None:
+        """Which try of how many follows the one that failed; None: it was the last."""
+        following = self._attempts.get(step_id, 0)
+        number = following - self._first_attempt.get(step_id, 1) + 1
+        return (number, self._retries + 1) if following > failed else None
+
     # --- events ----------------------------------------------------------------------------
 
     def _started(self, event: Started) -> None:

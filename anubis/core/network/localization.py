@@ -237,6 +237,11 @@ def subject(fabric: Fabric, cause: Cause) -> str:
     return named[0] if len(named) == 1 else f"one of {_listed(fabric, cause, named)}"
 
 
+def _node(part: Part) -> str:
+    """What it is and its name; `node49` says both."""
+    return part.name if part.name.startswith("node") else f"node {part.name}"
+
+
 def describe(fabric: Fabric, part: Part) -> str:
     """With the ports at both ends, as far as they are known."""
     match part.kind:
@@ -244,8 +249,8 @@ def describe(fabric: Fabric, part: Part) -> str:
             seats = [fabric.nic(part.name, rail) for rail in fabric.rails]
             match [nic for nic in seats if nic]:
                 case [only]:
-                    return f"node {part.name} or its NIC {only.device}".rstrip() + _at(fabric, only)
-            return f"node {part.name}"
+                    return f"{_node(part)} or its NIC {only.device}".rstrip() + _at(fabric, only)
+            return _node(part)
         case "nic":
             nic = fabric.nic(part.name, part.other)
             if nic is None:

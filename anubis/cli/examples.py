@@ -1,0 +1,97 @@
+"""What people type first: for each verb a few whole commands, for its help and for
+docs/reference/commands.md. A test reads each by the options that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "accept": (
+        "accept --cluster simulated --suite light",
+        "accept node[01-64] --cluster prod.yaml --suite full --html acceptance.html",
+        "accept --resume",
+    ),
+    "validate": (
+        "validate node07 --cluster prod.yaml",
+        "validate @suspects.txt --cluster prod.yaml --suite medium --junit results.xml",
+    ),
+    "scan": (
+        "scan --cluster prod.yaml --topology ibnet.txt --dry-run",
+        "scan --cluster prod.yaml --topology ibnet.txt --cover --html network.html",
+    ),
+    "gate": (
+        "gate node[01-64] --duration 24h",
+        "gate node[01-08] --duration 90m --budget 10m --json",
+    ),
+    "select": (
+        "select node07 --event node-added",
+        "select node[01-64] --event job-allocated --duration 24h",
+        "select node07 --event incident-reported --category gpu",
+    ),
+    "sweep": ("sweep --budget 8nh", "sweep node[01-64] --budget 30m --suite medium"),
+    "learn": (
+        "learn",
+        "learn --since 2026-11-01 --exclude node07 --out criteria",
+    ),
+    "judge": ("judge --criteria criteria", "judge --since 2026-11-01 --html november.html"),
+    "report": ("report", "report --html last.html", "report --nagios"),
+    "tune": ("tune gemm", "tune gemm --write tuned.yaml"),
+    "simulate": ("simulate --seeds 1", "simulate paper --html policies.html"),
+    "doctor": ("doctor",),
+    "schema": ("schema", "schema verdict"),
+    "import csv": (
+        "import csv lines.csv --suite hpl --sku h100",
+        "import csv wide.csv --suite hpl --sku h100 --map node=host --metric gflops=higher",
+    ),
+    "import superbench": ("import superbench results-summary.jsonl --sku h100",),
+    "import superbench-baseline": (
+        "import superbench-baseline baseline.json --sku h100 --units 64",
+    ),
+    "import incidents": (
+        "import incidents tickets.csv",
+        "import incidents events.json --mapping events --cluster prod",
+    ),
+    "import nodes": ("import nodes nodes.csv --map node=host --time %d.%m.%Y",),
+    "history show": ("history show node07", "history show --last 200 --json"),
+    "history decisions": ("history decisions --last 1",),
+    "history clusters": ("history clusters",),
+    "history rename": ("history rename local prod",),
+    "history benchmarks": ("history benchmarks",),
+    "history check": ("history check",),
+    "history imports": ("history imports",),
+    "history forget": ("history forget --import 3",),
+    "topology show": (
+        "topology show --topology example",
+        "topology show --topology ibnet.txt --counters errors.txt --over 3600",
+    ),
+    "criteria show": ("criteria show", "criteria show criteria/full/h100.json"),
+    "criteria diff": ("criteria diff old.json new.json",),
+    "criteria adopt": (
+        "criteria adopt criteria",
+        'criteria adopt criteria --metric "gemm tflops:*" --policy mine.yaml --write mine.yaml',
+    ),
+    "risk train": ("risk train",),
+    "risk evaluate": ("risk evaluate", "risk evaluate --ask node[01-16] --html models.html"),
+    "risk show": ("risk show node[01-64]",),
+    "bench list": ("bench list", "bench list --benchmarks mine"),
+    "bench describe": ("bench describe gemm",),
+    "bench run": ("bench run gemm", "bench run gemm --dtypes=bf16 --size=4096"),
+    "bench new": ("bench new sums --benchmarks mine",),
+    "bench check": ("bench check mine/sums.py", "bench check mine/sums.py --samples=5"),
+}
+
+
+def of(path: str) -> list[str]:
+    return [f"anubis {example}" for example in EXAMPLES[path]]
+
+
+def below_help(commands: Iterable[typer.models.CommandInfo], group: str = "") -> None:
+    """Each verb's examples under its options."""
+    for command in commands:
+        name = command.name or command.callback.__name__  # type: ignore[union-attr] # all have one
+        lines = of(f"{group} {name}".strip())
+        command.epilog = "\n\n".join(("Examples:", *lines))

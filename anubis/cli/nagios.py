@@ -1,0 +1,54 @@
+"""An answer as a monitoring plugin gives it: one line, its figures behind a bar, and 0, 1, 2 or 3.
+
+An error says UNKNOWN there, too: the 2 that it exits with elsewhere would mean CRITICAL.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+from anubis.core.records import Assessment, Judgement
+
+WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+CODES = {Judgement.HEALTHY: 0, Judgement.DEFECTIVE: 2}
+UNKNOWN = 3
+
+
+def leave(
+    service: str,
+    judgement: Judgement,
+    text: str,
+    figures: Mapping[str, str],
+    *,
+    warns: bool = False,
+) -> NoReturn:
+    """`warns`: healthy, and yet somebody should look."""
+    code = CODES.get(judgement, UNKNOWN)
+    sys.exit(_tell(service, code or int(warns), text, figures))
+
+
+def fail(reason: str) -> int:
+    return _tell("anubis", UNKNOWN, reason, {})
+
+
+def counts(assessment: Assessment) -> dict[str, str]:
+    """Nodes by their verdict; each is a number, its warning and critical range, least and most."""
+    nodes = len(assessment.nodes)
+    critical = {Judgement.DEFECTIVE: "0"}
+    figures = {
+        judgement.value.replace("-", "_"): f"{len(assessment.named(judgement))};;"
+        f"{critical.get(judgement, '')};0;{nodes}"
+        for judgement in Judgement
+    }
+    parts = len(assessment.parts_named(Judgement.DEFECTIVE))
+    return {**figures, "defective_parts": f"{parts};;0;0;"}
+
+
+def _tell(service: str, code: int, text: str, figures: Mapping[str, str]) -> int:
+    """The bar divides: it is no sign of the text."""
+    line = f"{service.upper()} {WORDS[code]}: {' '.join(text.split()).replace('|', '/')}"
+    behind = " ".join(f"{name}={figure}" for name, figure in figures.items())
+    print(f"{line} | {behind}" if behind else line)
+    return code

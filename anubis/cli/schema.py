@@ -1,0 +1,49 @@
+"""`anubis schema`: what a program that reads the JSON of other verbs can rely on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anubis.cli import answer
+from anubis.core.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from anubis.report.documents import DocumentType
+
+
+def schema(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TYPE",
+            help="What a line has as its type; lines: any line; or describe and result, which "
+            "benchmark programs print. Default: list them all.",
+        ),
+    ] = None,
+) -> None:
+    """Print the JSON Schema of what another verb prints with --json.
+
+    Within a version fields are only added. What a version said stays as it was.
+    """
+    from anubis.report import documents, schemas
+
+    if name is None:
+        _show((*documents.LINES, *documents.PROGRAMS))
+        return
+    by_name = {"lines": schemas.of_every_line(), **schemas.schemas()}
+    if name not in by_name:
+        raise UsageError(f'no type "{name}"; {did_you_mean(name, by_name)}')
+    print(json.dumps(by_name[name], indent=2, ensure_ascii=False))
+
+
+def _show(documents: Iterable[DocumentType]) -> None:
+    from anubis.report.tables import add_row, table
+
+    rows = table("type", "what it is", "printed by", gap=2)
+    for document in documents:
+        add_row(rows, document.name, document.summary, document.printed_by)
+    answer.screen().print(rows)

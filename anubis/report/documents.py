@@ -1,0 +1,628 @@
+"""The fields of each line of JSON that a verb prints, declared once: JSON Schemas, the page
+docs/reference/json.md and what tests hold lines against are made from them.
+
+What `asdict` makes of a record has the record's own fields; what a report puts together has a class
+here. `type` and `schema` stand in every line (`wording.json_line`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, NotRequired
+
+from annotated_types import Ge, MinLen
+from typing_extensions import TypedDict
+
+from anubis.core.choosing.decision import Decision
+from anubis.core.fabric import Link, Nic, Remark, Switch
+from anubis.core.judging.tuning import Tuned
+from anubis.core.network.pairing import Purpose
+from anubis.core.network.redundancy import Shortage
+from anubis.core.past.status import Incident, Repair, Validation
+from anubis.core.records import (
+    BenchmarkSpec,
+    Count,
+    Judgement,
+    MetricAlpha,
+    NodeKind,
+    ParameterValue,
+)
+from anubis.risk.choice import ModelChoice
+from anubis.risk.figures import Score
+from anubis.simulation.reckoning import PlantedTrouble
+from anubis.store.happenings import Kept
+from anubis.store.imports import Forgotten
+from anubis.study.trials import Trial
+
+# --- a campaign ----------------------------------------------------------------------------
+
+
+class VerdictLine(TypedDict):
+    node: str
+    """Its name; of a group, all names with commas between them."""
+    participants: Sequence[str]
+    device: str | None
+    """null: the node as a whole."""
+    benchmark: str | None
+    """null: the node was lost to all benchmarks."""
+    metric: str | None
+    verdict: Judgement
+    code: str
+    """Stable: act on it, not on the reason."""
+    similarity: float | None
+    """By the limit that the node is furthest beyond or nearest to; at or below `alpha` it falls
+    short."""
+    alpha: float | None
+    reason: str
+    action: str | None
+    """What to do, where the policy says it."""
+
+
+class PartName(TypedDict):
+    kind: str
+    name: str
+    other: str | None
+    """The other end, where the part lies between two."""
+
+
+class PartLine(TypedDict):
+    parts: Sequence[PartName]
+    """Of several, one is at fault, and it is not known which."""
+    subject: str
+    verdict: Judgement
+    code: str
+    confidence: float | None
+    reason: str
+    evidence: Sequence[str]
+    action: str | None
+    """What to do, where the policy says it."""
+
+
+TierCrossed = TypedDict("TierCrossed", {"from": int, "to": int, "crossed": int, "links": int})
+
+
+class CrossedLine(TypedDict):
+    nics: int
+    """That took part."""
+    tiers: Sequence[TierCrossed]
+    """Of the links between two tiers, how many were crossed surely."""
+    uncrossed: Mapping[str, int]
+    """How many links were not, by reason: seldom, left out, across rails, out of reach."""
+
+
+class ReckoningLine(TypedDict):
+    planted: int
+    found: int
+    unsure: int
+    missed: int
+    wrongly_blamed: Sequence[str]
+    """Called defective, and nothing is planted there."""
+
+
+class SummaryLine(TypedDict):
+    campaign: str
+    cluster: str
+    judgement: Judgement
+    """What the whole came to; the exit code follows it."""
+    headline: str
+    """The first line of the terminal."""
+    healthy: Sequence[str]
+    defective: Sequence[str]
+    unknown: Sequence[str]
+    not_applicable: Sequence[str]
+    defective_parts: Sequence[str]
+    unknown_parts: Sequence[str]
+    duration_s: float
+
+
+class PhaseLine(TypedDict):
+    phase: str
+    benchmarks: Sequence[str]
+    steps: int
+    turns: int
+    """How often steps wait for others before they begin."""
+    duration_s: float
+    node_hours: float
+
+
+class CoverageLine(TypedDict):
+    pairs: Mapping[Purpose, int]
+    """By what they are for."""
+    rounds: Mapping[Purpose, int]
+    nics: int
+    switches: int
+    links: int
+    """Crossed surely, or with a chance of 95 %."""
+    tiers: Sequence[TierCrossed]
+    untested_switches: Sequence[str]
+    untested_links: Sequence[str]
+    across_rails_only: Sequence[str]
+    """Links that only pairs across rails could cross: `--cover`."""
+    out_of_reach: Sequence[str]
+    """Links that no way between these nodes leads over."""
+    seldom_crossed_links: Sequence[str]
+    missing_uplinks: Sequence[str]
+
+
+# --- decisions -----------------------------------------------------------------------------
+
+
+class DecisionLine(TypedDict):
+    why: str
+    """The reasons, as a paragraph."""
+
+
+class BadLink(TypedDict):
+    nodes: Sequence[str]
+    reason: str
+
+
+class GateLine(TypedDict):
+    answer: Literal["go", "no-go", "unknown"]
+    cluster: str
+    why: str
+    """The sentence of the terminal."""
+    defective: Sequence[str]
+    links: Sequence[BadLink]
+    """Nodes that do badly together."""
+    unknown: Sequence[str]
+    unfit: Mapping[str, str]
+    """Nodes that are out of service, and why."""
+    budget_short: bool
+    """Whether the budget left too much untested."""
+    remaining: float
+    """The risk that is left."""
+    p0: float
+    """The risk that is accepted."""
+
+
+# --- a fabric ------------------------------------------------------------------------------
+
+
+class SwitchLine(TypedDict):
+    tier: int
+    plane: int
+
+
+class LinkLine(TypedDict):
+    uplink: bool
+
+
+class ShortageLine(TypedDict):
+    degraded: bool
+
+
+class CounterLine(TypedDict):
+    switch: str | None
+    """null: the fabric has no such port."""
+    link: Sequence[str] | None
+    nic: str | None
+    over_s: float | None
+    """In how many seconds it rose."""
+    fatal: bool
+
+
+class TopologyLine(TypedDict):
+    judgement: Judgement
+    headline: str
+    switches: int
+    tiers: int
+    planes: int
+    nics: int
+    nodes: int
+    rails: Sequence[str]
+    source: str
+    """Where it was read."""
+    as_of: float | None
+    """When it was so, in seconds since 1970."""
+    routes: str
+    """Which forwarding tables count; empty: none."""
+    ordered_pairs: Mapping[str, int]
+    """Pairs of nodes by their distance in hops."""
+    unplaced: Sequence[str]
+    """Asked for, and not in the fabric."""
+    not_asked_for: int
+    missing_uplinks: int
+    degraded: Sequence[str]
+
+
+# --- criteria ------------------------------------------------------------------------------
+
+
+class KeyFields(TypedDict):
+    sku: str
+    benchmark: str
+    version: str
+    parameters: Mapping[str, ParameterValue]
+    metric: str
+    device_kind: str
+
+
+class CriterionLine(KeyFields):
+    suite: str
+    unit: str
+    direction: Literal["higher", "lower", "either"]
+    median: float
+    """Of the reference."""
+    repeatability: float | None
+    alpha: float
+    proposed_alpha: float | None
+    """The metric's own."""
+    alpha_applied: Literal["own", "policy"]
+    shows: float | None
+    """From which loss of all samples on it shows on nine nodes of ten."""
+    stalls: float | None
+    """From which share of samples half as good on it shows."""
+    repeats_to_alpha: int | None
+    """How many times as much would have to be measured for `alpha` to carry; 0: in vain."""
+    tail: float | None
+    typical_alpha: float | None
+    fine_tail: float | None
+    fine_alpha: float | None
+    units: int
+    healthy: int
+    set_aside: int
+    nodes: int
+    from_repeats: bool
+    """Learned from the repeats of one machine."""
+    refusal: str | None
+    """Why it is not used."""
+
+
+class CriterionChangeLine(KeyFields):
+    change: str
+    moved: Mapping[str, Sequence[str | float | None]]
+    """What moved, from what to what."""
+    reference_similarity: float | None
+    """null: the references are the same."""
+
+
+class NodeChangeLine(TypedDict):
+    node: str
+    before: Judgement
+    after: Judgement
+    code: str
+    reason: str
+
+
+class VerdictChangeLine(TypedDict):
+    participants: Sequence[str]
+    device: str | None
+    benchmark: str
+    metric: str | None
+    before: Judgement
+    after: Judgement
+    reason: str
+
+
+class ChangesLine(TypedDict):
+    criteria_moved: int
+    campaign: str | None
+    """Whose verdicts were compared."""
+    nodes_changed: int
+    verdicts_changed: int
+
+
+class TuningLine(TypedDict):
+    benchmark: str
+    version: str
+    measured_with: Mapping[str, ParameterValue]
+    metric: str
+    sku: str
+    device: str
+    series: int
+    parameters: Mapping[str, ParameterValue]
+    """What a suite asks for to get so few steps."""
+    unsettable: str
+    """Why a suite cannot ask for it."""
+
+
+# --- risk ----------------------------------------------------------------------------------
+
+
+class LeftOutLine(TypedDict):
+    reason: str
+
+
+class ChoiceLine(TypedDict):
+    cluster: str
+
+
+class Chance(TypedDict):
+    hours: float
+    p: float
+
+
+class ChanceCurve(TypedDict):
+    hours: Sequence[float]
+    p: Sequence[float]
+
+
+class RiskLine(TypedDict):
+    cluster: str
+    node: str
+    model: str
+    within: Sequence[Chance]
+    """The chance of an incident within so many hours."""
+    expected_h: float | None
+    """null: never within what is known."""
+    median_h: float | None
+    curve: ChanceCurve
+    status: Mapping[str, float | None]
+    """What the model knows of the node."""
+    traits: Mapping[str, str | float]
+    """What was told of the node."""
+
+
+class RunLine(TypedDict):
+    figures: Mapping[str, float | None]
+    """Hours are per node; null: a time between incidents that never came."""
+
+
+class PolicyLine(TypedDict):
+    policy: str
+    catch: float
+    p0: float | Literal["job"]
+    figures: Mapping[str, Sequence[float | None]]
+    """Of each, the mean over seeds and its margin."""
+
+
+class SimulationLine(TypedDict):
+    name: str
+    nodes: int
+    days: float
+    seeds: int
+    risk: str
+    known_defects: int
+    knowledge: str
+    findings: Sequence[str]
+
+
+# --- the history ---------------------------------------------------------------------------
+
+
+class HappenedLine(TypedDict):
+    at: float
+    """Seconds since 1970."""
+    cluster: str
+
+
+class EventLine(TypedDict):
+    id: str
+    event: str
+    nodes: Sequence[str]
+    category: NotRequired[str]
+    """Of an incident."""
+    criteria: NotRequired[str]
+    """After an upgrade: learned again, or refused."""
+
+
+class HoldLine(TypedDict):
+    nodes: Sequence[str]
+    holder: str
+    """What has them: a campaign."""
+    owner: str
+    """The process that renews it."""
+    until: float
+    """Seconds since 1970, at most."""
+
+
+class DamageLine(TypedDict):
+    sentence: str
+
+
+class HistoryLine(TypedDict):
+    sound: bool
+    campaigns: int
+    rows: int
+    unchecked: int
+    """Rows that were written before there were checksums."""
+    damages: int
+
+
+class TrackRecordLine(TypedDict):
+    benchmark: str
+    nodes: Sequence[str]
+    """On which it found a defect."""
+    alone: Sequence[str]
+    """On which only it found one."""
+    defects: int
+    tried: int
+    """Defects on whose node it was measured at that time."""
+    coverage: float | None
+    """Its share of all known defects."""
+    repeatability: float | None
+    lowest: float | None
+    lowest_metric: str | None
+
+
+ImportNumber = TypedDict("ImportNumber", {"import": int})  # of `anubis history imports`
+
+
+class ImportLine(TypedDict):
+    at: float
+    file: str
+    """Empty: nobody knows any more."""
+    cluster: str
+    what: str
+    campaign: str
+    """That the measurements became."""
+
+
+class IntakeFields(TypedDict):
+    records: int
+    cluster: str
+    left_out: Mapping[str, int]
+    """Why, and of how many lines."""
+    taken: Mapping[str, int]
+    """What was taken with a remark."""
+
+
+class IncidentsLine(TypedDict):
+    incidents: int
+    nodes: int
+    """That had one."""
+    watched: int
+    since: float
+    until: float
+    categories: Mapping[str, int]
+
+
+class NodesLine(TypedDict):
+    nodes: int
+    told: Mapping[str, int]
+    """Of how many nodes each trait was told."""
+    untold: Sequence[str]
+    """Known to the history and not in the file."""
+
+
+class CampaignLine(TypedDict):
+    campaign: str
+    cluster: str
+    nodes: int
+
+
+class CheckLine(TypedDict):
+    what: str
+    state: Literal["good", "missing", "bad"]
+    """missing costs a benchmark, bad costs all."""
+    found: str
+    advice: str
+
+
+# --- what benchmark programs print ---------------------------------------------------------
+
+
+class SeriesFields(TypedDict):
+    metric: str
+    """One that `--describe` declares, or such a name with a qualifier: `tflops:bf16`."""
+    device: str
+    """`cpu`, `cuda:0`, `node`; each metric once for each device."""
+    samples: Annotated[Sequence[Annotated[float, Ge(0)]], MinLen(1)]
+    """All of them, warm-up dropped; above 0, or 0 where a limit judges the metric."""
+
+
+class ResultDocument(TypedDict):
+    benchmark: str
+    """As `--describe` names it."""
+    version: str
+    parameters: NotRequired[Mapping[str, ParameterValue]]
+    environment: NotRequired[Mapping[str, object]]
+    """What explains the numbers; `failed_devices` and `silent_devices` name what gave none."""
+    started_at: NotRequired[float]
+    duration_s: NotRequired[float]
+    series: NotRequired[Sequence[SeriesFields]]
+    """Needed unless it is not applicable."""
+    not_applicable: NotRequired[str | None]
+    """Why it cannot run here; the program then exits with 3."""
+
+
+# --- all of them ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DocumentType:
+    """A type of document: who prints it, what it is, and whose fields it has."""
+
+    name: str
+    printed_by: str
+    summary: str
+    fields: tuple[type, ...]
+
+
+CAMPAIGN = "accept, validate, scan, judge, report, gate, sweep, import superbench"
+FABRIC = "topology show"
+LINES = (
+    DocumentType("verdict", CAMPAIGN, "on a node or group, by one metric", (VerdictLine,)),
+    DocumentType("part", f"{CAMPAIGN}, {FABRIC}", "what is at fault", (PartLine,)),
+    DocumentType("kind", CAMPAIGN, "one of several kinds of nodes under a sku", (NodeKind,)),
+    DocumentType("crossed", CAMPAIGN, "which links the pairs of a scan crossed", (CrossedLine,)),
+    DocumentType("planted", CAMPAIGN, "a trouble of a simulated fleet", (PlantedTrouble,)),
+    DocumentType("reckoning", CAMPAIGN, "how many of these were found", (ReckoningLine,)),
+    DocumentType("summary", CAMPAIGN, "what the whole came to; the last line", (SummaryLine,)),
+    DocumentType(
+        "phase", "accept, validate, scan", "of the plan that --dry-run shows", (PhaseLine,)
+    ),
+    DocumentType("coverage", "scan", "what the planned pairs cross", (CoverageLine,)),
+    DocumentType(
+        "decision",
+        "select, gate, sweep, history decisions, history show",
+        "which tests an event is worth, and why",
+        (Decision, DecisionLine),
+    ),
+    DocumentType("gate", "gate", "the answer; the last line", (GateLine,)),
+    DocumentType("switch", FABRIC, "a switch", (Switch, SwitchLine)),
+    DocumentType("link", FABRIC, "all cables between two switches", (Link, LinkLine)),
+    DocumentType("nic", FABRIC, "a port of a network adapter", (Nic,)),
+    DocumentType("shortage", FABRIC, "uplinks that a switch lacks", (Shortage, ShortageLine)),
+    DocumentType("counter", FABRIC, "what a port counted", (Count, CounterLine)),
+    DocumentType("finding", FABRIC, "something odd", (Remark,)),
+    DocumentType("topology", FABRIC, "the answer; the last line", (TopologyLine,)),
+    DocumentType("criterion", "criteria show", "what was learned of a metric", (CriterionLine,)),
+    DocumentType(
+        "adoption", "criteria adopt", "an alpha that is new in the policy", (MetricAlpha,)
+    ),
+    DocumentType(
+        "criterion-change",
+        "criteria diff, criteria adopt",
+        "what moved in a criterion",
+        (CriterionChangeLine,),
+    ),
+    DocumentType(
+        "node-change", "criteria diff, criteria adopt", "a node's verdict", (NodeChangeLine,)
+    ),
+    DocumentType(
+        "verdict-change",
+        "criteria diff, criteria adopt",
+        "a verdict on a metric",
+        (VerdictChangeLine,),
+    ),
+    DocumentType(
+        "changes",
+        "criteria diff, criteria adopt",
+        "how much changed; the last line",
+        (ChangesLine,),
+    ),
+    DocumentType("tuning", "tune", "how few steps of a metric still repeat", (Tuned, TuningLine)),
+    DocumentType("score", "risk evaluate", "of a model, on one split", (Score,)),
+    DocumentType("left-out", "risk evaluate", "why a split was left out", (LeftOutLine,)),
+    DocumentType("choice", "risk evaluate", "the model to use", (ModelChoice, ChoiceLine)),
+    DocumentType("risk", "risk show", "a node's chances of an incident", (RiskLine,)),
+    DocumentType("run", "simulate", "one seed of a policy", (Trial, RunLine)),
+    DocumentType("policy", "simulate", "means over seeds", (PolicyLine,)),
+    DocumentType("simulation", "simulate", "the findings; the last line", (SimulationLine,)),
+    DocumentType("track-record", "history benchmarks", "what it has found", (TrackRecordLine,)),
+    DocumentType("incident", "history show", "on a node", (Incident, HappenedLine)),
+    DocumentType("repair", "history show", "of a node", (Repair, HappenedLine)),
+    DocumentType("validation", "history show", "of a node", (Validation, HappenedLine)),
+    DocumentType("event", "history show", "what an orchestrator told", (EventLine, HappenedLine)),
+    DocumentType("hold", "history show", "who measures there now", (HoldLine, HappenedLine)),
+    DocumentType("damage", "history check", "what is not as it was written", (DamageLine,)),
+    DocumentType("history", "history check", "how sound it is; the last line", (HistoryLine,)),
+    DocumentType(
+        "import", "history imports", "a file that was taken over", (ImportNumber, ImportLine, Kept)
+    ),
+    DocumentType("forgotten", "history forget", "what went with it", (ImportNumber, Forgotten)),
+    DocumentType(
+        "incidents",
+        "import incidents",
+        "what a file had",
+        (ImportNumber, IntakeFields, IncidentsLine, Kept),
+    ),
+    DocumentType(
+        "nodes", "import nodes", "what a file had", (ImportNumber, IntakeFields, NodesLine, Kept)
+    ),
+    DocumentType(
+        "campaign",
+        "import csv, import superbench",
+        "that measurements became",
+        (ImportNumber, CampaignLine),
+    ),
+    DocumentType("benchmark", "bench list, bench describe", "a program", (BenchmarkSpec,)),
+    DocumentType("check", "doctor", "something that benchmarks need", (CheckLine,)),
+)
+PROGRAMS = (
+    DocumentType("describe", "PROGRAM --describe", "what a program is", (BenchmarkSpec,)),
+    DocumentType("result", "PROGRAM", "what a program measured", (ResultDocument,)),
+)

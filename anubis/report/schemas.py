@@ -1,0 +1,112 @@
+"""JSON Schemas of the documents, made from their declarations.
+
+A schema is closed: it has every field that this release prints. Within a version fields are only
+added; a schema that loses one, or means something else by it, has a new version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+
+from anubis.report.documents import LINES, PROGRAMS, DocumentType
+from anubis.report.wording import schema_name
+
+Schema = dict[str, Any]
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+CONFIG = ConfigDict(
+    extra="forbid",
+    use_attribute_docstrings=True,
+    json_schema_serialization_defaults_required=True,  # what is printed has all fields
+)
+
+
+class Plain(GenerateJsonSchema):
+    """Without a title for every field."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def schemas() -> dict[str, Schema]:
+    """Of each document, by its name: lines, and what programs print."""
+    lines = _schemas(LINES, "serialization")
+    for document in LINES:
+        _begin(lines[document.name], "type", document.name)
+    programs = _schemas(PROGRAMS, "validation")
+    programs["result"]["additionalProperties"] = True  # nobody reads what else a program tells
+    return lines | programs
+
+
+def of_every_line() -> Schema:
+    """What any line has to match."""
+    made = schemas()
+    return {"$schema": DIALECT, "oneOf": [made[document.name] for document in LINES]}
+
+
+def broken_promises(before: Iterable[Schema], after: Iterable[Schema]) -> Iterator[str]:
+    """The fields that a reader of `before` misses or misreads in `after`, though no version says
+    so."""
+    now = {schema["title"]: schema for schema in after}
+    for old in before:
+        new = now.get(old["title"], old)
+        for name, field in old["properties"].items():
+            if _bare(new["properties"].get(name)) != _bare(field):
+                yield f"{old['title']}: {name}"
+
+
+def _bare(schema: Any) -> Any:
+    """Without its sentences."""
+    match schema:
+        case dict():
+            return {key: _bare(part) for key, part in schema.items() if key != "description"}
+        case list():
+            return [_bare(part) for part in schema]
+    return schema
+
+
+def _schemas(documents: Iterable[DocumentType], mode: JsonSchemaMode) -> dict[str, Schema]:
+    sources = tuple(dict.fromkeys(source for document in documents for source in document.fields))
+    adapter: TypeAdapter[Any] = TypeAdapter(tuple[sources], config=CONFIG)  # type: ignore[valid-type] # at run time
+    definitions = adapter.json_schema(mode=mode, schema_generator=Plain)["$defs"]
+    return {document.name: _joined(document, definitions) for document in documents}
+
+
+def _joined(document: DocumentType, definitions: Mapping[str, Schema]) -> Schema:
+    """One table with the fields of all sources."""
+    parts = [_inlined(definitions[source.__name__], definitions) for source in document.fields]
+    joined: Schema = {
+        "$schema": DIALECT,
+        "title": schema_name(document.name),
+        "description": document.summary,
+        "type": "object",
+        "properties": {name: field for part in parts for name, field in part["properties"].items()},
+        "required": list(dict.fromkeys(name for part in parts for name in part["required"])),
+        "additionalProperties": False,
+    }
+    _begin(joined, "schema", joined["title"])
+    return joined
+
+
+def _begin(schema: Schema, name: str, value: str) -> None:
+    schema["properties"] = {name: {"const": value}, **schema["properties"]}
+    schema["required"] = [name, *schema["required"]]
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Schema]) -> Any:
+    """Nothing in it points elsewhere."""
+    match schema:
+        case {"$ref": str(place), **beside}:
+            return _inlined(definitions[place.rpartition("/")[2]], definitions) | beside
+        case dict():
+            return {
+                key: _inlined(part, definitions)
+                for key, part in schema.items()
+                if not (key == "title" and isinstance(part, str))
+            }
+        case list():
+            return [_inlined(part, definitions) for part in schema]
+    return schema

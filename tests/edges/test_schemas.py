@@ -1,0 +1,85 @@
+"""What a program that reads our JSON can rely on.
+
+`Done.lines`, by which all tests read lines, holds each against its schema; here is what the schemas
+themselves have to do.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from anubis.report import schemas
+from anubis.report.wording import json_line
+from tests.edges.desk import check_line
+
+LEFT_OUT = {"type": "left-out", "schema": "anubis.left-out/1", "reason": "one class only"}
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, schemas.Schema]:
+    return schemas.schemas()
+
+
+def test_a_line_says_what_it_is_and_by_which_schema():
+    assert json.loads(json_line("left-out", {"reason": "one class only"})) == LEFT_OUT
+    check_line(LEFT_OUT)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"undeclared": 1},
+        {"reason": None},
+        {"schema": "anubis.left-out/2"},
+    ],
+)
+def test_a_field_that_is_not_declared_or_of_another_kind_does_not_pass(changes):
+    with pytest.raises(ValidationError):
+        check_line({**LEFT_OUT, **changes})
+
+
+def test_every_schema_is_one_is_closed_and_asks_for_its_name_and_version(made):
+    for name, schema in made.items():
+        Draft202012Validator.check_schema(schema)
+        assert schema["title"] == schema["properties"]["schema"]["const"] == f"anubis.{name}/1"
+        assert schema["additionalProperties"] is (name == "result")
+        assert not references(schema)
+
+
+def references(part: Any) -> list[Any]:
+    if isinstance(part, list):
+        return [place for inner in part for place in references(inner)]
+    if isinstance(part, dict):
+        inside = [place for inner in part.values() for place in references(inner)]
+        return inside + ([part["$ref"]] if "$ref" in part else [])
+    return []
+
+
+def test_what_is_kept_for_readers_is_told_from_what_is_not(made):
+    before = [made["left-out"], made["gate"]]
+    more, less, other, newer = (copy.deepcopy(before) for _ in range(4))
+    more[0]["properties"]["when"] = {"type": "number"}
+    more[0]["properties"]["reason"]["description"] = "in other words"
+    assert not list(schemas.broken_promises(before, more))
+    del less[1]["properties"]["p0"]
+    assert list(schemas.broken_promises(before, less)) == ["anubis.gate/1: p0"]
+    other[1]["properties"]["links"]["items"]["properties"]["nodes"] = {"type": "string"}
+    assert list(schemas.broken_promises(before, other)) == ["anubis.gate/1: links"]
+    del newer[1]["properties"]["p0"]
+    newer[1]["title"] = "anubis.gate/2"
+    assert not list(schemas.broken_promises(before, newer))
+
+
+def test_the_verb_lists_the_types_and_prints_the_schema_of_each(entry, made):
+    listed = entry("schema").out
+    assert all(name in listed for name in made)
+    assert json.loads(entry("schema", "verdict").out) == made["verdict"]
+    Draft202012Validator(json.loads(entry("schema", "lines").out)).validate(LEFT_OUT)
+    unknown = entry("schema", "verdit")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert unknown.err == 'anubis: error: no type "verdit"; did you mean "verdict"?\n'
