@@ -156,4 +156,9 @@ def _rename(connection: sa.Connection, old: str, new: str) -> None:
     for table in _owned():
         connection.execute(sa.update(table).where(table.c.cluster == old).values(cluster=new))
     clusters = CLUSTERS.table
-    connection.execute(sa.update(clusters).where(clusters.c.name == old).values(name=new))
+    renamed = sa.update(clusters).where(clusters.c.name == old).values(name=new)
+    if not connection.execute(renamed).rowcount:  # it had no name
+        first = sa.select(sa.func.min(CAMPAIGNS.c.created_at)).where(CAMPAIGNS.c.cluster == new)
+        since = connection.execute(first).scalar() or 0.0
+        known = KnownCluster(name=new, executor="", address="", since=since)
+        upsert(connection, clusters, [CLUSTERS.row(known)])

@@ -70,6 +70,6 @@ def test_the_same_facts_give_the_same_first_line_everywhere_and_its_exit_code(vi
     terminal.render(view, Console(file=screen, width=400))
     *_, summary = map(json.loads, jsonl.lines(view))
     title = re.search(r"<title>(.*) · s · Anubis</title>", page.render(view))
-    assert screen.getvalue().splitlines()[1] == summary["headline"] == html.unescape(title[1])
+    assert screen.getvalue().splitlines()[0] == summary["headline"] == html.unescape(title[1])
     assert EXIT_CODES[summary["judgement"]] == code_of(summary["headline"])
     assert EXIT_CODES[view.assessment.judgement] == code_of(summary["headline"])

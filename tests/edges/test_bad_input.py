@@ -443,8 +443,8 @@ def test_a_campaign_that_is_over_or_another_verbs_is_not_resumed(near, learned):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--nope", "no such option: --nope (see anubis --help)"),
-        ("accept --nope", "no such option: --nope (see anubis accept --help)"),
+        ("--zzz", "no such option: --zzz (see anubis --help)"),
+        ("accept --zzz", "no such option: --zzz (see anubis accept --help)"),
         ("accpt", "Did you mean 'accept'?"),
         ("accept a b", "unexpected extra argument"),
         ("accept --suite", "requires an argument"),

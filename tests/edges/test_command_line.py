@@ -313,6 +313,7 @@ def test_terminal_records_and_page_list_what_was_planted_and_what_of_it_was_foun
     assert [line["detected"] for line in planted] == ["found"] * 3
     assert done.lines[-2] == {
         "type": "reckoning",
+        "schema": "anubis.reckoning/1",
         "planted": 3,
         "missed": 0,
         "unsure": 0,

@@ -483,7 +483,7 @@ def test_adopting_takes_only_the_metrics_that_are_named_and_never_overwrites(nea
     accept(near, nodes="n[1-40]")
     folder = str(near.home / "criteria")
     none = near.run("criteria", "adopt", folder, "--metric", "gemm *", "--json")
-    assert [line["type"] for line in none.lines] == ["summary"]
+    assert [line["type"] for line in none.lines] == ["changes"]
     (rule, *_) = near.run("criteria", "adopt", folder, "--metric", "fl* speed", "--json").lines
     assert (rule["type"], rule["benchmark"], rule["metric"]) == ("adoption", "flow", "speed")
     other = near.write("other.yaml", "summary: not the one to change\n")
