@@ -396,6 +396,22 @@ def test_a_bad_pair_of_good_nodes_is_one_faulty_path_and_the_whole_is_defective(
     assert assessment.judgement is D
 
 
+@pytest.mark.parametrize(
+    ("how", "code"), [(Ended.FAILED, "NOT-MEASURED"), (Ended.TIMED_OUT, "TIMED-OUT")]
+)
+def test_a_pair_of_good_nodes_without_an_answer_leaves_its_path_and_the_whole_unknown(how, code):
+    plan = pairs_plan(6)
+    done = [
+        ended(run, how) if set(run.step.participants) == {"n1", "n4"} else run
+        for run in executions(plan, lambda step, i: 100)
+    ]
+    assessment = judged(plan, done)
+    assert set(by_node(assessment).values()) == {H}
+    assert faults(assessment) == [((), ("n1", "n4"), U)]
+    assert assessment.parts[0].code == code
+    assert assessment.judgement is U
+
+
 def test_pairs_of_a_node_that_is_to_blame_are_no_parts_of_their_own():
     plan = pairs_plan(6)
     done = list(executions(plan, lambda step, i: 50 if "n2" in step.participants else 100))

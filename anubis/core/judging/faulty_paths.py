@@ -1,4 +1,5 @@
-"""Without a topology: the paths between nodes that do badly together, as verdicts."""
+"""Without a topology: the paths between nodes that do badly together, as verdicts; and those
+between nodes that are well, of which nothing is known."""
 
 from __future__ import annotations
 
@@ -32,6 +33,38 @@ def faulty_paths(
         for together, shortcomings in bad.items()
         if not any(smaller < together for smaller in bad)
     )
+
+
+def unmeasured_paths(
+    verdicts: Sequence[Verdict], nodes: Iterable[NodeVerdict]
+) -> tuple[PartVerdict, ...]:
+    """Groups of nodes that do well elsewhere, in which a program ended without an answer."""
+    well = {node.node for node in nodes if node.judgement is Judgement.HEALTHY}
+    answered = {_group(verdict) for verdict in verdicts if verdict.metric}
+    silent = {
+        _group(verdict): verdict
+        for verdict in verdicts
+        if verdict.judgement is Judgement.UNKNOWN
+        and not verdict.metric
+        and len(verdict.participants) > 1
+        and well.issuperset(verdict.participants)
+    }
+    return tuple(
+        PartVerdict(
+            nodes=tuple(sorted(verdict.participants, key=by_number)),
+            benchmarks=(verdict.benchmark,),
+            subject=f"path between {_listed(verdict.participants)}",
+            judgement=Judgement.UNKNOWN,
+            code=verdict.code,
+            reason=f"{verdict.benchmark} gave no answer there: {verdict.reason}",
+        )
+        for group, verdict in silent.items()
+        if group not in answered
+    )
+
+
+def _group(verdict: Verdict) -> tuple[frozenset[str], str, str]:
+    return frozenset(verdict.participants), verdict.benchmark, verdict.parameters
 
 
 def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdict:

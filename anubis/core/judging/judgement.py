@@ -15,7 +15,7 @@ import numpy as np
 
 from anubis.core.judging.criteria import similarities
 from anubis.core.judging.crossed import Crossed
-from anubis.core.judging.faulty_paths import faulty_paths
+from anubis.core.judging.faulty_paths import faulty_paths, unmeasured_paths
 from anubis.core.judging.groups import judge_members
 from anubis.core.judging.kinds import by_kind, by_likeness, kinds_of
 from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
@@ -97,7 +97,12 @@ def assess(
         alone=tuple(alone),
         rulings=tuple(rulings),
         nodes=nodes,
-        parts=(*plan.wiring, *unmeasured, *(crossed.settle(paths) if crossed else paths)),
+        parts=(
+            *plan.wiring,
+            *unmeasured,
+            *(crossed.settle(paths) if crossed else paths),
+            *unmeasured_paths(in_suite, nodes),
+        ),
     )
 
 
