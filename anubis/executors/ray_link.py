@@ -28,6 +28,8 @@ from anubis.core.errors import ExecutorError
 JOIN_DEADLINE_S = 60.0  # a cold disk reads a Python and a Ray
 REACH_PATIENCE_S = 5.0
 LEAVE_PATIENCE_S = 5.0
+KNOCK_PATIENCE_S = 5.0
+KNOCK = "knock"  # what Ray's process is asked instead of a file's number
 HERE = "local"  # the address of a Ray that is started on this machine, for this driver alone
 LAST_WORDS = 160
 TOKENS = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
@@ -158,6 +160,12 @@ class RayLink:
             " RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
         )
 
+    def is_open(self) -> bool:
+        """Whether the cluster takes commands from somebody without a token. Where Ray finds the
+        address by itself, as with "auto", nobody knocks."""
+        _, _, port = self.address.rpartition(":")
+        return not self.shows_token or (port.isdigit() and answers_a_stranger(self.address))
+
     def start_agent(self, node_id: str, address: str, gpus: float) -> None:
         self._tell(StartAgent(node_id=node_id, address=address, gpus=gpus))
 
@@ -247,8 +255,21 @@ def has_token(settings: Mapping[str, str]) -> bool:
     return not settings.keys().isdisjoint(TOKENS) or in_home.exists()
 
 
+def answers_a_stranger(address: str) -> bool:
+    knock = [sys.executable, "-m", "anubis.executors.ray_process", KNOCK, address]
+    settings = {name: text for name, text in os.environ.items() if name not in TOKENS}
+    settings["RAY_AUTH_MODE"] = "disabled"
+    try:
+        subprocess.run(
+            knock, env=settings, capture_output=True, timeout=2 * KNOCK_PATIENCE_S, check=True
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return False
+    return True
+
+
 def reach(address: str) -> None:
-    """AskAgent the door before Ray does, which knocks for a minute."""
+    """Knock at the door before Ray does, which knocks for a minute."""
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         return  # "auto" and the like: Ray's to resolve

@@ -1,7 +1,7 @@
 """The process that Ray lives in, beside the driver. Only this imports ray.
 
 It joins the cluster, starts an agent where it is told, and passes questions and answers on. It
-decides nothing, and ends with the driver, however that ended.
+decides nothing, and ends with the driver, however that ended. Or it knocks at a cluster's door.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from anubis.executors import agent as agent_module
 from anubis.executors import guardian, machine, other_gpus
 from anubis.executors.ray_link import (
     HERE,
+    KNOCK,
+    KNOCK_PATIENCE_S,
     Answer,
     AskAgent,
     Dismiss,
@@ -71,6 +73,8 @@ class Correspondent:
 
 
 def main() -> None:
+    if sys.argv[1] == KNOCK:
+        return knock(sys.argv[2])
     pipe = Connection(int(sys.argv[1]))
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     join: Join = pipe.recv()
@@ -101,6 +105,13 @@ def leave() -> None:
 
     ray.shutdown()  # may never return: the driver ends us, or we end as its orphans do
     os._exit(0)
+
+
+def knock(address: str) -> None:
+    """Ends well if the cluster's head answers what we show, a token or none."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled, without types
+
+    GcsClient(address=address).internal_kv_get(b"anubis", b"", timeout=KNOCK_PATIENCE_S)
 
 
 def connect(join: Join) -> Joined:

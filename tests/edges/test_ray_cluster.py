@@ -32,7 +32,7 @@ from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
 from anubis.executors import agent, guardian, machine, other_gpus, ray_cluster, ray_link
 from anubis.executors.ray_cluster import RayExecutor, agents_of
-from anubis.executors.ray_link import Answer, Joined
+from anubis.executors.ray_link import Answer, Joined, answers_a_stranger
 from anubis.executors.starting import Program
 from tests.edges.desk import Desk
 
@@ -325,6 +325,22 @@ def test_closing_ends_what_runs_and_again_does_nothing(
 
 
 @pytest.mark.ray
+def test_an_open_cluster_is_known_for_one_also_by_who_shows_a_token(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("a" * 64)
+    executor = RayExecutor(
+        cluster.address, programs_in(tmp_path), parse, names=[cluster.name(0)], token=token
+    )
+    try:
+        assert executor.is_open
+    finally:
+        executor.close()
+    assert not answers_a_stranger("127.0.0.1:1")
+
+
+@pytest.mark.ray
 def test_of_two_drivers_one_measures_and_no_end_of_the_head_is_a_verdict(
     desk: Desk, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -363,13 +379,15 @@ class MuteLink:
     """A way to three nodes whose agents answer until it is cut."""
 
     broken = ""
-    shows_token = True
 
     def __init__(self, address: str, programs: Path, hear: Any, token: Path | None) -> None:
         self.joined = Joined(records=[record(f"n{i}", f"10.0.0.{i}") for i in range(3)])
         self.cut: set[str] = set()
         self.asked: set[str] = set()  # whether they are there
         self._hear = hear
+
+    def is_open(self) -> bool:
+        return False
 
     def ask(self, hearer: Any, node_id: str, method: str, *arguments: object, group: str) -> None:
         self.asked |= {node_id} if method == "ping" else set()
