@@ -160,5 +160,5 @@ def _rename(connection: sa.Connection, old: str, new: str) -> None:
     if not connection.execute(renamed).rowcount:  # it had no name
         first = sa.select(sa.func.min(CAMPAIGNS.c.created_at)).where(CAMPAIGNS.c.cluster == new)
         since = connection.execute(first).scalar() or 0.0
-        known = KnownCluster(name=new, executor="", address="", since=since)
-        upsert(connection, clusters, [CLUSTERS.row(known)])
+        cluster = KnownCluster(name=new, executor="", address="", since=since)
+        upsert(connection, clusters, [CLUSTERS.row(cluster)])
