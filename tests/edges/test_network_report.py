@@ -372,7 +372,9 @@ def test_boxes_stand_apart_and_nothing_leaves_the_picture(name, request):
         "small": lambda: SMALL,
         "rails": lambda: FatTree(nodes=96, rails=4, planes=True, spines=6).fabric(),
         "huge": lambda: HUGE,
-        "real": lambda: load(request.getfixturevalue("real")("topograph-example.out")).fabric,
+        "real": lambda: (
+            load(request.getfixturevalue("real")("topology/topograph-example.out")).fabric
+        ),
         "bare": lambda: replace(SMALL, nics=()),
         "empty": lambda: Fabric(switches=(), links=(), nics=()),
     }[name]()
