@@ -44,7 +44,7 @@ def write_brief(paragraphs: Iterable[str]) -> None:
         for paragraph in paragraphs
         for line in textwrap.wrap(paragraph, width, subsequent_indent="  ", break_on_hyphens=False)
     ]
-    write_lines(lines if len(lines) <= GLANCE else [*lines[: GLANCE - 1], "--why has the rest"])
+    write_lines(lines if len(lines) <= GLANCE else [*lines[: GLANCE - 1], "more with --why"])
 
 
 def write_json(kind: str, fields: Mapping[str, object]) -> None:

@@ -29,7 +29,7 @@ def brief(decision: Decision) -> Iterator[str]:
     if decision.gaps and 1 - decision.coverage >= NOTABLE:
         yield f"{1 - decision.coverage:.0%} of the incidents to expect stay uncovered"
     if decision.assumed:
-        yield f"assumed: {counted(len(decision.assumed), 'thing')}, which --why has"
+        yield f"{counted(len(decision.assumed), 'assumption')}: see --why"
 
 
 def _answer(decision: Decision) -> str:

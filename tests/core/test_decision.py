@@ -305,7 +305,7 @@ def test_the_first_line_of_a_decision_is_its_answer_and_the_second_the_risk():
         "risk within 24 h 00 min: 0.24, after tests 0.067; accepted 0.1, by the policy",
         "riskiest: n1 (p = 0.2), n2 (p = 0.05)",
         "28% of the incidents to expect stay uncovered",
-        "assumed: 1 thing, which --why has",
+        "1 assumption: see --why",
     ]
     well = decide(job(1), outlook([0.01]), EXACT, at=0)
     assert next(brief(well)) == "run nothing on n1 (unnamed)"

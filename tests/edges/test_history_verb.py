@@ -160,7 +160,7 @@ def test_a_terminal_shows_six_lines_of_an_answer_and_a_pipe_all(monkeypatch, cap
     monkeypatch.setenv("COLUMNS", "80")
     answer.write_brief(["go", *reasons])
     lines = capsys.readouterr().out.splitlines()
-    assert (lines[0], lines[-1], len(lines)) == ("go", "--why has the rest", 6)
+    assert (lines[0], lines[-1], len(lines)) == ("go", "more with --why", 6)
     assert max(map(len, lines)) <= 80
     answer.write_brief(["go", "in words"])
     assert capsys.readouterr().out == "go\nin words\n"
