@@ -69,8 +69,8 @@ def root(
         raise typer.Exit
 
 
-# New objects before it is looked for garbage; by default 700. A gate makes 220,000 that live to its
-# end, and looking at them even twice took a tenth of it.
+# After so many new objects Python looks for garbage; its default is 700. A gate makes 220,000 that
+# live to its end; to look through them twice took a tenth of its time.
 UNCOLLECTED = 1_000_000
 PRIVATE = 0o077  # history, criteria and pages tell of a site: others may not read what is new
 INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
@@ -83,7 +83,7 @@ def main() -> None:
     try:
         sys.exit(run())
     finally:
-        gc.freeze()  # what lives to the end goes with the process: a fifth of a gate went into it
+        gc.freeze()  # no last look for garbage: it took a fifth of a gate
 
 
 @cache

@@ -47,7 +47,7 @@ def counts(assessment: Assessment) -> dict[str, str]:
 
 
 def _tell(service: str, code: int, text: str, figures: Mapping[str, str]) -> int:
-    """The bar divides: it is no sign of the text."""
+    """A bar ends the text, so the text itself has none."""
     line = f"{service.upper()} {WORDS[code]}: {' '.join(text.split()).replace('|', '/')}"
     behind = " ".join(f"{name}={figure}" for name, figure in figures.items())
     print(f"{line} | {behind}" if behind else line)

@@ -39,7 +39,7 @@ class Checksum:
         self.long = tuple(long)
 
     def of(self, row: dict[str, Any]) -> int:
-        """RowCells that are absent will be NULL."""
+        """Cells that the row lacks will be NULL."""
         short = [_as_kept(column, row.get(column.name)) for column in self.short]
         return _short(short) << 32 | _long([row.get(column.name) for column in self.long])
 

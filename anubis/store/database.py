@@ -244,7 +244,7 @@ def _sqlite(url: sa.URL) -> sa.Engine:
 
 
 def is_read_only(url: sa.URL) -> bool:
-    """A history in a file that this user may not write, or in a folder where he may not."""
+    """A history in a file or in a folder that this user may not write to."""
     file = Path(str(url.database))
     of_sqlite = url.get_backend_name() == "sqlite"
     return (

@@ -22,7 +22,7 @@ SWF_FIELDS = 18
 PIECES = {2, 3, 4}  # status of a piece of a job that has a line of its own
 HOUR_S = 3600.0
 LONGEST_S = 100 * 365 * 86_400.0
-MOST_JOBS = 1_000_000  # of a replay: as in the largest public traces
+MOST_JOBS = 1_440  # for each node and day: jobs of less than a minute are no load worth a study
 ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing within the span
 
 
@@ -173,11 +173,12 @@ def stressed(
         return ()
     asked_h, goal_h = 0.0, nodes * span_h * min(load, ENOUGH)
     needed = len(jobs) * goal_h / sum(job.nodes * job.duration_h for job in jobs)
-    if needed > MOST_JOBS:
+    most = MOST_JOBS * nodes * span_h / 24
+    if needed > most:
         raise TraceError(
             f"the jobs are so short that {needed:,.0f} of them would be needed to load {nodes:,}"
-            f" nodes for {span_h / 24:g} days, expected at most {MOST_JOBS:,}; set load: 0 to"
-            " replay them as they came, or take fewer nodes or days"
+            f" nodes for {span_h / 24:g} days, expected at most {most:,.0f}; set load: 0 to replay"
+            " them as they came"
         )
     stressed_jobs: list[TracedJob] = []
     while asked_h < goal_h:

@@ -132,11 +132,6 @@ def not_healthy(view):
     return {node.node: (node.judgement, node.code, node.reason) for node in nodes}
 
 
-def named(view):
-    """What is at fault; where half of few pairs are bad, some metrics cannot be judged as well."""
-    return verdicts(view)
-
-
 def test_after_the_suite_pairs_cross_the_fabric_and_a_healthy_one_accuses_nobody():
     view, launched = well()
     assert [phase.name for phase in view.campaign.plan.phases] == [
@@ -156,7 +151,7 @@ def test_a_fault_in_the_network_is_named_as_a_scan_names_it(kind):
     fault = FAULTS[kind](TREE)
     view, _ = accepted(TREE, [fault])
     assert view.assessment.judgement is Judgement.DEFECTIVE
-    assert named(view) == {(fault.part,)}
+    assert verdicts(view) == {(fault.part,)}
     sick = {fault.part.name} if fault.part.kind == "node" else set()
     assert set(view.assessment.named(Judgement.DEFECTIVE)) == sick
 
@@ -194,7 +189,7 @@ def test_a_bad_uplink_is_named_beside_nodes_that_are_all_healthy():
 def test_a_bad_link_above_the_spines_is_named_by_pairs_across_rails():
     fault = Fault(kind="", part=link_part(UPPER[0]), loss=0.5)
     view, _ = accepted(RAILS, [fault], spec=ABLE)
-    (parts,) = named(view)
+    (parts,) = verdicts(view)
     assert fault.part in parts
     assert len(parts) <= 4
     assert view.assessment.named(Judgement.DEFECTIVE) == ()
@@ -206,7 +201,7 @@ def test_nodes_below_a_dead_leaf_are_not_blamed_for_what_they_do_badly_in_the_su
     without, _ = accepted(TREE, [leaf], then=None)
     assert not set(without.assessment.named(Judgement.HEALTHY)) >= set(TREE.nodes)
     view, launched = accepted(TREE, [leaf])
-    assert named(view) == {(leaf.part,)}
+    assert verdicts(view) == {(leaf.part,)}
     below = set(TREE.nodes[4:8])
     assert view.assessment.named(Judgement.DEFECTIVE) == ()
     assert set(view.assessment.named(Judgement.UNKNOWN)) <= below
@@ -258,7 +253,7 @@ def test_what_was_settled_before_it_was_killed_is_not_run_again(after):
     assert not {run.step.id for run in history}.intersection(relaunched)
     assert len(relaunched) < len(launched)
     assert again.headline == whole.headline
-    assert named(again) == named(whole)
+    assert verdicts(again) == verdicts(whole)
 
 
 def test_pairs_that_nobody_could_measure_leave_the_fabric_unknown_and_say_why():
@@ -311,7 +306,7 @@ def test_a_program_that_the_suite_runs_just_so_is_judged_by_itself_in_either_pha
     same = replace(SUITE, benchmarks=(*SUITE.benchmarks, entry("pair", groups="pairs", rounds=3)))
     leaf = Fault(kind="", part=Part("switch", "leaf-0-1"), loss=0.5)
     view, _ = accepted(TREE, [leaf], suite=same)
-    assert named(view) == {(leaf.part,)}
+    assert verdicts(view) == {(leaf.part,)}
     assert view.assessment.named(Judgement.DEFECTIVE) == ()
     without, _ = accepted(TREE, [leaf], suite=same, then=None)
     assert learned(view) == learned(without)

@@ -157,7 +157,7 @@ JOBS = st.lists(
         TracedJob,
         arrival_h=st.floats(0, 1000),
         nodes=st.integers(1, 64),
-        duration_h=st.floats(0.01, 100),
+        duration_h=st.floats(0.05, 100),
     ),
     min_size=1,
     max_size=20,
