@@ -173,11 +173,11 @@ def stressed(
         return ()
     asked_h, goal_h = 0.0, nodes * span_h * min(load, ENOUGH)
     needed = len(jobs) * goal_h / sum(job.nodes * job.duration_h for job in jobs)
-    most = MOST_JOBS * nodes * span_h / 24
-    if needed > most:
+    bound = MOST_JOBS * nodes * span_h / 24
+    if needed > bound:
         raise TraceError(
             f"the jobs are so short that {needed:,.0f} of them would be needed to load {nodes:,}"
-            f" nodes for {span_h / 24:g} days, expected at most {most:,.0f}; set load: 0 to replay"
+            f" nodes for {span_h / 24:g} days, expected at most {bound:,.0f}; set load: 0 to replay"
             " them as they came"
         )
     stressed_jobs: list[TracedJob] = []
