@@ -13,6 +13,7 @@ AnubisError                exit code 2
 ├── TraceError             a trace of jobs cannot be read, or has no jobs
 ├── Stopped                an operation was ended early, and it said how to go on
 ├── ExecutorError          no node can be reached any more (not just one)
+├── OrchestratorError      who owns the nodes does not answer, or refuses
 └── StoreError             the history cannot be read or written
     └── StoreUnreachableError  not for now: it may be asked again
 
@@ -77,6 +78,10 @@ class Stopped(AnubisError):
 
 
 class ExecutorError(AnubisError):
+    pass
+
+
+class OrchestratorError(AnubisError):
     pass
 
 

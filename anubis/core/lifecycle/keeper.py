@@ -1,0 +1,486 @@
+"""The keeper of a fleet, as a state machine: what became true in, what is to be done out.
+
+What holds at all times, whatever order events come in, and is tested with saboteurs:
+no node is in service or a spare whose last conclusive verdict is defective, or whose repair was not
+proven since; nothing is tested that somebody holds; only a cordon of ours is released; no more than
+the policy's share is out at once, until a person says so; every suspicion ends.
+Commands are sent again until the fleet shows their effect. The keeper is its lives and breakers:
+built again from them, it goes on alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from operator import attrgetter
+
+from anubis.core.lifecycle.breaker import Breaker, room, scopes
+from anubis.core.lifecycle.commands import (
+    CloseTicket,
+    Cordon,
+    EndSuspicion,
+    LifeCommand,
+    Mode,
+    Notify,
+    OpenTicket,
+    Outcome,
+    Prove,
+    Release,
+    Swap,
+)
+from anubis.core.lifecycle.events import (
+    Concluded,
+    FleetSeen,
+    IncidentTold,
+    JobBegun,
+    JobEnded,
+    LifeEvent,
+    NodeGone,
+    NodeSeen,
+    NodesUpgraded,
+    OperatorSaid,
+    Order,
+    RepairBegun,
+    RepairDone,
+    SeenNode,
+    SuspicionRaised,
+    TestRefused,
+    VerdictReached,
+    Waited,
+)
+from anubis.core.lifecycle.life import Debt, DefectFound, Life, OpenTest, State
+from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy, allowed
+from anubis.core.records import Judgement
+
+SPARE_CODE = "SPARE"
+UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
+URGENCY = (Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.UPGRADE, Debt.NEW)
+
+
+class Keeper:
+    """Feed it every event; carry out what it returns, in order."""
+
+    def __init__(
+        self,
+        policy: KeepingPolicy,
+        lives: Iterable[Life] = (),
+        breakers: Mapping[str, Breaker] | None = None,
+        seen_at: float = float("-inf"),
+    ) -> None:
+        self._policy = policy
+        self.lives = {life.node: life for life in lives}
+        self.breakers = dict(breakers or {})
+        self.seen_at = seen_at  # when the orchestrator last showed the fleet
+
+    def handle(self, event: LifeEvent) -> list[LifeCommand]:
+        match event:
+            case NodeSeen():
+                return self._seen(event)
+            case NodeGone():
+                return self._gone(event)
+            case JobBegun() | JobEnded():
+                return self._moved(event)
+            case IncidentTold():
+                return self._owe(event.node, Debt.INCIDENT, event.at, event.category)
+            case SuspicionRaised():
+                return self._suspected(event)
+            case NodesUpgraded():
+                return [
+                    command
+                    for node in event.nodes
+                    for command in self._owe(node, Debt.UPGRADE, event.at)
+                ]
+            case VerdictReached():
+                return self._judged(event)
+            case TestRefused():
+                return self._refused(event)
+            case RepairBegun() | RepairDone():
+                return self._repaired(event)
+            case OperatorSaid():
+                return self._ordered(event)
+            case FleetSeen():
+                return self._shown(event)
+            case Waited():
+                return self._ticked(event)
+
+    # --- who is there, and at work ---------------------------------------------------------
+
+    def _seen(self, event: NodeSeen) -> list[LifeCommand]:
+        life = self._life(event.node)
+        if event.at < life.present_at:
+            return []
+        life = replace(_arrived(life, event.at), sku=event.sku)
+        return self._keep(life, event.at)
+
+    def _gone(self, event: NodeGone) -> list[LifeCommand]:
+        life = self._life(event.node)
+        if event.at < life.present_at:
+            return []
+        life = replace(life, present=False, present_at=event.at, jobs={}, trial=None)
+        return self._keep(life, event.at)
+
+    def _moved(self, event: JobBegun | JobEnded) -> list[LifeCommand]:
+        commands = []
+        for node in event.nodes:
+            life = self._life(node)
+            move = life.beginning if isinstance(event, JobBegun) else life.ending
+            commands += self._keep(move(event.job, event.at), event.at)
+        return commands
+
+    def _shown(self, event: FleetSeen) -> list[LifeCommand]:
+        """An orchestrator shows what is; one that shows it late shows what was."""
+        if event.at < self.seen_at:
+            return []
+        self.seen_at = event.at
+        commands = []
+        for node in self.lives.keys() - event.nodes.keys():
+            commands += self._gone(NodeGone(at=event.at, node=node))
+        for node, seen in event.nodes.items():
+            life = self._life(node)
+            if event.at >= life.present_at and not (life.present and node in self.lives):
+                life = _arrived(life, event.at)
+            commands += self._keep(_as_shown(life, seen, event.at), event.at)
+        return commands
+
+    # --- what makes a node suspect ---------------------------------------------------------
+
+    def _owe(self, node: str, debt: Debt, at: float, about: str = "") -> list[LifeCommand]:
+        return self._keep(self._life(node).owing(debt, at, about), at)
+
+    def _suspected(self, event: SuspicionRaised) -> list[LifeCommand]:
+        life = self._life(event.node)
+        if life.defect is not None:
+            reason = f"it is defective already: {life.defect.reason}"
+            return [_ended(event.id, event.node, Outcome.CONFIRMED, reason)]
+        if life.retired:
+            return [_ended(event.id, event.node, Outcome.GIVEN_UP, "the node is retired")]
+        if event.at < life.proven_at:
+            reason = "it has passed a test that began later"
+            return [_ended(event.id, event.node, Outcome.REFUTED, reason)]
+        return self._owe(event.node, Debt.SUSPICION, event.at, event.id)
+
+    # --- what tests and repairs say --------------------------------------------------------
+
+    def _judged(self, event: VerdictReached) -> list[LifeCommand]:
+        commands = []
+        silent = self._tried_by(event.test) - event.verdicts.keys()
+        verdicts = {**event.verdicts, **dict.fromkeys(silent, UNANSWERED)}
+        for node, verdict in verdicts.items():
+            life = self._life(node)
+            if life.trial and life.trial.id == event.test:
+                life = replace(life, trial=None)
+            match verdict.judgement:
+                case Judgement.DEFECTIVE if event.at >= max(life.judged_at, life.repair_done_at):
+                    life, more = self._condemned(life, verdict, event)
+                case Judgement.HEALTHY if event.at >= life.judged_at and verdict.enough:
+                    life, more = self._cleared(life, event)
+                case Judgement.DEFECTIVE | Judgement.HEALTHY if not event.test:
+                    more = []
+                case _:
+                    life, more = self._came_to_nothing(life, event.at, verdict.reason)
+            commands += [*more, *self._keep(life, event.at)]
+        return commands
+
+    def _condemned(
+        self, life: Life, verdict: Concluded, event: VerdictReached
+    ) -> tuple[Life, list[LifeCommand]]:
+        ticket = life.ticket or f"{life.node}/{event.campaign}"
+        commands: list[LifeCommand] = [
+            _ended(owed.about, life.node, Outcome.CONFIRMED, verdict.reason)
+            for owed in life.owed
+            if owed.debt is Debt.SUSPICION
+        ]
+        if not life.ticket:
+            commands.append(
+                OpenTicket(
+                    mode=self._policy.ticket,
+                    ticket=ticket,
+                    node=life.node,
+                    code=verdict.code,
+                    reason=verdict.reason,
+                    campaign=event.campaign,
+                )
+            )
+        defect = DefectFound(
+            code=verdict.code, reason=verdict.reason, campaign=event.campaign, at=event.at
+        )
+        owed = tuple(o for o in life.owed if o.debt not in (Debt.SUSPICION, Debt.RESERVE))
+        life = replace(
+            life,
+            defect=defect,
+            ticket=ticket,
+            owed=owed,
+            judged_at=event.at,
+            is_reserve=False,
+            tried=0,
+        )
+        return life, commands
+
+    def _cleared(self, life: Life, event: VerdictReached) -> tuple[Life, list[LifeCommand]]:
+        before = life.owed
+        life = replace(life.having_proven(event.began), judged_at=event.at)
+        reason = f"the node passed campaign {event.campaign}"
+        commands: list[LifeCommand] = [
+            _ended(owed.about, life.node, Outcome.REFUTED, reason)
+            for owed in before
+            if owed.debt is Debt.SUSPICION and owed not in life.owed
+        ]
+        if life.defect and life.defect.at <= event.began:
+            life = replace(life, defect=None)
+        if life.ticket and not life.must_be_out:
+            commands.append(
+                CloseTicket(
+                    mode=self._policy.ticket,
+                    ticket=life.ticket,
+                    node=life.node,
+                    campaign=event.campaign,
+                )
+            )
+            life = replace(life, ticket="")
+        return life, commands
+
+    def _came_to_nothing(
+        self, life: Life, at: float, reason: str
+    ) -> tuple[Life, list[LifeCommand]]:
+        life = replace(life, tried=life.tried + 1, tried_at=at)
+        if life.tried < self._policy.tries:
+            return life, []
+        why = f"{life.tried} tests in a row came to nothing: {reason}"
+        commands: list[LifeCommand] = [Notify(subject=life.node, sentence=why)]
+        return self._without_suspicions(life, commands, why), commands
+
+    def _without_suspicions(self, life: Life, commands: list[LifeCommand], why: str) -> Life:
+        for owed in life.owed:
+            if owed.debt is Debt.SUSPICION:
+                commands.append(_ended(owed.about, life.node, Outcome.GIVEN_UP, why))
+        return replace(life, owed=tuple(o for o in life.owed if o.debt is not Debt.SUSPICION))
+
+    def _refused(self, event: TestRefused) -> list[LifeCommand]:
+        commands: list[LifeCommand] = []
+        for node in sorted(self._tried_by(event.test)):
+            life = replace(self.lives[node], trial=None, tried_at=event.at)
+            commands += [Notify(subject=node, sentence=event.reason), *self._keep(life, event.at)]
+        return commands
+
+    def _repaired(self, event: RepairBegun | RepairDone) -> list[LifeCommand]:
+        life = self._life(event.node)
+        if isinstance(event, RepairBegun):
+            return self._keep(
+                replace(life, repair_begun_at=max(event.at, life.repair_begun_at)), event.at
+            )
+        life = replace(life, repair_done_at=max(event.at, life.repair_done_at), tried=0)
+        return self._keep(life.owing(Debt.REPAIR, event.at), event.at)
+
+    # --- what people say -------------------------------------------------------------------
+
+    def _ordered(self, event: OperatorSaid) -> list[LifeCommand]:
+        if event.order is Order.CLOSE:
+            out = room(event.subject, self.lives.values(), self._policy, {}).out
+            self.breakers[event.subject] = Breaker(accepted=out)
+            return [c for life in list(self.lives.values()) for c in self._keep(life, event.at)]
+        life = self._life(event.subject)
+        if event.at < life.retired_at:
+            return []
+        life = replace(life, retired=event.order is Order.RETIRE, retired_at=event.at)
+        if not life.retired:
+            return self._keep(life.owing(Debt.NEW, event.at), event.at)
+        commands: list[LifeCommand] = []
+        life = self._without_suspicions(replace(life, trial=None), commands, "the node is retired")
+        return [*commands, *self._keep(replace(life, is_reserve=False), event.at)]
+
+    # --- time ------------------------------------------------------------------------------
+
+    def _ticked(self, event: Waited) -> list[LifeCommand]:
+        commands: list[LifeCommand] = []
+        for life in list(self.lives.values()):
+            if life.trial and event.at - life.trial.at > self._policy.answered_s:
+                life = replace(life, trial=None)
+                life, more = self._came_to_nothing(life, event.at, UNANSWERED.reason)
+                commands += more
+            commands += self._too_old(life, event.at)
+        commands += self._fill_reserve(event)
+        return [*commands, *self._tests(event.at)]
+
+    def _too_old(self, life: Life, at: float) -> list[LifeCommand]:
+        """Suspicions that nobody could settle, whatever stood in the way."""
+        too_old = {
+            owed
+            for owed in life.owed
+            if owed.debt is Debt.SUSPICION and at - owed.at > self._policy.unsettled_s
+        }
+        days = self._policy.unsettled_s / DAY_S
+        reason = f"the node could not be tested within {days:g} days"
+        ended = [
+            _ended(o.about, life.node, Outcome.GIVEN_UP, reason) for o in life.owed if o in too_old
+        ]
+        life = replace(life, owed=tuple(o for o in life.owed if o not in too_old))
+        return [*ended, *self._keep(life, at)]
+
+    def _fill_reserve(self, event: Waited) -> Iterator[LifeCommand]:
+        for sku, count in sorted(self._policy.spares.items()):
+            lives = [life for life in self.lives.values() if life.sku == sku and life.is_there]
+            reserve = [life for life in lives if life.is_reserve]
+            for life in reserve[count:]:
+                yield from self._keep(_not_reserve(life), event.at)
+            free = [life for life in lives if _may_be_reserve(life)]
+            free.sort(key=lambda life: (event.risk.get(life.node, 0.0), life.node))
+            for life in free[: max(0, count - len(reserve))]:
+                life = replace(life, is_reserve=True).owing(Debt.RESERVE, event.at)
+                yield from self._keep(life, event.at)
+
+    def _tests(self, at: float) -> list[LifeCommand]:
+        """All that may be tested now, the most urgent first, in one campaign."""
+        waiting = [life for life in self.lives.values() if self._may_be_tested(life, at)]
+        waiting.sort(key=lambda life: (_urgency(life), life.node))
+        there = sum(life.is_there for life in self.lives.values())
+        under_test = sum(life.trial is not None for life in self.lives.values())
+        places = allowed(self._policy.tested_at_once, there) - under_test
+        chosen = waiting[: max(0, places)]
+        if not chosen:
+            return []
+        test = f"{chosen[0].node}@{at:.0f}"
+        for life in chosen:
+            tried = OpenTest(id=test, at=at) if self._policy.test is Mode.ACT else None
+            self.lives[life.node] = replace(life, trial=tried, tried_at=at)
+        owed = {life.node: life.owed for life in chosen}
+        return [Prove(mode=self._policy.test, id=test, owed=owed)]
+
+    def _may_be_tested(self, life: Life, at: float) -> bool:
+        rested = at - life.tried_at >= self._policy.pause_s * 2 ** min(life.tried, 8)
+        is_free = life.is_there and life.is_idle and not life.is_cordoned_by_others
+        is_asked_for = bool(life.owed) and not life.is_in_repair
+        awaits_repair = life.defect is not None and not life.owes(Debt.REPAIR)
+        return is_free and is_asked_for and rested and not awaits_repair
+
+    # --- in and out of service -------------------------------------------------------------
+
+    def _keep(self, life: Life, at: float) -> list[LifeCommand]:
+        """Take note of what is known now, and say what follows for its service."""
+        self.lives[life.node] = life
+        if not life.is_there or life.is_cordoned_by_others:
+            return []
+        if life.must_be_out:
+            return self._take_out(life, at)
+        if life.is_reserve:
+            return self._send_cordon(life, SPARE_CODE, "kept ready as a spare", at)
+        return self._let_in(life, at)
+
+    def _take_out(self, life: Life, at: float) -> list[LifeCommand]:
+        code, reason = _why_out(life)
+        is_first = life.out_code in ("", SPARE_CODE)
+        if is_first and (blocked := self._blocked(life)) is not None:
+            return blocked
+        commands = self._send_cordon(life, code, reason, at)
+        return [*commands, *(self._swap(life, at) if is_first and not life.cordon else [])]
+
+    def _blocked(self, life: Life) -> list[LifeCommand] | None:
+        """Where as many are out as may be, the breaker opens and stays open."""
+        commands: list[LifeCommand] = []
+        is_blocked = False
+        for scope in scopes(life):
+            breaker = self.breakers.get(scope, Breaker())
+            if breaker.is_open:
+                is_blocked = True
+                continue
+            space = room(scope, self.lives.values(), self._policy, self.breakers)
+            if space.is_full:
+                is_blocked = True
+                self.breakers[scope] = replace(breaker, is_open=True)
+                sentence = (
+                    f"{space.out} of {space.among} nodes are out, as many as may be: no more are"
+                    f" taken out until somebody closes the breaker; {life.node} would be next"
+                )
+                commands.append(Notify(subject=scope, sentence=sentence))
+        return commands if is_blocked else None
+
+    def _send_cordon(self, life: Life, code: str, reason: str, at: float) -> list[LifeCommand]:
+        mode = self._policy.cordon
+        is_same = life.out_code == code
+        if is_same and (life.cordon or mode is Mode.PROPOSE or not self._is_overdue(life, at)):
+            return []
+        self.lives[life.node] = replace(
+            life,
+            out_code=code,
+            sent_at=at,
+            has_been_cordoned=life.has_been_cordoned or mode is Mode.ACT,
+        )
+        return [Cordon(mode=mode, node=life.node, code=code, reason=reason)]
+
+    def _let_in(self, life: Life, at: float) -> list[LifeCommand]:
+        if not life.cordon:
+            if life.out_code and at - life.sent_at >= self._policy.resent_s:
+                self.lives[life.node] = replace(life, out_code="")
+            return []
+        is_ours = life.has_been_cordoned and life.cordoned_by_anubis
+        is_sent = life.out_code == ""
+        mode = self._policy.release
+        if not is_ours or (is_sent and (mode is Mode.PROPOSE or not self._is_overdue(life, at))):
+            return []
+        self.lives[life.node] = replace(life, out_code="", sent_at=at)
+        return [Release(mode=mode, node=life.node, reason="nothing is held against it any more")]
+
+    def _is_overdue(self, life: Life, at: float) -> bool:
+        return at - life.sent_at >= self._policy.resent_s
+
+    def _swap(self, life: Life, at: float) -> list[LifeCommand]:
+        ready = [
+            spare
+            for spare in self.lives.values()
+            if spare.sku == life.sku and spare.state is State.SPARE and spare.cordon
+        ]
+        if not ready:
+            return []
+        spare = min(ready, key=attrgetter("node"))
+        swap = Swap(mode=self._policy.swap, node=life.node, spare=spare.node)
+        if swap.mode is Mode.PROPOSE:
+            return [swap]
+        return [swap, *self._keep(_not_reserve(spare), at)]
+
+    # --- small things ----------------------------------------------------------------------
+
+    def _life(self, node: str) -> Life:
+        return self.lives.get(node) or Life(node=node)
+
+    def _tried_by(self, test: str) -> set[str]:
+        return {
+            life.node
+            for life in self.lives.values()
+            if test and life.trial is not None and life.trial.id == test
+        }
+
+
+def _arrived(life: Life, at: float) -> Life:
+    return replace(life, present=True, present_at=at).owing(Debt.NEW, at)
+
+
+def _as_shown(life: Life, seen: SeenNode, at: float) -> Life:
+    return replace(
+        life.showing(seen.jobs, at),
+        sku=seen.sku or life.sku,
+        held=seen.held,
+        cordon=seen.cordon,
+        cordoned_by_anubis=seen.by_anubis,
+    )
+
+
+def _not_reserve(life: Life) -> Life:
+    owed = tuple(o for o in life.owed if o.debt is not Debt.RESERVE)
+    return replace(life, is_reserve=False, owed=owed)
+
+
+def _may_be_reserve(life: Life) -> bool:
+    return life.state is State.IN_SERVICE and life.is_idle and not life.cordon
+
+
+def _urgency(life: Life) -> int:
+    return min(URGENCY.index(owed.debt) for owed in life.owed)
+
+
+def _why_out(life: Life) -> tuple[str, str]:
+    if life.defect is not None:
+        return life.defect.code, life.defect.reason
+    return "REPAIR", "in repair" if life.is_in_repair else "its repair is not proven"
+
+
+def _ended(id: str, node: str, outcome: Outcome, reason: str) -> EndSuspicion:
+    return EndSuspicion(id=id, node=node, outcome=outcome, reason=reason)

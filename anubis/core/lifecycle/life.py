@@ -1,0 +1,173 @@
+"""What is known of a node, and the state that follows from it. States are derived, never set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from operator import itemgetter
+from typing import Self
+
+ENDED_KEPT = 16  # jobs: a beginning that is told after the end comes soon after it
+
+
+class State(StrEnum):
+    NEW = "new"  # never proven
+    IN_SERVICE = "in-service"
+    SUSPECT = "suspect"  # it has something to prove, and may serve until it is tested
+    DRAINING = "draining"  # to be taken out, and not out yet
+    TESTING = "testing"
+    OUT = "out"
+    REPAIRING = "repairing"
+    SPARE = "spare"
+    LOST = "lost"
+    RETIRED = "retired"
+
+
+class Debt(StrEnum):
+    """Why a node has something to prove."""
+
+    NEW = "new"
+    UPGRADE = "upgrade"
+    INCIDENT = "incident"
+    SUSPICION = "suspicion"
+    REPAIR = "repair"
+    RESERVE = "reserve"  # a spare is proven before it is one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owed:
+    debt: Debt
+    at: float  # a test that began earlier does not pay it
+    about: str = ""  # the incident's category, or the suspicion's id
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefectFound:
+    code: str
+    reason: str
+    campaign: str
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenTest:
+    """A test that was asked for and has not been answered."""
+
+    id: str
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """Of one node. Of each kind of fact the latest counts, whenever it was told."""
+
+    node: str
+    sku: str = ""
+    present: bool = True
+    present_at: float = -math.inf
+    retired: bool = False
+    retired_at: float = -math.inf
+    jobs: Mapping[str, float] = field(default_factory=dict)  # what runs there, and as of when
+    ended: Mapping[str, float] = field(default_factory=dict)  # the last that ended
+    shown_at: float = -math.inf  # by the orchestrator
+    held: bool = False
+    cordon: str = ""  # as the orchestrator shows it
+    cordoned_by_anubis: bool = False
+    out_code: str = ""  # why Anubis wants it out, as it sent or proposed last; empty: it does not
+    sent_at: float = -math.inf  # a cordon or a release
+    has_been_cordoned: bool = False  # by Anubis, which may release it then
+    is_reserve: bool = False  # it belongs to the hot buffer
+    judged_at: float = -math.inf  # the last conclusive verdict
+    proven_at: float = -math.inf  # when the last test began that proved enough
+    defect: DefectFound | None = None
+    ticket: str = ""
+    repair_begun_at: float = -math.inf
+    repair_done_at: float = -math.inf
+    owed: tuple[Owed, ...] = field(default=())
+    trial: OpenTest | None = None
+    tried: int = 0  # tests in a row that came to nothing
+    tried_at: float = -math.inf
+
+    @property
+    def is_in_repair(self) -> bool:
+        return self.repair_begun_at > self.repair_done_at
+
+    @property
+    def is_there(self) -> bool:
+        return self.present and not self.retired
+
+    @property
+    def must_be_out(self) -> bool:
+        """A defect, or a repair that nothing has proven."""
+        return self.is_in_repair or self.defect is not None or self.owes(Debt.REPAIR)
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.must_be_out and not self.owed
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.jobs and not self.held and self.trial is None
+
+    @property
+    def is_cordoned_by_others(self) -> bool:
+        return bool(self.cordon) and not self.cordoned_by_anubis
+
+    @property
+    def state(self) -> State:
+        if self.retired:
+            return State.RETIRED
+        if not self.present:
+            return State.LOST
+        if self.trial is not None:
+            return State.TESTING
+        if self.is_in_repair:
+            return State.REPAIRING
+        if self.must_be_out:
+            return State.OUT if self.cordon and not self.jobs else State.DRAINING
+        if self.owes(Debt.NEW):
+            return State.NEW
+        if self.owed:
+            return State.SUSPECT
+        return State.SPARE if self.is_reserve else State.IN_SERVICE
+
+    def beginning(self, job: str, at: float) -> Self:
+        """An orchestrator that looked later knows better, and so does an end that came first."""
+        if at <= max(self.shown_at, self.ended.get(job, -math.inf)):
+            return self
+        return replace(self, jobs={**self.jobs, job: at})
+
+    def ending(self, job: str, at: float) -> Self:
+        if at < self.jobs.get(job, -math.inf):
+            return self
+        ended = dict(sorted({**self.ended, job: at}.items(), key=itemgetter(1))[-ENDED_KEPT:])
+        return replace(
+            self,
+            jobs={name: began for name, began in self.jobs.items() if name != job},
+            ended=ended,
+        )
+
+    def showing(self, jobs: Iterable[str], at: float) -> Self:
+        """What began or ended after the orchestrator looked stays."""
+        now = dict.fromkeys((job for job in jobs if self.ended.get(job, -math.inf) < at), at)
+        later = {job: began for job, began in self.jobs.items() if began > at}
+        return replace(self, jobs=now | later, shown_at=at)
+
+    def owes(self, debt: Debt) -> bool:
+        return any(owed.debt is debt for owed in self.owed)
+
+    def owing(self, debt: Debt, at: float, about: str = "") -> Self:
+        """With one more thing to prove, unless a test that began later has proven it already."""
+        kept = tuple(o for o in self.owed if (o.debt, o.about) != (debt, about))
+        before = [o.at for o in self.owed if (o.debt, o.about) == (debt, about)]
+        at = max([at, *before])
+        if at < self.proven_at:
+            return self
+        return replace(self, owed=(*kept, Owed(debt=debt, at=at, about=about)))
+
+    def having_proven(self, began: float) -> Self:
+        """What a test that began then, and measured enough, has paid."""
+        still = tuple(owed for owed in self.owed if owed.at >= began)
+        return replace(self, owed=still, proven_at=max(began, self.proven_at), tried=0)

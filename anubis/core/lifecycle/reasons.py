@@ -1,0 +1,20 @@
+"""The reason that a node shows while Anubis keeps it from jobs: how all others tell whose it is."""
+
+from __future__ import annotations
+
+import re
+
+from anubis.core.text import one_line
+
+LONGEST = 200
+_OURS = re.compile(r"anubis\[[^\]\s]+\]: ")
+
+
+def reason(code: str, sentence: str) -> str:
+    """`anubis[CODE]: sentence`, short enough for every orchestrator."""
+    text = f"anubis[{code}]: {one_line(' '.join(sentence.split()))}"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def is_ours(text: str) -> bool:
+    return _OURS.match(text) is not None

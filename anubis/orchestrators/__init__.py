@@ -1,0 +1,1 @@
+"""Who owns the nodes: Slurm, Kubernetes, or commands of a site's own."""

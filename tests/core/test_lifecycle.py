@@ -1,0 +1,589 @@
+"""The keeper of a fleet: what always holds, whatever comes in whatever order."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anubis.core.lifecycle.breaker import Breaker
+from anubis.core.lifecycle.commands import (
+    CloseTicket,
+    Cordon,
+    EndSuspicion,
+    Mode,
+    Notify,
+    OpenTicket,
+    Outcome,
+    Prove,
+    Release,
+    Swap,
+)
+from anubis.core.lifecycle.events import (
+    Concluded,
+    FleetSeen,
+    IncidentTold,
+    JobBegun,
+    JobEnded,
+    NodeGone,
+    NodeSeen,
+    NodesUpgraded,
+    OperatorSaid,
+    Order,
+    RepairBegun,
+    RepairDone,
+    SeenNode,
+    SuspicionRaised,
+    TestRefused,
+    VerdictReached,
+    Waited,
+)
+from anubis.core.lifecycle.keeper import Keeper
+from anubis.core.lifecycle.life import Life, State
+from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.lifecycle.reasons import is_ours, reason
+from anubis.core.records import Judgement
+
+HEALTHY = Concluded(judgement=Judgement.HEALTHY, enough=True)
+DEFECTIVE = Concluded(judgement=Judgement.DEFECTIVE, code="GEMM.TFLOPS", reason="it is slow")
+UNKNOWN = Concluded(judgement=Judgement.UNKNOWN, reason="no partner")
+ACTING = KeepingPolicy(
+    cordon=Mode.ACT, release=Mode.ACT, test=Mode.ACT, swap=Mode.ACT, ticket=Mode.ACT,
+    out_of_fleet=0.5, out_of_sku=0.5, out_of_job=1.0, tested_at_once=1.0,
+)  # fmt: skip
+
+
+class Cluster:
+    """An orchestrator that obeys, unless a saboteur has its way; and a keeper beside it."""
+
+    def __init__(self, nodes=8, policy=ACTING):
+        names = [f"n{i}" for i in range(nodes)]
+        self.shown = {node: SeenNode(sku="h100") for node in names}
+        self.keeper = Keeper(policy, [Life(node=node, sku="h100") for node in names])
+        self.now = 0.0
+        self.commands = []
+        self.obeys = True
+
+    def hear(self, event):
+        commands = self.keeper.handle(event)
+        self.commands += commands
+        for command in commands:
+            if self.obeys and getattr(command, "mode", None) is Mode.ACT:
+                self._obey(command)
+        return commands
+
+    def _obey(self, command):
+        if not isinstance(command, Cordon | Release):
+            return
+        seen = self.shown.get(command.node)
+        if seen is None or (seen.cordon and not seen.by_anubis):
+            return
+        is_cordon = isinstance(command, Cordon)
+        shown = reason(command.code, command.reason) if is_cordon else ""
+        self.shown[command.node] = replace(seen, cordon=shown)
+
+    def later(self, seconds=1000.0):
+        self.now += seconds
+        return self.now
+
+    def look(self):
+        return self.hear(FleetSeen(at=self.later(100), nodes=dict(self.shown)))
+
+    def conclude(self, verdict=HEALTHY, *nodes, campaign="c"):
+        began = self.later(10)
+        verdicts = dict.fromkeys(nodes, verdict)
+        return self.hear(
+            VerdictReached(at=self.later(10), campaign=campaign, began=began, verdicts=verdicts)
+        )
+
+    def answer(self, test, verdict=HEALTHY, **otherwise):
+        """By node; the nodes that are not named get `verdict`."""
+        began = self.later(10)
+        verdicts = {node: otherwise.get(node, verdict) for node in test.owed}
+        return self.hear(
+            VerdictReached(
+                at=self.later(10), campaign="c", began=began, verdicts=verdicts, test=test.id
+            )
+        )
+
+    def tick(self, **risk):
+        return self.hear(Waited(at=self.later(), risk=risk))
+
+    def state(self, node="n0"):
+        return self.keeper.lives[node].state
+
+
+@pytest.fixture
+def cluster():
+    return Cluster()
+
+
+def only(commands, kind):
+    (command,) = [command for command in commands if isinstance(command, kind)]
+    return command
+
+
+# --- the life of a node --------------------------------------------------------------------
+
+
+def test_a_new_node_is_tested_before_it_is_trusted(cluster):
+    cluster.shown["n9"] = SeenNode(sku="h100")
+    cluster.hear(NodeSeen(at=cluster.later(), node="n9", sku="h100"))
+    assert cluster.state("n9") is State.NEW
+    test = only(cluster.tick(), Prove)
+    assert set(test.owed) == {"n9"}
+    assert cluster.state("n9") is State.TESTING
+    cluster.answer(test)
+    assert cluster.state("n9") is State.IN_SERVICE
+
+
+def test_from_a_defect_to_the_proof_of_its_repair(cluster):
+    cluster.hear(JobBegun(at=cluster.later(), job="7", nodes=("n0", "n1")))
+    commands = cluster.conclude(DEFECTIVE, "n0")
+    assert only(commands, Cordon).code == "GEMM.TFLOPS"
+    ticket = only(commands, OpenTicket).ticket
+    assert cluster.state() is State.DRAINING  # its job may end
+    cluster.hear(JobEnded(at=cluster.later(), job="7", nodes=("n0", "n1")))
+    cluster.look()
+    assert cluster.state() is State.OUT
+    assert not cluster.tick()  # nothing has changed on it, so no test would tell more
+    cluster.hear(RepairBegun(at=cluster.later(), node="n0"))
+    assert cluster.state() is State.REPAIRING
+    cluster.hear(RepairDone(at=cluster.later(), node="n0"))
+    assert cluster.state() is State.OUT
+    test = only(cluster.tick(), Prove)
+    assert [owed.debt for owed in test.owed["n0"]] == ["repair"]
+    commands = cluster.answer(test)
+    assert only(commands, CloseTicket).ticket == ticket
+    assert only(commands, Release).node == "n0"
+    cluster.look()
+    assert cluster.state() is State.IN_SERVICE
+    assert not cluster.shown["n0"].cordon
+
+
+def test_a_repair_that_did_not_help_is_no_way_back(cluster):
+    cluster.conclude(DEFECTIVE, "n0")
+    cluster.hear(RepairDone(at=cluster.later(), node="n0"))
+    cluster.look()
+    commands = cluster.answer(only(cluster.tick(), Prove), DEFECTIVE)
+    assert not [c for c in commands if isinstance(c, OpenTicket | Release)]  # the ticket goes on
+    assert cluster.state() is State.OUT
+
+
+def test_a_test_that_began_before_the_repair_was_done_proves_nothing(cluster):
+    cluster.conclude(DEFECTIVE, "n0")
+    cluster.look()
+    began = cluster.later()
+    cluster.hear(RepairDone(at=cluster.later(), node="n0"))
+    at = cluster.later()
+    cluster.hear(VerdictReached(at=at, campaign="c", began=began, verdicts={"n0": HEALTHY}))
+    assert cluster.state() is State.OUT
+
+
+def test_healthy_is_no_proof_where_not_enough_was_measured(cluster):
+    cluster.hear(IncidentTold(at=cluster.later(), node="n0", category="gpu"))
+    assert cluster.state() is State.SUSPECT
+    cluster.conclude(Concluded(judgement=Judgement.HEALTHY), "n0")
+    assert cluster.state() is State.SUSPECT
+    cluster.conclude(HEALTHY, "n0")
+    assert cluster.state() is State.IN_SERVICE
+
+
+def test_nothing_is_tested_where_somebody_is_at_work(cluster):
+    for node in ("n0", "n1", "n2", "n3"):
+        cluster.hear(IncidentTold(at=cluster.later(), node=node, category="gpu"))
+    cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=("7",))
+    cluster.shown["n1"] = replace(cluster.shown["n1"], held=True)
+    cluster.shown["n2"] = replace(cluster.shown["n2"], cordon="memory swap, Jo")
+    cluster.look()
+    assert set(only(cluster.tick(), Prove).owed) == {"n3"}
+
+
+def test_an_unknown_node_is_tried_again_less_and_less_often_and_a_person_is_told(cluster):
+    cluster.hear(SuspicionRaised(at=cluster.later(), id="s1", node="n0", source="watch", reason=""))
+    tries, ended = [], []
+    for _ in range(200):
+        for command in cluster.tick():
+            if isinstance(command, Prove):
+                tries.append(cluster.now)
+                ended += cluster.answer(command, UNKNOWN)
+    pauses = [after - before for before, after in pairwise(tries)]
+    assert len(tries) == 3
+    assert pauses == sorted(pauses)
+    assert only(ended, EndSuspicion).outcome is Outcome.GIVEN_UP
+    assert "came to nothing" in only(ended, Notify).sentence
+
+
+def test_what_was_suspected_is_confirmed_or_refuted_by_a_test_that_began_later(cluster):
+    for node, id in (("n0", "bad"), ("n1", "good")):
+        cluster.hear(SuspicionRaised(at=cluster.later(), id=id, node=node, source="x", reason=""))
+    ended = cluster.answer(only(cluster.tick(), Prove), n0=DEFECTIVE)
+    assert {c.id: c.outcome for c in ended if isinstance(c, EndSuspicion)} == {
+        "bad": Outcome.CONFIRMED,
+        "good": Outcome.REFUTED,
+    }
+
+
+def test_a_test_that_could_not_begin_says_why_and_is_asked_for_again(cluster):
+    cluster.hear(NodesUpgraded(at=cluster.later(), nodes=("n0",)))
+    test = only(cluster.tick(), Prove)
+    refused = cluster.hear(TestRefused(at=cluster.later(1), test=test.id, reason="held by c7"))
+    assert only(refused, Notify).sentence == "held by c7"
+    assert only(cluster.tick(), Prove).owed.keys() == {"n0"}
+
+
+def test_a_suspicion_that_a_later_test_has_refuted_already_ends_at_once(cluster):
+    noticed = cluster.later()
+    cluster.conclude(HEALTHY, "n0")
+    raised = SuspicionRaised(at=noticed, id="s1", node="n0", source="watch", reason="")
+    assert only(cluster.hear(raised), EndSuspicion).outcome is Outcome.REFUTED
+
+
+def test_a_suspicion_that_nobody_could_test_for_a_week_is_given_up_with_the_reason(cluster):
+    raised = cluster.later()
+    cluster.hear(SuspicionRaised(at=raised, id="s1", node="n0", source="watch", reason=""))
+    cluster.hear(JobBegun(at=cluster.later(), job="7", nodes=("n0",)))
+    cluster.now = raised + 6.9 * 86_400
+    assert not cluster.tick()
+    cluster.now = raised + 7 * 86_400
+    ended = only(cluster.tick(), EndSuspicion)
+    assert ended.outcome is Outcome.GIVEN_UP
+    assert "7 days" in ended.reason
+
+
+# --- whose cordon it is, and what is news --------------------------------------------------
+
+
+def test_a_cordon_of_a_person_and_its_reason_stay(cluster):
+    by_hand = replace(cluster.shown["n0"], cordon="memory swap, Jo")
+    cluster.shown["n0"] = by_hand
+    cluster.look()
+    commands = cluster.conclude(DEFECTIVE, "n0") + cluster.tick()
+    commands += cluster.hear(RepairDone(at=cluster.later(), node="n0"))
+    commands += cluster.conclude(HEALTHY, "n0") + cluster.tick() + cluster.look()
+    assert not [c for c in commands if isinstance(c, Cordon | Release)]
+    assert cluster.shown["n0"] == by_hand
+
+
+def test_what_an_orchestrator_showed_earlier_is_no_news_even_after_a_restart(cluster):
+    early = FleetSeen(at=cluster.later(), nodes={})
+    cluster.look()
+    keeper = cluster.keeper
+    for again in (keeper, Keeper(ACTING, keeper.lives.values(), keeper.breakers, keeper.seen_at)):
+        assert again.handle(early) == []
+        assert {life.state for life in again.lives.values()} == {State.IN_SERVICE}
+
+
+def test_a_job_that_began_after_the_orchestrator_looked_is_not_forgotten(cluster):
+    looked = FleetSeen(at=cluster.later(), nodes=dict(cluster.shown))
+    cluster.hear(JobBegun(at=cluster.later(), job="7", nodes=("n0",)))
+    cluster.hear(looked)
+    cluster.hear(NodesUpgraded(at=cluster.later(), nodes=("n0", "n1")))
+    assert only(cluster.tick(), Prove).owed.keys() == {"n1"}
+
+
+# --- spares --------------------------------------------------------------------------------
+
+
+def with_spares(count, **changes):
+    return replace(ACTING, spares={"h100": count}, **changes)
+
+
+def test_spares_are_nodes_of_least_risk_that_are_proven_first():
+    cluster = Cluster(policy=with_spares(2))
+    risk = {f"n{i}": 0.5 for i in range(8)} | {"n3": 0.1, "n6": 0.2}
+    commands = cluster.tick(**risk)
+    assert {c.node for c in commands if isinstance(c, Cordon)} == {"n3", "n6"}
+    cluster.answer(only(commands, Prove))
+    cluster.look()
+    assert Counter(cluster.state(node) for node in cluster.shown) == {
+        State.SPARE: 2,
+        State.IN_SERVICE: 6,
+    }
+
+
+def test_a_spare_takes_the_place_of_a_bad_node_and_is_replaced_itself():
+    cluster = Cluster(policy=with_spares(1))
+    cluster.answer(only(cluster.tick(n3=-1.0), Prove))
+    cluster.look()
+    commands = cluster.conclude(DEFECTIVE, "n0")
+    swap = only(commands, Swap)
+    assert (swap.node, swap.spare) == ("n0", "n3")
+    assert only(commands, Release).node == "n3"
+    cluster.look()
+    assert cluster.state("n3") is State.IN_SERVICE
+    assert only(cluster.tick(n5=-1.0), Cordon).node == "n5"
+
+
+def test_a_spare_with_something_to_prove_is_none_until_it_has():
+    cluster = Cluster(policy=with_spares(1))
+    cluster.answer(only(cluster.tick(n3=-1.0), Prove))
+    cluster.look()
+    cluster.hear(NodesUpgraded(at=cluster.later(), nodes=("n3",)))
+    assert cluster.state("n3") is State.SUSPECT
+    assert not [c for c in cluster.conclude(DEFECTIVE, "n0") if isinstance(c, Swap)]
+
+
+# --- the breaker ---------------------------------------------------------------------------
+
+
+def test_when_40_of_100_fail_at_once_a_share_is_taken_out_and_a_person_asked_once():
+    cluster = Cluster(nodes=100, policy=replace(ACTING, out_of_fleet=0.05))
+    commands = cluster.conclude(DEFECTIVE, *(f"n{i}" for i in range(40)))
+    assert sum(isinstance(c, Cordon) for c in commands) == 5
+    assert only(commands, Notify).sentence.startswith("5 of 100 nodes are out")
+    for _ in range(5):
+        cluster.look()
+        assert not [c for c in cluster.tick() if isinstance(c, Cordon | Notify)]
+    assert cluster.state("n39") is State.DRAINING  # wanted out, and never called in service
+    close = OperatorSaid(at=cluster.later(), order=Order.CLOSE, subject="fleet")
+    assert sum(isinstance(c, Cordon) for c in cluster.hear(close)) == 5
+
+
+def test_one_node_of_a_small_fleet_may_always_be_taken_out():
+    cluster = Cluster(nodes=2, policy=replace(ACTING, out_of_fleet=0.05, out_of_sku=0.05))
+    assert only(cluster.conclude(DEFECTIVE, "n0"), Cordon).node == "n0"
+    commands = cluster.conclude(DEFECTIVE, "n1")
+    assert not [c for c in commands if isinstance(c, Cordon)]
+    assert {c.subject for c in commands if isinstance(c, Notify)} == {"fleet", "sku h100"}
+
+
+# --- whatever comes in whatever order ------------------------------------------------------
+
+NODES = [f"n{i}" for i in range(6)]
+nodes = st.sampled_from(NODES)
+verdicts = st.sampled_from([HEALTHY, DEFECTIVE, UNKNOWN, Concluded(judgement=Judgement.HEALTHY)])
+shown = st.builds(
+    SeenNode,
+    sku=st.just("h100"),
+    jobs=st.sampled_from([(), (), ("7",)]),
+    held=st.sampled_from([False, False, True]),
+    cordon=st.sampled_from(["", "", reason("X", "so it says"), "jo"]),
+)
+late = st.floats(0, 5000)
+MOVES = st.one_of(
+    st.tuples(st.just("tick")),
+    st.tuples(st.just("look")),
+    st.tuples(st.just("lie"), st.dictionaries(nodes, shown)),
+    st.tuples(st.just("deaf"), st.booleans()),
+    st.tuples(st.just("restart")),
+    st.tuples(st.just("again"), st.integers(0, 10**6)),
+    st.tuples(st.just("answer"), verdicts),
+    st.tuples(st.just("refuse")),
+    st.tuples(st.just("verdict"), nodes, verdicts, late, late),
+    st.tuples(st.just("suspect"), nodes, late),
+    st.tuples(st.just("incident"), nodes, late),
+    st.tuples(st.just("upgrade"), nodes, late),
+    st.tuples(st.just("job"), nodes, late),
+    st.tuples(st.just("end"), nodes, late),
+    st.tuples(st.just("begin repair"), nodes, late),
+    st.tuples(st.just("repair"), nodes, late),
+    st.tuples(st.just("gone"), nodes, late),
+    st.tuples(st.just("seen"), nodes, late),
+    st.tuples(st.just("person"), nodes),
+    st.tuples(st.just("retire"), nodes, late),
+    st.tuples(st.just("close")),
+)
+
+
+class Trial(Cluster):
+    """Plays moves, and checks after each what always holds against all that was told."""
+
+    def __init__(self, policy):
+        super().__init__(nodes=len(NODES), policy=policy)
+        self.told = []
+        self.open_tests = {}
+        self.asked_at = {}
+        self.sent_cordons = set()
+        self.suspicions = 0
+        self.away = set()  # nodes that were gone or retired once: their tests ended with that
+
+    def hear(self, event):
+        before = dict(self.keeper.lives)
+        self.told.append(event)
+        commands = super().hear(event)
+        self.away |= {life.node for life in self.keeper.lives.values() if not life.is_there}
+        for command in commands:
+            self.check_command(command, before)
+        self.check_states()
+        if any(isinstance(c, Cordon) and c.code != "SPARE" for c in commands):
+            self.check_breaker()
+        return commands
+
+    def play(self, move, *rest):
+        kind, *of = move
+        at = self.later(100)
+        match kind:
+            case "tick":
+                self.hear(Waited(at=at))
+            case "look":
+                self.look()
+            case "lie":
+                self.hear(FleetSeen(at=at, nodes={**self.shown, **of[0]}))
+            case "deaf":
+                self.obeys = not of[0]
+            case "restart":
+                lives = self.keeper.lives.values()
+                keeper = self.keeper
+                self.keeper = Keeper(keeper._policy, lives, keeper.breakers, keeper.seen_at)
+            case "again" if self.told:
+                self.hear(self.told[of[0] % len(self.told)])
+            case "answer" if self.open_tests:
+                self.answer(self.open_tests.popitem()[1], of[0])
+            case "refuse" if self.open_tests:
+                test = self.open_tests.popitem()[1]
+                self.hear(TestRefused(at=at, test=test.id, reason="held"))
+            case "verdict":
+                node, verdict, ago, took = of
+                began = at - ago - took
+                self.hear(
+                    VerdictReached(at=at - ago, campaign="x", began=began, verdicts={node: verdict})
+                )
+            case "suspect":
+                self.suspicions += 1
+                self.hear(
+                    SuspicionRaised(
+                        at=at - of[1], id=f"s{self.suspicions}", node=of[0], source="", reason=""
+                    )
+                )
+            case "incident":
+                self.hear(IncidentTold(at=at - of[1], node=of[0], category="gpu"))
+            case "upgrade":
+                self.hear(NodesUpgraded(at=at - of[1], nodes=(of[0],)))
+            case "job":
+                self.hear(JobBegun(at=at - of[1], job="7", nodes=(of[0],)))
+            case "end":
+                self.hear(JobEnded(at=at - of[1], job="7", nodes=(of[0],)))
+            case "begin repair":
+                self.hear(RepairBegun(at=at - of[1], node=of[0]))
+            case "repair":
+                self.hear(RepairDone(at=at - of[1], node=of[0]))
+            case "gone":
+                self.hear(NodeGone(at=at - of[1], node=of[0]))
+            case "seen":
+                self.hear(NodeSeen(at=at - of[1], node=of[0], sku="h100"))
+            case "person":
+                seen = self.shown[of[0]]
+                self.shown[of[0]] = replace(seen, cordon="by hand")
+            case "retire":
+                self.hear(OperatorSaid(at=at - of[1], order=Order.RETIRE, subject=of[0]))
+            case "close":
+                self.hear(OperatorSaid(at=at, order=Order.CLOSE, subject="fleet"))
+
+    def check_command(self, command, before):
+        policy = self.keeper._policy
+        mode = getattr(command, "mode", None)
+        if policy == KeepingPolicy():
+            assert mode in (None, Mode.PROPOSE)  # nothing is done that was not switched on
+        if isinstance(command, Cordon) and mode is Mode.ACT:
+            self.sent_cordons.add(command.node)
+        if isinstance(command, Release):
+            life = self.keeper.lives[command.node]
+            assert command.node in self.sent_cordons  # whatever the orchestrator shows
+            assert life.cordoned_by_anubis
+        if isinstance(command, Cordon | Release):
+            assert not self.keeper.lives[command.node].is_cordoned_by_others
+        if isinstance(command, Prove):
+            running = {
+                node
+                for id, test in self.open_tests.items()
+                for node in test.owed
+                if self.now - self.asked_at[id] <= policy.answered_s
+            }
+            for node in command.owed:
+                life = before[node]
+                assert not life.jobs
+                assert not life.held
+                assert not (life.cordon and not life.cordoned_by_anubis)
+                assert node not in running or node in self.away
+            if mode is Mode.ACT:
+                self.open_tests[command.id] = command
+                self.asked_at[command.id] = self.now
+
+    def check_states(self):
+        for node, life in self.keeper.lives.items():
+            if life.state in (State.IN_SERVICE, State.SPARE, State.SUSPECT, State.NEW):
+                assert self.may_serve(node), (node, life)
+
+    def check_breaker(self):
+        there = [life for life in self.keeper.lives.values() if life.is_there]
+        out = sum(life.must_be_out and life.out_code not in ("", "SPARE") for life in there)
+        accepted = self.keeper.breakers.get("fleet", Breaker()).accepted
+        assert out <= accepted + max(1, int(self.keeper._policy.out_of_fleet * len(there)))
+
+    def may_serve(self, node):
+        """Naively, from all that was told: by the last conclusive verdict and the last repair."""
+        conclusive = [
+            (event.at, event.began, event.verdicts[node].judgement)
+            for event in self.told
+            if isinstance(event, VerdictReached) and node in event.verdicts
+            if event.verdicts[node] in (HEALTHY, DEFECTIVE)
+        ]
+        repairs = [
+            event.at for event in self.told if isinstance(event, RepairDone) and event.node == node
+        ]
+        begun = [
+            event.at for event in self.told if isinstance(event, RepairBegun) and event.node == node
+        ]
+        repaired = max(repairs, default=-math.inf)
+        if max(begun, default=-math.inf) > repaired:
+            return False
+        proofs = [began for _, began, judgement in conclusive if judgement is Judgement.HEALTHY]
+        if repairs and max(proofs, default=-math.inf) <= repaired:
+            return False
+        if not conclusive:
+            return True
+        last = max(at for at, *_ in conclusive)
+        return any(j is Judgement.HEALTHY for at, _, j in conclusive if at == last)
+
+
+@settings(max_examples=60)
+@given(st.lists(MOVES, max_size=60), st.sampled_from([ACTING, with_spares(2), KeepingPolicy()]))
+def test_what_always_holds_holds_whatever_comes(moves, policy):
+    trial = Trial(policy)
+    for move in moves:
+        trial.play(move)
+
+
+@settings(max_examples=40)
+@given(st.lists(MOVES, max_size=40))
+def test_in_the_end_every_suspicion_has_ended_and_the_fleet_is_as_it_should_be(moves):
+    trial = Trial(replace(ACTING, out_of_fleet=1.0, out_of_sku=1.0))
+    for move in moves:
+        trial.play(move)
+    trial.obeys = True
+    trial.shown = {node: replace(seen, jobs=(), held=False) for node, seen in trial.shown.items()}
+    trial.shown = {
+        node: replace(seen, cordon="" if not seen.by_anubis else seen.cordon)
+        for node, seen in trial.shown.items()
+    }
+    for _ in range(12):
+        trial.later(100_000)
+        trial.look()
+        for command in trial.tick():
+            if isinstance(command, Prove):
+                trial.open_tests.pop(command.id, None)
+                trial.answer(command)
+        trial.look()
+    ended = {c.id for c in trial.commands if isinstance(c, EndSuspicion)}
+    assert ended == {f"s{i + 1}" for i in range(trial.suspicions)}
+    for node, life in trial.keeper.lives.items():
+        if life.is_there:
+            assert bool(trial.shown[node].cordon) == life.must_be_out, (node, life)
+
+
+# --- the reason that a node shows ----------------------------------------------------------
+
+
+def test_a_reason_is_one_line_of_at_most_200_characters_and_known_again():
+    text = reason("GEMM.TFLOPS", "slow:\n" + "12 % below normal, " * 30)
+    assert text.startswith("anubis[GEMM.TFLOPS]: slow: 12 % below normal")
+    assert len(text) == 200
+    assert "\n" not in text
+    assert is_ours(text)
+    assert not is_ours("memory swap, Jo: see anubis[GEMM.TFLOPS]: slow")
