@@ -14,7 +14,7 @@ from anubis import catalog, criteria_files, places
 from anubis.core.campaign import planning
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
 from anubis.core.campaign.planning import Estimate, Schedule
-from anubis.core.errors import AnubisError, Stopped, UsageError
+from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link
 from anubis.core.judging.judgement import not_finished
 from anubis.core.judging.software import differences, versions
@@ -41,7 +41,7 @@ from anubis.report.view import CampaignView
 from anubis.report.wording import counted, lasting
 from anubis.store import event_log
 from anubis.store.history import History
-from anubis.store.holds import HeldNodes, holder_of
+from anubis.store.holds import HeldNodes, holder_of, utc
 from anubis.store.trouble import insist
 from anubis.validator import CampaignOutcome, carry_out, judge
 
@@ -137,7 +137,8 @@ def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignR
         campaign = _new_campaign(brief, plan, caller.clock(), executor, cluster.name)
         held = until_all_has_ended.enter_context(_hold(campaign, history, caller))
         history.campaigns.begin(campaign)
-        until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
+        with _saying_how_to_go_on(campaign, held):
+            until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
         return _drive(campaign, brief.setting, executor, history, caller, held)
 
 
@@ -237,7 +238,7 @@ def _drive(
         measured.extend(batch)
 
     with (
-        _saying_how_to_go_on(campaign),
+        _saying_how_to_go_on(campaign, held),
         _showing_what_is_known(campaign, measured, executor, caller),
         event_log.recording(places.events(), campaign.id) as witness,
     ):
@@ -345,12 +346,16 @@ def _showing_what_is_known(
 
 
 @contextmanager
-def _saying_how_to_go_on(campaign: Campaign) -> Iterator[None]:
+def _saying_how_to_go_on(campaign: Campaign, held: HeldNodes | None = None) -> Iterator[None]:
     """Whatever stops the driver early, measurements are kept."""
     try:
         yield
     except (KeyboardInterrupt, Stopped):
         raise Stopped(f"interrupted; what was measured is kept; {how_to_go_on(campaign)}") from None
+    except StoreUnreachableError as error:
+        at = held.resumable_at if held else None
+        wait = f"its nodes are held until {utc(at)} at most, then " if at else ""
+        raise type(error)(f"{error}; {wait}{how_to_go_on(campaign)}") from error
     except AnubisError as error:
         raise type(error)(f"{error}; {how_to_go_on(campaign)}") from error
 

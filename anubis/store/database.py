@@ -33,6 +33,15 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 REVISIONS = tuple(sorted(file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*.py")))
 HEAD = REVISIONS[-1]
 PER_QUESTION = 1000  # values in one IN (…); SQLite takes up to 32,766
+# How long a server may keep us waiting that does not answer, or is gone without a word, unless the
+# URL says otherwise: in seconds, the last one in milliseconds.
+GIVEN_UP = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "4",
+    "tcp_user_timeout": "30000",
+}
 UPGRADE_LOCK = 0x616E756269730000  # any number that nobody else takes in the same database
 
 
@@ -217,10 +226,11 @@ def own_name() -> str:
 
 def _postgresql(url: sa.URL) -> sa.Engine:
     try:
+        limits = {name: limit for name, limit in GIVEN_UP.items() if name not in url.query}
         return sa.create_engine(
             url,
             # The name lets the claim of a campaign say who holds it.
-            connect_args={"application_name": own_name()},
+            connect_args={"application_name": own_name(), **limits},
             pool_pre_ping=True,  # a server that was restarted must not end a campaign of hours
         )
     except ModuleNotFoundError:

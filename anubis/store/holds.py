@@ -107,6 +107,12 @@ class HeldNodes:
             )
         self._until = now + LASTS_S
 
+    @property
+    def resumable_at(self) -> float | None:
+        """When its campaign can be taken again after a server stayed away, which keeps the hold."""
+        is_kept = self._database.dialect != "sqlite" and self._nodes
+        return self._until if is_kept else None
+
     def give_back(self) -> None:
         with suppress(StoreError), self._database.writing() as connection:
             connection.execute(sa.delete(HOLDS.table).where(self._own))

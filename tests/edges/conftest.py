@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from anubis import catalog, places
 from anubis.cli.main import run
 from anubis.core.records import BenchmarkSpec
 from anubis.store import database
+from tests.edges import postgresql
 from tests.edges.desk import Desk, Done
 
 
@@ -105,3 +106,9 @@ def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Callable[..., D
     for name, value in near.environment.items():
         monkeypatch.setenv(name, value)
     return near
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[postgresql.Server]:
+    with postgresql.running() as server:
+        yield server

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import pwd
-import shutil
 import signal
 import string
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import types
@@ -82,84 +79,21 @@ from anubis.store.history import History
 from anubis.store.holds import LASTS_S, holder_of
 from anubis.store.imports import Forgotten
 from anubis.store.trouble import insist
+from tests.edges.postgresql import Server, ask, engine_for
 
 pytestmark = pytest.mark.long
 
 # --- the databases -------------------------------------------------------------------------
 
 
-def postgresql_binaries() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    on_path = shutil.which("initdb")
-    return found[-1].parent if found else Path(on_path).parent if on_path else None
-
-
-class Server:
-    """A PostgreSQL of our own on a unix socket in its folder."""
-
-    def __init__(self, binaries: Path, user: dict[str, Any]) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="anubis-pg-"))
-        self.binaries = binaries
-        self.options: dict[str, Any] = {"cwd": self.folder, **user}
-        if user:
-            os.chown(self.folder, user["user"], user["group"])
-        data = self.folder / "data"
-        subprocess.run(
-            [binaries / "initdb", "-D", data, "-A", "trust", "-U", "anubis", "-E", "UTF8", "-N"],
-            check=True, capture_output=True, timeout=60, **self.options,
-        )  # fmt: skip
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(
-            [self.binaries / "postgres", "-D", self.folder / "data", "-k", self.folder,
-             "-c", "listen_addresses=",
-             "-c", "fsync=off"],  # no test cuts its power, and stopping it would wait for the disk
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **self.options,
-        )  # fmt: skip
-        ready = [self.binaries / "pg_isready", "-q", "-h", self.folder, "-U", "anubis",
-                 "-d", "postgres"]  # fmt: skip
-        deadline = time.monotonic() + 30
-        while subprocess.run(ready, check=False).returncode != 0:
-            assert time.monotonic() < deadline, "PostgreSQL did not come up within 30 s"
-            time.sleep(0.1)
-
-    def stop(self) -> None:
-        """At once, as a crash would: nobody is asked to leave."""
-        self.process.send_signal(signal.SIGQUIT)
-        self.process.wait(timeout=30)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    binaries = postgresql_binaries()
-    if binaries is None:
-        pytest.skip("PostgreSQL is not installed (initdb not found)")
-    user: dict[str, Any] = {}
-    if os.getuid() == 0:  # PostgreSQL refuses to run as root
-        try:
-            owner = pwd.getpwnam("postgres")
-        except KeyError:
-            pytest.skip('root, and there is no user "postgres" to run PostgreSQL as')
-        user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
-    server = Server(binaries, user)
-    yield server
-    server.stop()
-    shutil.rmtree(server.folder)
-
-
 numbers = count()
 
 
 def new_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
-    name = f"history_{next(numbers)}"
-    if kind == "sqlite":
-        return f"sqlite:///{folder / name}.db"
-    host = request.getfixturevalue("server").folder
-    admin = engine_for(f"postgresql://anubis@/postgres?host={host}")
-    with admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    return f"postgresql://anubis@/{name}?host={host}"
+    if kind == "postgresql":
+        server: Server = request.getfixturevalue("server")
+        return server.new_database()
+    return f"sqlite:///{folder / f'history_{next(numbers)}'}.db"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -180,20 +114,6 @@ def lasting_history(
     folder = tmp_path_factory.mktemp("lasting")
     with History.open(new_database(request.param, request, folder)) as opened:
         yield opened
-
-
-def engine_for(url: str) -> sa.Engine:
-    driver = url.replace("postgresql://", "postgresql+psycopg://")
-    return sa.create_engine(driver, poolclass=sa.NullPool)
-
-
-def ask(url: str, question: str) -> Any:
-    with closing(engine_for(url).raw_connection()) as connection:
-        cursor = connection.cursor()
-        cursor.execute(question)
-        value = cursor.fetchone()[0] if cursor.description else None
-        connection.commit()
-    return value
 
 
 def migrated(connection: sa.Connection, revision: str) -> sa.MetaData:
