@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from anubis.cli import amounts, showing
 from anubis.cli.pages import write_file
 from anubis.cli.remarks import say
 from anubis.cli.showing import AnswerForms
-from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
 from anubis.core.errors import AnubisError, UsageError
 from anubis.core.records import CampaignKind
 from anubis.operations.campaigns import PlannedCampaign
@@ -59,27 +58,15 @@ def carry_out(
     if campaign and not resume:
         raise UsageError("--campaign names the campaign to resume: give --resume as well")
     forms.check()
-    reader = Reader(forms)
-    try:
+    answerer = CampaignAnswerer(forms)
+    with answerer.leaving():
         if resume:
-            anubis.resume_campaign(request.kind, campaign, reader)
+            anubis.resume_campaign(request.kind, campaign, answerer)
         else:
-            anubis.run_campaign(request, reader)
-    except (Exception, KeyboardInterrupt) as error:
-        if reader.view is None:
-            raise
-        if not isinstance(error, KeyboardInterrupt):
-            say(f"the answer stands; what followed it failed: {error}")
-    assert reader.view is not None
-    showing.leave(reader.view, forms)
+            anubis.run_campaign(request, answerer)
 
 
-class Reader(Terminal):
-    """Gets the answer and its files as soon as they are known, before the nodes are let go: what
-    then hangs or fails changes neither."""
-
-    view: CampaignView | None = None
-
+class CampaignAnswerer(Answerer):
     def __init__(self, forms: AnswerForms) -> None:
         super().__init__(as_json=forms.json)
         self._forms = forms
@@ -92,8 +79,7 @@ class Reader(Terminal):
             showing.write_files(view, self._forms)
             if not self._forms.html:
                 _write_page(view)
-        sys.stdout.flush()
-        self.view = view
+        self.answered(showing.exit_code(view, self._forms))
 
     def cut_short(self, so_far: Callable[[], CampaignView]) -> None:
         """A page only where one was asked for: judging takes a while, and nobody waits for it."""

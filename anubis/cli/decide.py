@@ -10,13 +10,13 @@ import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
-from anubis.cli.pages import check_page, write_junit
-from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+from anubis.cli.pages import check_page
+from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from anubis.core.past.events import FleetEvent
-    from anubis.operations.sweeping import SweepResult
+    from anubis.operations.results import SweepResult
 
 EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
 CRITERIA: tuple[Literal["learned", "refused"], ...] = ("learned", "refused")
@@ -65,14 +65,9 @@ def gate(
         criteria=criteria,
     )
     turn_termination_into_interrupt()
-    caller = Terminal(as_json=json)
-    result = anubis.gate(amounts.named(nodes), seconds, terms, unknown_passes=passes, caller=caller)
-    if junit:
-        write_junit("gate", gating.suites(result), junit)
-    if nagios:
-        gating.leave_to_monitoring(result)
-    gating.show(result, as_json=json, why=why)
-    answer.leave(result.judgement)
+    answerer = gating.GateAnswerer(as_json=json, nagios=nagios, junit=junit, why=why)
+    with answerer.leaving():
+        anubis.gate(amounts.named(nodes), seconds, terms, unknown_passes=passes, caller=answerer)
 
 
 def select(
@@ -169,25 +164,33 @@ def sweep(
     """Test the idle nodes that are most at risk, within a budget."""
     terms = _terms(suite, policy, benchmarks, budget)
     turn_termination_into_interrupt()
-    result = anubis.sweep(
-        amounts.nodes(nodes),
-        replace(terms, cluster=cluster, criteria=criteria),
-        Terminal(as_json=json),
-    )
-    if not json:
-        _show_sweep(result, why=why)
-    answer.leave(result.judgement)
+    answerer = SweepAnswerer(as_json=json, why=why)
+    with answerer.leaving():
+        anubis.sweep(
+            amounts.nodes(nodes), replace(terms, cluster=cluster, criteria=criteria), answerer
+        )
 
 
-def _show_sweep(result: SweepResult, *, why: bool) -> None:
-    from anubis.cli import deciding, showing
+class SweepAnswerer(Answerer):
+    def __init__(self, *, as_json: bool, why: bool) -> None:
+        super().__init__(as_json=as_json)
+        self._why = why
 
-    if result.campaign is None:
-        deciding.show(result.decision, as_json=False, why=why)
-        return
-    showing.campaign(result.campaign.view, as_json=False)
-    if why:
-        deciding.show_reasons(result.decision)
+    def swept(self, result: SweepResult) -> None:
+        self._show(result)
+        self.answered(answer.EXIT_CODES[result.judgement])
+
+    def _show(self, result: SweepResult) -> None:
+        from anubis.cli import deciding, showing
+
+        if result.campaign:
+            showing.campaign(result.campaign.view, as_json=self.as_json)
+        if self.as_json:
+            return
+        if result.campaign is None:
+            deciding.show(result.decision, as_json=False, why=self._why)
+        elif self._why:
+            deciding.show_reasons(result.decision)
 
 
 def _terms(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anubis.cli import answer, deciding, nagios
+from anubis.cli.pages import write_junit
+from anubis.cli.terminal import Answerer
 from anubis.core.records import Judgement
 from anubis.hostlist import compress
 from anubis.report.decision import brief
 from anubis.report.wording import called, chance, names
 
 if TYPE_CHECKING:
-    from anubis.operations.gating import GateResult
+    from anubis.operations.results import GateResult
     from anubis.report.documents import GateLine
     from anubis.report.junit import JUnitSuite
 
@@ -21,11 +24,32 @@ UNFIT_NAMED = 2  # nodes out of service that a sentence gives the reason of
 LINKS_NAMED = 3  # bad links that a sentence names
 
 
+class GateAnswerer(Answerer):
+    def __init__(self, *, as_json: bool, nagios: bool, junit: Path | None, why: bool) -> None:
+        super().__init__(as_json=as_json)
+        self._nagios = nagios
+        self._junit = junit
+        self._why = why
+
+    def gated(self, result: GateResult) -> None:
+        if self._junit:
+            write_junit("gate", suites(result), self._junit)
+        if self._nagios:
+            self.answered(tell_monitoring(result))
+        else:
+            show(result, as_json=self.as_json, why=self._why)
+            self.answered(answer.EXIT_CODES[result.judgement])
+
+
 def show(result: GateResult, *, as_json: bool, why: bool) -> None:
+    view = result.campaign.view if result.campaign else None
     if as_json:
+        if view:
+            from anubis.cli import showing
+
+            showing.campaign(view, as_json=True)
         answer.write_json("gate", _fields(result))
         return
-    view = result.campaign.view if result.campaign else None
     _, *reasons = brief(result.decision)
     todo = [f"do: {i.action} ({called(i.subjects)})" for i in view.instructions] if view else []
     answer.write_brief([_sentence(result), *todo, *([] if why else reasons)])
@@ -60,7 +84,7 @@ def _let_pass(judged: Judgement, *, passes: bool) -> Judgement:
     return Judgement.HEALTHY if passes and judged is Judgement.UNKNOWN else judged
 
 
-def leave_to_monitoring(result: GateResult) -> NoReturn:
+def tell_monitoring(result: GateResult) -> int:
     """A go at more risk than is accepted, or with nodes that nobody vouches for, is a warning."""
     decision, nodes = result.decision, len(result.judged)
     figures = {
@@ -70,7 +94,7 @@ def leave_to_monitoring(result: GateResult) -> NoReturn:
         "bad_links": f"{len(result.links)};;0;0;",
     }
     warns = bool(result.unknown) or not decision.is_bearable
-    nagios.leave("gate", result.judgement, _sentence(result), figures, warns=warns)
+    return nagios.tell("gate", result.judgement, _sentence(result), figures, warns=warns)
 
 
 def _fields(result: GateResult) -> GateLine:

@@ -5,9 +5,7 @@ An error says UNKNOWN there, too: the 2 that it exits with elsewhere would mean 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from typing import NoReturn
 
 from anubis.core.records import Assessment, Judgement
 
@@ -16,17 +14,17 @@ CODES = {Judgement.HEALTHY: 0, Judgement.DEFECTIVE: 2}
 UNKNOWN = 3
 
 
-def leave(
+def tell(
     service: str,
     judgement: Judgement,
     text: str,
     figures: Mapping[str, str],
     *,
     warns: bool = False,
-) -> NoReturn:
-    """`warns`: healthy, and yet somebody should look."""
+) -> int:
+    """The exit code. `warns`: healthy, and yet somebody should look."""
     code = CODES.get(judgement, UNKNOWN)
-    sys.exit(_tell(service, code or int(warns), text, figures))
+    return _tell(service, code or int(warns), text, figures)
 
 
 def fail(reason: str) -> int:

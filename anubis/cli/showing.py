@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,7 @@ def answer_with(view: CampaignView, forms: AnswerForms) -> NoReturn:
             campaign(view, as_json=forms.json)
     finally:  # whoever stopped reading must not cost the files
         write_files(view, forms)
-    leave(view, forms)
+    sys.exit(exit_code(view, forms))
 
 
 def write_files(view: CampaignView, forms: AnswerForms) -> None:
@@ -87,14 +88,16 @@ def write_files(view: CampaignView, forms: AnswerForms) -> None:
         write_junit(view.campaign.plan.suite, junit.suites_of(view), forms.junit)
 
 
-def leave(view: CampaignView, forms: AnswerForms) -> NoReturn:
+def exit_code(view: CampaignView, forms: AnswerForms) -> int:
+    """Monitoring is told what it stands for."""
     assessment = view.assessment
     if forms.nagios:
         bad = assessment.named(Judgement.DEFECTIVE)
         named = f", defective: {called(bad)}" if bad else ""
         text = f"{view.headline.replace(' · ', ', ')}{named} (campaign {view.campaign.id})"
-        nagios.leave(str(view.campaign.kind), assessment.judgement, text, nagios.counts(assessment))
-    answer.leave(assessment.judgement)
+        kind, figures = str(view.campaign.kind), nagios.counts(assessment)
+        return nagios.tell(kind, assessment.judgement, text, figures)
+    return answer.EXIT_CODES[assessment.judgement]
 
 
 def write_html(view: CampaignView, path: Path) -> None:

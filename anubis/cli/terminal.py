@@ -16,7 +16,6 @@ from anubis.operations.caller import Caller
 if TYPE_CHECKING:
     from anubis.core.choosing.decision import Decision
     from anubis.core.records import Campaign
-    from anubis.report.view import CampaignView
     from anubis.validator import Observe
 
 
@@ -30,7 +29,7 @@ class Terminal(Caller):
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
-        self._as_json = as_json
+        self.as_json = as_json
         self._line_due = time.monotonic() + LINE_EVERY_S
 
     def remark(self, sentence: str) -> None:
@@ -48,14 +47,8 @@ class Terminal(Caller):
     def decided(self, decision: Decision) -> None:
         from anubis.report import decision as reports
 
-        if self._as_json:
+        if self.as_json:
             print(reports.line(decision), flush=True)  # its tests may take minutes
-
-    def concluded(self, view: CampaignView) -> None:
-        from anubis.cli import showing
-
-        if self._as_json:
-            showing.campaign(view, as_json=True)
 
     @contextmanager
     def following(self, campaign: Campaign, parallel_nodes: int | None) -> Iterator[Observe]:
@@ -63,6 +56,30 @@ class Terminal(Caller):
 
         with Progress(campaign, parallel_nodes) as progress:
             yield progress.observe
+
+
+class Answerer(Terminal):
+    """Gives the answer, its files and its exit code as soon as they are known, before the nodes
+    are let go: what then hangs or fails changes none of them."""
+
+    exit_code: int | None = None
+
+    def answered(self, exit_code: int) -> None:
+        sys.stdout.flush()
+        self.exit_code = exit_code
+
+    @contextmanager
+    def leaving(self) -> Iterator[None]:
+        """Around an operation: exits with the answer's code."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            if self.exit_code is None:
+                raise
+            if not isinstance(error, KeyboardInterrupt):
+                say(f"the answer stands; what followed it failed: {error}")
+        assert self.exit_code is not None
+        sys.exit(self.exit_code)
 
 
 def turn_termination_into_interrupt() -> None:

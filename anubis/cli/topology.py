@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -68,11 +69,11 @@ def show(
     if html:
         _write_page(inspected, html)
     if nagios:
-        _leave_to_monitoring(inspected)
+        sys.exit(_tell_monitoring(inspected))
     answer.leave(inspected.judgement)
 
 
-def _leave_to_monitoring(inspected: InspectedFabric) -> NoReturn:
+def _tell_monitoring(inspected: InspectedFabric) -> int:
     from anubis.cli import nagios
     from anubis.report.topology import answer as verdict
 
@@ -84,7 +85,7 @@ def _leave_to_monitoring(inspected: InspectedFabric) -> NoReturn:
         "degraded": f"{degraded};;0;0;",
         "missing_uplinks": f"{missing};;;0;",
     }
-    nagios.leave("topology", inspected.judgement, verdict(inspection, placement), figures)
+    return nagios.tell("topology", inspected.judgement, verdict(inspection, placement), figures)
 
 
 def _write_page(inspected: InspectedFabric, path: Path) -> None:

@@ -19,6 +19,7 @@ from anubis import places
 if TYPE_CHECKING:
     from anubis.core.choosing.decision import Decision
     from anubis.core.records import Campaign
+    from anubis.operations.results import GateResult, SweepResult
     from anubis.report.view import CampaignView
     from anubis.store.history import History
     from anubis.validator import Observe
@@ -59,6 +60,12 @@ class Caller:
 
     def concluded(self, view: CampaignView) -> None:
         """A campaign is over, and its nodes not let go yet. Others may follow, or fail."""
+
+    def gated(self, result: GateResult) -> None:
+        """The answer of a gate; nodes that it tested are not let go yet."""
+
+    def swept(self, result: SweepResult) -> None:
+        """The answer of a sweep; nodes that it tested are not let go yet."""
 
     def cut_short(self, so_far: Callable[[], CampaignView]) -> None:
         """A campaign could not go on. What is known so far is judged only if it is asked for."""

@@ -36,6 +36,7 @@ from anubis.operations.executing import executor_of
 from anubis.operations.naming import new_name
 from anubis.operations.past import how_to_go_on
 from anubis.operations.preparing import Brief, CampaignRequest, Setting
+from anubis.operations.results import CampaignResult
 from anubis.operations.viewing import view_of
 from anubis.report.view import CampaignView
 from anubis.report.wording import counted, lasting
@@ -46,18 +47,6 @@ from anubis.store.trouble import insist
 from anubis.validator import CampaignOutcome, carry_out, judge
 
 LOOKED_AT = 100  # campaigns, for the latest that was cut short
-
-
-@dataclass(frozen=True, kw_only=True)
-class CampaignResult:
-    """A campaign at its end."""
-
-    view: CampaignView
-    criteria_files: tuple[Path, ...] = ()  # what it learned, one for each sku
-
-    @property
-    def judgement(self) -> Judgement:
-        return self.view.assessment.judgement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +106,14 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
 
 def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignResult:
     """Accept, validate or scan. Every result is kept as it comes; what was learned is written."""
+    with carried_out(request, caller) as result:
+        return result
+
+
+@contextmanager
+def carried_out(request: CampaignRequest, caller: Caller) -> Iterator[CampaignResult]:
+    """A campaign that is over. Its nodes are let go after the block, which may take long or fail:
+    whoever makes more of the result gives their own answer in it."""
     brief = preparing.read_request(request, caller)
     programs = brief.setting.programs()
     with (
@@ -139,7 +136,7 @@ def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignR
         history.campaigns.begin(campaign)
         with _saying_how_to_go_on(campaign, held):
             until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
-        return _drive(campaign, brief.setting, executor, history, caller, held)
+        yield _drive(campaign, brief.setting, executor, history, caller, held)
 
 
 def resume_campaign(

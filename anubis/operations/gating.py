@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import JobAllocated
-from anubis.core.records import Criterion, Judgement, SelectionPolicy
+from anubis.core.records import Judgement, SelectionPolicy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
 from anubis.operations.deciding import (
@@ -19,65 +19,7 @@ from anubis.operations.deciding import (
     past_of,
     read_repertoire,
 )
-
-if TYPE_CHECKING:
-    from anubis.operations.campaigns import CampaignResult
-
-BadLinks = Mapping[tuple[str, ...], str]  # nodes that do badly together, and why
-
-
-@dataclass(frozen=True, kw_only=True)
-class GateResult:
-    """The verdict on each node and on parts between them, with the reasons."""
-
-    decision: Decision
-    judged: Mapping[str, Judgement]
-    links: BadLinks
-    unfit: Mapping[str, str]  # nodes that are out of service, and why
-    campaign: CampaignResult | None  # that carried the decision out
-    is_tested: bool  # whatever the decision asked for was run; else the answer was known before
-    doubt: Literal["budget", "policy", ""]  # what lets no node pass while too much risk is left
-    unknown_passes: bool
-
-    def named(self, judgement: Judgement) -> list[str]:
-        return [node for node, judged in self.judged.items() if judged is judgement]
-
-    @property
-    def unknown(self) -> list[str]:
-        settled = (Judgement.HEALTHY, Judgement.DEFECTIVE)
-        return [node for node, judged in self.judged.items() if judged not in settled]
-
-    @property
-    def doubts(self) -> dict[str, str]:
-        """The nodes that a test could not judge, and why."""
-        verdicts = self.campaign.view.assessment.nodes if self.campaign else ()
-        return {
-            verdict.node: verdict.reason
-            for verdict in verdicts
-            if verdict.judgement is Judgement.UNKNOWN and verdict.node in self.judged
-        }
-
-    @property
-    def is_by_itself(self) -> bool:
-        """Whether a node was compared with nothing but what it measured itself."""
-        return any(criterion.from_repeats for criterion in _criteria(self.campaign))
-
-    @property
-    def judgement(self) -> Judgement:
-        if self.links or self.named(Judgement.DEFECTIVE):
-            return Judgement.DEFECTIVE
-        passes = self.unknown_passes or not self.unknown
-        return Judgement.HEALTHY if passes else Judgement.UNKNOWN
-
-    @property
-    def answer(self) -> Literal["go", "no-go", "unknown"]:
-        match self.judgement:
-            case Judgement.HEALTHY:
-                return "go"
-            case Judgement.DEFECTIVE:
-                return "no-go"
-            case _:
-                return "unknown"
+from anubis.operations.results import BadLinks, CampaignResult, GateResult
 
 
 def gate(
@@ -102,34 +44,38 @@ def gate(
     unfit = {node: why for node in nodes if (why := standing.unfit.get(node))}
     links = past.links_among(nodes)
     runs = not unfit and not links
-    campaign = _campaign(decision, terms, caller) if runs else None
-    if any(criterion.from_repeats and criterion.refusal for criterion in _criteria(campaign)):
-        caller.remark(
-            "what a node measured of itself alone differs too much from run to run to judge it by: "
-            "give criteria of 3 or more nodes of its kind (--criteria PATH), or a policy with "
-            "wider limits (--policy shared-machine), or let it pass (--on-unknown pass)"
-        )
     doubt = _doubt(decision, terms, repertoire.policy)
-    tested = _tested(campaign)
-    judged = {node: tested.get(node, standing.judgement(node)) for node in nodes}
-    return GateResult(
-        decision=decision,
-        judged=_doubted(judged) if doubt else judged,
-        links={**links, **_tested_links(campaign, nodes)},
-        unfit=unfit,
-        campaign=campaign,
-        is_tested=runs,
-        doubt=doubt,
-        unknown_passes=unknown_passes,
-    )
+    with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
+        tested = _tested(campaign)
+        judged = {node: tested.get(node, standing.judgement(node)) for node in nodes}
+        result = GateResult(
+            decision=decision,
+            judged=_doubted(judged) if doubt else judged,
+            links={**links, **_tested_links(campaign, nodes)},
+            unfit=unfit,
+            campaign=campaign,
+            is_tested=runs,
+            doubt=doubt,
+            unknown_passes=unknown_passes,
+        )
+        if any(criterion.from_repeats and criterion.refusal for criterion in result.criteria):
+            caller.remark(
+                "what a node measured of itself alone differs too much from run to run to judge it"
+                " by: give criteria of 3 or more nodes of its kind (--criteria PATH), or a policy"
+                " with wider limits (--policy shared-machine), or let it pass (--on-unknown pass)"
+            )
+        caller.gated(result)
+    return result
 
 
-def _campaign(decision: Decision, terms: Terms, caller: Caller) -> CampaignResult | None:
+def _tests(
+    decision: Decision, terms: Terms, caller: Caller
+) -> AbstractContextManager[CampaignResult | None]:
     if not decision.tests:
-        return None
-    from anubis.operations.testing import carry_out_tests  # half of what a gate would have to load
+        return nullcontext()
+    from anubis.operations.testing import carried_out_tests  # half of what a gate loads
 
-    return carry_out_tests(decision, terms, caller)
+    return carried_out_tests(decision, terms, caller)
 
 
 def _doubt(
@@ -140,11 +86,6 @@ def _doubt(
     if terms.budget != Budget():
         return "budget"
     return "policy" if policy.above_p0 == "unknown" else ""
-
-
-def _criteria(campaign: CampaignResult | None) -> list[Criterion]:
-    sets = campaign.view.criteria if campaign else ()
-    return [criterion for criteria in sets for criterion in criteria.criteria]
 
 
 def _tested(campaign: CampaignResult | None) -> dict[str, Judgement]:

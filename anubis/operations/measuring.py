@@ -7,8 +7,9 @@ from pathlib import Path
 
 from anubis.core.records import Arrangement, CampaignKind
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.campaigns import CampaignResult, run_campaign
+from anubis.operations.campaigns import run_campaign
 from anubis.operations.preparing import CampaignRequest
+from anubis.operations.results import CampaignResult
 
 
 def accept(

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from anubis.core.choosing.decision import Decision
 from anubis.core.errors import UsageError
 from anubis.core.past.events import Tick
-from anubis.core.records import Judgement
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.campaigns import CampaignResult
 from anubis.operations.clusters import resolve
 from anubis.operations.deciding import (
     USUAL,
@@ -20,20 +16,10 @@ from anubis.operations.deciding import (
     past_of,
     read_repertoire,
 )
-from anubis.operations.testing import carry_out_tests
+from anubis.operations.results import SweepResult
+from anubis.operations.testing import carried_out_tests
 from anubis.selector import Past
 from anubis.store.history import ClusterHistory
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepResult:
-    decision: Decision
-    campaign: CampaignResult | None  # that carried it out
-
-    @property
-    def judgement(self) -> Judgement:
-        """Healthy where no test was worth its time."""
-        return self.campaign.judgement if self.campaign else Judgement.HEALTHY
 
 
 def sweep(
@@ -47,7 +33,10 @@ def sweep(
         past = past_of(part, at, repertoire)
         decision = decide(_idle(nodes, past, part, at), terms, repertoire, past, part, at)
     caller.decided(decision)
-    return SweepResult(decision=decision, campaign=carry_out_tests(decision, terms, caller))
+    with carried_out_tests(decision, terms, caller) as campaign:
+        result = SweepResult(decision=decision, campaign=campaign)
+        caller.swept(result)
+    return result
 
 
 def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: float) -> Tick:

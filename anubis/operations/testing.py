@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from anubis.core.campaign.planning import MET
@@ -11,19 +12,25 @@ from anubis.core.choosing.selection import Budget
 from anubis.core.errors import NothingLearnedError
 from anubis.core.records import CampaignKind
 from anubis.operations.caller import Caller
-from anubis.operations.campaigns import CampaignResult, run_campaign
+from anubis.operations.campaigns import carried_out
 from anubis.operations.clusters import THIS_MACHINE, refuse_unreachable
 from anubis.operations.deciding import Terms
 from anubis.operations.preparing import CampaignRequest
+from anubis.operations.results import CampaignResult
 
 FEWEST_PARTNERS = 4  # if one of them turns out to be bad, others are there
 
 
-def carry_out_tests(decision: Decision, terms: Terms, caller: Caller) -> CampaignResult | None:
+@contextmanager
+def carried_out_tests(
+    decision: Decision, terms: Terms, caller: Caller
+) -> Iterator[CampaignResult | None]:
     """One campaign, in which each node runs its own tests; None where nothing is to run.
-    Where nothing was learned of such nodes yet, they teach in it what is normal."""
+    Where nothing was learned of such nodes yet, they teach in it what is normal.
+    Its nodes are let go after the block."""
     if not decision.tests:
-        return None
+        yield None
+        return
     refuse_unreachable(decision.cluster, terms.cluster)
     tests = {test.benchmark: frozenset(test.nodes) for test in decision.tests}
     tested = frozenset().union(*tests.values())
@@ -39,23 +46,27 @@ def carry_out_tests(decision: Decision, terms: Terms, caller: Caller) -> Campaig
         tests=tests,
         partners=partners,
     )
-    try:
-        return run_campaign(request, caller)
-    except NothingLearnedError:
-        if terms.criteria or terms.budget != Budget():
-            raise
-        return _accept(request, tested, caller)
+    with ExitStack() as until_answered:
+        try:
+            result = until_answered.enter_context(carried_out(request, caller))
+        except NothingLearnedError:
+            if terms.criteria or terms.budget != Budget():
+                raise
+            first = _acceptance(request, tested, caller)
+            result = until_answered.enter_context(carried_out(first, caller))
+        yield result
 
 
-def _accept(request: CampaignRequest, nodes: Collection[str], caller: Caller) -> CampaignResult:
+def _acceptance(
+    request: CampaignRequest, nodes: Collection[str], caller: Caller
+) -> CampaignRequest:
     """Who asks first has no criteria yet: nobody has to know that these come first."""
     caller.remark(
         f"nothing was learned of such nodes yet: they run the whole suite {request.suite} now, and "
         "teach what is normal for them"
     )
     tested = [name for name in request.nodes or () if name in nodes]
-    first = replace(request, kind=CampaignKind.ACCEPT, nodes=tested, tests=None, partners=())
-    return run_campaign(first, caller)
+    return replace(request, kind=CampaignKind.ACCEPT, nodes=tested, tests=None, partners=())
 
 
 def _met(decision: Decision) -> list[str]:

@@ -19,7 +19,7 @@ from anubis.core.past.events import (
 from anubis.core.past.standing import standing
 from anubis.core.past.status import Incident, Repair, Validation, defects_as_incidents
 from anubis.core.records import Judgement
-from anubis.operations.gating import GateResult
+from anubis.operations.results import GateResult
 
 NOW = 8.0
 HEALTHY, DEFECTIVE = Judgement.HEALTHY, Judgement.DEFECTIVE

@@ -415,15 +415,43 @@ def test_the_operators_own_configs_come_first(near):
     assert list(chain(*(line["benchmarks"] for line in done.lines))) == ["flow@1"]
 
 
-@pytest.mark.parametrize("error", [OSError("the nodes are gone"), KeyboardInterrupt()])
-def test_no_trouble_with_letting_the_nodes_go_changes_the_answer(near, monkeypatch, error):
-    def fail(_executor: SimulatedExecutor) -> None:
+@pytest.fixture
+def slow_node(near):
+    """Not accepted yet, so that a gate and a sweep test it; no form of an answer about it is 0."""
+    near.words = ("--cluster", near.fleet(), "--suite", near.suite(near.flow()))
+    assert near.ask("accept", "n[1-7]", *near.words).code == 0
+    near.fleet(slow_share=1.0)
+    return "n8"
+
+
+GONE, CTRL_C = OSError("the nodes are gone"), KeyboardInterrupt()
+ANSWERS = [
+    (("validate", "NODE", "--html", "page.html", "--json"), 1, GONE),
+    (("validate", "NODE", "--junit", "junit.xml", "--nagios"), 2, CTRL_C),
+    (("gate", "NODE", "--duration", "24h", "--why"), 1, CTRL_C),
+    (("gate", "NODE", "--duration", "24h", "--junit", "junit.xml", "--json"), 1, GONE),
+    (("gate", "NODE", "--duration", "24h", "--nagios"), 2, GONE),
+    (("sweep", "NODE", "--budget", "8nh", "--why"), 1, GONE),
+    (("sweep", "NODE", "--budget", "8nh", "--json"), 1, CTRL_C),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "error"), ANSWERS)
+def test_an_answer_is_whole_before_the_nodes_are_let_go_and_no_trouble_with_that_changes_it(
+    near, slow_node, monkeypatch, capfd, words, code, error
+):
+    early = []
+
+    def look(_executor: SimulatedExecutor) -> None:
+        files = [near.folder / word for word in words if "." in word]
+        early.append((capfd.readouterr().out, [file.read_text()[-8:] for file in files]))
         raise error
 
-    monkeypatch.setattr(SimulatedExecutor, "close", fail)
-    fleet, suite = near.fleet(slow_share=0.125), near.suite(near.flow())
-    words = ("--cluster", fleet, "--suite", suite, "--benchmarks", str(near.programs))
-    done = near.run("accept", *words, "--html", "it.html", "--json")
-    assert (done.code, len(done.summary["defective"])) == (1, 1)
-    assert "may go into service" in (near.folder / "it.html").read_text()
+    monkeypatch.setattr(SimulatedExecutor, "close", look)
+    asked = (slow_node if word == "NODE" else word for word in words)
+    done = near.ask(*asked, *near.words)
+    ((out, ends),) = early
+    assert slow_node in out
+    assert all(end.strip().endswith(">") for end in ends)
+    assert (done.out, done.code) == ("", code)
     assert "Traceback" not in done.err

@@ -1,0 +1,99 @@
+"""What a campaign, a gate and a sweep come to: what their caller hears, and what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from anubis.core.choosing.decision import Decision
+from anubis.core.records import Criterion, Judgement
+
+if TYPE_CHECKING:
+    from anubis.report.view import CampaignView
+
+BadLinks = Mapping[tuple[str, ...], str]  # nodes that do badly together, and why
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignResult:
+    """A campaign at its end."""
+
+    view: CampaignView
+    criteria_files: tuple[Path, ...] = ()  # what it learned, one for each sku
+
+    @property
+    def judgement(self) -> Judgement:
+        return self.view.assessment.judgement
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateResult:
+    """The verdict on each node and on parts between them, with the reasons."""
+
+    decision: Decision
+    judged: Mapping[str, Judgement]
+    links: BadLinks
+    unfit: Mapping[str, str]  # nodes that are out of service, and why
+    campaign: CampaignResult | None  # that carried the decision out
+    is_tested: bool  # whatever the decision asked for was run; else the answer was known before
+    doubt: Literal["budget", "policy", ""]  # what lets no node pass while too much risk is left
+    unknown_passes: bool
+
+    def named(self, judgement: Judgement) -> list[str]:
+        return [node for node, judged in self.judged.items() if judged is judgement]
+
+    @property
+    def unknown(self) -> list[str]:
+        settled = (Judgement.HEALTHY, Judgement.DEFECTIVE)
+        return [node for node, judged in self.judged.items() if judged not in settled]
+
+    @property
+    def doubts(self) -> dict[str, str]:
+        """The nodes that a test could not judge, and why."""
+        verdicts = self.campaign.view.assessment.nodes if self.campaign else ()
+        return {
+            verdict.node: verdict.reason
+            for verdict in verdicts
+            if verdict.judgement is Judgement.UNKNOWN and verdict.node in self.judged
+        }
+
+    @property
+    def criteria(self) -> list[Criterion]:
+        """What nodes were compared with."""
+        sets = self.campaign.view.criteria if self.campaign else ()
+        return [criterion for criteria in sets for criterion in criteria.criteria]
+
+    @property
+    def is_by_itself(self) -> bool:
+        """Whether a node was compared with nothing but what it measured itself."""
+        return any(criterion.from_repeats for criterion in self.criteria)
+
+    @property
+    def judgement(self) -> Judgement:
+        if self.links or self.named(Judgement.DEFECTIVE):
+            return Judgement.DEFECTIVE
+        passes = self.unknown_passes or not self.unknown
+        return Judgement.HEALTHY if passes else Judgement.UNKNOWN
+
+    @property
+    def answer(self) -> Literal["go", "no-go", "unknown"]:
+        match self.judgement:
+            case Judgement.HEALTHY:
+                return "go"
+            case Judgement.DEFECTIVE:
+                return "no-go"
+            case _:
+                return "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResult:
+    decision: Decision
+    campaign: CampaignResult | None  # that carried it out
+
+    @property
+    def judgement(self) -> Judgement:
+        """Healthy where no test was worth its time."""
+        return self.campaign.judgement if self.campaign else Judgement.HEALTHY
