@@ -32,6 +32,7 @@ def judge(
             help="A criteria file, or a folder of them. Default: those it was last judged by.",
         ),
     ] = None,
+    without_damaged: options.WithoutDamaged = False,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
@@ -44,6 +45,7 @@ def judge(
         campaign,
         since=None if since is None else amounts.instant(since, "--since"),
         criteria=criteria,
+        without_damaged=without_damaged,
         caller=Terminal(),
     )
     showing.answer_with(view, forms)

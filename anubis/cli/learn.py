@@ -57,6 +57,7 @@ def learn(
             help="A name under configs/policies/, or a file. Default: the campaign's own.",
         ),
     ] = None,
+    without_damaged: options.WithoutDamaged = False,
     out: options.Out = Path("criteria"),
 ) -> None:
     """Learn criteria from past measurements, of one campaign or of several."""
@@ -69,6 +70,7 @@ def learn(
         exclude=amounts.nodes(exclude) or (),
         start=start,
         policy=policy,
+        without_damaged=without_damaged,
         caller=Terminal(),
     )
     for criteria, path in zip(learned, criteria_files.write_learned(learned, out), strict=True):

@@ -63,6 +63,13 @@ Suite = Annotated[
 Policy = Annotated[
     str, typer.Option("--policy", "-p", help="A name under configs/policies/, or a file.")
 ]
+WithoutDamaged = Annotated[
+    bool,
+    typer.Option(
+        "--without-damaged",
+        help="Leave out executions that are damaged in the history: what they measured is unknown.",
+    ),
+]
 Criteria = Annotated[
     Path | None,
     typer.Option(

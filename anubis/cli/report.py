@@ -11,6 +11,7 @@ import anubis
 from anubis.cli import options
 from anubis.cli.pages import write_file
 from anubis.cli.remarks import say
+from anubis.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from anubis.report.view import CampaignView
@@ -22,6 +23,7 @@ def report(
     html: options.HtmlToo = None,
     junit: options.JUnit = None,
     nagios: options.Nagios = False,
+    without_damaged: options.WithoutDamaged = False,
     superbench: Annotated[
         Path | None,
         typer.Option(
@@ -36,7 +38,7 @@ def report(
 
     forms = showing.AnswerForms(json=json, nagios=nagios, html=html, junit=junit)
     forms.check()
-    view = anubis.recall(campaign)
+    view = anubis.recall(campaign, without_damaged=without_damaged, caller=Terminal(as_json=json))
     if superbench:
         _write_summary(view, superbench)
     showing.answer_with(view, forms)

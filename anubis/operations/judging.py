@@ -7,6 +7,7 @@ Nothing runs.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -18,8 +19,9 @@ from anubis.core.judging.judgement import assess
 from anubis.core.judging.pooling import CampaignEvidence
 from anubis.core.judging.software import differences, versions
 from anubis.core.judging.units import latest, units
-from anubis.core.records import Assessment, Campaign, CriteriaSet, taught_by
+from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, taught_by
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.evidence import read_intact
 from anubis.operations.past import finished, joined, since_then
 from anubis.operations.viewing import view_of
 from anubis.report.view import CampaignView
@@ -32,16 +34,19 @@ def judge(
     *,
     since: datetime | None = None,
     criteria: Path | None = None,
+    without_damaged: bool = False,
     caller: Caller = NOBODY,
 ) -> CampaignView:
     """By a file or a folder of criteria; else by those that it was judged by before.
 
     With `since`, all finished campaigns of the same suite that began from then on until this one
-    are judged as one.
+    are judged as one. What is damaged is refused, or is unknown.
     """
     with caller.history() as history:
         pooled = since_then(history, finished(history, campaign), since)
-        evidence = joined([_evidence(history, part) for part in pooled], caller)
+        intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
+        parts = [_evidence(history, part, intact.of(part)) for part in pooled]
+        evidence = joined(parts, caller)
     chosen, executions = evidence.campaign, evidence.executions
     if len(pooled) > 1:
         caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")
@@ -53,7 +58,7 @@ def judge(
     for sentence in differences(chosen.criteria, versions(executions, chosen.plan)):
         caller.remark(sentence)
     assessment, used = judge_executions(chosen, executions, evidence.lost, chosen.created_at)
-    return view_of(chosen, executions, assessment, used)
+    return intact.shown(view_of(chosen, executions, intact.judged(assessment), used))
 
 
 def _of_fabric(campaign: Campaign) -> tuple[CriteriaSet, ...]:
@@ -62,11 +67,13 @@ def _of_fabric(campaign: Campaign) -> tuple[CriteriaSet, ...]:
     return tuple(of_sku for of_sku in campaign.criteria if of_sku not in of_suite)
 
 
-def _evidence(history: History, campaign: Campaign) -> CampaignEvidence:
+def _evidence(
+    history: History, campaign: Campaign, executions: Sequence[Execution]
+) -> CampaignEvidence:
     assessed = history.assessments.of(campaign.id)
     return CampaignEvidence(
         campaign=campaign,
-        executions=history.executions.of(campaign.id),
+        executions=executions,
         lost=assessed.lost if assessed else {},
     )
 
@@ -159,7 +166,7 @@ def _load(path: Path, suite: str) -> tuple[CriteriaSet, ...]:
 def _judge_by_both(
     history: History, campaign: Campaign, old: tuple[CriteriaSet, ...], new: tuple[CriteriaSet, ...]
 ) -> tuple[Assessment, Assessment]:
-    evidence = _evidence(history, campaign)
+    evidence = _evidence(history, campaign, history.executions.of(campaign.id))
     settled = latest(evidence.executions)
     measured = units(settled, campaign.plan)
     limits = campaign.policy.limits

@@ -14,8 +14,8 @@ from anubis.core.judging.software import Versions, versions
 from anubis.core.judging.units import Units, latest, relevant, units
 from anubis.core.records import Campaign, CriteriaSet
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.evidence import IntactExecutions, read_intact
 from anubis.operations.past import finished, joined, since_then
-from anubis.store.history import History
 
 
 def learn(
@@ -25,16 +25,18 @@ def learn(
     exclude: Collection[str] = (),
     start: Path | None = None,
     policy: str | None = None,
+    without_damaged: bool = False,
     caller: Caller = NOBODY,
 ) -> tuple[CriteriaSet, ...]:
     """A set for each sku. With `since`, all finished campaigns of the same cluster and suite that
-    began from then on until this one are pooled."""
+    began from then on until this one are pooled. What is damaged is refused, or left out."""
     excluded = frozenset(exclude)
     with caller.history() as history:
         last = finished(history, campaign)
         pooled = since_then(history, last, since)
         _refuse_strangers(excluded, pooled)
-        measured, present = _measured(history, pooled, excluded, caller)
+        intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
+    measured, present = _measured(intact, pooled, excluded, caller)
     suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
     if len(pooled) > 1:
         caller.remark(f"learning from {len(pooled)} campaigns of suite {suite}: {names}")
@@ -74,12 +76,11 @@ def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> N
 
 
 def _measured(
-    history: History, pooled: Sequence[Campaign], excluded: frozenset[str], caller: Caller
+    intact: IntactExecutions, pooled: Sequence[Campaign], excluded: frozenset[str], caller: Caller
 ) -> tuple[list[Units], Mapping[str, Versions]]:
     """The units of all campaigns, and the versions that the last one found."""
     parts = [
-        CampaignEvidence(campaign=source, executions=latest(history.executions.of(source.id)))
-        for source in pooled
+        CampaignEvidence(campaign=source, executions=latest(intact.of(source))) for source in pooled
     ]
     plan = pooled[-1].plan
     evidence = joined(parts, caller)

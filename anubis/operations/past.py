@@ -22,6 +22,7 @@ from anubis.core.records import Campaign, ClusterIdentity
 from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
+from anubis.operations.evidence import read_intact
 from anubis.operations.viewing import view_of
 from anubis.report import history as told
 from anubis.report.history import Happening
@@ -86,14 +87,17 @@ def how_to_go_on(campaign: Campaign) -> str:
     return f"go on with: anubis {campaign.kind} --resume --campaign {campaign.id}"
 
 
-def recall(campaign: str | None = None, caller: Caller = NOBODY) -> CampaignView:
-    """A campaign as it was judged when it ended."""
+def recall(
+    campaign: str | None = None, *, without_damaged: bool = False, caller: Caller = NOBODY
+) -> CampaignView:
+    """A campaign as it was judged when it ended; what is damaged is refused, or is unknown."""
     with caller.history() as history:
         chosen = finished(history, campaign)
         assessment = history.assessments.of(chosen.id)
         assert assessment is not None, "a finished campaign has one"
-        executions = history.executions.of(chosen.id)
-        return view_of(chosen, executions, assessment, chosen.criteria)
+        intact = read_intact(history, [chosen], caller, without_damaged=without_damaged)
+    assessment = intact.judged(assessment)
+    return intact.shown(view_of(chosen, intact.of(chosen), assessment, chosen.criteria))
 
 
 def campaigns(last: int = 50, caller: Caller = NOBODY) -> list[CampaignRow]:

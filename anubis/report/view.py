@@ -29,7 +29,7 @@ from anubis.core.records import (
     PartVerdict,
     Remedy,
 )
-from anubis.report.wording import counted, names
+from anubis.report.wording import counted, left_out, names
 from anubis.simulation.reckoning import Reckoning
 
 PARTS_NAMED = 2  # in a headline
@@ -51,6 +51,7 @@ class CampaignView:
     site: str = ""
     by: str = ""  # who began it
     cut_short: str = ""  # why it could not go on; "" where it ran to its end
+    damaged: int = 0  # executions that were left out
 
     @cached_property
     def network(self) -> NetworkView | None:
@@ -89,6 +90,8 @@ class CampaignView:
         Before that stands whether it is all there is to know.
         """
         incomplete = ["incomplete"] if self.cut_short else []
+        if self.damaged:
+            incomplete.append(left_out(self.damaged))
         parts = [
             f"{judgement.value}: {names(subjects, PARTS_NAMED)}"
             for judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN)

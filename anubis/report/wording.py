@@ -70,6 +70,11 @@ def counted(number: int, singular: str, several: str = "") -> str:
     return f"{number:,} {singular if number == 1 else several or singular + 's'}"
 
 
+def left_out(damaged: int) -> str:
+    """Before the answer of who does without them."""
+    return f"{counted(damaged, 'damaged execution')} left out"
+
+
 def schema_name(kind: str) -> str:
     return f"anubis.{kind}/{VERSIONS.get(kind, 1)}"
 

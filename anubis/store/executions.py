@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -46,6 +47,13 @@ def _readings() -> Form:
 
 ONCE = ("campaign", "step", "attempt")
 
+STEP = mapping.side_by_side(  # first in the row: it can be read where the rest is damaged
+    Step,
+    id="step",
+    workload=mapping.repeated(mapping.side_by_side(Workload)),
+    participants=reference("participants", PARTICIPANTS),
+)
+
 EXECUTIONS = RecordTable(
     "executions",
     Execution,
@@ -62,12 +70,7 @@ EXECUTIONS = RecordTable(
     ),
     checked=True,
     long=("samples",),
-    step=mapping.side_by_side(
-        Step,
-        id="step",
-        workload=mapping.repeated(mapping.side_by_side(Workload)),
-        participants=reference("participants", PARTICIPANTS),
-    ),
+    step=STEP,
     reason=Prose,
     result=mapping.side_by_side(
         Result,
@@ -76,6 +79,15 @@ EXECUTIONS = RecordTable(
         not_applicable=Prose,
     ),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DamagedExecution:
+    """One that is not as it was written."""
+
+    step: Step  # as the row says
+    is_sure: bool  # that it was of this step: nothing but what it measured is damaged
+    sentence: str
 
 
 class Executions:
@@ -97,25 +109,57 @@ class Executions:
     def of(self, campaign_id: str) -> list[Execution]:
         """Everything that arrived, in the order of arrival."""
         with self._database.reading() as connection:
-            campaign = short_row(connection, campaign_id)
-            executions = list(_read(connection, campaign))
-            refuse_gone(campaign, EXECUTIONS.table.name, len(executions))
+            executions, damaged = _read(connection, campaign_id)
+            if damaged:
+                raise Damage(damaged[0].sentence)
         return executions
 
+    def sound(self, campaign_id: str) -> tuple[list[Execution], list[DamagedExecution]]:
+        """What is as it was written, and what is not. A row that is gone, or does not even say
+        whose it was, is refused."""
+        with self._database.reading() as connection:
+            return _read(connection, campaign_id)
 
-def _read(connection: sa.Connection, campaign: sa.Row[Any]) -> Iterator[Execution]:
+
+def _read(
+    connection: sa.Connection, campaign_id: str
+) -> tuple[list[Execution], list[DamagedExecution]]:
+    sound: list[Execution] = []
+    damaged: list[DamagedExecution] = []
+    campaign = short_row(connection, campaign_id)
+    for run in _rows(connection, campaign):
+        if isinstance(run, DamagedExecution):
+            damaged.append(run)
+        else:
+            sound.append(run)
+    refuse_gone(campaign, EXECUTIONS.table.name, len(sound) + len(damaged))
+    return sound, damaged
+
+
+def _rows(
+    connection: sa.Connection, campaign: sa.Row[Any]
+) -> Iterator[Execution | DamagedExecution]:
     query = EXECUTIONS.select().where(EXECUTIONS.c.campaign == campaign.key)
     read = EXECUTIONS.reader(all_checked=campaign.counts is not None)
     number, last = EXECUTIONS.place(EXECUTIONS.c.number), 0
     for row in connection.execute(query.order_by(EXECUTIONS.c.number)):
         try:
-            execution = read(row)
+            run: Execution | DamagedExecution = read(row)
         except (Damage, *UNPACKABLE) as damage:
-            raise Damage(what_is_damaged(campaign.id, row, damage)) from None
+            run = _damaged(campaign.id, row, damage)
         if row[number] <= last:
             raise Damage(f'campaign "{campaign.id}": execution {last} is there twice')
         last = row[number]
-        yield execution
+        yield run
+
+
+def _damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> DamagedExecution:
+    sentence = what_is_damaged(campaign, row, damage)
+    try:
+        step = STEP.reader(0)(row)
+    except (Damage, *UNPACKABLE):
+        raise Damage(sentence) from None
+    return DamagedExecution(step=step, is_sure=EXECUTIONS.is_short_sound(row), sentence=sentence)
 
 
 def what_is_damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> str:

@@ -319,6 +319,13 @@ class RecordTable(Generic[R]):
 
         return read_checked
 
+    def is_short_sound(self, row: RowValues) -> bool:
+        """The short cells have a checksum, and are as they were written."""
+        if self.checksum is None or row[self.place(self.checksum.column)] is None:
+            return False
+        short = [row[self.place(column)] for column in self.checksum.short]
+        return self.checksum.fits_short(row[self.place(self.checksum.column)], short)
+
     def records(self, connection: sa.Connection, query: sa.Select[Any]) -> Iterator[R]:
         """Of a query that began with `select`."""
         return map(self.reader(), connection.execute(query))

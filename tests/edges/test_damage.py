@@ -248,3 +248,98 @@ def test_a_checksum_is_the_same_in_all_versions():
     row = {"id": "c1", "created_at": 1, "nodes": 2, "plan": "{}", "policy": "{}"}
     short = b"c1\x1fNone\x1fNone\x1fNone\x1f1.0\x1fNone\x1fNone\x1f2\x1fNone\x1fNone"
     assert CHECKSUM.of(row) == (crc32(short) & 0x7FFFFFFF) << 32 | crc32(b"{}{}")
+
+
+# --- going on without what is damaged ------------------------------------------------------
+
+OPTION = "--without-damaged"
+SAMPLES = "substr(samples, 1, 6) || x'00' || substr(samples, 8)"
+SPOIL_SAMPLES = f"UPDATE executions SET samples = CAST({SAMPLES} AS BLOB) WHERE step = '{{}}'"
+
+
+@pytest.fixture
+def accepted(near):
+    """Eight nodes by two programs, three times each."""
+    programs = [{"benchmark": name, "repeats": 3} for name in ("gemm", "memory_bandwidth")]
+    near.code = near.run("accept", "--cluster", near.fleet(), "--suite", near.suite(*programs)).code
+    assert near.code == 0
+    return near
+
+
+def unknown(done) -> dict[str, set[str]]:
+    """Nodes with the programs that say nothing of them."""
+    nodes: dict[str, set[str]] = {}
+    for line in done.verdicts:
+        if line["verdict"] == "unknown":
+            assert line["code"] == "DAMAGED"
+            nodes.setdefault(line["node"], set()).add(line["benchmark"])
+    return nodes
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        SPOIL_SAMPLES.format("0.0.1/gemm/n3"),
+        "UPDATE executions SET duration_s = 3.5 WHERE step = '0.0.1/gemm/n3'",
+        "UPDATE executions SET ended = 'skipped' WHERE step = '0.0.1/gemm/n3'",
+    ],
+)
+def test_what_is_damaged_is_left_out_where_that_is_asked_for_and_its_node_is_unknown(
+    accepted, statement
+):
+    change(accepted.history, statement)
+    for verb in ("report", "judge", "learn"):
+        refused = accepted.run(verb)
+        assert (refused.code, refused.out) == (2, "")
+        assert "restore a backup" in refused.err
+        assert "or leave it out with --without-damaged" in refused.err
+    for verb in ("report", "judge"):
+        done = accepted.run(verb, "--without-damaged", "--json")
+        assert done.code == 2, done.err
+        assert done.summary["headline"].startswith("1 damaged execution left out · 7 healthy")
+        assert (unknown(done), done.summary["unknown"]) == ({"n3": {"gemm"}}, ["n3"])
+        assert "of gemm on n3" in done.err
+        first, *rest = accepted.run(verb, "--without-damaged").out.splitlines()
+        assert "1 damaged execution left out" in first
+        assert any("n3" in line and "DAMAGED: gemm: what it measured" in line for line in rest)
+    learned = accepted.run("learn", "--without-damaged", "--out", "learned")
+    assert learned.code == 0
+    assert "1 damaged execution left out" in learned.err
+    assert [*(accepted.folder / "learned").rglob("*.json")]
+
+
+def test_without_damage_the_option_changes_nothing(accepted):
+    for verb in ("report", "judge"):
+        plain, leaving_out = (accepted.run(verb, "--json", *more) for more in ((), (OPTION,)))
+        assert (plain.code, plain.out) == (leaving_out.code, leaving_out.out) == (0, plain.out)
+
+
+def test_whose_row_it_was_has_to_be_sure_before_it_is_left_out(accepted):
+    of_n4 = "(SELECT participants FROM executions WHERE step = '0.0.1/gemm/n4')"
+    for cell in (f"participants = {of_n4}", "step = '0.0.7/gemm/n3'", "parameters = '{}'"):
+        statement = f"UPDATE executions SET {cell} WHERE step = '0.0.1/gemm/n3'"
+        good = accepted.history.read_bytes()
+        change(accepted.history, statement)
+        done = accepted.run("report", OPTION)
+        assert (done.code, done.out) == (2, ""), cell
+        assert "it cannot be left out, as the row may be of another node" in done.err
+        accepted.history.write_bytes(good)
+    change(accepted.history, "DELETE FROM executions WHERE step = '0.0.1/gemm/n3'")
+    done = accepted.run("report", OPTION)
+    assert (done.code, done.out) == (2, "")
+    assert "47 rows of executions are there, expected 48" in done.err
+
+
+def test_a_node_that_was_found_bad_stays_bad_without_what_is_damaged(near):
+    suite = near.suite({"benchmark": "gemm"}, {"benchmark": "memory_bandwidth"})
+    done = near.run("accept", "--cluster", near.fleet(slow_share=0.2), "--suite", suite, "--json")
+    bad = done.summary["defective"]
+    programs = {v["benchmark"] for v in done.verdicts if v["verdict"] == "defective"}
+    assert bad
+    assert programs
+    for program in programs:
+        place = {"gemm": 0, "memory_bandwidth": 1}[program]
+        for node in bad:
+            change(near.history, SPOIL_SAMPLES.format(f"0.{place}.0/{program}/{node}"))
+    shown = near.run("report", OPTION, "--json")
+    assert (shown.code, shown.summary["defective"]) == (1, bad)

@@ -211,6 +211,24 @@ def _step(entry: PlannedEntry, group: Party, where: tuple[int, int, int, int]) -
     )
 
 
+def is_planned(plan: Plan, step: Step) -> bool:
+    """Its id, its participants and its workload agree with each other and with the plan: then it
+    says truly who ran what, whatever else of it is in doubt."""
+    numbers, _, name = step.id.partition("/")
+    places = numbers.split(".")
+    if len(places) < 3 or not all(place.isdecimal() for place in places):
+        return False
+    phase, entry, repeat, *_ = map(int, places)
+    entries = plan.phases[phase].entries if phase < len(plan.phases) else ()
+    return (
+        entry < len(entries)
+        and entries[entry].workload == step.workload
+        and name == f"{step.workload.benchmark}/{_label(step.participants)}"
+        and (phase, repeat) == (step.phase, step.repeat)
+        and {node.name for node in plan.nodes}.issuperset(step.participants)
+    )
+
+
 def told_beside(plan: Plan, step: Step) -> dict[str, ParameterValue]:
     """What a program is told beside its workload: across which rails a pair measures."""
     if not step.shift or not plan.fabric:
