@@ -16,7 +16,9 @@ from typing import Any
 
 import forks
 import pytest
+from jsonschema import Draft202012Validator
 
+from anubis.report.schemas import schemas
 from tests.gpus import node
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -28,6 +30,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch is loaded, a
 sys.path.insert(0, str(BENCHMARKS))  # formulas are tested in this process, as plain functions
 
 
+@cache
+def published(name: str) -> Draft202012Validator:
+    """What `anubis schema` prints, closed: a program of ours tells nothing that is not in it."""
+    return Draft202012Validator({**schemas()[name], "additionalProperties": False})
+
+
 @dataclass(frozen=True)
 class Ran:
     exit_code: int
@@ -36,7 +44,9 @@ class Ran:
 
     @property
     def document(self) -> dict[str, Any]:
+        """Each that a test looks at is held against its schema."""
         document: dict[str, Any] = json.loads(self.stdout)
+        published(document["schema"].split(".")[1].split("/")[0]).validate(document)
         return document
 
     def samples(self, metric: str) -> list[float]:

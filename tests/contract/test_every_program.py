@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import re
 import shutil
@@ -10,8 +11,11 @@ import time
 from pathlib import Path
 
 import contract
+import pytest
+from jsonschema import ValidationError
 
 from anubis.catalog import parse_description, parse_result
+from tests.contract.conftest import Ran
 
 NAME = re.compile(r"[a-z0-9_]+")
 HEAVY = {"torch", "numpy"}
@@ -105,6 +109,16 @@ def test_smoke_document_is_one_that_the_catalog_reads(program, smoke, describe):
     spec = parse_description(describe(program).stdout, program)
     result = parse_result(smoke(program).stdout, spec)
     assert result.series or result.not_applicable
+
+
+def test_a_document_with_a_field_that_no_schema_has_is_not_read(describe, benchmark_file):
+    described = describe(benchmark_file("gemm")).document
+    with pytest.raises(ValidationError, match="'colour' was unexpected"):
+        _ = Ran(0, json.dumps({**described, "colour": "red"}), "").document
+    result = {"schema": "anubis.result/1", "benchmark": "gemm", "version": "1"}
+    assert Ran(0, json.dumps(result), "").document == result
+    with pytest.raises(ValidationError, match="'colour' was unexpected"):
+        _ = Ran(0, json.dumps({**result, "colour": "red"}), "").document
 
 
 def test_right_answers_are_reported_as_agreement_1(program, smoke):
