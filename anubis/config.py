@@ -6,6 +6,7 @@ anything with a slash or a suffix is a path. An unknown key is an error.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -26,13 +27,15 @@ from anubis.core.records import (
     check_variables,
 )
 from anubis.executors.machine import port_range
-from anubis.executors.starting import StartSettings
+from anubis.executors.starting import RayStart, StartSettings
 from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
 
 if TYPE_CHECKING:  # what a gate need not load
     from anubis.incidents.mapping import IncidentMapping
     from anubis.study.scenario import Scenario
+
+PORTS_AT_LEAST = 50  # of a range that Ray shares with programs, on the driver's machine twice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +98,19 @@ class RayCluster(_Nodes):
     address: str = ""
     """`host:port` of the head, or `local`: Ray is started on this machine alone. Default:
     `$RAY_ADDRESS`."""
+    start: Literal["ssh", "slurm"] | None = None
+    """Where no Ray runs: `ssh` or `slurm` brings one up on just the nodes under test, and takes it
+    down again. It replaces `address` and `token`. Default: Ray runs already."""
+    start_options: tuple[str, ...] = ()
+    """More words for ssh (`[-F, /etc/anubis/ssh_config]`) or for srun (`[--partition=gpu,
+    --gres=gpu:8]`)."""
+    ray_python: str = ""
+    """The Python that has Ray on the nodes. Default: the path of the one that runs Anubis here."""
+    ray_prefix: tuple[str, ...] = ()
+    """Words before that Python, such as those that load a module or run a container."""
+    driver_address: str = ""
+    """The address at which the nodes reach this machine. Default: the one by which packets leave
+    for the first of them."""
     token: str = ""
     """The file with the token of a closed Ray, readable by its owner only. Default: the token that
     Ray itself finds, in `$RAY_AUTH_TOKEN`, `$RAY_AUTH_TOKEN_PATH` or `~/.ray/auth_token`."""
@@ -114,6 +130,37 @@ class RayCluster(_Nodes):
         if self.nodes:
             hostlist.expand(self.nodes)
         hostlist.labels(self.skus)
+        self._check_start()
+
+    def _check_start(self) -> None:
+        if self.start:
+            for name in ("address", "token"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f'"{name}" is of a Ray that runs already, and "start" brings one up: leave'
+                        " one of them out"
+                    )
+            if self.ports and len(port_range(self.ports)) < PORTS_AT_LEAST:
+                raise ValueError(f"ports: {self.ports} has fewer than {PORTS_AT_LEAST}")
+        else:
+            for name in ("start_options", "ray_python", "ray_prefix", "driver_address"):
+                if getattr(self, name):
+                    raise ValueError(f'"{name}" is for a Ray that is brought up: add "start"')
+
+    @property
+    def way(self) -> RayStart | None:
+        """How Ray is brought up there; None where it runs already."""
+        if self.start is None:
+            return None
+        return RayStart(
+            by=self.start,
+            options=self.start_options,
+            prefix=self.ray_prefix,
+            python=self.ray_python or sys.executable,
+            env=self.env,
+            ports=self.ports,
+            driver_address=self.driver_address,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,6 +148,7 @@ OF_THE_PROCESS |= {"sys.argv", "sys.stdin", "sys.stdout", "sys.stderr", "signal.
 ON_NODES = {  # processes of their own, or of Ray's, on a node
     "anubis/executors/guardian.py": {"sys.exit", "os._exit", "signal.signal"},
     "anubis/executors/agent.py": {"os._exit"},
+    "anubis/executors/ray_node.py": {"sys.exit", "sys.argv", "sys.stdout"},
     "anubis/executors/ray_process.py": {"os._exit", "signal.signal", "sys.argv"},
 }
 

@@ -36,6 +36,7 @@ SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 SECRET_URL = re.compile(r"://[^/\s@]*:[^/\s]*@")  # a user's password before the host
+LONGEST_WAIT_S = 3600.0  # the kernel takes no time limit of weeks
 KILL_PATIENCE_S = 5.0  # after SIGKILL; what is still there then is stuck in the kernel
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -97,10 +98,12 @@ class Guard:
         self.started = time.monotonic()
         self.pid = 0
         self.pipes: list[IO[bytes]] = []
+        self.scratch = ""  # a folder that begins and ends with the program
 
     def run(self) -> dict[str, Any]:
         wakeup = self._listen()
         try:
+            self._make_scratch()
             self._start()
         except (OSError, subprocess.SubprocessError) as error:
             return self._outcome(could_not_start=str(error))
@@ -127,6 +130,17 @@ class Guard:
     def refuse(self, reason: str) -> dict[str, Any]:
         return self._outcome(could_not_start=reason)
 
+    def clear_away(self) -> None:
+        if self.scratch:
+            import shutil  # few orders need it
+
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _make_scratch(self) -> None:
+        if scratch := self.order.get("scratch", ""):
+            Path(scratch).mkdir(0o700)  # and not into one that somebody else made
+            self.scratch = scratch
+
     def _start(self) -> None:
         parent = os.getpid()
 
@@ -141,7 +155,7 @@ class Guard:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=self.order.get("cwd"),
+            cwd=self.scratch or self.order.get("cwd"),
             env=with_library(
                 {**without_secrets(os.environ), **self.order.get("env", {})},
                 self.order.get("library", ""),
@@ -175,7 +189,7 @@ class Guard:
             over = self.childless if until_childless else self.status is not None
             if over or self.stdout.flooded or self.unwanted:
                 return
-            for key, _ in self.selector.select(left):
+            for key, _ in self.selector.select(min(left, LONGEST_WAIT_S)):
                 if isinstance(key.data, Head | Ends):
                     self._read(key.fileobj, key.data)
                 else:
@@ -421,6 +435,7 @@ def main() -> None:
         guard = Guard(order)
         trouble = occupied_by() if order.get("vacant_gpus") else ""
         outcome = guard.refuse(trouble) if trouble else guard.run()
+        guard.clear_away()
     except Exception as error:
         outcome = {"could_not_start": f"the guardian failed: {error!r}"}
         signal_all(signal.SIGKILL)

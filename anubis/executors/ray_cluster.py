@@ -48,10 +48,12 @@ from anubis.executors.programs import (
     why_not,
 )
 from anubis.executors.ray_link import Answer, RayLink
+from anubis.executors.ray_start import StartedRay
 from anubis.executors.starting import Program, Rendezvous, StartSettings
 
 START_DEADLINE_S = 60.0  # for an agent: a cold disk reads a Python and a Ray
 GPU_PATIENCE_S = 30.0  # those of a campaign that just ended are free by then
+GATHER_EVERY_S = 0.3
 PING_EVERY_S = 3.0
 SILENCE_S = 12.0
 GROUP_GRACE_S = 5.0  # after the first participant failed, for the others to say why they did
@@ -121,8 +123,10 @@ class RayExecutor:
         settings: StartSettings | None = None,
         token: Path | None = None,
         missing_is_fine: bool = False,
+        started: StartedRay | None = None,
     ) -> None:
-        """Join the cluster at `address`, or for "local" start one on this machine.
+        """Join the cluster at `address`, or for "local" start one on this machine. One that was
+        started for us may still be gathering its nodes: they are waited for.
 
         `names` narrows the nodes to these; `sku` is the label of all of them, if the name of their
         hardware does not say enough, except of those with a label of their own in `skus`. `token`
@@ -142,16 +146,20 @@ class RayExecutor:
         self._closed = False
         self._staging, self._staged = newly_staged(programs.values())
         try:
-            self._link = RayLink(address, self._staging, self._inbox.put, token)
+            own_address = started.own_address if started else ""
+            self._link = RayLink(address, self._staging, self._inbox.put, token, own_address)
         except BaseException:
             shutil.rmtree(self._staging, ignore_errors=True)
             raise
         try:
             self._link.join()
+            records = self._gather(started) if started else self._link.joined.records
+            missing_is_fine = missing_is_fine or bool(started)
             self._agents = {
-                handle.name: handle
-                for handle in agents_of(self._link.joined.records, tuple(names), missing_is_fine)
+                handle.name: handle for handle in agents_of(records, tuple(names), missing_is_fine)
             }
+            if started:
+                self._add_absent(started.absent)
             self._start_agents()
             self._absent = {name: agent.lost for name, agent in self._agents.items() if agent.lost}
         except BaseException:
@@ -350,6 +358,30 @@ class RayExecutor:
         del self._running[running.key]
 
     # --- agents ----------------------------------------------------------------------------
+
+    def _gather(self, started: StartedRay) -> list[dict[str, Any]]:
+        """Ray's records, by the names that we gave, once nobody is waited for any more."""
+        started.tend(())
+        while True:
+            records = [{**node, "NodeManagerHostname": node["NodeName"]} for node in self._list()]
+            started.tend({node["NodeName"] for node in records if node["Alive"]})
+            if not started.is_gathering:
+                return records
+            time.sleep(GATHER_EVERY_S)
+
+    def _list(self) -> list[dict[str, Any]]:
+        lists: list[list[dict[str, Any]]] = []
+        self._link.list_nodes(lambda answer: lists.append(answer.value))
+        while not lists:
+            self._take_in(1.0)
+            if self._link.broken:
+                raise ExecutorError(f"the Ray that was started here is gone: {self._link.broken}")
+        return lists[0]
+
+    def _add_absent(self, absent: Mapping[str, str]) -> None:
+        lost = {name: AgentHandle(name=name, address="", lost=why) for name, why in absent.items()}
+        everybody = {**self._agents, **lost}
+        self._agents = {name: everybody[name] for name in sorted(everybody, key=by_number)}
 
     def _start_agents(self) -> None:
         """Start all at once; an agent that does not start is lost, and the others go on."""

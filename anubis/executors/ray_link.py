@@ -42,6 +42,14 @@ OWN_CLUSTER = {
     "RAY_memory_monitor_refresh_ms": "0",  # it would take the agent for what the program eats
 }
 
+# A silent partition must not go unnoticed for minutes; these are Ray's names for "soon".
+HEALTH_CHECKS = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Join:
@@ -78,11 +86,16 @@ class AskAgent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ListNodes:
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dismiss:
     node_id: str
 
 
-Request = StartAgent | AskAgent | Dismiss
+Request = StartAgent | AskAgent | ListNodes | Dismiss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +111,16 @@ Hearer = Callable[[Answer], None]
 
 @dataclass
 class RayLink:
-    """`hear` is called from a thread with what is to be done in the caller's own."""
+    """`hear` is called from a thread with what is to be done in the caller's own.
+
+    `own_address`: where we started the head ourselves, for this driver alone.
+    """
 
     address: str
     programs: Path
     hear: Callable[[Callable[[], None]], None]
     token: Path | None = None
+    own_address: str = ""
     broken: str = ""  # why nothing can be asked any more
     joined: Joined = field(default_factory=Joined)
     _awaited: dict[int, Hearer] = field(default_factory=dict)
@@ -116,6 +133,7 @@ class RayLink:
         self._folder = Path(tempfile.mkdtemp(prefix="anubis-ray-"))
         self._log = self._folder / "log"
         settings = environment(self.address, self.token, self._folder)
+        settings |= OWN_CLUSTER if self.own_address else {}
         self.shows_token = settings.get("RAY_AUTH_MODE", "").lower() == "token"
         near, far = socket.socketpair()
         with far, self._log.open("wb") as log:
@@ -132,7 +150,7 @@ class RayLink:
         join = Join(
             address=self.address,
             programs=self.programs,
-            own_address=os.environ.get("ANUBIS_NODE_IP", ""),
+            own_address=self.own_address or os.environ.get("ANUBIS_NODE_IP", ""),
         )
         self._tell(join)
         threading.Thread(target=self._listen, daemon=True).start()
@@ -178,6 +196,10 @@ class RayLink:
                 number=number, node_id=node_id, method=method, arguments=arguments, group=group
             )
         )
+
+    def list_nodes(self, hearer: Hearer) -> None:
+        """Ray's records of them, as they are now."""
+        self._tell(ListNodes(number=self._expect(hearer)))
 
     def dismiss(self, node_id: str) -> None:
         self._tell(Dismiss(node_id=node_id))
@@ -274,9 +296,13 @@ def reach(address: str) -> None:
     if not port.isdigit():
         return  # "auto" and the like: Ray's to resolve
     try:
-        socket.create_connection((host, int(port)), timeout=REACH_PATIENCE_S).close()
+        call(host, int(port))
     except OSError as error:
         raise ExecutorError(
             f'no ray cluster answers at "{address}" ({error}); '
             f'start one there with "ray start --head --port={port}"'
         ) from None
+
+
+def call(host: str, port: int) -> None:
+    socket.create_connection((host, port), timeout=REACH_PATIENCE_S).close()

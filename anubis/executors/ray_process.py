@@ -21,6 +21,7 @@ from typing import Any
 from anubis.executors import agent as agent_module
 from anubis.executors import guardian, machine, other_gpus
 from anubis.executors.ray_link import (
+    HEALTH_CHECKS,
     HERE,
     KNOCK,
     KNOCK_PATIENCE_S,
@@ -29,19 +30,12 @@ from anubis.executors.ray_link import (
     Dismiss,
     Join,
     Joined,
+    ListNodes,
     Request,
     StartAgent,
 )
 
 PROGRAMS_AT_ONCE = 32  # on one node; exclusive ones come one at a time anyway
-
-# A silent partition must not go unnoticed for minutes; these are Ray's names for "soon".
-HEALTH_CHECKS = {
-    "health_check_initial_delay_ms": 1000,
-    "health_check_period_ms": 1000,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 3,
-}
 
 
 class Correspondent:
@@ -62,6 +56,8 @@ class Correspondent:
                 self._agents[request.node_id] = actor_on(request)
             case AskAgent():
                 self._ask(request)
+            case ListNodes(number=number):
+                self.send(Answer(number=number, value=records()))
             case Dismiss(node_id=node_id) if node_id in self._agents:
                 handle = self._agents[node_id]  # aside, because a frozen head never answers
                 threading.Thread(target=dismiss, args=(handle,), daemon=True).start()
@@ -135,9 +131,16 @@ def connect(join: Join) -> Joined:
     ray.init(**settings)
     free = available_resources_per_node()  # type: ignore[no-untyped-call]
     return Joined(
-        records=ray.nodes(),  # type: ignore[no-untyped-call]
+        records=records(),
         free_gpus={node: float(resources.get("GPU", 0)) for node, resources in free.items()},
     )
+
+
+def records() -> list[dict[str, Any]]:
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return nodes
 
 
 def actor_on(request: StartAgent) -> Any:

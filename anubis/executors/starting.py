@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from anubis.core.records import BenchmarkSpec
 
@@ -50,3 +51,16 @@ class StartSettings:
     python: str = ""
     ports: str = ""
     shared_gpus: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayStart:
+    """How Ray is brought up on the nodes of a cluster that has none, as its file says."""
+
+    by: Literal["ssh", "slurm"]
+    options: tuple[str, ...] = ()  # more words for ssh or srun
+    prefix: tuple[str, ...] = ()
+    python: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    ports: str = ""
+    driver_address: str = ""

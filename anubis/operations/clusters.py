@@ -27,7 +27,7 @@ def identify(name: str, cluster: config.Cluster) -> ClusterIdentity:
         case config.RayCluster():
             from anubis.executors.ray_link import HERE
 
-            address = ray_address(cluster)
+            address = f"nodes reached by {cluster.start}" if cluster.start else ray_address(cluster)
             address = socket.gethostname() if address == HERE else address
     return replace(
         named(cluster.name or called),

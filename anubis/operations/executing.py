@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,12 @@ from anubis.core.errors import UsageError
 from anubis.core.fabric import Fabric
 from anubis.hostlist import shortened
 from anubis.operations.caller import Caller
+from anubis.report.wording import counted
 
 if TYPE_CHECKING:
     from anubis.executors.base import Executor
+    from anubis.executors.ray_start import StartedRay
+    from anubis.executors.starting import RayStart
 
 
 @contextmanager
@@ -31,8 +34,18 @@ def executor_of(
 ) -> Iterator[Executor]:
     """`used`: the benchmarks that will run. `fabric`: what a fleet in memory is wired with."""
     requested = nodes or ()
-    opened = _open(cluster, programs, caller, used, requested, fabric, missing_is_fine)
-    with closing(opened) as executor:
+    with ExitStack() as until_all_has_ended:
+        opened = _open(
+            cluster,
+            programs,
+            caller,
+            used,
+            requested,
+            fabric,
+            missing_is_fine,
+            until_all_has_ended,
+        )
+        executor = until_all_has_ended.enter_context(closing(opened))
         if not missing_is_fine:
             _refuse_absent(requested, [node.name for node in executor.nodes()])
         yield executor
@@ -55,6 +68,7 @@ def _open(
     requested: Sequence[str],
     fabric: Fabric | None,
     missing_is_fine: bool,
+    until_all_has_ended: ExitStack,
 ) -> Executor:
     match cluster:
         case config.LocalCluster():
@@ -64,31 +78,63 @@ def _open(
                 this_machine(cluster.sku), programs.programs, catalog.parse_result, cluster.settings
             )
         case config.RayCluster():
-            from anubis.executors.ray_cluster import RayExecutor
-
-            executor = RayExecutor(
-                ray_address(cluster),
-                programs.programs,
-                catalog.parse_result,
-                names=requested or (hostlist.expand(cluster.nodes) if cluster.nodes else ()),
-                sku=cluster.sku,
-                skus=hostlist.labels(cluster.skus),
-                settings=cluster.settings,
-                token=_token(cluster),
-                missing_is_fine=missing_is_fine,
+            return _open_ray(
+                cluster, programs, caller, requested, missing_is_fine, until_all_has_ended
             )
-            if executor.is_open:
-                caller.remark(
-                    "this ray cluster is open: whoever reaches its ports runs commands on its"
-                    " nodes, as the user who started it; docs/security.md says how to close it"
-                )
-            return executor
         case config.SimulatedCluster():
             from anubis.executors.simulated import SimulatedExecutor
 
             # trouble is planted where the campaign looks
             specs = {name: spec for name, spec in programs.specs.items() if name in used}
             return SimulatedExecutor(cluster.fleet, specs, fabric, requested)
+
+
+def _open_ray(
+    cluster: config.RayCluster,
+    programs: catalog.Catalog,
+    caller: Caller,
+    requested: Sequence[str],
+    missing_is_fine: bool,
+    until_all_has_ended: ExitStack,
+) -> Executor:
+    from anubis.executors.ray_cluster import RayExecutor
+
+    names = requested or (hostlist.expand(cluster.nodes) if cluster.nodes else ())
+    started = None
+    if way := cluster.way:
+        started = until_all_has_ended.enter_context(_bring_up(way, names, caller))
+    executor = RayExecutor(
+        started.address if started else ray_address(cluster),
+        programs.programs,
+        catalog.parse_result,
+        names=names,
+        sku=cluster.sku,
+        skus=hostlist.labels(cluster.skus),
+        settings=cluster.settings,
+        token=started.token if started else _token(cluster),
+        missing_is_fine=missing_is_fine,
+        started=started,
+    )
+    if executor.is_open:
+        caller.remark(
+            "this ray cluster is open: whoever reaches its ports runs commands on its"
+            " nodes, as the user who started it; docs/security.md says how to close it"
+        )
+    return executor
+
+
+def _bring_up(
+    way: RayStart, names: Sequence[str], caller: Caller
+) -> AbstractContextManager[StartedRay]:
+    from anubis.executors.ray_start import StartedRay
+
+    if not names:
+        raise UsageError(
+            f"which nodes? `start: {way.by}` brings Ray up where it is told: name them, or write"
+            " `nodes:` into the cluster's file"
+        )
+    caller.doing(f"bringing up Ray on {counted(len(names), 'node')}")
+    return closing(StartedRay(way, names))
 
 
 def ray_address(cluster: config.RayCluster) -> str:

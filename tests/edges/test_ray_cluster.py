@@ -30,7 +30,7 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
-from anubis.executors import agent, guardian, machine, other_gpus, ray_cluster, ray_link
+from anubis.executors import agent, guardian, machine, other_gpus, ray_cluster, ray_link, ray_node
 from anubis.executors.ray_cluster import RayExecutor, agents_of
 from anubis.executors.ray_link import Answer, Joined, answers_a_stranger
 from anubis.executors.starting import Program
@@ -380,7 +380,9 @@ class MuteLink:
 
     broken = ""
 
-    def __init__(self, address: str, programs: Path, hear: Any, token: Path | None) -> None:
+    def __init__(
+        self, address: str, programs: Path, hear: Any, token: Path | None, own_address: str
+    ) -> None:
         self.joined = Joined(records=[record(f"n{i}", f"10.0.0.{i}") for i in range(3)])
         self.cut: set[str] = set()
         self.asked: set[str] = set()  # whether they are there
@@ -537,7 +539,7 @@ def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() ->
 
 def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:
     travellers = {guardian.__name__, machine.__name__, other_gpus.__name__}
-    for module in (agent, guardian, machine, other_gpus):
+    for module in (agent, guardian, machine, other_gpus, ray_node):
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
             match node:
                 case ast.Import(names=names):

@@ -1,0 +1,177 @@
+"""Brings Ray up where there is none: a head beside the driver, a node on each node under test.
+
+It is closed by a token of its own, and ends with the driver, however that ended: each part runs
+under a guardian that watches its way to here. A node that does not come up is absent, with what it
+said last, and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from anubis.core.errors import ExecutorError
+from anubis.executors import guardian, ray_node
+from anubis.executors.errands import Errand, address_for, argv_here, argv_to
+from anubis.executors.machine import free_port, port_range
+from anubis.executors.ray_link import HEALTH_CHECKS, OWN_CLUSTER, call
+from anubis.executors.starting import RayStart
+
+HEAD_TRIES = 3  # another may take the port that was free a moment ago
+HEAD_DEADLINE_S = 60.0
+JOIN_DEADLINE_S = 120.0  # Slurm may take a minute to find the node free, a cold disk another
+STARTING_AT_ONCE = 64
+CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
+FOR_EVER_S = 1e8
+FILES_BESIDE = 200
+LONGEST_PARENT = 20  # characters: a socket's path holds 107, and Ray adds 66 to ours
+
+
+class StartedRay:
+    """One Ray, from the start of its head to its end on all nodes."""
+
+    def __init__(self, start: RayStart, nodes: Sequence[str]) -> None:
+        self.absent: dict[str, str] = {}
+        self.own_address = start.driver_address or address_for(start, nodes[0])
+        self._start = start
+        self._queue = list(reversed(nodes))
+        self._coming: dict[str, Errand] = {}
+        self._errands: list[Errand] = []
+        self._secret = secrets.token_hex(32)
+        self._folder = Path(tempfile.mkdtemp(prefix="anubis-start-"))
+        allow_files(FILES_BESIDE + len(nodes))
+        try:
+            self._start_head()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_gathering(self) -> bool:
+        return bool(self._queue or self._coming)
+
+    def tend(self, joined: Collection[str]) -> None:
+        """Let more of them begin, and see which have come or will not come any more."""
+        for name, errand in list(self._coming.items()):
+            waited_s = time.monotonic() - errand.sent_at
+            if name in joined:
+                del self._coming[name]
+            elif errand.has_ended or waited_s > JOIN_DEADLINE_S:
+                self._give_up(name, self._coming.pop(name))
+        while self._queue and len(self._coming) < STARTING_AT_ONCE:
+            self._start_node(self._queue.pop())
+
+    def close(self) -> None:
+        """Everything is told first, and then waited for."""
+        for errand in self._errands:
+            errand.let_go()
+        until = time.monotonic() + CLOSE_PATIENCE_S
+        for errand in self._errands:
+            errand.close(until)
+        self._errands.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- its parts -------------------------------------------------------------------------
+
+    def _start_head(self) -> None:
+        for _ in range(HEAD_TRIES):
+            port = free_port("", self._start.ports)
+            self.address = f"{self.own_address}:{port}"
+            scratch = scratch_in(Path(tempfile.gettempdir()))
+            self.token = scratch / "token"
+            request = {"is_head": True, "name": "driver", "address": self.own_address}
+            request["health"] = HEALTH_CHECKS
+            argv = argv_here(sys.executable)
+            head = self._send(argv, self._order(sys.executable, scratch, request))
+            if self._answers(head):
+                return
+        raise ExecutorError(f'no head of Ray started beside the driver: "{head.last_words()}"')
+
+    def _answers(self, head: Errand) -> bool:
+        host, _, port = self.address.rpartition(":")
+        while not head.has_ended:
+            with suppress(OSError):
+                call(host, int(port))
+                return True
+            if time.monotonic() - head.sent_at > HEAD_DEADLINE_S:
+                return False
+            time.sleep(0.1)
+        return False
+
+    def _start_node(self, name: str) -> None:
+        scratch = scratch_in(Path("/tmp"))
+        request = {"is_head": False, "name": name}
+        order = self._order(self._start.python, scratch, request)
+        try:
+            self._coming[name] = self._send(argv_to(self._start, name), order)
+        except OSError as error:
+            self.absent[name] = f"Ray did not start on it: {error}"
+
+    def _give_up(self, name: str, errand: Errand) -> None:
+        why = "Ray did not start on it"
+        if not errand.has_ended:
+            errand.let_go()
+            why = f"its Ray did not come within {JOIN_DEADLINE_S:g} s"
+        self.absent[name] = f'{why}: "{errand.last_words()}"'
+
+    def _send(self, argv: Sequence[str], order: Mapping[str, Any]) -> Errand:
+        errand = Errand(argv, order, self._folder / str(len(self._errands)))
+        self._errands.append(errand)
+        return errand
+
+    def _order(self, python: str, scratch: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+        settings = {
+            **self._start.env,
+            **OWN_CLUSTER,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_TOKEN": self._secret,
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "30",  # a node that is cut off ends its Ray
+        }
+        return order_for(
+            python,
+            {"task": "start", "head": self.address, **request},
+            ports=self._start.ports,
+            env=settings,
+            timeout_s=FOR_EVER_S,
+            scratch=str(scratch),
+        )
+
+
+def order_for(
+    python: str, request: Mapping[str, Any], *, ports: str, **more: object
+) -> dict[str, Any]:
+    """For a guardian on a node: what is asked of `ray_node` there."""
+    bounds = port_range(ports) if ports else None
+    complete = {
+        "python": platform.python_version(),
+        "ray": version("ray"),
+        "ports": bounds and (bounds[0], bounds[-1]),
+        **request,
+    }
+    source = Path(ray_node.__file__).read_text()
+    return {"argv": [python, "-c", source, json.dumps(complete)], **more}
+
+
+def scratch_in(parent: Path) -> Path:
+    if len(str(parent)) > LONGEST_PARENT:
+        parent = Path("/tmp")
+    return parent / f"anubis-node-{secrets.token_hex(4)}"
+
+
+def allow_files(count: int) -> None:
+    """Each way to a node is a pipe, and the default is 1024 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        limit = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

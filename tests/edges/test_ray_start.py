@@ -1,0 +1,300 @@
+"""Ray brought up where there is none: by ssh to real servers on hosts of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anubis import config
+from anubis.core.errors import ConfigError
+from anubis.executors import errands, ray_node, ray_start
+from anubis.executors.errands import Errand
+from anubis.executors.starting import RayStart
+from tests.edges.desk import Desk, eventually
+from tests.edges.ssh_hosts import SshBed, why_no_ssh
+
+ENDED_WITHIN_S = 20.0  # after the driver was killed
+PORTS = range(21000, 21200)
+REFUSED = "ssh: connect to host node3 port 2222: Connection refused"
+
+
+class Campaign:
+    """`anubis accept` in the driver's host, on one node that has ssh and on one that has none."""
+
+    def __init__(self, bed: SshBed, folder: Path, node: str) -> None:
+        self.desk = Desk(folder)
+        self.node = node
+        self.bed = bed
+        cluster = {
+            "executor": "ray",
+            "start": "ssh",
+            "start_options": ["-F", str(bed.ssh_config)],
+            "env": {"NCCL_IB_HCA": "=mlx5_0"},
+            "ports": f"{PORTS[0]}-{PORTS[-1]}",
+            "nodes": f"{node},node3",
+        }
+        self.argv = [
+            *("env", f"ANUBIS_HOME={self.desk.home}", sys.executable, "-m", "anubis", "accept"),
+            *("--json", f"--cluster={self.desk.write('way.yaml', cluster)}"),
+            f"--suite={self.desk.suite(self.desk.held_flow())}",
+            f"--benchmarks={self.desk.programs}",
+        ]
+        self.driver = bed.start("driver", self.argv)
+
+    @property
+    def runs(self) -> bool:
+        return self.desk.began() > 0
+
+    def ray_there(self) -> list[str]:
+        return self.bed.programs_of(self.node, "raylet")
+
+    def left(self) -> list[str]:
+        """What is in the node's host beside what the bed put there."""
+        lines = self.bed.processes_of(self.node)
+        return [line for line in lines if not line.startswith(("sleep infinity", "sshd: "))]
+
+
+@pytest.fixture(scope="module")
+def campaigns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Campaign]]:
+    """Two at once, on disjoint nodes of one cluster; both are at work."""
+    if why_not := why_no_ssh():
+        pytest.skip(why_not)
+    before = folders()
+    with SshBed(tmp_path_factory.mktemp("ssh"), 3, without=["node3"]) as bed:
+        campaigns = [
+            Campaign(bed, tmp_path_factory.mktemp(node), node) for node in ("node1", "node2")
+        ]
+        try:
+            for campaign in campaigns:
+                assert eventually(lambda c=campaign: c.runs or c.driver.poll() is not None, 100)
+                assert campaign.driver.poll() is None, campaign.driver.communicate()
+            yield campaigns
+        finally:
+            for campaign in campaigns:
+                campaign.driver.kill()
+                with campaign.driver:
+                    pass
+    assert eventually(lambda: folders() <= before), folders() - before
+
+
+def heads(bed: SshBed) -> list[str]:
+    return bed.programs_of("driver", "gcs_server")
+
+
+def folders() -> set[Path]:
+    return set(Path("/tmp").glob("anubis-node-*"))
+
+
+@pytest.mark.testbed
+@pytest.mark.ray
+@pytest.mark.long
+def test_two_campaigns_on_disjoint_nodes_of_one_cluster_run_at_once(
+    campaigns: list[Campaign],
+) -> None:
+    assert all(campaign.ray_there() for campaign in campaigns)
+    heads = {
+        re.search(r"--gcs-address=(\S+)", campaign.ray_there()[0])[1] for campaign in campaigns
+    }
+    assert len(heads) == 2
+
+
+@pytest.mark.testbed
+@pytest.mark.ray
+@pytest.mark.long
+def test_ray_listens_on_ports_of_the_range_only(campaigns: list[Campaign]) -> None:
+    for campaign in campaigns:
+        shown = campaign.bed.run(campaign.node, ["ss", "-ltnH"]).stdout
+        places = [line.split()[3].rpartition(":") for line in shown.splitlines()]
+        ports = {int(port) for place, _, port in places if not place.startswith("127.")}
+        assert len(ports - {2222}) >= 3
+        assert ports - {2222} <= set(PORTS)
+
+
+@pytest.mark.testbed
+@pytest.mark.ray
+@pytest.mark.long
+def test_the_token_is_in_files_of_their_owner_and_on_no_command_line(
+    campaigns: list[Campaign],
+) -> None:
+    bed = campaigns[0].bed
+    lines = [line for host in ("driver", *bed.nodes) for line in bed.processes_of(host)]
+    tokens = {Path(name, "token") for name in re.findall(r"--temp-dir=(\S+)/r ", " ".join(lines))}
+    assert len(tokens) == 4, "of two heads and of two nodes"
+    texts = {token.read_text() for token in tokens}
+    assert len(texts) == 2, "one for each campaign"
+    assert {token.stat().st_mode & 0o777 for token in tokens} == {0o600}
+    assert {token.parent.stat().st_mode & 0o777 for token in tokens} == {0o700}
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert not any(text in shown.stdout for text in texts)
+
+
+@pytest.mark.testbed
+@pytest.mark.ray
+@pytest.mark.long
+def test_who_did_not_come_up_is_absent_with_what_was_said_last(campaigns: list[Campaign]) -> None:
+    for campaign in campaigns:
+        words = f'node3: Ray did not start on it: "{REFUSED}"'
+        assert words in [campaign.driver.stderr.readline().strip() for _ in range(2)]
+
+
+@pytest.mark.testbed
+@pytest.mark.ray
+@pytest.mark.long
+def test_what_a_killed_driver_leaves_ends_on_the_node_and_beside_it(
+    campaigns: list[Campaign],
+) -> None:
+    killed, goes_on = campaigns
+    before = goes_on.ray_there()
+    os.kill(killed.driver.pid, signal.SIGKILL)
+    assert eventually(lambda: not killed.left(), ENDED_WITHIN_S), killed.left()
+    assert eventually(lambda: len(heads(killed.bed)) == 1, ENDED_WITHIN_S)
+    assert goes_on.ray_there() == before
+
+
+@pytest.mark.testbed
+@pytest.mark.ray
+@pytest.mark.long
+def test_an_interrupted_campaign_takes_its_ray_with_it(campaigns: list[Campaign]) -> None:
+    _, campaign = campaigns
+    os.kill(campaign.driver.pid, signal.SIGINT)
+    _, err = campaign.driver.communicate(timeout=60)
+    assert "interrupted; what was measured is kept" in err
+    assert "this ray cluster is open" not in err
+    assert not campaign.left()
+    assert not heads(campaign.bed)
+
+
+# --- without hosts -------------------------------------------------------------------------
+
+BY_SSH = RayStart(by="ssh", options=("-F", "/etc/ours"), python="/a b/python")
+BY_SLURM = RayStart(
+    by="slurm", options=("--gres=gpu:8",), prefix=("apptainer", "exec"), python="python3"
+)
+
+
+def test_ssh_asks_nobody_takes_the_node_for_no_option_and_its_shell_gets_quoted_words() -> None:
+    *words, end, node, command = errands.argv_to(BY_SSH, "-oProxyCommand=reboot")
+    assert words[0] == "ssh"
+    assert "BatchMode=yes" in words
+    assert words[-2:] == ["-F", "/etc/ours"]
+    assert (end, node) == ("--", "-oProxyCommand=reboot")
+    assert shlex.split(command) == ["/a b/python", "-I", "-S", "-c", errands.TAKE_IN]
+
+
+def test_slurm_gives_the_whole_node_to_nobody_else() -> None:
+    words = errands.argv_to(BY_SLURM, "gpu7")
+    assert {"--exclusive", "--nodes=1", "--mem=0", "--gres=gpu:8", "--nodelist=gpu7"} <= {*words}
+    assert words[-7:-4] == ["apptainer", "exec", "python3"]
+
+
+def test_a_driver_in_a_job_of_slurm_asks_for_nodes_outside_of_it() -> None:
+    inside = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
+    outside = {"SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
+    assert errands.outside_of_slurm(inside) == outside
+
+
+def errand_of(tmp_path: Path, code: str, *, greeting: str = "", **order: object) -> Errand:
+    """A command beside us, by a way that greets on stdout as a login shell may."""
+    start = ["sh", "-c", f'echo "{greeting}"; exec "$0" "$@"', *errands.argv_here(sys.executable)]
+    argv = [sys.executable, "-I", "-S", "-c", code]
+    return Errand(start, {"argv": argv, "timeout_s": 30, **order}, tmp_path / "errand")
+
+
+def close(errand: Errand) -> None:
+    errand.close(time.monotonic() + 20)
+
+
+def test_the_last_words_are_those_of_the_node_without_what_ray_puts_round_them(
+    tmp_path: Path,
+) -> None:
+    words = "2026-11-22 15:23:26,855\tINFO scripts.py:1266 -- no disk\n\n"
+    words += "Remaining processes will be killed."
+    errand = errand_of(tmp_path, f"import sys; sys.exit({words!r})", greeting="welcome {")
+    assert eventually(lambda: errand.has_ended)
+    assert errand.last_words() == "no disk"
+    close(errand)
+
+
+def test_without_a_guardian_the_last_words_are_those_of_the_way(tmp_path: Path) -> None:
+    errand = Errand(["sh", "-c", "echo no route >&2; exit 255"], {}, tmp_path / "errand")
+    assert eventually(lambda: errand.has_ended)
+    assert (errand.outcome(), errand.last_words()) == (None, "no route")
+    close(errand)
+
+
+def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
+    old = errands.TAKE_IN.replace("(3, 11)", "(4, 0)")
+    errand = Errand([sys.executable, "-I", "-S", "-c", old], {}, tmp_path / "errand")
+    assert eventually(lambda: errand.has_ended)
+    assert re.search(r"is Python 3\.\S+, expected 3.11 or newer$", errand.last_words())
+    close(errand)
+
+
+def test_an_errand_that_is_let_go_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    write = "from pathlib import Path; import time; Path('pid').touch(); time.sleep(600)"
+    errand = errand_of(tmp_path, write, scratch=str(scratch))
+    assert eventually((scratch / "pid").exists)
+    assert scratch.stat().st_mode & 0o777 == 0o700
+    close(errand)
+    assert errand.outcome()["killed"]
+    assert not scratch.exists()
+
+
+def test_a_folder_that_somebody_else_made_is_not_taken(tmp_path: Path) -> None:
+    errand = errand_of(tmp_path, "", scratch=str(tmp_path))
+    assert eventually(lambda: errand.has_ended)
+    assert "File exists" in errand.last_words()
+    assert tmp_path.exists()
+    close(errand)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"start": "kubernetes"}, "expected 'ssh' or 'slurm'"),
+        ({"start": "ssh", "address": "a:1"}, '"address" is of a Ray that runs already'),
+        ({"start": "ssh", "ports": "20000-20010"}, "20000-20010 has fewer than 50"),
+        ({"ray_python": "python3"}, '"ray_python" is for a Ray that is brought up'),
+    ],
+)
+def test_a_file_that_contradicts_itself_is_refused(
+    tmp_path: Path, more: dict[str, str], words: str
+) -> None:
+    file = tmp_path / "way.yaml"
+    file.write_text(json.dumps({"executor": "ray", **more}))
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        config.cluster(str(file))
+
+
+def test_ray_finds_all_its_ports_in_the_range_and_each_once() -> None:
+    request = {"address": "10.0.0.1", "head": "10.0.0.2:20000", "name": "n1", "is_head": False}
+    ports = list(range(20001, 20001 + ray_node.PORTS_NEEDED))
+    words = " ".join(ray_node.command(request, ports, Path("/tmp/x")))
+    named = re.findall(r"-port=(\d+)|-list=(\S+)", words)
+    taken = [int(port) for pair in named for port in ",".join(filter(None, pair)).split(",")]
+    assert len(taken) == len(set(taken))
+    assert set(taken) <= set(ports)
+
+
+def test_of_ports_that_are_taken_none_is_chosen() -> None:
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        assert port not in ray_node.free_ports([port, port + 1], 2)
+
+
+def test_a_folder_is_short_enough_for_the_paths_of_sockets() -> None:
+    below = "/r/session_2026-11-22_15-23-24_058144_4194304/sockets/plasma_store"
+    for parent in ("/tmp", "/var/tmp/of/our/own1", "/a/rather/long/folder/for/temporary/files"):
+        assert len(str(ray_start.scratch_in(Path(parent))) + below) <= 107
