@@ -28,6 +28,7 @@ from anubis.operations.learning import learned_here as learned_here
 from anubis.operations.measuring import accept as accept
 from anubis.operations.measuring import scan as scan
 from anubis.operations.measuring import validate as validate
+from anubis.operations.nodes import nodes as nodes
 from anubis.operations.past import campaigns as campaigns
 from anubis.operations.past import check_history as check_history
 from anubis.operations.past import clusters as clusters

@@ -1,4 +1,4 @@
-"""configs/*.yaml into records: clusters, suites, policies, mappings of incidents, simulations.
+"""configs/*.yaml into records: clusters, orchestrators, suites, policies, mappings, simulations.
 
 A name stands for the file of that name under configs/ (first the user's, then the shipped ones);
 anything with a slash or a suffix is a path. An unknown key is an error.
@@ -28,6 +28,7 @@ from anubis.core.records import (
 )
 from anubis.executors.machine import port_range
 from anubis.executors.starting import RayStart, StartSettings
+from anubis.orchestrators.settings import ORCHESTRATORS, OrchestratorSettings
 from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
 
@@ -55,6 +56,9 @@ class _Nodes:
     shared_gpus: bool = False
     """Whether to measure although other processes are on a node's GPUs. Without it such a node is
     left alone, and is unknown."""
+    orchestrator: OrchestratorSettings | None = None
+    """Who owns the nodes, so that nobody's work is disturbed: a name under configs/orchestrators/,
+    or what such a file says, as a table. Default: nobody but Anubis."""
 
     def __post_init__(self) -> None:
         check_variables(self.env)
@@ -298,7 +302,27 @@ def cluster(name: str) -> Cluster:
                 table["nodes"] = hostlist.compress(hostlist.read(str(table["nodes"]), path.parent))
             except HostlistError as error:
                 raise ConfigError(f'"{path}": {error}') from None
-    return _by_kind(document, f'"{path}"', "executor", CLUSTERS)
+    is_real = document.get("executor") != "simulated"  # which nobody else owns
+    owner = document.pop("orchestrator", None) if is_real else None
+    described = _by_kind(document, f'"{path}"', "executor", CLUSTERS)
+    if owner is None or isinstance(described, SimulatedCluster):
+        return described
+    return replace(described, orchestrator=_orchestrator_in(owner, f'"{path}"'))
+
+
+def orchestrator(name: str) -> OrchestratorSettings:
+    path = find("orchestrators", name)
+    return _by_kind(load_yaml(path, ConfigError), f'"{path}"', "kind", ORCHESTRATORS)
+
+
+def _orchestrator_in(written: object, where: str) -> OrchestratorSettings:
+    """Of a cluster's file: the name of a file, or a table."""
+    match written:
+        case str():
+            return orchestrator(written)
+        case dict():
+            return _by_kind(written, f'{where}, "orchestrator"', "kind", ORCHESTRATORS)
+    raise ConfigError(f'{where}: "orchestrator" is {written!r}, expected a name or a table')
 
 
 def suite(name: str) -> Suite:

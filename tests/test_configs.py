@@ -16,6 +16,7 @@ from anubis.core.errors import ConfigError
 from anubis.core.records import Limit, Node, Policy, Remedy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.operations.surveying import survey
+from anubis.orchestrators.settings import SlurmSettings
 from anubis.simulation.fleet import SimulatedFleet
 from anubis.study.incidents import Category
 from anubis.study.scenario import Jobs, RepairTimes, Scenario, Variations
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 LOADERS = {
     "clusters": config.cluster,
     "incidents": config.incident_mapping,
+    "orchestrators": config.orchestrator,
     "suites": config.suite,
     "policies": config.policy,
     "remedies": config.remedies,
@@ -39,6 +41,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "clusters/ssh.yaml": [],
     "clusters/slurm.yaml": [],
     "clusters/simulated.yaml": [config.SimulatedCluster, SimulatedFleet],
+    "orchestrators/slurm.yaml": [SlurmSettings],
     "suites/quick.yaml": [SuiteEntry],
     "incidents/lanl.yaml": [IntervalMapping],
     "incidents/events.yaml": [EventMapping],

@@ -74,7 +74,9 @@ def keys(document: object) -> Iterator[str]:
 def test_every_key_of_a_shipped_file_is_explained(file):
     kind = str(file.parent.relative_to(ROOT / "configs"))
     section = read("configuration.md").partition(f"\n## configs/{kind}/\n")[2].partition("\n## ")[0]
-    chosen = {"executor", "records"} & set(re.findall(r"^### `([a-z]+):", section, re.MULTILINE))
+    chosen = {"executor", "records", "kind"} & set(
+        re.findall(r"^### `([a-z]+):", section, re.MULTILINE)
+    )
     explained = {*re.findall(r"^- `([a-z0-9_]+)`", section, re.MULTILINE), *chosen}
     if kind == "simulations":  # it says there that these keys are a policy's
         explained |= {"p0", "half_life_h"}

@@ -33,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "select node07 --event incident-reported --category gpu",
     ),
     "sweep": ("sweep --budget 8nh", "sweep node[01-64] --budget 30m --suite medium"),
+    "nodes": ("nodes --cluster prod.yaml", "nodes node[01-04] --cluster prod.yaml --json"),
     "learn": (
         "learn",
         "learn --since 2026-11-01 --exclude node07 --out criteria",

@@ -19,6 +19,7 @@ from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
 from anubis.cli.learn import learn
 from anubis.cli.measure import accept, scan, validate
+from anubis.cli.nodes import nodes
 from anubis.cli.outlets import HELP, check_answer, open_outlets
 from anubis.cli.remarks import say
 from anubis.cli.report import report
@@ -43,6 +44,7 @@ VERBS = (
     gate,
     select,
     sweep,
+    nodes,
     learn,
     judge,
     report,

@@ -382,6 +382,40 @@ class SimulationLine(TypedDict):
 # --- the history ---------------------------------------------------------------------------
 
 
+class JobShown(TypedDict):
+    id: str
+    owner: str
+    since: float
+
+
+class NodeLine(TypedDict):
+    node: str
+    cluster: str
+    standing: str
+    """What the first line of the terminal counts it as."""
+    sku: str
+    state: str | None
+    """In the orchestrator's own words. null: it has none, or its orchestrator lacks it."""
+    is_up: bool | None
+    jobs: Sequence[JobShown]
+    reason: str
+    """Why it is kept from jobs; empty: it is not."""
+    reason_by: str
+    reason_at: float | None
+    by_anubis: bool
+    """Whether Anubis keeps it from jobs."""
+    held_by: str
+    """Which campaign measures there now."""
+    held_since: float | None
+    verdict: Judgement | None
+    """The last one. null: there is none."""
+    code: str
+    verdict_at: float | None
+    campaign: str
+    unfit: str
+    """Why the history has it out of service; empty: it has not."""
+
+
 class HappenedLine(TypedDict):
     at: float
     """Seconds since 1970."""
@@ -593,6 +627,7 @@ LINES = (
     DocumentType("policy", "simulate", "means over seeds", (PolicyLine,)),
     DocumentType("simulation", "simulate", "the findings; the last line", (SimulationLine,)),
     DocumentType("track-record", "history benchmarks", "what it has found", (TrackRecordLine,)),
+    DocumentType("node", "nodes", "a node as it is now", (NodeLine,)),
     DocumentType("incident", "history show", "on a node", (Incident, HappenedLine)),
     DocumentType("repair", "history show", "of a node", (Repair, HappenedLine)),
     DocumentType("validation", "history show", "of a node", (Validation, HappenedLine)),

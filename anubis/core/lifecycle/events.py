@@ -123,10 +123,13 @@ class SeenNode:
     """A node as its orchestrator shows it."""
 
     sku: str = ""
+    state: str = ""  # in its orchestrator's own words
     is_up: bool = True  # it answers its orchestrator
     jobs: tuple[str, ...] = ()  # what runs there, by id
     held: bool = False  # somebody measures there
     cordon: str = ""  # the reason it shows; empty: jobs may begin there
+    cordoned_by: str = ""  # who gave that reason, where it is known
+    cordoned_at: float | None = None
 
     @property
     def by_anubis(self) -> bool:

@@ -1,0 +1,72 @@
+"""The nodes of a cluster, as their orchestrator and the history see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anubis import config
+from anubis.core.errors import ConfigError, UsageError
+from anubis.core.lifecycle.events import FleetSeen, SeenJob
+from anubis.hostlist import shortened
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import THIS_MACHINE, identify
+from anubis.operations.owners import orchestrator_of
+from anubis.report.nodes import NodeView
+from anubis.selector import read_past
+from anubis.store.history import ClusterHistory, History
+
+
+def nodes(
+    names: Sequence[str] | None = None, *, cluster: str | None = None, caller: Caller = NOBODY
+) -> list[NodeView]:
+    """These nodes, or all that the orchestrator has; without one, all that the history knows."""
+    at = caller.clock()
+    with caller.history() as history:
+        part, described = _part(history, cluster)
+        orchestrator = orchestrator_of(described) if described else None
+        seen = orchestrator.observe() if orchestrator else None
+        past = read_past(part, at)
+        last = {validation.node: validation for validation in part.experience.validations()}
+        holds = {hold.node: hold for hold in part.holds.current(at)}
+    in_history = dict.fromkeys([*past.logbook.nodes, *last, *holds])
+    shown = names or (list(seen.nodes) if seen else list(in_history))
+    if strangers := [name for name in shown if name not in in_history and not _is_in(seen, name)]:
+        raise UsageError(
+            f'cluster "{part.cluster}" has no node "{shortened(strangers)}", and its history knows'
+            " none of that name"
+        )
+    return [
+        NodeView(
+            node=name,
+            cluster=part.cluster,
+            seen=seen.nodes.get(name) if seen else None,
+            jobs=_jobs_on(name, seen),
+            hold=holds.get(name),
+            last=last.get(name),
+            unfit=past.standing.unfit.get(name, ""),
+        )
+        for name in shown
+    ]
+
+
+def _part(history: History, name: str | None) -> tuple[ClusterHistory, config.Cluster | None]:
+    """What is known of the cluster, and its file, if it has one. Nothing is entered."""
+    names = history.clusters.names()
+    name = name or (history.only().cluster if names else THIS_MACHINE)
+    try:
+        described = config.cluster(name)
+    except ConfigError:
+        if name not in names:
+            raise
+        return history.of(name), None
+    return history.of(identify(name, described).name), described
+
+
+def _is_in(seen: FleetSeen | None, node: str) -> bool:
+    return seen is not None and node in seen.nodes
+
+
+def _jobs_on(node: str, seen: FleetSeen | None) -> dict[str, SeenJob]:
+    if seen is None or node not in seen.nodes:
+        return {}
+    return {id: seen.jobs[id] for id in seen.nodes[node].jobs if id in seen.jobs}

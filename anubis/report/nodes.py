@@ -1,0 +1,127 @@
+"""The nodes of a cluster as they are now: a table, and JSON Lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anubis.core.lifecycle.events import SeenJob, SeenNode
+from anubis.core.past.status import Validation
+from anubis.core.text import one_line
+from anubis.report.tables import add_row, table
+from anubis.report.wording import counted, json_line, lasting, moment
+from anubis.store.holds import Hold
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anubis.report.documents import NodeLine
+
+STANDINGS = (  # in the first line, in this order
+    "drained by anubis",
+    "kept from jobs by others",
+    "down",
+    "out of service by the history",
+    "at work",
+    "being measured",
+    "free",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeView:
+    """What is known of one node now."""
+
+    node: str
+    cluster: str
+    seen: SeenNode | None = None  # by the orchestrator; None: there is none, or it lacks the node
+    jobs: Mapping[str, SeenJob]
+    hold: Hold | None = None
+    last: Validation | None = None  # the last verdict on it
+    unfit: str = ""  # why the history has it out of service
+
+
+def headline(views: Sequence[NodeView], cluster: str) -> str:
+    counts = Counter(map(standing, views))
+    parts = [f"{counts[word]:,} {word}" for word in STANDINGS if counts[word]]
+    return f"{counted(len(views), 'node')} of cluster {cluster}: {', '.join(parts) or 'none known'}"
+
+
+def standing(view: NodeView) -> str:
+    """The first of these that is true of it."""
+    seen = view.seen
+    if seen and seen.cordon and seen.is_up:
+        return STANDINGS[0] if seen.by_anubis else STANDINGS[1]
+    if seen and not seen.is_up:
+        return "down"
+    if view.unfit:
+        return "out of service by the history"
+    if view.jobs:
+        return "at work"
+    return "being measured" if view.hold else "free"
+
+
+def show(views: Sequence[NodeView], now: float, console: Console) -> None:
+    rows = table("node", "state", "work", "last verdict", "why it is out", gap=2)
+    for view in views:
+        state = view.seen.state if view.seen else "-"
+        add_row(rows, view.node, state, _work(view, now), _verdict(view), _why_out(view))
+    console.print(rows)
+
+
+def lines(views: Sequence[NodeView]) -> Iterator[str]:
+    for view in views:
+        yield json_line("node", fields(view))
+
+
+def fields(view: NodeView) -> NodeLine:
+    seen, hold, last = view.seen, view.hold, view.last
+    return {
+        "node": view.node,
+        "cluster": view.cluster,
+        "standing": standing(view),
+        "sku": seen.sku if seen else "",
+        "state": seen.state if seen else None,
+        "is_up": seen.is_up if seen else None,
+        "jobs": [
+            {"id": id, "owner": job.owner, "since": job.started_at} for id, job in view.jobs.items()
+        ],
+        "reason": seen.cordon if seen else "",
+        "reason_by": seen.cordoned_by if seen else "",
+        "reason_at": seen.cordoned_at if seen else None,
+        "by_anubis": bool(seen and seen.by_anubis),
+        "held_by": hold.holder if hold else "",
+        "held_since": hold.since if hold else None,
+        "verdict": last.judgement if last else None,
+        "code": last.code if last else "",
+        "verdict_at": last.at if last else None,
+        "campaign": last.campaign if last else "",
+        "unfit": view.unfit,
+    }
+
+
+def _work(view: NodeView, now: float) -> str:
+    """Whose it is, and for how long it has run."""
+    work = [
+        f"job {id} of {job.owner}, {lasting(max(0.0, now - job.started_at))}"
+        for id, job in view.jobs.items()
+    ]
+    return "; ".join([*work, *([view.hold.holder] if view.hold else [])]) or "-"
+
+
+def _verdict(view: NodeView) -> str:
+    last = view.last
+    if last is None:
+        return "-"
+    code = f" ({last.code})" if last.code else ""
+    return f"{last.judgement.value}{code}, {moment(last.at)}"
+
+
+def _why_out(view: NodeView) -> str:
+    seen = view.seen
+    if seen is None or not seen.cordon:
+        return view.unfit or "-"
+    whose = f" ({seen.cordoned_by})" if seen.cordoned_by else ""
+    return f"{one_line(seen.cordon)}{whose}"

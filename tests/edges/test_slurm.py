@@ -1,0 +1,202 @@
+"""Slurm as the owner of nodes: its tables as they were recorded, and a real one of our own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from anubis.core.errors import OrchestratorError
+from anubis.core.lifecycle.events import SeenJob
+from anubis.core.lifecycle.reasons import reason
+from anubis.orchestrators.settings import SlurmSettings
+from anubis.orchestrators.slurm import (
+    COLUMNS,
+    SlurmOrchestrator,
+    fleet_seen,
+    parse_jobs,
+    parse_nodes,
+)
+from tests.edges import slurm_bed
+from tests.edges.desk import Desk, eventually
+from tests.edges.slurm_bed import SlurmBed
+
+SLOW = reason("GEMM.SLOW", "gemm reaches 71 % of its peers")
+
+
+def row(*cells: str) -> str:
+    return "".join(cell.ljust(width) for cell, width in zip(cells, COLUMNS.values(), strict=True))
+
+
+# --- what the commands print ---------------------------------------------------------------
+
+# by Slurm 22.05, with times as seconds; a node in two partitions, and one whose slurmd is gone
+SINFO = "\n".join(
+    (
+        row("gpu01", "mixed", "h100,ib", "Unknown", "Unknown", "none"),
+        row("gpu01", "mixed", "h100,ib", "Unknown", "Unknown", "none"),
+        row("gpu02", "idle+drain", "a100", "1795361734", "root", "anubis[GEMM.SLOW]: slow | ü"),
+        row("gpu03", "down+not_responding", "(null)", "1795361735", "slurm", "Not responding"),
+        row("gpu04", "idle+drain+invalid_reg", "(null)", "1795361736", "root", "Low CPUs"),
+        row("gpu05", "allocated+drain", "(null)", "1795361737", "bob", "swap the fan"),
+    )
+)
+SQUEUE = (
+    "2|PENDING|N/A|N/A||alice\n"
+    "1|RUNNING|1795361734|1795365334|gpu01|alice\n"
+    "7|COMPLETING|1795361734|N/A|gpu[01-02]|bob\n"
+)
+
+
+def test_recorded_tables_show_states_reasons_and_jobs():
+    nodes = {node.name: node for node in parse_nodes(SINFO)}
+    assert list(nodes) == ["gpu01", "gpu02", "gpu03", "gpu04", "gpu05"]
+    assert (nodes["gpu01"].reason, nodes["gpu01"].reason_by) == ("", "")
+    assert nodes["gpu01"].features == {"h100", "ib"}
+    drained = nodes["gpu02"]
+    assert (drained.state, drained.reason_by, drained.reason_at) == (
+        "idle+drain",
+        "root",
+        1795361734,
+    )
+    assert drained.reason == "anubis[GEMM.SLOW]: slow | ü"
+    assert parse_jobs(SQUEUE) == {
+        "1": SeenJob(owner="alice", nodes=("gpu01",), started_at=1795361734, ends_by=1795365334),
+        "7": SeenJob(owner="bob", nodes=("gpu01", "gpu02"), started_at=1795361734),
+    }
+
+
+def test_a_node_at_work_whose_job_is_not_shown_is_at_work_all_the_same():
+    seen = fleet_seen(5.0, parse_nodes(SINFO), parse_jobs(SQUEUE), lambda node: "")
+    assert seen.nodes["gpu01"].jobs == ("1", "7")
+    assert seen.nodes["gpu03"].jobs == ()
+    (hidden,) = seen.nodes["gpu05"].jobs
+    assert (seen.jobs[hidden].owner, seen.jobs[hidden].nodes) == ("hidden", ("gpu05",))
+    assert [name for name, node in seen.nodes.items() if not node.is_up] == ["gpu03"]
+    assert {name: node.by_anubis for name, node in seen.nodes.items() if node.cordon} == {
+        "gpu02": True,
+        "gpu03": False,
+        "gpu04": False,
+        "gpu05": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_nodes, "slurm_load_partitions: odd"),
+        (parse_jobs, "7|RUNNING"),
+        (parse_jobs, "7|RUNNING|1|2|gpu[01|x"),
+    ],
+)
+def test_a_table_of_another_shape_is_an_error_and_never_an_empty_fleet(parse, text):
+    with pytest.raises(OrchestratorError, match=r"printed|node list"):
+        parse(text)
+
+
+# --- a real one ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmBed]:
+    if reason := slurm_bed.why_not():
+        pytest.skip(reason)
+    with (
+        SlurmBed(["node1", "node2", "node3"], features="h100") as bed,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("SLURM_CONF", str(bed.conf))
+        yield bed
+
+
+@pytest.fixture
+def orchestrator(slurm: SlurmBed) -> Iterator[SlurmOrchestrator]:
+    settings = SlurmSettings(kind="slurm", partition="gpu", features={"h100": "h100-sxm-8x"})
+    yield SlurmOrchestrator(settings)
+    slurm.run("scancel", "--full", "--user=root")
+    for node in slurm.nodes:
+        slurm.run("scontrol", "update", f"nodename={node}", "state=undrain", check=False)
+    assert eventually(slurm.is_up)
+
+
+def test_slurm_shows_its_nodes_and_jobs_as_its_json_does(slurm, orchestrator):
+    job = slurm.submit("--nodelist=node1", "--time=60")
+    assert eventually(lambda: orchestrator.observe().nodes["node1"].jobs == (job,))
+    seen = orchestrator.observe()
+    shown = json.loads(slurm.run("squeue", "--json").stdout)["jobs"]
+    (theirs,) = (entry for entry in shown if entry["job_state"] == "RUNNING")
+    assert seen.jobs == {
+        str(theirs["job_id"]): SeenJob(
+            owner=theirs["user_name"],
+            nodes=(theirs["nodes"],),
+            started_at=theirs["start_time"],
+            ends_by=theirs["end_time"],
+        )
+    }
+    shown_nodes = {name: (node.sku, node.is_up, node.cordon) for name, node in seen.nodes.items()}
+    assert shown_nodes == dict.fromkeys(slurm.nodes, ("h100-sxm-8x", True, ""))
+
+
+def test_a_node_is_drained_with_our_reason_and_let_in_again(slurm, orchestrator):
+    orchestrator.cordon("node2", SLOW)
+    orchestrator.cordon("node2", SLOW)
+    assert (slurm.state("node2"), slurm.reason("node2")) == ("idle+drain", SLOW)
+    seen = orchestrator.observe().nodes["node2"]
+    assert (seen.cordon, seen.by_anubis, seen.cordoned_by) == (SLOW, True, "root")
+    assert seen.cordoned_at is not None
+    orchestrator.cordon("node2", reason("SPARE", 'kept "ready", as a spare'))
+    assert slurm.reason("node2") == 'anubis[SPARE]: kept "ready", as a spare'
+    orchestrator.release("node2")
+    orchestrator.release("node2")
+    assert "drain" not in slurm.state("node2")
+    assert orchestrator.observe().nodes["node2"].cordon == ""
+
+
+def test_somebodys_reason_stays_as_it_is(slurm, orchestrator):
+    slurm.run("scontrol", "update", "nodename=node3", "state=drain", "reason=swap the fan")
+    with pytest.raises(OrchestratorError, match='by root with the reason "swap the fan"'):
+        orchestrator.cordon("node3", SLOW)
+    with pytest.raises(OrchestratorError, match="anubis leaves it as it is"):
+        orchestrator.release("node3")
+    assert (slurm.state("node3"), slurm.reason("node3")) == ("idle+drain", "swap the fan")
+
+
+def test_a_node_that_slurm_lacks_and_a_controller_that_is_gone_are_named(
+    slurm, orchestrator, tmp_path, monkeypatch
+):
+    with pytest.raises(OrchestratorError, match="node9"):
+        orchestrator.cordon("node9", SLOW)
+    elsewhere = tmp_path / "slurm.conf"
+    elsewhere.write_text(slurm.conf.read_text().replace("SlurmctldPort=", "SlurmctldPort=1 #"))
+    monkeypatch.setenv("SLURM_CONF", str(elsewhere))
+    short = SlurmOrchestrator(SlurmSettings(kind="slurm", deadline_s=0.5))
+    with pytest.raises(OrchestratorError, match=r"squeue .*: (no answer within 0.5 s|.*contact)"):
+        short.observe()
+
+
+def test_nodes_are_shown_with_their_jobs_and_whose_reason_keeps_them_out(
+    slurm, orchestrator, near: Desk
+):
+    owned = {"executor": "local", "name": "prod", "orchestrator": {"kind": "slurm"}}
+    cluster = str(near.write("prod.yaml", owned))
+    job = slurm.submit("--nodelist=node1")
+    orchestrator.cordon("node2", SLOW)
+    slurm.run("scontrol", "update", "nodename=node3", "state=drain", "reason=swap the fan")
+    assert eventually(lambda: orchestrator.observe().nodes["node1"].jobs == (job,))
+    done = near.run("nodes", "--cluster", cluster)
+    first, *_ = done.out.splitlines()
+    assert first == (
+        "3 nodes of cluster prod: 1 drained by anubis, 1 kept from jobs by others, 1 at work"
+    )
+    assert max(map(len, done.out.splitlines()[1:])) <= 80
+    assert f"job {job} of" in done.out
+    lines = near.run("nodes", "node[1,3]", "--cluster", cluster, "--json").lines
+    assert [(line["node"], line["standing"], line["reason"]) for line in lines] == [
+        ("node1", "at work", ""),
+        ("node3", "kept from jobs by others", "swap the fan"),
+    ]
+    assert [entry["id"] for entry in lines[0]["jobs"]] == [job]
+    unknown = near.run("nodes", "node7", "--cluster", cluster)
+    assert (unknown.code, unknown.out) == (2, "")
+    assert 'has no node "node7"' in unknown.err
