@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anubis import config, hostlist
 from anubis.orchestrators.base import Orchestrator
-from anubis.orchestrators.settings import SlurmSettings
+from anubis.orchestrators.settings import KubernetesSettings, SlurmSettings
 
 
 def orchestrator_of(cluster: config.Cluster) -> Orchestrator | None:
@@ -17,4 +17,8 @@ def orchestrator_of(cluster: config.Cluster) -> Orchestrator | None:
             from anubis.orchestrators.slurm import SlurmOrchestrator
 
             return SlurmOrchestrator(settings, skus=skus, sku=cluster.sku)
+        case KubernetesSettings() as settings:
+            from anubis.orchestrators.kubernetes import KubernetesOrchestrator
+
+            return KubernetesOrchestrator(settings, skus=skus, sku=cluster.sku)
     return None

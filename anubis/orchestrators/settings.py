@@ -24,8 +24,42 @@ class SlurmSettings:
         _positive("deadline_s", self.deadline_s)
 
 
-OrchestratorSettings = SlurmSettings
-ORCHESTRATORS: dict[str, type[OrchestratorSettings]] = {"slurm": SlurmSettings}
+@dataclass(frozen=True, kw_only=True)
+class KubernetesSettings:
+    """The nodes of a Kubernetes cluster; pods that ask for GPUs are their jobs."""
+
+    kind: Literal["kubernetes"]
+    kubeconfig: str = ""
+    """The file that says where the cluster is and who asks. Default: in a pod its service account,
+    elsewhere `$KUBECONFIG` or `~/.kube/config`."""
+    context: str = ""
+    """Which cluster of that file. Default: its current one."""
+    nodes: str = ""
+    """Which nodes belong to the fleet, as a selector of labels: `nvidia.com/gpu.present=true`.
+    Default: all of them."""
+    sku_label: str = ""
+    """The label that holds a node's kind of hardware. Default: GPU and count, as the labels of the
+    GPU's maker tell them."""
+    gpus: tuple[str, ...] = ("nvidia.com/gpu", "nvidia.com/mig-*", "amd.com/gpu", "gpu.intel.com/*")
+    """Pods that ask for one of these resources are work. Pods of a DaemonSet never are."""
+    namespace: str = "anubis"
+    """Where Anubis itself runs: pods there are no work."""
+    taint: bool = False
+    """Whether a node that is taken out also gets the taint `anubis-fleet/out=CODE:NoSchedule`."""
+    label: bool = False
+    """Whether a node that is taken out also gets the label `anubis-fleet/out=CODE`."""
+    deadline_s: float = 10.0
+    """How long Kubernetes may take for an answer."""
+
+    def __post_init__(self) -> None:
+        _positive("deadline_s", self.deadline_s)
+
+
+OrchestratorSettings = SlurmSettings | KubernetesSettings
+ORCHESTRATORS: dict[str, type[OrchestratorSettings]] = {
+    "slurm": SlurmSettings,
+    "kubernetes": KubernetesSettings,
+}
 
 
 def _positive(name: str, value: float) -> None:

@@ -50,9 +50,9 @@ from anubis.core.lifecycle.events import (
 )
 from anubis.core.lifecycle.life import Debt, DefectFound, Life, OpenTest, State
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy, allowed
+from anubis.core.lifecycle.reasons import SPARE
 from anubis.core.records import Judgement
 
-SPARE_CODE = "SPARE"
 UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
 URGENCY = (Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.UPGRADE, Debt.NEW)
 
@@ -362,12 +362,12 @@ class Keeper:
         if life.must_be_out:
             return self._take_out(life, at)
         if life.is_reserve:
-            return self._send_cordon(life, SPARE_CODE, "kept ready as a spare", at)
+            return self._send_cordon(life, SPARE, "kept ready as a spare", at)
         return self._let_in(life, at)
 
     def _take_out(self, life: Life, at: float) -> list[LifeCommand]:
         code, reason = _why_out(life)
-        is_first = life.out_code in ("", SPARE_CODE)
+        is_first = life.out_code in ("", SPARE)
         if is_first and (blocked := self._blocked(life)) is not None:
             return blocked
         commands = self._send_cordon(life, code, reason, at)

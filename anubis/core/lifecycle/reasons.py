@@ -7,7 +7,8 @@ import re
 from anubis.core.text import one_line
 
 LONGEST = 200
-_OURS = re.compile(r"anubis\[[^\]\s]+\]: ")
+SPARE = "SPARE"  # the code of a node that is well, and kept from jobs as a spare
+_OURS = re.compile(r"anubis\[([^\]\s]+)\]: ")
 
 
 def reason(code: str, sentence: str) -> str:
@@ -18,3 +19,13 @@ def reason(code: str, sentence: str) -> str:
 
 def is_ours(text: str) -> bool:
     return _OURS.match(text) is not None
+
+
+def code_of(reason: str) -> str:
+    """Of a reason that is ours."""
+    match = _OURS.match(reason)
+    return match[1] if match else ""
+
+
+def sentence_of(reason: str) -> str:
+    return _OURS.sub("", reason, count=1)
