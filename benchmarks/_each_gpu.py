@@ -70,7 +70,10 @@ def measured_apart(report: contract.Report, at_once: bool, host_bytes: int = 0) 
     if len(to_measure) + len(refused) < 2:
         return False
     together = len(to_measure) or 1 if at_once else 1
-    _host_memory.hold(together, host_bytes)
+    process_bytes = _host_memory.PROCESS_BYTES + host_bytes
+    in_turn = "free some, or measure with gpus=in_turn"
+    if reason := _host_memory.shortage(together, process_bytes, in_turn):
+        raise contract.Unmeasured(reason)
     with ThreadPoolExecutor(together) as threads:
         outputs = list(threads.map(lambda gpu: measured(gpu, deadline), to_measure))
     join(report, dict(zip(to_measure, outputs, strict=True)), refused)

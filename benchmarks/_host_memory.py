@@ -6,15 +6,16 @@ and of each around it, as of a container or a job.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import contract
-from _cards import machine_root
+from _cards import expected, machine_root
 from _sysfs import number, text
 
 PROCESS_BYTES = 2 << 30  # Python, torch and what CUDA keeps on the host, less what programs share
+WITHOUT_CUDA_BYTES = 1 << 29  # a rank that trains BERT's reduced shape took 0.34 GiB
 LIMITS = {  # by cgroup version: the folder below which groups lie, a limit, what counts towards it
     "": ("", "memory.max", "memory.current"),
     "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -22,14 +23,23 @@ LIMITS = {  # by cgroup version: the folder below which groups lie, a limit, wha
 CACHES = re.compile(r"^(?:total_)?inactive_file (\d+)$", re.M)  # given back when it is asked for
 
 
-def hold(processes: int, more_bytes: int = 0) -> None:
-    """Whether so many processes fit at once, each with so much beside what all of them take."""
-    free, needed = free_bytes(), processes * (PROCESS_BYTES + more_bytes)
-    if free is not None and free < needed:
-        raise contract.Unmeasured(
-            f"{processes} processes at once take up to {needed / 1e9:.3g} GB of host memory, and "
-            f"{free / 1e9:.3g} GB are free here: free some, or measure with gpus=in_turn"
-        )
+def shortage(processes: int, process_bytes: int = PROCESS_BYTES, way_out: str = "free some") -> str:
+    """Why so many processes do not fit at once, each of which takes so much; "" if they do."""
+    free, needed = free_bytes(), processes * process_bytes
+    if free is None or free >= needed:
+        return ""
+    return (
+        f"{processes} processes at once take up to {needed / 1e9:.3g} GB of host memory, and "
+        f"{free / 1e9:.3g} GB are free here: {way_out}"
+    )
+
+
+def shortage_of_ranks() -> str:
+    """Of all ranks on this node together. The first of them asks, before they load torch."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        return ""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return shortage(ranks, PROCESS_BYTES if expected() else WITHOUT_CUDA_BYTES)
 
 
 def free_bytes(root: Path | None = None) -> int | None:

@@ -285,6 +285,8 @@ def run(
     try:
         if benchmark.launcher == "torchrun" and not in_group and processes:
             _lead(processes(), document_fd)
+        if in_group:
+            _ask_for_host_memory()
         with _gpus_watched(report):
             measure(report, **parameters)
         if not report.series:
@@ -314,6 +316,15 @@ def run(
     with os.fdopen(document_fd, "w", encoding="utf-8") as stdout:
         stdout.write(json.dumps(document, allow_nan=False) + "\n")
     sys.exit(0 if reason is None else NotApplicable.exit_code)
+
+
+def _ask_for_host_memory() -> None:
+    try:
+        from _host_memory import shortage_of_ranks
+    except ImportError:  # a program that travels with this file alone
+        return
+    if reason := shortage_of_ranks():
+        raise Unmeasured(reason)
 
 
 def _gpus_watched(report: Report) -> AbstractContextManager[None]:

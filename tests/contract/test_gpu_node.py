@@ -30,7 +30,7 @@ from anubis.executors.machine import describe, free_port, listed, port_range
 from anubis.executors.programs import last_words, order, processes_on_each
 from anubis.executors.starting import Program, Rendezvous, StartSettings
 from tests.contract.conftest import BENCHMARKS
-from tests.gpus.node import plant_kfd_process
+from tests.gpus.node import plant_kfd_process, put_devices
 
 MIXED = """
 import torch
@@ -209,7 +209,7 @@ GIB_KB = 1 << 20
 def plant_memory(root, available_gib, **groups):
     """What the kernel says is available, and limit, use and cache of groups by their folders."""
     (root / "proc/self").mkdir(parents=True)
-    (root / "proc/meminfo").write_text(f"MemAvailable:  {available_gib * GIB_KB} kB\n")
+    (root / "proc/meminfo").write_text(f"MemAvailable:  {int(available_gib * GIB_KB)} kB\n")
     (root / "proc/self/cgroup").write_text("4:memory:/job/step\n1:cpu:/x\n0::/job/step\n")
     for folder, (limit, used, cache) in groups.items():
         group = root / "sys/fs/cgroup" / folder
@@ -255,6 +255,49 @@ def test_gpus_at_once_for_which_the_host_has_no_memory_are_refused_and_one_by_on
     assert speeds(ran.document) == {"cuda:0": [2], "cuda:1": [3], "cuda:2": [4]}
     peaks = ran.document["environment"]["host_peak_bytes"]
     assert all(1 << 20 < peak < 2 << 30 for peak in peaks.values())
+
+
+@pytest.fixture
+def as_ranks(forked, tmp_path):
+    """A program as an executor starts it on one node, where so many ranks are asked for."""
+
+    def as_ranks(program, ranks, env):
+        torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
+        return forked.run([*torchrun, str(program), "--smoke"], env, tmp_path)
+
+    return as_ranks
+
+
+def test_a_group_for_which_a_node_of_gpus_has_no_memory_is_refused_once_for_all_its_ranks(
+    as_ranks, benchmark_file, gpu_node
+):
+    node = gpu_node(4)
+    plant_memory(node.root, 64, job=(str(8 << 30), 1 << 30, 0))
+    ran = as_ranks(benchmark_file("train_transformer"), 4, node.environment())
+    sentence = "4 processes at once take up to 8.59 GB of host memory, and 7.52 GB are free here"
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr.count(sentence) == 1
+    outcome = {"stderr": ran.stderr}
+    told = SimpleNamespace(name="train_transformer", launcher="torchrun")
+    assert last_words(outcome, told) == f"train_transformer: {sentence}: free some"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "free_gib", "is_refused"),
+    [(2, 4, False), (2, 3.9, True), (0, 1, False), (0, 0.9, True)],
+)
+def test_a_rank_without_cuda_takes_a_quarter_of_the_memory(
+    monkeypatch, tmp_path, gpus, free_gib, is_refused
+):
+    put_devices(tmp_path, gpus)
+    plant_memory(tmp_path, free_gib)
+    node = {"ANUBIS_HOST_ROOT": str(tmp_path), "LOCAL_WORLD_SIZE": "2"}
+    for name, value in node.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert not _host_memory.shortage_of_ranks()  # the first rank has asked for all
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert bool(_host_memory.shortage_of_ranks()) is is_refused
 
 
 def test_what_copies_keep_on_the_host_counts_near_and_on_every_other_node(monkeypatch):
