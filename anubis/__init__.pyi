@@ -45,6 +45,7 @@ from anubis.operations.surveying import inspect_fabric as inspect_fabric
 from anubis.operations.sweeping import sweep as sweep
 from anubis.operations.tuning import tune as tune
 from anubis.operations.tuning import write_suite as write_suite
+from anubis.operations.visiting import examine_nodes as examine_nodes
 
 __version__: str
 OPERATIONS: dict[str, str]

@@ -42,7 +42,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "report": ("report", "report --html last.html", "report --nagios"),
     "tune": ("tune gemm", "tune gemm --write tuned.yaml"),
     "simulate": ("simulate --seeds 1", "simulate paper --html policies.html"),
-    "doctor": ("doctor",),
+    "doctor": ("doctor", "doctor node[001-016] --cluster ssh"),
     "schema": ("schema", "schema verdict"),
     "import csv": (
         "import csv lines.csv --suite hpl --sku h100",

@@ -29,6 +29,15 @@ ClusterAsked = Annotated[
         "history knows, or this machine.",
     ),
 ]
+ClusterVisited = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        help="A name under configs/clusters/, or a file, with `start:`. Each node is asked what it "
+        "lacks before Ray is brought up there.",
+    ),
+]
 ClusterKnown = Annotated[
     str | None,
     typer.Option(

@@ -34,6 +34,7 @@ SERVICES = (
 WORKERS = 9  # an agent, the driver, and some that Ray starts in advance
 PORTS_NEEDED = len(SERVICES) + WORKERS
 OBJECTS_BYTES = 256 << 20  # programs travel through Ray's store, and little else
+FILES = 65536
 MEETING_PATIENCE_S = 5.0
 
 RayRequest = dict[str, Any]
@@ -172,6 +173,9 @@ def become_ray(request: RayRequest) -> NoReturn:
     if not request["is_head"]:
         host, _, port = request["head"].rpartition(":")
         request["address"] = address_towards(host, int(port))
+    with suppress(ValueError, OSError):  # programs have it from Ray, and NCCL opens many files
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, FILES) if hard >= 0 else FILES, hard))
     settings = environment(folder)
     os.execve(sys.executable, command(request, ports, folder), settings)
 

@@ -525,6 +525,22 @@ class CheckLine(TypedDict):
     advice: str
 
 
+class LackFields(TypedDict):
+    what: str
+    """way: nothing of ours could be run there."""
+    found: str
+    advice: str
+
+
+class NodeCheckLine(TypedDict):
+    node: str
+    state: Literal["good", "bad"]
+    found: str
+    """Its Python, Ray and address; "" where nothing answered."""
+    lacks: list[LackFields]
+    """What stands in the way of a campaign there."""
+
+
 # --- what benchmark programs print ---------------------------------------------------------
 
 
@@ -656,6 +672,7 @@ LINES = (
     ),
     DocumentType("benchmark", "bench list, bench describe", "a program", (BenchmarkSpec,)),
     DocumentType("check", "doctor", "something that benchmarks need", (CheckLine,)),
+    DocumentType("node-check", "doctor --cluster", "what a node lacks", (NodeCheckLine,)),
 )
 PROGRAMS = (
     DocumentType("describe", "PROGRAM --describe", "what a program is", (BenchmarkSpec,)),

@@ -49,7 +49,7 @@ class SshBed(Bed):
         try:
             self._make_keys()
             for node in self._served:
-                self._serve(node)
+                self.serve(node)
         except BaseException:
             self.verb("down")
             raise
@@ -66,10 +66,10 @@ class SshBed(Bed):
         self.ssh_config.write_text(CLIENT.format(port=PORT, folder=self.folder))
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # it asks for that
 
-    def _serve(self, node: str) -> None:
-        """It goes into the background once it listens."""
+    def serve(self, node: str, *before: str) -> None:
+        """It goes into the background once it listens. `before`: what starts it, if not we."""
         log = str(self.folder / f"{node}.log")
-        self.run(node, [SSHD, "-f", str(self.folder / "sshd_config"), "-E", log])
+        self.run(node, [*before, SSHD, "-f", str(self.folder / "sshd_config"), "-E", log])
 
     def programs_of(self, node: str, mark: str) -> list[str]:
         """Command lines in a host that have this in them."""

@@ -1,0 +1,240 @@
+"""What nodes lack before Ray is brought up on them: asked there, and judged here."""
+
+from __future__ import annotations
+
+import json
+import platform
+import secrets
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from anubis import config, hostlist
+from anubis.core.errors import ExecutorError, UsageError
+from anubis.executors import ray_node
+from anubis.executors.doorbell import Doorbell
+from anubis.executors.errands import Errand, address_for, argv_to
+from anubis.executors.ray_start import order_for
+from anubis.executors.starting import RayStart
+from anubis.operations.caller import NOBODY, Caller
+from anubis.reading import read
+from anubis.report.wording import counted, lasting
+
+AT_ONCE = 64
+LOOK_LIMIT_S = 30.0
+VISIT_DEADLINE_S = 90.0  # Slurm may take a minute to find the node free
+LOOK_EVERY_S = 0.05
+SHM_BYTES = 1 << 30  # what NCCL's guide gives a container
+NOFILE = 8192  # what Ray recommends
+CLOCK_TOLERANCE_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lack:
+    """Something that stands in the way on a node, and how to mend it."""
+
+    what: str
+    found: str
+    advice: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCheck:
+    node: str
+    found: str  # what there is; "" where nothing answered
+    lacks: tuple[Lack, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.lacks
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """What `ray_node` says of the machine that it runs on."""
+
+    python: str
+    executable: str
+    ray: str
+    free_ports: int
+    memlock_bytes: int | None
+    hcas: int
+    shm_bytes: int
+    shm_free_bytes: int
+    nofile: int | None
+    address: str
+    out_trouble: str
+    back_trouble: str
+    time: float
+
+
+def examine_nodes(
+    cluster: str, nodes: Sequence[str] | None = None, caller: Caller = NOBODY
+) -> tuple[NodeCheck, ...]:
+    """Each of them, by the way on which Ray would be brought up."""
+    file = config.cluster(cluster)
+    way = file.way if isinstance(file, config.RayCluster) else None
+    if way is None or not isinstance(file, config.RayCluster):
+        raise UsageError(
+            f'nodes of cluster "{cluster}" are not reached by ssh or Slurm: its file has no'
+            " `start:`; on a node itself, `anubis doctor` says what it lacks"
+        )
+    names = nodes or (hostlist.expand(file.nodes) if file.nodes else ())
+    if not names:
+        raise UsageError("which nodes? name them, or write `nodes:` into the cluster's file")
+    caller.doing(f"looking at {counted(len(names), 'node')}")
+    address = way.driver_address or address_for(way, names[0])
+    password = secrets.token_hex(16)
+    with (
+        tempfile.TemporaryDirectory(prefix="anubis-visit-") as folder,
+        Doorbell(address, way.ports, password) as bell,
+    ):
+        request = {"task": "look", "driver": (bell.address, bell.port)}
+        env = {**way.env, "ANUBIS_PASSWORD": password}
+        order = order_for(way.python, request, ports=way.ports, env=env, timeout_s=LOOK_LIMIT_S)
+        checks = dict(_visit(way, names, order, Path(folder)))
+    return tuple(checks[name] for name in names)
+
+
+def _visit(
+    way: RayStart, names: Sequence[str], order: Mapping[str, Any], folder: Path
+) -> Iterator[tuple[str, NodeCheck]]:
+    """As they answer; a way that is silent for too long is no answer."""
+    queue = list(reversed(names))
+    away: dict[str, tuple[Errand, float]] = {}
+    try:
+        while queue or away:
+            while queue and len(away) < AT_ONCE:
+                name, began = queue.pop(), time.time()
+                away[name] = Errand(argv_to(way, name), order, folder / str(len(queue))), began
+            for name, (errand, began) in list(away.items()):
+                if errand.has_ended or time.monotonic() - errand.sent_at > VISIT_DEADLINE_S:
+                    yield name, _check(way, name, errand, (began, time.time()))
+                    del away[name]
+                    errand.close(time.monotonic())
+            time.sleep(LOOK_EVERY_S)
+    finally:
+        for errand, _ in away.values():
+            errand.close(time.monotonic())
+
+
+def _check(way: RayStart, name: str, errand: Errand, between: tuple[float, float]) -> NodeCheck:
+    if facts := facts_of(name, errand):
+        summary = f"Python {facts.python}, Ray {facts.ray or 'none'}, {facts.address}"
+        return NodeCheck(node=name, found=summary, lacks=tuple(lacks(facts, way, between)))
+    words = f'"{errand.last_words()}"'
+    if not errand.has_ended:
+        words = f"no answer within {VISIT_DEADLINE_S:g} s; it said: {words}"
+    advice = f"see what this says: {shlex.join(trial(way, name))}"
+    return NodeCheck(node=name, found="", lacks=(Lack(what="way", found=words, advice=advice),))
+
+
+def facts_of(name: str, errand: Errand) -> NodeFacts | None:
+    outcome = errand.outcome() if errand.has_ended else None
+    if not outcome or outcome["exit"] != 0:
+        return None
+    with suppress(ValueError, ExecutorError):
+        return read(json.loads(outcome["stdout"]), NodeFacts, name, ExecutorError)
+    return None
+
+
+def trial(way: RayStart, name: str) -> list[str]:
+    """What a person would type to see why."""
+    command = [*way.prefix, way.python, "--version"]
+    if way.by == "ssh":
+        return ["ssh", *way.options, name, *command]
+    return ["srun", "--exclusive", *way.options, f"--nodelist={name}", *command]
+
+
+def lacks(facts: NodeFacts, way: RayStart, between: tuple[float, float]) -> Iterator[Lack]:
+    """`between`: by the driver's clock, when the node looked at its own."""
+    yield from _versions(facts)
+    yield from _ways(facts, way)
+    yield from _room(facts, way)
+    began, ended = between
+    wrong_s = max(began - facts.time, facts.time - ended)
+    if wrong_s > CLOCK_TOLERANCE_S:
+        side = "behind" if facts.time < began else "ahead of"
+        yield Lack(
+            what="time",
+            found=f"its clock is {lasting(wrong_s)} {side} the driver's",
+            advice="timedatectl set-ntp true, or chronyc makestep",
+        )
+
+
+def _versions(facts: NodeFacts) -> Iterator[Lack]:
+    python, ray, executable = facts.python, facts.ray, facts.executable
+    if python.split(".")[:2] != platform.python_version().split(".")[:2]:
+        yield Lack(
+            what="python",
+            found=f"{executable} is Python {python}, the driver's is {platform.python_version()}",
+            advice="name one of that version with `ray_python:`",
+        )
+    if ray != version("ray"):
+        yield Lack(
+            what="ray",
+            found=f"Ray {ray} in {executable}" if ray else f"no Ray in {executable}",
+            advice=f"{executable} -m pip install ray=={version('ray')}, or another `ray_python:`",
+        )
+
+
+def _ways(facts: NodeFacts, way: RayStart) -> Iterator[Lack]:
+    if way.ports and facts.free_ports < ray_node.PORTS_NEEDED:
+        yield Lack(
+            what="ports",
+            found=f"{facts.free_ports} of {way.ports} are free, Ray takes {ray_node.PORTS_NEEDED}",
+            advice="ss -ltnp says who has them; or name another range as `ports:`",
+        )
+    firewall = "let the ports of `ports:` through its firewall"
+    if facts.out_trouble:
+        yield Lack(
+            what="driver",
+            found=f"it does not reach the driver: {facts.out_trouble}",
+            advice="name an address that it reaches as `driver_address:`, and let `ports:` through"
+            " the driver's firewall",
+        )
+    elif facts.back_trouble:
+        yield Lack(what="firewall", found=facts.back_trouble, advice=firewall)
+
+
+def _room(facts: NodeFacts, way: RayStart) -> Iterator[Lack]:
+    memlock, nofile = facts.memlock_bytes, facts.nofile
+    if facts.hcas and memlock is not None:
+        yield Lack(
+            what="memlock",
+            found=f"{_size(memlock)} may be locked in memory, RDMA needs no limit",
+            advice="LimitMEMLOCK=infinity for slurmd, PropagateResourceLimitsExcept=MEMLOCK"
+            if way.by == "slurm"
+            else '"* - memlock unlimited" in /etc/security/limits.d/',
+        )
+    if facts.shm_bytes < SHM_BYTES:
+        yield Lack(
+            what="/dev/shm",
+            found=f"it has {_size(facts.shm_bytes)}, NCCL wants {_size(SHM_BYTES)}",
+            advice="mount -o remount,size=50% /dev/shm; --shm-size for a container",
+        )
+    elif facts.shm_free_bytes < 2 * ray_node.OBJECTS_BYTES:
+        yield Lack(
+            what="/dev/shm",
+            found=f"{_size(facts.shm_free_bytes)} are free, Ray and NCCL take"
+            f" {_size(2 * ray_node.OBJECTS_BYTES)}",
+            advice="remove what ended jobs left there",
+        )
+    if nofile is not None and nofile < NOFILE:
+        yield Lack(
+            what="nofile",
+            found=f"{nofile} open files at most, Ray recommends {NOFILE}",
+            advice="LimitNOFILE=65536 for slurmd"
+            if way.by == "slurm"
+            else '"* - nofile 65536" in /etc/security/limits.d/',
+        )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.0f} MiB" if count < 1 << 30 else f"{count / 2**30:.3g} GiB"
