@@ -23,6 +23,11 @@ from anubis.operations.importing import import_superbench as import_superbench
 from anubis.operations.importing import import_superbench_baseline as import_superbench_baseline
 from anubis.operations.judging import compare_criteria as compare_criteria
 from anubis.operations.judging import judge as judge
+from anubis.operations.keeping import Keeping as Keeping
+from anubis.operations.keeping import actions as actions
+from anubis.operations.keeping import approve as approve
+from anubis.operations.keeping import keep as keep
+from anubis.operations.keeping import keeping_of as keeping_of
 from anubis.operations.learning import learn as learn
 from anubis.operations.learning import learned_here as learned_here
 from anubis.operations.measuring import accept as accept
@@ -43,6 +48,7 @@ from anubis.operations.preparing import CampaignRequest as CampaignRequest
 from anubis.operations.simulating import simulate as simulate
 from anubis.operations.surveying import inspect_fabric as inspect_fabric
 from anubis.operations.sweeping import sweep as sweep
+from anubis.operations.telling import tell as tell
 from anubis.operations.tuning import tune as tune
 from anubis.operations.tuning import write_suite as write_suite
 from anubis.operations.visiting import examine_nodes as examine_nodes

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from anubis import hostlist, places
 from anubis.core.errors import ConfigError, HostlistError, did_you_mean
+from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.records import (
     ClusterIdentity,
     Limit,
@@ -345,6 +346,11 @@ def simulation(name: str) -> Scenario:
 
     path = find("simulations", name)
     return read(load_yaml(path, ConfigError), Scenario, f'"{path}"', ConfigError)
+
+
+def keeping(name: str) -> KeepingPolicy:
+    path = find("keeping", name)
+    return read(load_yaml(path, ConfigError), KeepingPolicy, f'"{path}"', ConfigError)
 
 
 def limits(name: str) -> tuple[Limit, ...]:

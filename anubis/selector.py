@@ -217,7 +217,22 @@ class Selector:
         partners: Sequence[str] = (),
         budget: Budget | None = None,
     ) -> Decision:
-        """The decision is stored in the history before it is returned.
+        """The decision is stored in the history before it is returned."""
+        return self.history.decisions.add(
+            self.weigh(event, menu, at=at, together=together, partners=partners, budget=budget)
+        )
+
+    def weigh(
+        self,
+        event: FleetEvent,
+        menu: Collection[Offer],
+        *,
+        at: float,
+        together: bool = False,
+        partners: Sequence[str] = (),
+        budget: Budget | None = None,
+    ) -> Decision:
+        """What would be decided.
 
         What is down is neither tested nor counted: the decision is about the other nodes.
         `partners`: proven nodes, for the others to meet in tests that need several.
@@ -238,8 +253,7 @@ class Selector:
             partners=partners,
             assumed=(*outlook.assumed, *unmet),
         )
-        decision = decide(up, outlook, self.policy, at=at, together=together, budget=budget)
-        return self.history.decisions.add(decision)
+        return decide(up, outlook, self.policy, at=at, together=together, budget=budget)
 
     def _outlook(self, event: FleetEvent, offered: Sequence[Offer], at: float) -> Outlook:
         past, policy = self.past, self.policy

@@ -13,6 +13,7 @@ from fleets import SPECS
 from anubis import catalog, config
 from anubis.core.campaign import planning
 from anubis.core.errors import ConfigError
+from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.records import Limit, Node, Policy, Remedy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.operations.surveying import survey
@@ -31,6 +32,7 @@ LOADERS = {
     "policies": config.policy,
     "remedies": config.remedies,
     "limits": config.limits,
+    "keeping": config.keeping,
     "simulations": config.simulation,
     "topologies": lambda name: survey(name, None),
 }
@@ -52,6 +54,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "policies/default.yaml": [Policy, SelectionPolicy],
     "policies/limits/node_health.yaml": [Limit],
     "policies/remedies/default.yaml": [Remedy],
+    "keeping/default.yaml": [KeepingPolicy],
     "simulations/example.yaml": [Scenario, Jobs, RepairTimes, Variations, Category],
     "topologies/example.yaml": [Written, Rack, Links],
 }

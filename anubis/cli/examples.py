@@ -34,6 +34,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "sweep": ("sweep --budget 8nh", "sweep node[01-64] --budget 30m --suite medium"),
     "nodes": ("nodes --cluster prod.yaml", "nodes node[01-04] --cluster prod.yaml --json"),
+    "tell": (
+        "tell node-added node[17-24] --cluster prod.yaml",
+        "tell incident-reported node07 --category gpu --id ticket-4711",
+        "tell job-ended --job 4711 --later",
+    ),
+    "keep": (
+        "keep --cluster prod.yaml",
+        "keep --cluster prod.yaml --do 17",
+        "keep --cluster prod.yaml --keeping prod --every 60s",
+    ),
+    "actions": ("actions", "actions --all --last 20 --json"),
     "learn": (
         "learn",
         "learn --since 2026-11-01 --exclude node07 --out criteria",

@@ -17,6 +17,7 @@ from anubis.cli import bench, criteria, examples, history, import_, risk, topolo
 from anubis.cli.decide import gate, select, sweep
 from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
+from anubis.cli.keep import actions, keep, tell
 from anubis.cli.learn import learn
 from anubis.cli.measure import accept, scan, validate
 from anubis.cli.nodes import nodes
@@ -45,6 +46,9 @@ VERBS = (
     select,
     sweep,
     nodes,
+    tell,
+    keep,
+    actions,
     learn,
     judge,
     report,

@@ -168,7 +168,7 @@ def _new_campaign(
 ) -> Campaign:
     kind = brief.request.kind
     return Campaign(
-        id=new_name(kind, now),
+        id=brief.request.name or new_name(kind, now),
         cluster=cluster,
         kind=kind,
         plan=plan,

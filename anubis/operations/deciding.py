@@ -10,7 +10,7 @@ from anubis import catalog, config, places
 from anubis.core.campaign import planning
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
-from anubis.core.past.events import FleetEvent, JobAllocated, KeptEvent, Notice, Tick
+from anubis.core.past.events import DefectPresumed, FleetEvent, JobAllocated, Notice, Tick
 from anubis.core.records import (
     BenchmarkSpec,
     Judgement,
@@ -67,7 +67,7 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> 
     at = caller.clock()
     with caller.history() as history:
         part = resolve(history, terms.cluster, caller, event.nodes)
-        if isinstance(event, KeptEvent):
+        if isinstance(event, DefectPresumed):
             part.notices.add(Notice(id=new_name(event.kind, at), at=at, event=event))
         repertoire = read_repertoire(terms)
         return decide(event, terms, repertoire, past_of(part, at, repertoire), part, at)
@@ -100,6 +100,18 @@ def decide(
     at: float,
 ) -> Decision:
     """The decision is in the history when it is returned."""
+    return history.decisions.add(weigh(event, terms, repertoire, past, history, at))
+
+
+def weigh(
+    event: FleetEvent,
+    terms: Terms,
+    repertoire: Repertoire,
+    past: Past,
+    history: ClusterHistory,
+    at: float,
+) -> Decision:
+    """What would be decided."""
     selector = Selector(past, repertoire.policy, history)
     partners = _partners(event, terms, past, history, at)
     nodes = {*event.nodes, *partners}
@@ -108,7 +120,7 @@ def decide(
         if event.nodes
         else ()
     )
-    return selector.decide(
+    return selector.weigh(
         event,
         menu,
         at=at,

@@ -58,6 +58,7 @@ class CampaignRequest:
     """What is to be measured, where, and by what it is judged."""
 
     kind: CampaignKind
+    name: str = ""  # of the campaign; empty: by its kind and the time
     nodes: Sequence[str] | None = None  # None: all that the cluster has
     cluster: str = "local"
     suite: str | None = None  # None: the one that suits the network, else "quick"

@@ -23,7 +23,7 @@ FEWEST_PARTNERS = 4  # if one of them turns out to be bad, others are there
 
 @contextmanager
 def carried_out_tests(
-    decision: Decision, terms: Terms, caller: Caller
+    decision: Decision, terms: Terms, caller: Caller, name: str = ""
 ) -> Iterator[CampaignResult | None]:
     """One campaign, in which each node runs its own tests; None where nothing is to run.
     Where nothing was learned of such nodes yet, they teach in it what is normal.
@@ -37,6 +37,7 @@ def carried_out_tests(
     partners = _met(decision)
     request = CampaignRequest(
         kind=CampaignKind.VALIDATE,
+        name=name,
         nodes=list(dict.fromkeys([*(n for n in decision.nodes if n in tested), *partners])),
         cluster=terms.cluster or THIS_MACHINE,
         suite=terms.suite,

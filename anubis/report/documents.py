@@ -430,6 +430,66 @@ class EventLine(TypedDict):
     """Of an incident."""
     criteria: NotRequired[str]
     """After an upgrade: learned again, or refused."""
+    job: NotRequired[str]
+    duration_s: NotRequired[float]
+    """That the job was planned for."""
+    source: NotRequired[str]
+    """Who suspects the nodes."""
+    reason: NotRequired[str]
+    action: NotRequired[str]
+    """What a repair did."""
+    order: NotRequired[str]
+    """What a person said: retire, return, or close-breaker."""
+    scope: NotRequired[str]
+    """Of the breaker that was closed."""
+
+
+class ReceiptLine(TypedDict):
+    id: str
+    cluster: str
+    is_new: bool
+    """False: an event of this id was told before."""
+
+
+class LifeLine(TypedDict):
+    node: str
+    state: str
+    """new, in-service, suspect, draining, testing, out, repairing, spare, lost or retired."""
+    sku: str
+    jobs: Sequence[str]
+    """That run there, by id."""
+    cordon: str
+    """The reason that its orchestrator shows while no job may begin there."""
+    why: str
+    """Why it stands there."""
+    ticket: str
+
+
+class ActionLine(TypedDict):
+    id: int
+    at: float
+    """When it was asked for, in seconds since the epoch."""
+    action: str
+    """cordon, release, prove, swap, open-ticket, close-ticket, end-suspicion or notify."""
+    subjects: Sequence[str]
+    """The nodes that it is about, or the scope of a breaker."""
+    progress: str
+    """proposed, kept, sent, done, failed or withdrawn."""
+    changed_at: float
+    campaign: str
+    """That carries a test out."""
+    sentence: str
+    note: str
+    """What went wrong, or who approved it."""
+
+
+class KeepingLine(TypedDict):
+    cluster: str
+    nodes: int
+    states: Mapping[str, int]
+    """How many nodes stand where."""
+    open_breakers: Sequence[str]
+    """Scopes in which no more nodes are taken out until a person closes them."""
 
 
 class HoldLine(TypedDict):
@@ -648,6 +708,10 @@ LINES = (
     DocumentType("repair", "history show", "of a node", (Repair, HappenedLine)),
     DocumentType("validation", "history show", "of a node", (Validation, HappenedLine)),
     DocumentType("event", "history show", "what an orchestrator told", (EventLine, HappenedLine)),
+    DocumentType("receipt", "tell", "what became of the event", (ReceiptLine,)),
+    DocumentType("life", "tell, keep", "where a node stands", (LifeLine,)),
+    DocumentType("action", "tell, keep, actions", "proposed or done", (ActionLine,)),
+    DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
     DocumentType("hold", "history show", "who measures there now", (HoldLine, HappenedLine)),
     DocumentType("damage", "history check", "what is not as it was written", (DamageLine,)),
     DocumentType("history", "history check", "how sound it is; the last line", (HistoryLine,)),

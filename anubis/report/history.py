@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from anubis.core.choosing.decision import Decision
-from anubis.core.past.events import IncidentReported, Notice
+from anubis.core.past.events import IncidentReported, Notice, SuspicionRaised
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.core.records import UNNAMED
 from anubis.report import decision as decisions
@@ -55,13 +55,16 @@ def _over(record: Incident | Repair) -> str:
 
 def of_notice(notice: Notice) -> Happening:
     event = notice.event
-    category = f', "{event.category}"' if isinstance(event, IncidentReported) else ""
+    category = (
+        f', "{event.category}"' if isinstance(event, IncidentReported | SuspicionRaised) else ""
+    )
+    follows = ": a defect is presumed until a test is passed" if notice.presumes_defect else ""
     facts = {"id": notice.id, "event": event.kind, **asdict(event)}
     return Happening(
         at=notice.at,
         kind="event",
         nodes=event.nodes,
-        summary=f"{event.kind}{category}: a defect is presumed until a test is passed",
+        summary=f"{event.kind}{category}{follows}",
         facts=facts,
     )
 

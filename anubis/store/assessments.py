@@ -121,6 +121,11 @@ class Assessments:
                 nodes = [verdict.node for verdict in assessment.nodes]
                 begin_watches(connection, cluster, nodes, finished_at)
 
+    def of_nodes(self, campaign_id: str) -> tuple[NodeVerdict, ...]:
+        """The verdicts on nodes alone."""
+        with self._database.reading() as connection:
+            return of_campaign(connection, NODE_VERDICTS, short_row(connection, campaign_id))
+
     def of(self, campaign_id: str) -> Assessment | None:
         """The verdicts of the campaign; None until it is concluded."""
         with self._database.reading() as connection:

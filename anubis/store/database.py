@@ -147,10 +147,11 @@ def upsert(
     *,
     keys: Sequence[str] = (),
     replace: bool = False,
-) -> None:
-    """What is in the table by these columns, or by the primary key, stays or is replaced."""
+) -> int:
+    """What is in the table by these columns, or by the primary key, stays or is replaced. Returns
+    how many rows were written."""
     if not rows:
-        return
+        return 0
     keys = keys or table.primary_key.columns.keys()
     # each dialect takes its time to load, and only one of them is spoken
     dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
@@ -161,7 +162,7 @@ def upsert(
     else:
         statement = statement.on_conflict_do_nothing(index_elements=keys)
     # Sorted, so that two writers who share rows wait for each other in one order only.
-    connection.execute(statement, sorted(rows, key=itemgetter(*keys)))
+    return connection.execute(statement, sorted(rows, key=itemgetter(*keys))).rowcount
 
 
 def _upgrade(connection: sa.Connection) -> None:

@@ -21,6 +21,7 @@ from anubis.store.experience import Experience
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, Happenings, Watches
 from anubis.store.holds import Holds
 from anubis.store.imports import Imports
+from anubis.store.keeping import KeeperState
 from anubis.store.notices import Notices
 from anubis.store.soundness import Examination, Soundness
 
@@ -79,4 +80,5 @@ class ClusterHistory:
         self.watches = Watches(database, cluster)
         self.jobs = Happenings(database, JOBS, cluster)
         self.notices = Notices(database, cluster)
+        self.keeping = KeeperState(database, cluster)
         self.holds = Holds(database, cluster)

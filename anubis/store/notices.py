@@ -31,10 +31,11 @@ class Notices:
         self._database = database
         self._cluster = cluster
 
-    def add(self, notice: Notice) -> None:
-        """One that is known by its id stays as it was told first."""
+    def add(self, notice: Notice) -> bool:
+        """Whether it is new: one that is known by its id stays as it was told first."""
+        row = NOTICES.row(notice, cluster=self._cluster)
         with self._database.writing() as connection:
-            upsert(connection, NOTICES.table, [NOTICES.row(notice, cluster=self._cluster)])
+            return upsert(connection, NOTICES.table, [row]) == 1
 
     def all(self) -> list[Notice]:
         with self._database.reading() as connection:

@@ -27,35 +27,49 @@ from anubis.core.lifecycle.commands import (
 from anubis.core.lifecycle.events import (
     Concluded,
     FleetSeen,
-    IncidentTold,
-    JobBegun,
-    JobEnded,
-    NodeGone,
-    NodeSeen,
-    NodesUpgraded,
-    OperatorSaid,
-    Order,
-    RepairBegun,
-    RepairDone,
     SeenNode,
-    SuspicionRaised,
     TestRefused,
     VerdictReached,
     Waited,
 )
 from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Life, State
+from anubis.core.lifecycle.life import Life, Proof, State
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.lifecycle.reasons import is_ours, reason
+from anubis.core.past.events import (
+    FleetUpgraded,
+    IncidentReported,
+    JobAllocated,
+    JobEnded,
+    NodeAdded,
+    NodeRemoved,
+    Notice,
+    OperatorSaid,
+    Order,
+    RepairBegun,
+    RepairDone,
+    SuspicionRaised,
+)
 from anubis.core.records import Judgement
 
-HEALTHY = Concluded(judgement=Judgement.HEALTHY, enough=True)
+HEALTHY = Concluded(judgement=Judgement.HEALTHY, proof=Proof.FULL, is_fit=True)
 DEFECTIVE = Concluded(judgement=Judgement.DEFECTIVE, code="GEMM.TFLOPS", reason="it is slow")
 UNKNOWN = Concluded(judgement=Judgement.UNKNOWN, reason="no partner")
+UNPROVEN = Concluded(judgement=Judgement.HEALTHY)
+CHECKED = Concluded(judgement=Judgement.HEALTHY, proof=Proof.LIGHT)
 ACTING = KeepingPolicy(
     cordon=Mode.ACT, release=Mode.ACT, test=Mode.ACT, swap=Mode.ACT, ticket=Mode.ACT,
     out_of_fleet=0.5, out_of_sku=0.5, out_of_job=1.0, tested_at_once=1.0,
 )  # fmt: skip
+
+
+def noticed(at, event):
+    return Notice(id="", at=at, event=event)
+
+
+def suspected(at, id, node):
+    raised = SuspicionRaised(nodes=(node,), category="gpu", source="watch")
+    return Notice(id=id, at=at, event=raised)
 
 
 class Cluster:
@@ -68,6 +82,7 @@ class Cluster:
         self.now = 0.0
         self.commands = []
         self.obeys = True
+        self.held = frozenset()
 
     def hear(self, event):
         commands = self.keeper.handle(event)
@@ -112,7 +127,7 @@ class Cluster:
         )
 
     def tick(self, **risk):
-        return self.hear(Waited(at=self.later(), risk=risk))
+        return self.hear(Waited(at=self.later(), risk=risk, unreachable=self.held))
 
     def state(self, node="n0"):
         return self.keeper.lives[node].state
@@ -133,7 +148,7 @@ def only(commands, kind):
 
 def test_a_new_node_is_tested_before_it_is_trusted(cluster):
     cluster.shown["n9"] = SeenNode(sku="h100")
-    cluster.hear(NodeSeen(at=cluster.later(), node="n9", sku="h100"))
+    cluster.hear(noticed(cluster.later(), NodeAdded(nodes=("n9",))))
     assert cluster.state("n9") is State.NEW
     test = only(cluster.tick(), Prove)
     assert set(test.owed) == {"n9"}
@@ -143,21 +158,21 @@ def test_a_new_node_is_tested_before_it_is_trusted(cluster):
 
 
 def test_from_a_defect_to_the_proof_of_its_repair(cluster):
-    cluster.hear(JobBegun(at=cluster.later(), job="7", nodes=("n0", "n1")))
+    cluster.hear(noticed(cluster.later(), JobAllocated(nodes=("n0",), job="7", duration_s=60)))
     commands = cluster.conclude(DEFECTIVE, "n0")
     assert only(commands, Cordon).code == "GEMM.TFLOPS"
     ticket = only(commands, OpenTicket).ticket
     assert cluster.state() is State.DRAINING  # its job may end
-    cluster.hear(JobEnded(at=cluster.later(), job="7", nodes=("n0", "n1")))
+    cluster.hear(noticed(cluster.later(), JobEnded(nodes=("n0",), job="7")))
     cluster.look()
     assert cluster.state() is State.OUT
     assert not cluster.tick()  # nothing has changed on it, so no test would tell more
-    cluster.hear(RepairBegun(at=cluster.later(), node="n0"))
+    cluster.hear(noticed(cluster.later(), RepairBegun(nodes=("n0",))))
     assert cluster.state() is State.REPAIRING
-    cluster.hear(RepairDone(at=cluster.later(), node="n0"))
+    cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n0",))))
     assert cluster.state() is State.OUT
     test = only(cluster.tick(), Prove)
-    assert [owed.debt for owed in test.owed["n0"]] == ["repair"]
+    assert test.proof is Proof.FULL
     commands = cluster.answer(test)
     assert only(commands, CloseTicket).ticket == ticket
     assert only(commands, Release).node == "n0"
@@ -168,7 +183,7 @@ def test_from_a_defect_to_the_proof_of_its_repair(cluster):
 
 def test_a_repair_that_did_not_help_is_no_way_back(cluster):
     cluster.conclude(DEFECTIVE, "n0")
-    cluster.hear(RepairDone(at=cluster.later(), node="n0"))
+    cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n0",))))
     cluster.look()
     commands = cluster.answer(only(cluster.tick(), Prove), DEFECTIVE)
     assert not [c for c in commands if isinstance(c, OpenTicket | Release)]  # the ticket goes on
@@ -179,16 +194,16 @@ def test_a_test_that_began_before_the_repair_was_done_proves_nothing(cluster):
     cluster.conclude(DEFECTIVE, "n0")
     cluster.look()
     began = cluster.later()
-    cluster.hear(RepairDone(at=cluster.later(), node="n0"))
+    cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n0",))))
     at = cluster.later()
     cluster.hear(VerdictReached(at=at, campaign="c", began=began, verdicts={"n0": HEALTHY}))
     assert cluster.state() is State.OUT
 
 
 def test_healthy_is_no_proof_where_not_enough_was_measured(cluster):
-    cluster.hear(IncidentTold(at=cluster.later(), node="n0", category="gpu"))
+    cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n0",), category="gpu")))
     assert cluster.state() is State.SUSPECT
-    cluster.conclude(Concluded(judgement=Judgement.HEALTHY), "n0")
+    cluster.conclude(UNPROVEN, "n0")
     assert cluster.state() is State.SUSPECT
     cluster.conclude(HEALTHY, "n0")
     assert cluster.state() is State.IN_SERVICE
@@ -196,16 +211,16 @@ def test_healthy_is_no_proof_where_not_enough_was_measured(cluster):
 
 def test_nothing_is_tested_where_somebody_is_at_work(cluster):
     for node in ("n0", "n1", "n2", "n3"):
-        cluster.hear(IncidentTold(at=cluster.later(), node=node, category="gpu"))
+        cluster.hear(noticed(cluster.later(), IncidentReported(nodes=(node,), category="gpu")))
     cluster.shown["n0"] = replace(cluster.shown["n0"], jobs=("7",))
-    cluster.shown["n1"] = replace(cluster.shown["n1"], held=True)
+    cluster.held = frozenset({"n1"})
     cluster.shown["n2"] = replace(cluster.shown["n2"], cordon="memory swap, Jo")
     cluster.look()
     assert set(only(cluster.tick(), Prove).owed) == {"n3"}
 
 
 def test_an_unknown_node_is_tried_again_less_and_less_often_and_a_person_is_told(cluster):
-    cluster.hear(SuspicionRaised(at=cluster.later(), id="s1", node="n0", source="watch", reason=""))
+    cluster.hear(suspected(cluster.later(), "s1", "n0"))
     tries, ended = [], []
     for _ in range(200):
         for command in cluster.tick():
@@ -221,7 +236,7 @@ def test_an_unknown_node_is_tried_again_less_and_less_often_and_a_person_is_told
 
 def test_what_was_suspected_is_confirmed_or_refuted_by_a_test_that_began_later(cluster):
     for node, id in (("n0", "bad"), ("n1", "good")):
-        cluster.hear(SuspicionRaised(at=cluster.later(), id=id, node=node, source="x", reason=""))
+        cluster.hear(suspected(cluster.later(), id, node))
     ended = cluster.answer(only(cluster.tick(), Prove), n0=DEFECTIVE)
     assert {c.id: c.outcome for c in ended if isinstance(c, EndSuspicion)} == {
         "bad": Outcome.CONFIRMED,
@@ -229,8 +244,45 @@ def test_what_was_suspected_is_confirmed_or_refuted_by_a_test_that_began_later(c
     }
 
 
+def test_after_a_job_its_nodes_are_checked_lightly_and_serve_on(cluster):
+    cluster.hear(noticed(cluster.later(), JobAllocated(nodes=("n0",), job="7", duration_s=60)))
+    assert not cluster.tick()
+    cluster.hear(noticed(cluster.later(), JobEnded(nodes=("n0",), job="7")))
+    assert cluster.state() is State.IN_SERVICE
+    test = only(cluster.tick(), Prove)
+    assert test.proof is Proof.LIGHT
+    cluster.answer(test, CHECKED)
+    assert not cluster.tick()
+
+
+def test_a_light_check_settles_no_incident_and_proves_no_repair(cluster):
+    cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n0",), category="gpu")))
+    cluster.conclude(DEFECTIVE, "n1")
+    cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n1",))))
+    cluster.conclude(CHECKED, "n0", "n1")
+    assert cluster.state("n0") is State.SUSPECT
+    assert cluster.state("n1") is State.DRAINING
+
+
+def test_proof_of_one_category_says_nothing_of_another(cluster):
+    cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n0",), category="gpu")))
+    of_network = Concluded(judgement=Judgement.HEALTHY, proof=Proof.OF_CATEGORY, about="network")
+    cluster.conclude(of_network, "n0")
+    assert cluster.state() is State.SUSPECT
+    cluster.conclude(replace(of_network, about="gpu"), "n0")
+    assert cluster.state() is State.IN_SERVICE
+
+
+def test_whoever_owes_proof_of_two_categories_proves_everything(cluster):
+    for category in ("gpu", "network"):
+        cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n0",), category=category)))
+    cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n1",), category="gpu")))
+    proofs = {tuple(test.owed): test.proof for test in cluster.tick() if isinstance(test, Prove)}
+    assert proofs == {("n0",): Proof.FULL, ("n1",): Proof.OF_CATEGORY}
+
+
 def test_a_test_that_could_not_begin_says_why_and_is_asked_for_again(cluster):
-    cluster.hear(NodesUpgraded(at=cluster.later(), nodes=("n0",)))
+    cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n0",))))
     test = only(cluster.tick(), Prove)
     refused = cluster.hear(TestRefused(at=cluster.later(1), test=test.id, reason="held by c7"))
     assert only(refused, Notify).sentence == "held by c7"
@@ -240,14 +292,14 @@ def test_a_test_that_could_not_begin_says_why_and_is_asked_for_again(cluster):
 def test_a_suspicion_that_a_later_test_has_refuted_already_ends_at_once(cluster):
     noticed = cluster.later()
     cluster.conclude(HEALTHY, "n0")
-    raised = SuspicionRaised(at=noticed, id="s1", node="n0", source="watch", reason="")
+    raised = suspected(noticed, "s1", "n0")
     assert only(cluster.hear(raised), EndSuspicion).outcome is Outcome.REFUTED
 
 
 def test_a_suspicion_that_nobody_could_test_for_a_week_is_given_up_with_the_reason(cluster):
     raised = cluster.later()
-    cluster.hear(SuspicionRaised(at=raised, id="s1", node="n0", source="watch", reason=""))
-    cluster.hear(JobBegun(at=cluster.later(), job="7", nodes=("n0",)))
+    cluster.hear(suspected(raised, "s1", "n0"))
+    cluster.hear(noticed(cluster.later(), JobAllocated(nodes=("n0",), job="7", duration_s=60)))
     cluster.now = raised + 6.9 * 86_400
     assert not cluster.tick()
     cluster.now = raised + 7 * 86_400
@@ -264,7 +316,7 @@ def test_a_cordon_of_a_person_and_its_reason_stay(cluster):
     cluster.shown["n0"] = by_hand
     cluster.look()
     commands = cluster.conclude(DEFECTIVE, "n0") + cluster.tick()
-    commands += cluster.hear(RepairDone(at=cluster.later(), node="n0"))
+    commands += cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n0",))))
     commands += cluster.conclude(HEALTHY, "n0") + cluster.tick() + cluster.look()
     assert not [c for c in commands if isinstance(c, Cordon | Release)]
     assert cluster.shown["n0"] == by_hand
@@ -281,9 +333,9 @@ def test_what_an_orchestrator_showed_earlier_is_no_news_even_after_a_restart(clu
 
 def test_a_job_that_began_after_the_orchestrator_looked_is_not_forgotten(cluster):
     looked = FleetSeen(at=cluster.later(), nodes=dict(cluster.shown))
-    cluster.hear(JobBegun(at=cluster.later(), job="7", nodes=("n0",)))
+    cluster.hear(noticed(cluster.later(), JobAllocated(nodes=("n0",), job="7", duration_s=60)))
     cluster.hear(looked)
-    cluster.hear(NodesUpgraded(at=cluster.later(), nodes=("n0", "n1")))
+    cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n0", "n1"))))
     assert only(cluster.tick(), Prove).owed.keys() == {"n1"}
 
 
@@ -324,7 +376,7 @@ def test_a_spare_with_something_to_prove_is_none_until_it_has():
     cluster = Cluster(policy=with_spares(1))
     cluster.answer(only(cluster.tick(n3=-1.0), Prove))
     cluster.look()
-    cluster.hear(NodesUpgraded(at=cluster.later(), nodes=("n3",)))
+    cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n3",))))
     assert cluster.state("n3") is State.SUSPECT
     assert not [c for c in cluster.conclude(DEFECTIVE, "n0") if isinstance(c, Swap)]
 
@@ -341,7 +393,7 @@ def test_when_40_of_100_fail_at_once_a_share_is_taken_out_and_a_person_asked_onc
         cluster.look()
         assert not [c for c in cluster.tick() if isinstance(c, Cordon | Notify)]
     assert cluster.state("n39") is State.DRAINING  # wanted out, and never called in service
-    close = OperatorSaid(at=cluster.later(), order=Order.CLOSE, subject="fleet")
+    close = noticed(cluster.later(), OperatorSaid(order=Order.CLOSE, scope="fleet"))
     assert sum(isinstance(c, Cordon) for c in cluster.hear(close)) == 5
 
 
@@ -357,12 +409,11 @@ def test_one_node_of_a_small_fleet_may_always_be_taken_out():
 
 NODES = [f"n{i}" for i in range(6)]
 nodes = st.sampled_from(NODES)
-verdicts = st.sampled_from([HEALTHY, DEFECTIVE, UNKNOWN, Concluded(judgement=Judgement.HEALTHY)])
+verdicts = st.sampled_from([HEALTHY, DEFECTIVE, UNKNOWN, UNPROVEN, CHECKED])
 shown = st.builds(
     SeenNode,
     sku=st.just("h100"),
     jobs=st.sampled_from([(), (), ("7",)]),
-    held=st.sampled_from([False, False, True]),
     cordon=st.sampled_from(["", "", reason("X", "so it says"), "jo"]),
 )
 late = st.floats(0, 5000)
@@ -386,6 +437,7 @@ MOVES = st.one_of(
     st.tuples(st.just("gone"), nodes, late),
     st.tuples(st.just("seen"), nodes, late),
     st.tuples(st.just("person"), nodes),
+    st.tuples(st.just("hold"), st.frozensets(nodes)),
     st.tuples(st.just("retire"), nodes, late),
     st.tuples(st.just("close")),
 )
@@ -420,7 +472,7 @@ class Trial(Cluster):
         at = self.later(100)
         match kind:
             case "tick":
-                self.hear(Waited(at=at))
+                self.hear(Waited(at=at, unreachable=self.held))
             case "look":
                 self.look()
             case "lie":
@@ -446,34 +498,32 @@ class Trial(Cluster):
                 )
             case "suspect":
                 self.suspicions += 1
-                self.hear(
-                    SuspicionRaised(
-                        at=at - of[1], id=f"s{self.suspicions}", node=of[0], source="", reason=""
-                    )
-                )
+                self.hear(suspected(at - of[1], f"s{self.suspicions}", of[0]))
             case "incident":
-                self.hear(IncidentTold(at=at - of[1], node=of[0], category="gpu"))
+                self.hear(noticed(at - of[1], IncidentReported(nodes=(of[0],), category="gpu")))
             case "upgrade":
-                self.hear(NodesUpgraded(at=at - of[1], nodes=(of[0],)))
+                self.hear(noticed(at - of[1], FleetUpgraded(nodes=(of[0],))))
             case "job":
-                self.hear(JobBegun(at=at - of[1], job="7", nodes=(of[0],)))
+                self.hear(noticed(at - of[1], JobAllocated(nodes=(of[0],), job="7", duration_s=60)))
             case "end":
-                self.hear(JobEnded(at=at - of[1], job="7", nodes=(of[0],)))
+                self.hear(noticed(at - of[1], JobEnded(nodes=(of[0],), job="7")))
             case "begin repair":
-                self.hear(RepairBegun(at=at - of[1], node=of[0]))
+                self.hear(noticed(at - of[1], RepairBegun(nodes=(of[0],))))
             case "repair":
-                self.hear(RepairDone(at=at - of[1], node=of[0]))
+                self.hear(noticed(at - of[1], RepairDone(nodes=(of[0],))))
             case "gone":
-                self.hear(NodeGone(at=at - of[1], node=of[0]))
+                self.hear(noticed(at - of[1], NodeRemoved(nodes=(of[0],))))
             case "seen":
-                self.hear(NodeSeen(at=at - of[1], node=of[0], sku="h100"))
+                self.hear(noticed(at - of[1], NodeAdded(nodes=(of[0],))))
             case "person":
                 seen = self.shown[of[0]]
                 self.shown[of[0]] = replace(seen, cordon="by hand")
+            case "hold":
+                self.held = of[0]
             case "retire":
-                self.hear(OperatorSaid(at=at - of[1], order=Order.RETIRE, subject=of[0]))
+                self.hear(noticed(at - of[1], OperatorSaid(order=Order.RETIRE, nodes=(of[0],))))
             case "close":
-                self.hear(OperatorSaid(at=at, order=Order.CLOSE, subject="fleet"))
+                self.hear(noticed(at, OperatorSaid(order=Order.CLOSE, scope="fleet")))
 
     def check_command(self, command, before):
         policy = self.keeper._policy
@@ -498,7 +548,7 @@ class Trial(Cluster):
             for node in command.owed:
                 life = before[node]
                 assert not life.jobs
-                assert not life.held
+                assert node not in self.held
                 assert not (life.cordon and not life.cordoned_by_anubis)
                 assert node not in running or node in self.away
             if mode is Mode.ACT:
@@ -525,10 +575,16 @@ class Trial(Cluster):
             if event.verdicts[node] in (HEALTHY, DEFECTIVE)
         ]
         repairs = [
-            event.at for event in self.told if isinstance(event, RepairDone) and event.node == node
+            notice.at
+            for notice in self.told
+            if isinstance(notice, Notice)
+            if isinstance(notice.event, RepairDone) and node in notice.event.nodes
         ]
         begun = [
-            event.at for event in self.told if isinstance(event, RepairBegun) and event.node == node
+            notice.at
+            for notice in self.told
+            if isinstance(notice, Notice)
+            if isinstance(notice.event, RepairBegun) and node in notice.event.nodes
         ]
         repaired = max(repairs, default=-math.inf)
         if max(begun, default=-math.inf) > repaired:
@@ -557,7 +613,7 @@ def test_in_the_end_every_suspicion_has_ended_and_the_fleet_is_as_it_should_be(m
     for move in moves:
         trial.play(move)
     trial.obeys = True
-    trial.shown = {node: replace(seen, jobs=(), held=False) for node, seen in trial.shown.items()}
+    trial.shown = {node: replace(seen, jobs=()) for node, seen in trial.shown.items()}
     trial.shown = {
         node: replace(seen, cordon="" if not seen.by_anubis else seen.cordon)
         for node, seen in trial.shown.items()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar, get_args
 
-from anubis.core.lifecycle.life import Owed
+from anubis.core.lifecycle.life import Owed, Proof
 
 
 class Mode(StrEnum):
@@ -23,6 +24,7 @@ class _OfMode:
 class Cordon(_OfMode):
     """Let no further job begin there; whatever runs may end."""
 
+    kind: ClassVar[str] = "cordon"
     node: str
     code: str
     reason: str
@@ -32,6 +34,7 @@ class Cordon(_OfMode):
 class Release(_OfMode):
     """Take back a cordon of ours."""
 
+    kind: ClassVar[str] = "release"
     node: str
     reason: str
 
@@ -40,7 +43,10 @@ class Release(_OfMode):
 class Prove(_OfMode):
     """Measure what these nodes have to prove, and answer with `VerdictReached` or `TestRefused`."""
 
+    kind: ClassVar[str] = "prove"
     id: str
+    proof: Proof
+    about: str  # the category of the incident
     owed: Mapping[str, tuple[Owed, ...]]  # by node
 
 
@@ -48,12 +54,14 @@ class Prove(_OfMode):
 class Swap(_OfMode):
     """A spare goes into service for a node that is taken out."""
 
+    kind: ClassVar[str] = "swap"
     node: str
     spare: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenTicket(_OfMode):
+    kind: ClassVar[str] = "open-ticket"
     ticket: str
     node: str
     code: str
@@ -65,6 +73,7 @@ class OpenTicket(_OfMode):
 class CloseTicket(_OfMode):
     """The repair was proven."""
 
+    kind: ClassVar[str] = "close-ticket"
     ticket: str
     node: str
     campaign: str
@@ -80,6 +89,7 @@ class Outcome(StrEnum):
 class EndSuspicion:
     """Its source learns from it how far to be trusted."""
 
+    kind: ClassVar[str] = "end-suspicion"
     id: str
     node: str
     outcome: Outcome
@@ -90,8 +100,11 @@ class EndSuspicion:
 class Notify:
     """A person should know."""
 
+    kind: ClassVar[str] = "notify"
     subject: str
     sentence: str
 
 
-LifeCommand = Cordon | Release | Prove | Swap | OpenTicket | CloseTicket | EndSuspicion | Notify
+ModedCommand = Cordon | Release | Prove | Swap | OpenTicket | CloseTicket
+LifeCommand = ModedCommand | EndSuspicion | Notify
+COMMANDS: dict[str, type[LifeCommand]] = {kind.kind: kind for kind in get_args(LifeCommand)}

@@ -1,6 +1,6 @@
 """What the keeper of a fleet is told: facts with the time at which they became true.
 
-They may come late, twice and in any order, or not at all.
+They may come late, twice and in any order, or not at all. Events that are kept come as notices.
 """
 
 from __future__ import annotations
@@ -8,76 +8,36 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from anubis.core.lifecycle.life import Proof
 from anubis.core.lifecycle.reasons import is_ours
+from anubis.core.past.events import Notice
 from anubis.core.records import Judgement
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
+class _Timed:
     at: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeSeen(_Told):
-    """It joined the fleet, or came back to it: perhaps with other parts."""
-
-    node: str
-    sku: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeGone(_Told):
-    node: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobBegun(_Told):
-    job: str
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobEnded(_Told):
-    job: str
-    nodes: tuple[str, ...]
-    has_failed: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class IncidentTold(_Told):
-    node: str
-    category: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuspicionRaised(_Told):
-    """Something says that a node may be bad. Only a test makes a verdict of it."""
-
-    id: str
-    node: str
-    source: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodesUpgraded(_Told):
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Concluded:
-    """What a test came to on a node. Healthy proves something only if `enough` was measured."""
+    """What a test came to on a node."""
 
     judgement: Judgement
     code: str = ""
     reason: str = ""
-    enough: bool = False  # all that the node had to prove when the test began
+    proof: Proof | None = None  # what it is worth to be healthy there; None: nothing
+    about: str = ""  # the category of which it is proof
+    is_fit: bool = False  # the history holds no defect against the node any more
+
+    @property
+    def counts(self) -> bool:
+        return self.is_fit or self.proof is not None
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerdictReached(_Told):
+class VerdictReached(_Timed):
     campaign: str
     began: float
     verdicts: Mapping[str, Concluded]
@@ -85,37 +45,13 @@ class VerdictReached(_Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestRefused(_Told):
+class TestRefused(_Timed):
     """What was asked for could not begin: somebody holds the nodes, or nothing could measure."""
 
     __test__ = False
 
     test: str
     reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepairBegun(_Told):
-    node: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepairDone(_Told):
-    node: str
-
-
-class Order(StrEnum):
-    """What a person may say."""
-
-    RETIRE = "retire"  # the node leaves the fleet for good
-    RETURN = "return"  # a retired node belongs to it again, unproven
-    CLOSE = "close"  # the breaker of `subject`: nodes may be taken out again
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperatorSaid(_Told):
-    order: Order
-    subject: str  # a node, or the scope of a breaker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +62,6 @@ class SeenNode:
     state: str = ""  # in its orchestrator's own words
     is_up: bool = True  # it answers its orchestrator
     jobs: tuple[str, ...] = ()  # what runs there, by id
-    held: bool = False  # somebody measures there
     cordon: str = ""  # the reason it shows; empty: jobs may begin there
     cordoned_by: str = ""  # who gave that reason, where it is known
     cordoned_at: float | None = None
@@ -147,7 +82,7 @@ class SeenJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetSeen(_Told):
+class FleetSeen(_Timed):
     """All that the orchestrator shows. A node that is missing is gone."""
 
     nodes: Mapping[str, SeenNode]
@@ -155,25 +90,13 @@ class FleetSeen(_Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waited(_Told):
+class Waited(_Timed):
     """Time has passed: what waits for it may begin."""
 
     risk: Mapping[str, float] = field(default_factory=dict)  # how likely an incident is, by node
+    watched: frozenset[str] = frozenset()  # nodes that the history knows
+    unproven: frozenset[str] = frozenset()  # those of them where nothing was passed that counts
+    unreachable: frozenset[str] = frozenset()  # somebody measures there, or they are down
 
 
-LifeEvent = (
-    NodeSeen
-    | NodeGone
-    | JobBegun
-    | JobEnded
-    | IncidentTold
-    | SuspicionRaised
-    | NodesUpgraded
-    | VerdictReached
-    | TestRefused
-    | RepairBegun
-    | RepairDone
-    | OperatorSaid
-    | FleetSeen
-    | Waited
-)
+LifeEvent = Notice | VerdictReached | TestRefused | FleetSeen | Waited

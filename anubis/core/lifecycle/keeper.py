@@ -10,7 +10,7 @@ built again from them, it goes on alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -21,6 +21,7 @@ from anubis.core.lifecycle.commands import (
     EndSuspicion,
     LifeCommand,
     Mode,
+    ModedCommand,
     Notify,
     OpenTicket,
     Outcome,
@@ -31,30 +32,36 @@ from anubis.core.lifecycle.commands import (
 from anubis.core.lifecycle.events import (
     Concluded,
     FleetSeen,
-    IncidentTold,
-    JobBegun,
-    JobEnded,
     LifeEvent,
-    NodeGone,
-    NodeSeen,
-    NodesUpgraded,
-    OperatorSaid,
-    Order,
-    RepairBegun,
-    RepairDone,
     SeenNode,
-    SuspicionRaised,
     TestRefused,
     VerdictReached,
     Waited,
 )
-from anubis.core.lifecycle.life import Debt, DefectFound, Life, OpenTest, State
+from anubis.core.lifecycle.life import Debt, DefectFound, Life, OpenTest, Proof, State
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy, allowed
 from anubis.core.lifecycle.reasons import SPARE
+from anubis.core.past.events import (
+    FleetUpgraded,
+    IncidentReported,
+    JobAllocated,
+    JobEnded,
+    NodeAdded,
+    NodeRemoved,
+    Notice,
+    OperatorSaid,
+    Order,
+    RepairBegun,
+    RepairDone,
+    SuspicionRaised,
+)
 from anubis.core.records import Judgement
 
 UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
-URGENCY = (Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.UPGRADE, Debt.NEW)
+URGENCY = (
+    *(Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.UPGRADE, Debt.NEW),
+    *(Debt.DOUBT, Debt.WORK),
+)
 
 
 class Keeper:
@@ -70,62 +77,58 @@ class Keeper:
         self._policy = policy
         self.lives = {life.node: life for life in lives}
         self.breakers = dict(breakers or {})
+        self._unreachable: frozenset[str] = frozenset()  # where somebody measures
         self.seen_at = seen_at  # when the orchestrator last showed the fleet
 
     def handle(self, event: LifeEvent) -> list[LifeCommand]:
         match event:
-            case NodeSeen():
-                return self._seen(event)
-            case NodeGone():
-                return self._gone(event)
-            case JobBegun() | JobEnded():
-                return self._moved(event)
-            case IncidentTold():
-                return self._owe(event.node, Debt.INCIDENT, event.at, event.category)
-            case SuspicionRaised():
-                return self._suspected(event)
-            case NodesUpgraded():
-                return [
-                    command
-                    for node in event.nodes
-                    for command in self._owe(node, Debt.UPGRADE, event.at)
-                ]
+            case Notice():
+                return self._noticed(event)
             case VerdictReached():
                 return self._judged(event)
             case TestRefused():
                 return self._refused(event)
-            case RepairBegun() | RepairDone():
-                return self._repaired(event)
-            case OperatorSaid():
-                return self._ordered(event)
             case FleetSeen():
                 return self._shown(event)
             case Waited():
-                return self._ticked(event)
+                return self._waited(event)
 
-    # --- who is there, and at work ---------------------------------------------------------
-
-    def _seen(self, event: NodeSeen) -> list[LifeCommand]:
-        life = self._life(event.node)
-        if event.at < life.present_at:
-            return []
-        life = replace(_arrived(life, event.at), sku=event.sku)
-        return self._keep(life, event.at)
-
-    def _gone(self, event: NodeGone) -> list[LifeCommand]:
-        life = self._life(event.node)
-        if event.at < life.present_at:
-            return []
-        life = replace(life, present=False, present_at=event.at, jobs={}, trial=None)
-        return self._keep(life, event.at)
-
-    def _moved(self, event: JobBegun | JobEnded) -> list[LifeCommand]:
-        commands = []
+    def _noticed(self, notice: Notice) -> list[LifeCommand]:
+        event = notice.event
+        if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
+            return self._close(event.scope, notice.at)
+        commands: list[LifeCommand] = []
         for node in event.nodes:
-            life = self._life(node)
-            move = life.beginning if isinstance(event, JobBegun) else life.ending
-            commands += self._keep(move(event.job, event.at), event.at)
+            commands += self._noted(self._life(node), notice)
         return commands
+
+    def _noted(self, life: Life, notice: Notice) -> list[LifeCommand]:
+        at = notice.at
+        match notice.event:
+            case NodeAdded():
+                life = _arrived(life, at)
+            case NodeRemoved():
+                life = _left(life, at)
+            case JobAllocated(job=job):
+                life = life.beginning(job, at)
+            case JobEnded(job=job):
+                life = life.ending(job, at)
+                if self._policy.checks_after_jobs:
+                    life = life.owing(Debt.WORK, at)
+            case FleetUpgraded():
+                life = life.owing(Debt.UPGRADE, at)
+            case IncidentReported(category=category):
+                life = life.owing(Debt.INCIDENT, at, category)
+            case SuspicionRaised(category=category):
+                return self._suspected(life, notice, category)
+            case RepairBegun():
+                life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
+            case RepairDone():
+                life = replace(life, repair_done_at=max(at, life.repair_done_at), tried=0)
+                life = life.owing(Debt.REPAIR, at)
+            case OperatorSaid(order=order):
+                return self._ordered(life, order, at)
+        return self._keep(life, at)
 
     def _shown(self, event: FleetSeen) -> list[LifeCommand]:
         """An orchestrator shows what is; one that shows it late shows what was."""
@@ -134,32 +137,24 @@ class Keeper:
         self.seen_at = event.at
         commands = []
         for node in self.lives.keys() - event.nodes.keys():
-            commands += self._gone(NodeGone(at=event.at, node=node))
+            commands += self._keep(_left(self.lives[node], event.at), event.at)
         for node, seen in event.nodes.items():
             life = self._life(node)
-            if event.at >= life.present_at and not (life.present and node in self.lives):
+            if not (life.present and node in self.lives):
                 life = _arrived(life, event.at)
             commands += self._keep(_as_shown(life, seen, event.at), event.at)
         return commands
 
-    # --- what makes a node suspect ---------------------------------------------------------
-
-    def _owe(self, node: str, debt: Debt, at: float, about: str = "") -> list[LifeCommand]:
-        return self._keep(self._life(node).owing(debt, at, about), at)
-
-    def _suspected(self, event: SuspicionRaised) -> list[LifeCommand]:
-        life = self._life(event.node)
-        if life.defect is not None:
-            reason = f"it is defective already: {life.defect.reason}"
-            return [_ended(event.id, event.node, Outcome.CONFIRMED, reason)]
+    def _suspected(self, life: Life, notice: Notice, category: str) -> list[LifeCommand]:
+        id, at = notice.id, notice.at
         if life.retired:
-            return [_ended(event.id, event.node, Outcome.GIVEN_UP, "the node is retired")]
-        if event.at < life.proven_at:
-            reason = "it has passed a test that began later"
-            return [_ended(event.id, event.node, Outcome.REFUTED, reason)]
-        return self._owe(event.node, Debt.SUSPICION, event.at, event.id)
+            return [_ended(id, life.node, Outcome.GIVEN_UP, "the node is retired")]
+        doubted = life.owing(Debt.SUSPICION, at, category, id)
+        if doubted is life:
+            return [_ended(id, life.node, Outcome.REFUTED, "a later test has passed")]
+        return self._keep(doubted, at)
 
-    # --- what tests and repairs say --------------------------------------------------------
+    # --- what a test came to ---------------------------------------------------------------
 
     def _judged(self, event: VerdictReached) -> list[LifeCommand]:
         commands = []
@@ -172,8 +167,8 @@ class Keeper:
             match verdict.judgement:
                 case Judgement.DEFECTIVE if event.at >= max(life.judged_at, life.repair_done_at):
                     life, more = self._condemned(life, verdict, event)
-                case Judgement.HEALTHY if event.at >= life.judged_at and verdict.enough:
-                    life, more = self._cleared(life, event)
+                case Judgement.HEALTHY if event.at >= life.judged_at and verdict.counts:
+                    life, more = self._cleared(life, verdict, event)
                 case Judgement.DEFECTIVE | Judgement.HEALTHY if not event.test:
                     more = []
                 case _:
@@ -186,7 +181,7 @@ class Keeper:
     ) -> tuple[Life, list[LifeCommand]]:
         ticket = life.ticket or f"{life.node}/{event.campaign}"
         commands: list[LifeCommand] = [
-            _ended(owed.about, life.node, Outcome.CONFIRMED, verdict.reason)
+            _ended(owed.id, life.node, Outcome.CONFIRMED, verdict.reason)
             for owed in life.owed
             if owed.debt is Debt.SUSPICION
         ]
@@ -216,16 +211,21 @@ class Keeper:
         )
         return life, commands
 
-    def _cleared(self, life: Life, event: VerdictReached) -> tuple[Life, list[LifeCommand]]:
+    def _cleared(
+        self, life: Life, verdict: Concluded, event: VerdictReached
+    ) -> tuple[Life, list[LifeCommand]]:
         before = life.owed
-        life = replace(life.having_proven(event.began), judged_at=event.at)
+        if verdict.proof:
+            life = life.having_proven(verdict.proof, verdict.about, event.began)
+        if verdict.is_fit:
+            life = replace(life, judged_at=event.at)
         reason = f"the node passed campaign {event.campaign}"
         commands: list[LifeCommand] = [
-            _ended(owed.about, life.node, Outcome.REFUTED, reason)
+            _ended(owed.id, life.node, Outcome.REFUTED, reason)
             for owed in before
             if owed.debt is Debt.SUSPICION and owed not in life.owed
         ]
-        if life.defect and life.defect.at <= event.began:
+        if verdict.is_fit and life.defect and life.defect.at <= event.began:
             life = replace(life, defect=None)
         if life.ticket and not life.must_be_out:
             commands.append(
@@ -252,7 +252,7 @@ class Keeper:
     def _without_suspicions(self, life: Life, commands: list[LifeCommand], why: str) -> Life:
         for owed in life.owed:
             if owed.debt is Debt.SUSPICION:
-                commands.append(_ended(owed.about, life.node, Outcome.GIVEN_UP, why))
+                commands.append(_ended(owed.id, life.node, Outcome.GIVEN_UP, why))
         return replace(life, owed=tuple(o for o in life.owed if o.debt is not Debt.SUSPICION))
 
     def _refused(self, event: TestRefused) -> list[LifeCommand]:
@@ -262,36 +262,45 @@ class Keeper:
             commands += [Notify(subject=node, sentence=event.reason), *self._keep(life, event.at)]
         return commands
 
-    def _repaired(self, event: RepairBegun | RepairDone) -> list[LifeCommand]:
-        life = self._life(event.node)
-        if isinstance(event, RepairBegun):
-            return self._keep(
-                replace(life, repair_begun_at=max(event.at, life.repair_begun_at)), event.at
-            )
-        life = replace(life, repair_done_at=max(event.at, life.repair_done_at), tried=0)
-        return self._keep(life.owing(Debt.REPAIR, event.at), event.at)
-
     # --- what people say -------------------------------------------------------------------
 
-    def _ordered(self, event: OperatorSaid) -> list[LifeCommand]:
-        if event.order is Order.CLOSE:
-            out = room(event.subject, self.lives.values(), self._policy, {}).out
-            self.breakers[event.subject] = Breaker(accepted=out)
-            return [c for life in list(self.lives.values()) for c in self._keep(life, event.at)]
-        life = self._life(event.subject)
-        if event.at < life.retired_at:
+    def _close(self, scope: str, at: float) -> list[LifeCommand]:
+        out = room(scope, self.lives.values(), self._policy, {}).out
+        self.breakers[scope] = Breaker(accepted=out)
+        return [command for life in list(self.lives.values()) for command in self._keep(life, at)]
+
+    def _ordered(self, life: Life, order: Order, at: float) -> list[LifeCommand]:
+        if at < life.retired_at:
             return []
-        life = replace(life, retired=event.order is Order.RETIRE, retired_at=event.at)
+        life = replace(life, retired=order is Order.RETIRE, retired_at=at)
         if not life.retired:
-            return self._keep(life.owing(Debt.NEW, event.at), event.at)
+            return self._keep(life.owing(Debt.NEW, at), at)
         commands: list[LifeCommand] = []
         life = self._without_suspicions(replace(life, trial=None), commands, "the node is retired")
-        return [*commands, *self._keep(replace(life, is_reserve=False), event.at)]
+        return [*commands, *self._keep(replace(life, is_reserve=False), at)]
+
+    def approve(self, command: ModedCommand, at: float) -> tuple[ModedCommand, list[LifeCommand]]:
+        """What was proposed is to be done, and what follows from it."""
+        approved = replace(command, mode=Mode.ACT)
+        match approved:
+            case Prove():
+                self.begin(approved, at)
+            case Cordon(node=node, code=code):
+                life = self._life(node)
+                self.lives[node] = replace(life, out_code=code, sent_at=at, has_been_cordoned=True)
+            case Swap(spare=spare):
+                return approved, self._keep(_not_reserve(self._life(spare)), at)
+        return approved, []
 
     # --- time ------------------------------------------------------------------------------
 
-    def _ticked(self, event: Waited) -> list[LifeCommand]:
+    def _waited(self, event: Waited) -> list[LifeCommand]:
         commands: list[LifeCommand] = []
+        self._unreachable = event.unreachable
+        for node in event.watched - self.lives.keys():
+            self.lives[node] = Life(node=node)
+        for node in sorted(event.unproven & self.lives.keys()):
+            commands += self._doubt(self.lives[node], event.at)
         for life in list(self.lives.values()):
             if life.trial and event.at - life.trial.at > self._policy.answered_s:
                 life = replace(life, trial=None)
@@ -300,6 +309,13 @@ class Keeper:
             commands += self._too_old(life, event.at)
         commands += self._fill_reserve(event)
         return [*commands, *self._tests(event.at)]
+
+    def _doubt(self, life: Life, at: float) -> list[LifeCommand]:
+        """The history vouches for nothing there, whatever the reason."""
+        if life.must_be_out or any(owed.debt is not Debt.WORK for owed in life.owed):
+            return []
+        was_proven = max(life.judged_at, life.proven_at) > float("-inf")
+        return self._keep(life.owing(Debt.DOUBT if was_proven else Debt.NEW, at), at)
 
     def _too_old(self, life: Life, at: float) -> list[LifeCommand]:
         """Suspicions that nobody could settle, whatever stood in the way."""
@@ -311,7 +327,7 @@ class Keeper:
         days = self._policy.unsettled_s / DAY_S
         reason = f"the node could not be tested within {days:g} days"
         ended = [
-            _ended(o.about, life.node, Outcome.GIVEN_UP, reason) for o in life.owed if o in too_old
+            _ended(o.id, life.node, Outcome.GIVEN_UP, reason) for o in life.owed if o in too_old
         ]
         life = replace(life, owed=tuple(o for o in life.owed if o not in too_old))
         return [*ended, *self._keep(life, at)]
@@ -329,7 +345,7 @@ class Keeper:
                 yield from self._keep(life, event.at)
 
     def _tests(self, at: float) -> list[LifeCommand]:
-        """All that may be tested now, the most urgent first, in one campaign."""
+        """All that may be tested now, the most urgent first: a test for each kind of proof."""
         waiting = [life for life in self.lives.values() if self._may_be_tested(life, at)]
         waiting.sort(key=lambda life: (_urgency(life), life.node))
         there = sum(life.is_there for life in self.lives.values())
@@ -338,16 +354,35 @@ class Keeper:
         chosen = waiting[: max(0, places)]
         if not chosen:
             return []
-        test = f"{chosen[0].node}@{at:.0f}"
-        for life in chosen:
-            tried = OpenTest(id=test, at=at) if self._policy.test is Mode.ACT else None
-            self.lives[life.node] = replace(life, trial=tried, tried_at=at)
-        owed = {life.node: life.owed for life in chosen}
-        return [Prove(mode=self._policy.test, id=test, owed=owed)]
+        groups = {
+            life.needs: [same for same in chosen if same.needs == life.needs] for life in chosen
+        }
+        return [self._test(needs, lives, at) for needs, lives in groups.items()]
+
+    def _test(self, needs: tuple[Proof, str], lives: Sequence[Life], at: float) -> Prove:
+        proof, about = needs
+        id = f"{proof.value} {about} {lives[0].node}@{at:.0f}"
+        owed = {life.node: life.owed for life in lives}
+        test = Prove(mode=self._policy.test, id=id, proof=proof, about=about, owed=owed)
+        if test.mode is Mode.ACT:
+            self.begin(test, at)
+        return test
+
+    def begin(self, test: Prove, at: float) -> None:
+        """Its nodes are under test, until it is answered."""
+        for node in test.owed:
+            trial = OpenTest(id=test.id, at=at)
+            self.lives[node] = replace(self.lives[node], trial=trial, tried_at=at)
 
     def _may_be_tested(self, life: Life, at: float) -> bool:
         rested = at - life.tried_at >= self._policy.pause_s * 2 ** min(life.tried, 8)
-        is_free = life.is_there and life.is_idle and not life.is_cordoned_by_others
+        is_out_of_reach = life.node in self._unreachable
+        is_free = (
+            life.is_there
+            and life.is_idle
+            and not is_out_of_reach
+            and not life.is_cordoned_by_others
+        )
         is_asked_for = bool(life.owed) and not life.is_in_repair
         awaits_repair = life.defect is not None and not life.owes(Debt.REPAIR)
         return is_free and is_asked_for and rested and not awaits_repair
@@ -449,7 +484,15 @@ class Keeper:
         }
 
 
+def _left(life: Life, at: float) -> Life:
+    if at < life.present_at:
+        return life
+    return replace(life, present=False, present_at=at, jobs={}, trial=None)
+
+
 def _arrived(life: Life, at: float) -> Life:
+    if at < life.present_at:
+        return life
     return replace(life, present=True, present_at=at).owing(Debt.NEW, at)
 
 
@@ -457,7 +500,6 @@ def _as_shown(life: Life, seen: SeenNode, at: float) -> Life:
     return replace(
         life.showing(seen.jobs, at),
         sku=seen.sku or life.sku,
-        held=seen.held,
         cordon=seen.cordon,
         cordoned_by_anubis=seen.by_anubis,
     )

@@ -30,17 +30,41 @@ class Debt(StrEnum):
 
     NEW = "new"
     UPGRADE = "upgrade"
+    DOUBT = "doubt"  # nothing that it passed counts any more
     INCIDENT = "incident"
     SUSPICION = "suspicion"
     REPAIR = "repair"
     RESERVE = "reserve"  # a spare is proven before it is one
+    WORK = "work"  # a job ended there; the node serves on until it falls idle
+
+
+class Proof(StrEnum):
+    """What a test that was passed is worth."""
+
+    FULL = "full"  # all that a new node has to prove
+    OF_CATEGORY = "of-category"  # that there is no defect behind incidents of one category
+    LIGHT = "light"  # a check between two jobs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owed:
     debt: Debt
     at: float  # a test that began earlier does not pay it
-    about: str = ""  # the incident's category, or the suspicion's id
+    about: str = ""  # the category of an incident or of a suspicion
+    id: str = ""  # of the suspicion
+
+    @property
+    def needs(self) -> tuple[Proof, str]:
+        match self.debt:
+            case Debt.WORK:
+                return Proof.LIGHT, ""
+            case Debt.INCIDENT | Debt.SUSPICION:
+                return Proof.OF_CATEGORY, self.about
+        return Proof.FULL, ""
+
+    def is_paid(self, proof: Proof, about: str, began: float) -> bool:
+        is_enough = proof is Proof.FULL or self.needs in ((proof, about), (Proof.LIGHT, ""))
+        return is_enough and self.at < began
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +96,6 @@ class Life:
     jobs: Mapping[str, float] = field(default_factory=dict)  # what runs there, and as of when
     ended: Mapping[str, float] = field(default_factory=dict)  # the last that ended
     shown_at: float = -math.inf  # by the orchestrator
-    held: bool = False
     cordon: str = ""  # as the orchestrator shows it
     cordoned_by_anubis: bool = False
     out_code: str = ""  # why Anubis wants it out, as it sent or proposed last; empty: it does not
@@ -80,7 +103,7 @@ class Life:
     has_been_cordoned: bool = False  # by Anubis, which may release it then
     is_reserve: bool = False  # it belongs to the hot buffer
     judged_at: float = -math.inf  # the last conclusive verdict
-    proven_at: float = -math.inf  # when the last test began that proved enough
+    proven_at: float = -math.inf  # when the last test began that was full proof
     defect: DefectFound | None = None
     ticket: str = ""
     repair_begun_at: float = -math.inf
@@ -109,7 +132,7 @@ class Life:
 
     @property
     def is_idle(self) -> bool:
-        return not self.jobs and not self.held and self.trial is None
+        return not self.jobs and self.trial is None
 
     @property
     def is_cordoned_by_others(self) -> bool:
@@ -129,7 +152,7 @@ class Life:
             return State.OUT if self.cordon and not self.jobs else State.DRAINING
         if self.owes(Debt.NEW):
             return State.NEW
-        if self.owed:
+        if any(owed.debt is not Debt.WORK for owed in self.owed):
             return State.SUSPECT
         return State.SPARE if self.is_reserve else State.IN_SERVICE
 
@@ -158,16 +181,25 @@ class Life:
     def owes(self, debt: Debt) -> bool:
         return any(owed.debt is debt for owed in self.owed)
 
-    def owing(self, debt: Debt, at: float, about: str = "") -> Self:
+    @property
+    def needs(self) -> tuple[Proof, str]:
+        """One test for all that it owes: whoever owes several things proves everything."""
+        needs = {owed.needs for owed in self.owed} - {(Proof.LIGHT, "")}
+        if len(needs) > 1:
+            return Proof.FULL, ""
+        return min(needs, default=(Proof.LIGHT, ""))
+
+    def owing(self, debt: Debt, at: float, about: str = "", id: str = "") -> Self:
         """With one more thing to prove, unless a test that began later has proven it already."""
-        kept = tuple(o for o in self.owed if (o.debt, o.about) != (debt, about))
-        before = [o.at for o in self.owed if (o.debt, o.about) == (debt, about)]
-        at = max([at, *before])
+        same = [owed for owed in self.owed if (owed.debt, owed.about, owed.id) == (debt, about, id)]
+        at = max([at, *(owed.at for owed in same)])
         if at < self.proven_at:
             return self
-        return replace(self, owed=(*kept, Owed(debt=debt, at=at, about=about)))
+        kept = tuple(owed for owed in self.owed if owed not in same)
+        return replace(self, owed=(*kept, Owed(debt=debt, at=at, about=about, id=id)))
 
-    def having_proven(self, began: float) -> Self:
-        """What a test that began then, and measured enough, has paid."""
-        still = tuple(owed for owed in self.owed if owed.at >= began)
-        return replace(self, owed=still, proven_at=max(began, self.proven_at), tried=0)
+    def having_proven(self, proof: Proof, about: str, began: float) -> Self:
+        """What a test that began then has paid, when it was passed."""
+        still = tuple(owed for owed in self.owed if not owed.is_paid(proof, about, began))
+        full = began if proof is Proof.FULL else -math.inf
+        return replace(self, owed=still, proven_at=max(full, self.proven_at), tried=0)

@@ -1,7 +1,7 @@
-"""What an orchestrator tells us of nodes.
+"""What an orchestrator, a person or a watcher tells us of nodes.
 
-Some events are facts that change what is known of a node, whoever asks next: these are kept. The
-others only ask what to do.
+Some events are facts that change what is known of a node, whoever asks next: these can be kept. A
+tick only asks what to do.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from enum import StrEnum
+from typing import ClassVar, Literal, get_args
 
 from anubis.core.past.status import Incident
 from anubis.core.past.tracks import IncidentColumns
@@ -22,12 +23,20 @@ class NodeAdded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeRemoved:
+    """It left the fleet: nobody need look after it."""
+
+    kind: ClassVar[str] = "node-removed"
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class FleetUpgraded:
     """Other software or parts: what was measured before says nothing any more."""
 
     kind: ClassVar[str] = "fleet-upgraded"
     nodes: tuple[str, ...]
-    criteria: Literal["learned", "refused"]  # again, since the upgrade
+    criteria: Literal["learned", "refused"] = "learned"  # again, since the upgrade
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +44,18 @@ class JobAllocated:
     kind: ClassVar[str] = "job-allocated"
     nodes: tuple[str, ...]
     duration_s: float
+    job: str = ""  # its id; empty: somebody only asks
 
     def __post_init__(self) -> None:
         if not 0 < self.duration_s < float("inf"):
             raise ValueError(f"a job of {self.duration_s:g} s, expected a duration above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEnded:
+    kind: ClassVar[str] = "job-ended"
+    nodes: tuple[str, ...]
+    job: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +70,50 @@ class IncidentReported:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SuspicionRaised:
+    """Something says that nodes may be bad. Only a test makes a verdict of it."""
+
+    kind: ClassVar[str] = "suspicion-raised"
+    nodes: tuple[str, ...]
+    category: str
+    source: str  # who suspects them
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.category:
+            raise ValueError("a suspicion has no category, expected a word such as gpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairBegun:
+    kind: ClassVar[str] = "repair-begun"
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairDone:
+    """It is not believed until a test has proven it."""
+
+    kind: ClassVar[str] = "repair-done"
+    nodes: tuple[str, ...]
+    action: str = ""  # what was done
+
+
+class Order(StrEnum):
+    RETIRE = "retire"  # these nodes leave the fleet for good
+    RETURN = "return"  # retired nodes belong to it again, unproven
+    CLOSE = "close-breaker"  # nodes may be taken out again
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSaid:
+    kind: ClassVar[str] = "operator-said"
+    order: Order
+    nodes: tuple[str, ...] = ()
+    scope: str = ""  # of the breaker to be closed
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tick:
     """Time has passed; these nodes are idle."""
 
@@ -60,20 +121,23 @@ class Tick:
     nodes: tuple[str, ...]
 
 
-KeptEvent = NodeAdded | FleetUpgraded | IncidentReported
-FleetEvent = KeptEvent | JobAllocated | Tick
-KEPT: dict[str, type[KeptEvent]] = {
-    event.kind: event for event in (NodeAdded, FleetUpgraded, IncidentReported)
-}
+DefectPresumed = NodeAdded | FleetUpgraded | IncidentReported | SuspicionRaised | RepairDone
+KeptEvent = DefectPresumed | NodeRemoved | JobAllocated | JobEnded | RepairBegun | OperatorSaid
+FleetEvent = NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | Tick  # to be decided
+KEPT: dict[str, type[KeptEvent]] = {event.kind: event for event in get_args(KeptEvent)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """An event that is kept. A defect is presumed on its nodes until they pass a test."""
+    """An event that is kept. Some let a defect be presumed on its nodes until they pass a test."""
 
     id: str  # told twice, it is one
     at: float
     event: KeptEvent
+
+    @property
+    def presumes_defect(self) -> bool:
+        return isinstance(self.event, DefectPresumed)
 
 
 def reported_incidents(

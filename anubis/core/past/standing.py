@@ -108,8 +108,9 @@ def _shaken(
         if kind == FAILED:
             yield at, result.node
     for notice in notices:
-        for node in notice.event.nodes:
-            yield min(notice.at, now), node
+        if notice.presumes_defect:
+            for node in notice.event.nodes:
+                yield min(notice.at, now), node
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,218 @@
+"""`anubis tell`, `keep` and `actions`: what happens to a fleet, and what is done about it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+import anubis
+from anubis.cli import amounts, answer, options
+from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+from anubis.core.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from anubis.core.past.events import KeptEvent
+    from anubis.operations.keeping import KeptFleet
+
+KeepingName = Annotated[
+    str,
+    typer.Option("--keeping", metavar="NAME", help="A policy under configs/keeping/, or a file."),
+]
+
+
+def tell(
+    event: Annotated[
+        str,
+        typer.Argument(
+            metavar="EVENT",
+            help="node-added, node-removed, fleet-upgraded, job-allocated, job-ended, "
+            "incident-reported, suspicion-raised, repair-begun, repair-done, retire, return or "
+            "close-breaker.",
+        ),
+    ],
+    nodes: options.Nodes = None,
+    job: Annotated[str | None, typer.Option("--job", help="The job's id.")] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option("--duration", metavar="TIME", help="How long the job may run: 90m, 24h, 2d."),
+    ] = None,
+    category: Annotated[
+        str | None,
+        typer.Option("--category", metavar="WORD", help="Of an incident or of a suspicion."),
+    ] = None,
+    source: Annotated[
+        str, typer.Option("--source", metavar="WORD", help="Who suspects the nodes.")
+    ] = "operator",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; or what a repair did.")
+    ] = "",
+    scope: Annotated[
+        str,
+        typer.Option("--scope", metavar="TEXT", help="Of the breaker: fleet, or as keep names it."),
+    ] = "fleet",
+    id: Annotated[
+        str,
+        typer.Option("--id", help="Its name: an event told twice under one is done once."),
+    ] = "",
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="When it happened: 2026-11-01T12:00."),
+    ] = None,
+    later: Annotated[
+        bool, typer.Option("--later", help="Only keep it: the next anubis keep does the rest.")
+    ] = False,
+    cluster: options.ClusterAsked = None,
+    keeping: KeepingName = "default",
+    benchmarks: options.Benchmarks = None,
+    json: options.Json = False,
+) -> None:
+    """Tell what happened to nodes, and take the keeper's turn.
+
+    What is told is kept, and changes what is known of the nodes for whoever asks next.
+    """
+    happened = _event(
+        event, amounts.nodes(nodes) or (), job, duration, category, source, reason, scope
+    )
+    caller = Terminal(as_json=json)
+    when = amounts.instant(at, "--at").timestamp() if at else None
+    receipt = anubis.tell(happened, id=id, at=when, cluster=cluster, caller=caller)
+    if json:
+        answer.write_json("receipt", vars(receipt))
+    else:
+        print(f"{'kept' if receipt.is_new else 'known already'}: {event} (id {receipt.id})")
+    if not later:
+        _show(
+            anubis.keep(anubis.keeping_of(cluster, keeping, benchmarks or ()), caller), as_json=json
+        )
+
+
+def keep(
+    cluster: options.ClusterAsked = None,
+    keeping: KeepingName = "default",
+    benchmarks: options.Benchmarks = None,
+    do: Annotated[
+        list[int] | None,
+        typer.Option("--do", metavar="ID", help="A proposal to be done; may be repeated."),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="TIME", help="Go on, with a turn every so often: 60s, 5m."),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Take the keeper's turn: hear what is new, and propose or do what the policy says.
+
+    Exit code 1: a node is out or to be taken out, or a breaker is open.
+    """
+    turn_termination_into_interrupt()
+    caller = Terminal(as_json=json)
+    pause_s = amounts.duration_s(every, "--every") if every else None
+    request = anubis.keeping_of(cluster, keeping, benchmarks or ())
+    fleet = anubis.approve(request, do, caller) if do else anubis.keep(request, caller)
+    while pause_s is not None:
+        _show(fleet, as_json=json)
+        time.sleep(pause_s)
+        fleet = anubis.keep(request, caller)
+    _show(fleet, as_json=json)
+    _leave(fleet)
+
+
+def actions(
+    every: Annotated[
+        bool, typer.Option("--all", help="Those that are done, failed or withdrawn as well.")
+    ] = False,
+    last: Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")] = 100,
+    cluster: options.ClusterShown = None,
+    json: options.Json = False,
+) -> None:
+    """What the keeper proposes, has sent and has done."""
+    from anubis.report import keeping
+
+    listed = anubis.actions(last, only_open=not every, cluster=cluster)
+    if json:
+        answer.write_lines(map(keeping.action_line, listed))
+        return
+    waiting = sum(map(keeping.waits_for_a_person, listed))
+    print(f"{waiting} to look at: anubis keep --do ID has one done" if waiting else "nothing to do")
+    keeping.show_actions(listed, answer.screen())
+
+
+def _show(fleet: KeptFleet, *, as_json: bool) -> None:
+    from anubis.report import keeping
+
+    if as_json:
+        for life in fleet.lives.values():
+            answer.write_json("life", keeping.life_fields(life))
+        answer.write_lines(map(keeping.action_line, fleet.actions))
+        answer.write_json(
+            "keeping", keeping.keeping_fields(fleet.cluster, fleet.lives, fleet.breakers)
+        )
+        return
+    proposals = sum(map(keeping.waits_for_a_person, fleet.actions))
+    print(keeping.headline(fleet.cluster, fleet.lives, fleet.breakers, proposals))
+    keeping.show_lives(fleet.lives, answer.screen())
+    keeping.show_actions(fleet.actions, answer.screen())
+
+
+def _leave(fleet: KeptFleet) -> NoReturn:
+    from anubis.core.records import Judgement
+
+    is_open = any(breaker.is_open for breaker in fleet.breakers.values())
+    are_out = any(life.must_be_out for life in fleet.lives.values() if life.is_there)
+    answer.leave(Judgement.DEFECTIVE if is_open or are_out else Judgement.HEALTHY)
+
+
+def _event(
+    kind: str,
+    nodes: tuple[str, ...],
+    job: str | None,
+    duration: str | None,
+    category: str | None,
+    source: str,
+    reason: str,
+    scope: str,
+) -> KeptEvent:
+    from anubis.core.past import events
+
+    orders = {order.value: order for order in events.Order}
+    if kind == events.Order.CLOSE:
+        return events.OperatorSaid(order=events.Order.CLOSE, scope=scope)
+    if not nodes and kind != "job-ended":
+        raise UsageError(f"{kind}: of which nodes? name them after the event")
+    if kind in orders:
+        return events.OperatorSaid(order=orders[kind], nodes=nodes)
+    match kind:
+        case "node-added":
+            return events.NodeAdded(nodes=nodes)
+        case "node-removed":
+            return events.NodeRemoved(nodes=nodes)
+        case "fleet-upgraded":
+            return events.FleetUpgraded(nodes=nodes)
+        case "job-allocated":
+            seconds = amounts.duration_s(_needed(duration, "--duration", kind), "--duration")
+            return events.JobAllocated(
+                nodes=nodes, duration_s=seconds, job=_needed(job, "--job", kind)
+            )
+        case "job-ended":
+            return events.JobEnded(nodes=nodes, job=_needed(job, "--job", kind))
+        case "incident-reported":
+            word = _needed(category, "--category", kind)
+            return events.IncidentReported(nodes=nodes, category=word)
+        case "suspicion-raised":
+            word = _needed(category, "--category", kind)
+            return events.SuspicionRaised(nodes=nodes, category=word, source=source, reason=reason)
+        case "repair-begun":
+            return events.RepairBegun(nodes=nodes)
+        case "repair-done":
+            return events.RepairDone(nodes=nodes, action=reason)
+    kinds = [*events.KEPT, *orders]
+    kinds.remove(events.OperatorSaid.kind)
+    raise UsageError(f'event "{kind}" is not known; {did_you_mean(kind, kinds)}')
+
+
+def _needed(value: str | None, option: str, kind: str) -> str:
+    if not value:
+        raise UsageError(f"{kind} needs {option}")
+    return value

@@ -1,0 +1,450 @@
+"""The keeper of a fleet takes its turns: it hears what is new, looks at who owns the nodes, and has
+done what its policy lets it do; the rest it proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from anubis import config
+from anubis.core.choosing.selection import Budget
+from anubis.core.errors import AnubisError, ConfigError, Stopped, UsageError
+from anubis.core.lifecycle.actions import LifeAction, Stage, has_shown, is_moot
+from anubis.core.lifecycle.breaker import Breaker
+from anubis.core.lifecycle.commands import Cordon, ModedCommand, Prove, Release
+from anubis.core.lifecycle.events import (
+    Concluded,
+    FleetSeen,
+    LifeEvent,
+    TestRefused,
+    VerdictReached,
+    Waited,
+)
+from anubis.core.lifecycle.keeper import Keeper
+from anubis.core.lifecycle.life import Life, Proof
+from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.lifecycle.reasons import reason
+from anubis.core.past.events import (
+    FleetEvent,
+    IncidentReported,
+    JobAllocated,
+    JobEnded,
+    NodeAdded,
+    Notice,
+    Tick,
+)
+from anubis.core.records import Judgement, NodeVerdict
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.campaigns import LOOKED_AT
+from anubis.operations.clusters import THIS_MACHINE, look_up, resolve
+from anubis.operations.deciding import Terms, decide, past_of, read_repertoire, weigh
+from anubis.operations.naming import new_name
+from anubis.operations.owners import orchestrator_of
+from anubis.operations.telling import note
+from anubis.orchestrators.base import Orchestrator
+from anubis.selector import Past
+from anubis.store.campaigns import CampaignRow
+from anubis.store.history import ClusterHistory, History
+from anubis.store.holds import LASTS_S
+from anubis.store.keeping import News, Turn
+
+MOST_TURNS = 4  # one after what was done showed its effect, and never without end
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptFleet:
+    """Where each node stands after a turn, and what is to be done or was."""
+
+    cluster: str
+    at: float
+    lives: Mapping[str, Life]
+    breakers: Mapping[str, Breaker]
+    actions: tuple[LifeAction, ...]  # since the first of these turns began, or still open
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """Of which cluster, by what policy, and who owns its nodes."""
+
+    policy: KeepingPolicy
+    cluster: str | None = None
+    benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
+    orchestrator: Orchestrator | None = None
+
+    def __post_init__(self) -> None:
+        if self.orchestrator is None and self.policy.acts_on_nodes:
+            raise ConfigError(
+                "the policy of keeping acts on nodes, and nobody is known to own them: name an"
+                " orchestrator in the cluster's file, or have cordons and releases proposed"
+            )
+
+
+def keep(keeping: Keeping, caller: Caller = NOBODY) -> KeptFleet:
+    """Take turns until nothing more is to be sent. Tests run here, one campaign after another."""
+    began = caller.clock()
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        keeper = _Hand(keeping, history, part, caller)
+        for _ in range(MOST_TURNS):
+            keeper.take_turn()
+            if not keeper.carry_out():
+                break
+        return look(part, began, caller.clock())
+
+
+def look(part: ClusterHistory, since: float, at: float) -> KeptFleet:
+    """As the last turn left it."""
+    recent = [action for action in part.keeping.newest_actions() if action.changed_at >= since]
+    actions = {action.id: action for action in [*part.keeping.open_actions(), *recent]}
+    return KeptFleet(
+        cluster=part.cluster,
+        at=at,
+        lives={life.node: life for life in part.keeping.lives()},
+        breakers=part.keeping.breakers(),
+        actions=tuple(actions[id] for id in sorted(actions)),
+    )
+
+
+def approve(keeping: Keeping, ids: Collection[int], caller: Caller = NOBODY) -> KeptFleet:
+    """Have done what was proposed."""
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        at = caller.clock()
+        for id in ids:
+            action = part.keeping.action(id)
+            with part.keeping.turn() as turn:
+                keeper = turn.keeper(keeping.policy)
+                _approve(action, keeper, turn, at, caller.name())
+                turn.end(keeper, News(notices=(), conclusions=()), at)
+    return keep(keeping, caller)
+
+
+def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str) -> None:
+    command = action.command
+    if action.progress is not Stage.PROPOSED or not isinstance(command, ModedCommand):
+        raise UsageError(f"action {action.id} is {action.progress}: only proposals can be approved")
+    if is_moot(command, keeper.lives):
+        raise UsageError(f"action {action.id} has nothing to do any more: look at anubis actions")
+    approved, further = keeper.approve(command, at)
+    turn.approve(action, approved, at, f"approved by {by}")
+    turn.keep(further, at)
+
+
+def keeping_of(
+    cluster: str | None = None, policy: str = "default", benchmarks: Sequence[Path] = ()
+) -> Keeping:
+    """By the names of the files that say it."""
+    return Keeping(
+        policy=config.keeping(policy),
+        cluster=cluster,
+        benchmarks=benchmarks,
+        orchestrator=_owner(cluster),
+    )
+
+
+def _owner(cluster: str | None) -> Orchestrator | None:
+    """A cluster that is named by the history alone has nobody to be asked."""
+    with suppress(ConfigError):
+        return orchestrator_of(config.cluster(cluster or THIS_MACHINE))
+    return None
+
+
+def actions(
+    last: int = 100,
+    *,
+    only_open: bool = True,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> list[LifeAction]:
+    """The newest first; those that are open, or all."""
+    with caller.history() as history:
+        part = look_up(history, cluster)
+        if only_open:
+            return part.keeping.open_actions()[::-1][:last]
+        return part.keeping.newest_actions(last)
+
+
+class _Hand:
+    """Takes the keeper's turns, and carries out what it wants."""
+
+    def __init__(
+        self, keeping: Keeping, history: History, part: ClusterHistory, caller: Caller
+    ) -> None:
+        self._history = history
+        self._policy = keeping.policy
+        self._cluster = keeping.cluster
+        self._benchmarks = keeping.benchmarks
+        self._orchestrator = keeping.orchestrator
+        self._part = part
+        self._caller = caller
+
+    # --- hearing ---------------------------------------------------------------------------
+
+    def take_turn(self) -> None:
+        seen = self._observe()
+        at = self._caller.clock()
+        terms = self._terms(Proof.FULL)
+        repertoire = read_repertoire(terms)
+        past = past_of(self._part, at, repertoire)
+        verdicts = self._verdicts(past, at)
+        with self._part.keeping.turn() as turn:
+            keeper, news = turn.keeper(self._policy), turn.news()
+            events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
+            for event in [*sorted(events, key=lambda event: event.at), *([seen] if seen else [])]:
+                turn.keep(keeper.handle(event), at)
+            turn.keep(keeper.handle(self._waited(past, at)), at)
+            _confirm(turn, keeper, at)
+            turn.end(keeper, _heard(news, verdicts), at)
+
+    def _observe(self) -> FleetSeen | None:
+        """Jobs that began or ended since are facts of the history."""
+        if self._orchestrator is None:
+            return None
+        seen = self._orchestrator.observe()
+        running = {job.id: job for job in self._part.jobs.all() if job.end is None}
+        for id in seen.jobs.keys() - running.keys():
+            job = seen.jobs[id]
+            planned_s = max(1.0, min(job.ends_by, seen.at + 30 * 86_400) - job.started_at)
+            begun = JobAllocated(nodes=job.nodes, duration_s=planned_s, job=id)
+            note(Notice(id=f"job {id} began", at=job.started_at, event=begun), self._part)
+        for id in running.keys() - seen.jobs.keys():
+            ended = JobEnded(nodes=running[id].nodes, job=id)
+            note(Notice(id=f"job {id} ended", at=seen.at, event=ended), self._part)
+        return seen
+
+    def _waited(self, past: Past, at: float) -> Waited:
+        watches = self._part.watches.all()
+        watched = {w.node for w in watches if w.until is None or w.until > at}
+        held = {hold.node for hold in self._part.holds.current(at)}
+        vouched = past.standing.passed.keys() | past.standing.unfit.keys()
+        return Waited(
+            at=at,
+            watched=frozenset(watched),
+            unproven=frozenset(watched - vouched),
+            unreachable=frozenset(held | past.standing.down),
+        )
+
+    def _verdicts(self, past: Past, at: float) -> list[VerdictReached]:
+        """Of campaigns that the keeper has not heard of."""
+        conclusions = self._part.keeping.news().conclusions
+        if not conclusions:
+            return []
+        tests = {
+            action.campaign: action.command
+            for action in self._part.keeping.open_actions()
+            if isinstance(action.command, Prove)
+        }
+        of_nodes = {c.campaign: self._history.assessments.of_nodes(c.campaign) for c in conclusions}
+        latest = {v.node: c.campaign for c in conclusions for v in of_nodes[c.campaign]}
+        proven = self._proven(past, latest.keys(), at)
+        return [
+            VerdictReached(
+                at=conclusion.at,
+                campaign=conclusion.campaign,
+                began=conclusion.began,
+                verdicts={
+                    verdict.node: _concluded(
+                        verdict,
+                        tests.get(conclusion.campaign),
+                        is_fit=verdict.node not in past.standing.unfit,
+                        is_full=verdict.node in proven
+                        and latest[verdict.node] == conclusion.campaign,
+                    )
+                    for verdict in of_nodes[conclusion.campaign]
+                },
+                test=test.id if (test := tests.get(conclusion.campaign)) else "",
+            )
+            for conclusion in conclusions
+        ]
+
+    def _proven(self, past: Past, nodes: Collection[str], at: float) -> set[str]:
+        """Nodes that passed all that would be chosen for new ones."""
+        counted = past.standing.counted
+        fit = tuple(node for node in nodes if counted.get(node))
+        if not fit:
+            return set()
+        terms = self._terms(Proof.FULL)
+        decision = weigh(NodeAdded(nodes=fit), terms, read_repertoire(terms), past, self._part, at)
+        missing = {
+            node
+            for test in decision.tests
+            for node in test.nodes
+            if test.benchmark not in counted[node]
+        }
+        return {*fit} - missing
+
+    # --- having it done --------------------------------------------------------------------
+
+    def carry_out(self) -> bool:
+        """Whether anything was sent, so that its effect may be seen."""
+        sent = [self._send(action) for action in self._part.keeping.open_actions()]
+        return any(sent)
+
+    def _send(self, action: LifeAction) -> bool:
+        match action.command:
+            case Cordon() | Release() as order if action.progress is Stage.KEPT:
+                return self._order(action, order)
+            case Prove() as test if action.progress is Stage.KEPT:
+                return self._test(action, test)
+            case Prove() as test if action.progress is Stage.SENT:
+                return self._resume(action, test)
+        return False
+
+    def _order(self, action: LifeAction, order: Cordon | Release) -> bool:
+        if self._orchestrator is None or not self._part.keeping.take(action, self._caller.clock()):
+            return False
+        try:
+            if isinstance(order, Cordon):
+                self._orchestrator.cordon(order.node, reason(order.code, order.reason))
+            else:
+                self._orchestrator.release(order.node)
+        except AnubisError as error:
+            self._fail(action, str(error))
+        return True
+
+    def _test(self, action: LifeAction, test: Prove) -> bool:
+        from anubis.operations.testing import carried_out_tests
+
+        at = self._caller.clock()
+        name = new_name("validate", at)
+        if not self._part.keeping.take(action, at, campaign=name):
+            return False
+        terms = self._terms(test.proof)
+        repertoire = read_repertoire(terms)
+        event, past = _event(test), past_of(self._part, at, repertoire)
+        decision = decide(event, terms, repertoire, past, self._part, at)
+        self._caller.decided(decision)
+        if not decision.tests:
+            self._answer_untested(action, test, past, at)
+            return True
+        try:
+            with carried_out_tests(decision, terms, self._caller, name):
+                pass
+        except Stopped:
+            raise
+        except AnubisError as error:
+            self._refuse(action, test, str(error))
+        return True
+
+    def _resume(self, action: LifeAction, test: Prove) -> bool:
+        """A test whose driver died: its campaign goes on, or begins if it never did."""
+        from anubis.operations.campaigns import resume_campaign
+
+        now = self._caller.clock()
+        if now - action.changed_at < LASTS_S:
+            return False  # whoever sent it may be at it
+        campaign = self._campaign(action.campaign)
+        if campaign is None:
+            self._part.keeping.follow(action, Stage.KEPT, now)
+            return self._test(replace(action, progress=Stage.KEPT), test)
+        if campaign.finished_at is not None:
+            return False
+        try:
+            resume_campaign(campaign.kind, campaign.id, self._caller)
+        except Stopped:
+            raise
+        except AnubisError as error:
+            self._caller.remark(f"action {action.id} goes on elsewhere, or not at all: {error}")
+            return False
+        return True
+
+    def _campaign(self, name: str) -> CampaignRow | None:
+        rows = self._history.campaigns.newest(LOOKED_AT)
+        return next((row for row in rows if row.id == name), None)
+
+    def _answer_untested(self, action: LifeAction, test: Prove, past: Past, at: float) -> None:
+        """No test is worth its time. That proves nothing of nodes that need full proof."""
+        if test.proof is Proof.FULL:
+            suite = self._policy.suite
+            self._refuse(action, test, f'no benchmark of suite "{suite}" can run on these nodes')
+            return
+        verdict = Concluded(
+            judgement=Judgement.HEALTHY,
+            reason="no test is worth its time",
+            proof=test.proof,
+            about=test.about,
+        )
+        answer = VerdictReached(
+            at=at, campaign="", began=at, verdicts=dict.fromkeys(test.owed, verdict), test=test.id
+        )
+        self._hear(answer, action, Stage.DONE, verdict.reason)
+
+    def _refuse(self, action: LifeAction, test: Prove, why: str) -> None:
+        refused = TestRefused(at=self._caller.clock(), test=test.id, reason=why)
+        self._hear(refused, action, Stage.FAILED, why)
+
+    def _fail(self, action: LifeAction, why: str) -> None:
+        self._caller.remark(f"action {action.id}: {why}")
+        self._part.keeping.follow(action, Stage.FAILED, self._caller.clock(), why)
+
+    def _hear(self, event: LifeEvent, action: LifeAction, progress: Stage, note: str) -> None:
+        with self._part.keeping.turn() as turn:
+            keeper = turn.keeper(self._policy)
+            turn.keep(keeper.handle(event), event.at)
+            turn.follow(action, progress, event.at, note)
+            turn.end(keeper, News(notices=(), conclusions=()), event.at)
+
+    def _terms(self, proof: Proof) -> Terms:
+        policy = self._policy
+        is_light = proof is Proof.LIGHT
+        return Terms(
+            suite=policy.check if is_light else policy.suite,
+            policy=policy.selection,
+            benchmarks=self._benchmarks,
+            budget=Budget(seconds=policy.check_limit_s) if is_light else Budget(),
+            cluster=self._cluster,
+        )
+
+
+def _event(test: Prove) -> FleetEvent:
+    """What the Selector is asked, so that it chooses what is proof."""
+    nodes = tuple(test.owed)
+    match test.proof:
+        case Proof.FULL:
+            return NodeAdded(nodes=nodes)
+        case Proof.OF_CATEGORY:
+            return IncidentReported(nodes=nodes, category=test.about)
+    return Tick(nodes=nodes)
+
+
+def _concluded(
+    verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, is_full: bool
+) -> Concluded:
+    """What was chosen as proof is proof; otherwise all that a new node has to pass."""
+    asked_for = test if test and verdict.node in test.owed else None
+    return Concluded(
+        judgement=verdict.judgement,
+        code=verdict.code,
+        reason=verdict.reason,
+        proof=asked_for.proof if asked_for else Proof.FULL if is_full else None,
+        about=asked_for.about if asked_for else "",
+        is_fit=is_fit,
+    )
+
+
+def _is_news(verdict: VerdictReached, news: News) -> bool:
+    """Nobody else took a turn meanwhile."""
+    return verdict.campaign in {conclusion.campaign for conclusion in news.conclusions}
+
+
+def _heard(news: News, verdicts: Iterable[VerdictReached]) -> News:
+    """What was concluded since the past was read is left to the next turn."""
+    campaigns = {verdict.campaign for verdict in verdicts}
+    conclusions = [c for c in news.conclusions if c.campaign in campaigns]
+    return replace(news, conclusions=conclusions)
+
+
+def _confirm(turn: Turn, keeper: Keeper, at: float) -> None:
+    """What shows its effect is done, and a proposal without anything to do is withdrawn."""
+    running = {life.trial.id for life in keeper.lives.values() if life.trial}
+    for action in turn.open_actions():
+        command = action.command
+        if action.progress is Stage.PROPOSED:
+            if is_moot(command, keeper.lives):
+                turn.follow(action, Stage.WITHDRAWN, at)
+        elif (
+            isinstance(command, Cordon | Release) and has_shown(command, keeper.lives[command.node])
+        ) or (isinstance(command, Prove) and command.id not in running):
+            turn.follow(action, Stage.DONE, at)

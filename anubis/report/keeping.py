@@ -1,0 +1,153 @@
+"""Where the nodes of a kept fleet stand, and what is proposed or done about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from anubis.core.lifecycle.actions import OPEN, LifeAction, Stage, subjects
+from anubis.core.lifecycle.breaker import Breaker
+from anubis.core.lifecycle.commands import (
+    CloseTicket,
+    Cordon,
+    EndSuspicion,
+    LifeCommand,
+    Notify,
+    OpenTicket,
+    Prove,
+    Release,
+    Swap,
+)
+from anubis.core.lifecycle.life import Life, Proof, State
+from anubis.hostlist import compress
+from anubis.report.tables import add_row, table
+from anubis.report.wording import counted, json_line, moment
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anubis.report.documents import ActionLine, KeepingLine, LifeLine
+
+QUIET = (State.IN_SERVICE, State.SPARE)  # states of a node that nobody need look at
+PROOFS = {
+    Proof.FULL: "all that a new node has to pass",
+    Proof.LIGHT: "a light check after a job",
+}
+
+
+def headline(
+    cluster: str, lives: Mapping[str, Life], breakers: Mapping[str, Breaker], proposals: int
+) -> str:
+    """What matters first: that a person is needed, then how many nodes stand where."""
+    states = Counter(life.state for life in lives.values())
+    counts = [f"{states[state]} {state.value}" for state in State if states[state]]
+    scopes = ", ".join(scope for scope, breaker in breakers.items() if breaker.is_open)
+    parts = [f"{counted(len(lives), 'node')} of cluster {cluster}: {', '.join(counts) or 'none'}"]
+    if scopes:
+        parts.insert(0, f"the breaker is open ({scopes}): no more nodes are taken out")
+    if proposals:
+        parts.append(f"{counted(proposals, 'proposal')} to look at (anubis actions)")
+    return "; ".join(parts)
+
+
+def show_lives(lives: Mapping[str, Life], console: Console) -> None:
+    """The nodes that are not simply in service."""
+    columns = table("node", "state", "why")
+    for life in lives.values():
+        if life.state not in QUIET:
+            add_row(columns, life.node, life.state.value, why(life))
+    if columns.row_count:
+        console.print(columns)
+
+
+def why(life: Life) -> str:
+    """Why a node stands where it does."""
+    if life.defect is not None:
+        return f"{life.defect.code}: {life.defect.reason}"
+    if life.is_cordoned_by_others:
+        return f"kept from jobs by a person: {life.cordon}"
+    owed = [" ".join(filter(None, (owed.debt.value, owed.about))) for owed in life.owed]
+    return f"to be proven: {', '.join(dict.fromkeys(owed))}" if owed else ""
+
+
+def show_actions(actions: Sequence[LifeAction], console: Console) -> None:
+    columns = table("since", "progress", "action", figures=("id",))
+    for action in actions:
+        text = sentence(action.command)
+        if action.note:
+            text = f"{text} ({action.note})"
+        add_row(columns, moment(action.at), action.progress.value, text, str(action.id))
+    if columns.row_count:
+        console.print(columns)
+
+
+def sentence(command: LifeCommand) -> str:
+    match command:
+        case Cordon(node=node, code=code, reason=reason):
+            return f"keep {node} from jobs: {code}: {reason}"
+        case Release(node=node, reason=reason):
+            return f"give {node} back to jobs: {reason}"
+        case Prove(proof=proof, about=about, owed=owed):
+            aim = PROOFS.get(proof, f"that nothing of category {about} is wrong")
+            return f"test {compress(list(owed))}: {aim}"
+        case Swap(node=node, spare=spare):
+            return f"bring {spare} into service for {node}"
+        case OpenTicket(node=node, code=code, reason=reason):
+            return f"ticket for {node}: {code}: {reason}"
+        case CloseTicket(node=node, campaign=campaign):
+            return f"the repair of {node} is proven by campaign {campaign}"
+        case EndSuspicion(node=node, outcome=outcome, reason=reason):
+            return f"the suspicion of {node} is {outcome.value}: {reason}"
+        case Notify(subject=subject, sentence=text):
+            return f"{subject}: {text}"
+
+
+def life_fields(life: Life) -> LifeLine:
+    return {
+        "node": life.node,
+        "state": life.state.value,
+        "sku": life.sku,
+        "jobs": sorted(life.jobs),
+        "cordon": life.cordon,
+        "why": why(life),
+        "ticket": life.ticket,
+    }
+
+
+def action_fields(action: LifeAction) -> ActionLine:
+    return {
+        "id": action.id,
+        "at": action.at,
+        "action": action.command.kind,
+        "subjects": list(subjects(action.command)),
+        "progress": action.progress.value,
+        "changed_at": action.changed_at,
+        "campaign": action.campaign,
+        "sentence": sentence(action.command),
+        "note": action.note,
+    }
+
+
+def keeping_fields(
+    cluster: str, lives: Mapping[str, Life], breakers: Mapping[str, Breaker]
+) -> KeepingLine:
+    states = Counter(life.state.value for life in lives.values())
+    return {
+        "cluster": cluster,
+        "nodes": len(lives),
+        "states": {state.value: states[state.value] for state in State},
+        "open_breakers": [scope for scope, breaker in breakers.items() if breaker.is_open],
+    }
+
+
+def action_line(action: LifeAction) -> str:
+    return json_line("action", action_fields(action))
+
+
+def waits_for_a_person(action: LifeAction) -> bool:
+    return action.progress is Stage.PROPOSED
+
+
+def is_open(action: LifeAction) -> bool:
+    return action.progress in OPEN

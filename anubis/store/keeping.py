@@ -1,0 +1,305 @@
+"""The keeper of a fleet between two turns: the lives of its nodes, its breakers, what it has heard,
+and what it proposed or had done. One turn at a time, whoever takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+
+from anubis.core.errors import StoreError
+from anubis.core.lifecycle.actions import (
+    OPEN,
+    LifeAction,
+    Stage,
+    first_stage,
+    means_the_same,
+    replaces,
+)
+from anubis.core.lifecycle.breaker import Breaker
+from anubis.core.lifecycle.commands import COMMANDS, LifeCommand
+from anubis.core.lifecycle.keeper import Keeper
+from anubis.core.lifecycle.life import Life
+from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.past.events import Notice
+from anubis.store import codec
+from anubis.store.campaigns import CAMPAIGNS
+from anubis.store.database import Database, upsert
+from anubis.store.experience import VALIDATED
+from anubis.store.mapping import Form, RecordTable, metadata
+from anubis.store.notices import NOTICES
+
+LISTED = 100  # actions
+
+LIVES = RecordTable(
+    "lives",
+    Life,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    form=Form(
+        columns=(sa.Column("document", sa.Text, nullable=False),),
+        write=lambda life, _: (codec.dump(life),),
+        reader=lambda place: lambda row: codec.load(Life, row[place]),
+    ),
+)
+ACTIONS = RecordTable(
+    "actions",
+    LifeAction,
+    sa.Column("cluster", sa.Text, nullable=False),
+    sa.Index("actions_by_cluster", "cluster", "progress"),
+    keys=("id",),
+    command=Form(
+        columns=(
+            sa.Column("kind", sa.Text, nullable=False),
+            sa.Column("document", sa.Text, nullable=False),
+        ),
+        write=lambda command, _: (command.kind, codec.dump(command)),
+        reader=lambda place: lambda row: codec.load(COMMANDS[row[place]], row[place + 1]),
+    ),
+)
+KEEPERS = sa.Table(
+    "keepers",
+    metadata,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    sa.Column("seen_at", sa.Double),  # when an orchestrator last showed the fleet
+    sa.Column("turned_at", sa.Double, nullable=False),
+    sa.Column("breakers", sa.Text, nullable=False),
+)
+HEARD = sa.Table(
+    "heard",
+    metadata,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, primary_key=True),  # notice or campaign
+    sa.Column("id", sa.Text, primary_key=True),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """A campaign that is over."""
+
+    campaign: str
+    began: float
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """What the keeper has not heard yet, by time."""
+
+    notices: Sequence[Notice]
+    conclusions: Sequence[Conclusion]
+
+
+class Turn:
+    """Of the keeper of one cluster: what it hears and wants is on disk at the end, or nothing."""
+
+    def __init__(self, connection: sa.Connection, cluster: str) -> None:
+        self._connection = connection
+        self._cluster = cluster
+        self._before: dict[str, Life] = {}
+
+    @property
+    def is_first(self) -> bool:
+        return self._row() is None
+
+    def keeper(self, policy: KeepingPolicy) -> Keeper:
+        """As it was left by the last turn."""
+        row = self._row()
+        self._before = {life.node: life for life in lives_of(self._connection, self._cluster)}
+        if row is None:
+            return Keeper(policy)
+        breakers = codec.load(dict[str, Breaker], row.breakers)
+        seen_at = float("-inf") if row.seen_at is None else row.seen_at
+        return Keeper(policy, self._before.values(), breakers, seen_at)
+
+    def news(self) -> News:
+        return news_of(self._connection, self._cluster)
+
+    def end(self, keeper: Keeper, news: News, at: float) -> None:
+        seen_at = None if keeper.seen_at == float("-inf") else keeper.seen_at
+        row = {
+            "cluster": self._cluster,
+            "seen_at": seen_at,
+            "turned_at": at,
+            "breakers": codec.dump(keeper.breakers),
+        }
+        upsert(self._connection, KEEPERS, [row], replace=True)
+        lives = [
+            LIVES.row(life, cluster=self._cluster, node=node, state=life.state.value)
+            for node, life in keeper.lives.items()
+            if life != self._before.get(node)
+        ]
+        upsert(self._connection, LIVES.table, lives, replace=True)
+        ids = [("notice", notice.id) for notice in news.notices]
+        ids += [("campaign", conclusion.campaign) for conclusion in news.conclusions]
+        rows = [{"cluster": self._cluster, "kind": kind, "id": id} for kind, id in ids]
+        upsert(self._connection, HEARD, rows)
+
+    def keep(self, commands: Iterable[LifeCommand], at: float) -> None:
+        """What is asked for again is no second action; a newer proposal replaces an older one."""
+        before = _actions(self._connection, self._cluster, (*OPEN, Stage.FAILED))
+        for command in commands:
+            older = [action for action in before if replaces(command, action.command)]
+            same = [action for action in older if means_the_same(command, action.command)]
+            for action in older:
+                if action.progress is Stage.PROPOSED and action not in same:
+                    self.follow(action, Stage.WITHDRAWN, at)
+            if same:
+                self._ask_again(same[-1], command, at)
+            else:
+                self._add(command, at)
+
+    def _ask_again(self, action: LifeAction, command: LifeCommand, at: float) -> None:
+        """What was sent without effect, or failed, is sent again."""
+        if first_stage(command) is not Stage.PROPOSED:
+            self.approve(action, command, at, action.note)
+
+    def _add(self, command: LifeCommand, at: float) -> None:
+        progress = first_stage(command)
+        action = LifeAction(id=0, at=at, command=command, progress=progress, changed_at=at)
+        row = ACTIONS.row(action, cluster=self._cluster)
+        del row["id"]
+        self._connection.execute(sa.insert(ACTIONS.table), row)
+
+    def follow(self, action: LifeAction, progress: Stage, at: float, note: str = "") -> None:
+        _follow(self._connection, replace(action, note=note or action.note), progress, at)
+
+    def approve(self, action: LifeAction, command: LifeCommand, at: float, note: str) -> None:
+        approved = replace(
+            action,
+            command=command,
+            progress=first_stage(command),
+            changed_at=at,
+            note=note,
+        )
+        upsert(
+            self._connection,
+            ACTIONS.table,
+            [ACTIONS.row(approved, cluster=self._cluster)],
+            replace=True,
+        )
+
+    def open_actions(self) -> list[LifeAction]:
+        return _actions(self._connection, self._cluster, OPEN)
+
+    def _row(self) -> sa.Row[tuple[str, float | None, float, str]] | None:
+        query = sa.select(KEEPERS).where(KEEPERS.c.cluster == self._cluster)
+        return self._connection.execute(query).first()
+
+
+class KeeperState:
+    def __init__(self, database: Database, cluster: str) -> None:
+        self._database = database
+        self._cluster = cluster
+
+    @contextmanager
+    def turn(self) -> Iterator[Turn]:
+        with self._database.writing() as connection:
+            if self._database.dialect == "postgresql":  # SQLite has one writer anyway
+                lock = "LOCK TABLE keepers IN SHARE ROW EXCLUSIVE MODE"
+                connection.execute(sa.text(lock))
+            yield Turn(connection, self._cluster)
+
+    def news(self) -> News:
+        with self._database.reading() as connection:
+            return news_of(connection, self._cluster)
+
+    def lives(self) -> list[Life]:
+        """By node."""
+        with self._database.reading() as connection:
+            return list(lives_of(connection, self._cluster))
+
+    def breakers(self) -> Mapping[str, Breaker]:
+        query = sa.select(KEEPERS.c.breakers).where(KEEPERS.c.cluster == self._cluster)
+        with self._database.reading() as connection:
+            document = connection.execute(query).scalar()
+        return codec.load(dict[str, Breaker], document) if document else {}
+
+    def open_actions(self) -> list[LifeAction]:
+        """The oldest first."""
+        with self._database.reading() as connection:
+            return _actions(connection, self._cluster, OPEN)
+
+    def newest_actions(self, limit: int = LISTED) -> list[LifeAction]:
+        query = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster)
+        query = query.order_by(ACTIONS.c.id.desc()).limit(limit)
+        with self._database.reading() as connection:
+            return list(ACTIONS.records(connection, query))
+
+    def action(self, id: int) -> LifeAction:
+        query = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster, ACTIONS.c.id == id)
+        with self._database.reading() as connection:
+            action = next(ACTIONS.records(connection, query), None)
+        if action is None:
+            raise StoreError(
+                f'cluster "{self._cluster}" has no action {id}: anubis actions lists them'
+            )
+        return action
+
+    def take(self, action: LifeAction, at: float, campaign: str = "") -> bool:
+        """Be the one who sends it; somebody else may have been faster."""
+        with self._database.writing() as connection:
+            taken = replace(action, campaign=campaign)
+            return _follow(connection, taken, Stage.SENT, at, before=action.progress)
+
+    def follow(self, action: LifeAction, progress: Stage, at: float, note: str = "") -> None:
+        with self._database.writing() as connection:
+            _follow(connection, replace(action, note=note or action.note), progress, at)
+
+
+def news_of(connection: sa.Connection, cluster: str) -> News:
+    notices = NOTICES.select().where(
+        NOTICES.c.cluster == cluster, ~_heard(cluster, "notice", NOTICES.c.id)
+    )
+    columns = (CAMPAIGNS.c.id, CAMPAIGNS.c.created_at, CAMPAIGNS.c.finished_at)
+    campaigns = sa.select(*columns).where(
+        CAMPAIGNS.c.cluster == cluster, *VALIDATED, ~_heard(cluster, "campaign", CAMPAIGNS.c.id)
+    )
+    rows = connection.execute(campaigns.order_by(CAMPAIGNS.c.finished_at, CAMPAIGNS.c.id))
+    return News(
+        notices=list(NOTICES.records(connection, notices.order_by(NOTICES.c.at, NOTICES.c.id))),
+        conclusions=[
+            Conclusion(campaign=id, began=began, at=at) for id, began, at in rows if at is not None
+        ],
+    )
+
+
+def _heard(cluster: str, kind: str, id: sa.Column[str]) -> sa.Exists:
+    return sa.exists().where(HEARD.c.cluster == cluster, HEARD.c.kind == kind, HEARD.c.id == id)
+
+
+def lives_of(connection: sa.Connection, cluster: str) -> Iterator[Life]:
+    query = LIVES.select().where(LIVES.c.cluster == cluster).order_by(LIVES.c.node)
+    return LIVES.records(connection, query)
+
+
+def _actions(
+    connection: sa.Connection, cluster: str, progress: Collection[Stage]
+) -> list[LifeAction]:
+    query = ACTIONS.select().where(
+        ACTIONS.c.cluster == cluster, ACTIONS.c.progress.in_([entry.value for entry in progress])
+    )
+    return list(ACTIONS.records(connection, query.order_by(ACTIONS.c.id)))
+
+
+def _follow(
+    connection: sa.Connection,
+    action: LifeAction,
+    progress: Stage,
+    at: float,
+    before: Stage | None = None,
+) -> bool:
+    cells = {
+        "progress": progress.value,
+        "changed_at": at,
+        "note": action.note,
+        "campaign": action.campaign,
+    }
+    statement = sa.update(ACTIONS.table).where(ACTIONS.c.id == action.id)
+    if before is not None:
+        statement = statement.where(ACTIONS.c.progress == before.value)
+    return connection.execute(statement.values(**cells)).rowcount == 1

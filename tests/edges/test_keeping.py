@@ -1,0 +1,266 @@
+"""The keeper of a fleet, at work on a real history; only nodes and their owner are made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anubis import catalog, config
+from anubis.core.errors import ConfigError, OrchestratorError, UsageError
+from anubis.core.lifecycle.actions import Stage
+from anubis.core.lifecycle.commands import Mode
+from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
+from anubis.core.lifecycle.life import State
+from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.past.events import (
+    IncidentReported,
+    JobAllocated,
+    JobEnded,
+    NodeAdded,
+    RepairBegun,
+    RepairDone,
+)
+from anubis.core.records import CampaignKind
+from anubis.operations.caller import Caller
+from anubis.operations.campaigns import run_campaign
+from anubis.operations.keeping import Keeping, actions, approve, keep
+from anubis.operations.preparing import CampaignRequest
+from anubis.operations.telling import tell
+from anubis.simulation.fleet import plants
+from anubis.store.history import History
+from tests.edges.desk import Desk
+
+ACT = {"cordon": Mode.ACT, "release": Mode.ACT, "test": Mode.ACT, "swap": Mode.ACT}
+
+
+class Owner:
+    """Owns the nodes of a fleet, and does as it is told while it is in the mood."""
+
+    def __init__(self, nodes, now):
+        self.nodes = {node: SeenNode(sku="h100") for node in nodes}
+        self.jobs = {}
+        self.now = now
+        self.trouble = ""
+
+    def observe(self):
+        running = {
+            node: tuple(id for id, job in self.jobs.items() if node in job.nodes)
+            for node in self.nodes
+        }
+        shown = {node: replace(seen, jobs=running[node]) for node, seen in self.nodes.items()}
+        return FleetSeen(at=self.now(), nodes=shown, jobs=dict(self.jobs))
+
+    def cordon(self, node, reason):
+        self._set(node, reason)
+
+    def release(self, node):
+        self._set(node, "")
+
+    def _set(self, node, reason):
+        if self.trouble:
+            raise OrchestratorError(self.trouble)
+        self.nodes[node] = replace(self.nodes[node], cordon=reason)
+
+
+class Site:
+    """A simulated cluster of eight nodes, its history, its owner, and a clock that we set."""
+
+    def __init__(self, desk):
+        self.desk = desk
+        self.now = 1.7e9
+        self.cluster = desk.fleet(nodes="n[1-8]", slow_share=0.125)
+        (self.bad,) = plants(config.cluster(self.cluster).fleet, ["flow"])
+        self.suite = desk.suite(desk.flow())
+        self.owner = Owner([f"n{i}" for i in range(1, 9)], self.later)
+
+    def later(self, seconds=1.0):
+        self.now += seconds
+        return self.now
+
+    @property
+    def caller(self):
+        return Caller(history_url=str(self.desk.history), clock=self.later)
+
+    def keeping(self, owner=True, **modes):
+        policy = KeepingPolicy(
+            suite=self.suite, check=self.suite, out_of_fleet=0.5, out_of_sku=0.5,
+            out_of_job=1.0, tested_at_once=1.0, **modes,
+        )  # fmt: skip
+        return Keeping(
+            policy=policy,
+            cluster=self.cluster,
+            benchmarks=(self.desk.programs,),
+            orchestrator=self.owner if owner else None,
+        )
+
+    def accept(self):
+        request = CampaignRequest(
+            kind=CampaignKind.ACCEPT,
+            cluster=self.cluster,
+            suite=self.suite,
+            benchmarks=(self.desk.programs,),
+        )
+        return run_campaign(request, self.caller)
+
+    def tell(self, event, **more):
+        return tell(event, cluster=self.cluster, caller=self.caller, **more)
+
+    def keep(self, **modes):
+        self.later(100)
+        return keep(self.keeping(**modes), self.caller)
+
+    def mend(self):
+        """The slow node is slow no more."""
+        self.desk.fleet(nodes="n[1-8]")
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch, told):
+    monkeypatch.setattr(catalog, "describe_all", told)
+    desk = Desk(tmp_path)
+    monkeypatch.setenv("ANUBIS_HOME", str(desk.home))
+    return Site(desk)
+
+
+def states(fleet):
+    return {node: life.state for node, life in fleet.lives.items()}
+
+
+def test_from_a_bad_node_to_its_proven_return(site):
+    site.accept()
+    fleet = site.keep(**ACT)
+    assert states(fleet)[site.bad] is State.OUT
+    assert site.owner.nodes[site.bad].cordon.startswith("anubis[FLOW.")
+    assert {s for n, s in states(fleet).items() if n != site.bad} == {State.IN_SERVICE}
+    site.tell(RepairBegun(nodes=(site.bad,)))
+    assert states(site.keep(**ACT))[site.bad] is State.REPAIRING
+    site.tell(RepairDone(nodes=(site.bad,)))
+    site.mend()
+    fleet = site.keep(**ACT)
+    assert states(fleet)[site.bad] is State.IN_SERVICE
+    assert not site.owner.nodes[site.bad].cordon
+
+
+def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
+    site.accept()
+    fleet = site.keep(owner=False)
+    assert states(fleet)[site.bad] is State.DRAINING
+    assert {action.progress for action in fleet.actions} == {Stage.PROPOSED}
+    assert [action.command.kind for action in fleet.actions] == ["open-ticket", "cordon"]
+    assert all(not seen.cordon for seen in site.owner.nodes.values())
+    again = site.keep(owner=False)
+    assert [action.id for action in again.actions] == [action.id for action in fleet.actions]
+
+
+def test_a_person_has_a_proposal_done_and_can_do_it_once(site):
+    site.accept()
+    fleet = site.keep()
+    cordon = next(action for action in fleet.actions if action.command.kind == "cordon")
+    fleet = approve(site.keeping(), [cordon.id], site.caller)
+    assert site.owner.nodes[site.bad].cordon.startswith("anubis[FLOW.")
+    done = next(action for action in fleet.actions if action.id == cordon.id)
+    assert done.progress is Stage.DONE
+    assert done.note.startswith("approved by ")
+    with pytest.raises(UsageError, match=f"action {cordon.id} is done"):
+        approve(site.keeping(), [cordon.id], site.caller)
+
+
+def test_told_twice_is_done_once(site):
+    site.accept()
+    site.keep(**ACT)
+    event = IncidentReported(nodes=(_good(site),), category="gpu")
+    assert site.tell(event, id="ticket-1").is_new
+    assert not site.tell(event, id="ticket-1").is_new
+    fleet = site.keep(**ACT)
+    assert states(fleet)[_good(site)] is State.IN_SERVICE
+    assert [a.command.kind for a in fleet.actions].count("prove") == 1
+
+
+def test_a_node_that_is_added_is_new_until_it_has_passed(site):
+    site.accept()
+    site.keep(**ACT)
+    node = _good(site)
+    site.tell(NodeAdded(nodes=(node,)))
+    assert states(site.keep(cordon=Mode.ACT))[node] is State.NEW
+    fleet = site.keep(**ACT)
+    assert states(fleet)[node] is State.IN_SERVICE
+
+
+def test_jobs_that_the_owner_shows_are_kept_and_their_nodes_checked_afterwards(site):
+    site.accept()
+    site.keep(**ACT)
+    node = _good(site)
+    site.owner.jobs["7"] = SeenJob(owner="jo", nodes=(node,), started_at=site.now)
+    fleet = site.keep(**ACT)
+    assert list(fleet.lives[node].jobs) == ["7"]
+    del site.owner.jobs["7"]
+    fleet = site.keep(**ACT)
+    assert any(
+        action.command.kind == "prove" and list(action.command.owed) == [node]
+        for action in fleet.actions
+    )
+    with History.open(str(site.desk.history)) as history:
+        (job,) = history.only().jobs.all()
+    assert (job.id, job.nodes) == ("7", (node,))
+    assert job.end is not None
+
+
+def test_a_job_and_a_repair_that_are_told_stand_in_the_history(site):
+    site.accept()
+    site.tell(JobAllocated(nodes=("n1", "n2"), duration_s=3600, job="8"))
+    site.tell(JobEnded(nodes=(), job="8"))
+    site.tell(RepairBegun(nodes=("n3",)))
+    site.tell(RepairDone(nodes=("n3",), action="new fan"))
+    with History.open(str(site.desk.history)) as history:
+        part = history.only()
+        (job,), (repair,) = part.jobs.all(), part.repairs.all()
+    assert job.start < job.end
+    assert (repair.node, repair.action) == ("n3", "new fan")
+    assert repair.start < repair.end
+
+
+def test_an_order_that_fails_is_said_and_given_again(site):
+    site.accept()
+    site.owner.trouble = "slurmctld does not answer"
+    fleet = site.keep(**ACT)
+    failed = [action for action in fleet.actions if action.progress is Stage.FAILED]
+    assert [action.note for action in failed] == ["slurmctld does not answer"]
+    assert states(fleet)[site.bad] is State.DRAINING
+    site.owner.trouble = ""
+    fleet = site.keep(**ACT)
+    assert states(fleet)[site.bad] is State.OUT
+    with History.open(str(site.desk.history)) as history:
+        listed = history.only().keeping.newest_actions()
+    assert [action.command.kind for action in listed].count("cordon") == 1
+
+
+def test_a_person_s_cordon_stays_whatever_anubis_finds(site):
+    site.accept()
+    mine = replace(site.owner.nodes[site.bad], cordon="memory swap, Jo")
+    site.owner.nodes[site.bad] = mine
+    site.keep(**ACT)
+    site.mend()
+    site.tell(RepairDone(nodes=(site.bad,)))
+    site.keep(**ACT)
+    assert site.owner.nodes[site.bad] == mine
+
+
+def test_to_act_on_nodes_takes_somebody_who_owns_them(site):
+    with pytest.raises(ConfigError, match="nobody is known to own them"):
+        site.keeping(owner=False, cordon=Mode.ACT)
+
+
+def test_actions_are_listed_by_who_still_waits(site):
+    site.accept()
+    site.keep()
+    caller = site.caller
+    waiting = actions(cluster=site.cluster, caller=caller)
+    assert {action.progress for action in waiting} == {Stage.PROPOSED}
+    approve(site.keeping(), [waiting[0].id], caller)
+    assert len(actions(only_open=False, cluster=site.cluster, caller=caller)) == 2
+    assert len(actions(cluster=site.cluster, caller=caller)) == 1
+
+
+def _good(site):
+    return next(node for node in site.owner.nodes if node != site.bad)
