@@ -239,7 +239,7 @@ def _chosen(planned: Plan, entry: PlannedEntry) -> str:
         parameter.name: parameter.default for parameter in planned.spec(entry.workload).parameters
     }
     arguments = entry.workload.arguments.items()
-    return " ".join(f"{name}={spelled(v)}" for name, v in arguments if v != defaults[name])
+    return " ".join(f"{name}={spelled(v)}" for name, v in arguments if v != defaults.get(name))
 
 
 def _notes(view: CampaignView) -> list[str]:

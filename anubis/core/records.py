@@ -156,6 +156,16 @@ class Workload:
         arguments: dict[str, ParameterValue] = json.loads(self.parameters)
         return arguments
 
+    @property
+    def told(self) -> dict[str, ParameterValue]:
+        """The arguments that its program hears of."""
+        return {name: v for name, v in self.arguments.items() if not name.startswith(PLANNED)}
+
+    def beside(self, planned: Mapping[str, str]) -> Workload:
+        """The same program, told the same, and yet another workload by what the plan does."""
+        of_plan = {f"{PLANNED}{name}": value for name, value in planned.items()}
+        return Workload.of(self.benchmark, self.version, self.arguments | of_plan)
+
     def __str__(self) -> str:
         return f"{self.benchmark}@{self.version}"
 
@@ -187,7 +197,9 @@ def _is_more(value: ParameterValue, than: ParameterValue) -> bool:
     return value > than
 
 
-VARIABLE = "env."  # before the names of variables, among the parameters of a workload
+# among the parameters of a workload, before the names
+VARIABLE = "env."  # of variables in the environment of its program
+PLANNED = "plan."  # of what the plan makes of it, which is no business of its program
 
 
 def check_variables(env: Mapping[str, str]) -> None:

@@ -312,6 +312,19 @@ def test_a_program_that_the_suite_runs_just_so_is_judged_by_itself_in_either_pha
     assert learned(view) == learned(without)
 
 
+def test_a_program_is_told_the_same_in_either_phase():
+    """What tells its measurements apart is the plan's, and no program's."""
+    same = replace(SUITE, benchmarks=(*SUITE.benchmarks, entry("pair", groups="pairs", rounds=3)))
+    whole = planned(TREE, suite=same)
+    own, across = (
+        next(step for step in steps(whole, phase, TREE.nodes) if step.workload.benchmark == "pair")
+        for phase in (1, 2)
+    )
+    assert own.workload != across.workload
+    told = [Launch(step=step, attempt=1).parameters for step in (own, across)]
+    assert told[0] == told[1]
+
+
 OUTCOMES = st.sampled_from(["good"] * 4 + ["slow", "failed", "missing"])
 
 

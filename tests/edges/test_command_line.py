@@ -254,6 +254,11 @@ def test_on_a_terminal_without_unicode_no_verdict_looks_like_unknown(desk):
     assert "?" not in done.stdout
 
 
+def test_a_dry_run_shows_the_variables_of_a_suite(near):
+    done = near.ask("accept", "--dry-run", "--suite", near.suite(near.flow(env={"COLOUR": "red"})))
+    assert (done.code, "env.COLOUR=red" in done.out) == (0, True)
+
+
 def test_a_dry_run_adds_up_to_a_sum_by_hand(near):
     """Five nodes. flow: 3 repeats of 10 s, spin: 2 of 30 s, one after the other on each node.
     meet: 10 pairs of 6 s, at most two of them at once among five nodes."""

@@ -108,7 +108,7 @@ class Launch:
     @property
     def parameters(self) -> dict[str, ParameterValue]:
         """All that the program is told."""
-        return {**self.step.workload.arguments, **self.arguments}
+        return {**self.step.workload.told, **self.arguments}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

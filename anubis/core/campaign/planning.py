@@ -56,7 +56,7 @@ EARLY_PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = tuple(
 )
 TIMES_TYPICAL = 6  # a limit nobody stated: this often the typical duration, but at least
 IN_TURN = "in_turn"  # what `gpus` says where those of a node are measured one after the other
-OF_FABRIC = {"ANUBIS_PHASE": "fabric"}  # a variable, which makes it another workload
+FABRIC = "fabric"  # the phase whose pairs cross it
 SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to import torch
 
 
@@ -131,7 +131,7 @@ def _crossing_phase(
     nodes: Sequence[Node],
     before: Iterable[Phase],
 ) -> Phase:
-    """What an earlier phase measures just so is told apart by a variable: it is compared with other
+    """What an earlier phase measures just so is told apart by its phase: it is compared with other
     pairs, and loads the network otherwise."""
     measured = {entry.workload for phase in before for entry in phase.entries}
     entries = []
@@ -139,9 +139,9 @@ def _crossing_phase(
         spec = _spec(wish, specs, then)
         entry = _resolved(wish, spec, then, nodes)
         if entry.workload in measured:
-            entry = _resolved(replace(wish, env={**wish.env, **OF_FABRIC}), spec, then, nodes)
+            entry = replace(entry, workload=entry.workload.beside({"phase": FABRIC}))
         entries.append(entry)
-    return Phase(name="fabric", entries=tuple(entries))
+    return Phase(name=FABRIC, entries=tuple(entries))
 
 
 def narrow(plan: Plan, tests: Mapping[str, Collection[str]], partners: Sequence[str]) -> Plan:
