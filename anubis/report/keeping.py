@@ -84,17 +84,17 @@ def show_actions(actions: Sequence[LifeAction], console: Console) -> None:
 
 def sentence(command: LifeCommand) -> str:
     match command:
-        case Cordon(node=node, code=code, reason=reason):
-            return f"keep {node} from jobs: {code}: {reason}"
-        case Release(node=node, reason=reason):
-            return f"give {node} back to jobs: {reason}"
+        case Cordon(node=node, code=code):
+            return f"keep {node} from jobs ({code})"
+        case Release(node=node):
+            return f"give {node} back to jobs"
         case Prove(proof=proof, about=about, owed=owed):
             aim = PROOFS.get(proof, f"that nothing of category {about} is wrong")
             return f"test {compress(list(owed))}: {aim}"
         case Swap(node=node, spare=spare):
             return f"bring {spare} into service for {node}"
-        case OpenTicket(node=node, code=code, reason=reason):
-            return f"ticket for {node}: {code}: {reason}"
+        case OpenTicket(node=node, code=code):
+            return f"ticket for {node} ({code})"
         case CloseTicket(node=node, campaign=campaign):
             return f"the repair of {node} is proven by campaign {campaign}"
         case EndSuspicion(node=node, outcome=outcome, reason=reason):

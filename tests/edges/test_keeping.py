@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from copy import copy
 from dataclasses import replace
 
 import pytest
 
 from anubis import catalog, config
-from anubis.core.errors import ConfigError, OrchestratorError, UsageError
+from anubis.core.errors import ConfigError, OrchestratorError, Stopped, UsageError
 from anubis.core.lifecycle.actions import Stage
 from anubis.core.lifecycle.commands import Mode
 from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
@@ -29,6 +31,7 @@ from anubis.operations.preparing import CampaignRequest
 from anubis.operations.telling import tell
 from anubis.simulation.fleet import plants
 from anubis.store.history import History
+from anubis.store.holds import LASTS_S
 from tests.edges.desk import Desk
 
 ACT = {"cordon": Mode.ACT, "release": Mode.ACT, "test": Mode.ACT, "swap": Mode.ACT}
@@ -69,10 +72,18 @@ class Site:
     def __init__(self, desk):
         self.desk = desk
         self.now = 1.7e9
-        self.cluster = desk.fleet(nodes="n[1-8]", slow_share=0.125)
+        self.home = desk.home
+        self.cluster = self.describe(slow_share=0.125)
         (self.bad,) = plants(config.cluster(self.cluster).fleet, ["flow"])
         self.suite = desk.suite(desk.flow())
         self.owner = Owner([f"n{i}" for i in range(1, 9)], self.later)
+
+    def describe(self, **fleet):
+        return self.desk.fleet(**fleet)
+
+    @property
+    def history(self):
+        return str(self.home / "history.sqlite")
 
     def later(self, seconds=1.0):
         self.now += seconds
@@ -80,7 +91,7 @@ class Site:
 
     @property
     def caller(self):
-        return Caller(history_url=str(self.desk.history), clock=self.later)
+        return Caller(history_url=self.history, clock=self.later)
 
     def keeping(self, owner=True, **modes):
         policy = KeepingPolicy(
@@ -112,15 +123,30 @@ class Site:
 
     def mend(self):
         """The slow node is slow no more."""
-        self.desk.fleet(nodes="n[1-8]")
+        self.describe()
+
+
+@pytest.fixture(scope="module")
+def accepted(tmp_path_factory, told):
+    """A site whose acceptance is over, once for all tests here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog, "describe_all", told)
+        desk = Desk(tmp_path_factory.mktemp("site"))
+        patch.setenv("ANUBIS_HOME", str(desk.home))
+        site = Site(desk)
+        site.accept()
+    return site
 
 
 @pytest.fixture
-def site(tmp_path, monkeypatch, told):
+def site(accepted, tmp_path, monkeypatch, told):
     monkeypatch.setattr(catalog, "describe_all", told)
-    desk = Desk(tmp_path)
-    monkeypatch.setenv("ANUBIS_HOME", str(desk.home))
-    return Site(desk)
+    site = copy(accepted)
+    site.home = shutil.copytree(accepted.desk.home, tmp_path / "home")
+    site.cluster = site.describe(slow_share=0.125)
+    site.owner = Owner(accepted.owner.nodes, site.later)
+    monkeypatch.setenv("ANUBIS_HOME", str(site.home))
+    return site
 
 
 def states(fleet):
@@ -128,7 +154,6 @@ def states(fleet):
 
 
 def test_from_a_bad_node_to_its_proven_return(site):
-    site.accept()
     fleet = site.keep(**ACT)
     assert states(fleet)[site.bad] is State.OUT
     assert site.owner.nodes[site.bad].cordon.startswith("anubis[FLOW.")
@@ -143,7 +168,6 @@ def test_from_a_bad_node_to_its_proven_return(site):
 
 
 def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
-    site.accept()
     fleet = site.keep(owner=False)
     assert states(fleet)[site.bad] is State.DRAINING
     assert {action.progress for action in fleet.actions} == {Stage.PROPOSED}
@@ -154,7 +178,6 @@ def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
 
 
 def test_a_person_has_a_proposal_done_and_can_do_it_once(site):
-    site.accept()
     fleet = site.keep()
     cordon = next(action for action in fleet.actions if action.command.kind == "cordon")
     fleet = approve(site.keeping(), [cordon.id], site.caller)
@@ -167,7 +190,6 @@ def test_a_person_has_a_proposal_done_and_can_do_it_once(site):
 
 
 def test_told_twice_is_done_once(site):
-    site.accept()
     site.keep(**ACT)
     event = IncidentReported(nodes=(_good(site),), category="gpu")
     assert site.tell(event, id="ticket-1").is_new
@@ -178,7 +200,6 @@ def test_told_twice_is_done_once(site):
 
 
 def test_a_node_that_is_added_is_new_until_it_has_passed(site):
-    site.accept()
     site.keep(**ACT)
     node = _good(site)
     site.tell(NodeAdded(nodes=(node,)))
@@ -188,7 +209,6 @@ def test_a_node_that_is_added_is_new_until_it_has_passed(site):
 
 
 def test_jobs_that_the_owner_shows_are_kept_and_their_nodes_checked_afterwards(site):
-    site.accept()
     site.keep(**ACT)
     node = _good(site)
     site.owner.jobs["7"] = SeenJob(owner="jo", nodes=(node,), started_at=site.now)
@@ -200,19 +220,18 @@ def test_jobs_that_the_owner_shows_are_kept_and_their_nodes_checked_afterwards(s
         action.command.kind == "prove" and list(action.command.owed) == [node]
         for action in fleet.actions
     )
-    with History.open(str(site.desk.history)) as history:
+    with History.open(site.history) as history:
         (job,) = history.only().jobs.all()
     assert (job.id, job.nodes) == ("7", (node,))
     assert job.end is not None
 
 
 def test_a_job_and_a_repair_that_are_told_stand_in_the_history(site):
-    site.accept()
     site.tell(JobAllocated(nodes=("n1", "n2"), duration_s=3600, job="8"))
     site.tell(JobEnded(nodes=(), job="8"))
     site.tell(RepairBegun(nodes=("n3",)))
     site.tell(RepairDone(nodes=("n3",), action="new fan"))
-    with History.open(str(site.desk.history)) as history:
+    with History.open(site.history) as history:
         part = history.only()
         (job,), (repair,) = part.jobs.all(), part.repairs.all()
     assert job.start < job.end
@@ -221,7 +240,6 @@ def test_a_job_and_a_repair_that_are_told_stand_in_the_history(site):
 
 
 def test_an_order_that_fails_is_said_and_given_again(site):
-    site.accept()
     site.owner.trouble = "slurmctld does not answer"
     fleet = site.keep(**ACT)
     failed = [action for action in fleet.actions if action.progress is Stage.FAILED]
@@ -230,13 +248,39 @@ def test_an_order_that_fails_is_said_and_given_again(site):
     site.owner.trouble = ""
     fleet = site.keep(**ACT)
     assert states(fleet)[site.bad] is State.OUT
-    with History.open(str(site.desk.history)) as history:
+    with History.open(site.history) as history:
         listed = history.only().keeping.newest_actions()
     assert [action.command.kind for action in listed].count("cordon") == 1
 
 
+def test_a_test_whose_driver_died_before_its_campaign_began_is_begun_again(site, monkeypatch):
+    site.keep(**ACT)
+    site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
+    with monkeypatch.context() as broken:
+        broken.setattr("anubis.operations.testing.carried_out_tests", _die)
+        with pytest.raises(KeyboardInterrupt):
+            site.keep(**ACT)
+    assert states(site.keep(**ACT))[_good(site)] is State.TESTING  # somebody may be at it
+    site.later(LASTS_S)
+    assert states(site.keep(**ACT))[_good(site)] is State.IN_SERVICE
+
+
+def test_a_test_that_was_stopped_in_its_campaign_goes_on_and_is_done_once(site):
+    site.keep(**ACT)
+    site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
+    stopped = site.caller
+    stopped.wants_stop = lambda: True
+    with pytest.raises(Stopped):
+        keep(site.keeping(**ACT), stopped)
+    site.later(LASTS_S)
+    assert states(site.keep(**ACT))[_good(site)] is State.IN_SERVICE
+    with History.open(site.history) as history:
+        campaigns = history.campaigns.newest(10)
+    assert len(campaigns) == 2  # with the acceptance
+    assert all(campaign.finished_at for campaign in campaigns)
+
+
 def test_a_person_s_cordon_stays_whatever_anubis_finds(site):
-    site.accept()
     mine = replace(site.owner.nodes[site.bad], cordon="memory swap, Jo")
     site.owner.nodes[site.bad] = mine
     site.keep(**ACT)
@@ -252,7 +296,6 @@ def test_to_act_on_nodes_takes_somebody_who_owns_them(site):
 
 
 def test_actions_are_listed_by_who_still_waits(site):
-    site.accept()
     site.keep()
     caller = site.caller
     waiting = actions(cluster=site.cluster, caller=caller)
@@ -260,6 +303,10 @@ def test_actions_are_listed_by_who_still_waits(site):
     approve(site.keeping(), [waiting[0].id], caller)
     assert len(actions(only_open=False, cluster=site.cluster, caller=caller)) == 2
     assert len(actions(cluster=site.cluster, caller=caller)) == 1
+
+
+def _die(*_):
+    raise KeyboardInterrupt
 
 
 def _good(site):
