@@ -37,6 +37,7 @@ from anubis.operations.naming import new_name
 from anubis.operations.past import how_to_go_on
 from anubis.operations.preparing import Brief, CampaignRequest, Setting
 from anubis.operations.results import CampaignResult
+from anubis.operations.sparing import others_work, refuse_named, spared, spared_nodes
 from anubis.operations.viewing import view_of
 from anubis.report.view import CampaignView
 from anubis.report.wording import counted, lasting
@@ -115,6 +116,8 @@ def carried_out(request: CampaignRequest, caller: Caller) -> Iterator[CampaignRe
     """A campaign that is over. Its nodes are let go after the block, which may take long or fail:
     whoever makes more of the result gives their own answer in it."""
     brief = preparing.read_request(request, caller)
+    work = others_work(brief.setting.cluster)
+    brief = spared(brief, work, caller)
     programs = brief.setting.programs()
     with (
         caller.history() as history,
@@ -124,11 +127,12 @@ def carried_out(request: CampaignRequest, caller: Caller) -> Iterator[CampaignRe
             programs,
             caller,
             used=brief.benchmarks,
-            nodes=request.nodes,
+            nodes=brief.request.nodes,
             fabric=brief.simulated_fabric(),
         ) as executor,
     ):
-        plan = preparing.make_plan(brief, executor.nodes(), programs)
+        nodes = spared_nodes(brief, executor.nodes(), work, caller)
+        plan = preparing.make_plan(brief, nodes, programs)
         cluster = identify(request.cluster, brief.setting.cluster)
         enter(history, cluster, caller, [node.name for node in plan.nodes])
         campaign = _new_campaign(brief, plan, caller.clock(), executor, cluster.name)
@@ -148,6 +152,7 @@ def resume_campaign(
         setting = preparing.read_setting(campaign.setting)
         programs = setting.programs()
         _refuse_changed(campaign.plan, programs)
+        refuse_named(others_work(setting.cluster), [node.name for node in campaign.plan.nodes])
         with executor_of(
             setting.cluster,
             programs,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anubis.core.errors import UsageError
+from anubis import config
+from anubis.core.errors import ConfigError, UsageError
 from anubis.core.past.events import Tick
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve
+from anubis.operations.clusters import THIS_MACHINE, resolve
 from anubis.operations.deciding import (
     USUAL,
     Terms,
@@ -17,6 +18,7 @@ from anubis.operations.deciding import (
     read_repertoire,
 )
 from anubis.operations.results import SweepResult
+from anubis.operations.sparing import others_work, without
 from anubis.operations.testing import carried_out_tests
 from anubis.selector import Past
 from anubis.store.history import ClusterHistory
@@ -31,7 +33,9 @@ def sweep(
         part = resolve(history, terms.cluster, caller, nodes or ())
         repertoire = read_repertoire(terms)
         past = past_of(part, at, repertoire)
-        decision = decide(_idle(nodes, past, part, at), terms, repertoire, past, part, at)
+        work = others_work(_described(terms.cluster))
+        idle = Tick(nodes=tuple(without(_idle(nodes, past, part, at), work, caller)))
+        decision = decide(idle, terms, repertoire, past, part, at)
     caller.decided(decision)
     with carried_out_tests(decision, terms, caller) as campaign:
         result = SweepResult(decision=decision, campaign=campaign)
@@ -39,8 +43,16 @@ def sweep(
     return result
 
 
-def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: float) -> Tick:
-    """Without the nodes that are at work, held, or out of service."""
+def _described(cluster: str | None) -> config.Cluster | None:
+    """Its file; None where it is only a name in the history, and nothing can be run there."""
+    try:
+        return config.cluster(cluster or THIS_MACHINE)
+    except ConfigError:
+        return None
+
+
+def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: float) -> list[str]:
+    """Without the nodes that the history has at work, held, or out of service."""
     candidates = past.logbook.nodes if nodes is None else nodes
     if not candidates:
         raise UsageError(
@@ -48,4 +60,4 @@ def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: 
             " anubis accept"
         )
     out = busy_nodes(history, at) | past.standing.unfit.keys()
-    return Tick(nodes=tuple(node for node in candidates if node not in out))
+    return [node for node in candidates if node not in out]

@@ -41,7 +41,6 @@ NOT_UP = frozenset(
     | {"reboot_issued", "unknown"}
 )
 AT_WORK = frozenset({"allocated", "mixed", "completing"})
-HIDDEN = "hidden"  # the owner of jobs that Slurm does not show to who runs Anubis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +196,7 @@ def fleet_seen(
         for name in job.nodes:
             on_node[name].append(id)
     unseen = {
-        f"{HIDDEN}-{node.name}": SeenJob(owner=HIDDEN, nodes=(node.name,), started_at=at)
+        f"unseen-{node.name}": SeenJob(owner="", nodes=(node.name,), started_at=at)
         for node in nodes
         if node.flags & AT_WORK and not on_node[node.name]
     }

@@ -385,6 +385,7 @@ class SimulationLine(TypedDict):
 class JobShown(TypedDict):
     id: str
     owner: str
+    """Empty: its orchestrator does not show whose it is."""
     since: float
 
 

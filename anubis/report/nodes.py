@@ -104,11 +104,14 @@ def fields(view: NodeView) -> NodeLine:
 
 def _work(view: NodeView, now: float) -> str:
     """Whose it is, and for how long it has run."""
-    work = [
-        f"job {id} of {job.owner}, {lasting(max(0.0, now - job.started_at))}"
-        for id, job in view.jobs.items()
-    ]
+    work = [_job(id, job, now) for id, job in view.jobs.items()]
     return "; ".join([*work, *([view.hold.holder] if view.hold else [])]) or "-"
+
+
+def _job(id: str, job: SeenJob, now: float) -> str:
+    if not job.owner:
+        return "somebody's, not shown to us"
+    return f"job {id} of {job.owner}, {lasting(max(0.0, now - job.started_at))}"
 
 
 def _verdict(view: NodeView) -> str:

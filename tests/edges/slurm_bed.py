@@ -76,7 +76,7 @@ class SlurmBed:
             self.start_controller()
             for node in self.nodes:
                 self.start_node(node)
-            if not eventually(self.is_up, patience_s=PATIENCE_S):
+            if not eventually(self._is_settled, patience_s=PATIENCE_S) or not self.is_up():
                 raise AssertionError(f"Slurm was not up in {PATIENCE_S:g} s:\n{self.logs()}")
         except BaseException:
             self._until_down.close()
@@ -140,6 +140,9 @@ class SlurmBed:
     def logs(self) -> str:
         files = sorted([*self.folder.glob("*.out"), *self.folder.glob("*.log")])
         return "\n".join(f"--- {file.name}\n{file.read_text()[-2000:]}" for file in files)
+
+    def _is_settled(self) -> bool:
+        return any(d.poll() is not None for d in self._daemons.values()) or self.is_up()
 
     def is_up(self) -> bool:
         """Every node, for jobs."""

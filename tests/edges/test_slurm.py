@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -71,8 +73,8 @@ def test_a_node_at_work_whose_job_is_not_shown_is_at_work_all_the_same():
     seen = fleet_seen(5.0, parse_nodes(SINFO), parse_jobs(SQUEUE), lambda node: "")
     assert seen.nodes["gpu01"].jobs == ("1", "7")
     assert seen.nodes["gpu03"].jobs == ()
-    (hidden,) = seen.nodes["gpu05"].jobs
-    assert (seen.jobs[hidden].owner, seen.jobs[hidden].nodes) == ("hidden", ("gpu05",))
+    (unseen,) = seen.nodes["gpu05"].jobs
+    assert (seen.jobs[unseen].owner, seen.jobs[unseen].nodes) == ("", ("gpu05",))
     assert [name for name, node in seen.nodes.items() if not node.is_up] == ["gpu03"]
     assert {name: node.by_anubis for name, node in seen.nodes.items() if node.cordon} == {
         "gpu02": True,
@@ -200,3 +202,26 @@ def test_nodes_are_shown_with_their_jobs_and_whose_reason_keeps_them_out(
     unknown = near.run("nodes", "node7", "--cluster", cluster)
     assert (unknown.code, unknown.out) == (2, "")
     assert 'has no node "node7"' in unknown.err
+
+
+# --- whose work is on the nodes ------------------------------------------------------------
+
+
+def test_a_node_with_somebodys_job_is_refused_where_it_was_named_and_ours_is_not(
+    slurm, orchestrator, near: Desk, monkeypatch
+):
+    monkeypatch.setattr(socket, "gethostname", lambda: "node3")
+    cluster = str(near.write("prod.yaml", {"executor": "local", "orchestrator": {"kind": "slurm"}}))
+    job = slurm.submit("--nodelist=node3")
+    assert eventually(lambda: orchestrator.observe().nodes["node3"].jobs == (job,))
+    suite = near.suite(near.flow())
+    refused = near.ask("accept", "node3", "--suite", suite, "--cluster", cluster)
+    assert (refused.code, refused.out) == (2, "")
+    whose = f"job {job} of {getpass.getuser()} has run there since"
+    assert f'node "node3" is left alone: {whose}' in refused.err
+    unnamed = near.ask("accept", "--suite", suite, "--cluster", cluster)
+    assert (unnamed.code, unnamed.out) == (2, "")
+    assert f"node3 left out: {whose}" in unnamed.err
+    assert "somebody works on every one of these nodes" in unnamed.err
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    assert near.ask("accept", "node3", "--suite", suite, "--cluster", cluster).code == 0

@@ -75,7 +75,7 @@ class SeenNode:
 class SeenJob:
     """A job as its orchestrator shows it."""
 
-    owner: str
+    owner: str  # empty: somebody whom it does not show
     nodes: tuple[str, ...]
     started_at: float
     ends_by: float = math.inf  # its limit of time

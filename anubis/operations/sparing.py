@@ -1,0 +1,125 @@
+"""Leaves nodes alone where somebody works: under their orchestrator, which is asked before anything
+is started. What Ray and NVML know of others is seen on the way to the nodes."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from anubis import config, hostlist
+from anubis.core.errors import OrchestratorError, UsageError
+from anubis.core.lifecycle.events import FleetSeen, SeenJob
+from anubis.core.records import Node
+from anubis.hostlist import shortened
+from anubis.operations.caller import Caller
+from anubis.operations.owners import orchestrator_of
+from anubis.operations.preparing import Brief, CampaignRequest
+from anubis.report.wording import moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class OthersWork:
+    """What an orchestrator shows of nodes; jobs of our own are nobody else's."""
+
+    seen: FleetSeen | None = None  # None: nobody but Anubis has these nodes
+    own_job: str = ""
+
+    def on(self, node: str) -> str:
+        """Why a node is to be left alone; empty: nobody works there."""
+        if self.seen is None:
+            return ""
+        shown = self.seen.nodes.get(node) or self.seen.nodes.get(node.partition(".")[0])
+        if shown is None:
+            return "its orchestrator does not show it, so nobody knows whether somebody works there"
+        others = [job for job in shown.jobs if job != self.own_job]
+        return _job(others[0], self.seen.jobs) if others else ""
+
+    def among(self, nodes: Iterable[str]) -> dict[str, str]:
+        return {node: why for node in nodes if (why := self.on(node))}
+
+
+NOBODYS_WORK = OthersWork()
+
+
+def others_work(cluster: config.Cluster | None) -> OthersWork:
+    orchestrator = orchestrator_of(cluster) if cluster else None
+    if orchestrator is None:
+        return NOBODYS_WORK
+    try:
+        seen = orchestrator.observe()
+    except OrchestratorError as error:
+        raise OrchestratorError(
+            f"nothing was started, for nobody knows whose work is on the nodes: {error}"
+        ) from None
+    return OthersWork(seen=seen, own_job=os.environ.get("SLURM_JOB_ID", ""))
+
+
+def spared(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
+    """The same request without nodes where others work. One that was named is not left out
+    silently: then nothing is started."""
+    request, cluster = brief.request, brief.setting.cluster
+    if request.nodes is None:
+        of_file = cluster.nodes if isinstance(cluster, config.RayCluster) else ""
+        listed = hostlist.expand(of_file) if of_file else []
+        free = without(listed, work, caller)
+        return brief if len(free) == len(listed) else _with(brief, nodes=free)
+    partners = [node for node in request.nodes if node in request.partners]
+    refuse_named(work, [node for node in request.nodes if node not in request.partners])
+    lost = set(partners).difference(without(partners, work, caller))
+    if not lost:
+        return brief
+    return _with(
+        brief,
+        nodes=[node for node in request.nodes if node not in lost],
+        partners=[node for node in request.partners if node not in lost],
+    )
+
+
+def spared_nodes(
+    brief: Brief, nodes: Sequence[Node], work: OthersWork, caller: Caller
+) -> Sequence[Node]:
+    """Of those that the way to the nodes has, where none were named."""
+    if brief.request.nodes is not None:
+        return nodes
+    free = frozenset(without([node.name for node in nodes], work, caller))
+    return [node for node in nodes if node.name in free]
+
+
+def refuse_named(work: OthersWork, nodes: Sequence[str]) -> None:
+    for why, busy in _by_reason(work.among(nodes)).items():
+        raise UsageError(
+            f'node "{shortened(busy)}" is left alone: {why}; wait until that ends, or name other'
+            " nodes"
+        )
+
+
+def without(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]:
+    """Those where nobody else works; of the others the caller hears why."""
+    busy = work.among(nodes)
+    for why, left_out in _by_reason(busy).items():
+        caller.remark(f"{shortened(left_out)} left out: {why}")
+    free = [node for node in nodes if node not in busy]
+    if busy and not free:
+        raise UsageError("somebody works on every one of these nodes: wait until that ends")
+    return free
+
+
+def _with(brief: Brief, **changes: object) -> Brief:
+    request: CampaignRequest = replace(brief.request, **changes)  # type: ignore[arg-type] # its own
+    return replace(brief, request=request)
+
+
+def _by_reason(why: Mapping[str, str]) -> dict[str, list[str]]:
+    nodes = defaultdict[str, list[str]](list)
+    for node, reason in why.items():
+        nodes[reason].append(node)
+    return nodes
+
+
+def _job(id: str, jobs: Mapping[str, SeenJob]) -> str:
+    job = jobs.get(id)
+    if job is None or not job.owner:
+        return "its orchestrator shows it at work, but not whose job that is"
+    return f"job {id} of {job.owner} has run there since {moment(job.started_at)}"

@@ -1,0 +1,99 @@
+"""Nodes where somebody works are left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from anubis.core.errors import OrchestratorError, UsageError
+from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
+from anubis.core.records import CampaignKind, Node
+from anubis.operations import sparing
+from anubis.operations.caller import Caller
+from anubis.operations.preparing import Brief, CampaignRequest, read_request
+from anubis.operations.sparing import OthersWork
+
+SINCE = 1_795_361_734.0
+JOBS = {
+    "7": SeenJob(owner="alice", nodes=("n2", "n3"), started_at=SINCE),
+    "8": SeenJob(owner="root", nodes=("n4",), started_at=SINCE),
+    "unseen-n5": SeenJob(owner="", nodes=("n5",), started_at=SINCE),
+}
+NODES = ("n1", "n2", "n3", "n4", "n5")
+SEEN = {
+    name: SeenNode(jobs=tuple(id for id, job in JOBS.items() if name in job.nodes))
+    for name in NODES
+}
+WORK = OthersWork(seen=FleetSeen(at=SINCE, nodes=SEEN, jobs=JOBS), own_job="8")
+ALICE = "job 7 of alice has run there since 2026-11-22 15:35 UTC"
+
+
+class Ear(Caller):
+    def __init__(self) -> None:
+        super().__init__()
+        self.remarks: list[str] = []
+
+    def remark(self, sentence: str) -> None:
+        self.remarks.append(sentence)
+
+
+@pytest.fixture
+def ear() -> Ear:
+    return Ear()
+
+
+def brief(tmp_path, *named: str, partners: tuple[str, ...] = (), of_file: str = "") -> Brief:
+    file = tmp_path / "prod.yaml"
+    file.write_text(f'{{"executor": "ray", "nodes": "{of_file}", "orchestrator": "slurm"}}')
+    request = CampaignRequest(
+        kind=CampaignKind.ACCEPT, nodes=named or None, partners=partners, cluster=str(file)
+    )
+    return read_request(request, Caller())
+
+
+def test_others_have_the_nodes_on_which_their_jobs_are_and_ours_are_not_theirs():
+    assert WORK.among(NODES) == {
+        "n2": ALICE,
+        "n3": ALICE,
+        "n5": "its orchestrator shows it at work, but not whose job that is",
+    }
+    assert "does not show it" in WORK.on("n6")
+    assert WORK.on("n2.cluster.example") == ALICE
+    assert OthersWork().among(NODES) == {}
+
+
+def test_a_named_node_is_refused_with_whose_work_it_is(tmp_path, ear):
+    with pytest.raises(UsageError) as error:
+        sparing.spared(brief(tmp_path, *NODES), WORK, ear)
+    assert str(error.value) == (
+        f'node "n[2-3]" is left alone: {ALICE}; wait until that ends, or name other nodes'
+    )
+    free = brief(tmp_path, "n1", "n4")
+    assert sparing.spared(free, WORK, ear) is free
+    assert ear.remarks == []
+
+
+def test_a_node_that_nobody_named_is_left_out_with_a_remark(tmp_path, ear):
+    of_file = sparing.spared(brief(tmp_path, of_file="n[1-3]"), WORK, ear)
+    assert of_file.request.nodes == ["n1"]
+    assert ear.remarks == [f"n[2-3] left out: {ALICE}"]
+    all_of_ray = brief(tmp_path)
+    assert sparing.spared(all_of_ray, WORK, ear) is all_of_ray
+    here = [Node(name=name, sku="h100") for name in ("n1", "n2", "n4")]
+    left = sparing.spared_nodes(all_of_ray, here, WORK, ear)
+    assert [node.name for node in left] == ["n1", "n4"]
+    with pytest.raises(UsageError, match="somebody works on every one of these nodes"):
+        sparing.without(["n2", "n5"], WORK, ear)
+
+
+def test_a_partner_at_work_is_met_by_nobody(tmp_path, ear):
+    asked = brief(tmp_path, "n1", "n2", "n4", partners=("n2", "n4"))
+    request = sparing.spared(asked, WORK, ear).request
+    assert (request.nodes, request.partners) == (["n1", "n4"], ["n4"])
+    assert ear.remarks == [f"n2 left out: {ALICE}"]
+
+
+def test_nothing_is_started_while_the_owner_of_the_nodes_does_not_answer(tmp_path, monkeypatch):
+    cluster = brief(tmp_path).setting.cluster
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(OrchestratorError, match=r'nothing was started.*"squeue" could not be'):
+        sparing.others_work(cluster)
