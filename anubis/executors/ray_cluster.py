@@ -53,6 +53,7 @@ from anubis.executors.starting import Program, Rendezvous, StartSettings
 
 START_DEADLINE_S = 60.0  # for an agent: a cold disk reads a Python and a Ray
 GPU_PATIENCE_S = 30.0  # those of a campaign that just ended are free by then
+LEAST_TAKEN = 1e-3  # Ray hands out ten-thousandths
 GATHER_EVERY_S = 0.3
 PING_EVERY_S = 3.0
 SILENCE_S = 12.0
@@ -71,7 +72,7 @@ class AgentHandle:
     name: str
     address: str
     node_id: str = ""  # Ray's
-    gpus: float = 0.0  # that Ray knows of there
+    resources: Mapping[str, float] = field(default_factory=dict)  # that Ray hands out there
     machine: Machine | None = None  # None: it has not described itself yet
     folder: Path = Path()
     lost: str = ""
@@ -83,6 +84,10 @@ class AgentHandle:
 
     def is_silent(self, now: float, for_s: float) -> bool:
         return self.silent_since is not None and now - self.silent_since > for_s
+
+    @property
+    def gpus(self) -> float:
+        return self.resources.get("GPU", 0.0)
 
     @property
     def busy(self) -> bool:
@@ -385,6 +390,9 @@ class RayExecutor:
 
     def _start_agents(self) -> None:
         """Start all at once; an agent that does not start is lost, and the others go on."""
+        for agent in self._agents.values():
+            if not agent.lost and (reserved := self._reserved_by_others(agent)):
+                self._lose(agent, reserved)
         starting = [agent for agent in self._agents.values() if not agent.lost]
         for agent in starting:
             self._link.start_agent(agent.node_id, agent.address, agent.gpus)
@@ -397,12 +405,17 @@ class RayExecutor:
             self._take_in(0.5)
         self._events.clear()  # who is lost already is absent
 
+    def _reserved_by_others(self, agent: AgentHandle) -> str:
+        """An agent has no more than the GPUs, so what else is taken is for somebody's work."""
+        reserved = taken_in_ray(agent.resources, self._link.joined.free.get(agent.node_id))
+        reserved.pop("GPU", None)
+        return why_reserved(reserved, agent.resources)
+
     def _give_up_start(self, agent: AgentHandle, waited_s: float) -> None:
         """An agent has all GPUs of its node for itself, or does not start."""
-        taken = agent.gpus - self._link.joined.free_gpus.get(agent.node_id, agent.gpus)
+        taken = taken_in_ray({"GPU": agent.gpus}, self._link.joined.free.get(agent.node_id))
         if taken and waited_s >= GPU_PATIENCE_S:
-            of_all = f"{taken:g} of its {agent.gpus:g} GPUs"
-            self._lose(agent, f"{of_all} are taken by other jobs in Ray: wait until they end")
+            self._lose(agent, why_reserved(taken, agent.resources))
         elif waited_s >= START_DEADLINE_S:
             self._lose(agent, f"no agent started on it within {START_DEADLINE_S:g} s")
 
@@ -499,6 +512,26 @@ class RayExecutor:
         self._link.dismiss(agent.node_id)
 
 
+def taken_in_ray(total: Mapping[str, float], free: Mapping[str, float] | None) -> dict[str, float]:
+    """How much of what a node has is taken. Of what is taken whole, `free` says nothing; memory
+    that objects lie in is no work, and where nobody knows what is free, nothing is taken."""
+    if free is None:
+        return {}
+    left = {kind: have - free.get(kind, 0.0) for kind, have in total.items()}
+    left.pop("object_store_memory", None)
+    return {kind: taken for kind, taken in left.items() if taken > LEAST_TAKEN}
+
+
+def why_reserved(taken: Mapping[str, float], total: Mapping[str, float]) -> str:
+    """By the first of what is taken; empty where nothing is."""
+    if not taken:
+        return ""
+    kind = min(taken)
+    what = f"{kind}s" if kind in ("CPU", "GPU") else f'"{kind}"'
+    of_all = f"{taken[kind]:g} of its {total[kind]:g} {what}"
+    return f"{of_all} are taken by other jobs in Ray: wait until they end"
+
+
 def agents_of(
     records: Iterable[Mapping[str, Any]], chosen: tuple[str, ...], missing_is_fine: bool = False
 ) -> list[AgentHandle]:
@@ -513,7 +546,7 @@ def agents_of(
         name = host if hosts[host] == 1 else address if addresses[address] == 1 else alone
         resources = record.get("Resources", {})
         handles[name] = AgentHandle(
-            name=name, address=address, node_id=record["NodeID"], gpus=resources.get("GPU", 0.0)
+            name=name, address=address, node_id=record["NodeID"], resources=resources
         )
         if DRIVER_RESOURCE in resources:
             drivers.add(name)

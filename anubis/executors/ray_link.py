@@ -65,7 +65,7 @@ class Joined:
     """Ray's records of the nodes, or why there are none."""
 
     records: Sequence[Mapping[str, Any]] = ()
-    free_gpus: Mapping[str, float] = field(default_factory=dict)  # by Ray's name for the node
+    free: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by Ray's node id
     trouble: str = ""
 
 

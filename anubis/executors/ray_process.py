@@ -130,10 +130,7 @@ def connect(join: Join) -> Joined:
         settings["_node_ip_address"] = join.own_address
     ray.init(**settings)
     free = available_resources_per_node()  # type: ignore[no-untyped-call]
-    return Joined(
-        records=records(),
-        free_gpus={node: float(resources.get("GPU", 0)) for node, resources in free.items()},
-    )
+    return Joined(records=records(), free={node: dict(kinds) for node, kinds in free.items()})
 
 
 def records() -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from anubis.core.campaign.machine import (
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
 from anubis.executors import agent, guardian, machine, other_gpus, ray_cluster, ray_link, ray_node
-from anubis.executors.ray_cluster import RayExecutor, agents_of
+from anubis.executors.ray_cluster import RayExecutor, agents_of, taken_in_ray
 from anubis.executors.ray_link import Answer, Joined, answers_a_stranger
 from anubis.executors.starting import Program
 from tests.edges.desk import Desk
@@ -269,6 +269,52 @@ def test_gpus_that_another_job_has_in_ray_cost_their_node_and_no_other(
     with closing(second):
         sentence = "4 of its 4 GPUs are taken by other jobs in Ray: wait until they end"
         assert second.absent() == {taken: sentence}
+
+
+SOMEBODYS_JOB = """
+import sys
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+there = NodeAffinitySchedulingStrategy(sys.argv[2], soft=False)
+
+@ray.remote(num_cpus=1, scheduling_strategy=there)
+class Work:
+    def has_begun(self):
+        return True
+
+work = Work.remote()
+ray.get(work.has_begun.remote())
+print("at work", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.ray
+def test_a_node_whose_processors_another_job_has_in_ray_is_left_alone(
+    executor: RayExecutor, cluster: Cluster, tmp_path: Path
+) -> None:
+    busy, free = cluster.name(1), cluster.name(0)
+    command = [sys.executable, "-c", SOMEBODYS_JOB, cluster.address, cluster.nodes[1].node_id]
+    job = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "at work\n"
+        second = RayExecutor(cluster.address, programs_in(tmp_path), parse, names=[busy, free])
+        with closing(second):
+            sentence = "1 of its 1 CPUs are taken by other jobs in Ray: wait until they end"
+            assert second.absent() == {busy: sentence}
+
+
+def test_of_what_ray_hands_out_nobodys_memory_for_objects_is_work() -> None:
+    total = {"CPU": 8.0, "GPU": 4.0, "object_store_memory": 9e9, "node:10.0.0.1": 1.0}
+    assert taken_in_ray(total, total) == {}
+    assert taken_in_ray(total, {"CPU": 7.5, "object_store_memory": 8e9, "node:10.0.0.1": 1.0}) == {
+        "CPU": 0.5,
+        "GPU": 4.0,
+    }
+    assert taken_in_ray(total, None) == {}
 
 
 @pytest.mark.ray
