@@ -16,6 +16,8 @@ from anubis.operations.foreseeing import evaluate_risk as evaluate_risk
 from anubis.operations.foreseeing import foresee as foresee
 from anubis.operations.foreseeing import train_risk as train_risk
 from anubis.operations.gating import gate as gate
+from anubis.operations.glancing import campaigns_at_a_glance as campaigns_at_a_glance
+from anubis.operations.glancing import nodes as nodes
 from anubis.operations.importing import import_csv as import_csv
 from anubis.operations.importing import import_incidents as import_incidents
 from anubis.operations.importing import import_nodes as import_nodes

@@ -70,6 +70,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "import nodes": ("import nodes nodes.csv --map node=host --time %d.%m.%Y",),
     "history show": ("history show node07", "history show --last 200 --json"),
     "history decisions": ("history decisions --last 1",),
+    "history nodes": ("history nodes", "history nodes node[01-16] --json"),
+    "history campaigns": ("history campaigns --last 5",),
     "history clusters": ("history clusters",),
     "history rename": ("history rename local prod",),
     "history benchmarks": ("history benchmarks",),

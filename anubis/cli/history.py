@@ -80,6 +80,48 @@ def decisions(
             answer.write_brief((f"{moment(made.at)}  {event}: {head}", f"  {risk}"))
 
 
+@app.command(
+    name="nodes",
+    help="Each node: whether it is fit, who has it, its last verdict and which passes count.",
+)
+def list_nodes(
+    nodes: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NODES", help="Node list: node[01-16], a comma list, or @file. Default: all."
+        ),
+    ] = None,
+    cluster: options.ClusterShown = None,
+    json: options.Json = False,
+) -> None:
+    from anubis.report import glance
+
+    glances = anubis.nodes(amounts.nodes(nodes), cluster=cluster)
+    if not glances and nodes:
+        raise UsageError(f"the history knows nothing of {nodes}")
+    if not glances:
+        say("the history knows no node yet: begin with anubis accept")
+    if json:
+        answer.write_lines(map(glance.node_line, glances))
+    elif glances:
+        glance.show_nodes(glances, answer.screen())
+
+
+@app.command(help="The last campaigns, newest first: what came of them, or how far they are.")
+def campaigns(
+    last: Last = 20, cluster: options.ClusterShown = None, json: options.Json = False
+) -> None:
+    from anubis.report import glance
+
+    glances = anubis.campaigns_at_a_glance(last, cluster=cluster)
+    if not glances:
+        say("no campaign yet: begin with anubis accept")
+    if json:
+        answer.write_lines(map(glance.campaign_line, glances))
+    elif glances:
+        glance.show_campaigns(glances, answer.screen())
+
+
 @app.command(help="The clusters that the history knows, one a line.")
 def clusters() -> None:
     answer.write_lines(anubis.clusters())

@@ -503,6 +503,44 @@ class HoldLine(TypedDict):
     """Seconds since 1970, at most."""
 
 
+class NodeLine(TypedDict):
+    node: str
+    cluster: str
+    judgement: Judgement
+    """As a gate has it that runs nothing."""
+    why: str
+    """It is out of service; empty: it is not."""
+    holder: str | None
+    """What has it now: a campaign."""
+    held_since: float | None
+    last_verdict: Judgement | None
+    last_code: str | None
+    last_campaign: str | None
+    last_at: float | None
+    """Seconds since 1970."""
+    passed: Mapping[str, float]
+    """When it last passed each benchmark, of the passes that count."""
+    sku: str
+    rack: str
+    cage: str
+
+
+class CampaignStatusLine(TypedDict):
+    campaign: str
+    cluster: str
+    kind: str
+    suite: str
+    nodes: int
+    created_at: float
+    """Seconds since 1970."""
+    finished_at: float | None
+    """null: it is not over."""
+    judgement: Judgement | None
+    """Of the whole; null: it is not over."""
+    executions: Mapping[str, int]
+    """How many ended how: measured, failed, timed-out, ..."""
+
+
 class DamageLine(TypedDict):
     sentence: str
 
@@ -714,6 +752,10 @@ LINES = (
     DocumentType("action", "tell, keep, actions", "proposed or done", (ActionLine,)),
     DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
     DocumentType("hold", "history show", "who measures there now", (HoldLine, HappenedLine)),
+    DocumentType("node", "history nodes", "a node without any further test", (NodeLine,)),
+    DocumentType(
+        "campaign-status", "history campaigns", "how far it has come", (CampaignStatusLine,)
+    ),
     DocumentType("damage", "history check", "what is not as it was written", (DamageLine,)),
     DocumentType("history", "history check", "how sound it is; the last line", (HistoryLine,)),
     DocumentType(

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from anubis.core.errors import StoreError, did_you_mean
 from anubis.core.past.traits import NodeTraits
-from anubis.core.records import Campaign, CampaignKind, Demand, Workload
+from anubis.core.records import Campaign, CampaignKind, Demand, Judgement, Workload
 from anubis.store import claims
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import Database, upsert
@@ -51,6 +51,7 @@ class CampaignRow:
     created_at: float
     finished_at: float | None
     nodes: int
+    judgement: Judgement | None  # of the whole; None: it is not over, or was over before 0006
 
 
 DEMANDS = RecordTable(
@@ -63,6 +64,8 @@ DEMANDS = RecordTable(
 )
 
 AT_A_GLANCE = side_by_side(CampaignRow, kind="verb")
+READ_GLANCE = AT_A_GLANCE.reader(0)
+GLANCED = [CAMPAIGNS.c[column.name] for column in AT_A_GLANCE.columns]
 CHECKSUM = cast(Checksum, CAMPAIGNS.checksum)
 SHORT = (CAMPAIGNS.c.key, *CHECKSUM.short, CHECKSUM.column)
 
@@ -114,11 +117,12 @@ class Campaigns:
                 ) from error
 
     def newest(self, limit: int) -> list[CampaignRow]:
-        read = AT_A_GLANCE.reader(0)
-        columns = [CAMPAIGNS.c[column.name] for column in AT_A_GLANCE.columns]
         with self._database.reading() as connection:
-            rows = _newest_first(connection, lambda row: False, limit)
-            return [read([row._mapping[column] for column in columns]) for row in rows]
+            return [_glance(row) for row in _newest_first(connection, lambda row: False, limit)]
+
+    def at_a_glance(self, campaign_id: str) -> CampaignRow:
+        with self._database.reading() as connection:
+            return _glance(short_row(connection, campaign_id))
 
     def latest(self, finished: bool | None = None) -> str | None:
         """The id of the campaign begun last; of finished or of unfinished ones if that is given."""
@@ -136,6 +140,10 @@ class Campaigns:
         query = sa.select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.setting == setting, ended)
         with self._database.reading() as connection:
             return connection.execute(query.order_by(CAMPAIGNS.c.key.desc()).limit(1)).scalar()
+
+
+def _glance(row: sa.Row[Any]) -> CampaignRow:
+    return cast(CampaignRow, READ_GLANCE([row._mapping[column] for column in GLANCED]))
 
 
 def key_of(connection: sa.Connection, campaign_id: str) -> int:

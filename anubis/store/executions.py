@@ -9,9 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from anubis.core.records import Execution, Readings, Result, Step, Workload
+from anubis.core.records import Ended, Execution, Readings, Result, Step, Workload
 from anubis.store import mapping
-from anubis.store.campaigns import campaign_column, key_of, refuse_gone, short_row
+from anubis.store.campaigns import CAMPAIGNS, campaign_column, key_of, refuse_gone, short_row
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
 from anubis.store.mapping import UNPACKABLE, Form, Prose, RecordTable, RowValues, Share
@@ -119,6 +119,18 @@ class Executions:
         whose it was, is refused."""
         with self._database.reading() as connection:
             return _read(connection, campaign_id)
+
+    def ended(self, campaign_ids: Sequence[str]) -> dict[str, dict[Ended, int]]:
+        """By campaign, how many ended how."""
+        counts: dict[str, dict[Ended, int]] = {name: {} for name in campaign_ids}
+        query = sa.select(CAMPAIGNS.c.id, EXECUTIONS.c.ended, sa.func.count())
+        query = query.join(CAMPAIGNS.table, CAMPAIGNS.c.key == EXECUTIONS.c.campaign)
+        query = query.where(CAMPAIGNS.c.id.in_(campaign_ids))
+        query = query.group_by(CAMPAIGNS.c.id, EXECUTIONS.c.ended)
+        with self._database.reading() as connection:
+            for name, how, number in connection.execute(query):
+                counts[name][Ended(how)] = number
+        return counts
 
 
 def _read(

@@ -204,7 +204,11 @@ def _derived(name: str, hint: Any, exception: str | SqlType, primary_key: bool) 
     if kind in PLAIN:
         return plain(column)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return converted(column, attrgetter("value"), kind)
+        return converted(
+            column,
+            lambda value: None if value is None else value.value,
+            lambda cell: None if cell is None else kind(cell),
+        )
     return converted(column, codec.dump, lambda text: codec.load(hint, text))
 
 

@@ -210,3 +210,26 @@ def test_incidents_that_nobody_imported_are_no_import(near):
     with History.open(str(near.history)) as history:
         history.only().incidents.add([Incident(node="n1", category="x", start=1.0)])
         assert history.imports.newest() == []
+
+
+def test_nodes_are_listed_with_what_a_gate_would_make_of_them(lived):
+    lines = {line["node"]: line for line in lived.run("history", "nodes", "--json").lines}
+    assert len(lines) == 9
+    n1, n9 = lines["n1"], lines["n9"]
+    assert (n1["judgement"], n1["why"], list(n1["passed"])) == ("healthy", "", ["flow"])
+    assert (n1["last_verdict"], n1["holder"]) == ("healthy", None)
+    assert (n9["judgement"], n9["why"]) == ("defective", 'its incident "gpu" is not over')
+    assert (n9["last_verdict"], n9["passed"]) == (None, {})
+    table = lived.run("history", "nodes", "n[1,9]").out
+    for words in ("✓ healthy", "passed flow", "✗ defective", "2 nodes: 1 healthy, 1 defective"):
+        assert words in table
+    assert lived.run("history", "nodes", "m1").err == (
+        "anubis: error: the history knows nothing of m1\n"
+    )
+
+
+def test_campaigns_are_listed_with_how_far_they_are(lived):
+    (line,) = lived.run("history", "campaigns", "--json").lines
+    assert (line["kind"], line["nodes"], line["judgement"]) == ("accept", 8, "healthy")
+    assert line["executions"] == {"measured": 8}
+    assert "✓ healthy" in lived.run("history", "campaigns", "--last", "1").out

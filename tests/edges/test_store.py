@@ -463,7 +463,9 @@ def test_campaigns_are_listed_newest_first_and_the_latest_is_found(history: Hist
         created_at=2.0,
         finished_at=3.0,
         nodes=1,
+        judgement=None,
     )
+    assert history.campaigns.at_a_glance("c") == row
     assert history.campaigns.newest(2) == [
         row,
         replace(row, id="b", created_at=9.0, finished_at=None),
