@@ -35,6 +35,13 @@ def gate(
             help="Whether a node passes that no test could judge.",
         ),
     ] = "fail",
+    no_tests: Annotated[
+        bool,
+        typer.Option(
+            "--no-tests",
+            help="Answer from the history alone: unknown where tests would have to run first.",
+        ),
+    ] = False,
     cluster: options.ClusterAsked = None,
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
@@ -67,7 +74,14 @@ def gate(
     turn_termination_into_interrupt()
     answerer = gating.GateAnswerer(as_json=json, nagios=nagios, junit=junit, why=why)
     with answerer.leaving():
-        anubis.gate(amounts.named(nodes), seconds, terms, unknown_passes=passes, caller=answerer)
+        anubis.gate(
+            amounts.named(nodes),
+            seconds,
+            terms,
+            unknown_passes=passes,
+            may_test=not no_tests,
+            caller=answerer,
+        )
 
 
 def select(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
@@ -19,7 +18,7 @@ from anubis.operations.deciding import (
     past_of,
     read_repertoire,
 )
-from anubis.operations.results import BadLinks, CampaignResult, GateResult
+from anubis.operations.results import BadLinks, CampaignResult, Doubt, GateResult
 
 
 def gate(
@@ -28,9 +27,10 @@ def gate(
     terms: Terms = USUAL,
     *,
     unknown_passes: bool = False,
+    may_test: bool = True,
     caller: Caller = NOBODY,
 ) -> GateResult:
-    """Nothing runs on nodes that are unfit according to the history.
+    """Nothing runs on nodes that are unfit according to the history, nor unless it `may_test`.
     `unknown_passes`: a node may pass that a test could not judge."""
     job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
     at = caller.clock()
@@ -43,8 +43,9 @@ def gate(
     standing = past.standing
     unfit = {node: why for node in nodes if (why := standing.unfit.get(node))}
     links = past.links_among(nodes)
-    runs = not unfit and not links
-    doubt = _doubt(decision, terms, repertoire.policy)
+    asks = not unfit and not links
+    runs = asks and (may_test or not decision.tests)
+    doubt = _doubt(decision, terms, repertoire.policy) if runs or not asks else "tests"
     with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
         tested = _tested(campaign)
         judged = {node: tested.get(node, standing.judgement(node)) for node in nodes}
@@ -78,9 +79,7 @@ def _tests(
     return carried_out_tests(decision, terms, caller)
 
 
-def _doubt(
-    decision: Decision, terms: Terms, policy: SelectionPolicy
-) -> Literal["budget", "policy", ""]:
+def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:
     if decision.is_bearable:
         return ""
     if terms.budget != Budget():

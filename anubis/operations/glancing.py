@@ -51,9 +51,7 @@ def _standing(history: ClusterHistory, happened: Happened, now: float) -> Standi
     """As a gate sees it that asks for no benchmark in particular."""
     recent = [result for result in happened.validations if result.at >= now - LOOKED_BACK_S]
     findings = history.experience.failed_tests()
-    return standing(
-        recent, findings, happened.incidents, happened.repairs, happened.notices, now
-    )
+    return standing(recent, findings, happened.incidents, happened.repairs, happened.notices, now)
 
 
 def _every_node(happened: Happened) -> set[str]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from anubis.core.choosing.decision import Decision
+from anubis.core.choosing.decision import ChosenTest, Decision
 from anubis.core.records import Criterion, Judgement
 
 if TYPE_CHECKING:
     from anubis.report.view import CampaignView
 
+Doubt = Literal["budget", "policy", "tests", ""]  # tests: they would have to run, and may not
 BadLinks = Mapping[tuple[str, ...], str]  # nodes that do badly together, and why
 
 
@@ -38,7 +39,7 @@ class GateResult:
     unfit: Mapping[str, str]  # nodes that are out of service, and why
     campaign: CampaignResult | None  # that carried the decision out
     is_tested: bool  # whatever the decision asked for was run; else the answer was known before
-    doubt: Literal["budget", "policy", ""]  # what lets no node pass while too much risk is left
+    doubt: Doubt  # what lets no node pass while too much risk is left
     unknown_passes: bool
 
     def named(self, judgement: Judgement) -> list[str]:
@@ -48,6 +49,11 @@ class GateResult:
     def unknown(self) -> list[str]:
         settled = (Judgement.HEALTHY, Judgement.DEFECTIVE)
         return [node for node, judged in self.judged.items() if judged not in settled]
+
+    @property
+    def missing_tests(self) -> tuple[ChosenTest, ...]:
+        """That would have to run before anybody can say go."""
+        return self.decision.tests if self.doubt == "tests" else ()
 
     @property
     def doubts(self) -> dict[str, str]:
@@ -74,7 +80,8 @@ class GateResult:
     def judgement(self) -> Judgement:
         if self.links or self.named(Judgement.DEFECTIVE):
             return Judgement.DEFECTIVE
-        passes = self.unknown_passes or not self.unknown
+        may_pass = self.unknown_passes and self.doubt != "tests"  # a test could still judge them
+        passes = may_pass or not self.unknown
         return Judgement.HEALTHY if passes else Judgement.UNKNOWN
 
     @property

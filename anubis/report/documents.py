@@ -169,6 +169,8 @@ class GateLine(TypedDict):
     unknown: Sequence[str]
     unfit: Mapping[str, str]
     """Nodes that are out of service, and why."""
+    needs: Sequence[str]
+    """Tests that would have to run first, where nothing may run."""
     budget_short: bool
     """Whether the budget left too much untested."""
     remaining: float

@@ -161,6 +161,20 @@ def test_a_gate_with_a_budget_does_not_run_what_was_not_asked_for(near):
     assert (done.code, "no criteria for" in done.err) == (2, True)
 
 
+def test_a_gate_that_may_not_test_runs_nothing_and_says_what_would_have_to_run(fit):
+    with History.open(str(fit.history)) as history:
+        history.only().incidents.add(just_now(fit.node, "gpu"))
+        before = history.campaigns.newest(9)
+    line = gate(fit, "--no-tests", "--on-unknown", "pass").lines[-1]
+    assert (line["answer"], line["unknown"]) == ("unknown", [fit.node])
+    assert line["needs"]
+    assert f"tests would have to run first ({', '.join(line['needs'])}; " in line["why"]
+    with History.open(str(fit.history)) as history:
+        assert history.campaigns.newest(9) == before
+    assert gate(fit).lines[-1]["needs"] == []  # these ran
+    assert gate(fit, "--no-tests").lines[-1]["answer"] == "go"
+
+
 def test_a_no_go_names_each_node_once_with_what_is_known_of_it(fit):
     words = ("--duration", "24h", "--suite", fit.two)
     with History.open(str(fit.history)) as history:
