@@ -2,6 +2,10 @@
 
 from anubis.foreign.mapping import TableMapping as TableMapping
 from anubis.incidents.nodes import NodeMapping as NodeMapping
+from anubis.operations.admitting import audit as audit
+from anubis.operations.admitting import make_token as make_token
+from anubis.operations.admitting import revoke_token as revoke_token
+from anubis.operations.admitting import tokens as tokens
 from anubis.operations.adopting import adopt_alphas as adopt_alphas
 from anubis.operations.adopting import write_policy as write_policy
 from anubis.operations.caller import Caller as Caller
@@ -17,12 +21,13 @@ from anubis.operations.foreseeing import foresee as foresee
 from anubis.operations.foreseeing import train_risk as train_risk
 from anubis.operations.gating import gate as gate
 from anubis.operations.glancing import campaigns_at_a_glance as campaigns_at_a_glance
-from anubis.operations.glancing import nodes as nodes
+from anubis.operations.glancing import standings as standings
 from anubis.operations.importing import import_csv as import_csv
 from anubis.operations.importing import import_incidents as import_incidents
 from anubis.operations.importing import import_nodes as import_nodes
 from anubis.operations.importing import import_superbench as import_superbench
 from anubis.operations.importing import import_superbench_baseline as import_superbench_baseline
+from anubis.operations.importing import report_incidents as report_incidents
 from anubis.operations.judging import compare_criteria as compare_criteria
 from anubis.operations.judging import judge as judge
 from anubis.operations.keeping import Keeping as Keeping

@@ -49,6 +49,10 @@ ONLY_IN = {
     "torchtuples": "anubis/risk/training.py",
     "pycox": "anubis/risk/training.py",
     "typer": "anubis/cli/",
+    "fastapi": "anubis/service/",
+    "starlette": "anubis/service/",
+    "uvicorn": "anubis/service/",
+    "prometheus_client": "anubis/service/",
     "jinja2": "anubis/report/",
     "pydantic": ("anubis/reading.py", "anubis/report/schemas.py"),
     "yaml": "anubis/files.py",
@@ -217,7 +221,7 @@ def loaded_by(*argv: str) -> set[str]:
 def test_help_loads_no_heavy_package():
     loaded = loaded_by("--help")
     assert "anubis.cli.main" in loaded
-    heavy = {"torch", "ray", "sqlalchemy", "pydantic", "numba", "statsmodels", "pandas"}
+    heavy = {"torch", "ray", "sqlalchemy", "pydantic", "numba", "statsmodels", "pandas", "fastapi"}
     assert not heavy & loaded
 
 

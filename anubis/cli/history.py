@@ -81,10 +81,10 @@ def decisions(
 
 
 @app.command(
-    name="nodes",
-    help="Each node: whether it is fit, who has it, its last verdict and which passes count.",
+    name="standing",
+    help="Each node as a gate has it: its last verdict, and which of its passes count.",
 )
-def list_nodes(
+def list_standings(
     nodes: Annotated[
         str | None,
         typer.Argument(
@@ -96,7 +96,7 @@ def list_nodes(
 ) -> None:
     from anubis.report import glance
 
-    glances = anubis.nodes(amounts.nodes(nodes), cluster=cluster)
+    glances = anubis.standings(amounts.nodes(nodes), cluster=cluster)
     if not glances and nodes:
         raise UsageError(f"the history knows nothing of {nodes}")
     if not glances:

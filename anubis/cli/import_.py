@@ -4,7 +4,6 @@ and what happened to nodes, told by whoever keeps count of it."""
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -333,29 +332,14 @@ def nodes(
 
 
 def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) -> None:
+    from anubis.report import incidents
     from anubis.report.wording import counted, moment
 
-    categories = Counter(incident.category for incident in intake.incidents).most_common()
-    since = min(watch.since for watch in intake.watches)
-    until = max(watch.until for watch in intake.watches if watch.until)
-    hit = len({incident.node for incident in intake.incidents})
     if as_json:
-        facts = {
-            "records": intake.records,
-            "incidents": len(intake.incidents),
-            "import": added.key,
-            "cluster": added.cluster,
-            **dataclasses.asdict(added.kept),
-            "nodes": hit,
-            "watched": len(intake.watches),
-            "since": since,
-            "until": until,
-            "categories": dict(categories),
-            "left_out": {note.text: len(note.where) for note in intake.left_out},
-            "taken": {note.text: len(note.where) for note in intake.remarks},
-        }
-        answer.write_json("incidents", facts)
+        answer.write_json("incidents", incidents.fields(intake, added))
         return
+    since, until = incidents.span(intake)
+    hit = len({incident.node for incident in intake.incidents})
     kept = added.kept
     print(
         f"{file.name}: {counted(len(intake.incidents), 'incident')} in"
@@ -366,4 +350,5 @@ def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) ->
         f"on {hit:,} of {counted(len(intake.watches), 'node')} of cluster {added.cluster},"
         f" watched {moment(since)} to {moment(until)}"
     )
+    categories = incidents.categories(intake).items()
     print(", ".join(f"{category} {count:,}" for category, count in categories))

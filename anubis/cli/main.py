@@ -13,7 +13,7 @@ import typer
 from typer.main import get_command
 
 from anubis import __version__
-from anubis.cli import bench, criteria, examples, history, import_, risk, topology
+from anubis.cli import bench, criteria, examples, history, import_, risk, token, topology
 from anubis.cli.decide import gate, select, sweep
 from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
@@ -25,6 +25,7 @@ from anubis.cli.outlets import HELP, check_answer, open_outlets
 from anubis.cli.remarks import say
 from anubis.cli.report import report
 from anubis.cli.schema import schema
+from anubis.cli.serve import serve
 from anubis.cli.simulate import simulate
 from anubis.cli.tune import tune
 from anubis.core.errors import AnubisError
@@ -54,13 +55,14 @@ VERBS = (
     report,
     tune,
     simulate,
+    serve,
     doctor,
     schema,
 )
 for verb in VERBS:
     app.command()(verb)
 examples.below_help(app.registered_commands)
-for family in (import_, history, topology, criteria, risk, bench):
+for family in (import_, history, topology, criteria, risk, bench, token):
     examples.below_help(family.app.registered_commands, family.app.info.name or "")
     app.add_typer(family.app)
 

@@ -119,6 +119,7 @@ def _intervals(
 ) -> Iterator[_SourceIncident]:
     for record in records.rows:
         written = filled(mapping.end, record.cells)
+        written = "" if written in mapping.not_over else written
         start = _read(clock, record, mapping.start, "start", desk)
         end = _read(clock, record, mapping.end, "end", desk) if start and written else None
         if start and (end or not written):

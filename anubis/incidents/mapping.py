@@ -86,6 +86,8 @@ class IntervalMapping(_Columns):
     """When the incident began."""
     end: str
     """When it was over; an empty cell means not yet."""
+    not_over: tuple[str, ...] = ()
+    """What else `end` says where the incident is not over."""
 
     KEYS: ClassVar = (*_Columns.KEYS, "start", "end")
 

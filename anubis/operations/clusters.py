@@ -104,3 +104,8 @@ def refuse_unreachable(cluster: str, name: str | None) -> None:
             f'tests have to run on cluster "{cluster}": say with --cluster how its nodes are'
             " reached"
         )
+
+
+def files_by_name(files: Collection[str]) -> dict[str, str]:
+    """The files of clusters, by what the history calls these."""
+    return {identify(file, config.cluster(file)).name: file for file in files}

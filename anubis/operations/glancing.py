@@ -3,48 +3,83 @@ was concluded about it last and which of its passes still count."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
+from anubis.core.fabric import by_number
 from anubis.core.past.happened import Happened
 from anubis.core.past.standing import Standing, standing
+from anubis.core.past.status import Validation
 from anubis.core.past.traits import NodeTraits
 from anubis.core.records import Ended
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
 from anubis.operations.past import MOST_CAMPAIGNS
+from anubis.report import history as told
 from anubis.report.glance import CampaignGlance, NodeGlance
+from anubis.report.history import Happening
 from anubis.selector import LOOKED_BACK_S
 from anubis.store.campaigns import CampaignRow
 from anubis.store.history import ClusterHistory
 
 
-def nodes(
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClusterGlance:
+    """All nodes of a cluster, and what happened to them, read at one instant."""
+
+    cluster: str
+    nodes: tuple[NodeGlance, ...]
+    happened: Happened
+    findings: Mapping[str, Sequence[Validation]]  # by node
+
+    def life(self, node: str, last: int) -> list[Happening]:
+        """What happened to a node, the latest at the end."""
+        happened = chain(
+            map(told.of_incident, self.happened.incidents.about({node})),
+            (told.of_repair(repair) for repair in self.happened.repairs if repair.node == node),
+            map(told.of_validation, self.findings.get(node, ())),
+            (told.of_notice(n) for n in self.happened.notices if node in n.event.nodes),
+        )
+        own = (replace(happening, cluster=self.cluster) for happening in happened)
+        return told.timeline(own, None, last)
+
+
+def standings(
     names: Collection[str] | None = None, *, cluster: str | None = None, caller: Caller = NOBODY
 ) -> list[NodeGlance]:
     """These, or all; of one cluster, or of all."""
     with caller.history() as history:
         parts = history.every() if cluster is None else [look_up(history, cluster)]
-        glances = [glance for part in parts for glance in _glances(part, caller.clock())]
+        glances = [glance for part in parts for glance in glance_at(part, caller.clock()).nodes]
     return [glance for glance in glances if names is None or glance.node in names]
 
 
-def _glances(history: ClusterHistory, now: float) -> Iterable[NodeGlance]:
+def glance_at(history: ClusterHistory, now: float) -> ClusterGlance:
     happened = history.experience.happened(now - LOOKED_BACK_S)
+    findings = defaultdict[str, list[Validation]](list)
+    for validation in happened.validations:
+        findings[validation.node].append(validation)
     stand = _standing(history, happened, now)
     holds = {hold.node: hold for hold in history.holds.current(now)}
-    last = {validation.node: validation for validation in happened.validations}
-    traits = {told.node: told for told in happened.traits}
-    for node in sorted(_every_node(happened) | holds.keys()):
-        yield NodeGlance(
+    traits = {traits.node: traits for traits in happened.traits}
+    glances = tuple(
+        NodeGlance(
             node=node,
             cluster=history.cluster,
             judgement=stand.judgement(node),
             why=stand.unfit.get(node, ""),
             hold=holds.get(node),
-            last=last.get(node),
+            last=findings[node][-1] if node in findings else None,
             passed=stand.passed.get(node, {}),
             traits=traits.get(node) or NodeTraits(node=node),
         )
+        for node in sorted(_every_node(happened) | holds.keys(), key=by_number)
+    )
+    return ClusterGlance(
+        cluster=history.cluster, nodes=glances, happened=happened, findings=findings
+    )
 
 
 def _standing(history: ClusterHistory, happened: Happened, now: float) -> Standing:

@@ -168,6 +168,28 @@ def import_incidents(
     return ImportedIncidents(intake=taken, kept=kept, strangers=strangers)
 
 
+def report_incidents(
+    text: str,
+    source: str,
+    *,
+    mapping: str = "plain",
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> ImportedIncidents:
+    """What a monitor tells while it happens: records in JSON, as in a file. It says nothing of how
+    long nodes were watched."""
+    chosen, now = config.incident_mapping(mapping), caller.clock()
+    taken = intake.take_in(records.parse(text, source), chosen, source, now)
+    _tell(taken, caller)
+    if not taken.incidents:
+        left_out = "; ".join(map(_sentence, taken.left_out))
+        raise UsageError(f"no usable incident in {source}: {left_out or 'it has no record'}")
+    with caller.history() as history:
+        part = begin(history, cluster, caller)
+        kept = history.imports.add(source, now, part.cluster, taken.incidents, ())
+    return ImportedIncidents(intake=taken, kept=kept, strangers=())
+
+
 def import_nodes(
     file: Path,
     mapping: NodeMapping | None = None,

@@ -33,6 +33,7 @@ from anubis.risk.figures import Score
 from anubis.simulation.reckoning import PlantedTrouble
 from anubis.store.happenings import Kept
 from anubis.store.imports import Forgotten
+from anubis.store.tokens import AuditEntry
 from anubis.study.trials import Trial
 
 # --- a campaign ----------------------------------------------------------------------------
@@ -505,7 +506,7 @@ class HoldLine(TypedDict):
     """Seconds since 1970, at most."""
 
 
-class NodeLine(TypedDict):
+class StandingLine(TypedDict):
     node: str
     cluster: str
     judgement: Judgement
@@ -541,6 +542,16 @@ class CampaignStatusLine(TypedDict):
     """Of the whole; null: it is not over."""
     executions: Mapping[str, int]
     """How many ended how: measured, failed, timed-out, ..."""
+
+
+class TokenLine(TypedDict):
+    name: str
+    scopes: Sequence[str]
+    """What it allows: read, report, act."""
+    made_at: float
+    made_by: str
+    revoked_at: float | None
+    """null: it is valid."""
 
 
 class DamageLine(TypedDict):
@@ -754,10 +765,14 @@ LINES = (
     DocumentType("action", "tell, keep, actions", "proposed or done", (ActionLine,)),
     DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
     DocumentType("hold", "history show", "who measures there now", (HoldLine, HappenedLine)),
-    DocumentType("node", "history nodes", "a node without any further test", (NodeLine,)),
+    DocumentType(
+        "standing", "history standing", "what a node's history vouches for", (StandingLine,)
+    ),
     DocumentType(
         "campaign-status", "history campaigns", "how far it has come", (CampaignStatusLine,)
     ),
+    DocumentType("token", "token list", "who may ask the service", (TokenLine,)),
+    DocumentType("audit", "token audit", "what the service was asked to do", (AuditEntry,)),
     DocumentType("damage", "history check", "what is not as it was written", (DamageLine,)),
     DocumentType("history", "history check", "how sound it is; the last line", (HistoryLine,)),
     DocumentType(

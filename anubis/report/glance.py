@@ -17,7 +17,7 @@ from anubis.store.holds import Hold
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import CampaignStatusLine, NodeLine
+    from anubis.report.documents import CampaignStatusLine, StandingLine
 
 PASSES_NAMED = 4
 
@@ -51,7 +51,7 @@ class CampaignGlance:
     executions: Mapping[str, int]  # how many ended how
 
 
-def node_fields(glance: NodeGlance) -> NodeLine:
+def node_fields(glance: NodeGlance) -> StandingLine:
     last, hold, traits = glance.last, glance.hold, glance.traits
     return {
         "node": glance.node,
@@ -72,7 +72,7 @@ def node_fields(glance: NodeGlance) -> NodeLine:
 
 
 def node_line(glance: NodeGlance) -> str:
-    return json_line("node", node_fields(glance))
+    return json_line("standing", node_fields(glance))
 
 
 def campaign_fields(glance: CampaignGlance) -> CampaignStatusLine:

@@ -41,6 +41,14 @@ def schemas() -> dict[str, Schema]:
     return lines | programs
 
 
+def request_schema(record: type[Any]) -> Schema:
+    """Of a record that somebody sends: fields with a default may be left out."""
+    adapter: TypeAdapter[Any] = TypeAdapter(tuple[record], config=CONFIG)  # type: ignore[valid-type] # at run time
+    definitions = adapter.json_schema(mode="validation", schema_generator=Plain)["$defs"]
+    schema: Schema = _inlined(definitions[record.__name__], definitions)
+    return schema | {"additionalProperties": False}
+
+
 def of_every_line() -> Schema:
     """What any line has to match."""
     made = schemas()

@@ -157,3 +157,70 @@ def _server_claim(database: Database, campaign_id: str, key: int) -> Iterator[No
     finally:
         database.claimed = None
         session.close()
+
+
+# --- of several services, the one that acts ------------------------------------------------
+
+ACTING = 0  # no campaign has this key
+PROMPTLY = tuple(  # a server forgets a client whose machine died within some 15 s, not hours
+    sa.text(f"SET {name} = {value}")
+    for name, value in (
+        ("tcp_keepalives_idle", 5),
+        ("tcp_keepalives_interval", 3),
+        ("tcp_keepalives_count", 3),
+    )
+)
+
+
+class ActingLock:
+    """Held by one process at a time; it ends with that process, however that ends."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: sa.Connection | None = None
+        self._file: int | None = None
+
+    def has(self) -> bool:
+        """Whether this process has it: still, or from now on."""
+        try:
+            return self._has_file() if self._database.dialect == "sqlite" else self._has_session()
+        except (OSError, SQLAlchemyError) as error:
+            self.give_back()
+            raise explain(self._database.place, error) from error
+
+    def give_back(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        if self._connection is not None:
+            with suppress(SQLAlchemyError):
+                self._connection.close()
+        self._file = self._connection = None
+
+    def _has_file(self) -> bool:
+        if self._file is None:
+            handle = os.open(f"{self._database.place}.acting.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(handle)
+                return False
+            self._file = handle
+        return True
+
+    def _has_session(self) -> bool:
+        if self._connection is not None:
+            with self._connection.begin():
+                self._connection.execute(sa.text("SELECT 1"))
+            return True
+        connection = self._database.engine.connect()
+        connection.detach()  # the lock lives as long as the connection: no pool may keep it
+        with connection.begin():
+            for setting in PROMPTLY:
+                connection.execute(setting)
+            lock = {"namespace": NAMESPACE, "key": ACTING}
+            is_free = bool(connection.execute(TRY_LOCK, lock).scalar())
+        if is_free:
+            self._connection = connection
+        else:
+            connection.close()
+        return is_free

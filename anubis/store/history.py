@@ -13,6 +13,7 @@ from anubis.core.errors import UsageError
 from anubis.core.records import UNNAMED
 from anubis.store.assessments import Assessments
 from anubis.store.campaigns import Campaigns
+from anubis.store.claims import ActingLock
 from anubis.store.clusters import Clusters
 from anubis.store.database import Database
 from anubis.store.decisions import Decisions
@@ -24,6 +25,7 @@ from anubis.store.imports import Imports
 from anubis.store.keeping import KeeperState
 from anubis.store.notices import Notices
 from anubis.store.soundness import Examination, Soundness
+from anubis.store.tokens import Audit, Tokens
 
 
 class History:
@@ -34,6 +36,8 @@ class History:
         self.executions = Executions(database)
         self.assessments = Assessments(database)
         self.imports = Imports(database)
+        self.tokens = Tokens(database)
+        self.audit = Audit(database)
 
     def of(self, cluster: str) -> ClusterHistory:
         return ClusterHistory(self._database, cluster)
@@ -48,6 +52,10 @@ class History:
             listed = '", "'.join(names)
             raise UsageError(f'the history knows clusters "{listed}": name one with --cluster')
         return self.of(names[0])
+
+    def acting_lock(self) -> ActingLock:
+        """Of several services on this history, the one that has it does the periodic work."""
+        return ActingLock(self._database)
 
     def examine(self, tell: Callable[[str], None] = lambda sentence: None) -> Soundness:
         """Whether all of it is still what was written."""

@@ -213,17 +213,17 @@ def test_incidents_that_nobody_imported_are_no_import(near):
 
 
 def test_nodes_are_listed_with_what_a_gate_would_make_of_them(lived):
-    lines = {line["node"]: line for line in lived.run("history", "nodes", "--json").lines}
+    lines = {line["node"]: line for line in lived.run("history", "standing", "--json").lines}
     assert len(lines) == 9
     n1, n9 = lines["n1"], lines["n9"]
     assert (n1["judgement"], n1["why"], list(n1["passed"])) == ("healthy", "", ["flow"])
     assert (n1["last_verdict"], n1["holder"]) == ("healthy", None)
     assert (n9["judgement"], n9["why"]) == ("defective", 'its incident "gpu" is not over')
     assert (n9["last_verdict"], n9["passed"]) == (None, {})
-    table = lived.run("history", "nodes", "n[1,9]").out
+    table = lived.run("history", "standing", "n[1,9]").out
     for words in ("✓ healthy", "passed flow", "✗ defective", "2 nodes: 1 healthy, 1 defective"):
         assert words in table
-    assert lived.run("history", "nodes", "m1").err == (
+    assert lived.run("history", "standing", "m1").err == (
         "anubis: error: the history knows nothing of m1\n"
     )
 

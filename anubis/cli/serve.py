@@ -1,0 +1,81 @@
+"""`anubis serve`: the API and the pages over HTTP."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from anubis.cli import options
+from anubis.cli.terminal import Terminal
+
+
+def serve(
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Where to listen. Beyond this machine only with tokens: anubis token make.",
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65_535, help="0: any free one.")
+    ] = 8750,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="HOST",
+            help="A name by which others reach it, beside this host's own; may be repeated.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cluster",
+            "-c",
+            help="A cluster that tests may be started on, as a name or a file; may be repeated.",
+        ),
+    ] = None,
+    suite: options.Suite = "quick",
+    policy: options.Policy = "default",
+    benchmarks: options.Benchmarks = None,
+    alerts: Annotated[
+        str,
+        typer.Option(
+            "--alerts",
+            metavar="MAPPING",
+            help="How Alertmanager's alerts become incidents: a name under configs/incidents/.",
+        ),
+    ] = "alertmanager",
+    rate: Annotated[
+        float,
+        typer.Option("--rate", metavar="N", min=1.0, help="Requests of one token in a second."),
+    ] = 500.0,
+) -> None:
+    """Serve the API, the pages and the metrics of what the history knows.
+
+    Without a token everybody on this machine may read, and nobody else: anubis token make.
+    """
+    from anubis.operations.clusters import files_by_name
+    from anubis.service.server import serve as run
+    from anubis.service.settings import ServiceSettings
+
+    settings = ServiceSettings(
+        host=host,
+        port=port,
+        names=tuple(name or ()),
+        clusters=files_by_name(cluster or ()),
+        suite=suite,
+        policy=policy,
+        benchmarks=tuple(benchmarks or ()),
+        alerts=alerts,
+        rate_per_s=rate,
+    )
+    # the service ends by itself when it is told to; what it raises again afterwards is no news
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    with suppress(KeyboardInterrupt):
+        run(settings, Terminal())

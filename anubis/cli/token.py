@@ -1,0 +1,72 @@
+"""`anubis token`: who may ask the service, and what it was asked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+import anubis
+from anubis.cli import answer, options
+from anubis.cli.remarks import say
+
+app = typer.Typer(
+    name="token",
+    help="Who may ask the service: tokens made, listed and taken back; and what it was asked.",
+    no_args_is_help=True,
+)
+
+
+@app.command(help="Make a token and print it: nobody can ask for it again.")
+def make(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is; used once for all.")],
+    scope: Annotated[
+        str,
+        typer.Option(
+            "--scope",
+            metavar="WORDS",
+            help="What it allows: read, report (incidents, alerts), act (start tests); several "
+            "with commas between.",
+        ),
+    ] = "read",
+) -> None:
+    print(anubis.make_token(name, [word.strip() for word in scope.split(",")]))
+
+
+@app.command(name="list", help="All tokens by name, also those that were taken back.")
+def list_tokens(json: options.Json = False) -> None:
+    from anubis.report import tokens
+
+    made = anubis.tokens()
+    if not made:
+        say("no tokens yet: anubis token make NAME --scope read")
+    if json:
+        answer.write_lines(map(tokens.line, made))
+    elif made:
+        tokens.show(made, answer.screen())
+
+
+@app.command(help="Take a token back. A service that runs notices within seconds.")
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As anubis token list shows it.")],
+) -> None:
+    anubis.revoke_token(name)
+    print(f"token {name} is no longer valid")
+
+
+@app.command(help="What the service was asked to do and whom it turned away, newest first.")
+def audit(
+    last: Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")] = 50,
+    json: options.Json = False,
+) -> None:
+    from anubis.report import tokens
+
+    entries = anubis.audit(last)
+    if not entries:
+        say("the service was asked for nothing yet")
+    if json:
+        for entry in entries:
+            answer.write_json("audit", asdict(entry))
+    elif entries:
+        tokens.show_audit(entries, answer.screen())

@@ -1,0 +1,39 @@
+"""Incidents that were taken over, as a document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+
+from anubis.incidents.intake import Intake
+from anubis.store.imports import Import
+
+
+def fields(intake: Intake, added: Import, *, keeps_watches: bool = True) -> dict[str, object]:
+    """Whoever tells of one incident says nothing of how long nodes were watched."""
+    since, until = span(intake)
+    return {
+        "records": intake.records,
+        "incidents": len(intake.incidents),
+        "import": added.key,
+        "cluster": added.cluster,
+        **asdict(added.kept),
+        "nodes": len({incident.node for incident in intake.incidents}),
+        "watched": len(intake.watches) if keeps_watches else 0,
+        "since": since,
+        "until": until,
+        "categories": categories(intake),
+        "left_out": {note.text: len(note.where) for note in intake.left_out},
+        "taken": {note.text: len(note.where) for note in intake.remarks},
+    }
+
+
+def categories(intake: Intake) -> dict[str, int]:
+    """The commonest first."""
+    return dict(Counter(incident.category for incident in intake.incidents).most_common())
+
+
+def span(intake: Intake) -> tuple[float, float]:
+    """From the first to the last time that was told."""
+    watches = intake.watches
+    return min(w.since for w in watches), max(w.until for w in watches if w.until)

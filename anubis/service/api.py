@@ -1,0 +1,301 @@
+"""What programs ask, under /v1: the documents that `--json` prints, in lists."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from anubis.core.records import Judgement
+from anubis.operations.deciding import Terms
+from anubis.operations.gate_text import fields as gate_fields
+from anubis.operations.gating import gate
+from anubis.operations.glancing import campaign_at_a_glance
+from anubis.operations.importing import report_incidents
+from anubis.operations.past import recall
+from anubis.operations.results import GateResult
+from anubis.report import decision as decisions
+from anubis.report import history as told
+from anubis.report import incidents, jsonl
+from anubis.report.glance import NodeGlance, campaign_line
+from anubis.report.schemas import request_schema, schemas
+from anubis.report.wording import json_line
+from anubis.service.asker import Asker
+from anubis.service.house import House
+from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
+from anubis.service.requests import GateRequest, check_name, read_request, text_of
+
+JSON = "application/json"
+LONGEST_NAME = 300
+PathName = Annotated[str, Path(max_length=LONGEST_NAME)]
+ClusterQuery = Annotated[
+    str | None, Query(max_length=100, description="By its name. Default: all of them.")
+]
+LimitQuery = Annotated[int, Query(ge=1, le=10_000, description="At most so many.")]
+OffsetQuery = Annotated[int, Query(ge=0, le=10_000_000, description="Pass over so many first.")]
+SCHEMAS = schemas()
+
+
+def router(house: House) -> APIRouter:
+    """Every route of /v1, bound to what it reads."""
+    api = APIRouter(prefix="/v1")
+
+    def get(path: str, handler: Any, summary: str, *kinds: str, listed: bool = True) -> None:
+        bound = partial(handler, house)
+        api.add_api_route(
+            path,
+            _named(bound, handler),
+            methods=["GET"],
+            summary=summary,
+            response_class=Response,
+            responses=_answers(kinds, listed=listed),
+        )
+
+    def post(path: str, handler: Any, summary: str, kind: str, schema: Any) -> None:
+        content = {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
+        api.add_api_route(
+            path,
+            _named(partial(handler, house), handler),
+            methods=["POST"],
+            summary=summary,
+            response_class=Response,
+            responses=_answers((kind,), listed=False),
+            openapi_extra=content,
+        )
+
+    get("/nodes", list_nodes, "Each node without any further test.", "standing")
+    get("/nodes/{cluster}/{node}", show_node, "One of them.", "standing", listed=False)
+    get(
+        "/nodes/{cluster}/{node}/happenings",
+        show_life,
+        "What happened to a node, the latest at the end.",
+        *("incident", "repair", "validation", "event"),
+    )
+    get("/campaigns", list_campaigns, "The latest, the newest first.", "campaign-status")
+    get(
+        "/campaigns/{campaign}",
+        show_campaign,
+        "How far a campaign has come.",
+        "campaign-status",
+        listed=False,
+    )
+    get(
+        "/campaigns/{campaign}/report",
+        show_report,
+        "A campaign that is over, as anubis report --json prints it.",
+        *("verdict", "part", "kind", "crossed", "planted", "reckoning", "summary"),
+    )
+    get("/decisions", list_decisions, "Which tests events were worth, and why.", "decision")
+    post(
+        "/gate",
+        answer_gate,
+        "Whether nodes are good for a job, at once from the history.",
+        "gate",
+        request_schema(GateRequest),
+    )
+    records = {"description": "Records, as in a file that anubis import incidents reads."}
+    post("/incidents", take_incidents, "Incidents of nodes, by a mapping.", "incidents", records)
+    alerts = {"type": "object", "description": "What Alertmanager's webhook sends."}
+    post("/alerts", take_alerts, "Alerts as incidents.", "incidents", alerts)
+    return api
+
+
+def _named(bound: Any, handler: Any) -> Any:
+    """FastAPI reads a handler by its name and its parameters."""
+    import inspect
+
+    parameters = list(inspect.signature(handler, eval_str=True).parameters.values())[1:]
+    bound.__name__ = handler.__name__
+    bound.__signature__ = inspect.Signature(parameters)
+    return bound
+
+
+def _answers(kinds: Iterable[str], *, listed: bool) -> dict[int | str, dict[str, Any]]:
+    documents = [{k: v for k, v in SCHEMAS[kind].items() if k != "$schema"} for kind in kinds]
+    document = documents[0] if len(documents) == 1 else {"oneOf": documents}
+    schema = (
+        {
+            "type": "object",
+            "properties": {
+                "as_of": {"type": "number", "description": "Seconds since 1970."},
+                "total": {"type": "integer", "description": "Beyond limit and offset."},
+                "items": {"type": "array", "items": document},
+            },
+            "required": ["as_of", "total", "items"],
+        }
+        if listed
+        else document
+    )
+    trouble = {"description": "What is wrong", "content": {MEDIA_TYPE: {"schema": SCHEMA}}}
+    answered = {"description": "The answer", "content": {JSON: {"schema": schema}}}
+    return {200: answered, "default": trouble}
+
+
+def document(line: str, status: int = 200) -> Response:
+    return Response(line, status, media_type=JSON)
+
+
+def documents(lines: Iterable[str], at: float, total: int) -> Response:
+    items = ",".join(lines)
+    return Response(f'{{"as_of":{at},"total":{total},"items":[{items}]}}', media_type=JSON)
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def list_nodes(
+    house: House,
+    cluster: ClusterQuery = None,
+    judgement: Annotated[Judgement | None, Query(description="Only these.")] = None,
+    limit: LimitQuery = 1000,
+    offset: OffsetQuery = 0,
+) -> Response:
+    snapshot = house.board.read()
+    chosen = [
+        glance
+        for glance in snapshot.nodes.values()
+        if cluster in (None, glance.cluster) and judgement in (None, glance.judgement)
+    ]
+    lines = map(snapshot.line_of, chosen[offset : offset + limit])
+    return documents(lines, snapshot.at, len(chosen))
+
+
+def show_node(house: House, cluster: PathName, node: PathName) -> Response:
+    return document(house.board.read().line_of(find_node(house, cluster, node)))
+
+
+def find_node(house: House, cluster: str, node: str) -> NodeGlance:
+    glance = house.board.read().nodes.get((cluster, node))
+    if glance is None:
+        raise Refused(404, f'the history knows no node "{node}" of cluster "{cluster}"')
+    return glance
+
+
+def show_life(house: House, cluster: PathName, node: PathName, limit: LimitQuery = 200) -> Response:
+    find_node(house, cluster, node)
+    snapshot = house.board.read()
+    life = snapshot.clusters[cluster].life(node, limit)
+    return documents(map(told.line, life), snapshot.at, len(life))
+
+
+def list_campaigns(
+    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 50, offset: OffsetQuery = 0
+) -> Response:
+    snapshot = house.board.read()
+    chosen = [row for row in snapshot.campaigns if cluster in (None, row.cluster)]
+    lines = map(campaign_line, chosen[offset : offset + limit])
+    return documents(lines, snapshot.at, len(chosen))
+
+
+def show_campaign(house: House, campaign: PathName, request: Request) -> Response:
+    house.refuse_unknown(campaign)
+    return document(campaign_line(campaign_at_a_glance(campaign, asker_of(request))))
+
+
+def show_report(house: House, campaign: PathName, request: Request) -> Response:
+    house.refuse_unknown(campaign)
+    view = recall(campaign, caller=asker_of(request))
+    lines = list(jsonl.lines(view))
+    return documents(lines, view.campaign.finished_at or 0.0, len(lines))
+
+
+def list_decisions(
+    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 20, offset: OffsetQuery = 0
+) -> Response:
+    snapshot = house.board.read()
+    chosen = [made for made in snapshot.decisions if cluster in (None, made.cluster)]
+    lines = map(decisions.line, chosen[offset : offset + limit])
+    return documents(lines, snapshot.at, len(chosen))
+
+
+# --- telling and asking -----------------------------------------------------------------------
+
+
+async def answer_gate(house: House, request: Request) -> Response:
+    wish = read_request(await request.body(), kind_of(request), GateRequest)
+    asker = asker_of(request)
+    if wish.start_tests:
+        asker.require("act")
+    return await house.in_thread(_gate, house, wish, asker)
+
+
+def _gate(house: House, wish: GateRequest, asker: Asker) -> Response:
+    began, nodes = time.monotonic(), wish.names()
+    terms = Terms(
+        suite=house.settings.suite,
+        policy=house.settings.policy,
+        benchmarks=house.settings.benchmarks,
+        cluster=wish.cluster,
+    )
+    result = gate(
+        nodes,
+        wish.duration_s,
+        terms,
+        unknown_passes=wish.unknown_passes,
+        may_test=False,
+        caller=asker,
+    )
+    house.gauges.observe_gate(result.answer, time.monotonic() - began)
+    if wish.start_tests and result.missing_tests:
+        _start_tests(house, wish, result, asker)
+        return document(json_line("gate", gate_fields(result)), status=202)
+    return document(json_line("gate", gate_fields(result)))
+
+
+def _start_tests(house: House, wish: GateRequest, result: GateResult, asker: Asker) -> None:
+    nodes = ",".join(result.judged)
+    cluster = result.decision.cluster
+    words = ["gate", nodes, "--duration", f"{wish.duration_s:.0f}s", "--json"]
+    words += ["--suite", house.settings.suite, "--policy", house.settings.policy]
+    words += [
+        word for folder in house.settings.benchmarks for word in ("--benchmarks", str(folder))
+    ]
+    words += ["--on-unknown", "pass" if wish.unknown_passes else "fail"]
+    if cluster in house.settings.clusters:
+        words += ["--cluster", house.settings.clusters[cluster]]
+    house.audit_now(asker, f"tests on {nodes} of {cluster}")
+    house.started.start(words, house.history_url, asker.clock())
+
+
+async def take_incidents(
+    house: House,
+    request: Request,
+    cluster: ClusterQuery = None,
+    mapping: Annotated[
+        str, Query(max_length=100, description="A name under configs/incidents/.")
+    ] = "plain",
+) -> Response:
+    return await _take(house, request, cluster, mapping)
+
+
+async def take_alerts(house: House, request: Request, cluster: ClusterQuery = None) -> Response:
+    return await _take(house, request, cluster, house.settings.alerts)
+
+
+async def _take(house: House, request: Request, cluster: str | None, mapping: str) -> Response:
+    check_name(cluster)
+    check_name(mapping, "mapping")
+    text, asker = text_of(await request.body(), kind_of(request)), asker_of(request)
+    source = f"what {asker.name()} told {request.url.path}"
+    return await house.in_thread(_report, house, text, source, mapping, cluster, asker)
+
+
+def _report(
+    house: House, text: str, source: str, mapping: str, cluster: str | None, asker: Asker
+) -> Response:
+    reported = report_incidents(text, source, mapping=mapping, cluster=cluster, caller=asker)
+    house.board.forget()
+    fields = incidents.fields(reported.intake, reported.kept, keeps_watches=False)
+    return document(json_line("incidents", fields))
+
+
+def asker_of(request: Request) -> Asker:
+    asker: Asker = request.state.asker
+    return asker
+
+
+def kind_of(request: Request) -> str:
+    return request.headers.get("content-type", "")

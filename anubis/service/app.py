@@ -1,0 +1,107 @@
+"""The application: its routes, and what each of them shares."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from anyio import to_thread
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from anubis import __version__
+from anubis.core.errors import AnubisError
+from anubis.service import api, pages
+from anubis.service.acting import Actor
+from anubis.service.door import Door
+from anubis.service.house import House
+from anubis.service.problems import A_BUG, MEDIA_TYPE, Refused, problem, status_of
+
+THREADS = 10  # each may have a connection to the history, of which a pool has 15
+
+
+def application(house: House) -> Door:
+    actor = Actor(house.history, lambda is_acting: house.gauges.acting.set(is_acting))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = THREADS
+        parts = (house.trail, house.board, actor)
+        for part in parts:
+            part.start()
+        try:
+            yield
+        finally:
+            for part in reversed(parts):
+                part.stop()
+
+    app = FastAPI(
+        title="Anubis",
+        version=__version__,
+        summary="Keeps GPU clusters fit for work.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    _answer_errors(app)
+    _watch_over(app, house, actor)
+    app.include_router(api.router(house))
+    app.include_router(pages.router(house))
+    return Door(
+        app,
+        settings=house.settings,
+        history=house.history,
+        audit=house.trail,
+        observe=house.gauges.observe_request,
+        scripts=pages.script_digests(),
+    )
+
+
+def _watch_over(app: FastAPI, house: House, actor: Actor) -> None:
+    @app.get("/healthz", include_in_schema=False)
+    def healthz() -> Response:
+        """The process answers."""
+        return Response("ok\n", media_type="text/plain")
+
+    @app.get("/readyz", include_in_schema=False)
+    def readyz() -> Response:
+        """The history answers, too."""
+        house.history.clusters.names()
+        role = "acting" if actor.is_acting else "reading: another service acts"
+        return Response(f"ready, {role}\n", media_type="text/plain")
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics() -> Response:
+        return Response(house.gauges.text(), media_type="text/plain; version=1.0.0; charset=utf-8")
+
+
+def _answer_errors(app: FastAPI) -> None:
+    def answer(status: int, detail: str, headers: Any = None) -> Response:
+        return Response(problem(status, detail), status, headers=headers, media_type=MEDIA_TYPE)
+
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> Response:
+        return answer(error.status, error.detail)
+
+    @app.exception_handler(AnubisError)
+    async def wrong(request: Request, error: AnubisError) -> Response:
+        return answer(status_of(error), str(error))
+
+    @app.exception_handler(HTTPException)
+    async def unrouted(request: Request, error: HTTPException) -> Response:
+        detail = {404: "there is nothing here: see / or /v1/openapi.json"}
+        return answer(error.status_code, detail.get(error.status_code, error.detail), error.headers)
+
+    @app.exception_handler(Exception)
+    async def bug(request: Request, error: Exception) -> Response:
+        return answer(500, A_BUG)
+
+    @app.exception_handler(RequestValidationError)
+    async def unread(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return answer(422, f"{place}: {first['msg']}")

@@ -1,0 +1,109 @@
+"""What readers see: all nodes, the latest campaigns and decisions, read together and kept for some
+seconds, so that fifty readers cost no more than one. It says of when it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from anubis.core.choosing.decision import Decision
+from anubis.core.errors import AnubisError
+from anubis.operations.caller import Caller
+from anubis.operations.glancing import ClusterGlance, campaigns_at_a_glance, glance_at
+from anubis.operations.past import decisions
+from anubis.report.glance import CampaignGlance, NodeGlance, node_line
+from anubis.service.asker import LOG
+
+RENEWED_S = 2.0  # after the last time, and not before four times what that took
+SPARED = 4.0
+CAMPAIGNS_SHOWN = 200
+DECISIONS_SHOWN = 100
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Snapshot:
+    at: float
+    clusters: Mapping[str, ClusterGlance]
+    campaigns: tuple[CampaignGlance, ...]  # the newest first
+    decisions: tuple[Decision, ...]
+    lines: dict[tuple[str, str], str] = field(default_factory=dict)  # of nodes, as they are asked
+
+    @cached_property
+    def nodes(self) -> dict[tuple[str, str], NodeGlance]:
+        """By cluster and name."""
+        glances = (node for cluster in self.clusters.values() for node in cluster.nodes)
+        return {(node.cluster, node.node): node for node in glances}
+
+    def line_of(self, glance: NodeGlance) -> str:
+        key = glance.cluster, glance.node
+        if key not in self.lines:
+            self.lines[key] = node_line(glance)
+        return self.lines[key]
+
+
+class Board:
+    """The latest snapshot. A reader never waits for the next one, unless there is none yet."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._snapshot: Snapshot | None = None
+        self._asked_for = threading.Event()
+        self._first = threading.Lock()
+        self._ends = threading.Event()
+        self.trouble = ""  # why it could not be renewed
+        self._thread = threading.Thread(target=self._keep, name="board", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ends.set()
+        self._asked_for.set()
+        self._thread.join(timeout=5)
+
+    def read(self) -> Snapshot:
+        snapshot = self._snapshot
+        if snapshot is None:
+            with self._first:
+                return self._snapshot or self._renew()
+        if time.time() - snapshot.at > RENEWED_S:
+            self._asked_for.set()
+        return snapshot
+
+    def forget(self) -> None:
+        """Something was told just now: whoever reads next wants to see it."""
+        self._asked_for.set()
+
+    def _renew(self) -> Snapshot:
+        caller = self._caller
+        with caller.history() as history:
+            now = caller.clock()
+            clusters = {part.cluster: glance_at(part, now) for part in history.every()}
+        self._snapshot = Snapshot(
+            at=now,
+            clusters=clusters,
+            campaigns=tuple(campaigns_at_a_glance(CAMPAIGNS_SHOWN, caller=caller)),
+            decisions=tuple(decisions(DECISIONS_SHOWN, caller=caller)),
+        )
+        return self._snapshot
+
+    def _keep(self) -> None:
+        while not self._ends.is_set():
+            self._asked_for.wait()
+            self._asked_for.clear()
+            if self._ends.is_set():
+                return
+            began = time.monotonic()
+            try:
+                self._renew()
+                self.trouble = ""
+            except AnubisError as error:
+                self.trouble = str(error)
+                LOG.warning("what readers see was not renewed: %s", error)
+            except Exception:  # a bug must not end the renewals of a service that runs for months
+                self.trouble = "a bug in Anubis: see the log"
+                LOG.exception("what readers see was not renewed")
+            self._ends.wait(max(RENEWED_S, SPARED * (time.monotonic() - began)))

@@ -1,0 +1,157 @@
+"""What Prometheus reads: names and units after its conventions. docs/service.md lists them."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from anubis import __version__
+from anubis.core.records import Judgement
+from anubis.service.board import Snapshot
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Gauges:
+    def __init__(self, read: Callable[[], Snapshot]) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # it has no types
+        registry = self._registry = CollectorRegistry()
+        build = Gauge("anubis_build_info", "The version", ["version"], registry=registry)
+        build.labels(__version__).set(1)
+        self.acting = Gauge(
+            "anubis_acting", "1: this service does the periodic work", registry=registry
+        )
+        self._requests = Counter(
+            "anubis_http_requests", "Requests", ["method", "route", "status"], registry=registry
+        )
+        self._request_s = Histogram(
+            "anubis_http_request_duration_seconds",
+            "How long requests took",
+            ["route"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._gates = Counter(
+            "anubis_gate_answers", "Gates by their answer", ["answer"], registry=registry
+        )
+        self._gate_s = Histogram(
+            "anubis_gate_duration_seconds",
+            "How long gates took",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        registry.register(_OfHistory(read))
+
+    def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        known_method = method if method in ("GET", "HEAD", "POST", "DELETE") else "other"
+        self._requests.labels(known_method, route, str(status)).inc()
+        if not route.endswith("/stream"):
+            self._request_s.labels(route).observe(seconds)
+
+    def observe_gate(self, answer: str, seconds: float) -> None:
+        self._gates.labels(answer).inc()
+        self._gate_s.observe(seconds)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _OfHistory(Collector):
+    """What the history says, when it is asked for."""
+
+    def __init__(self, read: Callable[[], Snapshot]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Nothing is read before somebody asks."""
+        yield from ()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        snapshot = self._read()
+        yield _nodes(snapshot)
+        yield _verdicts(snapshot)
+        yield _held(snapshot)
+        yield _unfinished(snapshot)
+        yield _executions(snapshot)
+        read_at = GaugeMetricFamily(
+            "anubis_history_read_timestamp_seconds", "When the history was read for these figures"
+        )
+        read_at.add_metric([], snapshot.at)
+        yield read_at
+
+
+def _nodes(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_nodes",
+        "Nodes by what a gate would make of them",
+        labels=["cluster", "judgement"],
+    )
+    for cluster, glance in snapshot.clusters.items():
+        judged = Tally(node.judgement for node in glance.nodes)
+        for judgement in (Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN):
+            family.add_metric([cluster, judgement.value], judged[judgement])
+    return family
+
+
+def _verdicts(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_node_verdicts",
+        "Nodes by the last verdict on them",
+        labels=["cluster", "judgement", "code"],
+    )
+    for cluster, glance in snapshot.clusters.items():
+        last = Tally((n.last.judgement.value, n.last.code) for n in glance.nodes if n.last)
+        for (judgement, code), number in sorted(last.items()):
+            family.add_metric([cluster, judgement, code], number)
+    return family
+
+
+def _held(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_nodes_held", "Nodes that somebody measures now", labels=["cluster"]
+    )
+    for cluster, glance in snapshot.clusters.items():
+        family.add_metric([cluster], sum(node.hold is not None for node in glance.nodes))
+    return family
+
+
+def _unfinished(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_campaigns_unfinished",
+        "Of the latest campaigns, those that are not over",
+        labels=["cluster", "kind"],
+    )
+    open_campaigns = Tally(
+        (campaign.cluster, campaign.kind.value)
+        for campaign in snapshot.campaigns
+        if campaign.finished_at is None
+    )
+    for (cluster, kind), number in sorted(open_campaigns.items()):
+        family.add_metric([cluster, kind], number)
+    return family
+
+
+def _executions(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_campaign_executions",
+        "Executions of the latest campaigns, by how they ended",
+        labels=["cluster", "ended"],
+    )
+    ended = Tally[tuple[str, str]]()
+    for campaign in snapshot.campaigns:
+        for how, number in campaign.executions.items():
+            ended[campaign.cluster, how] += number
+    for labels, number in sorted(ended.items()):
+        family.add_metric(labels, number)
+    return family

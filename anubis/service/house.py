@@ -1,0 +1,52 @@
+"""What all routes share: the open history, what readers see of it, and who keeps count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from anyio import to_thread
+
+from anubis.core.errors import StoreError
+from anubis.service.asker import Asker, OpenHistory
+from anubis.service.audit import AuditTrail
+from anubis.service.board import Board
+from anubis.service.gauges import Gauges
+from anubis.service.problems import Refused
+from anubis.service.settings import ServiceSettings
+from anubis.service.starting import StartedTests
+from anubis.store.tokens import AuditEntry
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class House:
+    settings: ServiceSettings
+    history: OpenHistory
+    history_url: str
+    board: Board
+    gauges: Gauges
+    trail: AuditTrail
+    started: StartedTests
+
+    async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What reads and writes the history keeps nobody else waiting."""
+        return await to_thread.run_sync(lambda: call(*args, **kwargs))
+
+    def audit_now(self, asker: Asker, deed: str) -> None:
+        """On disk before it is done."""
+        entry = AuditEntry(
+            at=asker.clock(), who=asker.token, address="", method="act", path=deed[:200], status=0
+        )
+        self.history.audit.add([entry])
+
+    def refuse_unknown(self, campaign: str) -> None:
+        try:
+            self.history.campaigns.at_a_glance(campaign)
+        except StoreError as error:
+            if "is not in the history" in str(error):
+                raise Refused(404, str(error)) from None
+            raise

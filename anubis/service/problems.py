@@ -1,0 +1,49 @@
+"""What goes wrong, as one form of document (RFC 9457): never a traceback."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+from anubis.core.errors import AnubisError, StoreUnreachableError
+from anubis.core.text import one_line
+
+MEDIA_TYPE = "application/problem+json"
+A_BUG = "a bug in Anubis: the log of the service has more"
+
+
+class Refused(Exception):
+    """A request that is not answered, with the sentence for whoever made it."""
+
+    def __init__(self, status: int, detail: str, **headers: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = headers
+
+
+def problem(status: int, detail: str) -> bytes:
+    document = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": one_line(detail),
+    }
+    return json.dumps(document).encode()
+
+
+def status_of(error: AnubisError) -> int:
+    """What a user can mend is the request's fault, unless the history cannot be reached."""
+    return 503 if isinstance(error, StoreUnreachableError) else 400
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+    },
+    "required": ["type", "title", "status", "detail"],
+}

@@ -1,0 +1,54 @@
+"""How the service is asked to run, checked before anything listens."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from anubis.core.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings:
+    host: str = "127.0.0.1"
+    port: int = 8750
+    names: tuple[str, ...] = ()  # by which others reach it, beside this host's own
+    clusters: Mapping[str, str] = field(default_factory=dict)  # by name, the files to run tests by
+    suite: str = "quick"
+    policy: str = "default"
+    benchmarks: tuple[Path, ...] = ()  # folders with programs beside the shipped ones
+    alerts: str = "alertmanager"  # the mapping of what Alertmanager sends
+    rate_per_s: float = 500.0  # requests of one token
+    most_bytes: int = 1_000_000  # of a body
+    body_s: float = 10.0  # for all of a request to arrive
+    answer_s: float = 30.0
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def refuse_open(self, has_tokens: bool) -> None:
+        """Nobody beyond this machine is served whom it cannot tell apart."""
+        if not (self.is_loopback or has_tokens):
+            raise UsageError(
+                f"--host {self.host} can be reached from other machines, and there is no token: "
+                "make one first (anubis token make NAME --scope read), or listen on 127.0.0.1"
+            )
+
+    def is_own(self, name: str) -> bool:
+        """Whether a request for this host may be meant for us. A page elsewhere that has its own
+        name point here sends that name; an address needs no name."""
+        own = {"localhost", socket.gethostname(), socket.getfqdn(), *self.names}
+        if name.lower() in {known_name.lower() for known_name in own}:
+            return True
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return False
+        return True

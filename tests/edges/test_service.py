@@ -1,0 +1,399 @@
+"""`anubis serve` as its callers meet it: the API, tokens, limits, pages and figures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from base64 import b64encode
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+
+from anubis.core.errors import StoreError, UsageError
+from anubis.core.past.status import Incident
+from anubis.operations.admitting import make_token, revoke_token
+from anubis.operations.caller import Caller
+from anubis.service import door
+from anubis.service.app import application
+from anubis.service.asker import Asker, OpenHistory
+from anubis.service.audit import AuditTrail
+from anubis.service.board import Board
+from anubis.service.gauges import Gauges
+from anubis.service.house import House
+from anubis.service.settings import ServiceSettings
+from anubis.service.starting import StartedTests
+from tests.edges.desk import check_line
+
+JSON = {"content-type": "application/json"}
+ODD = "<script>alert(1)</script>"
+
+
+class Visitor:
+    """Asks an application without a socket between."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.door = application(house)
+
+    def ask(self, path, method="GET", *, token="", at="http://localhost", **how):
+        headers = dict(how.pop("headers", {}))
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        if "json" in how:
+            headers.setdefault("content-type", "application/json")
+
+        async def asked():
+            transport = httpx.ASGITransport(self.door, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url=at) as client:
+                return await client.request(method, path, headers=headers, **how)
+
+        return asyncio.run(asked())
+
+    def told(self):
+        """The audit, the oldest first."""
+        self.house.trail._flush()
+        return self.house.history.audit.newest(99)[::-1]
+
+
+def house_of(url, **settings):
+    history = OpenHistory.open(url)
+    board = Board(Asker(history, "", ()))
+    return House(
+        settings=ServiceSettings(**settings),
+        history=history,
+        history_url=url,
+        board=board,
+        gauges=Gauges(board.read),
+        trail=AuditTrail(history.audit.add),
+        started=StartedTests(),
+    )
+
+
+@pytest.fixture
+def fleet(near):
+    """A desk whose simulated fleet of eight was accepted."""
+    suite, cluster = near.suite(near.flow(repeats=1)), near.fleet()
+    done = near.ask("accept", "--cluster", cluster, "--suite", suite)
+    assert done.code == 0, done.err
+    near.where = {"suite": suite, "benchmarks": (near.programs,)}
+    return near
+
+
+@pytest.fixture
+def visitor(fleet):
+    house = house_of(str(fleet.history), **fleet.where)
+    yield Visitor(house)
+    house.history.close_at_last()
+
+
+@pytest.fixture
+def empty(near):
+    house = house_of(str(near.history))
+    yield Visitor(house)
+    house.history.close_at_last()
+
+
+def items(answer):
+    assert answer.status_code == 200, answer.text
+    lines = answer.json()["items"]
+    for line in lines:
+        check_line(line)
+    return lines
+
+
+def problem(answer, status):
+    assert (answer.status_code, answer.headers["content-type"]) == (
+        status,
+        "application/problem+json",
+    ), answer.text
+    document = answer.json()
+    assert document["status"] == status
+    assert "Traceback" not in answer.text
+    return document["detail"]
+
+
+def clear_tokens(visitor):
+    visitor.door._read_at = float("-inf")
+
+
+# --- the documents ----------------------------------------------------------------------------
+
+
+def test_the_api_says_of_nodes_and_campaigns_what_the_command_line_prints(fleet, visitor):
+    nodes = items(visitor.ask("/v1/nodes"))
+    assert nodes == fleet.run("history", "standing", "--json").lines
+    assert items(visitor.ask("/v1/nodes?limit=2&offset=3")) == nodes[3:5]
+    first = nodes[0]
+    path = f"/v1/nodes/{first['cluster']}/{first['node']}"
+    assert visitor.ask(path).json() == first
+    assert items(visitor.ask(f"{path}/happenings")) == (
+        fleet.run("history", "show", first["node"], "--json").lines
+    )
+    (campaign,) = items(visitor.ask("/v1/campaigns"))
+    assert [campaign] == fleet.run("history", "campaigns", "--json").lines
+    path = f"/v1/campaigns/{campaign['campaign']}"
+    assert visitor.ask(path).json() == campaign
+    assert items(visitor.ask(f"{path}/report")) == fleet.run("report", "--json").lines
+    assert items(visitor.ask("/v1/nodes?judgement=defective")) == []
+
+
+def test_what_is_not_there_is_a_problem_document(visitor):
+    assert 'knows no node "n99"' in problem(visitor.ask("/v1/nodes/prod/n99"), 404)
+    assert 'campaign "c99" is not in' in problem(visitor.ask("/v1/campaigns/c99"), 404)
+    problem(visitor.ask("/v1/nowhere"), 404)
+    problem(visitor.ask("/v1/nodes?limit=0"), 422)
+
+
+def test_a_gate_is_answered_at_once_and_kept_as_a_decision(visitor):
+    asked = {"nodes": ["n[1-2]"], "duration_s": 3600}
+    answer = visitor.ask("/v1/gate", "POST", json=asked)
+    assert answer.status_code == 200, answer.text
+    check_line(answer.json())
+    assert answer.json()["answer"] == "go"
+    visitor.house.board._renew()
+    (decision,) = items(visitor.ask("/v1/decisions"))
+    assert decision["nodes"] == ["n1", "n2"]
+    text = visitor.ask("/metrics").text
+    assert 'anubis_gate_answers_total{answer="go"} 1.0' in text
+    assert "anubis_gate_duration_seconds_count 1.0" in text
+
+
+def test_a_gate_that_would_have_to_test_says_so_and_only_act_may_start_it(
+    fleet, visitor, monkeypatch
+):
+    begun = []
+    monkeypatch.setattr(StartedTests, "start", lambda self, words, url, now: begun.append(words))
+    visitor.house.history.only().incidents.add(
+        [Incident(node="n1", category="gpu", start=time.time() - 0.002, end=time.time() - 0.001)]
+    )
+    asked = {"nodes": ["n1"], "duration_s": 86400}
+    answer = visitor.ask("/v1/gate", "POST", json=asked).json()
+    assert (answer["answer"], answer["needs"]) == ("unknown", ["flow"])
+    asked["start_tests"] = True
+    assert 'nobody "act"' in problem(visitor.ask("/v1/gate", "POST", json=asked), 403)
+    secret = make_token("ops", ("read", "act"), of(fleet))
+    clear_tokens(visitor)
+    answer = visitor.ask("/v1/gate", "POST", json=asked, token=secret)
+    assert (answer.status_code, answer.json()["needs"]) == (202, ["flow"])
+    ((verb, nodes, *options),) = begun
+    assert (verb, nodes) == ("gate", "n1")
+    assert options[options.index("--duration") + 1] == "86400s"
+    assert ("ops", "tests on n1") in [(e.who, e.path[:11]) for e in visitor.told()]
+
+
+def of(desk):
+    return Caller(history_url=str(desk.history))
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("{", "the body is no JSON"),
+        ("[]", "the body is no table"),
+        ('{"nodes": ["n1"]}', 'the key "duration_s" is missing'),
+        ('{"nodes": "n1", "duration_s": 60}', '"nodes": expected a list'),
+        ('{"nodes": ["n1"], "duration_s": -1}', "a job of -1 s"),
+        ('{"nodes": ["n1"], "duration_s": 60, "node": 1}', 'unknown key "node"'),
+        ('{"nodes": [], "duration_s": 60}', "names no node"),
+        ('{"nodes": ["n1"], "duration_s": 60, "cluster": "../../etc/x.yaml"}', "cluster"),
+        ('{"nodes": ["@/etc/passwd"], "duration_s": 60}', "@/etc/passwd"),
+    ],
+)
+def test_a_gate_that_makes_no_sense_gets_one_sentence(empty, body, complaint):
+    answer = empty.ask("/v1/gate", "POST", content=body, headers=JSON)
+    assert complaint in problem(answer, 400)
+
+
+ALERT = {
+    "receiver": "anubis",
+    "status": "firing",
+    "groupLabels": {"alertname": "GpuFellOff"},
+    "alerts": [
+        {
+            "status": "firing",
+            "labels": {"alertname": "GpuFellOff", "node": "n3", "severity": "critical"},
+            "annotations": {"summary": "a GPU is gone"},
+            "startsAt": "2026-11-20T08:00:00.123456789Z",
+            "endsAt": "0001-01-01T00:00:00Z",
+            "fingerprint": "b1",
+        },
+        {"labels": {"alertname": "Watchdog"}, "startsAt": "2026-11-20T08:00:00Z", "endsAt": ""},
+    ],
+}
+
+
+def test_an_alert_is_an_incident_from_when_it_fires_until_it_is_resolved(fleet, visitor):
+    secret = make_token("alertmanager", ("report",), of(fleet))
+    taken = visitor.ask("/v1/alerts", "POST", json=ALERT, token=secret)
+    assert taken.status_code == 200, taken.text
+    check_line(taken.json())
+    assert taken.json()["categories"] == {"GpuFellOff": 1}
+    assert taken.json()["left_out"] == {"no node is named": 1}
+    again = visitor.ask("/v1/alerts", "POST", json=ALERT, token=secret).json()
+    assert (again["new"], again["known"]) == (0, 1)
+    history = visitor.house.history.only()
+    (incident,) = history.incidents.all()
+    assert (incident.node, incident.category, incident.end) == ("n3", "GpuFellOff", None)
+    resolved = json.loads(json.dumps(ALERT).replace("0001-01-01T00", "2026-11-20T09"))
+    assert visitor.ask("/v1/alerts", "POST", json=resolved, token=secret).json()["completed"] == 1
+    (incident,) = history.incidents.all()
+    assert incident.end - incident.start == pytest.approx(3600, abs=1)
+    assert [e.who for e in visitor.told()] == ["alertmanager"] * 3
+
+
+def test_incidents_are_told_as_in_a_file(fleet, visitor):
+    secret = make_token("site", ("report",), of(fleet))
+    records = [{"node": "n2", "category": "fan", "start": "2026-11-20T08:00", "end": ""}]
+    taken = visitor.ask("/v1/incidents", "POST", json=records, token=secret)
+    assert (taken.status_code, taken.json()["incidents"]) == (200, 1)
+    records[0]["start"] = "soon"
+    complaint = problem(visitor.ask("/v1/incidents", "POST", json=records, token=secret), 400)
+    assert "the start cannot be read as a time" in complaint
+    for mapping in ("../plain", "/etc/passwd", "none"):
+        path = f"/v1/incidents?mapping={mapping}"
+        problem(visitor.ask(path, "POST", json=records, token=secret), 400)
+
+
+def test_every_document_of_the_api_is_described_by_openapi(visitor):
+    described = visitor.ask("/v1/openapi.json").json()
+    for path, verbs in described["paths"].items():
+        for verb, operation in verbs.items():
+            assert "default" in operation["responses"], (verb, path)
+            schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+            Draft202012Validator.check_schema(schema)
+    schema = described["paths"]["/v1/nodes"]["get"]["responses"]["200"]["content"]
+    Draft202012Validator(schema["application/json"]["schema"]).validate(
+        visitor.ask("/v1/nodes").json()
+    )
+
+
+# --- who may come in --------------------------------------------------------------------------
+
+
+def test_a_service_without_tokens_is_for_readers_on_its_machine_only(empty):
+    assert empty.ask("/v1/nodes").status_code == 200
+    assert 'nobody "report"' in problem(empty.ask("/v1/alerts", "POST", json={}), 403)
+    settings = ServiceSettings(host="0.0.0.0")
+    with pytest.raises(UsageError, match="there is no token: make one first"):
+        settings.refuse_open(has_tokens=False)
+    settings.refuse_open(has_tokens=True)
+    for host in ("127.0.0.1", "::1", "localhost"):
+        ServiceSettings(host=host).refuse_open(has_tokens=False)
+
+
+def test_once_there_is_a_token_each_request_needs_one_with_the_right_scope(near, empty):
+    caller = of(near)
+    reader = make_token("reader", ("read",), caller)
+    reporter = make_token("reporter", ("report",), caller)
+    for path in ("/v1/nodes", "/metrics", "/v1/openapi.json"):
+        answer = empty.ask(path)
+        assert "a token is needed" in problem(answer, 401)
+        assert answer.headers["www-authenticate"] == (
+            'Bearer realm="Anubis"' if path.startswith("/v1") else 'Basic realm="Anubis"'
+        )
+        assert "not valid" in problem(empty.ask(path, token=reader[:-1]), 401)
+        assert 'no scope "read"' in problem(empty.ask(path, token=reporter), 403)
+        assert empty.ask(path, token=reader).status_code == 200
+    basic = {"authorization": f"Basic {b64encode(f'me:{reader}'.encode()).decode()}"}
+    assert empty.ask("/v1/nodes", headers=basic).status_code == 200
+    assert 'no scope "report"' in problem(
+        empty.ask("/v1/alerts", "POST", json=ALERT, token=reader), 403
+    )
+    assert empty.ask("/healthz").status_code == empty.ask("/readyz").status_code == 200
+    assert {(e.who, e.status) for e in empty.told()} >= {("", 401), ("reader", 403)}
+    revoke_token("reader", caller)
+    clear_tokens(empty)
+    problem(empty.ask("/v1/nodes", token=reader), 401)
+    revoke_token("reporter", caller)
+    clear_tokens(empty)
+    problem(empty.ask("/v1/alerts", "POST", json=ALERT, token=reporter), 401)
+
+
+def test_of_a_token_only_its_digest_is_kept_and_a_name_is_used_once(near):
+    secret = near.run("token", "make", "ops", "--scope", "read,act").out.strip()
+    assert len(secret) > 40
+    assert secret.encode() not in near.history.read_bytes()
+    (line,) = near.run("token", "list", "--json").lines
+    assert (line["name"], line["scopes"], line["revoked_at"]) == ("ops", ["read", "act"], None)
+    assert near.run("token", "revoke", "ops").code == 0
+    assert near.run("token", "list", "--json").lines[0]["revoked_at"]
+    assert 'a token "ops" is there, or was' in near.run("token", "make", "ops").err
+    assert 'no token "ops" is valid' in near.run("token", "revoke", "ops").err
+    assert '--scope "write" is not known' in near.run("token", "make", "x", "--scope", "write").err
+    with pytest.raises(StoreError):
+        make_token("ops", ("read",), of(near))
+
+
+def test_a_page_elsewhere_cannot_ask_in_a_readers_name(near, empty):
+    secret = make_token("ops", ("read", "report", "act"), of(near))
+    for headers in (
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "https://localhost"},
+        {"sec-fetch-site": "cross-site"},
+    ):
+        answer = empty.ask("/v1/alerts", "POST", json=ALERT, token=secret, headers=headers)
+        assert "another origin" in problem(answer, 403)
+    own = {"origin": "http://localhost", "sec-fetch-site": "same-origin"}
+    answer = empty.ask("/v1/alerts", "POST", json=ALERT, token=secret, headers=own)
+    assert answer.status_code == 200, answer.text
+    form = {"data": {"nodes": "n1"}}
+    problem(empty.ask("/v1/gate", "POST", token=secret, **form), 415)
+    rebound = empty.ask("/v1/nodes", token=secret, at="http://evil.example:8750")
+    assert "no name of this service" in problem(rebound, 421)
+    for own_name in ("http://127.0.0.1:8750", "http://[::1]:8750", "http://10.1.2.3"):
+        assert empty.ask("/v1/nodes", token=secret, at=own_name).status_code == 200
+
+
+def test_what_is_too_large_too_often_or_too_slow_is_refused(near, monkeypatch):
+    visitor = Visitor(house_of(str(near.history), most_bytes=1000, rate_per_s=3))
+    headers = {f"x-{i}": "a" * 500 for i in range(40)}
+    problem(visitor.ask("/v1/nodes", headers=headers), 431)
+    problem(visitor.ask("/v1/gate", "POST", content=b"x" * 1001, headers=JSON), 413)
+
+    async def endless():
+        while True:
+            yield b"x" * 100
+
+    problem(visitor.ask("/v1/gate", "POST", content=endless(), headers=JSON), 413)
+    statuses = [visitor.ask("/v1/campaigns").status_code for _ in range(200)]
+    assert 429 in statuses
+    visitor.house.history.close_at_last()
+    slow = Visitor(house_of(str(near.history), answer_s=0.2))
+    monkeypatch.setattr(Board, "read", lambda self: time.sleep(1))
+    assert "no answer within 0.2 s" in problem(slow.ask("/v1/nodes"), 503)
+    slow.house.history.close_at_last()
+
+
+def test_a_bug_is_logged_and_its_caller_gets_no_traceback(empty, monkeypatch, caplog):
+    monkeypatch.setattr(Board, "read", lambda self: 1 / 0)
+    detail = problem(empty.ask("/v1/nodes"), 500)
+    assert detail == "a bug in Anubis: the log of the service has more"
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_every_answer_has_the_headers_that_keep_a_browser_from_harm(empty):
+    for path in ("/v1/nodes", "/healthz", "/nowhere"):
+        headers = empty.ask(path).headers
+        for name, value in door.ALWAYS.items():
+            assert headers[name] == value
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+
+
+# --- the figures ------------------------------------------------------------------------------
+
+
+def test_the_figures_count_nodes_campaigns_and_requests(fleet, visitor):
+    visitor.ask("/v1/nodes/prod/none")
+    text = visitor.ask("/metrics").text
+    cluster = items(visitor.ask("/v1/campaigns"))[0]["cluster"]
+    for sample in (
+        f'anubis_nodes{{cluster="{cluster}",judgement="healthy"}} 8.0',
+        f'anubis_node_verdicts{{cluster="{cluster}",code="OK",judgement="healthy"}} 8.0',
+        f'anubis_nodes_held{{cluster="{cluster}"}} 0.0',
+        f'anubis_campaign_executions{{cluster="{cluster}",ended="measured"}} 8.0',
+        'route="/v1/nodes/{cluster}/{node}",status="404"} 1.0',
+    ):
+        assert sample in text, text
