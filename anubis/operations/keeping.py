@@ -123,8 +123,8 @@ def approve(keeping: Keeping, ids: Collection[int], caller: Caller = NOBODY) -> 
 
 def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str) -> None:
     command = action.command
-    if action.progress is not Stage.PROPOSED or not isinstance(command, ModedCommand):
-        raise UsageError(f"action {action.id} is {action.progress}: only proposals can be approved")
+    if action.stage is not Stage.PROPOSED or not isinstance(command, ModedCommand):
+        raise UsageError(f"action {action.id} is {action.stage}: only proposals can be approved")
     if is_moot(command, keeper.lives):
         raise UsageError(f"action {action.id} has nothing to do any more: look at anubis actions")
     approved, further = keeper.approve(command, at)
@@ -284,11 +284,11 @@ class _Hand:
 
     def _send(self, action: LifeAction) -> bool:
         match action.command:
-            case Cordon() | Release() as order if action.progress is Stage.KEPT:
+            case Cordon() | Release() as order if action.stage is Stage.KEPT:
                 return self._order(action, order)
-            case Prove() as test if action.progress is Stage.KEPT:
+            case Prove() as test if action.stage is Stage.KEPT:
                 return self._test(action, test)
-            case Prove() as test if action.progress is Stage.SENT:
+            case Prove() as test if action.stage is Stage.SENT:
                 return self._resume(action, test)
         return False
 
@@ -338,7 +338,7 @@ class _Hand:
         campaign = self._campaign(action.campaign)
         if campaign is None:
             self._part.keeping.follow(action, Stage.KEPT, now)
-            return self._test(replace(action, progress=Stage.KEPT), test)
+            return self._test(replace(action, stage=Stage.KEPT), test)
         if campaign.finished_at is not None:
             return False
         try:
@@ -379,11 +379,11 @@ class _Hand:
         self._caller.remark(f"action {action.id}: {why}")
         self._part.keeping.follow(action, Stage.FAILED, self._caller.clock(), why)
 
-    def _hear(self, event: LifeEvent, action: LifeAction, progress: Stage, note: str) -> None:
+    def _hear(self, event: LifeEvent, action: LifeAction, stage: Stage, note: str) -> None:
         with self._part.keeping.turn() as turn:
             keeper = turn.keeper(self._policy)
             turn.keep(keeper.handle(event), event.at)
-            turn.follow(action, progress, event.at, note)
+            turn.follow(action, stage, event.at, note)
             turn.end(keeper, News(notices=(), conclusions=()), event.at)
 
     def _terms(self, proof: Proof) -> Terms:
@@ -441,7 +441,7 @@ def _confirm(turn: Turn, keeper: Keeper, at: float) -> None:
     running = {life.trial.id for life in keeper.lives.values() if life.trial}
     for action in turn.open_actions():
         command = action.command
-        if action.progress is Stage.PROPOSED:
+        if action.stage is Stage.PROPOSED:
             if is_moot(command, keeper.lives):
                 turn.follow(action, Stage.WITHDRAWN, at)
         elif (

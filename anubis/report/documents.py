@@ -477,7 +477,7 @@ class ActionLine(TypedDict):
     """cordon, release, prove, swap, open-ticket, close-ticket, end-suspicion or notify."""
     subjects: Sequence[str]
     """The nodes that it is about, or the scope of a breaker."""
-    progress: str
+    stage: str
     """proposed, kept, sent, done, failed or withdrawn."""
     changed_at: float
     campaign: str

@@ -72,12 +72,12 @@ def why(life: Life) -> str:
 
 
 def show_actions(actions: Sequence[LifeAction], console: Console) -> None:
-    columns = table("since", "progress", "action", figures=("id",))
+    columns = table("since", "stage", "action", figures=("id",))
     for action in actions:
         text = sentence(action.command)
         if action.note:
             text = f"{text} ({action.note})"
-        add_row(columns, moment(action.at), action.progress.value, text, str(action.id))
+        add_row(columns, moment(action.at), action.stage.value, text, str(action.id))
     if columns.row_count:
         console.print(columns)
 
@@ -121,7 +121,7 @@ def action_fields(action: LifeAction) -> ActionLine:
         "at": action.at,
         "action": action.command.kind,
         "subjects": list(subjects(action.command)),
-        "progress": action.progress.value,
+        "stage": action.stage.value,
         "changed_at": action.changed_at,
         "campaign": action.campaign,
         "sentence": sentence(action.command),
@@ -146,8 +146,8 @@ def action_line(action: LifeAction) -> str:
 
 
 def waits_for_a_person(action: LifeAction) -> bool:
-    return action.progress is Stage.PROPOSED
+    return action.stage is Stage.PROPOSED
 
 
 def is_open(action: LifeAction) -> bool:
-    return action.progress in OPEN
+    return action.stage in OPEN

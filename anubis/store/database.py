@@ -147,11 +147,10 @@ def upsert(
     *,
     keys: Sequence[str] = (),
     replace: bool = False,
-) -> int:
-    """What is in the table by these columns, or by the primary key, stays or is replaced. Returns
-    how many rows were written."""
+) -> None:
+    """What is in the table by these columns, or by the primary key, stays or is replaced."""
     if not rows:
-        return 0
+        return
     keys = keys or table.primary_key.columns.keys()
     # each dialect takes its time to load, and only one of them is spoken
     dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
@@ -162,7 +161,15 @@ def upsert(
     else:
         statement = statement.on_conflict_do_nothing(index_elements=keys)
     # Sorted, so that two writers who share rows wait for each other in one order only.
-    return connection.execute(statement, sorted(rows, key=itemgetter(*keys))).rowcount
+    connection.execute(statement, sorted(rows, key=itemgetter(*keys)))
+
+
+def add_new(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> bool:
+    """Whether it is new by the primary key: else what is in the table stays."""
+    keys = list(table.primary_key.columns)
+    dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
+    statement = dialect.insert(table).values(row).on_conflict_do_nothing(index_elements=keys)
+    return connection.execute(statement.returning(*keys)).first() is not None
 
 
 def _upgrade(connection: sa.Connection) -> None:

@@ -49,7 +49,7 @@ ACTIONS = RecordTable(
     "actions",
     LifeAction,
     sa.Column("cluster", sa.Text, nullable=False),
-    sa.Index("actions_by_cluster", "cluster", "progress"),
+    sa.Index("actions_by_cluster", "cluster", "stage"),
     keys=("id",),
     command=Form(
         columns=(
@@ -146,7 +146,7 @@ class Turn:
             older = [action for action in before if replaces(command, action.command)]
             same = [action for action in older if means_the_same(command, action.command)]
             for action in older:
-                if action.progress is Stage.PROPOSED and action not in same:
+                if action.stage is Stage.PROPOSED and action not in same:
                     self.follow(action, Stage.WITHDRAWN, at)
             if same:
                 self._ask_again(same[-1], command, at)
@@ -159,20 +159,20 @@ class Turn:
             self.approve(action, command, at, action.note)
 
     def _add(self, command: LifeCommand, at: float) -> None:
-        progress = first_stage(command)
-        action = LifeAction(id=0, at=at, command=command, progress=progress, changed_at=at)
+        stage = first_stage(command)
+        action = LifeAction(id=0, at=at, command=command, stage=stage, changed_at=at)
         row = ACTIONS.row(action, cluster=self._cluster)
         del row["id"]
         self._connection.execute(sa.insert(ACTIONS.table), row)
 
-    def follow(self, action: LifeAction, progress: Stage, at: float, note: str = "") -> None:
-        _follow(self._connection, replace(action, note=note or action.note), progress, at)
+    def follow(self, action: LifeAction, stage: Stage, at: float, note: str = "") -> None:
+        _follow(self._connection, replace(action, note=note or action.note), stage, at)
 
     def approve(self, action: LifeAction, command: LifeCommand, at: float, note: str) -> None:
         approved = replace(
             action,
             command=command,
-            progress=first_stage(command),
+            stage=first_stage(command),
             changed_at=at,
             note=note,
         )
@@ -244,11 +244,11 @@ class KeeperState:
         """Be the one who sends it; somebody else may have been faster."""
         with self._database.writing() as connection:
             taken = replace(action, campaign=campaign)
-            return _follow(connection, taken, Stage.SENT, at, before=action.progress)
+            return _follow(connection, taken, Stage.SENT, at, before=action.stage)
 
-    def follow(self, action: LifeAction, progress: Stage, at: float, note: str = "") -> None:
+    def follow(self, action: LifeAction, stage: Stage, at: float, note: str = "") -> None:
         with self._database.writing() as connection:
-            _follow(connection, replace(action, note=note or action.note), progress, at)
+            _follow(connection, replace(action, note=note or action.note), stage, at)
 
 
 def news_of(connection: sa.Connection, cluster: str) -> News:
@@ -277,11 +277,9 @@ def lives_of(connection: sa.Connection, cluster: str) -> Iterator[Life]:
     return LIVES.records(connection, query)
 
 
-def _actions(
-    connection: sa.Connection, cluster: str, progress: Collection[Stage]
-) -> list[LifeAction]:
+def _actions(connection: sa.Connection, cluster: str, stage: Collection[Stage]) -> list[LifeAction]:
     query = ACTIONS.select().where(
-        ACTIONS.c.cluster == cluster, ACTIONS.c.progress.in_([entry.value for entry in progress])
+        ACTIONS.c.cluster == cluster, ACTIONS.c.stage.in_([entry.value for entry in stage])
     )
     return list(ACTIONS.records(connection, query.order_by(ACTIONS.c.id)))
 
@@ -289,17 +287,17 @@ def _actions(
 def _follow(
     connection: sa.Connection,
     action: LifeAction,
-    progress: Stage,
+    stage: Stage,
     at: float,
     before: Stage | None = None,
 ) -> bool:
     cells = {
-        "progress": progress.value,
+        "stage": stage.value,
         "changed_at": at,
         "note": action.note,
         "campaign": action.campaign,
     }
     statement = sa.update(ACTIONS.table).where(ACTIONS.c.id == action.id)
     if before is not None:
-        statement = statement.where(ACTIONS.c.progress == before.value)
+        statement = statement.where(ACTIONS.c.stage == before.value)
     return connection.execute(statement.values(**cells)).rowcount == 1

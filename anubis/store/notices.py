@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from anubis.core.past.events import KEPT, Notice
 from anubis.store import codec
-from anubis.store.database import Database, upsert
+from anubis.store.database import Database, add_new
 from anubis.store.mapping import Form, RecordTable
 
 EVENT = Form(
@@ -35,7 +35,7 @@ class Notices:
         """Whether it is new: one that is known by its id stays as it was told first."""
         row = NOTICES.row(notice, cluster=self._cluster)
         with self._database.writing() as connection:
-            return upsert(connection, NOTICES.table, [row]) == 1
+            return add_new(connection, NOTICES.table, row)
 
     def all(self) -> list[Notice]:
         with self._database.reading() as connection:

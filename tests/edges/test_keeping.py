@@ -170,7 +170,7 @@ def test_from_a_bad_node_to_its_proven_return(site):
 def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
     fleet = site.keep(owner=False)
     assert states(fleet)[site.bad] is State.DRAINING
-    assert {action.progress for action in fleet.actions} == {Stage.PROPOSED}
+    assert {action.stage for action in fleet.actions} == {Stage.PROPOSED}
     assert [action.command.kind for action in fleet.actions] == ["open-ticket", "cordon"]
     assert all(not seen.cordon for seen in site.owner.nodes.values())
     again = site.keep(owner=False)
@@ -183,7 +183,7 @@ def test_a_person_has_a_proposal_done_and_can_do_it_once(site):
     fleet = approve(site.keeping(), [cordon.id], site.caller)
     assert site.owner.nodes[site.bad].cordon.startswith("anubis[FLOW.")
     done = next(action for action in fleet.actions if action.id == cordon.id)
-    assert done.progress is Stage.DONE
+    assert done.stage is Stage.DONE
     assert done.note.startswith("approved by ")
     with pytest.raises(UsageError, match=f"action {cordon.id} is done"):
         approve(site.keeping(), [cordon.id], site.caller)
@@ -242,7 +242,7 @@ def test_a_job_and_a_repair_that_are_told_stand_in_the_history(site):
 def test_an_order_that_fails_is_said_and_given_again(site):
     site.owner.trouble = "slurmctld does not answer"
     fleet = site.keep(**ACT)
-    failed = [action for action in fleet.actions if action.progress is Stage.FAILED]
+    failed = [action for action in fleet.actions if action.stage is Stage.FAILED]
     assert [action.note for action in failed] == ["slurmctld does not answer"]
     assert states(fleet)[site.bad] is State.DRAINING
     site.owner.trouble = ""
@@ -299,7 +299,7 @@ def test_actions_are_listed_by_who_still_waits(site):
     site.keep()
     caller = site.caller
     waiting = actions(cluster=site.cluster, caller=caller)
-    assert {action.progress for action in waiting} == {Stage.PROPOSED}
+    assert {action.stage for action in waiting} == {Stage.PROPOSED}
     approve(site.keeping(), [waiting[0].id], caller)
     assert len(actions(only_open=False, cluster=site.cluster, caller=caller)) == 2
     assert len(actions(cluster=site.cluster, caller=caller)) == 1

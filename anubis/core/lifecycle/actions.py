@@ -38,7 +38,7 @@ class LifeAction:
     id: int
     at: float
     command: LifeCommand
-    progress: Stage
+    stage: Stage
     changed_at: float
     campaign: str = ""  # that carries a test out
     note: str = ""  # what went wrong, or who had it done

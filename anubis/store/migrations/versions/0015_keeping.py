@@ -28,13 +28,13 @@ def upgrade() -> None:
         sa.Column("at", sa.Double, nullable=False),
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("document", sa.Text, nullable=False),
-        sa.Column("progress", sa.Text, nullable=False),
+        sa.Column("stage", sa.Text, nullable=False),
         sa.Column("changed_at", sa.Double, nullable=False),
         sa.Column("campaign", sa.Text, nullable=False),
         sa.Column("note", sa.Text, nullable=False),
         sa.Column("cluster", sa.Text, nullable=False),
     )
-    op.create_index("actions_by_cluster", "actions", ["cluster", "progress"])
+    op.create_index("actions_by_cluster", "actions", ["cluster", "stage"])
     op.create_table(
         "heard",
         sa.Column("cluster", sa.Text, primary_key=True),

@@ -1,0 +1,89 @@
+"""Turns of the keeper: one at a time, each event heard once, each action sent once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from anubis.core.lifecycle.actions import Stage
+from anubis.core.lifecycle.commands import Mode
+from anubis.core.lifecycle.events import Waited
+from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.past.events import IncidentReported, Notice
+from anubis.core.records import ClusterIdentity
+from anubis.store.history import History
+
+POLICY = KeepingPolicy(test=Mode.ACT, tested_at_once=1.0)
+NODES = [f"n{i}" for i in range(8)]
+DRIVERS = 4
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request, tmp_path):
+    if request.param == "postgresql":
+        return request.getfixturevalue("server").new_database()
+    return str(tmp_path / "history.sqlite")
+
+
+def incident(node):
+    event = IncidentReported(nodes=(node,), category="gpu")
+    return Notice(id=f"incident of {node}", at=1.0, event=event)
+
+
+def tell_all(url):
+    with History.open(url) as history:
+        return sum(history.of("prod").notices.add(incident(node)) for node in NODES)
+
+
+def take_turn(url):
+    with History.open(url) as history, history.of("prod").keeping.turn() as turn:
+        keeper, news = turn.keeper(POLICY), turn.news()
+        for notice in news.notices:
+            turn.keep(keeper.handle(notice), 2.0)
+        turn.keep(keeper.handle(Waited(at=2.0)), 2.0)
+        turn.end(keeper, news, 2.0)
+        return len(news.notices)
+
+
+def begin_turn(keeping):
+    with keeping.turn() as turn:
+        keeper = turn.keeper(POLICY)
+        turn.keep(keeper.handle(incident("n1")), 2.0)
+        turn.end(keeper, turn.news(), 2.0)
+        raise RuntimeError("the keeper died")
+
+
+def send_all(url):
+    with History.open(url) as history:
+        keeping = history.of("prod").keeping
+        kept = [action for action in keeping.open_actions() if action.stage is Stage.KEPT]
+        return sum(keeping.take(action, 3.0) for action in kept)
+
+
+def by_several(deed, url):
+    with ThreadPoolExecutor(DRIVERS) as drivers:
+        return list(drivers.map(deed, [url] * DRIVERS))
+
+
+def test_whoever_tells_and_keeps_at_once_each_event_is_heard_and_each_action_sent_once(url):
+    with History.open(url) as history:
+        history.clusters.enter(ClusterIdentity(name="prod"), 0.0, NODES)
+    assert sum(by_several(tell_all, url)) == len(NODES)
+    assert sum(by_several(take_turn, url)) == len(NODES)
+    with History.open(url) as history:
+        (action,) = history.of("prod").keeping.open_actions()
+    assert sorted(action.command.owed) == NODES
+    assert sum(by_several(send_all, url)) == 1
+
+
+def test_a_turn_that_dies_leaves_everything_as_it_was(url):
+    with History.open(url) as history:
+        keeping = history.of("prod").keeping
+        history.of("prod").notices.add(incident("n1"))
+        with pytest.raises(RuntimeError, match="died"):
+            begin_turn(keeping)
+        assert len(keeping.news().notices) == 1
+        assert keeping.lives() == []
+        assert keeping.open_actions() == []
+    assert take_turn(url) == 1
