@@ -527,8 +527,8 @@ def why_reserved(taken: Mapping[str, float], total: Mapping[str, float]) -> str:
     if not taken:
         return ""
     kind = min(taken)
-    what = f"{kind}s" if kind in ("CPU", "GPU") else f'"{kind}"'
-    of_all = f"{taken[kind]:g} of its {total[kind]:g} {what}"
+    noun = f"{kind}s" if kind in ("CPU", "GPU") else f'"{kind}"'
+    of_all = f"{taken[kind]:g} of its {total[kind]:g} {noun}"
     return f"{of_all} are taken by other jobs in Ray: wait until they end"
 
 

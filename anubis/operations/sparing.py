@@ -33,8 +33,8 @@ class OthersWork:
         shown = self.seen.nodes.get(node) or self.seen.nodes.get(node.partition(".")[0])
         if shown is None:
             return "its orchestrator does not show it, so nobody knows whether somebody works there"
-        others = [job for job in shown.jobs if job != self.own_job]
-        return _job(others[0], self.seen.jobs) if others else ""
+        foreign = [job for job in shown.jobs if job != self.own_job]
+        return _job(foreign[0], self.seen.jobs) if foreign else ""
 
     def among(self, nodes: Iterable[str]) -> dict[str, str]:
         return {node: why for node in nodes if (why := self.on(node))}
