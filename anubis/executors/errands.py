@@ -41,6 +41,8 @@ if sys.version_info < (3, 11):
 exec(open(0, "rb", 0, closefd=False).readline())"""
 # what Ray and Slurm put before and after what they have to say
 DECORATION = re.compile(r"^\S+ \S+\s+[A-Z]+ \w+\.py:\d+ -- |\x1b\[[0-9;]*m")
+# Slurm calls a drained node busy in the end, and says at the start that it is drained
+TELLING_WORDS = re.compile(r"^srun: Required node not available .*", re.M)
 IDLE_WORDS = re.compile(r"^\W*$|^Remaining processes will be killed|^srun: .*(Terminating|aborted)")
 
 
@@ -130,8 +132,8 @@ class Errand:
         outcome = self.outcome() or {}
         texts = [outcome.get(key, "") for key in ("could_not_start", "stderr", "stdout")]
         texts.append(self._stderr.read_text(errors="replace"))
-        for text in texts:
-            for line in reversed(str(text).splitlines()):
+        for text in map(str, texts):
+            for line in [*text.splitlines(), *TELLING_WORDS.findall(text)][::-1]:
                 words = DECORATION.sub("", line).strip()
                 if words and not IDLE_WORDS.match(words):
                     return one_line(words[-LAST_WORDS:])

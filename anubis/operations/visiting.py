@@ -115,7 +115,7 @@ def _visit(
                 away[name] = Errand(argv_to(way, name), order, folder / str(len(queue))), began
             for name, (errand, began) in list(away.items()):
                 if errand.has_ended or time.monotonic() - errand.sent_at > VISIT_DEADLINE_S:
-                    yield name, _check(way, name, errand, (began, time.time()))
+                    yield name, check(way, name, errand, (began, time.time()))
                     del away[name]
                     errand.close(time.monotonic())
             time.sleep(LOOK_EVERY_S)
@@ -124,15 +124,23 @@ def _visit(
             errand.close(time.monotonic())
 
 
-def _check(way: RayStart, name: str, errand: Errand, between: tuple[float, float]) -> NodeCheck:
+def check(way: RayStart, name: str, errand: Errand, between: tuple[float, float]) -> NodeCheck:
     if facts := facts_of(name, errand):
         summary = f"Python {facts.python}, Ray {facts.ray or 'none'}, {facts.address}"
         return NodeCheck(node=name, found=summary, lacks=tuple(lacks(facts, way, between)))
     words = f'"{errand.last_words()}"'
     if not errand.has_ended:
         words = f"no answer within {VISIT_DEADLINE_S:g} s; it said: {words}"
-    advice = f"see what this says: {shlex.join(trial(way, name))}"
-    return NodeCheck(node=name, found="", lacks=(Lack(what="way", found=words, advice=advice),))
+    lack = Lack(what="way", found=words, advice=_cure(way, name, words))
+    return NodeCheck(node=name, found="", lacks=(lack,))
+
+
+def _cure(way: RayStart, name: str, words: str) -> str:
+    if "Requested nodes are busy" in words:
+        return "wait until the job that is there has ended"
+    if "Required node not available" in words:
+        return "Slurm starts no job there; a drained node is reached by `start: ssh`"
+    return f"see what this says: {shlex.join(trial(way, name))}"
 
 
 def facts_of(name: str, errand: Errand) -> NodeFacts | None:

@@ -5,6 +5,7 @@ Name and network are its own, so that beds of several test runs live side by sid
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import os
 import shutil
@@ -108,6 +109,15 @@ class Bed:
             yield
         finally:
             self.verb(*undo)
+
+    def words_into(self, host: str) -> tuple[str, ...]:
+        """What to put before a command, for a host or "driver"."""
+        where = ("driver",) if host == "driver" else ("exec", host)
+        return tuple(self.command(*where, argv=["true"])[:-1])
+
+    def address_of(self, host: str) -> str:
+        place = -2 if host == "driver" else int(host.removeprefix("node"))
+        return str(ipaddress.ip_network(self.subnet)[place])
 
     def up(self, *, check: bool = True) -> subprocess.CompletedProcess[str]:
         arguments = (str(len(self.nodes)), "--subnet", self.subnet, *self._options)

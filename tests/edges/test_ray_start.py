@@ -1,4 +1,4 @@
-"""Ray brought up where there is none: by ssh to real servers on hosts of their own."""
+"""Ray brought up where there is none: on hosts of their own, by real ssh and by real Slurm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,36 +22,39 @@ from anubis.core.errors import ConfigError
 from anubis.executors import errands, ray_node, ray_start
 from anubis.executors.errands import Errand
 from anubis.executors.starting import RayStart
+from tests.edges import slurm_bed
 from tests.edges.desk import Desk, eventually
+from tests.edges.slurm_bed import SlurmBed, SlurmHost
 from tests.edges.ssh_hosts import SshBed, why_no_ssh
 
 ENDED_WITHIN_S = 20.0  # after the driver was killed
 PORTS = range(21000, 21200)
 REFUSED = "ssh: connect to host node3 port 2222: Connection refused"
+BUSY = "srun: error: Unable to allocate resources: Requested nodes are busy"
+OF_THE_BED = re.compile(r"sleep infinity|sshd: |(\S*/)?slurm(d|stepd)\b")
 
 
 class Campaign:
-    """`anubis accept` in the driver's host, on one node that has ssh and on one that has none."""
+    """`anubis accept` in the driver's host, on one node that can come up and on one that cannot."""
 
-    def __init__(self, bed: SshBed, folder: Path, node: str) -> None:
+    def __init__(
+        self, bed: SshBed, folder: Path, node: str, way: Mapping[str, object], *, words: str
+    ) -> None:
+        """`words`: the last of the node that does not come up."""
         self.desk = Desk(folder)
         self.node = node
         self.bed = bed
-        cluster = {
-            "executor": "ray",
-            "start": "ssh",
-            "start_options": ["-F", str(bed.ssh_config)],
-            "env": {"NCCL_IB_HCA": "=mlx5_0"},
-            "ports": f"{PORTS[0]}-{PORTS[-1]}",
-            "nodes": f"{node},node3",
-        }
-        self.argv = [
-            *("env", f"ANUBIS_HOME={self.desk.home}", sys.executable, "-m", "anubis", "accept"),
-            *("--json", f"--cluster={self.desk.write('way.yaml', cluster)}"),
+        self.words = words
+        ports = f"{PORTS[0]}-{PORTS[-1]}"
+        cluster = {"executor": "ray", "nodes": f"{node},node3", "ports": ports, **way}
+        settings = [f"ANUBIS_HOME={self.desk.home}", f"SLURM_CONF={folder}/../slurm.conf"]
+        argv = [
+            *("env", *settings, sys.executable, "-m", "anubis", "accept"),
+            f"--cluster={self.desk.write('way.yaml', cluster)}",
             f"--suite={self.desk.suite(self.desk.held_flow())}",
             f"--benchmarks={self.desk.programs}",
         ]
-        self.driver = bed.start("driver", self.argv)
+        self.driver = bed.start("driver", argv)
 
     @property
     def runs(self) -> bool:
@@ -62,29 +66,68 @@ class Campaign:
     def left(self) -> list[str]:
         """What is in the node's host beside what the bed put there."""
         lines = self.bed.processes_of(self.node)
-        return [line for line in lines if not line.startswith(("sleep infinity", "sshd: "))]
+        return [line for line in lines if not OF_THE_BED.match(line)]
+
+
+class Site:
+    """Three hosts: one with ssh, two with Slurm, of which somebody's job has one."""
+
+    def __init__(self, folder: Path, until_down: ExitStack) -> None:
+        served = ["node2", "node3"]
+        self.bed = until_down.enter_context(SshBed(folder, 3, without=served))
+        hosts = {
+            host: SlurmHost(
+                address=self.bed.address_of(host), inside=self.bed.words_into(host), hostname=host
+            )
+            for host in ("driver", *served)
+        }
+        self.slurm = until_down.enter_context(
+            SlurmBed(served, hosts=hosts, controller=hosts["driver"])
+        )
+        (folder / "slurm.conf").symlink_to(self.slurm.conf)
+        self.slurm.submit("--nodelist=node3", "--exclusive")
+        assert eventually(lambda: self.jobs() == {"node3"})
+        by_ssh = {"start": "ssh", "start_options": ["-F", str(self.bed.ssh_config)]}
+        by_slurm = {"start": "slurm", "start_options": ["--immediate=5"]}
+        ways = {"node1": (by_ssh, REFUSED), "node2": (by_slurm, BUSY)}
+        self.campaigns = [
+            self._begin(until_down, folder / node, node, way, words)
+            for node, (way, words) in ways.items()
+        ]
+
+    def jobs(self) -> set[str]:
+        """The nodes that Slurm has given away."""
+        return {
+            *self.slurm.run("squeue", "-h", "-t", "running,completing", "-o", "%N").stdout.split()
+        }
+
+    def _begin(
+        self, until_down: ExitStack, folder: Path, node: str, way: Mapping[str, object], words: str
+    ) -> Campaign:
+        folder.mkdir()
+        campaign = Campaign(self.bed, folder, node, way, words=words)
+        until_down.callback(close, campaign.driver)
+        return campaign
+
+
+def close(driver: subprocess.Popen[str]) -> None:
+    driver.kill()
+    with driver:
+        pass
 
 
 @pytest.fixture(scope="module")
-def campaigns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Campaign]]:
-    """Two at once, on disjoint nodes of one cluster; both are at work."""
-    if why_not := why_no_ssh():
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Two campaigns at once, on disjoint nodes; both are at work."""
+    if why_not := why_no_ssh() or slurm_bed.why_not():
         pytest.skip(why_not)
     before = folders()
-    with SshBed(tmp_path_factory.mktemp("ssh"), 3, without=["node3"]) as bed:
-        campaigns = [
-            Campaign(bed, tmp_path_factory.mktemp(node), node) for node in ("node1", "node2")
-        ]
-        try:
-            for campaign in campaigns:
-                assert eventually(lambda c=campaign: c.runs or c.driver.poll() is not None, 100)
-                assert campaign.driver.poll() is None, campaign.driver.communicate()
-            yield campaigns
-        finally:
-            for campaign in campaigns:
-                campaign.driver.kill()
-                with campaign.driver:
-                    pass
+    with ExitStack() as until_down:
+        site = Site(tmp_path_factory.mktemp("site"), until_down)
+        for campaign in site.campaigns:
+            assert eventually(lambda c=campaign: c.runs or c.driver.poll() is not None, 100)
+            assert campaign.driver.poll() is None, campaign.driver.communicate()
+        yield site
     assert eventually(lambda: folders() <= before), folders() - before
 
 
@@ -96,38 +139,41 @@ def folders() -> set[Path]:
     return set(Path("/tmp").glob("anubis-node-*"))
 
 
-@pytest.mark.testbed
-@pytest.mark.ray
-@pytest.mark.long
-def test_two_campaigns_on_disjoint_nodes_of_one_cluster_run_at_once(
-    campaigns: list[Campaign],
-) -> None:
-    assert all(campaign.ray_there() for campaign in campaigns)
-    heads = {
-        re.search(r"--gcs-address=(\S+)", campaign.ray_there()[0])[1] for campaign in campaigns
-    }
-    assert len(heads) == 2
+def real(test: Callable[[Site], None]) -> Callable[[Site], None]:
+    return pytest.mark.testbed(pytest.mark.ray(pytest.mark.long(test)))
 
 
-@pytest.mark.testbed
-@pytest.mark.ray
-@pytest.mark.long
-def test_ray_listens_on_ports_of_the_range_only(campaigns: list[Campaign]) -> None:
-    for campaign in campaigns:
-        shown = campaign.bed.run(campaign.node, ["ss", "-ltnH"]).stdout
-        places = [line.split()[3].rpartition(":") for line in shown.splitlines()]
+@real
+def test_two_campaigns_run_at_once_each_on_a_ray_of_its_own(site: Site) -> None:
+    lines = [line for campaign in site.campaigns for line in campaign.ray_there()[:1]]
+    addresses = {re.search(r"--gcs-address=(\S+)", line)[1] for line in lines}
+    assert len(addresses) == len(site.campaigns)
+
+
+@real
+def test_slurm_gives_the_node_to_the_campaign_alone(site: Site) -> None:
+    assert site.jobs() == {"node2", "node3"}
+    shown = site.slurm.run("squeue", "-h", "-n", "anubis", "-o", "%N %h").stdout
+    assert shown.split() == ["node2", "NO"]  # shares it with nobody
+
+
+@real
+def test_ray_listens_on_ports_of_the_range_only(site: Site) -> None:
+    for campaign in site.campaigns:
+        shown = campaign.bed.run(campaign.node, ["ss", "-ltnpH"]).stdout
+        places = [
+            line.split()[3].rpartition(":")
+            for line in shown.splitlines()
+            if not re.search("sshd|slurm", line)
+        ]
         ports = {int(port) for place, _, port in places if not place.startswith("127.")}
-        assert len(ports - {2222}) >= 3
-        assert ports - {2222} <= set(PORTS)
+        assert len(ports) >= 3
+        assert ports <= set(PORTS)
 
 
-@pytest.mark.testbed
-@pytest.mark.ray
-@pytest.mark.long
-def test_the_token_is_in_files_of_their_owner_and_on_no_command_line(
-    campaigns: list[Campaign],
-) -> None:
-    bed = campaigns[0].bed
+@real
+def test_the_token_is_in_files_of_their_owner_and_on_no_command_line(site: Site) -> None:
+    bed = site.bed
     lines = [line for host in ("driver", *bed.nodes) for line in bed.processes_of(host)]
     tokens = {Path(name, "token") for name in re.findall(r"--temp-dir=(\S+)/r ", " ".join(lines))}
     assert len(tokens) == 4, "of two heads and of two nodes"
@@ -139,40 +185,33 @@ def test_the_token_is_in_files_of_their_owner_and_on_no_command_line(
     assert not any(text in shown.stdout for text in texts)
 
 
-@pytest.mark.testbed
-@pytest.mark.ray
-@pytest.mark.long
-def test_who_did_not_come_up_is_absent_with_what_was_said_last(campaigns: list[Campaign]) -> None:
-    for campaign in campaigns:
-        words = f'node3: Ray did not start on it: "{REFUSED}"'
+@real
+def test_who_did_not_come_up_is_absent_with_what_was_said_last(site: Site) -> None:
+    for campaign in site.campaigns:
+        words = f'node3: Ray did not start on it: "{campaign.words}"'
         assert words in [campaign.driver.stderr.readline().strip() for _ in range(2)]
 
 
-@pytest.mark.testbed
-@pytest.mark.ray
-@pytest.mark.long
-def test_what_a_killed_driver_leaves_ends_on_the_node_and_beside_it(
-    campaigns: list[Campaign],
-) -> None:
-    killed, goes_on = campaigns
+@real
+def test_what_a_killed_driver_leaves_ends_on_the_node_and_beside_it(site: Site) -> None:
+    killed, goes_on = site.campaigns
     before = goes_on.ray_there()
     os.kill(killed.driver.pid, signal.SIGKILL)
     assert eventually(lambda: not killed.left(), ENDED_WITHIN_S), killed.left()
-    assert eventually(lambda: len(heads(killed.bed)) == 1, ENDED_WITHIN_S)
+    assert eventually(lambda: len(heads(site.bed)) == 1, ENDED_WITHIN_S)
     assert goes_on.ray_there() == before
 
 
-@pytest.mark.testbed
-@pytest.mark.ray
-@pytest.mark.long
-def test_an_interrupted_campaign_takes_its_ray_with_it(campaigns: list[Campaign]) -> None:
-    _, campaign = campaigns
+@real
+def test_an_interrupted_campaign_takes_its_ray_and_its_jobs_with_it(site: Site) -> None:
+    _, campaign = site.campaigns
     os.kill(campaign.driver.pid, signal.SIGINT)
     _, err = campaign.driver.communicate(timeout=60)
     assert "interrupted; what was measured is kept" in err
     assert "this ray cluster is open" not in err
     assert not campaign.left()
-    assert not heads(campaign.bed)
+    assert not heads(site.bed)
+    assert eventually(lambda: site.jobs() == {"node3"})  # somebody else's
 
 
 # --- without hosts -------------------------------------------------------------------------
@@ -211,7 +250,7 @@ def errand_of(tmp_path: Path, code: str, *, greeting: str = "", **order: object)
     return Errand(start, {"argv": argv, "timeout_s": 30, **order}, tmp_path / "errand")
 
 
-def close(errand: Errand) -> None:
+def end(errand: Errand) -> None:
     errand.close(time.monotonic() + 20)
 
 
@@ -223,14 +262,28 @@ def test_the_last_words_are_those_of_the_node_without_what_ray_puts_round_them(
     errand = errand_of(tmp_path, f"import sys; sys.exit({words!r})", greeting="welcome {")
     assert eventually(lambda: errand.has_ended)
     assert errand.last_words() == "no disk"
-    close(errand)
+    end(errand)
 
 
 def test_without_a_guardian_the_last_words_are_those_of_the_way(tmp_path: Path) -> None:
     errand = Errand(["sh", "-c", "echo no route >&2; exit 255"], {}, tmp_path / "errand")
     assert eventually(lambda: errand.has_ended)
     assert (errand.outcome(), errand.last_words()) == (None, "no route")
-    close(errand)
+    end(errand)
+
+
+def test_of_a_drained_node_slurm_is_not_taken_at_its_last_word(tmp_path: Path) -> None:
+    said_by_srun = (  # 22.05
+        "srun: Required node not available (down, drained or reserved)\n"
+        "srun: job 1 queued and waiting for resources\n"
+        "srun: error: Unable to allocate resources: Requested nodes are busy\n"
+    )
+    tell = ["sh", "-c", 'printf %s "$0" >&2; exit 1', said_by_srun]
+    errand = Errand(tell, {}, tmp_path / "errand")
+    assert eventually(lambda: errand.has_ended)
+    words = "srun: Required node not available (down, drained or reserved)"
+    assert errand.last_words() == words
+    end(errand)
 
 
 def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
@@ -238,7 +291,7 @@ def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
     errand = Errand([sys.executable, "-I", "-S", "-c", old], {}, tmp_path / "errand")
     assert eventually(lambda: errand.has_ended)
     assert re.search(r"is Python 3\.\S+, expected 3.11 or newer$", errand.last_words())
-    close(errand)
+    end(errand)
 
 
 def test_an_errand_that_is_let_go_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
@@ -247,7 +300,7 @@ def test_an_errand_that_is_let_go_leaves_neither_process_nor_folder(tmp_path: Pa
     errand = errand_of(tmp_path, write, scratch=str(scratch))
     assert eventually((scratch / "pid").exists)
     assert scratch.stat().st_mode & 0o777 == 0o700
-    close(errand)
+    end(errand)
     assert errand.outcome()["killed"]
     assert not scratch.exists()
 
@@ -257,7 +310,7 @@ def test_a_folder_that_somebody_else_made_is_not_taken(tmp_path: Path) -> None:
     assert eventually(lambda: errand.has_ended)
     assert "File exists" in errand.last_words()
     assert tmp_path.exists()
-    close(errand)
+    end(errand)
 
 
 @pytest.mark.parametrize(

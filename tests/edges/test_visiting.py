@@ -13,11 +13,12 @@ from importlib.metadata import version
 import pytest
 
 from anubis.executors.doorbell import Doorbell
+from anubis.executors.errands import Errand
 from anubis.executors.ray_node import ring
 from anubis.executors.starting import RayStart
 from anubis.operations import visiting
 from anubis.operations.visiting import NodeFacts
-from tests.edges.desk import Desk, Done
+from tests.edges.desk import Desk, Done, eventually
 from tests.edges.ssh_hosts import SshBed, why_no_ssh
 
 GOOD = NodeFacts(
@@ -79,6 +80,23 @@ def test_each_lack_has_a_sentence_and_a_cure(change, what, found, advice):
 )
 def test_what_stands_in_nobodys_way_is_no_lack(change):
     assert not [*visiting.lacks(replace(GOOD, **change), BY_SSH, BETWEEN)]
+
+
+def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
+    by_slurm = RayStart(by="slurm", python="python3")
+    cures = {
+        "srun: error: Unable to allocate resources: Requested nodes are busy": "wait until the job",
+        "srun: Required node not available (down, drained or reserved)": "`start: ssh`",
+        "srun: error: invalid partition": "srun --exclusive --nodelist=n1 python3 --version",
+    }
+    for number, (words, advice) in enumerate(cures.items()):
+        tell = ["sh", "-c", 'printf %s "$0" >&2; exit 1', words]
+        errand = Errand(tell, {}, tmp_path / str(number))
+        assert eventually(lambda errand=errand: errand.has_ended)
+        (lack,) = visiting.check(by_slurm, "n1", errand, BETWEEN).lacks
+        assert lack.found == f'"{words}"'
+        assert advice in lack.advice
+        errand.close(0)
 
 
 def test_without_a_range_no_ports_are_counted():
