@@ -297,12 +297,8 @@ def cluster(name: str) -> Cluster:
     """Files of nodes that it names are read here: what is kept of a campaign names the nodes."""
     path = find("clusters", name)
     document = load_yaml(path, ConfigError)
-    for table in (document, document.get("fleet")):
-        if isinstance(table, dict) and str(table.get("nodes")).startswith("@"):
-            try:
-                table["nodes"] = hostlist.compress(hostlist.read(str(table["nodes"]), path.parent))
-            except HostlistError as error:
-                raise ConfigError(f'"{path}": {error}') from None
+    for table in (document, document.get("fleet"), document.get("orchestrator")):
+        _read_nodes_beside(table, path)
     is_real = document.get("executor") != "simulated"  # which nobody else owns
     owner = document.pop("orchestrator", None) if is_real else None
     described = _by_kind(document, f'"{path}"', "executor", CLUSTERS)
@@ -313,7 +309,18 @@ def cluster(name: str) -> Cluster:
 
 def orchestrator(name: str) -> OrchestratorSettings:
     path = find("orchestrators", name)
-    return _by_kind(load_yaml(path, ConfigError), f'"{path}"', "kind", ORCHESTRATORS)
+    document = load_yaml(path, ConfigError)
+    _read_nodes_beside(document, path)
+    return _by_kind(document, f'"{path}"', "kind", ORCHESTRATORS)
+
+
+def _read_nodes_beside(table: object, path: Path) -> None:
+    """What `nodes: @file` names, beside the file in which that stands."""
+    if isinstance(table, dict) and str(table.get("nodes")).startswith("@"):
+        try:
+            table["nodes"] = hostlist.compress(hostlist.read(str(table["nodes"]), path.parent))
+        except HostlistError as error:
+            raise ConfigError(f'"{path}": {error}') from None
 
 
 def _orchestrator_in(written: object, where: str) -> OrchestratorSettings:

@@ -17,7 +17,7 @@ from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.records import Limit, Node, Policy, Remedy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.operations.surveying import survey
-from anubis.orchestrators.settings import KubernetesSettings, SlurmSettings
+from anubis.orchestrators.settings import HostsSettings, KubernetesSettings, SlurmSettings
 from anubis.simulation.fleet import SimulatedFleet
 from anubis.study.incidents import Category
 from anubis.study.scenario import Jobs, RepairTimes, Scenario, Variations
@@ -46,6 +46,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "clusters/ssh.yaml": [],
     "clusters/slurm.yaml": [],
     "clusters/simulated.yaml": [config.SimulatedCluster, SimulatedFleet],
+    "orchestrators/hosts.yaml": [HostsSettings],
     "orchestrators/slurm.yaml": [SlurmSettings],
     "orchestrators/kubernetes.yaml": [KubernetesSettings],
     "suites/quick.yaml": [SuiteEntry],

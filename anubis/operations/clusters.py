@@ -20,21 +20,25 @@ THIS_MACHINE = "local"  # its file
 
 def identify(name: str, cluster: config.Cluster) -> ClusterIdentity:
     """`name`: of the cluster's file."""
-    called, address = config.find("clusters", name).stem, ""
-    match cluster:
-        case config.LocalCluster():
-            called = socket.gethostname()
-        case config.RayCluster():
-            from anubis.executors.ray_link import HERE
+    address = ""
+    if isinstance(cluster, config.RayCluster):
+        from anubis.executors.ray_link import HERE
 
-            address = f"nodes reached by {cluster.start}" if cluster.start else ray_address(cluster)
-            address = socket.gethostname() if address == HERE else address
+        address = f"nodes reached by {cluster.start}" if cluster.start else ray_address(cluster)
+        address = socket.gethostname() if address == HERE else address
     return replace(
-        named(cluster.name or called),
+        named(called(name, cluster)),
         executor=cluster.executor,
         address=address,
         is_chosen=bool(cluster.name),
     )
+
+
+def called(name: str, cluster: config.Cluster) -> str:
+    """What the history calls it, however it is reached."""
+    here = isinstance(cluster, config.LocalCluster)
+    own = socket.gethostname() if here else config.find("clusters", name).stem
+    return cluster.name or own
 
 
 def named(name: str) -> ClusterIdentity:

@@ -206,9 +206,10 @@ class _Hand:
         running = {job.id: job for job in self._part.jobs.all() if job.end is None}
         for id in seen.jobs.keys() - running.keys():
             job = seen.jobs[id]
-            planned_s = max(1.0, min(job.ends_by, seen.at + 30 * 86_400) - job.started_at)
+            began = seen.at if job.started_at is None else job.started_at
+            planned_s = max(1.0, min(job.ends_by, seen.at + 30 * 86_400) - began)
             begun = JobAllocated(nodes=job.nodes, duration_s=planned_s, job=id)
-            note(Notice(id=f"job {id} began", at=job.started_at, event=begun), self._part)
+            note(Notice(id=f"job {id} began", at=began, event=begun), self._part)
         for id in running.keys() - seen.jobs.keys():
             ended = JobEnded(nodes=running[id].nodes, job=id)
             note(Notice(id=f"job {id} ended", at=seen.at, event=ended), self._part)

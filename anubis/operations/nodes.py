@@ -9,7 +9,7 @@ from anubis.core.errors import ConfigError, UsageError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob
 from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import THIS_MACHINE, identify
+from anubis.operations.clusters import THIS_MACHINE, called
 from anubis.operations.owners import orchestrator_of
 from anubis.report.nodes import NodeView
 from anubis.selector import read_past
@@ -59,7 +59,7 @@ def _part(history: History, name: str | None) -> tuple[ClusterHistory, config.Cl
         if name not in names:
             raise
         return history.of(name), None
-    return history.of(identify(name, described).name), described
+    return history.of(called(name, described)), described
 
 
 def _is_in(seen: FleetSeen | None, node: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anubis import config, hostlist
 from anubis.orchestrators.base import Orchestrator
-from anubis.orchestrators.settings import KubernetesSettings, SlurmSettings
+from anubis.orchestrators.settings import HostsSettings, KubernetesSettings, SlurmSettings
 
 
 def orchestrator_of(cluster: config.Cluster) -> Orchestrator | None:
@@ -21,4 +21,8 @@ def orchestrator_of(cluster: config.Cluster) -> Orchestrator | None:
             from anubis.orchestrators.kubernetes import KubernetesOrchestrator
 
             return KubernetesOrchestrator(settings, skus=skus, sku=cluster.sku)
+        case HostsSettings() as settings:
+            from anubis.orchestrators.hosts import HostsOrchestrator
+
+            return HostsOrchestrator(settings, skus=skus, sku=cluster.sku)
     return None

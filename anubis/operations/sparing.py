@@ -121,5 +121,6 @@ def _by_reason(why: Mapping[str, str]) -> dict[str, list[str]]:
 def _job(id: str, jobs: Mapping[str, SeenJob]) -> str:
     job = jobs.get(id)
     if job is None or not job.owner:
-        return "its orchestrator shows it at work, but not whose job that is"
-    return f"job {id} of {job.owner} has run there since {moment(job.started_at)}"
+        return "its orchestrator does not show whose job is there"
+    since = f" since {moment(job.started_at)}" if job.started_at else ""
+    return f"job {id} of {job.owner} runs there{since}"

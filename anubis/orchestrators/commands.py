@@ -19,13 +19,17 @@ MOST_CHARACTERS = 200  # of what it said
 
 
 def run_command(
-    words: Sequence[str], deadline_s: float, env: Mapping[str, str] = NO_VARIABLES
+    words: Sequence[str],
+    deadline_s: float,
+    env: Mapping[str, str] = NO_VARIABLES,
+    input: str = "",
 ) -> str:
-    """What it printed. It ends at the deadline, with all that it started."""
+    """What it printed, with `input` on its stdin. It ends at the deadline, with all that it
+    started."""
     try:
         process = subprocess.Popen(
             words,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "LC_ALL": "C.UTF-8", **env},
@@ -35,7 +39,7 @@ def run_command(
         reason = error.strerror if isinstance(error, OSError) else error
         raise OrchestratorError(f'"{words[0]}" could not be started: {reason}') from None
     try:
-        out, err = process.communicate(timeout=deadline_s)
+        out, err = process.communicate(input.encode(), timeout=deadline_s)
     except subprocess.TimeoutExpired:
         raise OrchestratorError(f"{_named(words)}: no answer within {deadline_s:g} s") from None
     finally:
@@ -52,9 +56,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """Also what it left behind, which may have its output still open."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    for stream in (process.stdout, process.stderr):
+    for stream in (process.stdin, process.stdout, process.stderr):
         if stream:
-            stream.close()
+            with suppress(BrokenPipeError):
+                stream.close()
     process.wait()
 
 

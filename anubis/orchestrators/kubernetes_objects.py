@@ -216,7 +216,7 @@ def joined(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
     if job is None:
         return SeenJob(owner=owner.namespace, nodes=(node,), started_at=start, ends_by=limit)
     nodes = tuple(sorted({*job.nodes, node}))
-    first, last = min(job.started_at, start), max(job.ends_by, limit)
+    first, last = min(job.started_at or start, start), max(job.ends_by, limit)
     return replace(job, nodes=nodes, started_at=first, ends_by=last)
 
 

@@ -178,7 +178,7 @@ def parse_jobs(text: str) -> dict[str, SeenJob]:
         jobs[id] = SeenJob(
             owner=user.strip(),
             nodes=tuple(_expanded(nodes)),
-            started_at=_seconds(start) or 0.0,
+            started_at=_seconds(start),
             ends_by=_seconds(end) or inf,
         )
     return jobs
@@ -196,7 +196,7 @@ def fleet_seen(
         for name in job.nodes:
             on_node[name].append(id)
     unseen = {
-        f"unseen-{node.name}": SeenJob(owner="", nodes=(node.name,), started_at=at)
+        f"unseen-{node.name}": SeenJob(owner="", nodes=(node.name,))
         for node in nodes
         if node.flags & AT_WORK and not on_node[node.name]
     }

@@ -389,7 +389,7 @@ class JobShown(TypedDict):
     id: str
     owner: str
     """Empty: its orchestrator does not show whose it is."""
-    since: float
+    since: float | None
 
 
 class NodeLine(TypedDict):

@@ -111,7 +111,8 @@ def _work(view: NodeView, now: float) -> str:
 def _job(id: str, job: SeenJob, now: float) -> str:
     if not job.owner:
         return "somebody's, not shown to us"
-    return f"job {id} of {job.owner}, {lasting(max(0.0, now - job.started_at))}"
+    since = f", {lasting(max(0.0, now - job.started_at))}" if job.started_at else ""
+    return f"job {id} of {job.owner}{since}"
 
 
 def _verdict(view: NodeView) -> str:

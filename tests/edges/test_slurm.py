@@ -217,7 +217,7 @@ def test_a_node_with_somebodys_job_is_refused_where_it_was_named_and_ours_is_not
     suite = near.suite(near.flow())
     refused = near.ask("accept", "node3", "--suite", suite, "--cluster", cluster)
     assert (refused.code, refused.out) == (2, "")
-    whose = f"job {job} of {getpass.getuser()} has run there since"
+    whose = f"job {job} of {getpass.getuser()} runs there since"
     assert f'node "node3" is left alone: {whose}' in refused.err
     unnamed = near.ask("accept", "--suite", suite, "--cluster", cluster)
     assert (unnamed.code, unnamed.out) == (2, "")

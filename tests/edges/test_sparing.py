@@ -24,7 +24,7 @@ SEEN = {
     for name in NODES
 }
 WORK = OthersWork(seen=FleetSeen(at=SINCE, nodes=SEEN, jobs=JOBS), own_job="8")
-ALICE = "job 7 of alice has run there since 2026-11-22 15:35 UTC"
+ALICE = "job 7 of alice runs there since 2026-11-22 15:35 UTC"
 
 
 class Ear(Caller):
@@ -54,7 +54,7 @@ def test_others_have_the_nodes_on_which_their_jobs_are_and_ours_are_not_theirs()
     assert WORK.among(NODES) == {
         "n2": ALICE,
         "n3": ALICE,
-        "n5": "its orchestrator shows it at work, but not whose job that is",
+        "n5": "its orchestrator does not show whose job is there",
     }
     assert "does not show it" in WORK.on("n6")
     assert WORK.on("n2.cluster.example") == ALICE

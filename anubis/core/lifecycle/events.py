@@ -77,7 +77,7 @@ class SeenJob:
 
     owner: str  # empty: somebody whom it does not show
     nodes: tuple[str, ...]
-    started_at: float
+    started_at: float | None = None
     ends_by: float = math.inf  # its limit of time
 
 
