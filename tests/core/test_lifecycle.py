@@ -452,6 +452,7 @@ class Trial(Cluster):
         self.open_tests = {}
         self.asked_at = {}
         self.sent_cordons = set()
+        self.out_before = 0
         self.suspicions = 0
         self.away = set()  # nodes that were gone or retired once: their tests ended with that
 
@@ -563,6 +564,10 @@ class Trial(Cluster):
     def check_breaker(self):
         there = [life for life in self.keeper.lives.values() if life.is_there]
         out = sum(life.must_be_out and life.out_code not in ("", "SPARE") for life in there)
+        if out <= self.out_before:  # a share may shrink because nodes leave
+            self.out_before = out
+            return
+        self.out_before = out
         accepted = self.keeper.breakers.get("fleet", Breaker()).accepted
         assert out <= accepted + max(1, int(self.keeper._policy.out_of_fleet * len(there)))
 
@@ -598,7 +603,8 @@ class Trial(Cluster):
         return any(j is Judgement.HEALTHY for at, _, j in conclusive if at == last)
 
 
-@settings(max_examples=60)
+@pytest.mark.long
+@settings(max_examples=500)
 @given(st.lists(MOVES, max_size=60), st.sampled_from([ACTING, with_spares(2), KeepingPolicy()]))
 def test_what_always_holds_holds_whatever_comes(moves, policy):
     trial = Trial(policy)
