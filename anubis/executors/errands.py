@@ -26,6 +26,7 @@ from anubis.core.text import one_line
 from anubis.executors import guardian
 from anubis.executors.programs import ProgramOutcome, outcome_in
 from anubis.executors.starting import RayStart
+from anubis.hostlist import shortened
 
 SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-a", "-x", "-T")
 # Slurm itself vouches that nobody else's job is on the node; all of it is ours
@@ -60,21 +61,23 @@ def argv_here(python: str) -> list[str]:
     return [python, "-I", "-S", "-c", TAKE_IN]
 
 
-def address_for(start: RayStart, node: str) -> str:
-    """The one of this machine's addresses by which packets leave for a node."""
-    host = node
-    try:
-        if start.by == "ssh":
-            host = ssh_host(start, node)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))
+def address_for(start: RayStart, nodes: Sequence[str]) -> str:
+    """The one of this machine's addresses by which packets leave for the first of these nodes
+    whose name tells."""
+    if start.driver_address:
+        return start.driver_address
+    for node in nodes:
+        with (
+            suppress(OSError, subprocess.SubprocessError),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
+        ):
+            probe.connect((ssh_host(start, node) if start.by == "ssh" else node, 9))
             address: str = probe.getsockname()[0]
             return address
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(
-            f'at which address do the nodes reach this machine? "{host}" does not tell ({error}):'
-            " write `driver_address:` into the cluster's file"
-        ) from None
+    raise UsageError(
+        f'at which address do the nodes reach this machine? The name "{shortened(nodes)}" does not'
+        " tell: write `driver_address:` into the cluster's file"
+    )
 
 
 def ssh_host(start: RayStart, node: str) -> str:

@@ -33,6 +33,7 @@ HEAD_DEADLINE_S = 60.0
 JOIN_DEADLINE_S = 120.0  # Slurm may take a minute to find the node free, a cold disk another
 STARTING_AT_ONCE = 64
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
+DRIVER = "(driver)"  # no node's name
 FOR_EVER_S = 1e8
 FILES_BESIDE = 200
 LONGEST_PARENT = 20  # characters: a socket's path holds 107, and Ray adds 66 to ours
@@ -43,7 +44,7 @@ class StartedRay:
 
     def __init__(self, start: RayStart, nodes: Sequence[str]) -> None:
         self.absent: dict[str, str] = {}
-        self.own_address = start.driver_address or address_for(start, nodes[0])
+        self.own_address = address_for(start, nodes)
         self._start = start
         self._queue = list(reversed(nodes))
         self._coming: dict[str, Errand] = {}
@@ -90,7 +91,7 @@ class StartedRay:
             self.address = f"{self.own_address}:{port}"
             scratch = scratch_in(Path(tempfile.gettempdir()))
             self.token = scratch / "token"
-            request = {"is_head": True, "name": "driver", "address": self.own_address}
+            request = {"is_head": True, "name": DRIVER, "address": self.own_address}
             request["health"] = HEALTH_CHECKS
             argv = argv_here(sys.executable)
             head = self._send(argv, self._order(sys.executable, scratch, request))

@@ -89,7 +89,7 @@ def examine_nodes(
     if not names:
         raise UsageError("which nodes? name them, or write `nodes:` into the cluster's file")
     caller.doing(f"looking at {counted(len(names), 'node')}")
-    address = way.driver_address or address_for(way, names[0])
+    address = address_for(way, names)
     password = secrets.token_hex(16)
     with (
         tempfile.TemporaryDirectory(prefix="anubis-visit-") as folder,

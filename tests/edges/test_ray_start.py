@@ -13,12 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from anubis import config
-from anubis.core.errors import ConfigError
+from anubis.core.errors import ConfigError, UsageError
 from anubis.executors import errands, ray_node, ray_start
 from anubis.executors.errands import Errand
 from anubis.executors.starting import RayStart
@@ -87,7 +89,11 @@ class Site:
         (folder / "slurm.conf").symlink_to(self.slurm.conf)
         self.slurm.submit("--nodelist=node3", "--exclusive")
         assert eventually(lambda: self.jobs() == {"node3"})
-        by_ssh = {"start": "ssh", "start_options": ["-F", str(self.bed.ssh_config)]}
+        by_ssh = {
+            "start": "ssh",
+            "start_options": ["-F", str(self.bed.ssh_config)],
+            "ray_prefix": ["sh", "-c", 'A="a b"; exec "$0" "$@"'],  # as for a module
+        }
         by_slurm = {"start": "slurm", "start_options": ["--immediate=5"]}
         ways = {"node1": (by_ssh, REFUSED), "node2": (by_slurm, BUSY)}
         self.campaigns = [
@@ -292,6 +298,33 @@ def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
     assert eventually(lambda: errand.has_ended)
     assert re.search(r"is Python 3\.\S+, expected 3.11 or newer$", errand.last_words())
     end(errand)
+
+
+@pytest.mark.parametrize(
+    ("versions", "words"),
+    [
+        ({"ray": "1.0.0", "python": "3.11.0"}, r"has Ray \S+, and the driver has 1\.0\.0$"),
+        ({"ray": version("ray"), "python": "2.7"}, r"is Python 3\.\S+, and the driver's is 2\.7$"),
+    ],
+)
+def test_a_node_with_other_versions_says_so_and_does_not_join(
+    tmp_path: Path, versions: dict[str, str], words: str
+) -> None:
+    request = {"task": "start", "is_head": False, "head": "127.0.0.1:1", **versions}
+    order = ray_start.order_for(sys.executable, request, ports="", timeout_s=30)
+    errand = Errand(errands.argv_here(sys.executable), order, tmp_path / "errand")
+    assert eventually(lambda: errand.has_ended)
+    assert re.search(words, errand.last_words())
+    end(errand)
+
+
+def test_the_address_is_that_towards_the_first_node_whose_name_tells() -> None:
+    by_slurm = RayStart(by="slurm", python="python3")
+    assert errands.address_for(by_slurm, ["no.such.host.invalid", "127.0.0.1"]) == "127.0.0.1"
+    stated = replace(by_slurm, driver_address="10.1.2.3")
+    assert errands.address_for(stated, ["no.such.host.invalid"]) == "10.1.2.3"
+    with pytest.raises(UsageError, match="write `driver_address:`"):
+        errands.address_for(by_slurm, ["no.such.host.invalid"])
 
 
 def test_an_errand_that_is_let_go_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
