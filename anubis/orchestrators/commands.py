@@ -22,9 +22,9 @@ def run_command(
     words: Sequence[str],
     deadline_s: float,
     env: Mapping[str, str] = NO_VARIABLES,
-    input: str = "",
+    stdin: str = "",
 ) -> str:
-    """What it printed, with `input` on its stdin. It ends at the deadline, with all that it
+    """What it printed, with this on its stdin. It ends at the deadline, with all that it
     started."""
     try:
         process = subprocess.Popen(
@@ -39,7 +39,7 @@ def run_command(
         reason = error.strerror if isinstance(error, OSError) else error
         raise OrchestratorError(f'"{words[0]}" could not be started: {reason}') from None
     try:
-        out, err = process.communicate(input.encode(), timeout=deadline_s)
+        out, err = process.communicate(stdin.encode(), timeout=deadline_s)
     except subprocess.TimeoutExpired:
         raise OrchestratorError(f"{_named(words)}: no answer within {deadline_s:g} s") from None
     finally:

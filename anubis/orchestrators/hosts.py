@@ -99,7 +99,7 @@ class HostsOrchestrator:
         if not command:
             raise OrchestratorError("there are no commands that take hosts out: Anubis only looks")
         words = [word.replace("{node}", node).replace("{reason}", reason) for word in command]
-        return run_command(words, self._settings.deadline_s, input=reason)
+        return run_command(words, self._settings.deadline_s, stdin=reason)
 
 
 def parse_jobs_of_host(text: str) -> dict[str, str]:
