@@ -24,7 +24,6 @@ from anubis.store.campaigns import (
     campaign_column,
     key_of,
     refuse_gone,
-    revise,
     short_row,
 )
 from anubis.store.checksums import Damage
@@ -107,9 +106,9 @@ class Assessments:
                 connection.execute(sa.delete(kind.table).where(kind.c.campaign == key))
                 transaction.insert(kind, _placed(key, getattr(assessment, name)))
             campaign = short_row(connection, campaign_id)
-            revise(
+            CAMPAIGNS.revise(
                 connection,
-                key,
+                CAMPAIGNS.c.key == key,
                 judgement=assessment.judgement.value,
                 criteria=codec.dump(tuple(criteria)),
                 finished_at=finished_at,

@@ -18,7 +18,7 @@ from anubis.core.records import Campaign, CampaignKind, Demand, Judgement, Workl
 from anubis.store import claims
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import RecordTable, Row, metadata, side_by_side
+from anubis.store.mapping import RecordTable, metadata, side_by_side
 from anubis.store.traits import BY_CAMPAIGNS, keep_traits
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be
@@ -173,20 +173,6 @@ def checked_rows(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[s
         if not CHECKSUM.fits_short(checksum, cells):
             raise Damage(f'campaign "{row.id}" is damaged')
         yield row
-
-
-def revise(connection: sa.Connection, key: int, **changes: Any) -> None:
-    """Change cells of a campaign, and its checksum with them; one that has none goes without."""
-    before: Row = dict(
-        connection.execute(sa.select(CAMPAIGNS.table).where(CAMPAIGNS.c.key == key))
-        .mappings()
-        .one()
-    )
-    if (checksum := before.pop("checksum")) is not None:
-        if checksum != CHECKSUM.of(before):
-            raise Damage(f'campaign "{before["id"]}" is damaged')
-        changes = CAMPAIGNS.stamped(before | changes)
-    connection.execute(sa.update(CAMPAIGNS.table).where(CAMPAIGNS.c.key == key).values(**changes))
 
 
 def _newest_first(

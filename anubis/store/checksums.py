@@ -47,7 +47,11 @@ class Checksum:
         return self.fits_short(checksum, short) and fits_long(checksum, long)
 
     def fits_short(self, checksum: int | None, cells: RowCells) -> bool:
-        if checksum is None or checksum >> 32 == _short(cells):
+        if checksum is None:
+            return True
+        if not isinstance(checksum, int):
+            return False
+        if checksum >> 32 == _short(cells):
             return True
         # databases differ in what they make of -0.0 and of what is no number
         settled = [_as_kept(column, cell) for column, cell in zip(self.short, cells, strict=True)]

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from anubis.core.errors import StoreError, did_you_mean
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
-from anubis.store.campaigns import CAMPAIGNS, revise
+from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
-from anubis.store.happenings import INCIDENTS, WATCHES
-from anubis.store.mapping import RecordTable, metadata
+from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
+from anubis.store.mapping import CHECKED_BY, RecordTable, metadata
+from anubis.store.notices import NOTICES
+from anubis.store.tallies import TALLIES, tallied
+from anubis.store.traits import TRAITS
 
+TALLIED = (INCIDENTS, REPAIRS, WATCHES, JOBS, NOTICES, TRAITS)
 CARRIED_OUT = [kind.value for kind in CampaignKind if kind.can_resume]
 
 
@@ -95,8 +100,9 @@ def unknown(name: str, names: Collection[str]) -> str:
 
 
 def _owned() -> Iterator[sa.Table]:
-    """The tables whose rows belong to a cluster."""
-    return (table for table in metadata.tables.values() if "cluster" in table.c)
+    """The tables whose rows belong to a cluster, but for the tallies of those rows."""
+    of_clusters = (table for table in metadata.tables.values() if "cluster" in table.c)
+    return (table for table in of_clusters if table is not TALLIES.table)
 
 
 def _names(connection: sa.Connection) -> list[str]:
@@ -150,11 +156,14 @@ def _belongs(connection: sa.Connection, cluster: ClusterIdentity, nodes: Collect
 
 
 def _rename(connection: sa.Connection, old: str, new: str) -> None:
-    campaigns = sa.select(CAMPAIGNS.c.key).where(CAMPAIGNS.c.cluster == old)
-    for key in connection.execute(campaigns).scalars().all():
-        revise(connection, key, cluster=new)
-    for table in _owned():
-        connection.execute(sa.update(table).where(table.c.cluster == old).values(cluster=new))
+    with tallied(connection, old, *TALLIED), tallied(connection, new, *TALLIED):
+        for table in _owned():
+            checked: RecordTable[Any] | None = table.info.get(CHECKED_BY)
+            if checked:
+                checked.revise(connection, table.c.cluster == old, cluster=new)
+            else:
+                renamed = sa.update(table).where(table.c.cluster == old).values(cluster=new)
+                connection.execute(renamed)
     clusters = CLUSTERS.table
     renamed = sa.update(clusters).where(clusters.c.name == old).values(name=new)
     if not connection.execute(renamed).rowcount:  # it had no name

@@ -28,6 +28,7 @@ DECISIONS = RecordTable(
     sa.Column("event", sa.Text, nullable=False),
     sa.Column("action", sa.Text, nullable=False),
     sa.Index("decisions_by_cluster", "cluster"),
+    checked=True,
     form=Form(
         columns=(
             sa.Column("document", sa.Text, nullable=False),

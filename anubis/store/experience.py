@@ -32,10 +32,11 @@ from anubis.store.campaigns import CAMPAIGNS, DEMANDS, SHORT, checked_rows, refu
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import PER_QUESTION, Database
 from anubis.store.executions import EXECUTIONS
-from anubis.store.happenings import REPAIRS, WATCHES, incident_columns
-from anubis.store.notices import told
+from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES, incident_columns
+from anubis.store.notices import NOTICES, told
 from anubis.store.sharing import PARTICIPANTS, participant_nodes
-from anubis.store.traits import traits_of
+from anubis.store.tallies import refuse_changed
+from anubis.store.traits import TRAITS, traits_of
 
 LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
 JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
@@ -62,6 +63,7 @@ class Experience:
         """All that happened to nodes, read once. Validations that ended since then come with the
         benchmarks that measured the node, which cost most of the time."""
         with self._database.reading() as connection:
+            refuse_changed(connection, self._cluster, INCIDENTS, REPAIRS, WATCHES, NOTICES, TRAITS)
             return Happened(
                 incidents=incident_columns(connection, self._cluster),
                 repairs=REPAIRS.all(connection, self._cluster),

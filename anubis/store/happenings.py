@@ -6,16 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import numpy as np
 import sqlalchemy as sa
 
 from anubis.core.past.status import Incident, Job, Repair, Watch
 from anubis.core.past.tracks import IncidentColumns
+from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import PER_QUESTION, Database, upsert
 from anubis.store.mapping import Prose, R, RecordTable, Row
 from anubis.store.sharing import PARTICIPANTS, reference, sharing
+from anubis.store.tallies import refuse_changed, tallied
 
 Later = Callable[[float | None, float | None], float | None]  # of a kept end and a new one
 
@@ -54,7 +56,7 @@ class HappeningTable(RecordTable[R]):
     ) -> None:
         cluster = sa.Column("cluster", sa.Text, primary_key=True)
         by_cluster = sa.Index(f"{name}_by_cluster", "cluster")
-        super().__init__(name, record, *beside, cluster, by_cluster, **fields)
+        super().__init__(name, record, *beside, cluster, by_cluster, checked=True, **fields)
         self._order = [self.c[column] for column in order]
         self._last = last
         self._later = later
@@ -81,7 +83,8 @@ class HappeningTable(RecordTable[R]):
             if key in before
             and (ended := self._later(before[key][end], row[end])) != before[key][end]
         ]
-        upsert(connection, self.table, [*new, *completed], replace=True)
+        changed = [self.stamped(row) for row in (*new, *completed)]
+        upsert(connection, self.table, changed, replace=True)
         same = len(reported) - len(new) - len(completed)
         return Kept(new=len(new), completed=len(completed), known=same)
 
@@ -91,7 +94,7 @@ class HappeningTable(RecordTable[R]):
         ordered = sorted(set(names))
         for start in range(0, len(ordered), PER_QUESTION):
             query = sa.select(self.table).where(first.in_(ordered[start : start + PER_QUESTION]))
-            yield from connection.execute(query).mappings()
+            yield from self.checked(connection.execute(query).mappings())
 
 
 INCIDENTS = HappeningTable(
@@ -108,10 +111,15 @@ INCIDENTS = HappeningTable(
 
 def incident_columns(connection: sa.Connection, cluster: str) -> IncidentColumns:
     """All of them, in no order: ten times as fast as one record after the other."""
-    columns = (INCIDENTS.c[name] for name in ("node", "category", "started_at", "ended_at"))
-    query = sa.select(*columns).where(INCIDENTS.c.cluster == cluster)
+    checksum = cast(Checksum, INCIDENTS.checksum)
+    query = sa.select(*checksum.short, checksum.column).where(INCIDENTS.c.cluster == cluster)
     rows = connection.execute(query).all()
-    node, category, start, end = zip(*rows, strict=True) if rows else ((), (), (), ())
+    if not all(checksum.fits_short(kept, cells) for *cells, kept in rows):
+        raise Damage("a row of incidents is damaged")
+    names = ("node", "category", "started_at", "ended_at")
+    places = [[column.name for column in checksum.short].index(name) for name in names]
+    cells = list(zip(*rows, strict=True)) or [()] * (len(checksum.short) + 1)
+    node, category, start, end = (cells[place] for place in places)
     return IncidentColumns(
         node=node,
         category=category,
@@ -162,11 +170,14 @@ class Happenings(Generic[R]):
     def add(self, batch: Iterable[R]) -> Kept:
         beside = {"cluster": self._cluster}
         with sharing(self._database) as transaction:
+            connection = transaction.connection
             rows = transaction.rows(self._kind, ((record, beside) for record in batch))
-            return self._kind.keep(transaction.connection, rows)
+            with tallied(connection, self._cluster, self._kind):
+                return self._kind.keep(connection, rows)
 
     def all(self) -> list[R]:
         with self._database.reading() as connection:
+            refuse_changed(connection, self._cluster, self._kind)
             return self._kind.all(connection, self._cluster)
 
 
@@ -176,9 +187,12 @@ class Watches(Happenings[Watch]):
 
     def end(self, nodes: Sequence[str], at: float) -> None:
         """Nodes that were removed from the fleet."""
-        with self._database.writing() as connection:
+        with (
+            self._database.writing() as connection,
+            tallied(connection, self._cluster, WATCHES),
+        ):
             ended = [
-                {**watch, "until": max(at, watch["since"])}
+                WATCHES.stamped({**watch, "until": max(at, watch["since"])})
                 for watch in WATCHES.about(connection, nodes)
                 if watch["cluster"] == self._cluster
                 and (watch["until"] is None or watch["until"] > at)
@@ -195,4 +209,5 @@ def begin_watches(connection: sa.Connection, cluster: str, nodes: Sequence[str],
     }
     beside = {"told_by": None, "cluster": cluster}
     new = [WATCHES.row(Watch(node=node, since=at), **beside) for node in {*nodes} - watched]
-    upsert(connection, WATCHES.table, new, replace=True)
+    with tallied(connection, cluster, WATCHES):
+        upsert(connection, WATCHES.table, new, replace=True)

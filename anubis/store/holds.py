@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import sqlalchemy as sa
 
 from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.hostlist import shortened
+from anubis.store.checksums import Damage
 from anubis.store.database import Database, this_process, upsert
 from anubis.store.mapping import RecordTable, Row
 
@@ -33,7 +35,14 @@ class Hold:
     until: float
 
 
-HOLDS = RecordTable("holds", Hold, sa.Column("cluster", sa.Text, primary_key=True), keys=("node",))
+HOLDS = RecordTable(
+    "holds",
+    Hold,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    keys=("node",),
+    checked=True,
+)
+UNSURE = "somebody"  # in place of a holder whose row is damaged
 
 
 class HeldNodes:
@@ -55,29 +64,40 @@ class HeldNodes:
         self._own = (HOLDS.c.holder == holder) & (HOLDS.c.owner == owner)
         self._owner = owner
         self._clock = clock
-        self._until = 0.0
+        self._since = self._until = 0.0
 
     def take(self) -> None:
         """All of the nodes or none. A holder that comes back takes over what it had."""
         now = self._clock()
-        self._until = now + LASTS_S
+        self._since, self._until = now, now + LASTS_S
+        with self._database.writing() as connection:  # kept, also where nodes are then refused
+            _settle_damaged(connection, now)
         with self._database.writing() as connection:
             if self._database.dialect == "postgresql":  # SQLite has one writer anyway
                 connection.execute(sa.text("LOCK TABLE holds IN SHARE ROW EXCLUSIVE MODE"))
             over = (HOLDS.c.until <= now) | (HOLDS.c.holder == self._holder)
             connection.execute(sa.delete(HOLDS.table).where(over))
-            self._refuse_held(connection)
-            upsert(connection, HOLDS.table, [self._row(node, now) for node in self._nodes])
+            self._refuse_held(connection, now)
+            upsert(connection, HOLDS.table, self._rows(self._until))
 
-    def _row(self, node: str, since: float) -> Row:
-        hold = Hold(
-            node=node, holder=self._holder, owner=self._owner, since=since, until=self._until
-        )
-        return HOLDS.row(hold, cluster=self._cluster)
+    def _rows(self, until: float) -> list[Row]:
+        return [
+            HOLDS.row(
+                Hold(
+                    node=node,
+                    holder=self._holder,
+                    owner=self._owner,
+                    since=self._since,
+                    until=until,
+                ),
+                cluster=self._cluster,
+            )
+            for node in self._nodes
+        ]
 
-    def _refuse_held(self, connection: sa.Connection) -> None:
+    def _refuse_held(self, connection: sa.Connection, now: float) -> None:
         asked_for = set(self._nodes)
-        held = [hold for hold in _all(connection, self._cluster) if hold.node in asked_for]
+        held = [hold for hold in _all(connection, self._cluster, now) if hold.node in asked_for]
         if held:
             first = held[0]
             nodes = [hold.node for hold in held if hold.holder == first.holder]
@@ -95,7 +115,9 @@ class HeldNodes:
         until = sa.update(HOLDS.table).where(self._own).values(until=now + LASTS_S)
         try:
             with self._database.writing() as connection:
-                renewed = connection.execute(until).rowcount
+                renewed = connection.execute(until).rowcount  # nobody else changes them from here
+                if renewed == len(self._nodes):
+                    upsert(connection, HOLDS.table, self._rows(now + LASTS_S), replace=True)
         except StoreUnreachableError:
             if now < self._until:
                 return  # a server that is being restarted must not end a campaign of hours
@@ -139,12 +161,29 @@ class Holds:
     def current(self, now: float) -> list[Hold]:
         """By node."""
         with self._database.reading() as connection:
-            return [hold for hold in _all(connection, self._cluster) if now < hold.until]
+            return [hold for hold in _all(connection, self._cluster, now) if now < hold.until]
 
 
-def _all(connection: sa.Connection, cluster: str) -> list[Hold]:
+def _all(connection: sa.Connection, cluster: str, now: float) -> list[Hold]:
     query = HOLDS.select().where(HOLDS.c.cluster == cluster).order_by(HOLDS.c.node)
-    return list(HOLDS.records(connection, query))
+    return [_read(row, now) for row in connection.execute(query)]
+
+
+def _read(row: sa.Row[Any], now: float) -> Hold:
+    """A hold that is damaged lasts as long as one that was just renewed."""
+    try:
+        return HOLDS.reader()(row)
+    except Damage:
+        owner = "its row in the history is damaged"
+        return Hold(node=row.node, holder=UNSURE, owner=owner, since=now, until=now + LASTS_S)
+
+
+def _settle_damaged(connection: sa.Connection, now: float) -> None:
+    """From now on it is a hold that ends: it cannot keep its node for ever."""
+    rows = list(connection.execute(HOLDS.select()))
+    damaged = [row for row in rows if not HOLDS.is_short_sound(row) and row.checksum is not None]
+    settled = [HOLDS.row(_read(row, now), cluster=row.cluster) for row in damaged]
+    upsert(connection, HOLDS.table, settled, replace=True)
 
 
 def holder_of(campaign_id: str) -> str:

@@ -15,6 +15,7 @@ from anubis.store.campaigns import forget_campaign
 from anubis.store.database import Database
 from anubis.store.happenings import INCIDENTS, WATCHES, Kept
 from anubis.store.mapping import RecordTable, Row, side_by_side
+from anubis.store.tallies import tallied
 from anubis.store.traits import TRAITS, keep_traits
 
 SUGGESTED = 10  # imports that an error lists: the latest
@@ -62,10 +63,11 @@ class Imports:
         with self._database.writing() as connection:
             key = _begun(connection, what="incidents", file=file, at=at, cluster=cluster)
             beside = {"told_by": key, "cluster": cluster}
-            kept = INCIDENTS.keep(
-                connection, (_reported(incident, beside) for incident in incidents)
-            )
-            WATCHES.keep(connection, (WATCHES.row(watch, **beside) for watch in watches))
+            with tallied(connection, cluster, INCIDENTS, WATCHES):
+                kept = INCIDENTS.keep(
+                    connection, (_reported(incident, beside) for incident in incidents)
+                )
+                WATCHES.keep(connection, (WATCHES.row(watch, **beside) for watch in watches))
             return _ended(connection, key, kept)
 
     def add_traits(
@@ -127,18 +129,21 @@ def _newest(connection: sa.Connection) -> list[Import]:
 
 def _forget(connection: sa.Connection, key: int) -> Forgotten:
     incidents, watches = INCIDENTS.table, WATCHES.table
-    reported = connection.execute(sa.delete(incidents).where(incidents.c.told_by == key))
-    ended = sa.update(incidents).where(incidents.c.ended_by == key)
-    reopened = connection.execute(ended.values(ended_at=None, ended_by=None))
-    watched = connection.execute(sa.delete(watches).where(watches.c.told_by == key))
-    nodes = connection.execute(sa.delete(TRAITS.table).where(TRAITS.c.told_by == key))
-    became = sa.select(IMPORTS.c.campaign).where(IMPORTS.c.key == key)
-    if campaign := connection.execute(became).scalar_one():
+    of_import = sa.select(IMPORTS.c.campaign, IMPORTS.c.cluster).where(IMPORTS.c.key == key)
+    campaign, cluster = connection.execute(of_import).one()
+    with tallied(connection, cluster, INCIDENTS, WATCHES, TRAITS):
+        reported = connection.execute(sa.delete(incidents).where(incidents.c.told_by == key))
+        reopened = INCIDENTS.revise(
+            connection, incidents.c.ended_by == key, ended_at=None, ended_by=None
+        )
+        watched = connection.execute(sa.delete(watches).where(watches.c.told_by == key))
+        nodes = connection.execute(sa.delete(TRAITS.table).where(TRAITS.c.told_by == key))
+    if campaign:
         forget_campaign(connection, campaign)
     connection.execute(sa.delete(IMPORTS.table).where(IMPORTS.c.key == key))
     return Forgotten(
         incidents=reported.rowcount,
-        reopened=reopened.rowcount,
+        reopened=reopened,
         watches=watched.rowcount,
         nodes=nodes.rowcount,
         campaign=campaign,

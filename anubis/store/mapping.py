@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 import zlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache
@@ -36,6 +36,7 @@ PLAIN: Mapping[Any, SqlType] = {
 }
 UNPACKABLE = (zlib.error, ValueError, TypeError, AttributeError)  # what damaged bytes lead to
 metadata = sa.MetaData()
+CHECKED_BY = "checked_by"  # where a table with checksums names its `RecordTable`
 
 
 class Prose(sa.TypeDecorator[str]):
@@ -273,6 +274,7 @@ class RecordTable(Generic[R]):
         self.checksum: Checksum | None = None
         if checked:
             self._check(long)
+            self.table.info[CHECKED_BY] = self
         self._places = {column: place for place, column in enumerate(self._sources)}
 
     def _check(self, long: Sequence[str]) -> None:
@@ -291,6 +293,39 @@ class RecordTable(Generic[R]):
     def stamped(self, row: Row) -> Row:
         """With its checksum, where this table has one."""
         return row | {"checksum": self.checksum.of(row)} if self.checksum else row
+
+    def checked(self, rows: Iterable[sa.RowMapping]) -> Iterator[sa.RowMapping]:
+        """Rows of the table itself, by the names of its columns."""
+        for row in rows:
+            if self.checksum and not self.checksum.fits(
+                row["checksum"],
+                [row[column.name] for column in self.checksum.short],
+                [row[column.name] for column in self.checksum.long],
+            ):
+                raise Damage(f"a row of {self.table.name} is damaged")
+            yield row
+
+    def revise(
+        self, connection: sa.Connection, chosen: sa.ColumnElement[bool], **changes: Any
+    ) -> int:
+        """Change cells, and checksums with them; returns how many rows. A row that has no checksum
+        goes without."""
+        rows = connection.execute(sa.select(self.table).where(chosen)).mappings().all()
+        keys, names = list(self.table.primary_key), [*changes, "checksum"]
+        revised = [
+            {f"was_{key.name}": row[key.name] for key in keys}
+            | {f"is_{name}": self._revised(row, changes)[name] for name in names}
+            for row in self.checked(rows)
+        ]
+        if revised:
+            same = [key == sa.bindparam(f"was_{key.name}") for key in keys]
+            values: Row = {name: sa.bindparam(f"is_{name}") for name in names}
+            connection.execute(sa.update(self.table).where(*same).values(values), revised)
+        return len(rows)
+
+    def _revised(self, row: sa.RowMapping, changes: Row) -> Row:
+        revised = {**row, **changes}
+        return revised if row["checksum"] is None else self.stamped(revised)
 
     def select(self) -> sa.Select[Any]:
         query = sa.select(*self._sources).select_from(self.table)

@@ -8,6 +8,7 @@ from anubis.core.past.events import KEPT, Notice
 from anubis.store import codec
 from anubis.store.database import Database, add_new
 from anubis.store.mapping import Form, RecordTable
+from anubis.store.tallies import refuse_changed, tallied
 
 EVENT = Form(
     columns=(
@@ -21,6 +22,7 @@ NOTICES = RecordTable(
     "notices",
     Notice,
     sa.Column("cluster", sa.Text, primary_key=True),
+    checked=True,
     keys=("id",),
     event=EVENT,
 )
@@ -34,11 +36,15 @@ class Notices:
     def add(self, notice: Notice) -> bool:
         """Whether it is new: one that is known by its id stays as it was told first."""
         row = NOTICES.row(notice, cluster=self._cluster)
-        with self._database.writing() as connection:
+        with (
+            self._database.writing() as connection,
+            tallied(connection, self._cluster, NOTICES),
+        ):
             return add_new(connection, NOTICES.table, row)
 
     def all(self) -> list[Notice]:
         with self._database.reading() as connection:
+            refuse_changed(connection, self._cluster, NOTICES)
             return told(connection, self._cluster)
 
 

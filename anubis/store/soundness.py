@@ -17,11 +17,21 @@ from anubis.store.assessments import TABLES
 from anubis.store.campaigns import CAMPAIGNS, DEMANDS, SHORT, refuse_gone
 from anubis.store.checksums import Damage
 from anubis.store.database import Database
+from anubis.store.decisions import DECISIONS
 from anubis.store.executions import EXECUTIONS, what_is_damaged
+from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
+from anubis.store.holds import HOLDS
 from anubis.store.mapping import UNPACKABLE, RecordTable, SharedTable
+from anubis.store.notices import NOTICES
 from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, ROSTERS
+from anubis.store.tallies import TALLIES, refuse_changed
+from anubis.store.traits import TRAITS
 
 BELONGING: tuple[RecordTable[Any], ...] = (DEMANDS, EXECUTIONS, *TABLES.values())  # to a campaign
+OF_NODES: tuple[RecordTable[Any], ...] = (
+    *(INCIDENTS, REPAIRS, WATCHES, JOBS),
+    *(NOTICES, TRAITS, DECISIONS, HOLDS),
+)
 SHARED: tuple[SharedTable, ...] = (PARTICIPANTS, ENVIRONMENTS, LAYOUTS, ROSTERS)
 AT_ONCE = 1000  # rows in memory
 
@@ -55,6 +65,9 @@ class Examination:
             damages += self._guarded(shared.table.name, partial(self._shared, shared))
         for kind in BELONGING:
             damages += self._guarded(kind.table.name, partial(self._records, kind))
+        for kind in OF_NODES:
+            damages += self._guarded(kind.table.name, partial(self._of_nodes, kind))
+        damages += self._guarded("tallies", self._tallies)
         damages += self._gone()
         return Soundness(
             campaigns=len(self._campaigns),
@@ -94,6 +107,24 @@ class Examination:
         with self._database.reading() as connection:
             yield from self._each(connection, kind, name)
 
+    def _of_nodes(self, kind: RecordTable[Any]) -> Iterator[str]:
+        def name(row: sa.Row[Any]) -> str:
+            return f'a row of {kind.table.name} of cluster "{row.cluster}"'
+
+        with self._database.reading() as connection:
+            yield from self._each(connection, kind, name)
+
+    def _tallies(self) -> Iterator[str]:
+        kinds = {kind.table.name: kind for kind in OF_NODES}
+        with self._database.reading() as connection:
+            for tally in list(TALLIES.records(connection, TALLIES.select())):
+                try:
+                    refuse_changed(connection, tally.cluster, kinds[tally.name])
+                except Damage as damage:
+                    yield str(damage)
+                except KeyError:
+                    yield f'there is no table "{tally.name}", of which the rows are counted'
+
     def _each(
         self, connection: sa.Connection, kind: RecordTable[Any], name: Callable[[sa.Row[Any]], str]
     ) -> Iterator[str]:
@@ -103,7 +134,7 @@ class Examination:
         for row in rows:
             self._rows += 1
             self._unchecked += row[checksum] is None
-            if kind is not CAMPAIGNS:
+            if kind in BELONGING:
                 self._there[row.campaign, kind.table.name] += 1
             try:
                 read(row)

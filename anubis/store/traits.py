@@ -12,6 +12,7 @@ from anubis.core.past.traits import NodeTraits
 from anubis.store.database import upsert
 from anubis.store.happenings import Kept
 from anubis.store.mapping import RecordTable
+from anubis.store.tallies import tallied
 
 BY_CAMPAIGNS = 0  # in place of the number of an import
 
@@ -21,6 +22,7 @@ TRAITS = RecordTable(
     sa.Column("told_by", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("cluster", sa.Text, primary_key=True),
     sa.Index("traits_by_cluster", "cluster"),
+    checked=True,
     keys=("node",),
     installed="installed_at",
 )
@@ -56,5 +58,6 @@ def keep_traits(
         else:
             same += 1
     rows = [TRAITS.row(latest, told_by=told_by, cluster=cluster) for latest in (*new, *changed)]
-    upsert(connection, TRAITS.table, rows, replace=True)
+    with tallied(connection, cluster, TRAITS):
+        upsert(connection, TRAITS.table, rows, replace=True)
     return Kept(new=len(new), completed=len(changed), known=same)

@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import StoreError
+from anubis.core.past.events import NodeAdded, Notice
+from anubis.core.past.status import Incident, Job, Repair, Watch
+from anubis.core.past.traits import NodeTraits
 from anubis.core.records import (
     Assessment,
     Campaign,
@@ -36,6 +39,7 @@ from anubis.core.records import (
 )
 from anubis.store.campaigns import CHECKSUM
 from anubis.store.history import History
+from anubis.store.holds import LASTS_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,7 +120,7 @@ def checked(near, file: Path, *words: str):
 def test_a_check_says_first_whether_the_history_is_as_it_was_written(near, file):
     done = checked(near, file)
     assert (done.code, done.err) == (0, "")
-    assert done.out == "the history is as it was written: 1 campaign, 11 rows\n"
+    assert done.out == "the history is as it was written: 1 campaign, 15 rows\n"
     change(file, "UPDATE executions SET checksum = NULL", "UPDATE campaigns SET counts = NULL")
     change(file, "UPDATE campaigns SET checksum = NULL")
     assert "3 rows were written before there were checksums: not checked" in checked(near, file).out
@@ -248,6 +252,118 @@ def test_a_checksum_is_the_same_in_all_versions():
     row = {"id": "c1", "created_at": 1, "nodes": 2, "plan": "{}", "policy": "{}"}
     short = b"c1\x1fNone\x1fNone\x1fNone\x1f1.0\x1fNone\x1fNone\x1f2\x1fNone\x1fNone"
     assert CHECKSUM.of(row) == (crc32(short) & 0x7FFFFFFF) << 32 | crc32(b"{}{}")
+
+
+# --- what happened to nodes ----------------------------------------------------------------
+
+
+@pytest.fixture
+def lived(tmp_path: Path) -> Path:
+    """Two nodes of which something of every kind was told, by one who waits for n1."""
+    file = tmp_path / "history.db"
+    with History.open(str(file)) as history:
+        history.clusters.enter(ClusterIdentity(name="c"), 1.0)
+        part, nodes = history.of("c"), ("n1", "n2")
+        day = [Incident(node=node, category="gpu", start=1.0, end=2.0) for node in nodes]
+        history.imports.add("day.csv", 1.0, "c", day, [Watch(node=n, since=0.5) for n in nodes])
+        history.imports.add_traits("r.csv", 1.0, "c", [NodeTraits(node=n, rack="r") for n in nodes])
+        part.repairs.add(Repair(node=node, start=2.0, end=3.0) for node in nodes)
+        part.jobs.add(Job(id=f"j-{node}", nodes=(node,), start=1.0) for node in nodes)
+        for node in nodes:
+            part.notices.add(Notice(id=f"e-{node}", at=1.0, event=NodeAdded(nodes=(node,))))
+    return file
+
+
+def read_of_nodes(file: Path) -> None:
+    with History.open(str(file)) as history:
+        history.of("c").experience.happened()
+        history.of("c").jobs.all()
+
+
+TOLD = ("incidents", "watches", "traits", "repairs", "jobs", "notices")
+
+
+@pytest.mark.parametrize("table", TOLD)
+def test_a_row_of_what_happened_is_refused_when_it_is_changed_gone_or_there_twice(lived, table):
+    read_of_nodes(lived)
+    good = lived.read_bytes()
+    column = {"jobs": "started_at", "notices": "at", "watches": "since", "traits": "rack"}
+    cells = column.get(table, "started_at")
+    key = {"jobs": "id", "notices": "id"}.get(table, "node")
+    first = f"(SELECT min({key}) FROM {table})"
+    with closing(sqlite3.connect(lived)) as raw:
+        names = [name for _, name, *_ in raw.execute(f"PRAGMA table_info({table})")]
+    others = ", ".join(f"'x' || {name}" if name == key else name for name in names)
+    for statement, sentence in (
+        (
+            f"UPDATE {table} SET {cells} = 0.25 WHERE {key} = {first}",
+            f"a row of {table} is damaged",
+        ),
+        (f"DELETE FROM {table} WHERE {key} = {first}", "1 rows are there, expected 2"),
+        (f"UPDATE {table} SET checksum = NULL WHERE {key} = {first}", "1 rows are there"),
+        (f"UPDATE {table} SET cluster = 'd' WHERE {key} = {first}", "1 rows are there, expected 2"),
+        (f"INSERT INTO {table} SELECT {others} FROM {table} LIMIT 1", "3 rows are there"),
+    ):
+        change(lived, statement)
+        with pytest.raises(StoreError, match=sentence) as error:
+            read_of_nodes(lived)
+        assert "restore a backup" in str(error.value)
+        with History.open(str(lived)) as history:
+            assert history.examine().damages
+        lived.write_bytes(good)
+
+
+def test_what_is_told_meanwhile_does_not_bless_a_row_that_is_gone(lived):
+    change(lived, "DELETE FROM incidents WHERE node = 'n1'", "DELETE FROM notices")
+    with History.open(str(lived)) as history:
+        part = history.of("c")
+        with pytest.raises(StoreError, match="1 rows are there, expected 2"):
+            part.incidents.add([Incident(node="n3", category="gpu", start=1.0)])
+        with pytest.raises(StoreError, match="0 rows are there, expected 2"):
+            part.notices.add(Notice(id="e", at=1.0, event=NodeAdded(nodes=("n1",))))
+
+
+def test_rows_of_before_there_were_checksums_are_read_beside_new_ones(lived):
+    change(lived, *(f"UPDATE {table} SET checksum = NULL" for table in TOLD), "DELETE FROM tallies")
+    read_of_nodes(lived)
+    with History.open(str(lived)) as history:
+        history.of("c").incidents.add([Incident(node="n3", category="gpu", start=1.0)])
+        assert history.examine().unchecked == 2 * len(TOLD)
+    read_of_nodes(lived)
+    change(lived, "DELETE FROM incidents WHERE node = 'n3'")
+    with pytest.raises(StoreError, match="0 rows are there, expected 1"):
+        read_of_nodes(lived)
+
+
+def test_a_cluster_of_another_name_and_an_import_that_is_taken_back_look_whole(lived):
+    with History.open(str(lived)) as history:
+        history.clusters.rename("c", "c2")
+        history.clusters.rename("c2", "c")
+        assert history.examine().damages == ()
+        history.of("c").watches.end(["n1"], 5.0)
+        history.of("c").incidents.add([Incident(node="n9", category="gpu", start=1.0)])
+        ended = [Incident(node="n9", category="gpu", start=1.0, end=2.0)]
+        number = history.imports.add("late.csv", 1.0, "c", ended, []).key
+        assert history.imports.forget(number).reopened == 1
+        history.imports.forget(1)
+        assert history.examine().damages == ()
+    read_of_nodes(lived)
+
+
+def test_a_hold_that_is_damaged_keeps_its_node_for_two_minutes_and_not_for_ever(lived):
+    with History.open(str(lived)) as history:
+        holds, now = history.of("c").holds, 1000.0
+        first = holds.hold(["n1"], "campaign 1", lambda: now)
+        first.__enter__()
+        change(lived, "UPDATE holds SET until = 9e9")
+        assert [(hold.node, hold.until) for hold in holds.current(now)] == [("n1", now + LASTS_S)]
+        damaged = r"held by somebody \(its row in the history is damaged\) since"
+        with pytest.raises(StoreError, match=damaged):
+            holds.hold(["n1"], "campaign 2", lambda: now).__enter__()
+        assert history.examine().damages == ()
+        now += LASTS_S
+        with holds.hold(["n1"], "campaign 2", lambda: now):
+            assert [hold.holder for hold in holds.current(now)] == ["campaign 2"]
 
 
 # --- going on without what is damaged ------------------------------------------------------

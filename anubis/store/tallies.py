@@ -1,0 +1,77 @@
+"""How many rows a table has of a cluster, and the sum of their checksums: a row that is gone, or
+stands in the place of another, shows. Rows without a checksum do not count.
+
+Whoever changes rows does so within `tallied`, which also looks first whether all of them are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from anubis.store.checksums import Damage
+from anubis.store.database import upsert
+from anubis.store.mapping import RecordTable
+
+Kind = RecordTable[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowTally:
+    name: str  # of the table
+    cluster: str
+    rows: int
+    total: int
+
+
+TALLIES = RecordTable("tallies", RowTally, keys=("name", "cluster"), total=sa.BigInteger)
+
+
+@contextmanager
+def tallied(connection: sa.Connection, cluster: str, *kinds: Kind) -> Iterator[None]:
+    """Others wait who want to change the same rows."""
+    ordered = sorted(kinds, key=lambda kind: kind.table.name)
+    for kind in ordered:
+        first = RowTally(name=kind.table.name, cluster=cluster, rows=0, total=0)
+        upsert(connection, TALLIES.table, [TALLIES.row(first)])
+        connection.execute(sa.select(TALLIES.c.rows).where(_of(kind, cluster)).with_for_update())
+    refuse_changed(connection, cluster, *ordered)
+    yield
+    upsert(
+        connection,
+        TALLIES.table,
+        [TALLIES.row(_count(connection, kind, cluster)) for kind in ordered],
+        replace=True,
+    )
+
+
+def refuse_changed(connection: sa.Connection, cluster: str, *kinds: Kind) -> None:
+    """Where these rows are not those that were written."""
+    names = [kind.table.name for kind in kinds]
+    kept = TALLIES.c.name.in_(names) & (TALLIES.c.cluster == cluster)
+    tallies = TALLIES.records(connection, TALLIES.select().where(kept))
+    expected = {tally.name: tally for tally in tallies}
+    for kind in kinds:
+        tally = expected.get(kind.table.name)
+        if tally and tally != (there := _count(connection, kind, cluster)):
+            raise Damage(
+                f'{tally.name} of cluster "{cluster}": {there.rows} rows are there, expected'
+                f" {tally.rows}" + (", and some are others" if there.rows == tally.rows else "")
+            )
+
+
+def _of(kind: Kind, cluster: str) -> sa.ColumnElement[bool]:
+    return (TALLIES.c.name == kind.table.name) & (TALLIES.c.cluster == cluster)
+
+
+def _count(connection: sa.Connection, kind: Kind, cluster: str) -> RowTally:
+    checksum = kind.c.checksum
+    upper = checksum.op(">>")(sa.literal_column("32"))  # so that the sum stays in 64 bits
+    short = sa.func.coalesce(sa.func.sum(upper), 0)
+    query = sa.select(sa.func.count(checksum), short).where(kind.c.cluster == cluster)
+    rows, total = connection.execute(query).one()
+    return RowTally(name=kind.table.name, cluster=cluster, rows=int(rows), total=int(total))
