@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from anubis.cli import options
+from anubis.cli import amounts, options
+from anubis.cli.keep import KeepingName
 from anubis.cli.terminal import Terminal
 
 
@@ -37,12 +38,21 @@ def serve(
         typer.Option(
             "--cluster",
             "-c",
-            help="A cluster that tests may be started on, as a name or a file; may be repeated.",
+            help="A cluster to keep and to start tests on, as a name or a file; may be repeated.",
         ),
     ] = None,
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
     benchmarks: options.Benchmarks = None,
+    keeping: KeepingName = "default",
+    every: Annotated[
+        str,
+        typer.Option(
+            "--every",
+            metavar="TIME",
+            help="How often the keeper takes its turn on each --cluster: 60s, 5m; 0s: never.",
+        ),
+    ] = "60s",
     alerts: Annotated[
         str,
         typer.Option(
@@ -72,6 +82,8 @@ def serve(
         suite=suite,
         policy=policy,
         benchmarks=tuple(benchmarks or ()),
+        keeping=keeping,
+        turn_every_s=0.0 if every == "0s" else amounts.duration_s(every, "--every"),
         alerts=alerts,
         rate_per_s=rate,
     )

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from anubis.core.past.events import KEPT, KeptEvent, OperatorSaid
 from anubis.core.records import Judgement
 from anubis.operations.deciding import Terms
 from anubis.operations.gate_text import fields as gate_fields
@@ -17,6 +18,7 @@ from anubis.operations.glancing import campaign_at_a_glance
 from anubis.operations.importing import report_incidents
 from anubis.operations.past import recall
 from anubis.operations.results import GateResult
+from anubis.operations.telling import tell
 from anubis.report import decision as decisions
 from anubis.report import history as told
 from anubis.report import incidents, jsonl
@@ -26,7 +28,14 @@ from anubis.report.wording import json_line
 from anubis.service.asker import Asker
 from anubis.service.house import House
 from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
-from anubis.service.requests import GateRequest, check_name, read_request, text_of
+from anubis.service.requests import (
+    EventEnvelope,
+    GateRequest,
+    check_name,
+    read_event,
+    read_request,
+    text_of,
+)
 
 JSON = "application/json"
 LONGEST_NAME = 300
@@ -96,11 +105,24 @@ def router(house: House) -> APIRouter:
         "gate",
         request_schema(GateRequest),
     )
+    post("/events", take_event, "What happened to nodes.", "receipt", _event_schema())
     records = {"description": "Records, as in a file that anubis import incidents reads."}
     post("/incidents", take_incidents, "Incidents of nodes, by a mapping.", "incidents", records)
     alerts = {"type": "object", "description": "What Alertmanager's webhook sends."}
     post("/alerts", take_alerts, "Alerts as incidents.", "incidents", alerts)
     return api
+
+
+def _event_schema() -> dict[str, Any]:
+    """An event of any kind, in its envelope."""
+    envelope = request_schema(EventEnvelope)
+    kinds = []
+    for kind, record in KEPT.items():
+        own = request_schema(record)
+        properties = {**envelope["properties"], **own["properties"], "event": {"const": kind}}
+        needed = ["event", *own.get("required", ())]
+        kinds.append({**own, "properties": properties, "required": needed})
+    return {"oneOf": kinds}
 
 
 def _named(bound: Any, handler: Any) -> Any:
@@ -260,6 +282,22 @@ def _start_tests(house: House, wish: GateRequest, result: GateResult, asker: Ask
     house.started.start(words, house.history_url, asker.clock())
 
 
+async def take_event(house: House, request: Request) -> Response:
+    envelope, event = read_event(await request.body(), kind_of(request))
+    asker = asker_of(request)
+    if isinstance(event, OperatorSaid):
+        asker.require("act")
+    return await house.in_thread(_tell, house, envelope, event, asker)
+
+
+def _tell(house: House, envelope: EventEnvelope, event: KeptEvent, asker: Asker) -> Response:
+    receipt = tell(event, id=envelope.id, at=envelope.at, cluster=envelope.cluster, caller=asker)
+    if receipt.is_new:
+        house.board.forget()
+        house.turns.hurry(receipt.cluster)
+    return document(json_line("receipt", vars(receipt)), status=201 if receipt.is_new else 200)
+
+
 async def take_incidents(
     house: House,
     request: Request,
@@ -288,6 +326,7 @@ def _report(
 ) -> Response:
     reported = report_incidents(text, source, mapping=mapping, cluster=cluster, caller=asker)
     house.board.forget()
+    house.turns.hurry(reported.kept.cluster)
     fields = incidents.fields(reported.intake, reported.kept, keeps_watches=False)
     return document(json_line("incidents", fields))
 

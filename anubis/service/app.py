@@ -24,11 +24,12 @@ THREADS = 10  # each may have a connection to the history, of which a pool has 1
 
 def application(house: House) -> Door:
     actor = Actor(house.history, lambda is_acting: house.gauges.acting.set(is_acting))
+    house.turns.may_act = lambda: actor.is_acting
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         to_thread.current_default_thread_limiter().total_tokens = THREADS
-        parts = (house.trail, house.board, actor)
+        parts = (house.trail, house.board, actor, house.turns)
         for part in parts:
             part.start()
         try:

@@ -16,6 +16,7 @@ from anubis.service.gauges import Gauges
 from anubis.service.problems import Refused
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
+from anubis.service.turns import Turns
 from anubis.store.tokens import AuditEntry
 
 P = ParamSpec("P")
@@ -31,6 +32,7 @@ class House:
     gauges: Gauges
     trail: AuditTrail
     started: StartedTests
+    turns: Turns
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What reads and writes the history keeps nobody else waiting."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from anubis import hostlist
-from anubis.core.errors import UsageError
+from anubis.core.errors import UsageError, did_you_mean
+from anubis.core.past.events import KEPT, KeptEvent
 from anubis.files import json_value
 from anubis.reading import read
 from anubis.service.problems import Refused
@@ -17,6 +19,7 @@ Wish = TypeVar("Wish")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")  # never the path of a file
 LONGEST_JOB_S = 3650 * 86_400.0
 MOST_NODES = 100_000
+LONGEST_ID = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +41,55 @@ class GateRequest:
         check_name(self.cluster)
 
     def names(self) -> tuple[str, ...]:
-        names = dict.fromkeys(name for text in self.nodes for name in hostlist.expand(text))
+        names = expanded(self.nodes)
         if not names:
             raise UsageError('"nodes" names no node: expected names or node lists')
-        if len(names) > MOST_NODES:
-            raise UsageError(f'"nodes" names more than {MOST_NODES:,} nodes')
-        return tuple(names)
+        return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventEnvelope:
+    """What an event is told with, beside its own fields."""
+
+    event: str
+    """Its kind: node-added, job-ended and so on."""
+    id: str = ""
+    """Told twice under one id, it is done once."""
+    at: float | None = None
+    """When it happened, in seconds since 1970; null: now."""
+    cluster: str | None = None
+    """As the history calls it; null: the only one that there is."""
+
+    def __post_init__(self) -> None:
+        check_name(self.cluster)
+        if len(self.id) > LONGEST_ID:
+            raise ValueError(f"an id of {len(self.id)} characters, expected at most {LONGEST_ID}")
+
+
+ENVELOPE = {field.name for field in fields(EventEnvelope)}
+
+
+def read_event(body: bytes, media_type: str) -> tuple[EventEnvelope, KeptEvent]:
+    document = read_document(body, media_type)
+    envelope = read(
+        {key: value for key, value in document.items() if key in ENVELOPE},
+        EventEnvelope,
+        "the body",
+        UsageError,
+    )
+    if envelope.event not in KEPT:
+        hint = did_you_mean(envelope.event[:100], KEPT)
+        raise UsageError(f'event "{envelope.event[:100]}" is not known; {hint}')
+    own = {key: value for key, value in document.items() if key not in ENVELOPE}
+    event: KeptEvent = read(own, KEPT[envelope.event], "the body", UsageError)
+    return envelope, replace(event, nodes=expanded(event.nodes))
+
+
+def expanded(lists: Iterable[str]) -> tuple[str, ...]:
+    names = dict.fromkeys(name for text in lists for name in hostlist.expand(text))
+    if len(names) > MOST_NODES:
+        raise UsageError(f'"nodes" names more than {MOST_NODES:,} nodes')
+    return tuple(names)
 
 
 def check_name(name: str | None, kind: str = "cluster") -> None:
@@ -51,9 +97,9 @@ def check_name(name: str | None, kind: str = "cluster") -> None:
         raise UsageError(f'{kind} "{name[:100]}": expected letters, digits, dots and dashes')
 
 
-def text_of(body: bytes, kind: str) -> str:
+def text_of(body: bytes, media_type: str) -> str:
     """JSON only: a form of another page cannot send it."""
-    if kind.partition(";")[0].strip().lower() != "application/json":
+    if media_type.partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "expected Content-Type: application/json")
     try:
         return body.decode()
@@ -61,12 +107,16 @@ def text_of(body: bytes, kind: str) -> str:
         raise UsageError(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def read_request(body: bytes, kind: str, record: type[Wish]) -> Wish:
-    text = text_of(body, kind)
+def read_request(body: bytes, media_type: str, record: type[Wish]) -> Wish:
+    return read(read_document(body, media_type), record, "the body", UsageError)
+
+
+def read_document(body: bytes, media_type: str) -> dict[str, object]:
+    text = text_of(body, media_type)
     try:
         document = json_value(text)
     except ValueError as error:
         raise UsageError(f"the body is no JSON: {error}") from None
     if not isinstance(document, dict):
         raise UsageError("the body is no table: expected a JSON object")
-    return read(document, record, "the body", UsageError)
+    return document

@@ -21,7 +21,8 @@ from anubis.service.door import MOST_HEADER_BYTES
 from anubis.service.gauges import Gauges
 from anubis.service.house import House
 from anubis.service.settings import ServiceSettings
-from anubis.service.starting import StartedTests
+from anubis.service.starting import StartedTests, begin
+from anubis.service.turns import Turns
 
 IDLE_S = 10.0  # for the head of a request to arrive, and between two of them
 ENDS_WITHIN_S = 5
@@ -71,10 +72,21 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
             gauges=Gauges(board.read),
             trail=AuditTrail(history.audit.add),
             started=StartedTests(),
+            turns=Turns(
+                list(settings.clusters),
+                settings.turn_every_s,
+                lambda cluster: begin(turn_words(settings, cluster), url, f"keep-{cluster}"),
+            ),
         )
         _listen(house, caller)
     finally:
         history.close_at_last()
+
+
+def turn_words(settings: ServiceSettings, cluster: str) -> list[str]:
+    words = ["keep", "--cluster", settings.clusters[cluster], "--keeping", settings.keeping]
+    words += [word for folder in settings.benchmarks for word in ("--benchmarks", str(folder))]
+    return [*words, "--json"]
 
 
 def _listen(house: House, caller: Caller) -> None:

@@ -20,6 +20,8 @@ class ServiceSettings:
     suite: str = "quick"
     policy: str = "default"
     benchmarks: tuple[Path, ...] = ()  # folders with programs beside the shipped ones
+    keeping: str = "default"  # the policy of the keeper
+    turn_every_s: float = 60.0  # 0: no turns are taken
     alerts: str = "alertmanager"  # the mapping of what Alertmanager sends
     rate_per_s: float = 500.0  # requests of one token
     most_bytes: int = 1_000_000  # of a body

@@ -24,6 +24,7 @@ from anubis.service.gauges import Gauges
 from anubis.service.house import House
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
+from anubis.service.turns import Turns
 from tests.edges.desk import check_line
 
 JSON = {"content-type": "application/json"}
@@ -68,6 +69,7 @@ def house_of(url, **settings):
         gauges=Gauges(board.read),
         trail=AuditTrail(history.audit.add),
         started=StartedTests(),
+        turns=Turns((), 0.0, lambda cluster: None),
     )
 
 
@@ -254,6 +256,54 @@ def test_incidents_are_told_as_in_a_file(fleet, visitor):
     for mapping in ("../plain", "/etc/passwd", "none"):
         path = f"/v1/incidents?mapping={mapping}"
         problem(visitor.ask(path, "POST", json=records, token=secret), 400)
+
+
+def test_an_event_is_told_with_an_id_and_done_once(fleet, visitor):
+    secret = make_token("slurm", ("report",), of(fleet))
+    event = {"event": "incident-reported", "nodes": ["n[1-2]"], "category": "gpu", "id": "e1"}
+    first = visitor.ask("/v1/events", "POST", json=event, token=secret)
+    check_line(first.json())
+    assert (first.status_code, first.json()["is_new"]) == (201, True)
+    again = visitor.ask("/v1/events", "POST", json=event, token=secret)
+    assert (again.status_code, again.json()["is_new"]) == (200, False)
+    (notice,) = visitor.house.history.only().notices.all()
+    assert (notice.id, notice.event.nodes) == ("e1", ("n1", "n2"))
+    for wrong, complaint in (
+        ({"event": "node-ended"}, 'event "node-ended" is not known'),
+        ({"event": "node-added"}, 'the key "nodes" is missing'),
+        ({**event, "colour": 1}, 'unknown key "colour"'),
+        ({**event, "at": 1e12}, "before it has happened"),
+    ):
+        answer = visitor.ask("/v1/events", "POST", json=wrong, token=secret)
+        assert complaint in problem(answer, 400)
+    order = {"event": "operator-said", "order": "retire", "nodes": ["n1"]}
+    assert 'no scope "act"' in problem(
+        visitor.ask("/v1/events", "POST", json=order, token=secret), 403
+    )
+
+
+def test_turns_are_taken_one_at_a_time_and_only_by_the_service_that_acts():
+    class Process:
+        returncode = None
+
+        def poll(self):
+            return self.returncode
+
+    begun = []
+    turns = Turns(("prod",), 60.0, lambda cluster: begun.append(Process()) or begun[-1])
+    turns._take("prod", 1000.0)
+    turns.hurry("prod")
+    turns._due["prod"] = 0.0
+    turns._take("prod", 1001.0)  # the first still runs
+    assert len(begun) == 1
+    begun[0].returncode = 0
+    turns._take("prod", 1002.0)
+    assert len(begun) == 2
+    begun[1].returncode = 0
+    turns._take("prod", 1003.0)  # not due
+    assert len(begun) == 2
+    assert not turns.may_act()
+    assert Turns(("prod",), 0.0, begun.append)._due == {}
 
 
 def test_every_document_of_the_api_is_described_by_openapi(visitor):
