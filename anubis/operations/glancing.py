@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from anubis.core.campaign import planning
 from anubis.core.fabric import by_number
 from anubis.core.past.happened import Happened
 from anubis.core.past.standing import Standing, standing
@@ -16,6 +17,7 @@ from anubis.core.past.traits import NodeTraits
 from anubis.core.records import Ended
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
+from anubis.operations.keeping import KeptFleet, look
 from anubis.operations.past import MOST_CAMPAIGNS
 from anubis.report import history as told
 from anubis.report.glance import CampaignGlance, NodeGlance
@@ -33,6 +35,7 @@ class ClusterGlance:
     nodes: tuple[NodeGlance, ...]
     happened: Happened
     findings: Mapping[str, Sequence[Validation]]  # by node
+    kept: KeptFleet  # as the keeper's last turn left it
 
     def life(self, node: str, last: int) -> list[Happening]:
         """What happened to a node, the latest at the end."""
@@ -78,7 +81,11 @@ def glance_at(history: ClusterHistory, now: float) -> ClusterGlance:
         for node in sorted(_every_node(happened) | holds.keys(), key=by_number)
     )
     return ClusterGlance(
-        cluster=history.cluster, nodes=glances, happened=happened, findings=findings
+        cluster=history.cluster,
+        nodes=glances,
+        happened=happened,
+        findings=findings,
+        kept=look(history, now, now),
     )
 
 
@@ -114,6 +121,15 @@ def campaign_at_a_glance(campaign: str, caller: Caller = NOBODY) -> CampaignGlan
     with caller.history() as history:
         row = history.campaigns.at_a_glance(campaign)
         return _glance(row, history.executions.ended([campaign])[campaign])
+
+
+def steps_planned(campaign: str, caller: Caller = NOBODY) -> int:
+    """About how many executions its plan has: what follows from results is not in it."""
+    with caller.history() as history:
+        plan = history.campaigns.get(campaign).plan
+    phases = range(len(plan.phases))
+    schedule = planning.schedule(plan)
+    return sum(planning.estimate(plan, phase, None, schedule).steps for phase in phases)
 
 
 def _glance(row: CampaignRow, ended: Mapping[Ended, int]) -> CampaignGlance:

@@ -2,16 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
 
-from fastapi import APIRouter
+from anyio import to_thread
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
 
+from anubis.core.errors import AnubisError
+from anubis.operations.glancing import campaign_at_a_glance, steps_planned
+from anubis.operations.past import recall
+from anubis.report import html, keeping
+from anubis.report import service as written
+from anubis.report.glance import campaign_line
+from anubis.report.service import ClusterOnPage
+from anubis.service.api import asker_of, find_node
+from anubis.service.asker import Asker
+from anubis.service.board import Snapshot
 from anubis.service.house import House
+
+HTML = "text/html; charset=utf-8"
+LOOKS_EVERY_S = 2.0
+STREAMED_S = 600.0  # then the browser asks again
+MOST_STREAMS = 50
+LIFE_SHOWN = 500
 
 
 def router(house: House) -> APIRouter:
-    return APIRouter()
+    pages = APIRouter(include_in_schema=False)
+    streams = asyncio.Semaphore(MOST_STREAMS)
+
+    @pages.get("/")
+    def fleet() -> Response:
+        snapshot = house.board.read()
+        return _page(written.fleet(clusters_on_page(snapshot), snapshot.at))
+
+    @pages.get("/nodes/{cluster}/{node:path}")
+    def node(cluster: str, node: str) -> Response:
+        glance, snapshot = find_node(house, cluster, node), house.board.read()
+        part = snapshot.clusters[cluster]
+        about = (made for made in snapshot.decisions if node in made.nodes)
+        about_here = [made for made in about if made.cluster == cluster]
+        kept = part.kept.lives.get(node)
+        life = part.life(node, LIFE_SHOWN)
+        return _page(written.node(glance, life, kept, about_here, snapshot.at))
+
+    @pages.get("/campaigns")
+    def campaigns() -> Response:
+        snapshot = house.board.read()
+        return _page(written.campaigns(snapshot.campaigns, snapshot.at))
+
+    @pages.get("/campaigns/{campaign}")
+    def campaign(campaign: str, request: Request) -> Response:
+        house.refuse_unknown(campaign)
+        asker = asker_of(request)
+        row = campaign_at_a_glance(campaign, asker)
+        steps = steps_planned(campaign, asker) if row.finished_at is None else 0
+        return _page(written.campaign(row, steps, asker.clock()))
+
+    @pages.get("/campaigns/{campaign}/report")
+    def report(campaign: str, request: Request) -> Response:
+        house.refuse_unknown(campaign)
+        return _page(html.render(recall(campaign, caller=asker_of(request))))
+
+    @pages.get("/campaigns/{campaign}/stream")
+    async def stream(campaign: str, request: Request) -> Response:
+        await house.in_thread(house.refuse_unknown, campaign)
+        if streams.locked():
+            return Response(status_code=503, headers={"retry-after": "10"})
+        messages = _messages(campaign, asker_of(request), streams)
+        return StreamingResponse(messages, media_type="text/event-stream")
+
+    @pages.get("/decisions")
+    def decisions() -> Response:
+        snapshot = house.board.read()
+        return _page(written.decisions_made(snapshot.decisions, snapshot.at))
+
+    @pages.get("/live.js")
+    def live() -> Response:
+        return Response(written.live_script(), media_type="text/javascript")
+
+    return pages
 
 
-def script_digests() -> Iterable[str]:
-    return ()
+def _page(text: str) -> Response:
+    return Response(text, media_type=HTML)
+
+
+def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
+    pages = []
+    for name, part in snapshot.clusters.items():
+        kept = part.kept
+        proposals = sum(map(keeping.waits_for_a_person, kept.actions))
+        has_keeper = bool(kept.lives)
+        headline = keeping.headline(name, kept.lives, kept.breakers, proposals)
+        pages.append(
+            ClusterOnPage(
+                name=name,
+                nodes=part.nodes,
+                lives=kept.lives,
+                headline=headline if has_keeper else "",
+                is_alarming=any(breaker.is_open for breaker in kept.breakers.values()),
+                actions=kept.actions,
+            )
+        )
+    return pages
+
+
+async def _messages(campaign: str, asker: Asker, streams: asyncio.Semaphore) -> AsyncIterator[str]:
+    """How far it has come, whenever that changes, until it is over."""
+    before, look = "", partial(campaign_at_a_glance, campaign, asker)
+    async with streams:
+        for _ in range(int(STREAMED_S / LOOKS_EVERY_S)):
+            try:
+                row = await to_thread.run_sync(look)
+            except AnubisError:
+                return
+            line = campaign_line(row)
+            yield f"data: {line}\n\n" if line != before else ": nothing new\n\n"
+            before = line
+            if row.finished_at is not None:
+                return
+            await asyncio.sleep(LOOKS_EVERY_S)
+
+
+def script_digests() -> tuple[str, ...]:
+    return (written.report_script_digest(),)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
 
 import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
 from anubis.core.errors import StoreError, UsageError
-from anubis.core.past.status import Incident
+from anubis.core.lifecycle.breaker import Breaker
+from anubis.core.lifecycle.life import Life
+from anubis.core.past.status import Incident, Repair
+from anubis.core.past.traits import NodeTraits
 from anubis.operations.admitting import make_token, revoke_token
 from anubis.operations.caller import Caller
+from anubis.operations.keeping import KeptFleet
 from anubis.service import door
 from anubis.service.app import application
 from anubis.service.asker import Asker, OpenHistory
@@ -447,3 +454,84 @@ def test_the_figures_count_nodes_campaigns_and_requests(fleet, visitor):
         'route="/v1/nodes/{cluster}/{node}",status="404"} 1.0',
     ):
         assert sample in text, text
+
+
+# --- the pages --------------------------------------------------------------------------------
+
+
+def page(visitor, path):
+    answer = visitor.ask(path)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert (
+        "unsafe-inline" not in answer.headers["content-security-policy"].partition("script-src")[2]
+    )
+    return answer.text
+
+
+def test_pages_show_the_fleet_a_node_its_campaigns_and_decisions_without_a_script(visitor):
+    visitor.ask("/v1/gate", "POST", json={"nodes": ["n1"], "duration_s": 3600})
+    visitor.house.board._renew()
+    fleet_page = page(visitor, "/")
+    assert "<b>8</b> healthy" in fleet_page
+    (href,) = re.findall(r'href="(/nodes/[^"]+/n1)"', fleet_page)
+    node_page = page(visitor, href)
+    assert "healthy (OK), 1 benchmark, campaign accept-" in node_page
+    assert "Decisions about it" in node_page
+    campaigns = page(visitor, "/campaigns")
+    (href,) = re.findall(r'href="(/campaigns/accept-[^"]+)"', campaigns)
+    campaign_page = page(visitor, href)
+    assert "8 ended: 8 measured" in " ".join(re.sub("<[^>]+>", "", campaign_page).split())
+    assert "a job of 1 h" in page(visitor, "/decisions")
+    for text in (fleet_page, node_page, campaigns, campaign_page):
+        assert "<script" not in text
+        assert text.count("<h1") == 1
+    report = visitor.ask(f"{href}/report")
+    (script,) = re.findall(r"<script>(.*?)</script>", report.text, re.S)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in report.headers["content-security-policy"]
+
+
+def test_a_page_follows_a_campaign_that_is_not_over(fleet, visitor, monkeypatch):
+    campaigns = visitor.house.history.campaigns
+    done = campaigns.get(campaigns.newest(1)[0].id)
+    campaigns.begin(replace(done, id="accept-open", finished_at=None))
+    text = page(visitor, "/campaigns/accept-open")
+    assert 'data-stream="/campaigns/accept-open/stream"' in text
+    assert '<progress max="8" value="0"' in text
+    assert visitor.ask("/live.js").headers["content-type"].startswith("text/javascript")
+    stream = visitor.ask(f"/campaigns/{done.id}/stream")
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    (message,) = stream.text.removesuffix("\n\n").split("\n\n")
+    line = json.loads(message.removeprefix("data: "))
+    check_line(line)
+    assert line["judgement"] == "healthy"
+
+
+def test_what_nodes_and_reasons_say_is_text_on_every_page(fleet, visitor):
+    history = visitor.house.history.only()
+    history.incidents.add([Incident(node="n1", category=ODD, start=time.time() - 9)])
+    history.repairs.add([Repair(node="n1", start=1.0, action=f"{ODD}\x1b[2J")])
+    traits = NodeTraits(node="n2", rack=ODD)
+    visitor.house.history.imports.add_traits("f", 1.0, history.cluster, [traits])
+    visitor.house.board._renew()
+    for path in ("/", f"/nodes/{history.cluster}/n1", "/decisions", "/campaigns"):
+        text = page(visitor, path)
+        assert ODD not in text
+        assert "\x1b" not in text
+    assert "&lt;script&gt;" in page(visitor, "/")
+
+
+def test_an_open_breaker_is_said_in_one_sentence_on_the_first_page(fleet, visitor):
+    history = visitor.house.history.only()
+    life = Life(node="n1", sku="h100")
+    breaker = Breaker(is_open=True)
+    kept = KeptFleet(
+        cluster=history.cluster, at=1.0, lives={"n1": life}, breakers={"fleet": breaker}, actions=()
+    )
+    snapshot = visitor.house.board.read()
+    part = replace(snapshot.clusters[history.cluster], kept=kept)
+    visitor.house.board._snapshot = replace(snapshot, clusters={history.cluster: part}, lines={})
+    text = page(visitor, "/")
+    assert "the breaker is open (fleet): no more nodes are taken out" in text
+    assert 'role="alert"' in text
