@@ -13,7 +13,7 @@ from anubis.topology.draft import Draft, Survey
 
 ABOVE_BLOCKS = "above-all-blocks"
 KEYS = {"switchname", "switch", "switches", "nodes", "linkspeed", "blockname", "blocksizes"}
-WORD = re.compile(r"(\w+)\s*=\s*(\S+)")
+WORD = re.compile(r"\b(\w++)\s*+=\s*+(\S+)")
 
 
 @dataclass(frozen=True, kw_only=True)

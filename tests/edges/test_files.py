@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import signal
 import subprocess
 import sys
 import zipfile
@@ -17,6 +18,7 @@ from anubis.core.errors import HostlistError, RiskError, UsageError
 from anubis.files import DEEPEST, json_value, parse_yaml, read_bytes, read_text
 from anubis.foreign import stream
 from anubis.risk import files as risk_files
+from anubis.topology import slurm
 
 ROOT = Path(__file__).parents[2]
 BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
@@ -130,6 +132,22 @@ def test_a_node_list_of_a_line_does_not_fill_the_memory(text: str):
 def test_a_number_of_5000_digits_in_a_node_list_is_a_sentence():
     with pytest.raises(HostlistError, match="is not a number or range"):
         hostlist.expand(f"n[1-{'9' * 5000}]")
+
+
+def test_a_topology_of_one_long_word_is_read_as_fast_as_any():
+    """A pattern that tries each beginning of the word would take minutes."""
+    before = signal.signal(signal.SIGPROF, _give_up)
+    signal.setitimer(signal.ITIMER_PROF, 20.0)  # of the processor, for a thousandth of it
+    try:
+        survey = slurm.parse_conf("SwitchName" * 50_000)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+    assert [finding.kind for finding in survey.findings] == ["unreadable", "empty"]
+
+
+def _give_up(*_: object) -> None:
+    raise TimeoutError("20 s of processor time for half a megabyte")
 
 
 @pytest.mark.long
