@@ -255,6 +255,19 @@ def test_a_gate_that_the_history_answers_loads_nothing_that_tests_locates_or_com
     assert not (heavy | own) & set(loaded)
 
 
+def test_what_few_nodes_measured_is_compared_without_loading_a_compiler():
+    script = (
+        "import sys, numpy; from anubis.core.judging.medoid import *;"
+        "nodes = Bundle.of(numpy.ones((7, 4))); distance_sums(nodes, 0.0);"
+        "distances_to(nodes, nodes[0], 0.0, worse=True); typical_losses(nodes, nodes[0]);"
+        "print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"numba", "scipy"} & set(loaded)
+
+
 def test_importing_anubis_loads_nothing_but_what_python_has_until_a_function_is_asked_for():
     script = "import sys; before = {*sys.modules}; import anubis; print(*{*sys.modules} - before)"
     loaded = subprocess.run(

@@ -17,6 +17,15 @@ from strategies import arrays, fleets, samples, tails
 from anubis.core.errors import CriteriaError
 from anubis.core.judging import ecdf, medoid
 
+FEW = (0, medoid.FEW)  # with 0 the smallest fleet is compared by compiled loops
+ways = st.sampled_from(
+    [
+        {"FEW": 0, "PAIRWISE": 0},  # no two are compared by themselves
+        {"FEW": 0, "PAIRWISE": medoid.PAIRWISE},
+        {"FEW": medoid.FEW, "PAIRWISE": medoid.PAIRWISE},
+    ]
+)
+
 
 @given(samples, samples, tails)
 def test_both_distances_are_what_the_definition_says(a, b, tail):
@@ -54,15 +63,18 @@ def test_the_typical_loss_is_what_the_definition_says(a, data):
     expected = naive_typical_loss(a, b)
     observed, reference = np.sort(a), np.sort(b)
     assert ecdf.typical_loss(observed, reference) == pytest.approx(expected, abs=1e-12)
-    fast = medoid.typical_losses(medoid.Bundle.of([observed]), reference)
-    assert fast == pytest.approx([expected], abs=1e-12)
+    for few in FEW:
+        with mock.patch.object(medoid, "FEW", few):
+            fast = medoid.typical_losses(medoid.Bundle.of([observed]), reference)
+        assert fast == pytest.approx([expected], abs=1e-12)
 
 
 @given(st.integers(4, 40), st.integers(4, 40), st.floats(-0.5, 0.5))
 def test_the_typical_loss_between_samples_of_two_sizes_is_the_same_in_both_forms(n, m, loss):
     rng = np.random.default_rng(n * m)
     observed, reference = np.sort(rng.uniform(1, 2, n)), np.sort(rng.uniform(1, 2, m))
-    fast = medoid.typical_losses(medoid.Bundle.of([(1 - loss) * observed]), reference)
+    with mock.patch.object(medoid, "FEW", 0):
+        fast = medoid.typical_losses(medoid.Bundle.of([(1 - loss) * observed]), reference)
     assert fast == pytest.approx([ecdf.typical_loss((1 - loss) * observed, reference)], abs=1e-12)
 
 
@@ -81,17 +93,17 @@ def test_a_tail_lighter_than_epsilon_counts_in_proportion():
     assert ecdf.shortfall(one_slow_step, normal, 0.05) == pytest.approx(0.99 * 0.001 / 0.05)
 
 
-@given(fleets, tails, st.sampled_from([0, medoid.PAIRWISE]))
-def test_fast_sums_equal_the_double_loop(fleet, tail, pairwise):
-    with mock.patch.object(medoid, "PAIRWISE", pairwise):  # 0: no two are compared by themselves
+@given(fleets, tails, ways)
+def test_fast_sums_equal_the_double_loop(fleet, tail, way):
+    with mock.patch.multiple(medoid, **way):
         fast = medoid.distance_sums(medoid.Bundle.of(arrays(fleet)), tail)
     np.testing.assert_allclose(fast, naive_sums(fleet, tail), atol=1e-9)
 
 
-@given(fleets, tails, st.sampled_from([0, medoid.PAIRWISE]), st.data())
-def test_sums_of_the_distances_to_some_count_only_these(fleet, tail, pairwise, data):
+@given(fleets, tails, ways, st.data())
+def test_sums_of_the_distances_to_some_count_only_these(fleet, tail, way, data):
     among = data.draw(st.lists(st.booleans(), min_size=len(fleet), max_size=len(fleet)))
-    with mock.patch.object(medoid, "PAIRWISE", pairwise):
+    with mock.patch.multiple(medoid, **way):
         fast = medoid.distance_sums(medoid.Bundle.of(arrays(fleet)), tail, np.array(among))
     np.testing.assert_allclose(fast, naive_sums(fleet, tail, among), atol=1e-9)
 
@@ -119,11 +131,12 @@ def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(
             )
 
 
-@given(fleets, samples, tails, st.booleans())
-def test_distances_to_one_sample_equal_the_definition(fleet, reference, tail, worse):
-    fast = medoid.distances_to(
-        medoid.Bundle.of(arrays(fleet)), np.array(reference), tail, worse=worse
-    )
+@given(fleets, samples, tails, st.booleans(), st.sampled_from(FEW))
+def test_distances_to_one_sample_equal_the_definition(fleet, reference, tail, worse, few):
+    with mock.patch.object(medoid, "FEW", few):
+        fast = medoid.distances_to(
+            medoid.Bundle.of(arrays(fleet)), np.array(reference), tail, worse=worse
+        )
     definition = naive_shortfall if worse else naive_distance
     np.testing.assert_allclose(fast, [definition(a, reference, tail) for a in fleet], atol=1e-12)
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from anubis.core.fabric import Part
+from anubis.store.history import History
 from tests.edges.bed import Bed, tried, why_not
+from tests.edges.stream import STREAM
 
 pytestmark = [
     pytest.mark.testbed,
@@ -48,65 +50,8 @@ benchmarks:
 """,
 }
 FAST = "4gbit"
+LINK_GBPS = 0.025  # 200 Mbit/s
 
-# What pair_torch measures, by plain sockets: most scans here need no torch to be loaded 50 times.
-STREAM = """
-import hashlib, json, os, socket, sys, time
-
-if "--describe" in sys.argv:
-    print(json.dumps({
-        "schema": "anubis.describe/1", "name": "pair_stream", "version": "1",
-        "summary": "Bandwidth between two nodes.", "stresses": "the path between two nodes",
-        "reveals": "a slow link", "level": "micro", "scope": "pair", "duration_s": 3.0,
-        "launcher": "torchrun", "needs": {"min_nodes": 2},
-        "metrics": [{"name": "bandwidth_gbps", "unit": "GB/s", "direction": "higher"}],
-        "parameters": [],
-    }))
-    sys.exit()
-
-SIZE, CHECKSUMS = 2_000_000, 0
-rank, place = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-
-def partner():
-    if rank == 0:
-        with socket.create_server(place) as server:
-            server.settimeout(60)
-            return server.accept()[0]
-    for _ in range(600):
-        try:
-            return socket.create_connection(place, timeout=60)
-        except OSError:
-            time.sleep(0.1)
-    sys.exit("there is nobody")
-
-def seconds(sender):
-    began, left = time.monotonic(), SIZE
-    for _ in range(CHECKSUMS):
-        hashlib.sha256(bytes(SIZE))
-    if rank == sender:
-        peer.sendall(bytes(SIZE))
-        assert peer.recv(1) == b"!"  # all of it is there
-    else:
-        while left:
-            left -= len(peer.recv(min(left, 1 << 16))) or sys.exit("it has gone")
-        peer.sendall(b"!")
-    return time.monotonic() - began
-
-with partner() as peer:
-    rates = {
-        way: [SIZE / seconds(sender) / 1e9 for _ in range(6)][1:]
-        for sender, way in enumerate(("forth", "back"))
-    }
-if rank == 0:
-    print(json.dumps({
-        "schema": "anubis.result/1", "benchmark": "pair_stream", "version": "1", "parameters": {},
-        "environment": {}, "started_at": 1.0, "duration_s": 1.0, "not_applicable": None,
-        "series": [
-            {"metric": f"bandwidth_gbps:{way}/{SIZE}", "device": "cpu-cpu", "samples": samples}
-            for way, samples in rates.items()
-        ],
-    }))
-"""
 CHECKED = STREAM.replace("pair_stream", "pair_checked").replace("2_000_000, 0", "2_000_000, 10")
 
 
@@ -173,17 +118,28 @@ def site(tmp_path_factory):
         yield Site(tmp_path_factory.mktemp("scan"), bed)
 
 
+def test_torch_measures_between_two_hosts_no_more_than_their_link_carries(site):
+    command = site.command("--quick", "node[1-2]", suite="torch")
+    done = site.bed.run("driver", command, timeout=300, check=False)
+    with History.open(f"{site.folder}/home/history.sqlite") as history:
+        (campaign,) = history.campaigns.newest(1)
+        executions = history.executions.of(campaign.id)
+    series = [series for execution in executions for series in execution.result.series]
+    rates = [s.samples for s in series if s.metric.startswith("bandwidth_gbps")]
+    assert rates, done.stderr
+    assert 0 < max(samples.max() for samples in rates) < 1.5 * LINK_GBPS  # with a first burst
+
+
 def test_a_slow_link_is_named_as_its_host(site):
     fault = {"plant": ("slow-link", "node3", "60mbit"), "undo": ("mend", "node3")}
     node = Part("node", "node3")
-    found = site.scan("--quick", "node[1-4]", suite="torch", defective=node, **fault)
+    found = site.scan("--quick", "node[1-4]", defective=node, **fault)
     assert found.summary["defective"] == ["node3"]
 
 
-@pytest.mark.parametrize("way", ["--quick", "--full"])
-def test_a_slow_uplink_is_named_and_no_host_is_blamed(site, way):
+def test_a_slow_uplink_is_named_and_no_host_is_blamed(site):
     fault = {"plant": ("slow-uplink", "leaf2", "60mbit"), "undo": ("mend", "leaf2")}
-    found = site.scan(way, defective=Part("link", "leaf2", "spine"), **fault)
+    found = site.scan("--full", defective=Part("link", "leaf2", "spine"), **fault)
     assert not found.summary["defective"]
 
 

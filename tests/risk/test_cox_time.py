@@ -75,14 +75,14 @@ def test_chances_are_those_of_pycox_within_a_thousandth(real, name):
 
 @pytest.mark.twin("test_the_network_comes_close_to_the_truth_and_leaves_the_exponentials_behind")
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "known"), [("metabric", 0.655), ("support", 0.617)])
-def test_concordance_on_published_data_is_what_is_published(real, name, known):
-    """For an untuned Cox-Time, the mean of five folds; here of three of them."""
-    data = learnable(published(real(f"survival/{name}.csv")))
+def test_concordance_on_published_data_is_what_is_published(real):
+    """For an untuned Cox-Time, the mean of five folds; here of three of them. scripts/show-risk
+    takes all five, and the larger published data as well."""
+    data = learnable(published(real("survival/metabric.csv")))
     fold = np.random.default_rng(0).permutation(len(data)) % 5
     parts = [apart(data, fold == one) for one in range(3)]
     found = [score(CoxTime.fit(train, 0), "random", 0, test).concordance for train, test in parts]
-    assert np.mean(found) == pytest.approx(known, abs=0.02)
+    assert np.mean(found) == pytest.approx(0.655, abs=0.02)
 
 
 @pytest.mark.long

@@ -1,0 +1,203 @@
+"""The loops of `medoid` over all samples of a fleet, compiled by numba on first use and cached
+on disk. To load numba takes half a second: this module is imported where a fleet is large enough.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+
+@numba.njit(cache=True)
+def _distance(a, b, tail, worse):  # type: ignore[no-untyped-def] # numba infers the types
+    """`ecdf.distance` (or `shortfall` of a from b) of two sorted arrays, by merging them."""
+    i = j = 0
+    f_a = f_b = total = 0.0
+    x = 0.0
+    while i < a.size or j < b.size:
+        next_x = a[i] if j >= b.size or (i < a.size and a[i] <= b[j]) else b[j]
+        gap = f_a - f_b
+        if gap < 0.0:
+            gap = 0.0 if worse else -gap
+        if gap > 0.0:
+            total += gap / max(f_a, f_b, tail) * (next_x - x)
+        x = next_x
+        while i < a.size and a[i] == x:
+            i += 1
+        while j < b.size and b[j] == x:
+            j += 1
+        f_a = i / a.size
+        f_b = j / b.size
+    return total / x
+
+
+@numba.njit(cache=True)
+def distances_to(values, starts, reference, tail, worse, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _distance(values[starts[i] : starts[i + 1]], reference, tail, worse)
+
+
+@numba.njit(cache=True)
+def typical_losses(values, starts, reference, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        sample = values[starts[i] : starts[i + 1]]
+        ratios = np.empty(sample.size)
+        for j in range(sample.size):
+            rank = (j + 0.5) / sample.size * reference.size - 0.5
+            rank = min(max(rank, 0.0), reference.size - 1.0)
+            below = int(rank)
+            above = min(below + 1, reference.size - 1)
+            expected = reference[below] + (rank - below) * (reference[above] - reference[below])
+            ratios[j] = sample[j] / expected
+        ratios.sort()
+        cut = sample.size // 4
+        out[i] = 1.0 - ratios[cut : sample.size - cut].mean()
+
+
+@numba.njit(cache=True)
+def _add_pairs(low, high, values, starts, tail, counted, sums):  # type: ignore[no-untyped-def]
+    for a in range(low, high):
+        for b in range(low, a):
+            if counted[a] or counted[b]:
+                d = _distance(
+                    values[starts[a] : starts[a + 1]],
+                    values[starts[b] : starts[b + 1]],
+                    tail,
+                    False,
+                )
+                sums[a] += d * counted[b]
+                sums[b] += d * counted[a]
+
+
+@numba.njit(cache=True)
+def _climb(tree, root, old, new, mass, weight, x):  # type: ignore[no-untyped-def]
+    """Move a weight from plain level to another at x, in all sums that it is part of.
+
+    A left child is below whoever reads it, a right child above.
+    """
+    left = tree.shape[0] // 4 + old
+    reached = left - old + new
+    while left != reached:
+        a, b = left & 1, reached & 1
+        _add(tree, root + left, -weight * mass[a, old, 0], -weight * mass[a, old, 1], x)
+        _add(tree, root + reached, weight * mass[b, new, 0], weight * mass[b, new, 1], x)
+        left >>= 1
+        reached >>= 1
+    while left > 1:  # from here on the old and the new level have the same sums
+        a = left & 1
+        plain, scaled = mass[a, new, 0] - mass[a, old, 0], mass[a, new, 1] - mass[a, old, 1]
+        _add(tree, root + left, weight * plain, weight * scaled, x)
+        left >>= 1
+
+
+@numba.njit(cache=True)
+def _add(tree, node, plain, scaled, x):  # type: ignore[no-untyped-def]
+    tree[node, 0] += plain
+    tree[node, 1] += scaled
+    tree[node, 2] += plain * x
+    tree[node, 3] += scaled * x
+
+
+@numba.njit(cache=True)
+def _bill(tree, root, level, price, x):  # type: ignore[no-untyped-def]
+    """What a sample that always stood on this level would have paid up to x."""
+    node = tree.shape[0] // 4 + level
+    total = 0.0
+    while node > 1:
+        beside = node ^ 1
+        side, at = beside & 1, root + beside
+        total += price[side, level, 0] * (tree[at, 0] * x - tree[at, 2])
+        total += price[side, level, 1] * (tree[at, 1] * x - tree[at, 3])
+        node >>= 1
+    return total
+
+
+@numba.njit(cache=True)
+def _add_between_halves(owner, x, low, mid, high, values, starts, ladder, counted, sums):  # type: ignore[no-untyped-def]
+    """Add d(A, B) for every A of [low, mid) and B of [mid, high), whose maximum is the scale.
+
+    A sample pays, for each level that it stood on, the bill at leaving less the one at coming.
+    """
+    rungs, first_rung, mass, price = ladder
+    leaves = _leaves(mass.shape[1])
+    tree = np.zeros((4 * leaves, 4))  # the lower half's, then the upper's, over its maxima
+    level = np.zeros(high - low, dtype=np.int64)
+    step = np.zeros(high - low, dtype=np.int64)
+    weight = np.zeros(high - low)
+    paid = np.zeros(high - low)
+    for s in range(low, high):
+        if counted[s]:
+            weight[s - low] = 1.0 if s < mid else 1.0 / values[starts[s + 1] - 1]
+    node = leaves  # all begin on level 0, which is below in every sum that it is part of
+    while node > 1:
+        tree[node, 0] = weight[: mid - low].sum()
+        tree[2 * leaves + node, 0] = weight[mid - low :].sum()
+        node >>= 1
+    for p in range(x.size):
+        s = owner[p] - low
+        old, new = level[s], rungs[first_rung[owner[p]] + step[s]]
+        own = 0 if owner[p] < mid else 2 * leaves
+        opposite = 2 * leaves - own
+        paid[s] += _bill(tree, opposite, old, price, x[p])
+        paid[s] -= _bill(tree, opposite, new, price, x[p])
+        if weight[s] > 0.0:
+            _climb(tree, own, old, new, mass, weight[s], x[p])
+        level[s] = new
+        step[s] += 1
+    highest = mass.shape[1] - 1  # where all stand now
+    end = _bill(tree, 2 * leaves, highest, price, x[-1])
+    for s in range(low, mid):
+        sums[s] += paid[s - low] + end
+    for s in range(mid, high):  # it owed nothing more from its maximum on
+        maximum = values[starts[s + 1] - 1]
+        sums[s] += (paid[s - low] + _bill(tree, 0, highest, price, maximum)) / maximum
+
+
+@numba.njit(cache=True)
+def _leaves(levels):  # type: ignore[no-untyped-def]
+    """The first power of two that has room for all levels."""
+    leaves = 1
+    while leaves < levels:
+        leaves *= 2
+    return leaves
+
+
+@numba.njit(cache=True)
+def divide(owner, x, values, starts, ladder, tail, counted, pairwise, sums):  # type: ignore[no-untyped-def]
+    """Halve [0, N) again and again; breakpoints stay in order of x within each half."""
+    spare_owner, spare_x = np.empty_like(owner), np.empty_like(x)
+    few = max(1, pairwise * np.log2(_leaves(ladder[2].shape[1])))
+    stack = [(0, sums.size, 0, x.size)]
+    while len(stack) > 0:
+        low, high, first, last = stack.pop()
+        if not counted[low:high].any():
+            continue
+        if high - low <= few:
+            _add_pairs(low, high, values, starts, tail, counted, sums)
+            continue
+        mid = (low + high) // 2
+        _add_between_halves(
+            owner[first:last],
+            x[first:last],
+            low,
+            mid,
+            high,
+            values,
+            starts,
+            ladder,
+            counted,
+            sums,
+        )
+        kept = first
+        moved = 0
+        for p in range(first, last):
+            if owner[p] < mid:
+                owner[kept], x[kept] = owner[p], x[p]
+                kept += 1
+            else:
+                spare_owner[moved], spare_x[moved] = owner[p], x[p]
+                moved += 1
+        owner[kept:last] = spare_owner[:moved]
+        x[kept:last] = spare_x[:moved]
+        stack.append((low, mid, first, kept))
+        stack.append((mid, high, kept, last))
