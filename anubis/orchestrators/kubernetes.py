@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -75,6 +74,7 @@ class KubernetesOrchestrator:
         self._skus = skus or {}
         self._sku = sku
         self._clock = clock
+        self._client: Any = None
         self._owners: dict[JobOwner, JobOwner] = {}  # whose each of those in between is
 
     def observe(self) -> FleetSeen:
@@ -250,7 +250,8 @@ class KubernetesOrchestrator:
         query: Mapping[str, str] | None = None,
     ) -> _Reply:
         def send() -> _Reply:
-            request = self._client.param_serialize(
+            client = self._connected()
+            request = client.param_serialize(
                 method=method,
                 resource_path=path,
                 query_params=[(key, value) for key, value in (query or {}).items() if value],
@@ -258,7 +259,8 @@ class KubernetesOrchestrator:
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            reply = self._client.call_api(*request, _request_timeout=self._settings.deadline_s)
+            patience_s = 2 * self._settings.deadline_s  # after which who was left behind ends
+            reply = client.call_api(*request, _request_timeout=patience_s)
             return _Reply(status=reply.status, document=_document(reply.read()))
 
         try:
@@ -276,37 +278,44 @@ class KubernetesOrchestrator:
                 f'kubernetes: {method} "{path}": {_last_line(str(trouble))}'
             ) from trouble
 
-    @cached_property
-    def _client(self) -> Any:
-        try:
-            from kubernetes import client, config
-        except ImportError:
-            raise OrchestratorError(
-                "kubernetes: its client is not installed; pip install 'anubis-fleet[kubernetes]'"
-            ) from None
-        settings = client.Configuration()
-        settings.retries = False
-        self._find_the_way(config, settings)
-        return client.ApiClient(settings)
+    def _connected(self) -> Any:
+        """Not a cached property: all instances share its lock, which a plugin may never free."""
+        if self._client is None:
+            self._client = _client_of(self._settings)
+        return self._client
 
-    def _find_the_way(self, config: Any, into: Any) -> None:
-        file, context = self._settings.kubeconfig, self._settings.context
-        if not file and not context:
-            with suppress(config.ConfigException):  # not in a pod
-                config.load_incluster_config(client_configuration=into)
-                return
-        try:
-            config.load_kube_config(
-                config_file=file or None,
-                context=context or None,
-                client_configuration=into,
-                persist_config=False,
-            )
-        except config.ConfigException as trouble:
-            where = f'"{file}"' if file else "$KUBECONFIG or ~/.kube/config"
-            raise OrchestratorError(
-                f"kubernetes: {where} shows no way to a cluster: {_last_line(str(trouble))}"
-            ) from None
+
+def _client_of(settings: KubernetesSettings) -> Any:
+    try:
+        from kubernetes import client, config
+    except ImportError:
+        raise OrchestratorError(
+            "kubernetes: its client is not installed; pip install 'anubis-fleet[kubernetes]'"
+        ) from None
+    configuration = client.Configuration()
+    configuration.retries = False
+    _find_the_way(settings, config, configuration)
+    return client.ApiClient(configuration)
+
+
+def _find_the_way(settings: KubernetesSettings, config: Any, into: Any) -> None:
+    file, context = settings.kubeconfig, settings.context
+    if not file and not context:
+        with suppress(config.ConfigException):  # not in a pod
+            config.load_incluster_config(client_configuration=into)
+            return
+    try:
+        config.load_kube_config(
+            config_file=file or None,
+            context=context or None,
+            client_configuration=into,
+            persist_config=False,
+        )
+    except config.ConfigException as trouble:
+        where = f'"{file}"' if file else "$KUBECONFIG or ~/.kube/config"
+        raise OrchestratorError(
+            f"kubernetes: {where} shows no way to a cluster: {_last_line(str(trouble))}"
+        ) from None
 
 
 def _within(limit_s: float, call: Callable[[], Returned]) -> Returned:

@@ -156,7 +156,8 @@ class JobOwner:
 
     @property
     def job(self) -> str:
-        return f"{self.namespace}/{self.kind}/{self.name}"
+        """A name may be used again, by another job."""
+        return f"{self.namespace}/{self.kind}/{self.name}@{self.uid[:8]}"
 
     @property
     def path(self) -> str:

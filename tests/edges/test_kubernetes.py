@@ -6,18 +6,23 @@ import math
 import stat
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 import yaml
 
+from anubis import catalog
 from anubis.core.errors import OrchestratorError
 from anubis.core.lifecycle.reasons import SPARE, reason
+from anubis.core.past.events import RepairBegun, RepairDone
 from anubis.executors.machine import sku_of as sku_of_machine
 from anubis.orchestrators.kubernetes import KubernetesOrchestrator
 from anubis.orchestrators.kubernetes_objects import flag, sku_by_gpus
 from anubis.orchestrators.settings import KubernetesSettings
+from tests.edges.desk import Desk
 from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig, owner
+from tests.edges.test_keeping import ACT, Site
 
 SLOW = reason("GEMM.SLOW", "gemm is 12 % slower than its peers")
 AT = 1_795_305_600.0  # 2026-11-22T00:00:00Z
@@ -31,10 +36,10 @@ def api():
 
 @pytest.fixture
 def ask(api, tmp_path):
-    def make(**settings) -> KubernetesOrchestrator:
+    def make(clock=lambda: AT, **settings) -> KubernetesOrchestrator:
         file = kubeconfig(tmp_path, api.url_base)
         keys = {"kind": "kubernetes", "kubeconfig": file, "deadline_s": 5.0} | settings
-        return KubernetesOrchestrator(KubernetesSettings(**keys), clock=lambda: AT)
+        return KubernetesOrchestrator(KubernetesSettings(**keys), clock=clock)
 
     return make
 
@@ -86,8 +91,23 @@ def test_pods_that_ask_for_gpus_are_work_and_no_others_are(api: FakeApi, ask):
     api.put_pod("static", node="a1", owner=owner("Node", "a1", "v1"))
     api.put_pod("anubis", node="a1", namespace="anubis")
     seen = ask().observe()
-    assert seen.nodes["a1"].jobs == ("ml/Pod/claims", "ml/Pod/slice", "ml/Pod/train")
-    assert set(ask(gpus=("cpu",)).observe().jobs) == {"ml/Pod/web", "ml/Pod/claims"}
+    assert plain(seen.nodes["a1"].jobs) == ["ml/Pod/claims", "ml/Pod/slice", "ml/Pod/train"]
+    assert plain(ask(gpus=("cpu",)).observe().jobs) == ["ml/Pod/claims", "ml/Pod/web"]
+
+
+def plain(jobs: Iterable[str]) -> list[str]:
+    """Without what tells two jobs of one name apart."""
+    return sorted(job.partition("@")[0] for job in jobs)
+
+
+def test_a_name_that_is_used_again_is_another_job(api: FakeApi, ask):
+    api.put_node("a1")
+    first = owner("PyTorchJob", "llama", "kubeflow.org/v1") | {"uid": "5f3c2a91-0000"}
+    second = first | {"uid": "77aa0b12-0000"}
+    api.put_pod("llama-0", node="a1", owner=first)
+    assert list(ask().observe().jobs) == ["ml/PyTorchJob/llama@5f3c2a91"]
+    api.put_pod("llama-0", node="a1", owner=second)
+    assert list(ask().observe().jobs) == ["ml/PyTorchJob/llama@77aa0b12"]
 
 
 def asking(resource: str) -> dict:
@@ -115,7 +135,7 @@ def test_pods_of_one_job_are_one_whatever_made_them(api: FakeApi, ask):
         "apps/v1/statefulsets", "lws-0", owner("Pod", "leader", "v1") | {"uid": "uid-leader"}
     )
     jobs = ask().observe().jobs
-    assert {name: job.nodes for name, job in jobs.items()} == {
+    assert {name.partition("@")[0]: job.nodes for name, job in jobs.items()} == {
         "ml/PyTorchJob/llama": ("a1", "a2"),
         "ml/JobSet/set": ("a1", "a3"),
         "ml/Deployment/serve": ("a2",),
@@ -129,7 +149,8 @@ def test_an_owner_that_is_gone_or_hidden_ends_the_chain(api: FakeApi, ask):
     api.put_pod("p", node="a1", owner=owner("Job", "gone", "batch/v1"))
     api.put_pod("q", node="a1", owner=owner("ReplicaSet", "hidden", "apps/v1"))
     api.refused.add(("get", "/hidden"))
-    assert ask().observe().nodes["a1"].jobs == ("ml/Job/gone", "ml/ReplicaSet/hidden")
+    jobs = ask().observe().nodes["a1"].jobs
+    assert plain(jobs) == ["ml/Job/gone", "ml/ReplicaSet/hidden"]
 
 
 def test_an_owner_is_asked_for_once(api: FakeApi, ask):
@@ -150,10 +171,11 @@ def test_a_job_ends_by_its_limit_of_time_or_by_that_of_its_pods(api: FakeApi, as
     api.put_pod("p", node="a1", owner=owner("Job", "j", "batch/v1"))
     api.put_owner("batch/v1/jobs", "j", spec={"activeDeadlineSeconds": 7200})
     jobs = ask().observe().jobs
-    assert {name: (job.started_at - AT, job.ends_by - AT) for name, job in jobs.items()} == {
-        "ml/Pod/free": (3600, math.inf),
-        "ml/Pod/short": (3600, 3660),
-        "ml/Job/j": (3600, 3600 + 7200),
+    spans = {name.split("/")[2][:4]: job for name, job in jobs.items()}
+    assert {name: (job.started_at - AT, job.ends_by - AT) for name, job in spans.items()} == {
+        "free": (3600, math.inf),
+        "shor": (3600, 3660),
+        "j@ui": (3600, 3600 + 7200),
     }
 
 
@@ -430,6 +452,52 @@ def test_a_way_that_is_not_there_is_told_in_one_sentence(tmp_path):
     )
     with pytest.raises(OrchestratorError, match=r'^kubernetes: GET "/api/v1/nodes": .*refused'):
         KubernetesOrchestrator(closed, clock=time.time).observe()
+
+
+# --- the keeper at work -------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch, told):
+    monkeypatch.setattr(catalog, "describe_all", told)
+    desk = Desk(tmp_path)
+    monkeypatch.setenv("ANUBIS_HOME", str(desk.home))
+    return Site(desk)
+
+
+def test_from_a_bad_node_to_its_proven_return_under_kubernetes(site, api: FakeApi, ask):
+    for n in range(1, 9):
+        api.put_node(f"n{n}")
+    theirs = next(f"n{n}" for n in range(1, 9) if f"n{n}" != site.bad)
+    api.write(theirs, "kubectl-cordon", spec={"unschedulable": True})
+    site.owner = ask(clock=site.later)
+    site.accept()
+    site.keep(**ACT)
+    seen = site.owner.observe().nodes
+    assert seen[site.bad].cordon.startswith("anubis[FLOW.")
+    assert {name for name, node in seen.items() if node.cordon} == {site.bad, theirs}
+    api.write(site.bad, "them", metadata={"labels": {"rack": "r7"}})
+    site.tell(RepairBegun(nodes=(site.bad,)))
+    site.tell(RepairDone(nodes=(site.bad,)))
+    site.mend()
+    site.keep(**ACT)
+    assert "unschedulable" not in api.node(site.bad)["spec"]
+    assert api.node(site.bad)["metadata"]["labels"] == {"rack": "r7"}
+    assert api.node(theirs)["spec"]["unschedulable"] is True
+    assert [event["reason"] for event in api.events()] == ["AnubisCordoned", "AnubisReleased"]
+
+
+def test_a_cluster_s_file_may_say_that_kubernetes_owns_its_nodes(tmp_path, api: FakeApi, near):
+    api.put_node("a1")
+    file = tmp_path / "prod.yaml"
+    way = kubeconfig(tmp_path, api.url_base)
+    file.write_text(
+        f"executor: ray\naddress: local\norchestrator: {{kind: kubernetes, kubeconfig: {way}}}\n"
+        "skus: {h100-kind-b: a1}\n"
+    )
+    done = near.run("nodes", "--cluster", str(file), "--json")
+    (line,) = done.lines
+    assert (line["node"], line["state"], line["sku"]) == ("a1", "Ready", "h100-kind-b")
 
 
 # --- the rights ---------------------------------------------------------------------------

@@ -1,0 +1,231 @@
+"""Files that an operator applies to a Kubernetes cluster; scripts/try-kubernetes applies them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from anubis import config
+from anubis.cli.main import app
+from anubis.report.wording import json_line
+from anubis.service.requests import GateRequest, read_request
+
+FOLDER = Path(__file__).parents[2] / "configs" / "kubernetes"
+FILES = sorted(FOLDER.glob("*.yaml"))
+DOCUMENTS = [(file.name, d) for file in FILES for d in yaml.safe_load_all(file.read_text())]
+
+
+def named(kind: str) -> set[str]:
+    return {d["metadata"]["name"] for _, d in DOCUMENTS if d["kind"] == kind}
+
+
+def pods() -> list[dict]:
+    return [d["spec"]["template"]["spec"] for _, d in DOCUMENTS if "template" in d.get("spec", {})]
+
+
+def containers() -> list[dict]:
+    return [c for pod in pods() for c in (*pod["containers"], *pod.get("initContainers", ()))]
+
+
+def part(kind: str, name: str) -> dict:
+    return next(d for _, d in DOCUMENTS if (d["kind"], d["metadata"]["name"]) == (kind, name))
+
+
+def test_everything_but_an_operators_own_jobs_is_in_the_namespace_of_anubis():
+    """Pods there are no work: a worker of ours on a node must not keep it from being measured."""
+    for file, document in DOCUMENTS:
+        if document["kind"] in ("DaemonSet", "Deployment", "Service"):
+            assert document["metadata"]["namespace"] == "anubis", file
+
+
+def test_what_a_pod_mounts_and_runs_as_is_in_the_files_or_told_to_be_made():
+    comments = "".join(file.read_text() for file in FILES)
+    for pod in pods():
+        for volume in pod.get("volumes", ()):
+            if "configMap" in volume:
+                assert volume["configMap"]["name"] in named("ConfigMap")
+            if "secret" in volume:
+                assert f"create secret generic {volume['secret']['secretName']} " in comments
+        if account := pod.get("serviceAccountName"):
+            assert account in named("ServiceAccount")
+        mounted = {m["name"] for c in pod["containers"] for m in c.get("volumeMounts", ())}
+        mounted |= {m["name"] for c in pod.get("initContainers", ()) for m in c["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod.get("volumes", ())}
+    assert "create secret generic anubis-history " in comments
+
+
+def test_a_worker_of_ray_has_no_rights_and_takes_no_gpu():
+    pod = part("DaemonSet", "anubis-ray-worker")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in pod
+    assert "gpu" not in json.dumps([c["resources"] for c in pod["containers"]])
+    assert pod["hostNetwork"] is True
+
+
+def test_ray_knows_every_option_that_it_is_started_with():
+    shown = subprocess.run(
+        [Path(sys.executable).parent / "ray", "start", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    texts = [" ".join((*c.get("command", ()), *c.get("args", ()))) for c in containers()]
+    options = {o for t in texts if "ray start" in t for o in re.findall(r"--[a-z-]+", ray_part(t))}
+    assert len(options) > 10
+    assert not {option for option in options if option not in shown}
+
+
+def ray_part(text: str) -> str:
+    return text[text.index("ray start") :].partition("exec ")[0]
+
+
+def test_the_cluster_of_the_files_is_one_that_anubis_reads(tmp_path):
+    file = tmp_path / "prod.yaml"
+    file.write_text(part("ConfigMap", "anubis-clusters")["data"]["prod.yaml"])
+    cluster = config.cluster(str(file))
+    assert isinstance(cluster, config.RayCluster)
+    assert cluster.orchestrator is not None
+    assert cluster.name == "prod"
+
+
+def commands() -> list[str]:
+    texts = [file.read_text().replace("\\\n#", " ") for file in FILES]
+    lines = {line for text in texts for line in text.splitlines()}
+    return sorted(m[1] for line in lines if (m := re.search(r"(?:-- |exec )(anubis .*)$", line)))
+
+
+@pytest.mark.parametrize("line", commands())
+def test_every_command_of_anubis_in_them_is_one_that_its_verb_takes(line):
+    words = shlex.split(line)[1:]
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    command.make_context("anubis", words)
+
+
+# --- the gate -----------------------------------------------------------------------------
+
+
+class Gate:
+    """Answers as the service does, or not at all."""
+
+    def __init__(self) -> None:
+        self.answer, self.pause_s, self.status = "go", 0.0, 200
+        self.requests: list[tuple[str, dict]] = []
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        gate = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                gate.requests.append((self.headers["Authorization"], body))
+                time.sleep(gate.pause_s)
+                text = json_line("gate", {"answer": gate.answer, "nodes": body["nodes"]}).encode()
+                self.send_response(gate.status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                with suppress(OSError):  # who asked has gone
+                    self.wfile.write(text)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+@pytest.fixture
+def gate():
+    gate = Gate()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), gate.handler())
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    gate.url = f"http://127.0.0.1:{server.server_address[1]}"
+    yield gate
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def ask(tmp_path: Path, url: str, **choice: str) -> subprocess.CompletedProcess[str]:
+    """The script as its container runs it, with the env of the job in the file."""
+    script = tmp_path / "gate.sh"
+    script.write_text(part("ConfigMap", "anubis-gate")["data"]["gate.sh"])
+    (tmp_path / "token").write_text("the-token")
+    pod = part("Job", "example-with-gate")["spec"]["template"]["spec"]
+    container = pod["initContainers"][0]
+    env = {line["name"]: line.get("value", "node007") for line in container["env"]}
+    env |= {"ANUBIS": url, "TOKEN_FILE": str(tmp_path / "token"), "DEADLINE_S": "5"} | choice
+    assert container["command"] == ["sh", "/etc/anubis-gate/gate.sh"]
+    return subprocess.run(
+        ["sh", script], env=env | {"PATH": os.environ["PATH"]}, capture_output=True, text=True
+    )
+
+
+needs_curl = pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+
+
+@needs_curl
+def test_a_job_begins_where_the_gate_says_go(gate, tmp_path):
+    done = ask(tmp_path, gate.url, WHEN_SILENT="wait", WHEN_UNKNOWN="wait")
+    assert (done.returncode, done.stdout) == (0, "anubis: go: node007\n")
+    [(token, body)] = gate.requests
+    assert token == "Bearer the-token"
+    request = read_request(json.dumps(body).encode(), "application/json", GateRequest)
+    assert request == GateRequest(nodes=("node007",), duration_s=86400.0, cluster="prod")
+
+
+@needs_curl
+def test_a_job_never_begins_where_the_gate_says_no_go(gate, tmp_path):
+    gate.answer = "no-go"
+    done = ask(tmp_path, gate.url, WHEN_SILENT="start", WHEN_UNKNOWN="start")
+    assert done.returncode == 1
+    assert done.stdout.startswith("anubis: no-go: node007: ")
+
+
+@needs_curl
+@pytest.mark.parametrize(("choice", "code"), [("start", 0), ("wait", 1)])
+def test_what_follows_when_the_history_is_too_thin_is_a_choice(gate, tmp_path, choice, code):
+    gate.answer = "unknown"
+    opposite = "wait" if choice == "start" else "start"
+    done = ask(tmp_path, gate.url, WHEN_UNKNOWN=choice, WHEN_SILENT=opposite)
+    assert done.returncode == code
+    assert f"does not know node007 well enough, so the job is told to {choice}" in done.stdout
+
+
+@needs_curl
+@pytest.mark.parametrize(("choice", "code"), [("start", 0), ("wait", 1)])
+@pytest.mark.parametrize("trouble", ["dead", "slow", "error"])
+def test_what_follows_when_anubis_is_silent_is_a_choice(gate, tmp_path, choice, code, trouble):
+    opposite = "wait" if choice == "start" else "start"
+    limits = {"WHEN_SILENT": choice, "WHEN_UNKNOWN": opposite, "DEADLINE_S": "5"}
+    url = gate.url
+    if trouble == "dead":
+        url = "http://127.0.0.1:1"
+    elif trouble == "slow":
+        gate.pause_s, limits["DEADLINE_S"] = 0.8, "0.3"
+    else:
+        gate.answer, gate.status = "nothing", 503
+    done = ask(tmp_path, url, **limits)
+    assert done.returncode == code
+    assert f"so the job is told to {choice}" in done.stdout
+
+
+def test_the_choices_of_the_shipped_job_are_stated():
+    pod = part("Job", "example-with-gate")["spec"]["template"]["spec"]
+    env = {line["name"]: line.get("value") for line in pod["initContainers"][0]["env"]}
+    assert {env["WHEN_UNKNOWN"], env["WHEN_SILENT"]} <= {"start", "wait"}
