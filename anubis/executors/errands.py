@@ -25,14 +25,14 @@ from anubis.core.errors import UsageError
 from anubis.core.text import one_line
 from anubis.executors import guardian
 from anubis.executors.programs import ProgramOutcome, outcome_in
-from anubis.executors.starting import RayStart
+from anubis.executors.starting import SLURM_JOB, RayStart
 from anubis.hostlist import shortened
 
 SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-a", "-x", "-T")
 # Slurm itself vouches that nobody else's job is on the node; all of it is ours
 SRUN = (
     *("--exclusive", "--nodes=1", "--ntasks=1", "--mem=0", "--cpu-bind=none"),
-    *("--job-name=anubis", "--immediate=60"),
+    *(f"--job-name={SLURM_JOB}", "--immediate=60"),
 )
 RESOLVE_PATIENCE_S = 10.0
 LAST_WORDS = 200

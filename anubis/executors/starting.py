@@ -17,6 +17,9 @@ FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"
 LEFT_NOTHING = {FAILED_DEVICES, SILENT_DEVICES}
 
 
+SLURM_JOB = "anubis-test"  # the name of jobs in which nodes are tested, which are nobody's work
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """A benchmark's file, on the machine that runs it."""

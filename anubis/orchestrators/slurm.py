@@ -6,6 +6,8 @@ builds lack. Times are asked for as seconds since 1970, states with all their fl
 
 from __future__ import annotations
 
+import os
+import pwd
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +18,7 @@ from anubis import hostlist
 from anubis.core.errors import HostlistError, OrchestratorError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
 from anubis.core.lifecycle.reasons import is_ours
+from anubis.executors.starting import SLURM_JOB
 from anubis.orchestrators.commands import run_command
 from anubis.orchestrators.settings import SlurmSettings
 
@@ -28,7 +31,7 @@ COLUMNS = {
     "User": 64,
     "Reason": 512,
 }
-OF_JOBS = "%A|%T|%S|%e|%N|%u"  # id, state, start, end at the latest, nodes, user
+OF_JOBS = "%A|%T|%S|%e|%N|%u|%j"  # id, state, start, end at the latest, nodes, user, name
 IN_SECONDS = {"SLURM_TIME_FORMAT": "%s"}
 # somebody's decision, or Slurm's about a node that answers badly; a node of which nothing was heard
 # yet, since slurmctld was started, is kept from jobs by nobody
@@ -80,10 +83,11 @@ class SlurmOrchestrator:
 
     def observe(self) -> FleetSeen:
         at = self._clock()
-        jobs = parse_jobs(self._run("squeue", "--noheader", "--all", f"--format={OF_JOBS}"))
+        shown = self._run("squeue", "--noheader", "--all", f"--format={OF_JOBS}")
+        jobs, tested = parse_jobs(shown, name_of(os.geteuid()))
         partition = self._settings.partition
         nodes = self._nodes(f"--partition={partition}" if partition else "--all")
-        return fleet_seen(at, nodes, jobs, self._sku_of)
+        return fleet_seen(at, nodes, jobs, self._sku_of, tested)
 
     def cordon(self, node: str, reason: str) -> None:
         before = self._look_at(node)
@@ -165,15 +169,20 @@ def _nodes_in(line: str) -> Iterator[SlurmNode]:
         )
 
 
-def parse_jobs(text: str) -> dict[str, SeenJob]:
-    """Those that are on nodes, with whatever they are doing there."""
+def parse_jobs(text: str, us: str) -> tuple[dict[str, SeenJob], frozenset[str]]:
+    """Those that are on nodes, with whatever they are doing there; and the nodes where we, the user
+    `us`, test in a job of our own, which is nobody's work."""
     jobs = {}
+    tested = set[str]()
     for line in text.splitlines():
-        id, *fields = line.split("|", 5)
-        if len(fields) != 5:
+        id, *fields = line.split("|", 6)
+        if len(fields) != 6:
             raise OrchestratorError(f'squeue printed "{line[:80]}", expected {OF_JOBS}')
-        state, start, end, nodes, user = fields
+        state, start, end, nodes, user, name = fields
         if state == "PENDING" or not nodes:
+            continue
+        if (user.strip(), name.strip()) == (us, SLURM_JOB):
+            tested.update(_expanded(nodes))
             continue
         jobs[id] = SeenJob(
             owner=user.strip(),
@@ -181,7 +190,15 @@ def parse_jobs(text: str) -> dict[str, SeenJob]:
             started_at=_seconds(start),
             ends_by=_seconds(end) or inf,
         )
-    return jobs
+    return jobs, frozenset(tested)
+
+
+def name_of(user: int) -> str:
+    """As Slurm shows it."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
 
 
 def fleet_seen(
@@ -189,8 +206,9 @@ def fleet_seen(
     nodes: list[SlurmNode],
     jobs: Mapping[str, SeenJob],
     sku_of: Callable[[SlurmNode], str],
+    tested: frozenset[str] = frozenset(),
 ) -> FleetSeen:
-    """A node is at work also where nobody shows us its jobs."""
+    """A node is at work also where nobody shows us its jobs, unless we are at work there."""
     on_node = defaultdict[str, list[str]](list)
     for id, job in jobs.items():
         for name in job.nodes:
@@ -198,7 +216,7 @@ def fleet_seen(
     unseen = {
         f"unseen-{node.name}": SeenJob(owner="", nodes=(node.name,))
         for node in nodes
-        if node.flags & AT_WORK and not on_node[node.name]
+        if node.flags & AT_WORK and not on_node[node.name] and node.name not in tested
     }
     for id, job in unseen.items():
         on_node[job.nodes[0]].append(id)

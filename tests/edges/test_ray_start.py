@@ -49,9 +49,9 @@ class Campaign:
         self.words = words
         ports = f"{PORTS[0]}-{PORTS[-1]}"
         cluster = {"executor": "ray", "nodes": f"{node},node3", "ports": ports, **way}
-        settings = [f"ANUBIS_HOME={self.desk.home}", f"SLURM_CONF={folder}/../slurm.conf"]
+        self.settings = [f"ANUBIS_HOME={self.desk.home}", f"SLURM_CONF={folder}/../slurm.conf"]
         argv = [
-            *("env", *settings, sys.executable, "-m", "anubis", "accept"),
+            *("env", *self.settings, sys.executable, "-m", "anubis", "accept"),
             f"--cluster={self.desk.write('way.yaml', cluster)}",
             f"--suite={self.desk.suite(self.desk.held_flow())}",
             f"--benchmarks={self.desk.programs}",
@@ -159,8 +159,20 @@ def test_two_campaigns_run_at_once_each_on_a_ray_of_its_own(site: Site) -> None:
 @real
 def test_slurm_gives_the_node_to_the_campaign_alone(site: Site) -> None:
     assert site.jobs() == {"node2", "node3"}
-    shown = site.slurm.run("squeue", "-h", "-n", "anubis", "-o", "%N %h").stdout
+    shown = site.slurm.run("squeue", "-h", "-n", "anubis-test", "-o", "%N %h").stdout
     assert shown.split() == ["node2", "NO"]  # shares it with nobody
+
+
+@real
+def test_who_asks_slurm_for_somebodys_work_does_not_hear_of_the_campaigns_own_job(
+    site: Site,
+) -> None:
+    _, campaign = site.campaigns
+    file = campaign.desk.write("owned.yaml", {"executor": "ray", "orchestrator": "slurm"})
+    ask = ["env", *campaign.settings, sys.executable, "-m", "anubis", "nodes", f"--cluster={file}"]
+    shown = site.bed.run("driver", [*ask, "--json"], check=False).stdout
+    lines = {line["node"]: line for line in map(json.loads, shown.splitlines()) if "node" in line}
+    assert {name: len(line["jobs"]) for name, line in lines.items()} == {"node2": 0, "node3": 1}
 
 
 @real

@@ -42,18 +42,20 @@ SINFO = "\n".join(
         row("gpu03", "down+not_responding", "(null)", "1795361735", "slurm", "Not responding"),
         row("gpu04", "idle+drain+invalid_reg", "(null)", "1795361736", "root", "Low CPUs"),
         row("gpu05", "allocated+drain", "(null)", "1795361737", "bob", "swap the fan"),
+        row("gpu06", "allocated", "(null)", "Unknown", "Unknown", "none"),
     )
 )
 SQUEUE = (
-    "2|PENDING|N/A|N/A||alice\n"
-    "1|RUNNING|1795361734|1795365334|gpu01|alice\n"
-    "7|COMPLETING|1795361734|N/A|gpu[01-02]|bob\n"
+    "2|PENDING|N/A|N/A||alice|sim\n"
+    "1|RUNNING|1795361734|1795365334|gpu01|alice|a|b\n"
+    "7|COMPLETING|1795361734|N/A|gpu[01-02]|bob|anubis-test\n"
+    "8|RUNNING|1795361734|N/A|gpu06|anubis|anubis-test\n"
 )
 
 
 def test_recorded_tables_show_states_reasons_and_jobs():
     nodes = {node.name: node for node in parse_nodes(SINFO)}
-    assert list(nodes) == ["gpu01", "gpu02", "gpu03", "gpu04", "gpu05"]
+    assert list(nodes) == ["gpu01", "gpu02", "gpu03", "gpu04", "gpu05", "gpu06"]
     assert (nodes["gpu01"].reason, nodes["gpu01"].reason_by) == ("", "")
     assert nodes["gpu01"].features == {"h100", "ib"}
     drained = nodes["gpu02"]
@@ -63,16 +65,20 @@ def test_recorded_tables_show_states_reasons_and_jobs():
         1795361734,
     )
     assert drained.reason == "anubis[GEMM.SLOW]: slow | ü"
-    assert parse_jobs(SQUEUE) == {
+    jobs, tested = parse_jobs(SQUEUE, "anubis")
+    assert tested == {"gpu06"}
+    assert jobs == {
         "1": SeenJob(owner="alice", nodes=("gpu01",), started_at=1795361734, ends_by=1795365334),
         "7": SeenJob(owner="bob", nodes=("gpu01", "gpu02"), started_at=1795361734),
     }
 
 
 def test_a_node_at_work_whose_job_is_not_shown_is_at_work_all_the_same():
-    seen = fleet_seen(5.0, parse_nodes(SINFO), parse_jobs(SQUEUE), lambda node: "")
+    jobs, tested = parse_jobs(SQUEUE, "anubis")
+    seen = fleet_seen(5.0, parse_nodes(SINFO), jobs, lambda node: "", tested)
     assert seen.nodes["gpu01"].jobs == ("1", "7")
     assert seen.nodes["gpu03"].jobs == ()
+    assert seen.nodes["gpu06"].jobs == (), "there we test, which is nobody's work"
     (unseen,) = seen.nodes["gpu05"].jobs
     assert (seen.jobs[unseen].owner, seen.jobs[unseen].nodes) == ("", ("gpu05",))
     assert [name for name, node in seen.nodes.items() if not node.is_up] == ["gpu03"]
@@ -88,8 +94,8 @@ def test_a_node_at_work_whose_job_is_not_shown_is_at_work_all_the_same():
     ("parse", "text"),
     [
         (parse_nodes, "slurm_load_partitions: odd"),
-        (parse_jobs, "7|RUNNING"),
-        (parse_jobs, "7|RUNNING|1|2|gpu[01|x"),
+        (lambda text: parse_jobs(text, "me"), "7|RUNNING"),
+        (lambda text: parse_jobs(text, "me"), "7|RUNNING|1|2|gpu[01|x|y"),
     ],
 )
 def test_a_table_of_another_shape_is_an_error_and_never_an_empty_fleet(parse, text):
