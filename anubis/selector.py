@@ -78,6 +78,13 @@ def base_rate(logbook: Logbook, now: float) -> BaseRate:
     return BaseRate(per_h=(float(np.count_nonzero(spells.observed)) + 1) / hours)
 
 
+def risks(past: Past, nodes: Sequence[str], at: float, hours: float) -> dict[str, float]:
+    """By node: how likely an incident is within so many hours."""
+    risk = past.risk or base_rate(past.logbook, at)
+    statuses = past.logbook.statuses(Instants.now(nodes, at), risk.covariates)
+    return dict(zip(nodes, risk.within(statuses, hours).tolist(), strict=True))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Offer:
     """A benchmark of the suite, all its entries together, on one node."""

@@ -44,7 +44,7 @@ from anubis.operations.naming import new_name
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.telling import note
 from anubis.orchestrators.base import Orchestrator
-from anubis.selector import Past
+from anubis.selector import Past, risks
 from anubis.store.campaigns import CampaignRow
 from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import LASTS_S
@@ -194,7 +194,7 @@ class _Hand:
             events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
             for event in [*sorted(events, key=lambda event: event.at), *([seen] if seen else [])]:
                 turn.keep(keeper.handle(event), at)
-            turn.keep(keeper.handle(self._waited(past, at)), at)
+            turn.keep(keeper.handle(self._waited(past, at, repertoire.policy.horizon_h)), at)
             _confirm(turn, keeper, at)
             turn.end(keeper, _heard(news, verdicts), at)
 
@@ -215,13 +215,14 @@ class _Hand:
             note(Notice(id=f"job {id} ended", at=seen.at, event=ended), self._part)
         return seen
 
-    def _waited(self, past: Past, at: float) -> Waited:
+    def _waited(self, past: Past, at: float, horizon_h: float) -> Waited:
         watches = self._part.watches.all()
         watched = {w.node for w in watches if w.until is None or w.until > at}
         held = {hold.node for hold in self._part.holds.current(at)}
         vouched = past.standing.passed.keys() | past.standing.unfit.keys()
         return Waited(
             at=at,
+            risk=risks(past, sorted(watched), at, horizon_h) if self._policy.spares else {},
             watched=frozenset(watched),
             unproven=frozenset(watched - vouched),
             unreachable=frozenset(held | past.standing.down),

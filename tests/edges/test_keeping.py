@@ -290,6 +290,18 @@ def test_a_person_s_cordon_stays_whatever_anubis_finds(site):
     assert site.owner.nodes[site.bad] == mine
 
 
+def test_a_spare_is_a_proven_node_of_least_risk(site, monkeypatch):
+    def foreseen(past, nodes, at, hours):
+        return {node: 0.1 if node == "n3" else 0.5 for node in nodes}
+
+    monkeypatch.setattr("anubis.operations.keeping.risks", foreseen)
+    fleet = site.keep(**ACT, spares={"h100": 1})
+    assert states(fleet)["n3"] is State.SPARE
+    assert [n for n, state in states(fleet).items() if state is State.SPARE] == ["n3"]
+    assert site.owner.nodes["n3"].cordon.startswith("anubis[SPARE]: ")
+    assert [a.command.kind for a in fleet.actions].count("prove") == 1
+
+
 def test_to_act_on_nodes_takes_somebody_who_owns_them(site):
     with pytest.raises(ConfigError, match="nobody is known to own them"):
         site.keeping(owner=False, cordon=Mode.ACT)
