@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from anubis.cli.remarks import passing, say
+from anubis.core.errors import AnubisError
 from anubis.operations.caller import Caller
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 
 LINE_EVERY_S = 30.0
+STANDS = "the answer stands; what followed it failed"
 
 
 class Terminal(Caller):
@@ -70,14 +73,20 @@ class Answerer(Terminal):
 
     @contextmanager
     def leaving(self) -> Iterator[None]:
-        """Around an operation: exits with the answer's code."""
+        """Around an operation: exits with the answer's code. Of what can go wrong when nodes are
+        let go, a sentence tells; a bug is shown whole, and does not take the answer back."""
         try:
             yield
-        except (Exception, KeyboardInterrupt) as error:
+        except (AnubisError, OSError, KeyboardInterrupt) as error:
             if self.exit_code is None:
                 raise
             if not isinstance(error, KeyboardInterrupt):
-                say(f"the answer stands; what followed it failed: {error}")
+                say(f"{STANDS}: {error}")
+        except Exception:
+            if self.exit_code is None:
+                raise
+            traceback.print_exc()
+            say(f"{STANDS} by a bug in Anubis: please report the lines above")
         assert self.exit_code is not None
         sys.exit(self.exit_code)
 
