@@ -109,6 +109,9 @@ def run() -> int:
             check_answer()
     except AnubisError as error:
         return fail(str(error), error.exit_code)
+    except PermissionError as error:  # of a file or a folder that some verb only looks for
+        reason = "this user may not look there; name another place, or ask its owner"
+        return fail(f'"{error.filename}": {str(error.strerror).lower()}: {reason}', 2)
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's usage errors; it keeps their class private
             return fail(misused(error), 2)
