@@ -109,6 +109,9 @@ class RayCluster(_Nodes):
     start_options: tuple[str, ...] = ()
     """More words for ssh (`[-F, /etc/anubis/ssh_config]`) or for srun (`[--partition=gpu,
     --gres=gpu:8]`)."""
+    drained_by: tuple[str, ...] = ()
+    """With `start: slurm`, which starts no job on a drained node: what reaches those that have no
+    job any more, as `[ssh]` or `[ssh, -F, /etc/anubis/ssh_config]`. Default: they are absent."""
     ray_python: str = ""
     """The Python that has Ray on the nodes. Default: the path of the one that runs Anubis here."""
     ray_prefix: tuple[str, ...] = ()
@@ -145,10 +148,18 @@ class RayCluster(_Nodes):
                         f'"{name}" is of a Ray that runs already, and "start" brings one up: leave'
                         " one of them out"
                     )
+            if self.drained_by and (self.start, self.drained_by[0]) != ("slurm", "ssh"):
+                raise ValueError('"drained_by" is for "start: slurm" and begins with "ssh"')
             if self.ports and len(port_range(self.ports)) < PORTS_AT_LEAST:
                 raise ValueError(f"ports: {self.ports} has fewer than {PORTS_AT_LEAST}")
         else:
-            for name in ("start_options", "ray_python", "ray_prefix", "driver_address"):
+            for name in (
+                "start_options",
+                "drained_by",
+                "ray_python",
+                "ray_prefix",
+                "driver_address",
+            ):
                 if getattr(self, name):
                     raise ValueError(f'"{name}" is for a Ray that is brought up: add "start"')
 
@@ -160,6 +171,7 @@ class RayCluster(_Nodes):
         return RayStart(
             by=self.start,
             options=self.start_options,
+            drained_by=self.drained_by,
             prefix=self.ray_prefix,
             python=self.ray_python or sys.executable,
             env=self.env,

@@ -59,7 +59,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "simulations/example.yaml": [Scenario, Jobs, RepairTimes, Variations, Category],
     "topologies/example.yaml": [Written, Rack, Links],
 }
-SISTERS = {"clusters/ray.yaml": "clusters/ssh.yaml"}  # which shows the other keys
+SISTERS = {"clusters/ray.yaml": ["clusters/ssh.yaml", "clusters/slurm.yaml"]}  # with other keys
 NOT_KEYS = {"table"}  # of a limit: it follows from the file it stands in
 SETTING = re.compile(r"^# ([a-z_]+: \S.*)$", re.MULTILINE)  # a key that is commented out
 
@@ -82,7 +82,7 @@ def test_every_kind_of_file_is_shipped():
 @pytest.mark.parametrize(("name", "records"), EXAMPLES.items(), ids=EXAMPLES.keys())
 def test_each_example_shows_every_key_there_is(name, records):
     text = "".join(
-        (ROOT / "configs" / shown).read_text() for shown in (name, SISTERS.get(name, name))
+        (ROOT / "configs" / shown).read_text() for shown in (name, *SISTERS.get(name, []))
     )
     for record in records:
         for field in dataclasses.fields(record):

@@ -42,16 +42,18 @@ LONGEST_PARENT = 20  # characters: a socket's path holds 107, and Ray adds 66 to
 class StartedRay:
     """One Ray, from the start of its head to its end on all nodes."""
 
-    def __init__(self, start: RayStart, nodes: Sequence[str]) -> None:
+    def __init__(self, start: RayStart, ways: Mapping[str, RayStart]) -> None:
+        """`ways`: to each node, where some are reached otherwise than the file says."""
         self.absent: dict[str, str] = {}
-        self.own_address = address_for(start, nodes)
+        self.own_address = address_for(start, [*ways])
         self._start = start
-        self._queue = list(reversed(nodes))
+        self._ways = ways
+        self._queue = [*ways][::-1]
         self._coming: dict[str, Errand] = {}
         self._errands: list[Errand] = []
         self._secret = secrets.token_hex(32)
         self._folder = Path(tempfile.mkdtemp(prefix="anubis-start-"))
-        allow_files(FILES_BESIDE + len(nodes))
+        allow_files(FILES_BESIDE + len(ways))
         try:
             self._start_head()
         except BaseException:
@@ -115,7 +117,7 @@ class StartedRay:
         request = {"is_head": False, "name": name}
         order = self._order(self._start.python, scratch, request)
         try:
-            self._coming[name] = self._send(argv_to(self._start, name), order)
+            self._coming[name] = self._send(argv_to(self._ways[name], name), order)
         except OSError as error:
             self.absent[name] = f"Ray did not start on it: {error}"
 

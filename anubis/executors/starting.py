@@ -62,6 +62,7 @@ class RayStart:
 
     by: Literal["ssh", "slurm"]
     options: tuple[str, ...] = ()  # more words for ssh or srun
+    drained_by: tuple[str, ...] = ()  # ssh, with its options, for nodes that Slurm keeps from jobs
     prefix: tuple[str, ...] = ()
     python: str
     env: Mapping[str, str] = field(default_factory=dict)

@@ -127,6 +127,7 @@ def _bring_up(
     way: RayStart, names: Sequence[str], caller: Caller
 ) -> AbstractContextManager[StartedRay]:
     from anubis.executors.ray_start import StartedRay
+    from anubis.operations.reaching import ways_to
 
     if not names:
         raise UsageError(
@@ -134,7 +135,7 @@ def _bring_up(
             " `nodes:` into the cluster's file"
         )
     caller.doing(f"bringing up Ray on {counted(len(names), 'node')}")
-    return closing(StartedRay(way, names))
+    return closing(StartedRay(way, ways_to(names, way)))
 
 
 def ray_address(cluster: config.RayCluster) -> str:

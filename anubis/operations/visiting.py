@@ -23,6 +23,7 @@ from anubis.executors.errands import Errand, address_for, argv_to
 from anubis.executors.ray_start import order_for
 from anubis.executors.starting import RayStart
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.reaching import ways_to
 from anubis.reading import read
 from anubis.report.wording import counted, lasting
 
@@ -98,24 +99,27 @@ def examine_nodes(
         request = {"task": "look", "driver": (bell.address, bell.port)}
         env = {**way.env, "ANUBIS_PASSWORD": password}
         order = order_for(way.python, request, ports=way.ports, env=env, timeout_s=LOOK_LIMIT_S)
-        checks = dict(_visit(way, names, order, Path(folder)))
+        checks = dict(_visit(ways_to(names, way), order, Path(folder)))
     return tuple(checks[name] for name in names)
 
 
 def _visit(
-    way: RayStart, names: Sequence[str], order: Mapping[str, Any], folder: Path
+    ways: Mapping[str, RayStart], order: Mapping[str, Any], folder: Path
 ) -> Iterator[tuple[str, NodeCheck]]:
     """As they answer; a way that is silent for too long is no answer."""
-    queue = list(reversed(names))
+    queue = [*ways][::-1]
     away: dict[str, tuple[Errand, float]] = {}
     try:
         while queue or away:
             while queue and len(away) < AT_ONCE:
                 name, began = queue.pop(), time.time()
-                away[name] = Errand(argv_to(way, name), order, folder / str(len(queue))), began
+                away[name] = (
+                    Errand(argv_to(ways[name], name), order, folder / str(len(queue))),
+                    began,
+                )
             for name, (errand, began) in list(away.items()):
                 if errand.has_ended or time.monotonic() - errand.sent_at > VISIT_DEADLINE_S:
-                    yield name, check(way, name, errand, (began, time.time()))
+                    yield name, check(ways[name], name, errand, (began, time.time()))
                     del away[name]
                     errand.close(time.monotonic())
             time.sleep(LOOK_EVERY_S)
@@ -139,7 +143,7 @@ def _cure(way: RayStart, name: str, words: str) -> str:
     if "Requested nodes are busy" in words:
         return "wait until the job that is there has ended"
     if "Required node not available" in words:
-        return "Slurm starts no job there; a drained node is reached by `start: ssh`"
+        return "Slurm starts no job there; `drained_by: [ssh]` reaches drained nodes"
     return f"see what this says: {shlex.join(trial(way, name))}"
 
 

@@ -72,11 +72,12 @@ class Campaign:
 
 
 class Site:
-    """Three hosts: one with ssh, two with Slurm, of which somebody's job has one."""
+    """Hosts: node1 with ssh; node2, node3 and node4 with Slurm, of which somebody's job has node3,
+    and node4 is drained, and has ssh."""
 
     def __init__(self, folder: Path, until_down: ExitStack) -> None:
-        served = ["node2", "node3"]
-        self.bed = until_down.enter_context(SshBed(folder, 3, without=served))
+        served = ["node2", "node3", "node4"]
+        self.bed = until_down.enter_context(SshBed(folder, 4, without=["node2", "node3"]))
         hosts = {
             host: SlurmHost(
                 address=self.bed.address_of(host), inside=self.bed.words_into(host), hostname=host
@@ -88,13 +89,19 @@ class Site:
         )
         (folder / "slurm.conf").symlink_to(self.slurm.conf)
         self.slurm.submit("--nodelist=node3", "--exclusive")
+        self.slurm.run("scontrol", "update", "nodename=node4", "state=drain", "reason=fan")
         assert eventually(lambda: self.jobs() == {"node3"})
         by_ssh = {
             "start": "ssh",
             "start_options": ["-F", str(self.bed.ssh_config)],
             "ray_prefix": ["sh", "-c", 'A="a b"; exec "$0" "$@"'],  # as for a module
         }
-        by_slurm = {"start": "slurm", "start_options": ["--immediate=5"]}
+        by_slurm = {
+            "start": "slurm",
+            "start_options": ["--immediate=5"],
+            "drained_by": ["ssh", "-F", str(self.bed.ssh_config)],
+            "nodes": "node[2-4]",
+        }
         ways = {"node1": (by_ssh, REFUSED), "node2": (by_slurm, BUSY)}
         self.campaigns = [
             self._begin(until_down, folder / node, node, way, words)
@@ -164,6 +171,12 @@ def test_slurm_gives_the_node_to_the_campaign_alone(site: Site) -> None:
 
 
 @real
+def test_a_drained_node_is_reached_past_slurm(site: Site) -> None:
+    assert site.bed.programs_of("node4", "raylet")
+    assert site.slurm.state("node4") == "idle+drain"
+
+
+@real
 def test_who_asks_slurm_for_somebodys_work_does_not_hear_of_the_campaigns_own_job(
     site: Site,
 ) -> None:
@@ -172,7 +185,11 @@ def test_who_asks_slurm_for_somebodys_work_does_not_hear_of_the_campaigns_own_jo
     ask = ["env", *campaign.settings, sys.executable, "-m", "anubis", "nodes", f"--cluster={file}"]
     shown = site.bed.run("driver", [*ask, "--json"], check=False).stdout
     lines = {line["node"]: line for line in map(json.loads, shown.splitlines()) if "node" in line}
-    assert {name: len(line["jobs"]) for name, line in lines.items()} == {"node2": 0, "node3": 1}
+    assert {name: len(line["jobs"]) for name, line in lines.items()} == {
+        "node2": 0,
+        "node3": 1,
+        "node4": 0,
+    }
 
 
 @real
@@ -194,7 +211,7 @@ def test_the_token_is_in_files_of_their_owner_and_on_no_command_line(site: Site)
     bed = site.bed
     lines = [line for host in ("driver", *bed.nodes) for line in bed.processes_of(host)]
     tokens = {Path(name, "token") for name in re.findall(r"--temp-dir=(\S+)/r ", " ".join(lines))}
-    assert len(tokens) == 4, "of two heads and of two nodes"
+    assert len(tokens) == 5, "of two heads and of three nodes"
     texts = {token.read_text() for token in tokens}
     assert len(texts) == 2, "one for each campaign"
     assert {token.stat().st_mode & 0o777 for token in tokens} == {0o600}
@@ -229,6 +246,7 @@ def test_an_interrupted_campaign_takes_its_ray_and_its_jobs_with_it(site: Site) 
     assert "this ray cluster is open" not in err
     assert not campaign.left()
     assert not heads(site.bed)
+    assert not site.bed.programs_of("node4", "raylet")
     assert eventually(lambda: site.jobs() == {"node3"})  # somebody else's
 
 
@@ -364,11 +382,13 @@ def test_a_folder_that_somebody_else_made_is_not_taken(tmp_path: Path) -> None:
         ({"start": "kubernetes"}, "expected 'ssh' or 'slurm'"),
         ({"start": "ssh", "address": "a:1"}, '"address" is of a Ray that runs already'),
         ({"start": "ssh", "ports": "20000-20010"}, "20000-20010 has fewer than 50"),
+        ({"start": "ssh", "drained_by": ["ssh"]}, '"drained_by" is for "start: slurm"'),
+        ({"start": "slurm", "drained_by": ["rsh"]}, 'begins with "ssh"'),
         ({"ray_python": "python3"}, '"ray_python" is for a Ray that is brought up'),
     ],
 )
 def test_a_file_that_contradicts_itself_is_refused(
-    tmp_path: Path, more: dict[str, str], words: str
+    tmp_path: Path, more: dict[str, object], words: str
 ) -> None:
     file = tmp_path / "way.yaml"
     file.write_text(json.dumps({"executor": "ray", **more}))

@@ -12,11 +12,12 @@ from importlib.metadata import version
 
 import pytest
 
+from anubis.core.lifecycle.events import SeenNode
 from anubis.executors.doorbell import Doorbell
 from anubis.executors.errands import Errand
 from anubis.executors.ray_node import ring
 from anubis.executors.starting import RayStart
-from anubis.operations import visiting
+from anubis.operations import reaching, visiting
 from anubis.operations.visiting import NodeFacts
 from tests.edges.desk import Desk, Done, eventually
 from tests.edges.ssh_hosts import SshBed, why_no_ssh
@@ -86,7 +87,7 @@ def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
     by_slurm = RayStart(by="slurm", python="python3")
     cures = {
         "srun: error: Unable to allocate resources: Requested nodes are busy": "wait until the job",
-        "srun: Required node not available (down, drained or reserved)": "`start: ssh`",
+        "srun: Required node not available (down, drained or reserved)": "drained_by",
         "srun: error: invalid partition": "srun --exclusive --nodelist=n1 python3 --version",
     }
     for number, (words, advice) in enumerate(cures.items()):
@@ -97,6 +98,21 @@ def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
         assert lack.found == f'"{words}"'
         assert advice in lack.advice
         errand.close(0)
+
+
+@pytest.mark.parametrize(
+    ("node", "is_nobodys"),
+    [
+        (SeenNode(state="idle+drain", cordon="anubis[GEMM.SLOW]: slow"), True),
+        (SeenNode(state="mixed+drain", cordon="fan", jobs=("7",)), False),
+        (SeenNode(state="idle+drain+maint", cordon="fan"), False),
+        (SeenNode(state="down+drain", cordon="fan", is_up=False), False),
+        (SeenNode(state="idle"), False),
+        (None, False),
+    ],
+)
+def test_ssh_goes_past_slurm_only_where_slurm_lets_nobody_work(node, is_nobodys):
+    assert reaching.is_drained(node) == is_nobodys
 
 
 def test_without_a_range_no_ports_are_counted():

@@ -1,0 +1,29 @@
+"""How each node is reached where Ray is brought up: by what the cluster's file says, or past Slurm
+where Slurm starts no job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from anubis.core.lifecycle.events import SeenNode
+from anubis.executors.starting import RayStart
+from anubis.orchestrators.settings import SlurmSettings
+from anubis.orchestrators.slurm import SlurmOrchestrator
+
+
+def ways_to(names: Sequence[str], way: RayStart) -> dict[str, RayStart]:
+    """A drained node without a job is nobody's, and stays so: there ssh disturbs nobody."""
+    if not way.drained_by:
+        return dict.fromkeys(names, way)
+    seen = SlurmOrchestrator(SlurmSettings(kind="slurm")).observe()
+    past_slurm = replace(way, by="ssh", options=way.drained_by[1:])
+    return {name: past_slurm if is_drained(seen.nodes.get(name)) else way for name in names}
+
+
+def is_drained(node: SeenNode | None) -> bool:
+    """And nobody works there, as in a maintenance."""
+    if node is None or node.jobs or not node.is_up:
+        return False
+    flags = node.state.split("+")
+    return "drain" in flags and "maint" not in flags
