@@ -1,0 +1,8 @@
+#!/bin/sh
+# EpilogSlurmctld: tells Anubis that a job has ended. It is only kept: the next anubis keep does the
+# rest, such as the light check of the nodes that became idle. It delays no job and drains nothing.
+. "$(dirname "$0")/settings.sh"
+
+timeout --kill-after=1 "$DEADLINE_S" "$ANUBIS" tell job-ended "$SLURM_JOB_NODELIST" \
+  --job "$SLURM_JOB_ID" --id "job $SLURM_JOB_ID ended" --cluster "$CLUSTER" --later
+exit 0
