@@ -25,10 +25,15 @@ CONFIG = ConfigDict(
 
 
 class Plain(GenerateJsonSchema):
-    """Without a title for every field."""
+    """Without a title for every field; what a table declares as `NotRequired` may be left out."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        if field["type"] == "typed-dict-field":
+            return bool(field.get("required", total))
+        return super().field_is_required(field, total)
 
 
 def schemas() -> dict[str, Schema]:

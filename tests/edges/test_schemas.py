@@ -30,6 +30,14 @@ def test_a_line_says_what_it_is_and_by_which_schema():
     check_line(LEFT_OUT)
 
 
+def test_what_a_declaration_says_may_be_left_out_may_be(made):
+    plain = {"id": "node-added-1", "event": "node-added", "nodes": ["n1"], "at": 1.0}
+    check_line({"type": "event", "schema": "anubis.event/1", "cluster": "prod", **plain})
+    assert {"at", "cluster", "nodes"} <= set(made["event"]["required"])
+    with pytest.raises(ValidationError, match="'nodes' is a required property"):
+        check_line({"type": "event", "schema": "anubis.event/1", "id": "", "event": "", "at": 1.0})
+
+
 @pytest.mark.parametrize(
     "changes",
     [

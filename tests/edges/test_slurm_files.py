@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from anubis.store.history import History
 from tests.edges import slurm_bed
 from tests.edges.desk import Desk, eventually
 from tests.edges.slurm_bed import SlurmBed
@@ -142,9 +143,14 @@ def test_the_end_of_a_job_is_told_once(site, desk):
     assert desk.run("tell", "node-added", "node1", "--cluster", "prod.yaml", "--later").code == 0
     job = site.slurm.submit(script="true")
     ended = f"job {job} ended"
-    assert eventually(lambda: ended in desk.run("history", "show", "node1", "--json").out)
+
+    def notices() -> list[str]:
+        with History.open(f"sqlite:///{desk.history}") as history:
+            return [notice.id for notice in history.of("prod").notices.all()]
+
+    assert eventually(lambda: ended in notices())
     environment = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "node1"}
     again = subprocess.run([str(site.folder / "epilog.sh")], env=environment, capture_output=True)
     assert again.returncode == 0
-    lines = desk.run("history", "show", "node1", "--json").lines
-    assert [line["id"] for line in lines].count(ended) == 1
+    assert notices().count(ended) == 1
+    assert f"job {job}" in desk.run("history", "show", "node1", "--json").out
