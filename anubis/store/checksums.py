@@ -10,12 +10,22 @@ fifth of the price of one. NULL stands in rows that were written before there we
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
+from struct import pack, unpack
 from typing import Any, cast
 from zlib import crc32
 
+import numpy as np
+import numpy.typing as npt
 import sqlalchemy as sa
 
 BETWEEN = "\x1f"  # the cells
+FACTORS = (  # any odd numbers without a pattern
+    0x9E3779B97F4A7C15,
+    0xBF58476D1CE4E5B9,
+    0x94D049BB133111EB,
+    0xD6E8FEB86659FD93,
+)
 MASK = 0x7FFFFFFF  # of the upper half: the whole stays positive in 64 bits
 
 RowCells = Sequence[Any]
@@ -41,7 +51,7 @@ class Checksum:
     def of(self, row: dict[str, Any]) -> int:
         """Cells that the row lacks will be NULL."""
         short = [_as_kept(column, row.get(column.name)) for column in self.short]
-        return _short(short) << 32 | _long([row.get(column.name) for column in self.long])
+        return self._sum(short) << 32 | _long([row.get(column.name) for column in self.long])
 
     def fits(self, checksum: int | None, short: RowCells, long: RowCells) -> bool:
         return self.fits_short(checksum, short) and fits_long(checksum, long)
@@ -49,21 +59,66 @@ class Checksum:
     def fits_short(self, checksum: int | None, cells: RowCells) -> bool:
         if checksum is None:
             return True
-        if not isinstance(checksum, int):
+        try:
+            if checksum >> 32 == self._sum(cells):
+                return True
+            # databases differ in what they make of -0.0 and of what is no number
+            pairs = zip(self.short, cells, strict=True)
+            return checksum >> 32 == self._sum([_as_kept(column, cell) for column, cell in pairs])
+        except (TypeError, ValueError):  # a damaged cell may be of another type
             return False
-        if checksum >> 32 == _short(cells):
-            return True
-        # databases differ in what they make of -0.0 and of what is no number
-        settled = [_as_kept(column, cell) for column, cell in zip(self.short, cells, strict=True)]
-        return checksum >> 32 == _short(settled)
+
+    def _sum(self, short: RowCells) -> int:
+        return crc32(BETWEEN.join(map(str, short)).encode(errors="surrogatepass")) & MASK
+
+
+class ColumnChecksum(Checksum):
+    """Of rows that are read by the ten thousand, of texts and times: reckoned a column at a time,
+    in a tenth of the time. Each cell is a number of 64 bits, which a factor of its column spreads
+    over the upper half of the sum."""
+
+    def fit(self, checksums: Sequence[int | None], columns: Sequence[RowCells]) -> bool:
+        total = np.zeros(len(checksums), np.uint64)
+        try:
+            for column, cells, factor in zip(self.short, columns, FACTORS, strict=False):
+                is_time = isinstance(column.type, sa.Double)
+                total += (_times(cells) if is_time else _texts(cells)) * np.uint64(factor)
+        except (TypeError, ValueError):  # a damaged cell may be of another type
+            return False
+        sums = ((total >> np.uint64(33)) << np.uint64(32)).tolist()
+        pairs = zip(checksums, sums, strict=True)
+        return all(kept is None or kept == own for kept, own in pairs)
+
+    def _sum(self, short: RowCells) -> int:
+        """The same, without arrays: a row by itself is told, or imported."""
+        total = 0
+        for column, cell, factor in zip(self.short, short, FACTORS, strict=False):
+            is_time = isinstance(column.type, sa.Double)
+            total += (_time(cell) if is_time else _text(cell)) * factor
+        return (total & 0xFFFFFFFFFFFFFFFF) >> 33
+
+
+def _times(cells: RowCells) -> npt.NDArray[np.uint64]:
+    """NULL is no number, and -0.0 is 0."""
+    return (np.array(cells, np.float64) + 0.0).view(np.uint64)
+
+
+def _time(cell: float | None) -> int:
+    (number,) = unpack("<Q", pack("<d", nan if cell is None else cell + 0.0))
+    return int(number)
+
+
+def _texts(cells: RowCells) -> npt.NDArray[np.uint64]:
+    known = {cell: _text(cell) for cell in set(cells)}
+    return np.fromiter(map(known.__getitem__, cells), np.uint64, len(cells))
+
+
+def _text(cell: object) -> int:
+    return crc32(str(cell).encode(errors="surrogatepass"))
 
 
 def fits_long(checksum: int | None, cells: RowCells) -> bool:
     return checksum is None or checksum & 0xFFFFFFFF == _long(cells)
-
-
-def _short(cells: RowCells) -> int:
-    return crc32(BETWEEN.join(map(str, cells)).encode(errors="surrogatepass")) & MASK
 
 
 def _long(cells: RowCells) -> int:

@@ -264,6 +264,8 @@ class RecordTable(Generic[R]):
         form: Form | None = None,
         checked: bool = False,
         long: Sequence[str] = (),  # columns that a list of many rows does without
+        unchecked: Sequence[str] = (),
+        checksum: type[Checksum] = Checksum,
         **fields: Any,  # as `side_by_side` takes them
     ) -> None:
         self._form = form or side_by_side(record, **fields)
@@ -273,15 +275,17 @@ class RecordTable(Generic[R]):
         self._sources = self._form.sources
         self.checksum: Checksum | None = None
         if checked:
-            self._check(long)
+            self._check(checksum, long, unchecked)
             self.table.info[CHECKED_BY] = self
         self._places = {column: place for place, column in enumerate(self._sources)}
 
-    def _check(self, long: Sequence[str]) -> None:
+    def _check(
+        self, checksum: type[Checksum], long: Sequence[str], unchecked: Sequence[str]
+    ) -> None:
         """Keep a checksum of all cells beside them, but of a key that is not known beforehand."""
         kept = [column for column in self.c if column is not self.table.autoincrement_column]
-        short = [column for column in kept if column.name not in long]
-        self.checksum = Checksum(short, [self.c[name] for name in long])
+        short = [column for column in kept if column.name not in {*long, *unchecked}]
+        self.checksum = checksum(short, [self.c[name] for name in long])
         self.table.append_column(self.checksum.column)
         beside = [column for column in kept if column not in {*self._sources}]
         self._sources = (*self._sources, *beside, self.checksum.column)

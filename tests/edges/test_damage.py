@@ -13,6 +13,8 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from anubis.core.errors import StoreError
 from anubis.core.past.events import NodeAdded, Notice
@@ -38,6 +40,8 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.store.campaigns import CHECKSUM
+from anubis.store.checksums import ColumnChecksum
+from anubis.store.happenings import INCIDENTS
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
 
@@ -459,3 +463,45 @@ def test_a_node_that_was_found_bad_stays_bad_without_what_is_damaged(near):
             change(near.history, SPOIL_SAMPLES.format(f"0.{place}.0/{program}/{node}"))
     shown = near.run("report", OPTION, "--json")
     assert (shown.code, shown.summary["defective"]) == (1, bad)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(max_size=5),
+            st.sampled_from(["gpu", "network", ""]),
+            st.floats(allow_nan=False),
+            st.none() | st.floats(allow_nan=False),
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 5),
+    st.integers(0, 3),
+)
+def test_a_sum_of_columns_is_the_sum_of_each_row_and_shows_the_cell_that_changed(rows, row, cell):
+    checksum = INCIDENTS.checksum
+    assert isinstance(checksum, ColumnChecksum)
+    names = [column.name for column in checksum.short]
+    sums = [checksum.of(dict(zip(names, cells, strict=True))) for cells in rows]
+    columns = list(zip(*rows, strict=True)) or [()] * 4
+    assert checksum.fit(sums, columns)
+    assert checksum.fit([None] * len(rows), columns)
+    assert all(checksum.fits(kept, cells, ()) for kept, cells in zip(sums, rows, strict=True))
+    if row < len(rows):
+        for other in ("x", None, 7.25, b"x"):
+            if rows[row][cell] == other:
+                continue
+            changed = [list(column) for column in columns]
+            changed[cell][row] = other
+            assert not checksum.fit(sums, changed)
+            assert not checksum.fits(sums[row], [column[row] for column in changed], ())
+
+
+def test_a_sum_of_columns_is_the_same_in_all_versions():
+    row = {"node": "n1", "category": "gpu", "started_at": 1.5, "ended_at": None}
+    half, none = 0x3FF8000000000000, 0x7FF8000000000000
+    numbers = (crc32(b"n1"), crc32(b"gpu"), half, none)
+    factors = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93)
+    total = sum(n * f for n, f in zip(numbers, factors, strict=True)) % 2**64
+    assert INCIDENTS.checksum.of(row) == total // 2**33 * 2**32
