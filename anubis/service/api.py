@@ -12,12 +12,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from anubis.core.past.events import KEPT, KeptEvent, OperatorSaid
 from anubis.core.records import Judgement
 from anubis.operations.deciding import Terms
-from anubis.operations.gate_text import fields as gate_fields
-from anubis.operations.gating import gate
 from anubis.operations.glancing import campaign_at_a_glance
 from anubis.operations.importing import report_incidents
 from anubis.operations.past import recall
-from anubis.operations.results import GateResult
 from anubis.operations.telling import tell
 from anubis.report import decision as decisions
 from anubis.report import history as told
@@ -26,6 +23,8 @@ from anubis.report.glance import NodeGlance, campaign_line
 from anubis.report.schemas import request_schema, schemas
 from anubis.report.wording import json_line
 from anubis.service.asker import Asker
+from anubis.service.board import Snapshot
+from anubis.service.gates import GateQuestion
 from anubis.service.house import House
 from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
 from anubis.service.requests import (
@@ -43,7 +42,7 @@ PathName = Annotated[str, Path(max_length=LONGEST_NAME)]
 ClusterQuery = Annotated[
     str | None, Query(max_length=100, description="By its name. Default: all of them.")
 ]
-LimitQuery = Annotated[int, Query(ge=1, le=10_000, description="At most so many.")]
+LimitQuery = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
 OffsetQuery = Annotated[int, Query(ge=0, le=10_000_000, description="Pass over so many first.")]
 SCHEMAS = schemas()
 
@@ -168,14 +167,14 @@ def documents(lines: Iterable[str], at: float, total: int) -> Response:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def list_nodes(
+async def list_nodes(
     house: House,
     cluster: ClusterQuery = None,
     judgement: Annotated[Judgement | None, Query(description="Only these.")] = None,
     limit: LimitQuery = 1000,
     offset: OffsetQuery = 0,
 ) -> Response:
-    snapshot = house.board.read()
+    snapshot = await house.read()
     chosen = [
         glance
         for glance in snapshot.nodes.values()
@@ -185,28 +184,31 @@ def list_nodes(
     return documents(lines, snapshot.at, len(chosen))
 
 
-def show_node(house: House, cluster: PathName, node: PathName) -> Response:
-    return document(house.board.read().line_of(find_node(house, cluster, node)))
+async def show_node(house: House, cluster: PathName, node: PathName) -> Response:
+    snapshot = await house.read()
+    return document(snapshot.line_of(find_node(snapshot, cluster, node)))
 
 
-def find_node(house: House, cluster: str, node: str) -> NodeGlance:
-    glance = house.board.read().nodes.get((cluster, node))
+def find_node(snapshot: Snapshot, cluster: str, node: str) -> NodeGlance:
+    glance = snapshot.nodes.get((cluster, node))
     if glance is None:
         raise Refused(404, f'the history knows no node "{node}" of cluster "{cluster}"')
     return glance
 
 
-def show_life(house: House, cluster: PathName, node: PathName, limit: LimitQuery = 200) -> Response:
-    find_node(house, cluster, node)
-    snapshot = house.board.read()
+async def show_life(
+    house: House, cluster: PathName, node: PathName, limit: LimitQuery = 200
+) -> Response:
+    snapshot = await house.read()
+    find_node(snapshot, cluster, node)
     life = snapshot.clusters[cluster].life(node, limit)
     return documents(map(told.line, life), snapshot.at, len(life))
 
 
-def list_campaigns(
+async def list_campaigns(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 50, offset: OffsetQuery = 0
 ) -> Response:
-    snapshot = house.board.read()
+    snapshot = await house.read()
     chosen = [row for row in snapshot.campaigns if cluster in (None, row.cluster)]
     lines = map(campaign_line, chosen[offset : offset + limit])
     return documents(lines, snapshot.at, len(chosen))
@@ -224,10 +226,10 @@ def show_report(house: House, campaign: PathName, request: Request) -> Response:
     return documents(lines, view.campaign.finished_at or 0.0, len(lines))
 
 
-def list_decisions(
+async def list_decisions(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 20, offset: OffsetQuery = 0
 ) -> Response:
-    snapshot = house.board.read()
+    snapshot = await house.read()
     chosen = [made for made in snapshot.decisions if cluster in (None, made.cluster)]
     lines = map(decisions.line, chosen[offset : offset + limit])
     return documents(lines, snapshot.at, len(chosen))
@@ -238,46 +240,38 @@ def list_decisions(
 
 async def answer_gate(house: House, request: Request) -> Response:
     wish = read_request(await request.body(), kind_of(request), GateRequest)
-    asker = asker_of(request)
+    asker, began, settings = asker_of(request), time.monotonic(), house.settings
     if wish.start_tests:
         asker.require("act")
-    return await house.in_thread(_gate, house, wish, asker)
-
-
-def _gate(house: House, wish: GateRequest, asker: Asker) -> Response:
-    began, nodes = time.monotonic(), wish.names()
-    terms = Terms(
-        suite=house.settings.suite,
-        policy=house.settings.policy,
-        benchmarks=house.settings.benchmarks,
-        cluster=wish.cluster,
-    )
-    result = gate(
-        nodes,
-        wish.duration_s,
-        terms,
+    question = GateQuestion(
+        history_url=house.history_url,
+        token=asker.token,
+        nodes=wish.names(),
+        duration_s=wish.duration_s,
+        terms=Terms(
+            suite=settings.suite,
+            policy=settings.policy,
+            benchmarks=settings.benchmarks,
+            cluster=wish.cluster,
+        ),
         unknown_passes=wish.unknown_passes,
-        may_test=False,
-        caller=asker,
     )
-    house.gauges.observe_gate(result.answer, time.monotonic() - began)
-    if wish.start_tests and result.missing_tests:
-        _start_tests(house, wish, result, asker)
-        return document(json_line("gate", gate_fields(result)), status=202)
-    return document(json_line("gate", gate_fields(result)))
+    reply = await house.gates.ask(question)
+    house.gauges.observe_gate(reply.answer, time.monotonic() - began)
+    if not (wish.start_tests and reply.needs_tests):
+        return document(reply.line)
+    await house.in_thread(_start_tests, house, question, reply.cluster, asker)
+    return document(reply.line, status=202)
 
 
-def _start_tests(house: House, wish: GateRequest, result: GateResult, asker: Asker) -> None:
-    nodes = ",".join(result.judged)
-    cluster = result.decision.cluster
-    words = ["gate", nodes, "--duration", f"{wish.duration_s:.0f}s", "--json"]
-    words += ["--suite", house.settings.suite, "--policy", house.settings.policy]
-    words += [
-        word for folder in house.settings.benchmarks for word in ("--benchmarks", str(folder))
-    ]
-    words += ["--on-unknown", "pass" if wish.unknown_passes else "fail"]
-    if cluster in house.settings.clusters:
-        words += ["--cluster", house.settings.clusters[cluster]]
+def _start_tests(house: House, question: GateQuestion, cluster: str, asker: Asker) -> None:
+    nodes, settings = ",".join(question.nodes), house.settings
+    words = ["gate", nodes, "--duration", f"{question.duration_s:.0f}s", "--json"]
+    words += ["--suite", settings.suite, "--policy", settings.policy]
+    words += [word for folder in settings.benchmarks for word in ("--benchmarks", str(folder))]
+    words += ["--on-unknown", "pass" if question.unknown_passes else "fail"]
+    if cluster in settings.clusters:
+        words += ["--cluster", settings.clusters[cluster]]
     house.audit_now(asker, f"tests on {nodes} of {cluster}")
     house.started.start(words, house.history_url, asker.clock())
 
@@ -287,7 +281,7 @@ async def take_event(house: House, request: Request) -> Response:
     asker = asker_of(request)
     if isinstance(event, OperatorSaid):
         asker.require("act")
-    return await house.in_thread(_tell, house, envelope, event, asker)
+    return await house.writing(_tell, house, envelope, event, asker)
 
 
 def _tell(house: House, envelope: EventEnvelope, event: KeptEvent, asker: Asker) -> Response:
@@ -318,7 +312,7 @@ async def _take(house: House, request: Request, cluster: str | None, mapping: st
     check_name(mapping, "mapping")
     text, asker = text_of(await request.body(), kind_of(request)), asker_of(request)
     source = f"what {asker.name()} told {request.url.path}"
-    return await house.in_thread(_report, house, text, source, mapping, cluster, asker)
+    return await house.writing(_report, house, text, source, mapping, cluster, asker)
 
 
 def _report(

@@ -37,6 +37,7 @@ def application(house: House) -> Door:
         finally:
             for part in reversed(parts):
                 part.stop()
+            house.gates.stop()
 
     app = FastAPI(
         title="Anubis",

@@ -17,8 +17,8 @@ from anubis.operations.past import decisions
 from anubis.report.glance import CampaignGlance, NodeGlance, node_line
 from anubis.service.asker import LOG
 
-RENEWED_S = 2.0  # after the last time, and not before four times what that took
-SPARED = 4.0
+RENEWED_S = 2.0  # after the last time, and not before nine times what that took
+SPARED = 9.0
 CAMPAIGNS_SHOWN = 200
 DECISIONS_SHOWN = 100
 
@@ -30,6 +30,7 @@ class Snapshot:
     campaigns: tuple[CampaignGlance, ...]  # the newest first
     decisions: tuple[Decision, ...]
     lines: dict[tuple[str, str], str] = field(default_factory=dict)  # of nodes, as they are asked
+    pages: dict[str, str] = field(default_factory=dict)  # the same
 
     @cached_property
     def nodes(self) -> dict[tuple[str, str], NodeGlance]:
@@ -72,6 +73,11 @@ class Board:
         if time.time() - snapshot.at > RENEWED_S:
             self._asked_for.set()
         return snapshot
+
+    @property
+    def latest(self) -> Snapshot | None:
+        """None before anybody has read one."""
+        return self.read() if self._snapshot else None
 
     def forget(self) -> None:
         """Something was told just now: whoever reads next wants to see it."""

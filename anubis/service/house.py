@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from anubis.core.errors import StoreError
 from anubis.service.asker import Asker, OpenHistory
 from anubis.service.audit import AuditTrail
-from anubis.service.board import Board
+from anubis.service.board import Board, Snapshot
+from anubis.service.gates import Gates
 from anubis.service.gauges import Gauges
 from anubis.service.problems import Refused
 from anubis.service.settings import ServiceSettings
@@ -33,6 +34,19 @@ class House:
     trail: AuditTrail
     started: StartedTests
     turns: Turns
+    gates: Gates
+    writer: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+
+    async def read(self) -> Snapshot:
+        """What there is needs no thread, and so waits for none."""
+        if latest := self.board.latest:
+            return latest
+        return await self.in_thread(self.board.read)
+
+    async def writing(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """One after the other, by a thread that no reader waits for: SQLite has one writer, and
+        whoever finds it busy sleeps longer than it is."""
+        return await to_thread.run_sync(lambda: call(*args, **kwargs), limiter=self.writer)
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What reads and writes the history keeps nobody else waiting."""

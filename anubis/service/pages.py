@@ -35,12 +35,16 @@ def router(house: House) -> APIRouter:
 
     @pages.get("/")
     def fleet() -> Response:
+        """Written once for all who read it; ten thousand tiles take a while, and so a thread."""
         snapshot = house.board.read()
-        return _page(written.fleet(clusters_on_page(snapshot), snapshot.at))
+        if "fleet" not in snapshot.pages:
+            snapshot.pages["fleet"] = written.fleet(clusters_on_page(snapshot), snapshot.at)
+        return _page(snapshot.pages["fleet"])
 
     @pages.get("/nodes/{cluster}/{node:path}")
-    def node(cluster: str, node: str) -> Response:
-        glance, snapshot = find_node(house, cluster, node), house.board.read()
+    async def node(cluster: str, node: str) -> Response:
+        snapshot = await house.read()
+        glance = find_node(snapshot, cluster, node)
         part = snapshot.clusters[cluster]
         about = (made for made in snapshot.decisions if node in made.nodes)
         about_here = [made for made in about if made.cluster == cluster]
@@ -49,8 +53,8 @@ def router(house: House) -> APIRouter:
         return _page(written.node(glance, life, kept, about_here, snapshot.at))
 
     @pages.get("/campaigns")
-    def campaigns() -> Response:
-        snapshot = house.board.read()
+    async def campaigns() -> Response:
+        snapshot = await house.read()
         return _page(written.campaigns(snapshot.campaigns, snapshot.at))
 
     @pages.get("/campaigns/{campaign}")
@@ -75,8 +79,8 @@ def router(house: House) -> APIRouter:
         return StreamingResponse(messages, media_type="text/event-stream")
 
     @pages.get("/decisions")
-    def decisions() -> Response:
-        snapshot = house.board.read()
+    async def decisions() -> Response:
+        snapshot = await house.read()
         return _page(written.decisions_made(snapshot.decisions, snapshot.at))
 
     @pages.get("/live.js")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 from typing import Any
 
 import uvicorn
@@ -18,6 +19,7 @@ from anubis.service.asker import LOG, Asker, OpenHistory
 from anubis.service.audit import AuditTrail
 from anubis.service.board import Board
 from anubis.service.door import MOST_HEADER_BYTES
+from anubis.service.gates import Gates
 from anubis.service.gauges import Gauges
 from anubis.service.house import House
 from anubis.service.settings import ServiceSettings
@@ -27,6 +29,7 @@ from anubis.service.turns import Turns
 IDLE_S = 10.0  # for the head of a request to arrive, and between two of them
 ENDS_WITHIN_S = 5
 MOST_CONNECTIONS = 500
+SWITCHES_EVERY_S = 0.001  # between threads: who reads must not wait long for who computes
 
 
 class ImpatientProtocol(H11Protocol):
@@ -72,6 +75,7 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
             gauges=Gauges(board.read),
             trail=AuditTrail(history.audit.add),
             started=StartedTests(),
+            gates=Gates(),
             turns=Turns(
                 list(settings.clusters),
                 settings.turn_every_s,
@@ -110,6 +114,7 @@ def _listen(house: House, caller: Caller) -> None:
     )
     host, port = listening.getsockname()[:2]
     caller.remark(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
+    sys.setswitchinterval(SWITCHES_EVERY_S)
     with listening:
         uvicorn.Server(config).run(sockets=[listening])
 

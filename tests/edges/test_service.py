@@ -27,6 +27,7 @@ from anubis.service.app import application
 from anubis.service.asker import Asker, OpenHistory
 from anubis.service.audit import AuditTrail
 from anubis.service.board import Board
+from anubis.service.gates import Gates
 from anubis.service.gauges import Gauges
 from anubis.service.house import House
 from anubis.service.settings import ServiceSettings
@@ -76,6 +77,7 @@ def house_of(url, **settings):
         gauges=Gauges(board.read),
         trail=AuditTrail(history.audit.add),
         started=StartedTests(),
+        gates=Gates(in_process=True),
         turns=Turns((), 0.0, lambda cluster: None),
     )
 
@@ -531,7 +533,7 @@ def test_an_open_breaker_is_said_in_one_sentence_on_the_first_page(fleet, visito
     )
     snapshot = visitor.house.board.read()
     part = replace(snapshot.clusters[history.cluster], kept=kept)
-    visitor.house.board._snapshot = replace(snapshot, clusters={history.cluster: part}, lines={})
+    visitor.house.board._snapshot = replace(snapshot, clusters={history.cluster: part}, pages={})
     text = page(visitor, "/")
     assert "the breaker is open (fleet): no more nodes are taken out" in text
     assert 'role="alert"' in text

@@ -1,0 +1,80 @@
+"""Gates, in a process of their own: with ten thousand nodes in the history one computes for a
+second, and nobody else shall wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
+
+from anubis.operations.deciding import Terms
+from anubis.operations.gate_text import fields
+from anubis.operations.gating import gate
+from anubis.report.wording import json_line
+from anubis.service.asker import Asker, OpenHistory
+from anubis.service.problems import Refused
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateQuestion:
+    history_url: str
+    token: str
+    nodes: tuple[str, ...]
+    duration_s: float
+    terms: Terms
+    unknown_passes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateReply:
+    line: str  # the document
+    answer: str
+    cluster: str
+    needs_tests: bool
+
+
+def reply(question: GateQuestion) -> GateReply:
+    """From the history alone."""
+    result = gate(
+        question.nodes,
+        question.duration_s,
+        question.terms,
+        unknown_passes=question.unknown_passes,
+        may_test=False,
+        caller=Asker(_opened(question.history_url), question.token, ()),
+    )
+    return GateReply(
+        line=json_line("gate", fields(result)),
+        answer=result.answer,
+        cluster=result.decision.cluster,
+        needs_tests=bool(result.missing_tests),
+    )
+
+
+@cache
+def _opened(url: str) -> OpenHistory:
+    return OpenHistory.open(url)
+
+
+def beside() -> Executor:
+    """Begun anew, not forked: threads of the service would leave their locks behind."""
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+
+
+class Gates:
+    def __init__(self, *, in_process: bool = False) -> None:
+        self._executor: Executor = ThreadPoolExecutor(1) if in_process else beside()
+
+    def stop(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def ask(self, question: GateQuestion) -> GateReply:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._executor, reply, question)
+        except BrokenProcessPool:
+            self._executor = beside()
+            raise Refused(503, "the process that answers gates had ended: ask again") from None
