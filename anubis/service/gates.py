@@ -4,11 +4,14 @@ second, and nobody else shall wait for it."""
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 
 from anubis.operations.deciding import Terms
 from anubis.operations.gate_text import fields
@@ -61,7 +64,19 @@ def _opened(url: str) -> OpenHistory:
 
 def beside() -> Executor:
     """Begun anew, not forked: threads of the service would leave their locks behind."""
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_service)
+
+
+def _end_with_service() -> None:
+    """However that ends; Ctrl-C at its terminal is not for this process."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    threading.Thread(target=_wait_for_its_end, daemon=True).start()
+
+
+def _wait_for_its_end() -> None:
+    if service := parent_process():
+        service.join()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Gates:

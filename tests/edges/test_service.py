@@ -23,6 +23,7 @@ from anubis.operations.admitting import make_token, revoke_token
 from anubis.operations.caller import Caller
 from anubis.operations.keeping import KeptFleet
 from anubis.service import door
+from anubis.service.acting import Actor
 from anubis.service.app import application
 from anubis.service.asker import Asker, OpenHistory
 from anubis.service.audit import AuditTrail
@@ -34,6 +35,7 @@ from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
 from anubis.service.turns import Turns
 from tests.edges.desk import check_line
+from tests.edges.postgresql import ask
 
 JSON = {"content-type": "application/json"}
 ODD = "<script>alert(1)</script>"
@@ -456,6 +458,59 @@ def test_the_figures_count_nodes_campaigns_and_requests(fleet, visitor):
         'route="/v1/nodes/{cluster}/{node}",status="404"} 1.0',
     ):
         assert sample in text, text
+
+
+# --- several of them --------------------------------------------------------------------------
+
+
+def held_in_turn(url):
+    """Two processes' worth of locks: whoever has it first, and then the other."""
+    with OpenHistory.open(url) as first, OpenHistory.open(url) as second:
+        lock, rival = first.acting_lock(), second.acting_lock()
+        yield lock.has(), rival.has(), lock.has()
+        lock.give_back()
+        yield rival.has(), lock.has(), rival.has()
+        rival.give_back()
+        first.close_at_last()
+        second.close_at_last()
+
+
+def test_of_several_services_one_acts_and_the_next_when_that_one_is_gone(near):
+    assert [*held_in_turn(str(near.history))] == [(True, False, True)] * 2
+
+
+@pytest.mark.long
+def test_with_a_server_one_acts_too_and_its_connection_is_the_lock(server):
+    url = server.new_database()
+    assert [*held_in_turn(url)] == [(True, False, True)] * 2
+    with OpenHistory.open(url) as first, OpenHistory.open(url) as second:
+        lock, rival = first.acting_lock(), second.acting_lock()
+        assert (lock.has(), rival.has()) == (True, False)
+        ask(
+            url,
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'",
+        )
+        assert rival.has()
+        with pytest.raises(StoreError):
+            lock.has()
+        assert not lock.has()
+        rival.give_back()
+        first.close_at_last()
+        second.close_at_last()
+
+
+def test_only_the_service_that_acts_says_so(empty):
+    states = []
+    actor = Actor(empty.house.history, states.append)
+    rival = Actor(OpenHistory.open(empty.house.history_url), states.append)
+    actor._look()
+    rival._look()
+    assert (actor.is_acting, rival.is_acting) == (True, False)
+    actor._lock.give_back()
+    rival._look()
+    assert rival.is_acting
+    rival._lock.give_back()
+    rival._lock._database.close()
 
 
 # --- the pages --------------------------------------------------------------------------------
