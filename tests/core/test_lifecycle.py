@@ -181,6 +181,26 @@ def test_from_a_defect_to_the_proof_of_its_repair(cluster):
     assert not cluster.shown["n0"].cordon
 
 
+def test_a_node_that_does_not_answer_is_lost_and_proves_itself_when_it_is_back(cluster):
+    cluster.look()
+    cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=False)
+    cluster.look()
+    assert cluster.state() is State.LOST
+    assert not cluster.tick()
+    cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=True)
+    cluster.look()
+    assert cluster.state() is State.NEW
+    assert set(only(cluster.tick(), Prove).owed) == {"n0"}
+
+
+def test_news_of_a_node_has_it_tested_at_once_however_often_nothing_came_of_it(cluster):
+    cluster.hear(noticed(cluster.later(), NodeAdded(nodes=("n0",))))
+    cluster.answer(only(cluster.tick(), Prove), UNKNOWN)
+    assert not cluster.hear(Waited(at=cluster.later(1)))
+    cluster.hear(noticed(cluster.later(1), NodeAdded(nodes=("n0",))))
+    assert only(cluster.hear(Waited(at=cluster.later(1))), Prove)
+
+
 def test_a_repair_that_did_not_help_is_no_way_back(cluster):
     cluster.conclude(DEFECTIVE, "n0")
     cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n0",))))

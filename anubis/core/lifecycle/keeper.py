@@ -136,9 +136,10 @@ class Keeper:
             return []
         self.seen_at = event.at
         commands = []
-        for node in self.lives.keys() - event.nodes.keys():
+        up = {node: seen for node, seen in event.nodes.items() if seen.is_up}
+        for node in self.lives.keys() - up.keys():
             commands += self._keep(_left(self.lives[node], event.at), event.at)
-        for node, seen in event.nodes.items():
+        for node, seen in up.items():
             life = self._life(node)
             if not (life.present and node in self.lives):
                 life = _arrived(life, event.at)

@@ -195,8 +195,11 @@ class Life:
         at = max([at, *(owed.at for owed in same)])
         if at < self.proven_at:
             return self
-        kept = tuple(owed for owed in self.owed if owed not in same)
-        return replace(self, owed=(*kept, Owed(debt=debt, at=at, about=about, id=id)))
+        owed = Owed(debt=debt, at=at, about=about, id=id)
+        if owed in same:
+            return self
+        kept = tuple(entry for entry in self.owed if entry not in same)
+        return replace(self, owed=(*kept, owed), tried=0, tried_at=-math.inf)
 
     def having_proven(self, proof: Proof, about: str, began: float) -> Self:
         """What a test that began then has paid, when it was passed."""
