@@ -351,8 +351,12 @@ def readings(
         for metric in spec.metrics:
             if metric.judged_by != "fleet":
                 continue
+            device = f"{a.device}-{b.device}"
+            if metric.unit == "1":  # how many answers are right does not scatter
+                right = np.ones(samples)
+                series.append(Series(metric=metric.name, device=device, samples=right))
+                continue
             for name, value in _values(metric, rates):
-                device = f"{a.device}-{b.device}"
                 series.append(Series(metric=name, device=device, samples=value * scatter))
     return Readings.of(series)
 
@@ -381,8 +385,6 @@ def _drawn_by(step: Step) -> int:
 
 
 def _values(metric: MetricSpec, rates: Sequence[float]) -> list[tuple[str, float]]:
-    if metric.unit == "1":
-        return [(metric.name, 1.0)]
     if metric.direction == "lower":
         return [(metric.name, 100 / min(rates))]
     return [

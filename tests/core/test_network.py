@@ -148,6 +148,20 @@ def scanned(
     )
 
 
+def test_a_simulated_pair_is_either_right_or_wrong():
+    """Rates scatter; how many answers are right does not."""
+    agreement = MetricSpec(name="agreement", unit="1", direction="higher")
+    checked = replace(PAIR, metrics=(*PAIR.metrics, agreement))
+    outcome = scanned(BED, spec=checked)
+    samples = {
+        series.metric: series.samples
+        for execution in outcome.executions
+        for series in execution.result.series
+    }
+    assert set(samples["agreement"].tolist()) == {1.0}
+    assert len(set(samples["latency_us"].tolist())) == 8
+
+
 def test_most_nodes_away_from_the_start_blame_nobody_until_somebody_goes_on_all_the_same():
     away = BED.nodes[:4]
     sentence = r'4 of 6 nodes cannot be reached: until shown otherwise .* "no agent started on it"'
