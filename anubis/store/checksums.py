@@ -109,8 +109,8 @@ def _time(cell: float | None) -> int:
 
 
 def _texts(cells: RowCells) -> npt.NDArray[np.uint64]:
-    known = {cell: _text(cell) for cell in set(cells)}
-    return np.fromiter(map(known.__getitem__, cells), np.uint64, len(cells))
+    by_cell = {cell: _text(cell) for cell in set(cells)}
+    return np.fromiter(map(by_cell.__getitem__, cells), np.uint64, len(cells))
 
 
 def _text(cell: object) -> int:
