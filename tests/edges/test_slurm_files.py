@@ -148,7 +148,9 @@ def test_the_end_of_a_job_is_told_once(site, desk):
         with History.open(f"sqlite:///{desk.history}") as history:
             return [notice.id for notice in history.of("prod").notices.all()]
 
-    assert eventually(lambda: ended in notices())
+    queue = ("squeue", "-h", "-j", job, "-o", "%T")  # the job stays until its epilog is over
+    assert eventually(lambda: not site.slurm.run(*queue, check=False).stdout)
+    assert notices().count(ended) == 1
     environment = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "node1"}
     again = subprocess.run([str(site.folder / "epilog.sh")], env=environment, capture_output=True)
     assert again.returncode == 0
