@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import socket
 from collections.abc import Iterator
 
@@ -159,6 +160,24 @@ def test_a_node_is_drained_with_our_reason_and_let_in_again(slurm, orchestrator)
     orchestrator.release("node2")
     assert "drain" not in slurm.state("node2")
     assert orchestrator.observe().nodes["node2"].cordon == ""
+
+
+def test_a_node_that_is_down_stays_down_when_its_drain_is_taken_back(slurm, orchestrator):
+    for state in ("down", "drain"):
+        slurm.run("scontrol", "update", "nodename=node2", f"state={state}", f"reason={SLOW}")
+    orchestrator.release("node2")
+    assert "down" in slurm.state("node2")
+    assert "drain" not in slurm.state("node2")
+    slurm.run("scontrol", "update", "nodename=node2", "state=resume")
+
+
+def test_slurm_is_not_trusted_to_have_obeyed(slurm, orchestrator, tmp_path, monkeypatch):
+    liar = tmp_path / "scontrol"
+    liar.write_text("#!/bin/sh\n")
+    liar.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(OrchestratorError, match=r'slurm was told to drain "node2".* shows idle'):
+        orchestrator.cordon("node2", SLOW)
 
 
 def test_somebodys_reason_stays_as_it_is(slurm, orchestrator):
