@@ -15,7 +15,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from anubis.core.errors import StoreError, UsageError
+from anubis.core.lifecycle.actions import LifeAction, Stage
 from anubis.core.lifecycle.breaker import Breaker
+from anubis.core.lifecycle.commands import Cordon, Mode
 from anubis.core.lifecycle.life import Life
 from anubis.core.past.status import Incident, Repair
 from anubis.core.past.traits import NodeTraits
@@ -579,12 +581,24 @@ def test_what_nodes_and_reasons_say_is_text_on_every_page(fleet, visitor):
     assert "&lt;script&gt;" in page(visitor, "/")
 
 
-def test_an_open_breaker_is_said_in_one_sentence_on_the_first_page(fleet, visitor):
+def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, visitor):
     history = visitor.house.history.only()
     life = Life(node="n1", sku="h100")
     breaker = Breaker(is_open=True)
     kept = KeptFleet(
-        cluster=history.cluster, at=1.0, lives={"n1": life}, breakers={"fleet": breaker}, actions=()
+        cluster=history.cluster,
+        at=1.0,
+        lives={"n1": life},
+        breakers={"fleet": breaker},
+        actions=(
+            LifeAction(
+                id=17,
+                at=1.0,
+                command=Cordon(mode=Mode.PROPOSE, node="n1", code="GEMM.TFLOPS", reason="slow"),
+                stage=Stage.PROPOSED,
+                changed_at=1.0,
+            ),
+        ),
     )
     snapshot = visitor.house.board.read()
     part = replace(snapshot.clusters[history.cluster], kept=kept)
@@ -592,3 +606,5 @@ def test_an_open_breaker_is_said_in_one_sentence_on_the_first_page(fleet, visito
     text = page(visitor, "/")
     assert "the breaker is open (fleet): no more nodes are taken out" in text
     assert 'role="alert"' in text
+    assert "keep n1 from jobs (GEMM.TFLOPS)" in text
+    assert "proposed" in text
