@@ -61,12 +61,12 @@ class Server:
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait(timeout=30)
 
-    def new_database(self) -> str:
-        """Its URL."""
+    def new_database(self, like: str = "template1") -> str:
+        """Its URL; it begins with what is in the other, which nobody may have open."""
         name = f"history_{next(self._numbers)}"
         admin = engine_for(f"postgresql://anubis@/postgres?host={self.folder}")
         with admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+            connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {like}")
         return f"postgresql://anubis@/{name}?host={self.folder}"
 
 

@@ -91,8 +91,16 @@ def test_the_selector_asks_the_model_that_was_trained(anubis, home):
     assert without not in asked.out
 
 
-def test_an_evaluation_names_its_choice_and_what_could_not_be_scored(anubis, home):
-    found = anubis(home, "evaluate", "--seeds", "2", "--json")
+@pytest.fixture(scope="module")
+def evaluated(home, tmp_path_factory):
+    """The answer of an evaluation that was asked for two nodes, and its page."""
+    page = tmp_path_factory.mktemp("page") / "risk.html"
+    words = ("--seeds", "2", "--ask", f"{BAD},node04", "--json", "--html", str(page))
+    return apart(home, "evaluate", *words), page
+
+
+def test_an_evaluation_names_its_choice_and_what_could_not_be_scored(evaluated):
+    found, _ = evaluated
     assert found.code == 0, found.err
     lines = found.lines
     assert {line["split"] for line in lines if line["type"] == "score"} >= {"random", "node"}
@@ -100,12 +108,8 @@ def test_an_evaluation_names_its_choice_and_what_could_not_be_scored(anubis, hom
     assert lines[-1]["reason"]
 
 
-def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_else(
-    anubis, home, tmp_path
-):
-    page = tmp_path / "risk.html"
-    words = ("--seeds", "2", "--ask", f"{BAD},node04", "--json", "--html", str(page))
-    found = anubis(home, "evaluate", *words)
+def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_else(home, evaluated):
+    found, page = evaluated
     assert found.code == 0, found.err
     lines = found.lines
     asked = {line["model"]: line for line in lines if line.get("split") == "fleet"}

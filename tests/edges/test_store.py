@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import string
 import subprocess
@@ -96,9 +97,35 @@ def new_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str
     return f"sqlite:///{folder / f'history_{next(numbers)}'}.db"
 
 
+@pytest.fixture(scope="module")
+def upgraded_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A history that was empty before the upgrades, which take longer than most tests."""
+    file = tmp_path_factory.mktemp("upgraded") / "history.db"
+    History.open(f"sqlite:///{file}").close()
+    return file
+
+
+@pytest.fixture(scope="module")
+def upgraded_database(server: Server) -> str:
+    """Its name, on that server."""
+    url = server.new_database()
+    History.open(url).close()
+    return str(sa.make_url(url).database)
+
+
+def copied_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    if kind == "postgresql":
+        server: Server = request.getfixturevalue("server")
+        return server.new_database(like=request.getfixturevalue("upgraded_database"))
+    upgraded: Path = request.getfixturevalue("upgraded_file")
+    return f"sqlite:///{shutil.copy(upgraded, folder / f'history_{next(numbers)}.db')}"
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return new_database(request.param, request, tmp_path)
+    """Of an empty database; of an upgraded one where the test asks for the history in it."""
+    new = copied_database if "history" in request.fixturenames else new_database
+    return new(request.param, request, tmp_path)
 
 
 @pytest.fixture

@@ -380,39 +380,6 @@ def test_up_again_and_a_node_that_is_not_there_are_clear_errors(bed: Bed) -> Non
     assert "node1, node2, node3" in unknown.stderr
 
 
-def test_a_cut_host_is_silent_and_a_killed_one_dead_and_down_leaves_nothing() -> None:
-    with Bed(3) as bed:
-        networks = {network_of(bed, host) for host in ("driver", *bed.nodes)}
-        assert len(networks) == 4
-        assert len(traces(bed, networks)) > 10  # the question finds something while it is up
-
-        assert python(bed, "driver", KNOCK, "node2", "9").startswith("ConnectionRefusedError")
-        bed.verb("cut", "node2")
-        assert python(bed, "driver", KNOCK, "node2", "9").startswith("TimeoutError")
-        assert python(bed, "node2", KNOCK, "driver", "9").startswith("TimeoutError")
-        bed.verb("mend", "node2")
-        for seconds_left in reversed(range(15)):  # the neighbours ask for its address once a second
-            answer = python(bed, "driver", KNOCK, "node2", "9")
-            if answer.startswith("ConnectionRefusedError"):
-                break
-            assert seconds_left, answer
-            time.sleep(1)
-
-        bed.verb("kill", "node1")
-        deadline = time.monotonic() + 60
-        while "node1" in (alive := ask_ray(bed, WHO_IS_ALIVE)):
-            assert time.monotonic() < deadline, f"still alive: {alive}"
-        assert {"driver", "node3"} <= set(alive)
-        assert bed.run("node1", ["hostname"]).stdout == "node1\n"  # the host outlives its Ray
-
-        bed.verb("down")
-        assert traces(bed, networks) == []
-        bed.verb("down")
-        gone = bed.run("driver", ["true"], check=False)
-        assert gone.returncode == 2
-        assert "is not up" in gone.stderr
-
-
 @pytest.fixture
 def ray_that_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose `ray` is written by the test."""
@@ -460,3 +427,36 @@ def test_down_takes_away_what_an_interrupted_up_left(
         assert traces(bed, {network}) != []
         bed.verb("down")
     assert traces(bed, {network}) == []
+
+
+# The last test here: what it takes away does not come back.
+def test_a_cut_host_is_silent_and_a_killed_one_dead_and_down_leaves_nothing(bed: Bed) -> None:
+    networks = {network_of(bed, host) for host in ("driver", *bed.nodes)}
+    assert len(networks) == 4
+    assert len(traces(bed, networks)) > 10  # the question finds something while it is up
+
+    assert python(bed, "driver", KNOCK, "node2", "9").startswith("ConnectionRefusedError")
+    bed.verb("cut", "node2")
+    assert python(bed, "driver", KNOCK, "node2", "9").startswith("TimeoutError")
+    assert python(bed, "node2", KNOCK, "driver", "9").startswith("TimeoutError")
+    bed.verb("mend", "node2")
+    for seconds_left in reversed(range(15)):  # the neighbours ask for its address once a second
+        answer = python(bed, "driver", KNOCK, "node2", "9")
+        if answer.startswith("ConnectionRefusedError"):
+            break
+        assert seconds_left, answer
+        time.sleep(1)
+
+    bed.verb("kill", "node1")
+    deadline = time.monotonic() + 60
+    while "node1" in (alive := ask_ray(bed, WHO_IS_ALIVE)):
+        assert time.monotonic() < deadline, f"still alive: {alive}"
+    assert {"driver", "node3"} <= set(alive)
+    assert bed.run("node1", ["hostname"]).stdout == "node1\n"  # the host outlives its Ray
+
+    bed.verb("down")
+    assert traces(bed, networks) == []
+    bed.verb("down")
+    gone = bed.run("driver", ["true"], check=False)
+    assert gone.returncode == 2
+    assert "is not up" in gone.stderr
