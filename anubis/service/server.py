@@ -125,6 +125,7 @@ def _bound(settings: ServiceSettings) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))
+        listening.listen(MOST_CONNECTIONS)  # whoever reads where may ask at once
     except (OSError, OverflowError) as error:
         listening.close()
         raise UsageError(
