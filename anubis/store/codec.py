@@ -82,6 +82,9 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if origin is tuple:
         read = _reader(arguments[0])
         return lambda items: tuple(read(item) for item in items)
+    if origin is Mapping:
+        read_value = _reader(arguments[1])
+        return lambda table: {key: read_value(value) for key, value in table.items()}
     if origin in (Union, types.UnionType) and type(None) in arguments and len(arguments) == 2:
         read_some = _reader(next(item for item in arguments if item is not type(None)))
         return lambda item: None if item is None else read_some(item)

@@ -112,7 +112,7 @@ class Turn:
         self._before = {life.node: life for life in lives_of(self._connection, self._cluster)}
         if row is None:
             return Keeper(policy)
-        breakers = codec.load(dict[str, Breaker], row.breakers)
+        breakers = _breakers(row.breakers)
         seen_at = float("-inf") if row.seen_at is None else row.seen_at
         return Keeper(policy, self._before.values(), breakers, seen_at)
 
@@ -125,7 +125,7 @@ class Turn:
             "cluster": self._cluster,
             "seen_at": seen_at,
             "turned_at": at,
-            "breakers": codec.dump(keeper.breakers),
+            "breakers": codec.dump(_Breakers(by_scope=keeper.breakers)),
         }
         upsert(self._connection, KEEPERS, [row], replace=True)
         lives = [
@@ -217,7 +217,7 @@ class KeeperState:
         query = sa.select(KEEPERS.c.breakers).where(KEEPERS.c.cluster == self._cluster)
         with self._database.reading() as connection:
             document = connection.execute(query).scalar()
-        return codec.load(dict[str, Breaker], document) if document else {}
+        return _breakers(document) if document else {}
 
     def open_actions(self) -> list[LifeAction]:
         """The oldest first."""
@@ -249,6 +249,15 @@ class KeeperState:
     def follow(self, action: LifeAction, stage: Stage, at: float, note: str = "") -> None:
         with self._database.writing() as connection:
             _follow(connection, replace(action, note=note or action.note), stage, at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Breakers:
+    by_scope: Mapping[str, Breaker]
+
+
+def _breakers(document: str) -> dict[str, Breaker]:
+    return dict(codec.load(_Breakers, document).by_scope)
 
 
 def news_of(connection: sa.Connection, cluster: str) -> News:

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from anubis.core.lifecycle.actions import Stage
+from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import Mode
 from anubis.core.lifecycle.events import Waited
+from anubis.core.lifecycle.life import Debt
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.past.events import IncidentReported, Notice
 from anubis.core.records import ClusterIdentity
@@ -74,7 +76,21 @@ def test_whoever_tells_and_keeps_at_once_each_event_is_heard_and_each_action_sen
     with History.open(url) as history:
         (action,) = history.of("prod").keeping.open_actions()
     assert sorted(action.command.owed) == NODES
+    (owed,) = action.command.owed["n0"]
+    assert (owed.debt, owed.about) == (Debt.INCIDENT, "gpu")
     assert sum(by_several(send_all, url)) == 1
+
+
+def test_a_breaker_stays_open_from_one_turn_to_the_next(url):
+    with History.open(url) as history:
+        keeping = history.of("prod").keeping
+        with keeping.turn() as turn:
+            keeper = turn.keeper(POLICY)
+            keeper.breakers["fleet"] = Breaker(is_open=True, accepted=3)
+            turn.end(keeper, turn.news(), 2.0)
+        with keeping.turn() as turn:
+            assert turn.keeper(POLICY).breakers == {"fleet": Breaker(is_open=True, accepted=3)}
+        assert keeping.breakers() == {"fleet": Breaker(is_open=True, accepted=3)}
 
 
 def test_a_turn_that_dies_leaves_everything_as_it_was(url):

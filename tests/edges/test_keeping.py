@@ -173,6 +173,9 @@ def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
     assert {action.stage for action in fleet.actions} == {Stage.PROPOSED}
     assert [action.command.kind for action in fleet.actions] == ["open-ticket", "cordon"]
     assert all(not seen.cordon for seen in site.owner.nodes.values())
+    site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
+    fleet = site.keep(owner=False)
+    assert [action.command.kind for action in fleet.actions] == ["open-ticket", "cordon", "prove"]
     again = site.keep(owner=False)
     assert [action.id for action in again.actions] == [action.id for action in fleet.actions]
 
