@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 import sys
@@ -29,6 +30,7 @@ from anubis.service.turns import Turns
 IDLE_S = 10.0  # for the head of a request to arrive, and between two of them
 ENDS_WITHIN_S = 5
 MOST_CONNECTIONS = 500
+LOOKS_FOR_GARBAGE = (10_000, 20, 50)  # after so many new objects: a long look keeps all waiting
 SWITCHES_EVERY_S = 0.001  # between threads: who reads must not wait long for who computes
 
 
@@ -115,6 +117,7 @@ def _listen(house: House, caller: Caller) -> None:
     host, port = listening.getsockname()[:2]
     caller.remark(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
     sys.setswitchinterval(SWITCHES_EVERY_S)
+    gc.set_threshold(*LOOKS_FOR_GARBAGE)
     with listening:
         uvicorn.Server(config).run(sockets=[listening])
 
