@@ -22,6 +22,7 @@ SWF_FIELDS = 18
 PIECES = {2, 3, 4}  # status of a piece of a job that has a line of its own
 HOUR_S = 3600.0
 LONGEST_S = 100 * 365 * 86_400.0
+MOST_LINES = 2_000_000
 MOST_JOBS = 1_440  # for each node and day: jobs of less than a minute are no load worth a study
 ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing within the span
 
@@ -87,8 +88,9 @@ def requests_of_table(
     lines: Sequence[str], where: str = "the table"
 ) -> Iterator[tuple[int, _Request | str]]:
     """Comma-separated, with a header that names when, for how many seconds and how many GPUs."""
-    rows = csv.reader(lines)
-    header = [name.strip() for name in next(rows, [])]
+    rows = _rows(lines, where)
+    _, first = next(rows, (0, []))
+    header = [name.strip() for name in first]
     for name in COLUMNS:
         if name not in header:
             raise TraceError(
@@ -96,21 +98,34 @@ def requests_of_table(
                 "or the Standard Workload Format"
             )
     places = [header.index(name) for name in COLUMNS]
-    for row in rows:
+    for number, row in rows:
         if not row:
             continue
         if len(row) != len(header):
-            yield rows.line_num, f"expected {len(header)} columns"
+            yield number, f"expected {len(header)} columns"
             continue
         when, duration, devices = (row[place] for place in places)
         try:
             moment = datetime.fromisoformat(when)
         except ValueError:
-            yield rows.line_num, "not a timestamp (expected 2017-10-09 07:01:55)"
+            yield number, "not a timestamp (expected 2017-10-09 07:01:55)"
             continue
         # a time without a zone is read as UTC: the time zone where Anubis runs must not matter
         arrival = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
-        yield rows.line_num, _Request(arrival, _number(duration), _number(devices))
+        yield number, _Request(arrival, _number(duration), _number(devices))
+
+
+def _rows(lines: Sequence[str], where: str) -> Iterator[tuple[int, list[str]]]:
+    if len(lines) > MOST_LINES:
+        raise TraceError(
+            f"{where} has {len(lines):,} lines, expected at most {MOST_LINES:,}: cut it by time"
+        )
+    rows = csv.reader(lines)
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:  # a cell beyond all measure
+        raise TraceError(f"{where}, line {rows.line_num}: {error}") from None
 
 
 def requests_of_swf(lines: Iterable[str]) -> Iterator[tuple[int, _Request | str]]:

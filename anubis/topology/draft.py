@@ -23,6 +23,7 @@ class Draft:
         self._guids: dict[str, str] = {}
         self._nics: list[Nic] = []
         self._seats: set[tuple[str, str]] = set()
+        self._again: dict[tuple[str, str], int] = {}  # the last number of a further NIC
         self._cables: dict[tuple[str, str], list[Cable]] = {}
         self._above: dict[str, set[str]] = {}
 
@@ -36,6 +37,14 @@ class Draft:
 
     def has_switch(self, id: str) -> bool:
         return id in self._switches
+
+    def _free_again(self, node: str, rail: str) -> int:
+        """The number of a further NIC of that name, the second or later."""
+        again = self._again.get((node, rail), 1) + 1
+        while (node, f"{rail}/{again}") in self._seats:
+            again += 1
+        self._again[node, rail] = again
+        return again
 
     def nic(
         self,
@@ -54,7 +63,7 @@ class Draft:
         self.switch(switch)
         rail = rail_of(device)
         if node and (node, rail) in self._seats:
-            again = sum((node, f"{rail}/{n}") in self._seats for n in range(2, 1000)) + 2
+            again = self._free_again(node, rail)
             several_nics = f'NICs called "{device}"' if device else "NICs without a name"
             self.find(
                 "same-device",

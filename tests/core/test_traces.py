@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.errors import TraceError
+from anubis.study import traces
 from anubis.study.traces import (
     TracedJob,
     cut,
@@ -118,6 +119,15 @@ def test_a_file_without_a_job_says_why(tmp_path, content, sentence):
     file.write_bytes(content)
     with pytest.raises(TraceError, match=sentence):
         read(file, 8)
+
+
+def test_a_table_beyond_all_measure_is_a_sentence(monkeypatch):
+    header = ",".join(traces.COLUMNS)
+    with pytest.raises(TraceError, match="line 1: field larger than field limit"):
+        list(requests_of_table([header + "x" * 200_000]))
+    monkeypatch.setattr(traces, "MOST_LINES", 3)
+    with pytest.raises(TraceError, match="has 4 lines, expected at most 3: cut it by time"):
+        list(requests_of_table([header] * 4))
 
 
 def test_a_broken_archive_is_an_error_for_a_person(tmp_path):

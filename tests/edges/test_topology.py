@@ -21,6 +21,7 @@ from anubis.core.records import Judgement
 from anubis.report.topology import text
 from anubis.simulation.fabric import FatTree
 from anubis.topology import ibnetdiscover, sources
+from anubis.topology.draft import Draft
 from anubis.topology.sources import load, parse
 from anubis.topology.text import decode
 from anubis.topology.tool import ask
@@ -989,3 +990,12 @@ def test_without_the_tool_the_fabric_cannot_be_asked():
         sources.live(command=("no-such-ibnetdiscover",))
     with pytest.raises(TopologyError, match="ended with code 1: broken; run it as root"):
         sources.live(command=("sh", "-c", "echo broken >&2; exit 1"))
+
+
+def test_a_node_may_have_more_nics_of_one_name_than_anybody_counts():
+    draft = Draft()
+    for _ in range(1100):
+        draft.nic(node="n1", device="mlx5_0", switch="leaf1")
+    draft.nic(node="n1", device="0/2000", switch="leaf1")
+    survey = draft.survey()
+    assert len({nic.rail for nic in survey.fabric.nics}) == 1101
