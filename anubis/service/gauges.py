@@ -17,7 +17,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from anubis import __version__
+from anubis.core.lifecycle.life import State
 from anubis.core.records import Judgement
+from anubis.report.keeping import is_open
 from anubis.service.board import Snapshot
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -82,6 +84,9 @@ class _OfHistory(Collector):
         yield _nodes(snapshot)
         yield _verdicts(snapshot)
         yield _held(snapshot)
+        yield _states(snapshot)
+        yield _actions(snapshot)
+        yield _breakers(snapshot)
         yield _unfinished(snapshot)
         yield _executions(snapshot)
         read_at = GaugeMetricFamily(
@@ -123,6 +128,42 @@ def _held(snapshot: Snapshot) -> GaugeMetricFamily:
     )
     for cluster, glance in snapshot.clusters.items():
         family.add_metric([cluster], sum(node.hold is not None for node in glance.nodes))
+    return family
+
+
+def _states(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_node_states", "Nodes by where the keeper sees them", labels=["cluster", "state"]
+    )
+    for cluster, glance in snapshot.clusters.items():
+        states = Tally(life.state for life in glance.kept.lives.values())
+        for state in State:
+            family.add_metric([cluster, state.value], states[state])
+    return family
+
+
+def _actions(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_open_actions",
+        "What the keeper proposes or has sent",
+        labels=["cluster", "action", "stage"],
+    )
+    for cluster, glance in snapshot.clusters.items():
+        actions = Tally((a.command.kind, a.stage.value) for a in glance.kept.actions if is_open(a))
+        for (action, stage), number in sorted(actions.items()):
+            family.add_metric([cluster, action, stage], number)
+    return family
+
+
+def _breakers(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_breakers_open",
+        "Scopes in which no more nodes are taken out until a person says so",
+        labels=["cluster"],
+    )
+    for cluster, glance in snapshot.clusters.items():
+        breakers = glance.kept.breakers.values()
+        family.add_metric([cluster], sum(breaker.is_open for breaker in breakers))
     return family
 
 

@@ -606,5 +606,12 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
     text = page(visitor, "/")
     assert "the breaker is open (fleet): no more nodes are taken out" in text
     assert 'role="alert"' in text
+    figures = visitor.ask("/metrics").text
+    for sample in (
+        f'anubis_breakers_open{{cluster="{history.cluster}"}} 1.0',
+        f'anubis_node_states{{cluster="{history.cluster}",state="in-service"}} 1.0',
+        f'anubis_open_actions{{action="cordon",cluster="{history.cluster}",stage="proposed"}} 1.0',
+    ):
+        assert sample in figures
     assert "keep n1 from jobs (GEMM.TFLOPS)" in text
     assert "proposed" in text
