@@ -3,10 +3,10 @@ repairs and watches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from anubis.core.errors import UsageError
+from anubis.core.errors import AnubisError, StoreError, UsageError
 from anubis.core.past.events import (
     JobAllocated,
     JobEnded,
@@ -20,7 +20,7 @@ from anubis.core.past.status import Job, Repair
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
 from anubis.operations.naming import new_name
-from anubis.store.history import ClusterHistory
+from anubis.store.history import ClusterHistory, History
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,16 @@ class Receipt:
     id: str
     cluster: str
     is_new: bool  # told twice, it is one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telling:
+    """An event, and what whoever tells it says of it."""
+
+    event: KeptEvent
+    id: str = ""
+    at: float | None = None
+    cluster: str | None = None
 
 
 def tell(
@@ -42,15 +52,44 @@ def tell(
 ) -> Receipt:
     """Keep an event. It changes what is known of its nodes for whoever asks next.
     `id`: whoever may tell it twice gives it one. `at`: when it happened, if not now."""
+    with caller.history() as history:
+        (answer,) = tell_all([Telling(event=event, id=id, at=at, cluster=cluster)], history, caller)
+    if isinstance(answer, AnubisError):
+        raise answer
+    return answer
+
+
+def tell_all(
+    tellings: Sequence[Telling], history: History, caller: Caller
+) -> list[Receipt | AnubisError]:
+    """All in one transaction, because a commit takes longer than an event: for each its receipt,
+    or why it was refused. Where the history fails, none of them is kept."""
+    answers: list[Receipt | AnubisError] = []
+    parts: dict[str | None, ClusterHistory] = {}
+    with history.together():
+        for telling in tellings:
+            try:
+                answers.append(_told(telling, history, parts, caller))
+            except StoreError:
+                raise
+            except AnubisError as error:
+                answers.append(error)
+    return answers
+
+
+def _told(
+    telling: Telling, history: History, parts: dict[str | None, ClusterHistory], caller: Caller
+) -> Receipt:
     now = caller.clock()
-    happened_at = now if at is None else at
+    happened_at = now if telling.at is None else telling.at
     if happened_at > now:
         raise UsageError("an event cannot be told before it has happened: look at --at")
-    with caller.history() as history:
-        part = resolve(history, cluster, caller, event.nodes)
-        notice = Notice(id=id or new_name(event.kind, now), at=happened_at, event=event)
-        is_new = note(notice, part)
-        return Receipt(id=notice.id, cluster=part.cluster, is_new=is_new)
+    event, name = telling.event, telling.cluster
+    if name not in parts:
+        parts[name] = resolve(history, name, caller, event.nodes)
+    part = parts[name]
+    notice = Notice(id=telling.id or new_name(event.kind, now), at=happened_at, event=event)
+    return Receipt(id=notice.id, cluster=part.cluster, is_new=note(notice, part))
 
 
 def note(notice: Notice, part: ClusterHistory) -> bool:

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from anubis.core.past.events import KEPT, KeptEvent, OperatorSaid
+from anubis.core.past.events import KEPT, OperatorSaid
 from anubis.core.records import Judgement
 from anubis.operations.deciding import Terms
 from anubis.operations.glancing import campaign_at_a_glance
 from anubis.operations.importing import report_incidents
 from anubis.operations.past import recall
-from anubis.operations.telling import tell
+from anubis.operations.telling import Telling
 from anubis.report import decision as decisions
 from anubis.report import history as told
 from anubis.report import incidents, jsonl
@@ -281,11 +281,8 @@ async def take_event(house: House, request: Request) -> Response:
     asker = asker_of(request)
     if isinstance(event, OperatorSaid):
         asker.require("act")
-    return await house.writing(_tell, house, envelope, event, asker)
-
-
-def _tell(house: House, envelope: EventEnvelope, event: KeptEvent, asker: Asker) -> Response:
-    receipt = tell(event, id=envelope.id, at=envelope.at, cluster=envelope.cluster, caller=asker)
+    telling = Telling(event=event, id=envelope.id, at=envelope.at, cluster=envelope.cluster)
+    receipt = await house.letterbox.tell(telling, asker)
     if receipt.is_new:
         house.board.forget()
         house.turns.hurry(receipt.cluster)

@@ -14,6 +14,7 @@ from anubis.service.audit import AuditTrail
 from anubis.service.board import Board, Snapshot
 from anubis.service.gates import Gates
 from anubis.service.gauges import Gauges
+from anubis.service.letterbox import Letterbox
 from anubis.service.problems import Refused
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
@@ -36,6 +37,10 @@ class House:
     turns: Turns
     gates: Gates
     writer: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+    letterbox: Letterbox = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "letterbox", Letterbox(self.writer))
 
     async def read(self) -> Snapshot:
         """What there is needs no thread, and so waits for none."""

@@ -6,8 +6,9 @@ import os
 import re
 import socket
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
 from operator import itemgetter
@@ -55,6 +56,7 @@ class Database:
         # While a campaign is claimed on a server: the connection that has the claim. What a driver
         # writes goes through it, so that a claim that is lost takes the writing with it.
         self.claimed: Callable[[], sa.Connection] | None = None
+        self._of_thread = threading.local()
 
     @classmethod
     def open(cls, url: str) -> Database:
@@ -71,13 +73,29 @@ class Database:
         self.engine.dispose()
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        return self._transaction(self.engine)
+        return self._joined() or self._transaction(self.engine)
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
         """All of it is on disk when the block is left, or none of it."""
+        if joined := self._joined():
+            return joined
         if self.claimed is not None:
             return self._explained(self._claimed_transaction)
         return self._transaction(self.engine.execution_options(writes=True))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What this thread reads and writes in the block is one transaction."""
+        with self.writing() as connection:
+            self._of_thread.connection = connection
+            try:
+                yield
+            finally:
+                self._of_thread.connection = None
+
+    def _joined(self) -> AbstractContextManager[sa.Connection] | None:
+        connection = getattr(self._of_thread, "connection", None)
+        return nullcontext(connection) if connection is not None else None
 
     def _transaction(self, engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
         return self._explained(engine.begin)

@@ -7,6 +7,7 @@ What is known of nodes is asked of one cluster, so that nodes of one name are ne
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Self
 
 from anubis.core.errors import UsageError
@@ -41,6 +42,10 @@ class History:
 
     def of(self, cluster: str) -> ClusterHistory:
         return ClusterHistory(self._database, cluster)
+
+    def together(self) -> AbstractContextManager[None]:
+        """What this thread reads and writes in the block is one transaction."""
+        return self._database.together()
 
     def every(self) -> list[ClusterHistory]:
         return [self.of(name) for name in self.clusters.names()]

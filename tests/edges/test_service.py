@@ -10,21 +10,25 @@ from base64 import b64encode
 from dataclasses import replace
 from hashlib import sha256
 
+import anyio
 import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from anubis.core.errors import StoreError, UsageError
+from anubis.core.errors import AnubisError, StoreError, UsageError
 from anubis.core.lifecycle.actions import LifeAction, Stage
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import Cordon, Mode
 from anubis.core.lifecycle.life import Life
+from anubis.core.past.events import IncidentReported
 from anubis.core.past.status import Incident, Repair
 from anubis.core.past.traits import NodeTraits
+from anubis.operations import telling
 from anubis.operations.admitting import make_token, revoke_token
 from anubis.operations.caller import Caller
 from anubis.operations.keeping import KeptFleet
-from anubis.service import door
+from anubis.operations.telling import Telling
+from anubis.service import door, letterbox
 from anubis.service.acting import Actor
 from anubis.service.app import application
 from anubis.service.asker import Asker, OpenHistory
@@ -293,6 +297,40 @@ def test_an_event_is_told_with_an_id_and_done_once(fleet, visitor):
     assert 'no scope "act"' in problem(
         visitor.ask("/v1/events", "POST", json=order, token=secret), 403
     )
+
+
+def test_events_that_come_together_are_kept_together_and_a_bad_one_spoils_no_other(
+    fleet, visitor, monkeypatch
+):
+    batches = []
+
+    def tell_all(tellings, history, caller):
+        batches.append(len(tellings))
+        return telling.tell_all(tellings, history, caller)
+
+    monkeypatch.setattr(letterbox, "tell_all", tell_all)
+    box, asker = visitor.house.letterbox, Asker(visitor.house.history, "", ())
+    refused = []
+
+    async def tell(number):
+        cluster = "no/cluster" if number == 7 else None
+        event = IncidentReported(nodes=("n1",), category="gpu")
+        try:
+            await box.tell(Telling(event=event, id=f"i{number}", cluster=cluster), asker)
+        except AnubisError:
+            refused.append(number)
+
+    async def tell_at_once():
+        async with anyio.create_task_group() as tasks:
+            for number in range(30):
+                tasks.start_soon(tell, number)
+
+    anyio.run(tell_at_once)
+    assert refused == [7]
+    assert sum(batches) == 30
+    assert len(batches) < 5
+    kept = {notice.id for notice in visitor.house.history.only().notices.all()}
+    assert kept == {f"i{number}" for number in range(30)} - {"i7"}
 
 
 def test_turns_are_taken_one_at_a_time_and_only_by_the_service_that_acts():
