@@ -3,6 +3,7 @@ repairs and watches."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -64,35 +65,42 @@ def tell_all(
 ) -> list[Receipt | AnubisError]:
     """All in one transaction, because a commit takes longer than an event: for each its receipt,
     or why it was refused. Where the history fails, none of them is kept."""
-    answers: list[Receipt | AnubisError] = []
+    answers: dict[int, Receipt | AnubisError] = {}
     parts: dict[str | None, ClusterHistory] = {}
+    notices: defaultdict[str | None, dict[int, Notice]] = defaultdict(dict)
     with history.together():
-        for telling in tellings:
+        for place, telling in enumerate(tellings):
+            name = telling.cluster
             try:
-                answers.append(_told(telling, history, parts, caller))
+                if name not in parts:
+                    parts[name] = resolve(history, name, caller, telling.event.nodes)
+                notices[name][place] = _followed(_notice(telling, caller.clock()), parts[name])
             except StoreError:
                 raise
             except AnubisError as error:
-                answers.append(error)
-    return answers
+                answers[place] = error
+        for name, placed in notices.items():
+            are_new = parts[name].notices.add_all(list(placed.values()))
+            for (place, notice), is_new in zip(placed.items(), are_new, strict=True):
+                cluster = parts[name].cluster
+                answers[place] = Receipt(id=notice.id, cluster=cluster, is_new=is_new)
+    return [answers[place] for place in range(len(tellings))]
 
 
-def _told(
-    telling: Telling, history: History, parts: dict[str | None, ClusterHistory], caller: Caller
-) -> Receipt:
-    now = caller.clock()
+def _notice(telling: Telling, now: float) -> Notice:
     happened_at = now if telling.at is None else telling.at
     if happened_at > now:
         raise UsageError("an event cannot be told before it has happened: look at --at")
-    event, name = telling.event, telling.cluster
-    if name not in parts:
-        parts[name] = resolve(history, name, caller, event.nodes)
-    part = parts[name]
-    notice = Notice(id=telling.id or new_name(event.kind, now), at=happened_at, event=event)
-    return Receipt(id=notice.id, cluster=part.cluster, is_new=note(notice, part))
+    name = telling.id or new_name(telling.event.kind, now)
+    return Notice(id=name, at=happened_at, event=telling.event)
 
 
 def note(notice: Notice, part: ClusterHistory) -> bool:
+    """Whether it is new."""
+    return part.notices.add(_followed(notice, part))
+
+
+def _followed(notice: Notice, part: ClusterHistory) -> Notice:
     """First what follows from it, which may be written twice: a crash lets it be told again."""
     completed = _completed(notice, part)
     event, at = completed.event, completed.at
@@ -108,7 +116,7 @@ def note(notice: Notice, part: ClusterHistory) -> bool:
             part.repairs.add(Repair(node=node, start=at) for node in event.nodes)
         case RepairDone():
             part.repairs.add(_done(event, at, part))
-    return part.notices.add(completed)
+    return completed
 
 
 def _completed(notice: Notice, part: ClusterHistory) -> Notice:

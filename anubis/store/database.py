@@ -182,12 +182,15 @@ def upsert(
     connection.execute(statement, sorted(rows, key=itemgetter(*keys)))
 
 
-def add_new(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> bool:
-    """Whether it is new by the primary key: else what is in the table stays."""
+def add_new(
+    connection: sa.Connection, table: sa.Table, rows: list[dict[str, Any]]
+) -> list[sa.Row[Any]]:
+    """The primary keys of those that are new: else what is in the table stays."""
     keys = list(table.primary_key.columns)
     dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
-    statement = dialect.insert(table).values(row).on_conflict_do_nothing(index_elements=keys)
-    return connection.execute(statement.returning(*keys)).first() is not None
+    insert = dialect.insert(table).on_conflict_do_nothing(index_elements=keys).returning(*keys)
+    ordered = sorted(rows, key=itemgetter(*(key.name for key in keys)))
+    return list(connection.execute(insert, ordered)) if rows else []
 
 
 def _upgrade(connection: sa.Connection) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from anubis.core.past.events import KEPT, Notice
 from anubis.store import codec
 from anubis.store.database import Database, add_new
 from anubis.store.mapping import Form, RecordTable
-from anubis.store.tallies import refuse_changed, tallied
+from anubis.store.tallies import add_to_tally, refuse_changed
 
 EVENT = Form(
     columns=(
@@ -35,12 +37,21 @@ class Notices:
 
     def add(self, notice: Notice) -> bool:
         """Whether it is new: one that is known by its id stays as it was told first."""
-        row = NOTICES.row(notice, cluster=self._cluster)
-        with (
-            self._database.writing() as connection,
-            tallied(connection, self._cluster, NOTICES),
-        ):
-            return add_new(connection, NOTICES.table, row)
+        return self.add_all([notice])[0]
+
+    def add_all(self, notices: Sequence[Notice]) -> list[bool]:
+        """Whether each is new."""
+        rows = {
+            notice.id: NOTICES.row(notice, cluster=self._cluster) for notice in reversed(notices)
+        }
+        with self._database.writing() as connection:
+            keys = add_new(connection, NOTICES.table, list(rows.values()))
+            new = {key.id for key in keys}
+            add_to_tally(connection, self._cluster, NOTICES, [rows[id] for id in new])
+        first = {notice.id: place for place, notice in reversed(list(enumerate(notices)))}
+        return [
+            notice.id in new and first[notice.id] == place for place, notice in enumerate(notices)
+        ]
 
     def all(self) -> list[Notice]:
         with self._database.reading() as connection:

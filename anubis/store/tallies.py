@@ -1,12 +1,13 @@
 """How many rows a table has of a cluster, and the sum of their checksums: a row that is gone, or
 stands in the place of another, shows. Rows without a checksum do not count.
 
-Whoever changes rows does so within `tallied`, which also looks first whether all of them are there.
+Whoever changes rows does so within `tallied`, which also looks first whether all of them are there;
+whoever only adds some need not look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import sqlalchemy as sa
 
 from anubis.store.checksums import Damage
 from anubis.store.database import upsert
-from anubis.store.mapping import RecordTable
+from anubis.store.mapping import RecordTable, Row
 
 Kind = RecordTable[Any]
 
@@ -47,6 +48,17 @@ def tallied(connection: sa.Connection, cluster: str, *kinds: Kind) -> Iterator[N
         [TALLIES.row(_count(connection, kind, cluster)) for kind in ordered],
         replace=True,
     )
+
+
+def add_to_tally(connection: sa.Connection, cluster: str, kind: Kind, rows: Sequence[Row]) -> None:
+    """Rows were added, and none was changed: nothing that was there need be looked at."""
+    first = RowTally(name=kind.table.name, cluster=cluster, rows=0, total=0)
+    upsert(connection, TALLIES.table, [TALLIES.row(first)])
+    more = {
+        "rows": TALLIES.c.rows + len(rows),
+        "total": TALLIES.c.total + sum(row["checksum"] >> 32 for row in rows),
+    }
+    connection.execute(sa.update(TALLIES.table).where(_of(kind, cluster)).values(more))
 
 
 def refuse_changed(connection: sa.Connection, cluster: str, *kinds: Kind) -> None:
