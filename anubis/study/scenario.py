@@ -48,6 +48,11 @@ class Size:
         _above("share", self.share)
 
 
+SHORTEST_LIMIT_H = 0.1
+MOST_PIECES = 10_000  # of a job
+FARTHEST = 4.0  # standard deviations that a duration is from the median
+
+
 @dataclass(frozen=True, kw_only=True)
 class Jobs:
     """Recorded jobs, or random ones with log-normal durations and the given sizes."""
@@ -76,11 +81,20 @@ class Jobs:
         _above("median_h", self.median_h)
         _at_least("spread", self.spread, 0)
         if self.limit_h is not None:
-            _above("limit_h", self.limit_h)
+            self._check_pieces(self.limit_h)
         if not self.sizes:
             raise ValueError('"sizes" is empty, expected at least one')
         if not self.trace and not self.load:
             raise ValueError('"load" is 0, which needs a "trace" to say when jobs arrived')
+
+    def _check_pieces(self, limit_h: float) -> None:
+        _at_least("limit_h", limit_h, SHORTEST_LIMIT_H)
+        longest = math.log(self.median_h) + FARTHEST * self.spread  # of random jobs, its logarithm
+        if not self.trace and longest - math.log(limit_h) > math.log(MOST_PIECES):
+            raise ValueError(
+                f'"limit_h" of {limit_h:g} cuts random jobs into more than {MOST_PIECES:,} pieces:'
+                ' lower "median_h" or "spread", or raise the limit'
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,7 +91,7 @@ def shown(value: object) -> str:
         case float() | int() if not isinstance(value, bool):
             return f"{value:g}" if number(value) is not None else cut(str(value))
         case _:
-            return json.dumps(value)
+            return json.dumps(value, default=str)
 
 
 def cut(text: str) -> str:

@@ -232,3 +232,12 @@ def test_a_scenario_that_cannot_be_is_refused(changes, sentence):
 def test_a_tiny_cluster_is_simulated_all_the_same(nodes, spares):
     tiny = Study(replace(SCENARIO, nodes=nodes, spares=spares, seeds=1, days=2.0))
     assert all(0 <= tiny.result(t).figures["utilization"] <= 1 + 1e-9 for t in tiny.trials())
+
+
+def test_random_jobs_are_not_cut_into_pieces_without_end():
+    assert Jobs(median_h=12.0, spread=1.5, limit_h=0.5)
+    for wrong in ({"median_h": 1e30}, {"spread": 20.0}):
+        with pytest.raises(ValueError, match="cuts random jobs into more than 10,000 pieces"):
+            Jobs(limit_h=48.0, **wrong)
+    with pytest.raises(ValueError, match="limit_h"):
+        Jobs(limit_h=1e-9)

@@ -7,6 +7,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from anubis.core.records import (
 from anubis.superbench.adoption import adopt
 from anubis.superbench.aliases import alias
 from anubis.superbench.names import direction, place
-from anubis.superbench.results import NodeResults, parse_results
+from anubis.superbench.results import NodeResults, parse_results, shown
 from anubis.superbench.rules import apply_rules, parse_rules
 from anubis.superbench.summary import summarize
 from anubis.validator import judge
@@ -876,3 +877,8 @@ def test_an_exported_rate_is_told_in_superbenchs_unit():
     done = [_ended(step, [("tflops:bf16", "cuda:1", [780.0, 790.0, 800.0])])]
     (line,) = summarize(plan, done).text.splitlines()
     assert json.loads(line)["gemm-flops/bf16_tc_flops:1"] == 790_000
+
+
+def test_any_foreign_value_can_be_put_into_a_sentence():
+    for value in (b"\x00\xff", None, True, {}, [], "text", 1.5, float("nan"), date(2026, 11, 22)):
+        assert shown(value)
