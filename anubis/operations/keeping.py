@@ -4,7 +4,6 @@ done what its policy lets it do; the rest it proposes."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -146,9 +145,11 @@ def keeping_of(
 
 def _owner(cluster: str | None) -> Orchestrator | None:
     """A cluster that is named by the history alone has nobody to be asked."""
-    with suppress(ConfigError):
-        return orchestrator_of(config.cluster(cluster or THIS_MACHINE))
-    return None
+    try:
+        file = config.find("clusters", cluster or THIS_MACHINE)
+    except ConfigError:
+        return None
+    return orchestrator_of(config.cluster(str(file)))
 
 
 def actions(

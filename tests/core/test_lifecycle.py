@@ -186,6 +186,11 @@ def test_a_node_that_does_not_answer_is_lost_and_proves_itself_when_it_is_back(c
     cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=False)
     cluster.look()
     assert cluster.state() is State.LOST
+    cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=True)
+    cluster.look()
+    assert cluster.state() is State.IN_SERVICE  # 100 s later
+    cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=False)
+    cluster.look()
     assert not cluster.tick()
     cluster.shown["n0"] = replace(cluster.shown["n0"], is_up=True)
     cluster.look()

@@ -26,7 +26,7 @@ from anubis.core.past.events import (
 from anubis.core.records import CampaignKind
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import run_campaign
-from anubis.operations.keeping import Keeping, actions, approve, keep
+from anubis.operations.keeping import Keeping, actions, approve, keep, keeping_of
 from anubis.operations.preparing import CampaignRequest
 from anubis.operations.telling import tell
 from anubis.simulation.fleet import plants
@@ -308,6 +308,14 @@ def test_a_spare_is_a_proven_node_of_least_risk(site, monkeypatch):
 def test_to_act_on_nodes_takes_somebody_who_owns_them(site):
     with pytest.raises(ConfigError, match="nobody is known to own them"):
         site.keeping(owner=False, cordon=Mode.ACT)
+
+
+def test_a_cluster_s_file_with_a_mistake_is_no_cluster_that_nobody_owns(tmp_path):
+    file = tmp_path / "prod.yaml"
+    file.write_text("{executor: ray, orchestratr: slurm}")
+    with pytest.raises(ConfigError, match="orchestrat"):
+        keeping_of(str(file))
+    assert keeping_of("known-to-the-history-alone").orchestrator is None
 
 
 def test_actions_are_listed_by_who_still_waits(site):

@@ -84,7 +84,7 @@ class SeenJob:
 @dataclass(frozen=True, kw_only=True)
 class FleetSeen(_Timed):
     """All that the orchestrator shows. A node that is missing, or does not answer it, is lost; one
-    that comes back may have other parts, and has to prove itself."""
+    that comes back after a while may have other parts, and has to prove itself."""
 
     nodes: Mapping[str, SeenNode]
     jobs: Mapping[str, SeenJob] = field(default_factory=dict)  # by id

@@ -141,10 +141,18 @@ class Keeper:
             commands += self._keep(_left(self.lives[node], event.at), event.at)
         for node, seen in up.items():
             life = self._life(node)
-            if not (life.present and node in self.lives):
+            if node not in self.lives:
                 life = _arrived(life, event.at)
+            elif not life.present:
+                life = self._back(life, event.at)
             commands += self._keep(_as_shown(life, seen, event.at), event.at)
         return commands
+
+    def _back(self, life: Life, at: float) -> Life:
+        """Who was away for a moment only is what it was before."""
+        if at - life.present_at > self._policy.away_s:
+            return _arrived(life, at)
+        return replace(life, present=True, present_at=at) if at >= life.present_at else life
 
     def _suspected(self, life: Life, notice: Notice, category: str) -> list[LifeCommand]:
         id, at = notice.id, notice.at

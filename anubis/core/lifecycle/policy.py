@@ -46,6 +46,8 @@ class KeepingPolicy:
     """The suite from which tests are chosen after a job, when its nodes fall idle."""
     check_limit_s: float = 600.0
     """How long such a check may take on a node; 0: nothing is checked after jobs."""
+    away_s: float = 300.0
+    """A node that does not answer its orchestrator for longer has to prove itself again."""
     tries: int = 3
     """After so many tests in a row without an answer a person is told."""
     pause_s: float = 600.0
