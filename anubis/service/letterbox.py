@@ -11,14 +11,14 @@ from anubis.core.errors import AnubisError, StoreError
 from anubis.operations.telling import Receipt, Telling, tell_all
 from anubis.service.asker import Asker
 
-Answer = Receipt | AnubisError
+EventAnswer = Receipt | AnubisError
 
 
 @dataclass
 class Letter:
     telling: Telling
     asker: Asker
-    answer: Answer | None = field(default=None)
+    answer: EventAnswer | None = field(default=None)
 
 
 class Letterbox:
