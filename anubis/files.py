@@ -19,7 +19,7 @@ from anubis.core.errors import AnubisError
 MOST_BYTES = 256 << 20  # of a file, unpacked
 MOST_YAML = 8 << 20  # characters; it takes seconds and a hundred times its size to read
 UNPACKED_FREELY = 16 << 20
-MOST_RATIO = 500  # of what is unpacked to what was packed; text reaches 20, and zeros 1,000
+MOST_RATIO = 150  # of what is unpacked to what was packed; text reaches 20, and zeros 1,000
 LONGEST_LINE = 16 << 20
 DEEPEST = 100
 MOST_DIGITS = 40
