@@ -17,6 +17,7 @@ from anubis.core.lifecycle.events import (
     Concluded,
     FleetSeen,
     LifeEvent,
+    SeenJob,
     TestRefused,
     VerdictReached,
     Waited,
@@ -34,6 +35,7 @@ from anubis.core.past.events import (
     Notice,
     Tick,
 )
+from anubis.core.past.status import Job
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaigns import LOOKED_AT
@@ -204,14 +206,16 @@ class _Hand:
         if self._orchestrator is None:
             return None
         seen = self._orchestrator.observe()
-        running = {job.id: job for job in self._part.jobs.all() if job.end is None}
-        for id in seen.jobs.keys() - running.keys():
-            job = seen.jobs[id]
+        before = {job.id: job for job in self._part.jobs.all()}
+        running = {id: job for id, job in before.items() if job.end is None}
+        now = {_name_of(id, job, before.get(id)): job for id, job in seen.jobs.items()}
+        for id in now.keys() - running.keys():
+            job = now[id]
             began = seen.at if job.started_at is None else job.started_at
             planned_s = max(1.0, min(job.ends_by, seen.at + 30 * 86_400) - began)
             begun = JobAllocated(nodes=job.nodes, duration_s=planned_s, job=id)
             note(Notice(id=f"job {id} began", at=began, event=begun), self._part)
-        for id in running.keys() - seen.jobs.keys():
+        for id in running.keys() - now.keys():
             ended = JobEnded(nodes=running[id].nodes, job=id)
             note(Notice(id=f"job {id} ended", at=seen.at, event=ended), self._part)
         return seen
@@ -399,6 +403,14 @@ class _Hand:
             budget=Budget(seconds=policy.check_limit_s) if is_light else Budget(),
             cluster=self._cluster,
         )
+
+
+def _name_of(id: str, job: SeenJob, before: Job | None) -> str:
+    """A job that was put back and begins again under its id is another one."""
+    if before is None or before.end is None:
+        return id
+    is_another = job.started_at is not None and job.started_at > before.start
+    return f"{id}@{job.started_at:.0f}" if is_another else id
 
 
 def _event(test: Prove) -> FleetEvent:

@@ -229,6 +229,22 @@ def test_jobs_that_the_owner_shows_are_kept_and_their_nodes_checked_afterwards(s
     assert job.end is not None
 
 
+def test_a_job_that_is_begun_again_under_its_id_is_another_one_and_checked_as_well(site):
+    site.keep(**ACT)
+    node = _good(site)
+    for _ in range(2):
+        site.owner.jobs["7"] = SeenJob(owner="jo", nodes=(node,), started_at=site.later())
+        site.keep(**ACT)
+        site.keep(**ACT)
+        del site.owner.jobs["7"]
+        site.keep(**ACT)
+    with History.open(site.history) as history:
+        jobs, acts = history.only().jobs.all(), history.only().keeping.newest_actions()
+    assert len(jobs) == 2
+    assert all(job.end is not None for job in jobs)
+    assert [action.command.kind for action in acts].count("prove") == 2
+
+
 def test_a_job_and_a_repair_that_are_told_stand_in_the_history(site):
     site.tell(JobAllocated(nodes=("n1", "n2"), duration_s=3600, job="8"))
     site.tell(JobEnded(nodes=(), job="8"))
