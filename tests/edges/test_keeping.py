@@ -20,6 +20,8 @@ from anubis.core.past.events import (
     JobAllocated,
     JobEnded,
     NodeAdded,
+    OperatorSaid,
+    Order,
     RepairBegun,
     RepairDone,
 )
@@ -29,6 +31,7 @@ from anubis.operations.campaigns import run_campaign
 from anubis.operations.keeping import Keeping, actions, approve, keep, keeping_of
 from anubis.operations.preparing import CampaignRequest
 from anubis.operations.telling import tell
+from anubis.report.keeping import headline
 from anubis.simulation.fleet import plants
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
@@ -94,10 +97,8 @@ class Site:
         return Caller(history_url=self.history, clock=self.later)
 
     def keeping(self, owner=True, **modes):
-        policy = KeepingPolicy(
-            suite=self.suite, check=self.suite, out_of_fleet=0.5, out_of_sku=0.5,
-            out_of_job=1.0, tested_at_once=1.0, **modes,
-        )  # fmt: skip
+        limits = {"out_of_fleet": 0.5, "out_of_sku": 0.5, "out_of_job": 1.0, "tested_at_once": 1.0}
+        policy = KeepingPolicy(suite=self.suite, check=self.suite, **{**limits, **modes})
         return Keeping(
             policy=policy,
             cluster=self.cluster,
@@ -105,9 +106,16 @@ class Site:
             orchestrator=self.owner if owner else None,
         )
 
+    @property
+    def drained(self):
+        return {node for node, seen in self.owner.nodes.items() if seen.cordon}
+
     def accept(self):
+        return self.measure(CampaignKind.ACCEPT)
+
+    def measure(self, kind):
         request = CampaignRequest(
-            kind=CampaignKind.ACCEPT,
+            kind=kind,
             cluster=self.cluster,
             suite=self.suite,
             benchmarks=(self.desk.programs,),
@@ -319,6 +327,24 @@ def test_a_spare_is_a_proven_node_of_least_risk(site, monkeypatch):
     assert [n for n, state in states(fleet).items() if state is State.SPARE] == ["n3"]
     assert site.owner.nodes["n3"].cordon.startswith("anubis[SPARE]: ")
     assert [a.command.kind for a in fleet.actions].count("prove") == 1
+
+
+def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so(site):
+    """As after a bad driver."""
+    site.cluster = site.describe(slow_share=0.75)
+    site.measure(CampaignKind.VALIDATE)
+    limits = {"out_of_fleet": 0.25, "out_of_sku": 0.25}
+    fleet = site.keep(**ACT, **limits)
+    assert len(site.drained) == 2
+    assert fleet.breakers["fleet"].is_open
+    first = headline(fleet.cluster, fleet.lives, fleet.breakers, 0)
+    assert first.startswith("the breaker is open (fleet")
+    site.keep(**ACT, **limits)
+    assert len(site.drained) == 2
+    for scope in fleet.breakers:
+        site.tell(OperatorSaid(order=Order.CLOSE, scope=scope))
+    site.keep(**ACT, **limits)
+    assert len(site.drained) == 4
 
 
 def test_to_act_on_nodes_takes_somebody_who_owns_them(site):
