@@ -22,6 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+OWN_FOLDER = "r"  # of Ray, in that of its start; a short name: sockets lie below it
 SERVICES = (
     "--node-manager-port",
     "--object-manager-port",
@@ -136,7 +137,7 @@ def command(request: RayRequest, ports: list[int], folder: Path) -> list[str]:
         *("--num-gpus=0", f"--object-store-memory={OBJECTS_BYTES}"),
         f"--node-ip-address={request['address']}",
         f"--node-name={request['name']}",
-        f"--temp-dir={folder / 'r'}",  # which it opens to everybody
+        f"--temp-dir={folder / OWN_FOLDER}",  # which it opens to everybody
     ]
     services: tuple[str, ...] = SERVICES[:-1]
     if request["is_head"]:

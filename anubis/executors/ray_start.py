@@ -25,11 +25,12 @@ from anubis.core.errors import ExecutorError
 from anubis.executors import guardian, ray_node
 from anubis.executors.errands import Errand, address_for, argv_here, argv_to
 from anubis.executors.machine import free_port, port_range
-from anubis.executors.ray_link import HEALTH_CHECKS, OWN_CLUSTER, call
+from anubis.executors.ray_link import HEALTH_CHECKS, OWN_CLUSTER
 from anubis.executors.starting import RayStart
 
 HEAD_TRIES = 3  # another may take the port that was free a moment ago
 HEAD_DEADLINE_S = 60.0
+ADDRESS_FILE = "ray_current_cluster"  # Ray's
 JOIN_DEADLINE_S = 120.0  # Slurm may take a minute to find the node free, a cold disk another
 STARTING_AT_ONCE = 64
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
@@ -97,16 +98,17 @@ class StartedRay:
             request["health"] = HEALTH_CHECKS
             argv = argv_here(sys.executable)
             head = self._send(argv, self._order(sys.executable, scratch, request))
-            if self._answers(head):
+            if self._is_up(head, scratch):
                 return
         raise ExecutorError(f'no head of Ray started beside the driver: "{head.last_words()}"')
 
-    def _answers(self, head: Errand) -> bool:
-        host, _, port = self.address.rpartition(":")
+    def _is_up(self, head: Errand, scratch: Path) -> bool:
+        """By what Ray writes once it has started: at its port another may answer by now."""
+        started = scratch / ray_node.OWN_FOLDER / ADDRESS_FILE
         while not head.has_ended:
             with suppress(OSError):
-                call(host, int(port))
-                return True
+                if started.read_text().strip() == self.address:
+                    return True
             if time.monotonic() - head.sent_at > HEAD_DEADLINE_S:
                 return False
             time.sleep(0.1)

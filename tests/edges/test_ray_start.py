@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -416,3 +417,40 @@ def test_a_folder_is_short_enough_for_the_paths_of_sockets() -> None:
     below = "/r/session_2026-11-22_15-23-24_058144_4194304/sockets/plasma_store"
     for parent in ("/tmp", "/var/tmp/of/our/own1", "/a/rather/long/folder/for/temporary/files"):
         assert len(str(ray_start.scratch_in(Path(parent))) + below) <= 107
+
+
+class Head:
+    """A head of Ray that says nothing, or writes what Ray writes once it has started."""
+
+    has_ended = False
+
+    def __init__(self, order: Mapping[str, object], *, starts: bool) -> None:
+        self.sent_at = time.monotonic()
+        if starts:
+            request = json.loads(order["argv"][-1])
+            folder = Path(str(order["scratch"])) / ray_node.OWN_FOLDER
+            folder.mkdir(parents=True)
+            (folder / ray_start.ADDRESS_FILE).write_text(request["head"])
+
+    def let_go(self) -> None:
+        pass
+
+    def close(self, until: float) -> None:
+        pass
+
+
+def test_a_port_that_another_took_meanwhile_costs_a_try_and_is_no_head_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        ports = [another.getsockname()[1], 4711]
+        monkeypatch.setattr(ray_start, "free_port", lambda *_: ports.pop(0))
+        monkeypatch.setattr(ray_start, "HEAD_DEADLINE_S", 0.2)
+        monkeypatch.setattr(
+            ray_start.StartedRay, "_send", lambda _, argv, order: Head(order, starts=not ports)
+        )
+        start = RayStart(by="ssh", python=sys.executable, driver_address="127.0.0.1")
+        ray = ray_start.StartedRay(start, {})
+    assert ray.address == "127.0.0.1:4711"
+    shutil.rmtree(ray.token.parent)
+    ray.close()
