@@ -127,13 +127,13 @@ def _expand(text: str) -> Iterator[str]:
         choices, size = [], 1
         for piece in _pieces(word, text):
             choices.append(_choices(piece, text))
-            size *= len(choices[-1])
+            size *= choices[-1].size
             if count + size > MOST_NODES:
                 raise HostlistError(
                     f'node list "{_cut(text)}" names more than {MOST_NODES:,} nodes'
                 )
         count += size
-        yield from ("".join(parts) for parts in product(*choices))
+        yield from ("".join(parts) for parts in product(*(part.names() for part in choices)))
 
 
 def _words(text: str) -> Iterator[str]:
@@ -158,14 +158,32 @@ def _pieces(word: str, text: str) -> list[str]:
     return pieces
 
 
-def _choices(piece: str, text: str) -> Sequence[str]:
+@dataclass(frozen=True)
+class _Choices:
+    """What may stand in one place of a name: written out only when all together are few enough."""
+
+    word: str = ""
+    ranges: tuple[tuple[range, int], ...] = ()  # numbers, and how many digits they have
+
+    @property
+    def size(self) -> int:
+        return sum(len(numbers) for numbers, _ in self.ranges) or 1
+
+    def names(self) -> list[str]:
+        if not self.ranges:
+            return [self.word]
+        return [f"{number:0{width}}" for numbers, width in self.ranges for number in numbers]
+
+
+def _choices(piece: str, text: str) -> _Choices:
     if not piece.startswith("["):
         if not _NAME.fullmatch(piece) or len(piece) > LONGEST_NAME:
             raise HostlistError(f'node list "{_cut(text)}": "{_cut(piece)}" is not a node name')
-        return [piece]
-    names: list[str] = []
+        return _Choices(piece)
+    ranges: list[tuple[range, int]] = []
+    size = 0
     for part in piece[1:-1].split(","):
-        if len(names) > MOST_NODES:
+        if size > MOST_NODES:
             raise HostlistError(f'node list "{_cut(text)}" names more than {MOST_NODES:,} nodes')
         match = _RANGE.fullmatch(part.strip()) if len(part) <= MOST_DIGITS else None
         if not match:
@@ -177,5 +195,6 @@ def _choices(piece: str, text: str) -> Sequence[str]:
             raise HostlistError(f'node list "{_cut(text)}": range "{_cut(part)}" runs backwards')
         if int(high) - int(low) >= MOST_NODES:
             raise HostlistError(f'node list "{_cut(text)}" names more than {MOST_NODES:,} nodes')
-        names += [f"{number:0{len(low)}}" for number in range(int(low), int(high) + 1)]
-    return names
+        ranges.append((range(int(low), int(high) + 1), len(low)))
+        size += len(ranges[-1][0])
+    return _Choices(ranges=tuple(ranges))

@@ -1,3 +1,4 @@
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,14 @@ def test_a_file_that_is_absent_or_empty_is_an_error_that_names_it(tmp_path: Path
     (tmp_path / "empty").write_text("# nothing\n")
     with pytest.raises(HostlistError, match="names no node"):
         hostlist.read(f"@{tmp_path}/empty")
+
+
+def test_too_many_names_are_refused_before_they_are_written_out():
+    tracemalloc.start()
+    try:
+        with pytest.raises(HostlistError, match="names more than 1,000,000 nodes"):
+            expand("sn[1-999999][1-999999][0-1]")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
