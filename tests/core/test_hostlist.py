@@ -78,7 +78,7 @@ def test_too_many_names_are_refused_before_they_are_written_out():
     tracemalloc.start()
     try:
         with pytest.raises(HostlistError, match="names more than 1,000,000 nodes"):
-            expand("sn[1-999999][1-999999][0-1]")
+            hostlist.expand("sn[1-999999][1-999999][0-1]")
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
