@@ -209,25 +209,10 @@ def _strength(
 
 
 class Selector:
-    """Answers events from what it read in the history, and stores every answer there."""
+    """Answers events from what was read in the history."""
 
-    def __init__(self, past: Past, policy: SelectionPolicy, history: ClusterHistory) -> None:
-        self.past, self.policy, self.history = past, policy, history
-
-    def decide(
-        self,
-        event: FleetEvent,
-        menu: Collection[Offer],
-        *,
-        at: float,
-        together: bool = False,
-        partners: Sequence[str] = (),
-        budget: Budget | None = None,
-    ) -> Decision:
-        """The decision is stored in the history before it is returned."""
-        return self.history.decisions.add(
-            self.weigh(event, menu, at=at, together=together, partners=partners, budget=budget)
-        )
+    def __init__(self, past: Past, policy: SelectionPolicy) -> None:
+        self.past, self.policy = past, policy
 
     def weigh(
         self,

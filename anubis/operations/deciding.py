@@ -112,7 +112,7 @@ def weigh(
     at: float,
 ) -> Decision:
     """What would be decided."""
-    selector = Selector(past, repertoire.policy, history)
+    selector = Selector(past, repertoire.policy)
     partners = _partners(event, terms, past, history, at)
     nodes = {*event.nodes, *partners}
     menu = (

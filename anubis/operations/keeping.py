@@ -109,16 +109,21 @@ def look(part: ClusterHistory, since: float, at: float) -> KeptFleet:
 
 
 def approve(keeping: Keeping, ids: Collection[int], caller: Caller = NOBODY) -> KeptFleet:
-    """Have done what was proposed."""
+    """Have done what was proposed: all of it, or nothing."""
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         at = caller.clock()
-        for id in ids:
-            action = part.keeping.action(id)
-            with part.keeping.turn() as turn:
-                keeper = turn.keeper(keeping.policy)
+        with part.keeping.turn() as turn:
+            keeper = turn.keeper(keeping.policy)
+            for id in dict.fromkeys(ids):
+                action = turn.action(id)
+                if keeping.orchestrator is None and isinstance(action.command, Cordon | Release):
+                    raise UsageError(
+                        f"action {id} cannot be done: nobody is known to own the nodes; name an"
+                        " orchestrator in the cluster's file"
+                    )
                 _approve(action, keeper, turn, at, caller.name())
-                turn.end(keeper, News(notices=(), conclusions=()), at)
+            turn.end(keeper, News(notices=(), conclusions=()), at)
     return keep(keeping, caller)
 
 

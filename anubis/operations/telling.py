@@ -12,8 +12,11 @@ from anubis.core.past.events import (
     JobAllocated,
     JobEnded,
     KeptEvent,
+    NodeAdded,
     NodeRemoved,
     Notice,
+    OperatorSaid,
+    Order,
     RepairBegun,
     RepairDone,
 )
@@ -105,7 +108,9 @@ def _followed(notice: Notice, part: ClusterHistory) -> Notice:
     completed = _completed(notice, part)
     event, at = completed.event, completed.at
     match event:
-        case NodeRemoved():
+        case NodeAdded() | OperatorSaid(order=Order.RETURN):
+            part.watches.begin(event.nodes, at)
+        case NodeRemoved() | OperatorSaid(order=Order.RETIRE):
             part.watches.end(event.nodes, at)
         case JobAllocated() if event.job:
             job = Job(id=event.job, nodes=event.nodes, start=at, planned_s=event.duration_s)

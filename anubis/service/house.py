@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ParamSpec, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -37,10 +38,10 @@ class House:
     turns: Turns
     gates: Gates
     writer: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
-    letterbox: Letterbox = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "letterbox", Letterbox(self.writer))
+    @cached_property
+    def letterbox(self) -> Letterbox:
+        return Letterbox(self.writer)
 
     async def read(self) -> Snapshot:
         """What there is needs no thread, and so waits for none."""

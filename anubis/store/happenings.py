@@ -184,6 +184,11 @@ class Watches(Happenings[Watch]):
     def __init__(self, database: Database, cluster: str) -> None:
         super().__init__(database, WATCHES, cluster)
 
+    def begin(self, nodes: Sequence[str], at: float) -> None:
+        """Nodes that belong to the fleet."""
+        with self._database.writing() as connection:
+            begin_watches(connection, self._cluster, nodes, at)
+
     def end(self, nodes: Sequence[str], at: float) -> None:
         """Nodes that were removed from the fleet."""
         with (

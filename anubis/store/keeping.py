@@ -102,10 +102,6 @@ class Turn:
         self._cluster = cluster
         self._before: dict[str, Life] = {}
 
-    @property
-    def is_first(self) -> bool:
-        return self._row() is None
-
     def keeper(self, policy: KeepingPolicy) -> Keeper:
         """As it was left by the last turn."""
         row = self._row()
@@ -186,6 +182,15 @@ class Turn:
     def open_actions(self) -> list[LifeAction]:
         return _actions(self._connection, self._cluster, OPEN)
 
+    def action(self, id: int) -> LifeAction:
+        query = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster, ACTIONS.c.id == id)
+        action = next(ACTIONS.records(self._connection, query), None)
+        if action is None:
+            raise StoreError(
+                f'cluster "{self._cluster}" has no action {id}: anubis actions lists them'
+            )
+        return action
+
     def _row(self) -> sa.Row[tuple[str, float | None, float, str]] | None:
         query = sa.select(KEEPERS).where(KEEPERS.c.cluster == self._cluster)
         return self._connection.execute(query).first()
@@ -229,16 +234,6 @@ class KeeperState:
         query = query.order_by(ACTIONS.c.id.desc()).limit(limit)
         with self._database.reading() as connection:
             return list(ACTIONS.records(connection, query))
-
-    def action(self, id: int) -> LifeAction:
-        query = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster, ACTIONS.c.id == id)
-        with self._database.reading() as connection:
-            action = next(ACTIONS.records(connection, query), None)
-        if action is None:
-            raise StoreError(
-                f'cluster "{self._cluster}" has no action {id}: anubis actions lists them'
-            )
-        return action
 
     def take(self, action: LifeAction, at: float, campaign: str = "") -> bool:
         """Be the one who sends it; somebody else may have been faster."""

@@ -40,18 +40,16 @@ class Notices:
         return self.add_all([notice])[0]
 
     def add_all(self, notices: Sequence[Notice]) -> list[bool]:
-        """Whether each is new."""
-        rows = {
-            notice.id: NOTICES.row(notice, cluster=self._cluster) for notice in reversed(notices)
-        }
+        """Whether each is new; of two with one id the first may be."""
+        first: dict[str, Notice] = {}
+        for notice in notices:
+            first.setdefault(notice.id, notice)
+        rows = [NOTICES.row(notice, cluster=self._cluster) for notice in first.values()]
         with self._database.writing() as connection:
-            keys = add_new(connection, NOTICES.table, list(rows.values()))
-            new = {key.id for key in keys}
-            add_to_tally(connection, self._cluster, NOTICES, [rows[id] for id in new])
-        first = {notice.id: place for place, notice in reversed(list(enumerate(notices)))}
-        return [
-            notice.id in new and first[notice.id] == place for place, notice in enumerate(notices)
-        ]
+            new = {key.id for key in add_new(connection, NOTICES.table, rows)}
+            new_rows = [row for row in rows if row["id"] in new]
+            add_to_tally(connection, self._cluster, NOTICES, new_rows)
+        return [notice.id in new and first[notice.id] is notice for notice in notices]
 
     def all(self) -> list[Notice]:
         with self._database.reading() as connection:

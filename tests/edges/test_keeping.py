@@ -9,7 +9,13 @@ from dataclasses import replace
 import pytest
 
 from anubis import catalog, config
-from anubis.core.errors import ConfigError, OrchestratorError, Stopped, UsageError
+from anubis.core.errors import (
+    ConfigError,
+    OrchestratorError,
+    Stopped,
+    StoreError,
+    UsageError,
+)
 from anubis.core.lifecycle.actions import Stage
 from anubis.core.lifecycle.commands import Mode
 from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
@@ -20,6 +26,7 @@ from anubis.core.past.events import (
     JobAllocated,
     JobEnded,
     NodeAdded,
+    NodeRemoved,
     OperatorSaid,
     Order,
     RepairBegun,
@@ -125,6 +132,10 @@ class Site:
     def tell(self, event, **more):
         return tell(event, cluster=self.cluster, caller=self.caller, **more)
 
+    def watches(self):
+        with History.open(self.history) as history:
+            return history.only().watches.all()
+
     def keep(self, **modes):
         self.later(100)
         return keep(self.keeping(**modes), self.caller)
@@ -200,6 +211,26 @@ def test_a_person_has_a_proposal_done_and_can_do_it_once(site):
         approve(site.keeping(), [cordon.id], site.caller)
 
 
+def test_of_several_approvals_a_wrong_one_leaves_all_undone(site):
+    site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
+    fleet = site.keep()
+    ids = [action.id for action in fleet.actions]
+    with pytest.raises(StoreError, match="no action 77"):
+        approve(site.keeping(), [*ids, 77], site.caller)
+    waiting = actions(cluster=site.cluster, caller=site.caller)
+    assert {action.id for action in waiting} == {*ids}
+    assert {action.stage for action in waiting} == {Stage.PROPOSED}
+    assert not site.drained
+
+
+def test_an_order_can_be_approved_only_where_somebody_could_follow_it(site):
+    fleet = site.keep(owner=False)
+    cordon = next(action for action in fleet.actions if action.command.kind == "cordon")
+    with pytest.raises(UsageError, match=r"nobody is known to own the nodes.*orchestrator"):
+        approve(site.keeping(owner=False), [cordon.id], site.caller)
+    assert actions(cluster=site.cluster, caller=site.caller)[0].stage is Stage.PROPOSED
+
+
 def test_told_twice_is_done_once(site):
     site.keep(**ACT)
     event = IncidentReported(nodes=(_good(site),), category="gpu")
@@ -217,6 +248,19 @@ def test_a_node_that_is_added_is_new_until_it_has_passed(site):
     assert states(site.keep(cordon=Mode.ACT))[node] is State.NEW
     fleet = site.keep(**ACT)
     assert states(fleet)[node] is State.IN_SERVICE
+
+
+def test_whoever_is_added_or_comes_back_is_watched_until_it_leaves(site):
+    watched = lambda: {w.node for w in site.watches() if w.until is None}  # noqa: E731
+    before = watched()
+    site.tell(NodeAdded(nodes=("n9",)))
+    assert watched() == before | {"n9"}
+    site.tell(OperatorSaid(order=Order.RETIRE, nodes=("n9", "n1")))
+    assert watched() == before - {"n1"}
+    site.tell(OperatorSaid(order=Order.RETURN, nodes=("n1",)))
+    assert watched() == before
+    site.tell(NodeRemoved(nodes=("n1",)))
+    assert watched() == before - {"n1"}
 
 
 def test_jobs_that_the_owner_shows_are_kept_and_their_nodes_checked_afterwards(site):

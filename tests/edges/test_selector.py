@@ -142,7 +142,7 @@ def taught(history: History) -> None:
 
 
 def selector(history: History, **policy) -> Selector:
-    return Selector(read_past(history.only(), NOW), SelectionPolicy(**policy), history.only())
+    return Selector(read_past(history.only(), NOW), SelectionPolicy(**policy))
 
 
 def job(*nodes, hours=24.0):
@@ -153,13 +153,12 @@ def run(decision):
     return {test.benchmark: test.nodes for test in decision.tests}
 
 
-def test_a_fleet_that_was_validated_an_hour_ago_may_start_at_once_and_the_decision_is_kept(history):
+def test_a_fleet_that_was_validated_an_hour_ago_may_start_at_once(history):
     taught(history)
     carry_out(history, "lately", (NOW - 3600) / DAY_S)
-    decision = selector(history).decide(job(), MENU, at=NOW)
+    decision = selector(history).weigh(job(), MENU, at=NOW)
     assert decision.action is Action.SKIP
     assert decision.covered_before == pytest.approx(2 ** (-1 / 168), abs=1e-3)
-    assert history.only().decisions.newest() == [decision]
 
 
 def test_after_incidents_of_a_category_its_node_is_tested_by_what_found_that_category(history):
@@ -169,11 +168,11 @@ def test_after_incidents_of_a_category_its_node_is_tested_by_what_found_that_cat
     history.only().incidents.add(
         incident("n3", day - hours / 24, "gpu", 0.1) for hours in (0.5, 0.4, 0.3)
     )
-    decision = selector(history, p0=0.3).decide(job(), MENU, at=NOW)
+    decision = selector(history, p0=0.3).weigh(job(), MENU, at=NOW)
     assert run(decision) == {"gemm": ("n3",)}
     assert "a defect is presumed on n3: no benchmark was passed there since" in decision.assumed[-1]
     reported = IncidentReported(nodes=("n3",), category="storage")
-    assert next(iter(run(selector(history).decide(reported, MENU, at=NOW)))) == "disk"
+    assert next(iter(run(selector(history).weigh(reported, MENU, at=NOW)))) == "disk"
 
 
 def test_a_sweep_goes_to_the_node_that_was_not_measured_since_its_incident(history):
@@ -181,7 +180,7 @@ def test_a_sweep_goes_to_the_node_that_was_not_measured_since_its_incident(histo
     carry_out(history, "lately", NOW / DAY_S - 1)
     history.only().incidents.add([incident("n2", NOW / DAY_S - 0.5, "power")])
     idle, budget = Tick(nodes=NODES), Budget(node_seconds=50)
-    sweep = selector(history, p0=0.01).decide(idle, MENU, at=NOW, budget=budget)
+    sweep = selector(history, p0=0.01).weigh(idle, MENU, at=NOW, budget=budget)
     assert run(sweep) == {"gemm": ("n2",), "disk": ("n2",)}
 
 
@@ -206,16 +205,16 @@ def test_a_node_in_an_incident_or_a_repair_is_neither_tested_nor_counted(history
     carry_out(history, "c1", 390)
     history.only().incidents.add([Incident(node="n1", category="gpu", start=391 * DAY_S)])
     history.only().repairs.add([Repair(node="n2", start=391 * DAY_S, end=NOW + DAY_S)])
-    decision = selector(history).decide(job(hours=2000), MENU, at=NOW)
+    decision = selector(history).weigh(job(hours=2000), MENU, at=NOW)
     assert (decision.nodes, set(run(decision).values())) == (("n3",), {("n3",)})
     assert "not tested, because they are in an incident or a repair: n[1-2]" in decision.assumed
-    nobody = selector(history).decide(Tick(nodes=("n1", "n2")), MENU, at=NOW)
+    nobody = selector(history).weigh(Tick(nodes=("n1", "n2")), MENU, at=NOW)
     assert (nobody.action, nobody.p) == (Action.SKIP, 0)
 
 
 def test_results_that_are_dated_in_the_future_count_for_nothing_and_are_told(history):
     carry_out(history, "c1", NOW / DAY_S + 1, slow_together=[("n1", "n2")])
-    decision = selector(history).decide(job(), MENU, at=NOW)
+    decision = selector(history).weigh(job(), MENU, at=NOW)
     assert (decision.p, decision.covered_before) == (1, pytest.approx(0))
     (told,) = [each for each in decision.assumed if "dated in the future" in each]
     assert told.startswith("passes of n[1-3] count for nothing")
@@ -225,17 +224,17 @@ def test_results_that_are_dated_in_the_future_count_for_nothing_and_are_told(his
 def test_an_event_that_was_told_is_known_to_whoever_decides_next(history):
     taught(history)
     carry_out(history, "lately", (NOW - 7200) / DAY_S)
-    assert selector(history).decide(job(), MENU, at=NOW).action is Action.SKIP
+    assert selector(history).weigh(job(), MENU, at=NOW).action is Action.SKIP
     hour_ago = IncidentReported(nodes=("n3",), category="storage")
     for _ in range(2):
         history.only().notices.add(Notice(id="once", at=NOW - 3600, event=hour_ago))
-    decision = selector(history).decide(job(), MENU, at=NOW)
+    decision = selector(history).weigh(job(), MENU, at=NOW)
     assert set(run(decision).values()) == {("n3",)}
     assert read_past(history.only(), NOW).categories["n3"] == {"storage": 1}
     status = history.only().experience.logbook().statuses(Instants.now(["n3"], NOW), ["incidents"])
     assert status.values.tolist() == [[1.0]]
     carry_out(history, "since", (NOW - 60) / DAY_S)
-    assert selector(history).decide(job(), MENU, at=NOW).action is Action.SKIP
+    assert selector(history).weigh(job(), MENU, at=NOW).action is Action.SKIP
 
 
 def test_what_was_passed_in_another_suite_counts_in_this_one(history):
@@ -243,14 +242,14 @@ def test_what_was_passed_in_another_suite_counts_in_this_one(history):
     taught(history)
     carry_out(history, "lately", (NOW - 3600) / DAY_S)
     light = MENU[:1]
-    decision = selector(history).decide(job(), light, at=NOW)
+    decision = selector(history).weigh(job(), light, at=NOW)
     assert decision.covered_before == pytest.approx(2 ** (-1 / 168), abs=1e-3)
     carry_out(history, "disk is bad", (NOW - 1800) / DAY_S, bad=[("n3", "disk")])
     carry_out(history, "no disk", (NOW - 60) / DAY_S, run=plan(SuiteEntry(benchmark="gemm")))
     history.only().notices.add(
         Notice(id="1", at=NOW - 30, event=IncidentReported(nodes=("n3",), category="gpu"))
     )
-    again = selector(history, p0=0).decide(job("n3", hours=2000), light, at=NOW)
+    again = selector(history, p0=0).weigh(job("n3", hours=2000), light, at=NOW)
     assert set(run(again)) == {"gemm"}
     assert {gap.finders for gap in again.gaps} >= {("disk",)}
 
@@ -266,8 +265,8 @@ def test_silence_is_told_and_is_no_health(history):
 
     def at(day, **policy):
         past = read_past(history.only(), day * DAY_S, Forgetful())
-        decider = Selector(past, SelectionPolicy(**policy), history.only())
-        return decider.decide(job("n1"), MENU, at=day * DAY_S)
+        decider = Selector(past, SelectionPolicy(**policy))
+        return decider.weigh(job("n1"), MENU, at=day * DAY_S)
 
     carry_out(history, "c1", 301)
     assert "no incident was ever told, and silence is not taken for health" in at(302).assumed
@@ -328,7 +327,7 @@ def test_the_base_rate_is_incidents_per_hour_in_service_beside_one_in_90_days(hi
     known = base_rate(
         history.only().experience.logbook(), (200 + 30) * DAY_S
     )  # then it fell silent
-    decision = selector(history).decide(job("n1"), MENU, at=NOW)
+    decision = selector(history).weigh(job("n1"), MENU, at=NOW)
     assert decision.p == pytest.approx(1 - np.exp(-24 * known.per_h))
     assert decision.assumed[0] == known.assumed
 
@@ -351,16 +350,16 @@ def test_a_benchmark_takes_as_long_as_it_took_and_what_never_ran_as_long_as_it_s
 def test_what_several_nodes_have_to_run_is_left_out_of_tests_for_single_nodes(history):
     ring = (*MENU, Offer(benchmark="ring", duration_s=1, alone=False))
     risky = job(hours=2000)
-    apart = selector(history).decide(risky, ring, at=NOW)
+    apart = selector(history).weigh(risky, ring, at=NOW)
     assert set(run(apart)) == {"gemm", "disk"}
     (why,) = [sentence for sentence in apart.assumed if sentence.startswith("left out")]
     assert "because fewer than 2 proven nodes could be their partners: ring;" in why
-    proven = selector(history).decide(risky, ring, at=NOW, partners=("n8", "n9"))
+    proven = selector(history).weigh(risky, ring, at=NOW, partners=("n8", "n9"))
     assert set(run(proven)) == {"gemm", "disk", "ring"}
     assert (proven.partners, apart.partners) == (("n8", "n9"), ())
     (met,) = [test for test in proven.tests if test.benchmark == "ring"]
     assert proven.node_seconds == 3 * (10 + 40 + 2 * met.duration_s)  # a partner is busy as well
-    together = selector(history).decide(risky, ring, at=NOW, together=True)
+    together = selector(history).weigh(risky, ring, at=NOW, together=True)
     assert set(run(together)) == {"gemm", "disk", "ring"}
 
 
@@ -374,13 +373,13 @@ def test_a_trained_model_is_asked_instead_of_the_base_rate(history):
     carry_out(history, "c1", 390)
     history.only().incidents.add([incident("n1", 300, "gpu"), incident("n1", 310, "gpu")])
     past = read_past(history.only(), NOW, Even())
-    decision = Selector(past, SelectionPolicy(), history.only()).decide(job("n1"), MENU, at=NOW)
+    decision = Selector(past, SelectionPolicy()).weigh(job("n1"), MENU, at=NOW)
     assert decision.p == pytest.approx(2 * 24 / 1000)
     assert not any("base rate" in each for each in decision.assumed)
 
 
 def test_a_node_that_nobody_knows_is_tested_with_everything(history):
-    decision = selector(history).decide(job("stranger"), MENU, at=NOW)
+    decision = selector(history).weigh(job("stranger"), MENU, at=NOW)
     assert set(run(decision)) == {"gemm", "disk"}
     assert decision.p == 1
     assert len(decision.assumed) == 4

@@ -127,10 +127,6 @@ class Life:
         return self.is_in_repair or self.defect is not None or self.owes(Debt.REPAIR)
 
     @property
-    def is_clean(self) -> bool:
-        return not self.must_be_out and not self.owed
-
-    @property
     def is_idle(self) -> bool:
         return not self.jobs and self.trial is None
 
