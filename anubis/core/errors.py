@@ -15,7 +15,8 @@ AnubisError                exit code 2
 ├── ExecutorError          no node can be reached any more (not just one)
 ├── OrchestratorError      who owns the nodes does not answer, or refuses
 └── StoreError             the history cannot be read or written
-    └── StoreUnreachableError  not for now: it may be asked again
+    ├── StoreUnreachableError  not for now: it may be asked again
+    └── CampaignTakenError     another process drives that campaign
 
 An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.
@@ -90,6 +91,10 @@ class StoreError(AnubisError):
 
 
 class StoreUnreachableError(StoreError):
+    pass
+
+
+class CampaignTakenError(StoreError):
     pass
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -136,8 +136,9 @@ def carried_out(request: CampaignRequest, caller: Caller) -> Iterator[CampaignRe
         cluster = identify(request.cluster, brief.setting.cluster)
         enter(history, cluster, caller, [node.name for node in plan.nodes])
         campaign = _new_campaign(brief, plan, caller.clock(), executor, cluster.name)
-        held = until_all_has_ended.enter_context(_hold(campaign, history, caller))
-        history.campaigns.begin(campaign)
+        held = until_all_has_ended.enter_context(
+            _hold(campaign, history, caller, partial(history.campaigns.begin, campaign))
+        )
         with _saying_how_to_go_on(campaign, held):
             until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
         yield _drive(campaign, brief.setting, executor, history, caller, held)
@@ -149,10 +150,14 @@ def resume_campaign(
     """Resumes the named campaign, or the latest interrupted one of this kind: only what is left."""
     with caller.history() as history, ExitStack() as until_all_has_ended:
         campaign = _unfinished(history, kind, name)
+        with _saying_how_to_go_on(campaign):  # before anything is asked or started
+            until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
         setting = preparing.read_setting(campaign.setting)
         programs = setting.programs()
         _refuse_changed(campaign.plan, programs)
         refuse_named(others_work(setting.cluster), [node.name for node in campaign.plan.nodes])
+        with _saying_how_to_go_on(campaign):
+            held = until_all_has_ended.enter_context(_hold(campaign, history, caller))
         with executor_of(
             setting.cluster,
             programs,
@@ -162,9 +167,6 @@ def resume_campaign(
             missing_is_fine=True,
             fabric=campaign.plan.fabric,
         ) as executor:
-            with _saying_how_to_go_on(campaign):
-                until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
-                held = until_all_has_ended.enter_context(_hold(campaign, history, caller))
             return _drive(campaign, setting, executor, history, caller, held, resumed=True)
 
 
@@ -215,12 +217,16 @@ def _refuse_changed(plan: Plan, programs: catalog.Catalog) -> None:
 
 
 def _hold(
-    campaign: Campaign, history: History, caller: Caller
+    campaign: Campaign,
+    history: History,
+    caller: Caller,
+    beginning: Callable[[], None] = lambda: None,
 ) -> AbstractContextManager[HeldNodes]:
     """Nobody else measures its nodes meanwhile; a fleet in memory is each campaign's own."""
     in_memory = campaign.executor == "simulated"
     nodes = [] if in_memory else [node.name for node in campaign.plan.nodes]
-    return history.of(campaign.cluster).holds.hold(nodes, holder_of(campaign.id), caller.clock)
+    holds = history.of(campaign.cluster).holds
+    return holds.hold(nodes, holder_of(campaign.id), caller.clock, beginning)
 
 
 def _drive(

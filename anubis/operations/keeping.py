@@ -9,7 +9,14 @@ from pathlib import Path
 
 from anubis import config
 from anubis.core.choosing.selection import Budget
-from anubis.core.errors import AnubisError, ConfigError, Stopped, UsageError
+from anubis.core.errors import (
+    AnubisError,
+    CampaignTakenError,
+    ConfigError,
+    Stopped,
+    StoreUnreachableError,
+    UsageError,
+)
 from anubis.core.lifecycle.actions import LifeAction, Stage, has_shown, is_moot
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import Cordon, ModedCommand, Prove, Release
@@ -38,7 +45,6 @@ from anubis.core.past.events import (
 from anubis.core.past.status import Job
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.campaigns import LOOKED_AT
 from anubis.operations.clusters import THIS_MACHINE, look_up, resolve
 from anubis.operations.deciding import Terms, decide, past_of, read_repertoire, weigh
 from anubis.operations.naming import new_name
@@ -46,9 +52,8 @@ from anubis.operations.owners import orchestrator_of
 from anubis.operations.telling import note
 from anubis.orchestrators.base import Orchestrator
 from anubis.selector import Past, risks
-from anubis.store.campaigns import CampaignRow
 from anubis.store.history import ClusterHistory, History
-from anubis.store.holds import LASTS_S
+from anubis.store.holds import LASTS_S, holder_of
 from anubis.store.keeping import News, Turn
 
 MOST_TURNS = 4  # one after what was done showed its effect, and never without end
@@ -320,7 +325,8 @@ class _Hand:
         from anubis.operations.testing import carried_out_tests
 
         at = self._caller.clock()
-        name = new_name("validate", at)
+        is_taken_up = action.stage is Stage.SENT  # whoever stood still begins no second campaign
+        name = action.campaign if is_taken_up else new_name("validate", at)
         if not self._part.keeping.take(action, at, campaign=name):
             return False
         terms = self._terms(test.proof)
@@ -337,7 +343,10 @@ class _Hand:
         except Stopped:
             raise
         except AnubisError as error:
-            self._refuse(action, test, str(error))
+            if self._history.campaigns.find(name) is None:
+                self._refuse(action, test, str(error))
+            else:  # it is resumed later, here or by whoever has it
+                self._caller.remark(f"action {action.id}: {error}")
         return True
 
     def _resume(self, action: LifeAction, test: Prove) -> bool:
@@ -345,26 +354,26 @@ class _Hand:
         from anubis.operations.campaigns import resume_campaign
 
         now = self._caller.clock()
-        if now - action.changed_at < LASTS_S:
-            return False  # whoever sent it may be at it
-        campaign = self._campaign(action.campaign)
-        if campaign is None:
-            self._part.keeping.follow(action, Stage.KEPT, now)
-            return self._test(replace(action, stage=Stage.KEPT), test)
-        if campaign.finished_at is not None:
+        campaign = self._history.campaigns.find(action.campaign)
+        if campaign is None:  # whoever sent it may be about to begin it
+            return now - action.changed_at >= LASTS_S and self._test(action, test)
+        if campaign.finished_at is not None or self._is_held(campaign.id, now):
             return False
         try:
             resume_campaign(campaign.kind, campaign.id, self._caller)
-        except Stopped:
+        except (Stopped, StoreUnreachableError):
             raise
-        except AnubisError as error:
-            self._caller.remark(f"action {action.id} goes on elsewhere, or not at all: {error}")
+        except CampaignTakenError as error:
+            self._caller.remark(f"action {action.id}: {error}")
             return False
+        except AnubisError as error:
+            self._refuse(action, test, str(error))
         return True
 
-    def _campaign(self, name: str) -> CampaignRow | None:
-        rows = self._history.campaigns.newest(LOOKED_AT)
-        return next((row for row in rows if row.id == name), None)
+    def _is_held(self, campaign: str, now: float) -> bool:
+        """By a driver, or by one that died and whose programs may still run."""
+        holder = holder_of(campaign)
+        return any(hold.holder == holder for hold in self._part.holds.current(now))
 
     def _answer_untested(self, action: LifeAction, test: Prove, past: Past, at: float) -> None:
         """No test is worth its time. That proves nothing of nodes that need full proof."""

@@ -124,6 +124,13 @@ class Campaigns:
         with self._database.reading() as connection:
             return _glance(short_row(connection, campaign_id))
 
+    def find(self, campaign_id: str) -> CampaignRow | None:
+        """None: nobody began it."""
+        query = sa.select(CAMPAIGNS.c.key).where(CAMPAIGNS.c.id == campaign_id)
+        with self._database.reading() as connection:
+            is_there = connection.execute(query).scalar() is not None
+            return _glance(short_row(connection, campaign_id)) if is_there else None
+
     def latest(self, finished: bool | None = None) -> str | None:
         """The id of the campaign begun last; of finished or of unfinished ones if that is given."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from anubis.core.errors import StoreError, StoreUnreachableError
+from anubis.core.errors import CampaignTakenError, StoreUnreachableError
 from anubis.store.database import Database, own_name, this_process
 from anubis.store.holds import LASTS_S, holder_of, utc
 from anubis.store.trouble import explain
@@ -38,7 +38,7 @@ PERHAPS_DRIVING = sa.text(
 
 @contextmanager
 def claim(database: Database, campaign_id: str, key: int) -> Iterator[None]:
-    """Hold the campaign while the block runs; whoever comes second gets a StoreError."""
+    """Hold the campaign while the block runs; whoever comes second gets a CampaignTakenError."""
     if database.dialect == "sqlite":
         claimed = _file_claim(database, campaign_id, key)
     else:
@@ -51,8 +51,8 @@ def claim(database: Database, campaign_id: str, key: int) -> Iterator[None]:
         yield
 
 
-def taken(campaign_id: str, holder: str) -> StoreError:
-    return StoreError(
+def taken(campaign_id: str, holder: str) -> CampaignTakenError:
+    return CampaignTakenError(
         f'campaign "{campaign_id}" is being driven by {holder}; wait until that ends,'
         " or end it there and resume the campaign here"
     )

@@ -66,19 +66,21 @@ class HeldNodes:
         self._clock = clock
         self._since = self._until = 0.0
 
-    def take(self) -> None:
-        """All of the nodes or none. A holder that comes back takes over what it had."""
+    def take(self, beginning: Callable[[], None]) -> None:
+        """All of the nodes or none, and what begins with it. A holder that comes back takes over
+        what it had."""
         now = self._clock()
         self._since, self._until = now, now + LASTS_S
         with self._database.writing() as connection:  # kept, also where nodes are then refused
             _settle_damaged(connection, now)
-        with self._database.writing() as connection:
+        with self._database.together(), self._database.writing() as connection:
             if self._database.dialect == "postgresql":  # SQLite has one writer anyway
                 connection.execute(sa.text("LOCK TABLE holds IN SHARE ROW EXCLUSIVE MODE"))
             over = (HOLDS.c.until <= now) | (HOLDS.c.holder == self._holder)
             connection.execute(sa.delete(HOLDS.table).where(over))
             self._refuse_held(connection, now)
             upsert(connection, HOLDS.table, self._rows(self._until))
+            beginning()
 
     def _rows(self, until: float) -> list[Row]:
         return [
@@ -147,12 +149,16 @@ class Holds:
 
     @contextmanager
     def hold(
-        self, nodes: Sequence[str], holder: str, clock: Callable[[], float]
+        self,
+        nodes: Sequence[str],
+        holder: str,
+        clock: Callable[[], float],
+        beginning: Callable[[], None] = lambda: None,
     ) -> Iterator[HeldNodes]:
         """Have these nodes while the block runs; if any is held, whoever comes second gets a
-        StoreError."""
+        StoreError. `beginning`: writes what is begun on them, so that neither is there alone."""
         held = HeldNodes(self._database, self._cluster, nodes, holder, this_process(), clock)
-        held.take()
+        held.take(beginning)
         try:
             yield held
         finally:

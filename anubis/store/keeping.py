@@ -236,10 +236,10 @@ class KeeperState:
             return list(ACTIONS.records(connection, query))
 
     def take(self, action: LifeAction, at: float, campaign: str = "") -> bool:
-        """Be the one who sends it; somebody else may have been faster."""
+        """Be the one who sends it, from how it was read; somebody else may have been faster."""
         with self._database.writing() as connection:
             taken = replace(action, campaign=campaign)
-            return _follow(connection, taken, Stage.SENT, at, before=action.stage)
+            return _follow(connection, taken, Stage.SENT, at, before=action)
 
     def follow(self, action: LifeAction, stage: Stage, at: float, note: str = "") -> None:
         with self._database.writing() as connection:
@@ -293,7 +293,7 @@ def _follow(
     action: LifeAction,
     stage: Stage,
     at: float,
-    before: Stage | None = None,
+    before: LifeAction | None = None,
 ) -> bool:
     cells = {
         "stage": stage.value,
@@ -303,5 +303,7 @@ def _follow(
     }
     statement = sa.update(ACTIONS.table).where(ACTIONS.c.id == action.id)
     if before is not None:
-        statement = statement.where(ACTIONS.c.stage == before.value)
+        statement = statement.where(
+            ACTIONS.c.stage == before.stage.value, ACTIONS.c.changed_at == before.changed_at
+        )
     return connection.execute(statement.values(**cells)).rowcount == 1

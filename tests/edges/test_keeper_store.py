@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -63,6 +64,11 @@ def send_all(url):
         return sum(keeping.take(action, 3.0) for action in kept)
 
 
+def take_up(url, action):
+    with History.open(url) as history:
+        return history.of("prod").keeping.take(action, 200.0, action.campaign)
+
+
 def by_several(deed, url):
     with ThreadPoolExecutor(DRIVERS) as drivers:
         return list(drivers.map(deed, [url] * DRIVERS))
@@ -79,6 +85,10 @@ def test_whoever_tells_and_keeps_at_once_each_event_is_heard_and_each_action_sen
     (owed,) = action.command.owed["n0"]
     assert (owed.debt, owed.about) == (Debt.INCIDENT, "gpu")
     assert sum(by_several(send_all, url)) == 1
+    with History.open(url) as history:
+        (action,) = history.of("prod").keeping.open_actions()
+    assert action.stage is Stage.SENT
+    assert sum(by_several(partial(take_up, action=action), url)) == 1  # its driver died
 
 
 def test_a_breaker_stays_open_from_one_turn_to_the_next(url):

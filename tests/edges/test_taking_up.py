@@ -1,0 +1,163 @@
+"""What becomes of a keeper's tests when those who run them die, stand still or fail: each is taken
+up again once, or says why not. The tests are real processes on this machine."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from anubis.core.errors import CampaignTakenError, ExecutorError
+from anubis.core.lifecycle.actions import Stage
+from anubis.core.lifecycle.life import State
+from anubis.core.past.events import NodeAdded
+from anubis.core.records import CampaignKind
+from anubis.operations import campaigns, testing
+from anubis.operations.caller import Caller
+from anubis.operations.campaigns import resume_campaign
+from anubis.operations.keeping import keep, keeping_of
+from anubis.operations.telling import tell
+from anubis.store.campaigns import Campaigns
+from anubis.store.history import History
+from anubis.store.holds import LASTS_S
+from tests.edges.desk import SPIN, eventually
+
+KEEPING = {"summary": "tests are run", "test": "act", "pause_s": 0, "tested_at_once": 1.0}
+RUNS = 6
+
+
+class Bench:
+    """This machine as a cluster of one node; its test runs a program six times."""
+
+    def __init__(self, desk, waits_at=0):
+        """`waits_at`: the run that goes on until it is let go; 0: none."""
+        self.desk = desk
+        self.suite = desk.suite(desk.spin(waits_at))
+        self.cluster = str(desk.write("bench.yaml", {"executor": "local", "name": "bench"}))
+        self.keeping = str(desk.write("keeping.yaml", {**KEEPING, "suite": self.suite}))
+        self.node = socket.gethostname()
+        self.ahead_s = 0.0
+        tell(NodeAdded(nodes=(self.node,)), cluster=self.cluster)
+
+    @property
+    def caller(self):
+        return Caller(clock=lambda: time.time() + self.ahead_s)
+
+    def start(self):
+        """A keeper in a process of its own."""
+        return self.desk.start("keep", "--cluster", self.cluster, "--keeping", self.keeping)
+
+    def keep(self):
+        request = keeping_of(self.cluster, self.keeping, (self.desk.programs,))
+        return keep(request, self.caller).lives[self.node].state
+
+    def campaigns(self):
+        with History.open(str(self.desk.history)) as history:
+            return history.campaigns.newest(9)
+
+    def test(self):
+        with History.open(str(self.desk.history)) as history:
+            actions = history.of("bench").keeping.newest_actions()
+        (test,) = [action for action in actions if action.command.kind == "prove"]
+        return test
+
+    def was_sent_long_ago(self):
+        test = self.test()
+        with History.open(str(self.desk.history)) as history:
+            history.of("bench").keeping.follow(test, Stage.SENT, test.changed_at - 10 * LASTS_S)
+
+    def holders(self):
+        with History.open(str(self.desk.history)) as history:
+            return [hold.holder for hold in history.of("bench").holds.current(self.caller.clock())]
+
+
+def killed_at_its_third_run(desk):
+    bench = Bench(desk, waits_at=3)
+    driver = bench.start()
+    assert eventually(lambda: desk.began() == 3), driver.communicate()
+    driver.kill()
+    driver.communicate()
+    desk.gate.touch()
+    return bench
+
+
+def test_a_test_whose_driver_was_killed_goes_on_when_its_hold_has_ended_and_is_done_once(near):
+    bench = killed_at_its_third_run(near)
+    bench.was_sent_long_ago()
+    assert bench.keep() is State.TESTING  # what the driver started may still run there
+    assert near.began() == 3
+    bench.ahead_s = LASTS_S
+    assert bench.keep() is State.IN_SERVICE
+    assert near.began() == RUNS + 1  # with the one that was cut short
+    (campaign,), test = bench.campaigns(), bench.test()
+    assert (test.stage, test.campaign, bench.holders()) == (Stage.DONE, campaign.id, [])
+
+
+def test_a_test_that_cannot_go_on_says_why_and_its_node_is_free(near):
+    bench = killed_at_its_third_run(near)
+    near.program("spin.py", SPIN.replace('"version": "1"', '"version": "2"', 1))
+    bench.ahead_s = LASTS_S
+    policy = {**KEEPING, "suite": bench.suite, "pause_s": 900}
+    near.write("keeping.yaml", policy)
+    assert bench.keep() is State.NEW
+    test = bench.test()
+    assert test.stage is Stage.FAILED
+    assert "no longer the one this campaign began with" in test.note
+
+
+def test_a_keeper_that_stood_still_begins_no_test_that_another_has_taken_up(near, monkeypatch):
+    bench = Bench(near)
+    carry_out = testing.carried_out_tests
+
+    def stand_still(*words):
+        monkeypatch.setattr(testing, "carried_out_tests", carry_out)
+        bench.ahead_s = LASTS_S
+        assert bench.keep() is State.IN_SERVICE  # the other
+        return carry_out(*words)
+
+    monkeypatch.setattr(testing, "carried_out_tests", stand_still)
+    assert bench.keep() is State.IN_SERVICE
+    assert near.began() == RUNS
+    assert len(bench.campaigns()) == 1
+    assert (bench.test().stage, bench.holders()) == (Stage.DONE, [])
+
+
+def test_a_test_that_failed_halfway_goes_on_where_it_was(near, monkeypatch):
+    bench = Bench(near)
+    carry_out = campaigns.carry_out
+
+    def fail(campaign, executor, **how):
+        monkeypatch.setattr(campaigns, "carry_out", carry_out)
+        raise ExecutorError("most nodes were lost within a minute")
+
+    monkeypatch.setattr(campaigns, "carry_out", fail)
+    assert bench.keep() is State.IN_SERVICE
+    (campaign,) = bench.campaigns()
+    assert campaign.finished_at
+    assert bench.test().stage is Stage.DONE
+
+
+def test_a_campaign_and_the_hold_of_its_nodes_begin_together(near, monkeypatch):
+    bench, begin = Bench(near), Campaigns.begin
+    seen = []
+
+    def look_beside(self, campaign):
+        begin(self, campaign)
+        seen.append((bench.holders(), bench.campaigns()))
+
+    monkeypatch.setattr(Campaigns, "begin", look_beside)
+    assert bench.keep() is State.IN_SERVICE
+    assert seen == [([], [])]  # whoever dies here leaves neither
+
+
+def test_who_resumes_what_another_drives_touches_no_node(near, monkeypatch):
+    bench = killed_at_its_third_run(near)
+    (campaign,) = bench.campaigns()
+    monkeypatch.setattr(campaigns, "executor_of", lambda *_, **__: pytest.fail("a way was opened"))
+    with (
+        History.open(str(near.history)) as history,
+        history.campaigns.claim(campaign.id),
+        pytest.raises(CampaignTakenError, match="is being driven by process"),
+    ):
+        resume_campaign(CampaignKind.ACCEPT, campaign.id, bench.caller)
