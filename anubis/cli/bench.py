@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
@@ -105,18 +105,27 @@ def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Js
 
 @app.command(
     help="Run one benchmark here: a table on a terminal, else the document that it writes. "
-    "Parameters: --name=value.",
+    "Parameters: --name=value. With --limits: a sentence for each device outside a limit or "
+    "without an answer, and exit code 1 if there is one.",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def run(
     context: typer.Context,
     name: Name,
     benchmarks: options.Benchmarks = None,
+    limits: Annotated[
+        str | None,
+        typer.Option("--limits", metavar="POLICY", help="Say only what is outside its limits."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="The document, on a terminal too.")] = False,
 ) -> None:
     from anubis import catalog
     from anubis.executors.guardian import with_library, without_secrets
 
+    if limits is not None:
+        if json:
+            raise UsageError("--limits says sentences, --json the document: leave one of them out")
+        _judge_alone(name, limits, context.args, benchmarks or ())
     program = catalog.find(name, catalog.load(catalog.folders(benchmarks or ())))
     argv = [*program.argv(sys.executable), *context.args]
     environment = with_library(without_secrets(os.environ), str(program.library or ""))
@@ -128,6 +137,18 @@ def run(
             os.execve(argv[0], argv, environment)
     except OSError as error:
         raise CatalogError(f'"{program.file}" could not be run: {error.strerror}') from None
+
+
+def _judge_alone(
+    name: str, policy: str, arguments: Sequence[str], benchmarks: Sequence[Path]
+) -> NoReturn:
+    import anubis
+    from anubis.core.records import Judgement
+
+    outside = anubis.outside_limits(name, policy, arguments, benchmarks=benchmarks)
+    for sentence in outside:
+        print(sentence)
+    answer.leave(Judgement.DEFECTIVE if outside else Judgement.HEALTHY)
 
 
 def _run_and_show(program: Program, argv: list[str], environment: Mapping[str, str]) -> NoReturn:

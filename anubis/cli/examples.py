@@ -98,7 +98,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "risk show": ("risk show node[01-64]",),
     "bench list": ("bench list", "bench list --benchmarks mine"),
     "bench describe": ("bench describe gemm",),
-    "bench run": ("bench run gemm", "bench run gemm --dtypes=bf16 --size=4096"),
+    "bench run": (
+        *("bench run gemm", "bench run gemm --dtypes=bf16 --size=4096"),
+        "bench run node_health --limits default --mounts=/scratch",
+    ),
     "bench new": ("bench new sums --benchmarks mine",),
     "bench check": ("bench check mine/sums.py", "bench check mine/sums.py --samples=5"),
 }

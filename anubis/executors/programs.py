@@ -192,18 +192,23 @@ def failed(launch: Launch, at: float, reason: str, *, infrastructure: bool = Fal
 
 def measured_in_part(measured: Measured) -> Measured | Failed | TimedOut:
     """What a device of several did not answer is a failure; what the others measured stands."""
-    facts: Any = measured.result.environment
-    failed, silent = facts.get(FAILED_DEVICES, {}), facts.get(SILENT_DEVICES, {})
-    if not failed and not silent:
+    reasons = unanswered(measured.result)
+    if not reasons:
         return measured
-    reasons = {**failed, **silent}.items()
-    return (Failed if failed else TimedOut)(
+    return (Failed if measured.result.environment.get(FAILED_DEVICES) else TimedOut)(
         step_id=measured.step_id,
         attempt=measured.attempt,
         at=measured.at,
-        reason="; ".join(f"{device}: {reason}" for device, reason in reasons),
+        reason="; ".join(reasons),
         result=measured.result,
     )
+
+
+def unanswered(result: Result) -> tuple[str, ...]:
+    """Devices that failed or gave no answer, each with the reason."""
+    facts: Any = result.environment
+    reasons = {**facts.get(FAILED_DEVICES, {}), **facts.get(SILENT_DEVICES, {})}
+    return tuple(f"{device}: {reason}" for device, reason in reasons.items())
 
 
 def event_of(

@@ -1,4 +1,5 @@
-"""Whether a program of one's own keeps the contract: what it says of itself, what it measures."""
+"""A program run alone on this machine: whether it keeps the contract, and what it finds outside the
+limits of a policy."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anubis import catalog, places
+from anubis import catalog, config, places
 from anubis.core.errors import ContractError
+from anubis.core.judging.limits import sentences_outside
 from anubis.core.records import BenchmarkSpec, Result
 from anubis.core.text import one_line
 from anubis.executors.guardian import with_library, without_secrets
-from anubis.executors.programs import NOT_APPLICABLE
+from anubis.executors.programs import NOT_APPLICABLE, unanswered
 from anubis.executors.starting import Program
 
 SMOKE = ("--smoke",)
@@ -36,14 +38,37 @@ def check_program(
 ) -> ProgramCheck:
     """Raises with a sentence that names the field, or whatever else breaks the contract."""
     file = file.absolute()
-    spec = catalog.describe(file)
-    command = f'"{file}" {" ".join(arguments)}'
-    argv = [*Program(file=file, spec=spec).argv(sys.executable), *arguments]
-    library = str(places.shipped("benchmarks").absolute())
+    program = Program(file=file, spec=catalog.describe(file), library=places.shipped("benchmarks"))
+    result = _measured(program, arguments, limit_s)
+    measured = {series.metric.partition(":")[0] for series in result.series}
+    unmeasured = tuple(m.name for m in program.spec.metrics if m.name not in measured)
+    return ProgramCheck(spec=program.spec, result=result, unmeasured=unmeasured)
+
+
+def outside_limits(
+    name: str,
+    policy: str = "default",
+    arguments: Sequence[str] = (),
+    *,
+    benchmarks: Sequence[Path] = (),
+    limit_s: float = LIMIT_S,
+) -> tuple[str, ...]:
+    """Run a benchmark here, alone. A sentence for each device that is outside a limit of the
+    policy, or gave no answer. Nothing is kept, and nobody is condemned by it."""
+    limits = config.policy(policy).limits
+    programs = catalog.load(catalog.folders(benchmarks), required={name})
+    program = catalog.find(name, programs)
+    result = _measured(program, arguments, limit_s)
+    silent = unanswered(result)
+    return (*silent, *sentences_outside(result, program.spec, limits))
+
+
+def _measured(program: Program, arguments: Sequence[str], limit_s: float) -> Result:
+    command = f'"{program.file}" {" ".join(arguments)}'.strip()
     try:
         run = subprocess.run(
-            argv,
-            env=with_library(without_secrets(os.environ), library),
+            [*program.argv(sys.executable), *arguments],
+            env=with_library(without_secrets(os.environ), str(program.library or "")),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
@@ -52,6 +77,8 @@ def check_program(
         )
     except subprocess.TimeoutExpired:
         raise ContractError(f"{command}: no answer within {limit_s:g} s") from None
+    except OSError as error:
+        raise ContractError(f"{command}: could not be run: {error.strerror}") from None
     words = one_line(" ".join(run.stderr.splitlines()[-1:]))[:LAST_WORDS]
     if not run.stdout.strip():
         raise ContractError(
@@ -59,7 +86,7 @@ def check_program(
             + (f"; last words on stderr: {words}" if words else "")
         )
     try:
-        result = catalog.parse_result(run.stdout, spec)
+        result = catalog.parse_result(run.stdout, program.spec)
     except ContractError as error:
         raise ContractError(f"{command}: {error}") from None
     expected = NOT_APPLICABLE if result.not_applicable else 0
@@ -68,6 +95,4 @@ def check_program(
         raise ContractError(
             f"{command}: exited with {run.returncode}, expected {expected}, as {document}"
         )
-    measured = {series.metric.partition(":")[0] for series in result.series}
-    unmeasured = tuple(m.name for m in spec.metrics if m.name not in measured)
-    return ProgramCheck(spec=spec, result=result, unmeasured=unmeasured)
+    return result

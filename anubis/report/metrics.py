@@ -153,7 +153,7 @@ def metric_rows(view: CampaignView) -> list[MetricRow]:
             MetricRow(
                 measured=measured,
                 criterion=criteria.get(key),
-                limit=limit_of(key, limits),
+                limit=limit_of(key.workload.benchmark, key.metric, limits),
                 judgements=judgements,
                 similarities=similarities,
             )

@@ -12,6 +12,7 @@ from anubis import config
 from anubis.catalog import parse_result
 from anubis.core.errors import ConfigError, ContractError
 from anubis.core.records import MetricSpec
+from tests.edges.desk import FLOW
 
 
 @pytest.fixture
@@ -65,6 +66,41 @@ def test_an_xid_in_the_kernel_log_condemns_the_node_and_every_report_tells_its_l
     assert ">limit ≤ 0</span>" in page
     assert "no criterion to judge it by" not in page
     assert "GPU has fallen off the bus: restart the node" in page
+
+
+def alone(name):
+    return "bench", "run", name, "--limits", "default"
+
+
+def test_a_program_alone_names_what_is_outside_the_limits_of_a_policy(near, plant):
+    words = (*alone("node_health"), "--seconds=0.05")
+    plant(79)
+    done = near.ask(*words)
+    assert done.out == "xids:79 on pci:0000:3b:00 is 1, limit at most 0 (NVIDIA Xid catalog)\n"
+    assert done.code == 1
+    plant(31)
+    done = near.ask(*words)
+    assert (done.code, done.out) == (0, "")
+
+
+def test_a_device_that_gave_no_answer_is_named_beside_the_limits(near):
+    near.program(
+        "driver.sh",
+        FLOW.replace('"flow"', '"driver"').replace(
+            '"environment": {}', '"environment": {"silent_devices": {"GPUs": "no answer"}}'
+        ),
+    )
+    done = near.ask(*alone("driver"), f"--pace={near.pace}")
+    assert (done.code, done.out) == (1, "GPUs: no answer\n")
+
+
+def test_a_program_that_could_not_measure_is_within_no_limit(near):
+    near.program(
+        "broken.sh", FLOW.replace('"flow"', '"broken"').replace("done\n", "done\nexit 1\n")
+    )
+    done = near.ask(*alone("broken"))
+    assert (done.code, done.out) == (2, "")
+    assert "exited with 1" in done.err
 
 
 def test_an_xid_without_a_limit_is_a_fact_with_its_number(near, suite, plant):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -36,9 +39,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def slurm(folder: Path) -> Iterator[SlurmBed]:
     if reason := slurm_bed.why_not():
         pytest.skip(reason)
-    names = {"PrologSlurmctld": "prolog.sh", "EpilogSlurmctld": "epilog.sh"}
+    names = {
+        "PrologSlurmctld": "prolog.sh",
+        "EpilogSlurmctld": "epilog.sh",
+        "HealthCheckProgram": "check",
+    }
     settings = [f"{key}={folder / name}" for key, name in names.items()]
-    with SlurmBed(["node1"], [*settings, "PrologEpilogTimeout=60"]) as bed:
+    (folder / "check").write_text(f"#!/bin/sh\n[ ! -e {folder}/on ] || exec {folder}/health.sh\n")
+    (folder / "check").chmod(0o755)
+    more = ["PrologEpilogTimeout=60", "HealthCheckInterval=1", "HealthCheckNodeState=ANY"]
+    with SlurmBed(["node1"], [*settings, *more]) as bed:
         yield bed
 
 
@@ -156,3 +166,199 @@ def test_the_end_of_a_job_is_told_once(site, desk):
     assert again.returncode == 0
     assert notices().count(ended) == 1
     assert f"job {job}" in desk.run("history", "show", "node1", "--json").out
+
+
+# --- the health check of a node ------------------------------------------------------------
+
+
+OUTSIDE = "xids:79 on pci:0000:3b:00 is {}, limit at most 0 (NVIDIA Xid catalog)"
+
+
+class Service:
+    """Answers who measures on a node, takes events, and remembers both."""
+
+    def __init__(self) -> None:
+        self.holder: str | None = None
+        self.knows_nodes = self.takes_events = True
+        self.events: dict[str, dict[str, object]] = {}
+        self.asked: list[str] = []
+        self.tokens = set[str]()
+
+    def answer(self, path: str, body: bytes, token: str) -> tuple[int, object]:
+        self.asked.append(path)
+        self.tokens.add(token)
+        if not body:
+            return (200, {"holder": self.holder}) if self.knows_nodes else (404, {})
+        event = json.loads(body)
+        if self.takes_events:
+            self.events[event.pop("id")] = event
+        return (201 if self.takes_events else 503), {}
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    service = Service()
+
+    class Desk(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, document = service.answer(self.path, body, self.headers["Authorization"])
+            text = json.dumps(document, separators=(",", ":")).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads it."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Desk) as server:
+        service.url = f"http://127.0.0.1:{server.server_port}"
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield service
+        server.shutdown()
+        thread.join()
+
+
+class Node:
+    """Who changes health-settings.sh and has the node look at itself, as slurmd does."""
+
+    def __init__(self, folder: Path, service: Service, state: Path) -> None:
+        self.folder, self.service, self.state = folder, service, state
+        self.looks = state / "looks"
+        self.looks.write_text("")
+        (state / "token").write_text("anubis_secret\n")
+        self.settle()
+
+    def settle(self, **settings: object) -> None:
+        own = {"ANUBIS": self.folder / "looker", "SERVICE": self.service.url, "NODE": "node1"}
+        own |= {"STATE": self.state, "TOKEN_FILE": self.state / "token"}
+        lines = [f"{name}='{value}'" for name, value in {**own, **settings}.items()]
+        shipped = (SCRIPTS / "health-settings.sh").read_text()
+        (self.folder / "health-settings.sh").write_text("\n".join([shipped, *lines, ""]))
+
+    def finds(self, *sentences: str, code: int = 1) -> None:
+        program = "\n".join(
+            ["#!/bin/sh", f'echo "$@" >>{self.looks}', *map("echo '{}'".format, sentences)]
+        )
+        (self.folder / "looker").write_text(f"{program}\nexit {code}\n")
+        (self.folder / "looker").chmod(0o755)
+
+    def look(self) -> list[str]:
+        """What was looked at, in all."""
+        words = str(self.folder / "health.sh")
+        done = subprocess.run([words], env={}, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        return self.looks.read_text().splitlines()
+
+
+@pytest.fixture
+def node(folder: Path, service: Service, tmp_path: Path) -> Node:
+    return Node(folder, service, tmp_path)
+
+
+def test_what_is_outside_a_limit_is_told_once_as_a_suspicion(node, service):
+    node.finds(OUTSIDE.format(1), 'GPUs: NVML says "no"')
+    assert node.look() == ["bench run node_health --limits default --seconds=0.5"]
+    node.finds(OUTSIDE.format(2), 'GPUs: NVML says "no"')
+    assert len(node.look()) == 2
+    ((id, event),) = service.events.items()
+    assert id.startswith("health node1 ")
+    assert event == {
+        "event": "suspicion-raised",
+        "nodes": ["node1"],
+        "category": "health",
+        "source": "HealthCheckProgram",
+        "reason": f'{OUTSIDE.format(1)};GPUs: NVML says "no"',
+        "cluster": "prod",
+    }
+    assert service.asked == ["/v1/nodes/prod/node1", "/v1/events", "/v1/nodes/prod/node1"]
+    assert service.tokens == {"Bearer anubis_secret"}
+
+
+def test_what_ended_and_came_again_is_told_again_and_so_is_anything_new(node, service):
+    node.finds(OUTSIDE.format(1))
+    node.look()
+    node.finds(
+        OUTSIDE.format(1), "machine_checks:uncorrected on node is 1, limit at most 0 (Intel)"
+    )
+    node.look()
+    node.finds(code=0)
+    node.look()
+    assert not list(node.state.glob("anubis-health*"))
+    assert len({event["reason"] for event in service.events.values()}) == 2
+
+
+def test_no_node_is_looked_at_where_a_campaign_measures_or_nobody_says_who_does(node, service):
+    node.finds(OUTSIDE.format(1))
+    service.holder = "validate-20261122-1"
+    assert node.look() == []
+    node.settle(SERVICE="http://127.0.0.1:1")
+    assert node.look() == []
+    node.settle()
+    service.holder, service.knows_nodes = None, False
+    assert len(node.look()) == 1
+    assert len(service.events) == 1
+
+
+@pytest.mark.parametrize("code", [1, 2, 124])
+def test_a_broken_installation_makes_nobody_a_suspect(node, service, code):
+    node.finds(code=code)
+    assert len(node.look()) == 1
+    assert not service.events
+
+
+def test_what_the_service_did_not_take_is_told_under_the_same_id_the_next_time(node, service):
+    node.finds(OUTSIDE.format(1))
+    service.takes_events = False
+    node.look()
+    (kept,) = node.state.glob("anubis-health-node1")
+    service.takes_events = True
+    node.look()
+    assert list(service.events) == kept.read_text().splitlines()[:1]
+
+
+def test_slurmd_has_its_node_look_at_itself(slurm, node, service):
+    node.finds(OUTSIDE.format(1))
+    on = node.folder / "on"
+    on.touch()
+    try:
+        assert eventually(lambda: service.events), slurm.logs()
+        assert eventually(lambda: len(service.asked) > 3)
+    finally:
+        on.unlink()
+    assert len(service.events) == 1
+    assert slurm.state("node1") == "idle"
+
+
+@pytest.mark.long
+def test_a_mount_that_is_missing_makes_a_suspect_by_a_real_service(node, desk):
+    desk.write("prod.yaml", {"executor": "local", "name": "prod"})
+    desk.run("tell", "node-added", "node1", "--cluster", "prod.yaml", "--later")
+    made = desk.run("token", "make", "nodes", "--scope", "read,report")
+    (node.state / "token").write_text(made.out)
+    command = node.folder / "anubis-of-nodes"
+    command.write_text(
+        f'#!/bin/sh\nexport PYTHONPATH={ROOT}\nexec {sys.executable} -m anubis "$@"\n'
+    )
+    command.chmod(0o755)
+    serving = desk.start("serve", "--port", "0", "--every", "0s")
+    try:
+        assert serving.stderr
+        port = serving.stderr.readline().rsplit(":", 1)[1].strip()
+        node.settle(
+            ANUBIS=command,
+            SERVICE=f"http://127.0.0.1:{port}",
+            FACTS="--seconds=0.05 --mounts=/not-there",
+            ANUBIS_HOME=desk.home,
+        )
+        node.look()
+    finally:
+        serving.terminate()
+        serving.communicate(timeout=30)
+    with History.open(f"sqlite:///{desk.history}") as history:
+        (raised,) = [n for n in history.of("prod").notices.all() if n.id.startswith("health node1")]
+    assert raised.event.reason.startswith("mount_missing on /not-there is 1, limit at most 0")

@@ -123,7 +123,7 @@ def _judge_each_key(
     """Of comparable units at a time: rulings on many, and verdicts of their own on the others."""
     criterion_of, bounds, kinds = by_key(criteria), by_metric(limits), kinds_of(criteria)
     for alike in by_likeness(by_kind(measured, kinds), kinds, criterion_of):
-        limit = limit_of(alike.key, bounds)
+        limit = limit_of(alike.key.workload.benchmark, alike.key.metric, bounds)
         if limit:
             alike, defective = _apply_limit(alike, limit)
             yield [], defective
@@ -163,7 +163,12 @@ def _apply_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:
         return alike, []
     within = np.delete(np.arange(len(alike)), excess)
     return alike.subset(within), [
-        verdict_on(unit, Judgement.DEFECTIVE, code_of(unit.key), sentence(unit, limit))
+        verdict_on(
+            unit,
+            Judgement.DEFECTIVE,
+            code_of(unit.key),
+            sentence(unit.whole, unit.metric.unit, limit),
+        )
         for unit in (alike[int(i)] for i in excess)
     ]
 

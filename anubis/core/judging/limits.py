@@ -6,14 +6,14 @@ judges stays a fact without a verdict where the policy sets no limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.judging.units import Unit, Units
-from anubis.core.records import CriterionKey, Limit
+from anubis.core.judging.units import Units
+from anubis.core.records import BenchmarkSpec, Limit, Result, Series
 
 EVERY_PROGRAM = "*"  # instead of a benchmark
 
@@ -24,11 +24,11 @@ def by_metric(limits: Iterable[Limit]) -> Limits:
     return {(limit.benchmark, limit.metric): limit for limit in limits}
 
 
-def limit_of(key: CriterionKey, limits: Limits) -> Limit | None:
+def limit_of(benchmark: str, metric: str, limits: Limits) -> Limit | None:
     """The limit for this very metric, else the one for its family; the program's own before one
     that is for all."""
-    family = key.metric.partition(":")[0]
-    places = product((key.workload.benchmark, EVERY_PROGRAM), (key.metric, family))
+    family = metric.partition(":")[0]
+    places = product((benchmark, EVERY_PROGRAM), (metric, family))
     return next((limits[place] for place in places if place in limits), None)
 
 
@@ -38,11 +38,22 @@ def outside(alike: Units, limit: Limit) -> Ints:
     return np.flatnonzero(worst > 0)
 
 
-def sentence(unit: Unit, limit: Limit) -> str:
+def sentence(series: Series, unit: str, limit: Limit) -> str:
     """What an operator looks into: the value, the limit, and where it comes from."""
-    value = float(unit.samples[np.argmax(limit.excess(unit.samples))])
-    measure = "" if unit.metric.unit == "1" else f" {unit.metric.unit}"
+    value = float(series.samples[np.argmax(limit.excess(series.samples))])
+    measure = "" if unit == "1" else f" {unit}"
     return (
-        f"{unit.key.metric} on {unit.device} is {value:.4g}{measure}, limit {limit} "
+        f"{series.metric} on {series.device} is {value:.4g}{measure}, limit {limit} "
         f"({limit.source})"
     )
+
+
+def sentences_outside(
+    result: Result, spec: BenchmarkSpec, limits: Iterable[Limit]
+) -> Iterator[str]:
+    """Of one run that nobody else judges, about each device that is outside a limit."""
+    bounds = by_metric(limits)
+    for series in result.series:
+        metric, limit = spec.metric(series.metric), limit_of(spec.name, series.metric, bounds)
+        if metric and limit and (limit.excess(series.samples) > 0).any():
+            yield sentence(series, metric.unit, limit)

@@ -29,6 +29,7 @@ from anubis.core.records import (
     Plan,
     Readings,
     Samples,
+    Series,
     Workload,
 )
 
@@ -48,6 +49,11 @@ class Unit:
     @property
     def samples(self) -> Samples:
         return self.repeats[0] if len(self.repeats) == 1 else np.concatenate(self.repeats)
+
+    @property
+    def whole(self) -> Series:
+        """Of all its runs."""
+        return Series(metric=self.key.metric, device=self.device, samples=self.samples)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
