@@ -13,7 +13,7 @@ from urllib.parse import quote
 from anubis.core.choosing.decision import Decision
 from anubis.core.lifecycle.actions import LifeAction
 from anubis.core.lifecycle.life import Life
-from anubis.core.records import Judgement
+from anubis.core.records import WORST_FIRST, Judgement
 from anubis.report import decision as decisions
 from anubis.report import keeping
 from anubis.report.glance import CampaignGlance, NodeGlance, progress, why
@@ -43,6 +43,16 @@ class ClusterOnPage:
         for node in self.nodes:
             by_place[node.traits.rack or node.traits.sku].append(node)
         return list(by_place.items())
+
+    @property
+    def attention(self) -> list[tuple[NodeGlance, str]]:
+        """Nodes that are not healthy, the worst first, and the keeper's state of each."""
+        bad = [node for node in self.nodes if node.judgement is not Judgement.HEALTHY]
+        bad.sort(key=lambda node: WORST_FIRST.index(node.judgement))
+        return [
+            (node, self.lives[node.node].state.value if node.node in self.lives else "")
+            for node in bad
+        ]
 
 
 def fleet(clusters: Sequence[ClusterOnPage], as_of: float) -> str:
