@@ -139,10 +139,16 @@ def _partners(
         case JobAllocated() | Tick():
             own = list(event.nodes)
         case _:
-            busy = busy_nodes(history, at)
-            own = [node for node in past.standing.passed if node not in busy]
+            not_free = busy_nodes(history, at) | nodes_left_alone(history)
+            own = [node for node in past.standing.passed if node not in not_free]
     candidates = dict.fromkeys([*own, *terms.partners])
     return tuple(n for n in candidates if past.standing.judgement(n) is Judgement.HEALTHY)
+
+
+def nodes_left_alone(history: ClusterHistory) -> set[str]:
+    """Nodes that a person keeps from jobs, as the keeper saw them last, and those that are gone."""
+    lives = history.keeping.lives()
+    return {life.node for life in lives if life.is_cordoned_by_others or not life.is_there}
 
 
 def busy_nodes(history: ClusterHistory, at: float) -> set[str]:

@@ -35,6 +35,7 @@ from anubis.core.past.events import (
 from anubis.core.records import CampaignKind
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import run_campaign
+from anubis.operations.deciding import nodes_left_alone
 from anubis.operations.keeping import Keeping, actions, approve, keep, keeping_of
 from anubis.operations.preparing import CampaignRequest
 from anubis.operations.telling import tell
@@ -120,9 +121,10 @@ class Site:
     def accept(self):
         return self.measure(CampaignKind.ACCEPT)
 
-    def measure(self, kind):
+    def measure(self, kind, nodes=None):
         request = CampaignRequest(
             kind=kind,
+            nodes=nodes,
             cluster=self.cluster,
             suite=self.suite,
             benchmarks=(self.desk.programs,),
@@ -359,6 +361,16 @@ def test_a_person_s_cordon_stays_whatever_anubis_finds(site):
     site.tell(RepairDone(nodes=(site.bad,)))
     site.keep(**ACT)
     assert site.owner.nodes[site.bad] == mine
+
+
+def test_nobody_meets_a_node_that_a_person_has_out_or_that_left_the_fleet(site):
+    """They may have it open. That nobody does is seen in test_life.py."""
+    first, second = [node for node in ("n1", "n2", "n3") if node != site.bad][:2]
+    site.owner.nodes[first] = replace(site.owner.nodes[first], cordon="memory swap, Jo")
+    site.tell(OperatorSaid(order=Order.RETIRE, nodes=(second,)))
+    site.keep(**ACT)
+    with History.open(site.history) as history:
+        assert nodes_left_alone(history.only()) == {first, second}
 
 
 def test_a_spare_is_a_proven_node_of_least_risk(site, monkeypatch):

@@ -12,17 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from anubis import catalog
 from anubis.core.errors import OrchestratorError
 from anubis.core.lifecycle.reasons import SPARE, reason
-from anubis.core.past.events import RepairBegun, RepairDone
 from anubis.executors.machine import sku_of as sku_of_machine
 from anubis.orchestrators.kubernetes import KubernetesOrchestrator
 from anubis.orchestrators.kubernetes_objects import flag, sku_by_gpus
 from anubis.orchestrators.settings import KubernetesSettings
-from tests.edges.desk import Desk
 from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig, owner
-from tests.edges.test_keeping import ACT, Site
 
 SLOW = reason("GEMM.SLOW", "gemm is 12 % slower than its peers")
 AT = 1_795_305_600.0  # 2026-11-22T00:00:00Z
@@ -452,39 +448,6 @@ def test_a_way_that_is_not_there_is_told_in_one_sentence(tmp_path):
     )
     with pytest.raises(OrchestratorError, match=r'^kubernetes: GET "/api/v1/nodes": .*refused'):
         KubernetesOrchestrator(closed, clock=time.time).observe()
-
-
-# --- the keeper at work -------------------------------------------------------------------
-
-
-@pytest.fixture
-def site(tmp_path, monkeypatch, told):
-    monkeypatch.setattr(catalog, "describe_all", told)
-    desk = Desk(tmp_path)
-    monkeypatch.setenv("ANUBIS_HOME", str(desk.home))
-    return Site(desk)
-
-
-def test_from_a_bad_node_to_its_proven_return_under_kubernetes(site, api: FakeApi, ask):
-    for n in range(1, 9):
-        api.put_node(f"n{n}")
-    theirs = next(f"n{n}" for n in range(1, 9) if f"n{n}" != site.bad)
-    api.write(theirs, "kubectl-cordon", spec={"unschedulable": True})
-    site.owner = ask(clock=site.later)
-    site.accept()
-    site.keep(**ACT)
-    seen = site.owner.observe().nodes
-    assert seen[site.bad].cordon.startswith("anubis[FLOW.")
-    assert {name for name, node in seen.items() if node.cordon} == {site.bad, theirs}
-    api.write(site.bad, "them", metadata={"labels": {"rack": "r7"}})
-    site.tell(RepairBegun(nodes=(site.bad,)))
-    site.tell(RepairDone(nodes=(site.bad,)))
-    site.mend()
-    site.keep(**ACT)
-    assert "unschedulable" not in api.node(site.bad)["spec"]
-    assert api.node(site.bad)["metadata"]["labels"] == {"rack": "r7"}
-    assert api.node(theirs)["spec"]["unschedulable"] is True
-    assert [event["reason"] for event in api.events()] == ["AnubisCordoned", "AnubisReleased"]
 
 
 def test_a_cluster_s_file_may_say_that_kubernetes_owns_its_nodes(tmp_path, api: FakeApi, near):

@@ -1,0 +1,223 @@
+"""The life of one node, step by step, whoever owns the nodes. It asserts nothing.
+
+The steps are here once: `scripts/show-life` plays them on hosts under real owners, test_life.py on
+stand-ins. They know an operator's own hand on the nodes and the keeper's turns, and nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from anubis.store.history import History
+from tests.edges.desk import eventually
+
+SETTLED_S = 60.0  # until an owner has asked a node that takes jobs again whether it answers
+
+
+class NodeOwner(Protocol):
+    """Who owns the nodes, as its operators see it and use it: nothing of Anubis in between."""
+
+    name: str
+
+    def add(self, node: str) -> None:
+        """Plug it in, and wait until it is up."""
+        ...
+
+    def shown(self, node: str) -> str:
+        """Its state, and who keeps it from jobs with which reason: all that matters of it."""
+        ...
+
+    def reason(self, node: str) -> str:
+        """Why it is kept from jobs; nothing: it is not."""
+        ...
+
+    def takes_jobs(self, node: str) -> bool: ...
+
+    def cordon(self, node: str) -> None:
+        """By hand."""
+        ...
+
+    def runs_a_job(self, node: str) -> str:
+        """What became of a job that was asked for there, if it ended well; else nothing."""
+        ...
+
+
+class KeptSite(Protocol):
+    """A fleet that Anubis keeps: proven nodes, and a slow one that is yet to be added."""
+
+    owner: NodeOwner
+    proven: Sequence[str]
+    new: str
+    by_hand: str  # one of the proven, which a person takes out
+    history: str
+
+    def accept(self) -> Collection[str]:
+        """The proven nodes; who of them is healthy."""
+        ...
+
+    def keep(self) -> Mapping[str, str]:
+        """A turn of the keeper; the state of each node."""
+        ...
+
+    def tell(self, event: str, node: str) -> None: ...
+
+    def mend(self) -> None:
+        """The new node is slow no more."""
+        ...
+
+    def swaps(self) -> list[str]:
+        """Which spares were brought into service, in sentences."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoryRow:
+    step: str
+    expected: str
+    came: str
+    is_right: bool
+    after_s: float
+
+
+@dataclass
+class Story:
+    """What was expected and what came, step by step."""
+
+    began: float = field(default_factory=time.monotonic)
+    rows: list[StoryRow] = field(default_factory=list)
+
+    def tell(self, step: str, expected: str, came: str, *, is_right: bool) -> None:
+        after_s = time.monotonic() - self.began
+        self.rows.append(
+            StoryRow(step=step, expected=expected, came=came, is_right=is_right, after_s=after_s)
+        )
+        print(f"{'ok' if is_right else 'NOT SO'}: {step}: {came}", file=sys.stderr)
+
+    @property
+    def wrong(self) -> list[StoryRow]:
+        return [row for row in self.rows if not row.is_right]
+
+
+def live(site: KeptSite, story: Story) -> None:
+    """From the acceptance of a fleet to the proven return of a node that was slow."""
+    _accept(site, story)
+    spares = _keep_a_spare(site, story)
+    site.owner.cordon(site.by_hand)
+    theirs = site.owner.shown(site.by_hand)
+    _add(site, story)
+    _swap(site, story, spares)
+    _repair(site, story)
+    _leave_alone(site, story, theirs)
+
+
+def _accept(site: KeptSite, story: Story) -> None:
+    healthy = site.accept()
+    story.tell(
+        f"{len(site.proven)} nodes are accepted",
+        "all healthy",
+        f"{len(healthy)} healthy",
+        is_right=set(healthy) == set(site.proven),
+    )
+
+
+def _keep_a_spare(site: KeptSite, story: Story) -> list[str]:
+    spares = [node for node, state in site.keep().items() if state == "spare"]
+    story.tell(
+        "one of them is kept ready",
+        "a spare, proven, kept from jobs by Anubis",
+        ", ".join(f"{node}: {site.owner.shown(node)}" for node in spares),
+        is_right=len(spares) == 1 and site.owner.reason(spares[0]).startswith("anubis[SPARE]"),
+    )
+    return spares
+
+
+def _add(site: KeptSite, story: Story) -> None:
+    owner, new = site.owner, site.new
+    owner.add(new)
+    site.tell("node-added", new)
+    state = site.keep()[new]
+    partners = newest(site.history).nodes - {new}
+    story.tell(
+        f"{new}, which is slow, is added",
+        "tested beside proven nodes, defective, kept from jobs with its code",
+        f"{state}, tested beside {', '.join(sorted(partners))}; {owner.name}: {owner.shown(new)}",
+        is_right=state == "out"
+        and bool(partners)
+        and partners <= {*site.proven} - {site.by_hand}
+        and owner.reason(new).startswith("anubis[")
+        and not owner.reason(new).startswith("anubis[SPARE]"),
+    )
+
+
+def _swap(site: KeptSite, story: Story, spares: Sequence[str]) -> None:
+    swaps = site.swaps()
+    back = [node for node in spares if site.owner.takes_jobs(node)]
+    story.tell(
+        "a spare takes its place",
+        f"{', '.join(spares)} serves",
+        f"{'; '.join(swaps)}; {', '.join(back)} takes jobs",
+        is_right=len(swaps) == 1 and back == list(spares),
+    )
+    ran = [site.owner.runs_a_job(node) for node in spares]
+    story.tell("a job may begin there", "it runs", ", ".join(ran), is_right=all(ran))
+
+
+def _repair(site: KeptSite, story: Story) -> None:
+    owner, new = site.owner, site.new
+    before = newest(site.history)
+    site.mend()
+    site.tell("repair-begun", new)
+    site.tell("repair-done", new)
+    site.keep()
+    eventually(lambda: owner.takes_jobs(new), patience_s=SETTLED_S)
+    state = site.keep()[new]
+    trial = newest(site.history)
+    partners = trial.met(new)
+    story.tell(
+        f"{new} is repaired: it is slow no more",
+        "tested with all that a new node has to pass, proven, back",
+        f"{state}, after it met {', '.join(sorted(partners))}; {owner.name}: {owner.shown(new)}",
+        is_right=trial.campaign != before.campaign
+        and bool(partners)
+        and partners <= {*site.proven} - {site.by_hand}
+        and state == "in-service"
+        and owner.takes_jobs(new)
+        and not owner.reason(new),
+    )
+
+
+def _leave_alone(site: KeptSite, story: Story, theirs: str) -> None:
+    shown = site.owner.shown(site.by_hand)
+    story.tell(
+        f"{site.by_hand} was taken out by a person in between",
+        f"still as it was: {theirs}",
+        shown,
+        is_right=shown == theirs and not site.owner.takes_jobs(site.by_hand),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """The newest campaign: in which groups nodes were measured, alone or together."""
+
+    campaign: str
+    groups: Collection[frozenset[str]]
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        return frozenset().union(*self.groups)
+
+    def met(self, node: str) -> frozenset[str]:
+        groups = (group for group in self.groups if node in group)
+        return frozenset().union(*groups) - {node}
+
+
+def newest(url: str) -> Trial:
+    with History.open(url) as history:
+        campaign = history.campaigns.newest(1)[0].id
+        runs = history.executions.of(campaign)
+    return Trial(campaign=campaign, groups={frozenset(run.step.participants) for run in runs})

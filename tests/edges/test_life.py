@@ -1,0 +1,135 @@
+"""The life of one node, under owners that are stand-ins and on a fleet in memory.
+
+`scripts/show-life` plays the same steps on hosts: under a real Slurm, under a real Kubernetes API
+server, and by a site's own commands.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from anubis import catalog
+from anubis.core.past.events import NodeAdded, RepairBegun, RepairDone
+from anubis.core.records import CampaignKind, Judgement
+from anubis.orchestrators.hosts import HostsOrchestrator
+from anubis.orchestrators.kubernetes import KubernetesOrchestrator
+from anubis.orchestrators.settings import HostsSettings, KubernetesSettings
+from anubis.report.keeping import sentence
+from tests.edges.desk import FLOW, Desk
+from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig
+from tests.edges.life import Story, live
+from tests.edges.site_hosts import SiteHosts
+from tests.edges.test_keeping import ACT, Site
+
+EVENTS = {"node-added": NodeAdded, "repair-begun": RepairBegun, "repair-done": RepairDone}
+PAIR = FLOW.replace('"flow"', '"pair"').replace(
+    '"scope": "node"', '"scope": "pair", "needs": {"min_nodes": 2}'
+)
+
+
+class KeptFleet:
+    """Eight nodes in memory, of which the slow one is yet to be added."""
+
+    def __init__(self, desk: Desk) -> None:
+        desk.program("pair.sh", PAIR)
+        self.site = Site(desk)
+        self.site.suite = desk.suite(desk.flow(), {**desk.flow(), "benchmark": "pair", "rounds": 1})
+        self.history = self.site.history
+        self.new = self.site.bad
+        self.proven = [f"n{number}" for number in range(1, 9) if f"n{number}" != self.new]
+        self.by_hand = self.proven[1]
+
+    def kept_by(self, owner, orchestrator):
+        self.owner = owner
+        self.site.owner = orchestrator(clock=self.site.later, sku="h100")
+
+    def accept(self):
+        result = self.site.measure(CampaignKind.ACCEPT, self.proven)
+        verdicts = result.view.assessment.nodes
+        return [verdict.node for verdict in verdicts if verdict.judgement is Judgement.HEALTHY]
+
+    def keep(self):
+        self.fleet = self.site.keep(**ACT, spares={"h100": 1})
+        return {node: life.state.value for node, life in self.fleet.lives.items()}
+
+    def tell(self, event, node):
+        self.site.tell(EVENTS[event](nodes=(node,)))
+
+    def mend(self):
+        self.site.mend()
+
+    def swaps(self):
+        commands = [action.command for action in self.fleet.actions]
+        return [sentence(command) for command in commands if command.kind == "swap"]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told) -> KeptFleet:
+    monkeypatch.setattr(catalog, "describe_all", told)
+    desk = Desk(tmp_path)
+    monkeypatch.setenv("ANUBIS_HOME", str(desk.home))
+    return KeptFleet(desk)
+
+
+class MockedKubernetes:
+    """What `kubectl` does and shows, on a mocked API server."""
+
+    name = "Kubernetes"
+
+    def __init__(self, api: FakeApi) -> None:
+        self._api = api
+
+    def add(self, node):
+        self._api.put_node(node)
+
+    def shown(self, node):
+        document = self._api.node(node)
+        kept = [entry["manager"] for entry in document["metadata"].get("managedFields", ())]
+        return f"{document['spec'] or 'takes jobs'} by {kept}: {self.reason(node)}"
+
+    def reason(self, node):
+        return (
+            self._api.node(node)["metadata"].get("annotations", {}).get("anubis-fleet/cordon", "")
+        )
+
+    def takes_jobs(self, node):
+        return "unschedulable" not in self._api.node(node)["spec"]
+
+    def cordon(self, node):
+        self._api.write(node, "kubectl-cordon", spec={"unschedulable": True})
+
+    def runs_a_job(self, node):
+        self._api.put_pod("train", node)
+        self._api.put_pod("train", node, status={"phase": "Succeeded"})
+        return "it ran"
+
+
+def test_a_node_lives_on_a_mocked_kubernetes(fleet, tmp_path):
+    with api_server() as api:
+        for node in fleet.proven:
+            api.put_node(node, metadata={"labels": {"rack": "r7"}})
+        settings = KubernetesSettings(
+            kind="kubernetes", kubeconfig=kubeconfig(tmp_path, api.url_base)
+        )
+        fleet.kept_by(MockedKubernetes(api), partial(KubernetesOrchestrator, settings))
+        live(fleet, story := Story())
+        events = [event["reason"] for event in api.events()]
+        racks = {api.node(node)["metadata"]["labels"]["rack"] for node in fleet.proven}
+    assert not story.wrong
+    assert len(story.rows) == 7
+    assert events.count("AnubisReleased") == 2  # the spare and the node that was repaired
+    assert racks == {"r7"}
+
+
+def test_a_node_lives_on_hosts_by_commands_of_a_site(fleet, tmp_path):
+    hosts = SiteHosts(tmp_path / "hosts")
+    for node in fleet.proven:
+        hosts.add(node)
+    settings = HostsSettings(kind="hosts", nodes="n[1-8]", **hosts.commands())
+    fleet.kept_by(hosts, partial(HostsOrchestrator, settings))
+    live(fleet, story := Story())
+    assert not story.wrong
+    assert len(story.rows) == 7
