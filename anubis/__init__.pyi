@@ -34,6 +34,7 @@ from anubis.operations.judging import judge as judge
 from anubis.operations.keeping import Keeping as Keeping
 from anubis.operations.keeping import actions as actions
 from anubis.operations.keeping import approve as approve
+from anubis.operations.keeping import carry_out_test as carry_out_test
 from anubis.operations.keeping import keep as keep
 from anubis.operations.keeping import keeping_of as keeping_of
 from anubis.operations.learning import learn as learn

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import anubis
+from anubis import places
 from anubis.cli import amounts, answer, options
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
-from anubis.core.errors import UsageError, did_you_mean
+from anubis.core.errors import AnubisError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
     from anubis.core.past.events import KeptEvent
     from anubis.operations.keeping import KeptFleet
 
@@ -72,6 +76,7 @@ def tell(
 
     What is told is kept, and changes what is known of the nodes for whoever asks next.
     """
+    turn_termination_into_interrupt()
     happened = _event(
         event, amounts.nodes(nodes) or (), job, duration, category, source, reason, scope
     )
@@ -100,6 +105,18 @@ def keep(
         str | None,
         typer.Option("--every", metavar="TIME", help="Go on, with a turn every so often: 60s, 5m."),
     ] = None,
+    apart: Annotated[
+        bool,
+        typer.Option(
+            "--apart",
+            help="Run tests in processes of their own, so that no turn waits for them; with --every"
+            " this is so.",
+        ),
+    ] = False,
+    test: Annotated[
+        int | None,
+        typer.Option("--test", metavar="ID", help="Only carry out the test of this action."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Take the keeper's turn: hear what is new, and propose or do what the policy says.
@@ -110,17 +127,48 @@ def keep(
     caller = Terminal(as_json=json)
     pause_s = amounts.duration_s(every, "--every") if every else None
     request = anubis.keeping_of(cluster, keeping, benchmarks or ())
-    fleet = anubis.approve(request, do, caller) if do else anubis.keep(request, caller)
+    drive = _elsewhere(cluster, keeping, benchmarks or ()) if apart or every else None
+    if test is not None:
+        anubis.carry_out_test(request, test, caller)
+        drive = _left_alone
+    fleet = (
+        anubis.approve(request, do, caller, drive) if do else anubis.keep(request, caller, drive)
+    )
     while pause_s is not None:
         _show(fleet, as_json=json)
         time.sleep(pause_s)
-        fleet = anubis.keep(request, caller)
+        try:
+            fleet = anubis.keep(request, caller, drive)
+        except AnubisError as error:
+            caller.remark(f"no turn was taken: {error}")
     _show(fleet, as_json=json)
     _leave(fleet)
 
 
+def _elsewhere(
+    cluster: str | None, keeping: str, benchmarks: Sequence[Path]
+) -> Callable[[int], bool]:
+    """Has a test carried out by `anubis keep --test` in a process of its own."""
+    from anubis.operations.processes import begin
+
+    words = ["keep", "--keeping", keeping, "--json"]
+    words += ["--cluster", cluster] if cluster else []
+    words += [word for folder in benchmarks for word in ("--benchmarks", str(folder))]
+
+    def drive(id: int) -> bool:
+        begin([*words, "--test", str(id)], places.history_url(), f"test-{id}")
+        return False
+
+    return drive
+
+
+def _left_alone(_id: int) -> bool:
+    """The next turn sees to the other tests."""
+    return False
+
+
 def actions(
-    every: Annotated[
+    all_: Annotated[
         bool, typer.Option("--all", help="Those that are done, failed or withdrawn as well.")
     ] = False,
     last: Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")] = 100,
@@ -130,7 +178,7 @@ def actions(
     """What the keeper proposes, has sent and has done."""
     from anubis.report import keeping
 
-    listed = anubis.actions(last, only_open=not every, cluster=cluster)
+    listed = anubis.actions(last, only_open=not all_, cluster=cluster)
     if json:
         answer.write_lines(map(keeping.action_line, listed))
         return

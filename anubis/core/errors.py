@@ -16,7 +16,8 @@ AnubisError                exit code 2
 ├── OrchestratorError      who owns the nodes does not answer, or refuses
 └── StoreError             the history cannot be read or written
     ├── StoreUnreachableError  not for now: it may be asked again
-    └── CampaignTakenError     another process drives that campaign
+    ├── CampaignTakenError     another process drives that campaign
+    └── UnknownCampaignError   the history has none of that name
 
 An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.
@@ -95,6 +96,10 @@ class StoreUnreachableError(StoreError):
 
 
 class CampaignTakenError(StoreError):
+    pass
+
+
+class UnknownCampaignError(StoreError):
     pass
 
 

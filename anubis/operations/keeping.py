@@ -3,7 +3,7 @@ done what its policy lets it do; the rest it proposes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,7 +53,7 @@ from anubis.operations.telling import note
 from anubis.orchestrators.base import Orchestrator
 from anubis.selector import Past, risks
 from anubis.store.history import ClusterHistory, History
-from anubis.store.holds import LASTS_S, holder_of
+from anubis.store.holds import holder_of
 from anubis.store.keeping import News, Turn
 
 MOST_TURNS = 4  # one after what was done showed its effect, and never without end
@@ -87,17 +87,30 @@ class Keeping:
             )
 
 
-def keep(keeping: Keeping, caller: Caller = NOBODY) -> KeptFleet:
-    """Take turns until nothing more is to be sent. Tests run here, one campaign after another."""
+def keep(
+    keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[int], bool] | None = None
+) -> KeptFleet:
+    """Take turns until nothing more is to be sent.
+
+    `drive` has the test of an action carried out elsewhere, by `carry_out_test`, and says whether
+    it is over. Without it tests run here, one after another, and the turn waits for them."""
     began = caller.clock()
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         keeper = _Hand(keeping, history, part, caller)
         for _ in range(MOST_TURNS):
             keeper.take_turn()
-            if not keeper.carry_out():
+            if not keeper.carry_out(drive or keeper.test):
                 break
         return look(part, began, caller.clock())
+
+
+def carry_out_test(keeping: Keeping, id: int, caller: Caller = NOBODY) -> bool:
+    """Carry out the test of this action, or go on with it where its driver died. False: nothing is
+    to be done, or another process does it."""
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        return _Hand(keeping, history, part, caller).test(id)
 
 
 def look(part: ClusterHistory, since: float, at: float) -> KeptFleet:
@@ -113,8 +126,13 @@ def look(part: ClusterHistory, since: float, at: float) -> KeptFleet:
     )
 
 
-def approve(keeping: Keeping, ids: Collection[int], caller: Caller = NOBODY) -> KeptFleet:
-    """Have done what was proposed: all of it, or nothing."""
+def approve(
+    keeping: Keeping,
+    ids: Collection[int],
+    caller: Caller = NOBODY,
+    drive: Callable[[int], bool] | None = None,
+) -> KeptFleet:
+    """Have done what was proposed: all of it, or nothing. `drive`: as `keep` takes it."""
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         at = caller.clock()
@@ -129,7 +147,7 @@ def approve(keeping: Keeping, ids: Collection[int], caller: Caller = NOBODY) -> 
                     )
                 _approve(action, keeper, turn, at, caller.name())
             turn.end(keeper, News(notices=(), conclusions=()), at)
-    return keep(keeping, caller)
+    return keep(keeping, caller, drive)
 
 
 def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str) -> None:
@@ -294,20 +312,35 @@ class _Hand:
 
     # --- having it done --------------------------------------------------------------------
 
-    def carry_out(self) -> bool:
-        """Whether anything was sent, so that its effect may be seen."""
-        sent = [self._send(action) for action in self._part.keeping.open_actions()]
+    def carry_out(self, drive: Callable[[int], bool]) -> bool:
+        """Whether anything was sent, so that its effect may be seen. Orders come first: nobody
+        waits for a test until a bad node is out."""
+        to_do = self._part.keeping.open_actions()
+        sent = [
+            self._order(action, action.command)
+            for action in to_do
+            if isinstance(action.command, Cordon | Release) and action.stage is Stage.KEPT
+        ]
+        sent += [drive(action.id) for action in to_do if self._waits_for_a_driver(action)]
         return any(sent)
 
-    def _send(self, action: LifeAction) -> bool:
-        match action.command:
-            case Cordon() | Release() as order if action.stage is Stage.KEPT:
-                return self._order(action, order)
-            case Prove() as test if action.stage is Stage.KEPT:
-                return self._test(action, test)
-            case Prove() as test if action.stage is Stage.SENT:
-                return self._resume(action, test)
-        return False
+    def _waits_for_a_driver(self, action: LifeAction) -> bool:
+        if not isinstance(action.command, Prove) or action.stage is Stage.PROPOSED:
+            return False
+        if action.stage is Stage.SENT:
+            campaign = self._history.campaigns.find(action.campaign)
+            if campaign and (campaign.finished_at or self._is_held(campaign.id)):
+                return False
+        return not self._part.keeping.is_driven(action.id)
+
+    def test(self, id: int) -> bool:
+        """Whether anything was tried."""
+        with self._part.keeping.driving(id) as action:
+            if action is None or not isinstance(action.command, Prove):
+                return False
+            if action.stage is Stage.KEPT:
+                return self._test(action, action.command)
+            return action.stage is Stage.SENT and self._resume(action, action.command)
 
     def _order(self, action: LifeAction, order: Cordon | Release) -> bool:
         if self._orchestrator is None or not self._part.keeping.take(action, self._caller.clock()):
@@ -353,11 +386,10 @@ class _Hand:
         """A test whose driver died: its campaign goes on, or begins if it never did."""
         from anubis.operations.campaigns import resume_campaign
 
-        now = self._caller.clock()
         campaign = self._history.campaigns.find(action.campaign)
-        if campaign is None:  # whoever sent it may be about to begin it
-            return now - action.changed_at >= LASTS_S and self._test(action, test)
-        if campaign.finished_at is not None or self._is_held(campaign.id, now):
+        if campaign is None:
+            return self._test(action, test)
+        if campaign.finished_at is not None or self._is_held(campaign.id):
             return False
         try:
             resume_campaign(campaign.kind, campaign.id, self._caller)
@@ -370,10 +402,10 @@ class _Hand:
             self._refuse(action, test, str(error))
         return True
 
-    def _is_held(self, campaign: str, now: float) -> bool:
+    def _is_held(self, campaign: str) -> bool:
         """By a driver, or by one that died and whose programs may still run."""
         holder = holder_of(campaign)
-        return any(hold.holder == holder for hold in self._part.holds.current(now))
+        return any(hold.holder == holder for hold in self._part.holds.current(self._caller.clock()))
 
     def _answer_untested(self, action: LifeAction, test: Prove, past: Past, at: float) -> None:
         """No test is worth its time. That proves nothing of nodes that need full proof."""

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from anubis.core.errors import StoreError
+from anubis.core.errors import UnknownCampaignError
 from anubis.service.asker import Asker, OpenHistory
 from anubis.service.audit import AuditTrail
 from anubis.service.board import Board, Snapshot
@@ -68,7 +68,5 @@ class House:
     def refuse_unknown(self, campaign: str) -> None:
         try:
             self.history.campaigns.at_a_glance(campaign)
-        except StoreError as error:
-            if "is not in the history" in str(error):
-                raise Refused(404, str(error)) from None
-            raise
+        except UnknownCampaignError as error:
+            raise Refused(404, str(error)) from None

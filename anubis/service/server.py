@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from anubis.core.errors import UsageError
 from anubis.operations.caller import Caller
+from anubis.operations.processes import begin
 from anubis.places import history_url
 from anubis.service.app import application
 from anubis.service.asker import LOG, Asker, OpenHistory
@@ -24,7 +25,7 @@ from anubis.service.gates import Gates
 from anubis.service.gauges import Gauges
 from anubis.service.house import House
 from anubis.service.settings import ServiceSettings
-from anubis.service.starting import StartedTests, begin
+from anubis.service.starting import StartedTests
 from anubis.service.turns import Turns
 
 IDLE_S = 10.0  # for the head of a request to arrive, and between two of them
@@ -90,7 +91,14 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
 
 
 def turn_words(settings: ServiceSettings, cluster: str) -> list[str]:
-    words = ["keep", "--cluster", settings.clusters[cluster], "--keeping", settings.keeping]
+    words = [
+        "keep",
+        "--apart",
+        "--cluster",
+        settings.clusters[cluster],
+        "--keeping",
+        settings.keeping,
+    ]
     words += [word for folder in settings.benchmarks for word in ("--benchmarks", str(folder))]
     return [*words, "--json"]
 

@@ -1,16 +1,14 @@
-"""Campaigns in processes of their own: what happens to the service costs none of them."""
+"""The processes that a service began, and no more of them at once than its machine can carry."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 
-from anubis import places
 from anubis.core.errors import UsageError
 from anubis.operations.naming import new_name
+from anubis.operations.processes import begin
 
 MOST_AT_ONCE = 8
 
@@ -30,18 +28,3 @@ class StartedTests:
                     f"{MOST_AT_ONCE} gates of this service run tests now: wait until one ends"
                 )
             self._running.append(begin(words, history_url, new_name(words[0], now)))
-
-
-def begin(words: Sequence[str], history_url: str, name: str) -> subprocess.Popen[bytes]:
-    """`anubis` with these words. Its answer and its remarks go to files of this name."""
-    folder = places.home() / "service"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / f"{name}.jsonl").open("wb") as out, (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "anubis", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=log,
-            env={**os.environ, "ANUBIS_HISTORY": history_url},
-            start_new_session=True,  # it goes on when the service ends
-        )

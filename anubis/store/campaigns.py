@@ -12,7 +12,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from anubis.core.errors import StoreError, did_you_mean
+from anubis.core.errors import StoreError, UnknownCampaignError, did_you_mean
 from anubis.core.past.traits import NodeTraits
 from anubis.core.records import Campaign, CampaignKind, Demand, Judgement, Workload
 from anubis.store import claims
@@ -126,10 +126,10 @@ class Campaigns:
 
     def find(self, campaign_id: str) -> CampaignRow | None:
         """None: nobody began it."""
-        query = sa.select(CAMPAIGNS.c.key).where(CAMPAIGNS.c.id == campaign_id)
-        with self._database.reading() as connection:
-            is_there = connection.execute(query).scalar() is not None
-            return _glance(short_row(connection, campaign_id)) if is_there else None
+        try:
+            return self.at_a_glance(campaign_id)
+        except UnknownCampaignError:
+            return None
 
     def latest(self, finished: bool | None = None) -> str | None:
         """The id of the campaign begun last; of finished or of unfinished ones if that is given."""
@@ -159,7 +159,7 @@ def key_of(connection: sa.Connection, campaign_id: str) -> int:
     if key is None:
         ids = sa.select(CAMPAIGNS.c.id).order_by(CAMPAIGNS.c.key.desc()).limit(SUGGESTED)
         hint = did_you_mean(campaign_id, connection.execute(ids).scalars())
-        raise StoreError(f'campaign "{campaign_id}" is not in the history; {hint}')
+        raise UnknownCampaignError(f'campaign "{campaign_id}" is not in the history; {hint}')
     # an index that is damaged may lead to another campaign
     name = sa.select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.key == key)
     if connection.execute(name).scalar() != campaign_id:

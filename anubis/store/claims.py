@@ -18,6 +18,7 @@ from anubis.store.holds import LASTS_S, holder_of, utc
 from anubis.store.trouble import explain
 
 NAMESPACE = 0x616E7562  # the first half of our advisory locks; the second is the campaign
+OF_ACTIONS = 0x616E7563  # the same, where the second is an action of the keeper
 
 
 TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:namespace, :key)")
@@ -61,7 +62,9 @@ def taken(campaign_id: str, holder: str) -> CampaignTakenError:
 @contextmanager
 def _file_claim(database: Database, campaign_id: str, key: int) -> Iterator[None]:
     path = Path(f"{database.place}.campaign-{key}.lock")
-    handle = _locked(path, campaign_id)
+    handle = _locked(path)
+    if handle is None:
+        raise taken(campaign_id, _noted(path) or "another process")
     try:
         with suppress(OSError):  # the note is a courtesy: a full disk must not stop a resume
             os.ftruncate(handle, 0)
@@ -72,21 +75,28 @@ def _file_claim(database: Database, campaign_id: str, key: int) -> Iterator[None
         os.close(handle)
 
 
-def _locked(path: Path, campaign_id: str) -> int:
+def _locked(path: Path) -> int | None:
+    """None: another process has it."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = os.pread(handle, 200, 0).decode(errors="replace")
             os.close(handle)
             if isinstance(error, BlockingIOError):
-                raise taken(campaign_id, holder or "another process") from None
+                return None
             raise
         # The last holder may have removed the file between our open and our lock.
         if os.fstat(handle).st_nlink > 0:
             return handle
         os.close(handle)
+
+
+def _noted(path: Path) -> str:
+    """Who has it, by their own note."""
+    with suppress(OSError):
+        return path.read_text(errors="replace")[:200]
+    return ""
 
 
 class _Session:
@@ -159,7 +169,7 @@ def _server_claim(database: Database, campaign_id: str, key: int) -> Iterator[No
         session.close()
 
 
-# --- of several services, the one that acts ------------------------------------------------
+# --- of several processes, the one that acts ------------------------------------------------
 
 ACTING = 0  # no campaign has this key
 PROMPTLY = tuple(  # a server forgets a client whose machine died within some 15 s, not hours
@@ -172,11 +182,13 @@ PROMPTLY = tuple(  # a server forgets a client whose machine died within some 15
 )
 
 
-class ActingLock:
+class ProcessLock:
     """Held by one process at a time; it ends with that process, however that ends."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, name: str, key: int, namespace: int = NAMESPACE) -> None:
         self._database = database
+        self._path = Path(f"{database.place}.{name}.lock")
+        self._lock = {"namespace": namespace, "key": key}
         self._connection: sa.Connection | None = None
         self._file: int | None = None
 
@@ -190,6 +202,7 @@ class ActingLock:
 
     def give_back(self) -> None:
         if self._file is not None:
+            self._path.unlink(missing_ok=True)  # while locked, as with a claim
             os.close(self._file)
         if self._connection is not None:
             with suppress(SQLAlchemyError):
@@ -198,14 +211,8 @@ class ActingLock:
 
     def _has_file(self) -> bool:
         if self._file is None:
-            handle = os.open(f"{self._database.place}.acting.lock", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(handle)
-                return False
-            self._file = handle
-        return True
+            self._file = _locked(self._path)
+        return self._file is not None
 
     def _has_session(self) -> bool:
         if self._connection is not None:
@@ -217,10 +224,19 @@ class ActingLock:
         with connection.begin():
             for setting in PROMPTLY:
                 connection.execute(setting)
-            lock = {"namespace": NAMESPACE, "key": ACTING}
-            is_free = bool(connection.execute(TRY_LOCK, lock).scalar())
+            is_free = bool(connection.execute(TRY_LOCK, self._lock).scalar())
         if is_free:
             self._connection = connection
         else:
             connection.close()
         return is_free
+
+
+def acting_lock(database: Database) -> ProcessLock:
+    """Of several services."""
+    return ProcessLock(database, "acting", ACTING)
+
+
+def driving_lock(database: Database, action: int) -> ProcessLock:
+    """Of several processes that could carry out an action of the keeper."""
+    return ProcessLock(database, f"action-{action}", action, OF_ACTIONS)

@@ -14,7 +14,7 @@ from anubis.core.errors import UsageError
 from anubis.core.records import UNNAMED
 from anubis.store.assessments import Assessments
 from anubis.store.campaigns import Campaigns
-from anubis.store.claims import ActingLock
+from anubis.store.claims import ProcessLock, acting_lock
 from anubis.store.clusters import Clusters
 from anubis.store.database import Database
 from anubis.store.decisions import Decisions
@@ -58,9 +58,9 @@ class History:
             raise UsageError(f'the history knows clusters "{listed}": name one with --cluster')
         return self.of(names[0])
 
-    def acting_lock(self) -> ActingLock:
+    def acting_lock(self) -> ProcessLock:
         """Of several services on this history, the one that has it does the periodic work."""
-        return ActingLock(self._database)
+        return acting_lock(self._database)
 
     def examine(self, tell: Callable[[str], None] = lambda sentence: None) -> Soundness:
         """Whether all of it is still what was written."""

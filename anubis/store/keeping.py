@@ -26,6 +26,7 @@ from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.past.events import Notice
 from anubis.store import codec
 from anubis.store.campaigns import CAMPAIGNS
+from anubis.store.claims import driving_lock
 from anubis.store.database import Database, upsert
 from anubis.store.experience import VALIDATED
 from anubis.store.mapping import Form, RecordTable, metadata
@@ -183,13 +184,7 @@ class Turn:
         return _actions(self._connection, self._cluster, OPEN)
 
     def action(self, id: int) -> LifeAction:
-        query = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster, ACTIONS.c.id == id)
-        action = next(ACTIONS.records(self._connection, query), None)
-        if action is None:
-            raise StoreError(
-                f'cluster "{self._cluster}" has no action {id}: anubis actions lists them'
-            )
-        return action
+        return action_of(self._connection, self._cluster, id)
 
     def _row(self) -> sa.Row[tuple[str, float | None, float, str]] | None:
         query = sa.select(KEEPERS).where(KEEPERS.c.cluster == self._cluster)
@@ -234,6 +229,24 @@ class KeeperState:
         query = query.order_by(ACTIONS.c.id.desc()).limit(limit)
         with self._database.reading() as connection:
             return list(ACTIONS.records(connection, query))
+
+    @contextmanager
+    def driving(self, id: int) -> Iterator[LifeAction | None]:
+        """Be the one process that carries the action out; None: another one does."""
+        lock = driving_lock(self._database, id)
+        try:
+            yield self._action(id) if lock.has() else None
+        finally:
+            lock.give_back()
+
+    def is_driven(self, id: int) -> bool:
+        """Whether a process carries the action out, at this moment."""
+        with self.driving(id) as action:
+            return action is None
+
+    def _action(self, id: int) -> LifeAction:
+        with self._database.reading() as connection:
+            return action_of(connection, self._cluster, id)
 
     def take(self, action: LifeAction, at: float, campaign: str = "") -> bool:
         """Be the one who sends it, from how it was read; somebody else may have been faster."""
@@ -286,6 +299,14 @@ def _actions(connection: sa.Connection, cluster: str, stage: Collection[Stage]) 
         ACTIONS.c.cluster == cluster, ACTIONS.c.stage.in_([entry.value for entry in stage])
     )
     return list(ACTIONS.records(connection, query.order_by(ACTIONS.c.id)))
+
+
+def action_of(connection: sa.Connection, cluster: str, id: int) -> LifeAction:
+    query = ACTIONS.select().where(ACTIONS.c.cluster == cluster, ACTIONS.c.id == id)
+    action = next(ACTIONS.records(connection, query), None)
+    if action is None:
+        raise StoreError(f'cluster "{cluster}" has no action {id}: anubis actions lists them')
+    return action
 
 
 def _follow(

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from anubis import catalog, config
+from anubis.cli import keep as verbs
 from anubis.core.errors import (
     ConfigError,
     OrchestratorError,
@@ -36,7 +37,7 @@ from anubis.core.records import CampaignKind
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import run_campaign
 from anubis.operations.deciding import nodes_left_alone
-from anubis.operations.keeping import Keeping, actions, approve, keep, keeping_of
+from anubis.operations.keeping import Keeping, actions, approve, carry_out_test, keep, keeping_of
 from anubis.operations.preparing import CampaignRequest
 from anubis.operations.telling import tell
 from anubis.report.keeping import headline
@@ -333,9 +334,42 @@ def test_a_test_whose_driver_died_before_its_campaign_began_is_begun_again(site,
         broken.setattr("anubis.operations.testing.carried_out_tests", _die)
         with pytest.raises(KeyboardInterrupt):
             site.keep(**ACT)
-    assert states(site.keep(**ACT))[_good(site)] is State.TESTING  # somebody may be at it
-    site.later(LASTS_S)
     assert states(site.keep(**ACT))[_good(site)] is State.IN_SERVICE
+
+
+def test_a_turn_waits_for_no_test_that_another_process_carries_out(site):
+    site.keep(**ACT)
+    site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
+    driven = []
+
+    def drive(id):
+        driven.append(id)
+        return False
+
+    def turn():
+        site.later(100)
+        return keep(site.keeping(**ACT), site.caller, drive)
+
+    assert states(turn())[_good(site)] is State.TESTING
+    with History.open(site.history) as history, history.only().keeping.driving(driven[0]):
+        turn()
+        assert not carry_out_test(site.keeping(**ACT), driven[0], site.caller)
+    assert len(driven) == 1  # its driver lives
+    turn()
+    assert len(driven) == 2  # and now it does not
+    assert carry_out_test(site.keeping(**ACT), driven[0], site.caller)
+    assert not carry_out_test(site.keeping(**ACT), driven[0], site.caller)
+    assert states(turn())[_good(site)] is State.IN_SERVICE
+    assert len(driven) == 2
+
+
+def test_a_bad_node_is_out_before_any_test_runs(site, monkeypatch):
+    site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
+    site.tell(IncidentReported(nodes=(site.bad,), category="gpu"))
+    monkeypatch.setattr("anubis.operations.testing.carried_out_tests", _die)
+    with pytest.raises(KeyboardInterrupt):
+        site.keep(**ACT)
+    assert site.drained == {site.bad}
 
 
 def test_a_test_that_was_stopped_in_its_campaign_goes_on_and_is_done_once(site):
@@ -424,6 +458,28 @@ def test_actions_are_listed_by_who_still_waits(site):
     approve(site.keeping(), [waiting[0].id], caller)
     assert len(actions(only_open=False, cluster=site.cluster, caller=caller)) == 2
     assert len(actions(cluster=site.cluster, caller=caller)) == 1
+
+
+def test_for_ever_means_also_while_the_owner_does_not_answer(site, monkeypatch, capsys):
+    request = site.keeping()
+    turns = iter([site.keep(), OrchestratorError("no answer"), site.keep()])
+
+    def turn(*_):
+        answer = next(turns, None)
+        if answer is None:
+            raise KeyboardInterrupt
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(verbs, "turn_termination_into_interrupt", lambda: None)
+    monkeypatch.setattr(verbs.time, "sleep", lambda _: None)
+    monkeypatch.setattr(verbs.anubis, "keeping_of", lambda *_: request)
+    monkeypatch.setattr(verbs.anubis, "keep", turn)
+    with pytest.raises(KeyboardInterrupt):
+        verbs.keep(every="60s")
+    assert "no turn was taken: no answer" in capsys.readouterr().err
+    assert next(turns, None) is None
 
 
 def _die(*_):

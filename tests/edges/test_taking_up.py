@@ -44,9 +44,9 @@ class Bench:
     def caller(self):
         return Caller(clock=lambda: time.time() + self.ahead_s)
 
-    def start(self):
+    def start(self, *words):
         """A keeper in a process of its own."""
-        return self.desk.start("keep", "--cluster", self.cluster, "--keeping", self.keeping)
+        return self.desk.start("keep", "--cluster", self.cluster, "--keeping", self.keeping, *words)
 
     def keep(self):
         request = keeping_of(self.cluster, self.keeping, (self.desk.programs,))
@@ -71,6 +71,11 @@ class Bench:
         with History.open(str(self.desk.history)) as history:
             return [hold.holder for hold in history.of("bench").holds.current(self.caller.clock())]
 
+    def state(self):
+        with History.open(str(self.desk.history)) as history:
+            (life,) = history.of("bench").keeping.lives()
+        return life.state
+
 
 def killed_at_its_third_run(desk):
     bench = Bench(desk, waits_at=3)
@@ -94,6 +99,20 @@ def test_a_test_whose_driver_was_killed_goes_on_when_its_hold_has_ended_and_is_d
     assert (test.stage, test.campaign, bench.holders()) == (Stage.DONE, campaign.id, [])
 
 
+@pytest.mark.long
+def test_a_turn_waits_for_no_test_and_the_test_takes_the_turn_that_hears_its_answer(near):
+    bench = Bench(near, waits_at=3)
+    for _ in range(2):  # the second turn finds the test at work
+        turn = bench.start("--apart")
+        assert "testing" in turn.communicate(timeout=60)[0]
+        assert eventually(lambda: near.began() == 3)
+    near.gate.touch()
+    assert eventually(lambda: bench.state() is State.IN_SERVICE)
+    assert near.began() == RUNS
+    assert (len(bench.campaigns()), bench.test().stage) == (1, Stage.DONE)
+    assert eventually(lambda: not bench.holders())
+
+
 def test_a_test_that_cannot_go_on_says_why_and_its_node_is_free(near):
     bench = killed_at_its_third_run(near)
     near.program("spin.py", SPIN.replace('"version": "1"', '"version": "2"', 1))
@@ -106,14 +125,14 @@ def test_a_test_that_cannot_go_on_says_why_and_its_node_is_free(near):
     assert "no longer the one this campaign began with" in test.note
 
 
-def test_a_keeper_that_stood_still_begins_no_test_that_another_has_taken_up(near, monkeypatch):
+def test_a_test_whose_driver_stands_still_is_taken_up_by_nobody_else(near, monkeypatch):
     bench = Bench(near)
     carry_out = testing.carried_out_tests
 
     def stand_still(*words):
         monkeypatch.setattr(testing, "carried_out_tests", carry_out)
         bench.ahead_s = LASTS_S
-        assert bench.keep() is State.IN_SERVICE  # the other
+        assert bench.keep() is State.TESTING  # the other
         return carry_out(*words)
 
     monkeypatch.setattr(testing, "carried_out_tests", stand_still)

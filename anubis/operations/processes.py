@@ -1,0 +1,25 @@
+"""Verbs in processes of their own: what happens to whoever began them costs none of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from anubis import places
+
+
+def begin(words: Sequence[str], history_url: str, name: str) -> subprocess.Popen[bytes]:
+    """`anubis` with these words. Its answer and its remarks go to files of this name."""
+    folder = places.home() / "service"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / f"{name}.jsonl").open("wb") as out, (folder / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "anubis", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=log,
+            env={**os.environ, "ANUBIS_HISTORY": history_url},
+            start_new_session=True,  # it goes on when whoever began it ends
+        )
