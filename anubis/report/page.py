@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from anubis import __version__
@@ -17,12 +18,14 @@ def page(template: str, **facts: Any) -> str:
     return shown(text)
 
 
+@cache  # a template takes longer to compile than a page to write
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     templates = Environment(
         loader=PackageLoader("anubis.report"),
         autoescape=True,
+        auto_reload=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

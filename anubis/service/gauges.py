@@ -74,26 +74,34 @@ class _OfHistory(Collector):
 
     def __init__(self, read: Callable[[], Snapshot]) -> None:
         self._read = read
+        self._counted: tuple[Snapshot | None, tuple[GaugeMetricFamily, ...]] = (None, ())
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Nothing is read before somebody asks."""
         yield from ()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Each snapshot is counted once, however many ask."""
         snapshot = self._read()
-        yield _nodes(snapshot)
-        yield _verdicts(snapshot)
-        yield _held(snapshot)
-        yield _states(snapshot)
-        yield _actions(snapshot)
-        yield _breakers(snapshot)
-        yield _unfinished(snapshot)
-        yield _executions(snapshot)
-        read_at = GaugeMetricFamily(
-            "anubis_history_read_timestamp_seconds", "When the history was read for these figures"
-        )
-        read_at.add_metric([], snapshot.at)
-        yield read_at
+        if self._counted[0] is not snapshot:
+            self._counted = snapshot, tuple(_figures(snapshot))
+        yield from self._counted[1]
+
+
+def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+    yield _nodes(snapshot)
+    yield _verdicts(snapshot)
+    yield _held(snapshot)
+    yield _states(snapshot)
+    yield _actions(snapshot)
+    yield _breakers(snapshot)
+    yield _unfinished(snapshot)
+    yield _executions(snapshot)
+    read_at = GaugeMetricFamily(
+        "anubis_history_read_timestamp_seconds", "When the history was read for these figures"
+    )
+    read_at.add_metric([], snapshot.at)
+    yield read_at
 
 
 def _nodes(snapshot: Snapshot) -> GaugeMetricFamily:
