@@ -17,7 +17,7 @@ from anubis.store.checksums import ColumnChecksum, Damage
 from anubis.store.database import PER_QUESTION, Database, upsert
 from anubis.store.mapping import Prose, R, RecordTable, Row
 from anubis.store.sharing import PARTICIPANTS, reference, sharing
-from anubis.store.tallies import refuse_changed, tallied
+from anubis.store.tallies import change_tally, refuse_changed, wait_for_tally
 
 Later = Callable[[float | None, float | None], float | None]  # of a kept end and a new one
 
@@ -65,8 +65,9 @@ class HappeningTable(RecordTable[R]):
         query = self.select().where(self.c.cluster == cluster)
         return list(self.records(connection, query.order_by(*self._order)))
 
-    def keep(self, connection: sa.Connection, rows: Iterable[Row]) -> Kept:
+    def keep(self, connection: sa.Connection, cluster: str, rows: Iterable[Row]) -> Kept:
         """Add what is new, and the ends of what is known. Who reported a row first stays."""
+        wait_for_tally(connection, cluster, self)
         end, keys = self._last, self.table.primary_key.columns.keys()
         key_of = itemgetter(*keys)
         empty = dict.fromkeys(self.c.keys())  # beside a record that no import brought
@@ -83,10 +84,23 @@ class HappeningTable(RecordTable[R]):
             if key in before
             and (ended := self._later(before[key][end], row[end])) != before[key][end]
         ]
-        changed = [self.stamped(row) for row in (*new, *completed)]
-        upsert(connection, self.table, changed, replace=True)
+        self.put(
+            connection, cluster, (*new, *completed), [before[key_of(row)] for row in completed]
+        )
         same = len(reported) - len(new) - len(completed)
         return Kept(new=len(new), completed=len(completed), known=same)
+
+    def put(
+        self,
+        connection: sa.Connection,
+        cluster: str,
+        rows: Iterable[Row],
+        instead: Iterable[sa.RowMapping] = (),
+    ) -> None:
+        """Rows that are new, or stand instead of these from now on."""
+        stamped = [self.stamped(row) for row in rows]
+        upsert(connection, self.table, stamped, replace=True)
+        change_tally(connection, cluster, self, come=stamped, gone=instead)
 
     def about(self, connection: sa.Connection, names: Iterable[str]) -> Iterable[sa.RowMapping]:
         """Rows of any cluster by the first column of their key: the node, or the job."""
@@ -171,8 +185,7 @@ class Happenings(Generic[R]):
         with sharing(self._database) as transaction:
             connection = transaction.connection
             rows = transaction.rows(self._kind, ((record, beside) for record in batch))
-            with tallied(connection, self._cluster, self._kind):
-                return self._kind.keep(connection, rows)
+            return self._kind.keep(connection, self._cluster, rows)
 
     def all(self) -> list[R]:
         with self._database.reading() as connection:
@@ -191,27 +204,24 @@ class Watches(Happenings[Watch]):
 
     def end(self, nodes: Sequence[str], at: float) -> None:
         """Nodes that were removed from the fleet."""
-        with (
-            self._database.writing() as connection,
-            tallied(connection, self._cluster, WATCHES),
-        ):
-            ended = [
-                WATCHES.stamped({**watch, "until": max(at, watch["since"])})
+        with self._database.writing() as connection:
+            wait_for_tally(connection, self._cluster, WATCHES)
+            going_on = [
+                watch
                 for watch in WATCHES.about(connection, nodes)
                 if watch["cluster"] == self._cluster
                 and (watch["until"] is None or watch["until"] > at)
             ]
-            upsert(connection, WATCHES.table, ended, replace=True)
+            ended = [{**watch, "until": max(at, watch["since"])} for watch in going_on]
+            WATCHES.put(connection, self._cluster, ended, going_on)
 
 
 def begin_watches(connection: sa.Connection, cluster: str, nodes: Sequence[str], at: float) -> None:
     """Open a watch for each node of the cluster that has no open one."""
-    watched = {
-        watch["node"]
-        for watch in WATCHES.about(connection, nodes)
-        if watch["cluster"] == cluster and watch["until"] is None
-    }
+    wait_for_tally(connection, cluster, WATCHES)
+    known = [w for w in WATCHES.about(connection, nodes) if w["cluster"] == cluster]
+    watched = {watch["node"] for watch in known if watch["until"] is None}
     beside = {"told_by": None, "cluster": cluster}
     new = [WATCHES.row(Watch(node=node, since=at), **beside) for node in {*nodes} - watched]
-    with tallied(connection, cluster, WATCHES):
-        upsert(connection, WATCHES.table, new, replace=True)
+    begun_before = [w for w in known if w["since"] == at and w["node"] not in watched]
+    WATCHES.put(connection, cluster, new, begun_before)

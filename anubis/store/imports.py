@@ -63,11 +63,10 @@ class Imports:
         with self._database.writing() as connection:
             key = _begun(connection, what="incidents", file=file, at=at, cluster=cluster)
             beside = {"told_by": key, "cluster": cluster}
-            with tallied(connection, cluster, INCIDENTS, WATCHES):
-                kept = INCIDENTS.keep(
-                    connection, (_reported(incident, beside) for incident in incidents)
-                )
-                WATCHES.keep(connection, (WATCHES.row(watch, **beside) for watch in watches))
+            reported = (_reported(incident, beside) for incident in incidents)
+            kept = INCIDENTS.keep(connection, cluster, reported)
+            watched = (WATCHES.row(watch, **beside) for watch in watches)
+            WATCHES.keep(connection, cluster, watched)
             return _ended(connection, key, kept)
 
     def add_traits(

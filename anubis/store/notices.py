@@ -10,7 +10,7 @@ from anubis.core.past.events import KEPT, Notice
 from anubis.store import codec
 from anubis.store.database import Database, add_new
 from anubis.store.mapping import Form, RecordTable
-from anubis.store.tallies import add_to_tally, refuse_changed
+from anubis.store.tallies import change_tally, refuse_changed, wait_for_tally
 
 EVENT = Form(
     columns=(
@@ -46,9 +46,10 @@ class Notices:
             first.setdefault(notice.id, notice)
         rows = [NOTICES.row(notice, cluster=self._cluster) for notice in first.values()]
         with self._database.writing() as connection:
+            wait_for_tally(connection, self._cluster, NOTICES)
             new = {key.id for key in add_new(connection, NOTICES.table, rows)}
             new_rows = [row for row in rows if row["id"] in new]
-            add_to_tally(connection, self._cluster, NOTICES, new_rows)
+            change_tally(connection, self._cluster, NOTICES, come=new_rows)
         return [notice.id in new and first[notice.id] is notice for notice in notices]
 
     def all(self) -> list[Notice]:

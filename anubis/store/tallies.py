@@ -1,13 +1,14 @@
 """How many rows a table has of a cluster, and the sum of their checksums: a row that is gone, or
 stands in the place of another, shows. Rows without a checksum do not count.
 
-Whoever changes rows does so within `tallied`, which also looks first whether all of them are there;
-whoever only adds some need not look.
+Whoever knows the rows that he changes says which came and which went (`change_tally`); it costs as
+much as they do, and what was wrong before stays wrong. Whoever does not does so within `tallied`,
+which counts all rows of the cluster, before and after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,10 @@ import sqlalchemy as sa
 
 from anubis.store.checksums import Damage
 from anubis.store.database import upsert
-from anubis.store.mapping import RecordTable, Row
+from anubis.store.mapping import RecordTable
 
 Kind = RecordTable[Any]
+StoredRow = Mapping[Any, Any]  # by the names of its columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +39,7 @@ def tallied(connection: sa.Connection, cluster: str, *kinds: Kind) -> Iterator[N
     """Others wait who want to change the same rows."""
     ordered = sorted(kinds, key=lambda kind: kind.table.name)
     for kind in ordered:
-        first = RowTally(name=kind.table.name, cluster=cluster, rows=0, total=0)
-        upsert(connection, TALLIES.table, [TALLIES.row(first)])
-        connection.execute(sa.select(TALLIES.c.rows).where(_of(kind, cluster)).with_for_update())
+        wait_for_tally(connection, cluster, kind)
     refuse_changed(connection, cluster, *ordered)
     yield
     upsert(
@@ -50,15 +50,33 @@ def tallied(connection: sa.Connection, cluster: str, *kinds: Kind) -> Iterator[N
     )
 
 
-def add_to_tally(connection: sa.Connection, cluster: str, kind: Kind, rows: Sequence[Row]) -> None:
-    """Rows were added, and none was changed: nothing that was there need be looked at."""
+def wait_for_tally(connection: sa.Connection, cluster: str, kind: Kind) -> None:
+    """Nobody else changes rows of this kind and cluster before this transaction ends."""
     first = RowTally(name=kind.table.name, cluster=cluster, rows=0, total=0)
     upsert(connection, TALLIES.table, [TALLIES.row(first)])
+    connection.execute(sa.select(TALLIES.c.rows).where(_of(kind, cluster)).with_for_update())
+
+
+def change_tally(
+    connection: sa.Connection,
+    cluster: str,
+    kind: Kind,
+    *,
+    come: Iterable[StoredRow],
+    gone: Iterable[StoredRow] = (),
+) -> None:
+    """After `wait_for_tally`. A row that was changed went and came."""
+    added, removed = _halves(come), _halves(gone)
     more = {
-        "rows": TALLIES.c.rows + len(rows),
-        "total": TALLIES.c.total + sum(row["checksum"] >> 32 for row in rows),
+        "rows": TALLIES.c.rows + (len(added) - len(removed)),
+        "total": TALLIES.c.total + (sum(added) - sum(removed)),
     }
     connection.execute(sa.update(TALLIES.table).where(_of(kind, cluster)).values(more))
+
+
+def _halves(rows: Iterable[StoredRow]) -> list[int]:
+    """The upper halves of their checksums, so that the sum stays in 64 bits."""
+    return [row["checksum"] >> 32 for row in rows if row["checksum"] is not None]
 
 
 def refuse_changed(connection: sa.Connection, cluster: str, *kinds: Kind) -> None:
@@ -82,7 +100,7 @@ def _of(kind: Kind, cluster: str) -> sa.ColumnElement[bool]:
 
 def _count(connection: sa.Connection, kind: Kind, cluster: str) -> RowTally:
     checksum = kind.c.checksum
-    upper = checksum.op(">>")(sa.literal_column("32"))  # so that the sum stays in 64 bits
+    upper = checksum.op(">>")(sa.literal_column("32"))
     short = sa.func.coalesce(sa.func.sum(upper), 0)
     query = sa.select(sa.func.count(checksum), short).where(kind.c.cluster == cluster)
     rows, total = connection.execute(query).one()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import event
 
 from anubis.core.errors import StoreError
 from anubis.core.past.events import NodeAdded, Notice
@@ -41,7 +43,7 @@ from anubis.core.records import (
 )
 from anubis.store.campaigns import CHECKSUM
 from anubis.store.checksums import ColumnChecksum
-from anubis.store.happenings import INCIDENTS
+from anubis.store.happenings import INCIDENTS, begin_watches
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
 
@@ -280,8 +282,12 @@ def lived(tmp_path: Path) -> Path:
 
 def read_of_nodes(file: Path) -> None:
     with History.open(str(file)) as history:
-        history.of("c").experience.happened()
-        history.of("c").jobs.all()
+        read_part(history)
+
+
+def read_part(history: History) -> None:
+    history.of("c").experience.happened()
+    history.of("c").jobs.all()
 
 
 TOLD = ("incidents", "watches", "traits", "repairs", "jobs", "notices")
@@ -321,11 +327,39 @@ def test_what_is_told_meanwhile_does_not_bless_a_row_that_is_gone(lived):
     change(lived, "DELETE FROM incidents WHERE node = 'n1'", "DELETE FROM notices")
     with History.open(str(lived)) as history:
         part = history.of("c")
-        with pytest.raises(StoreError, match="1 rows are there, expected 2"):
-            part.incidents.add([Incident(node="n3", category="gpu", start=1.0)])
+        part.incidents.add([Incident(node="n3", category="gpu", start=1.0)])
+        with pytest.raises(StoreError, match="2 rows are there, expected 3"):
+            part.incidents.all()
         part.notices.add(Notice(id="e", at=1.0, event=NodeAdded(nodes=("n1",))))
         with pytest.raises(StoreError, match="1 rows are there, expected 3"):
             part.notices.all()
+
+
+def test_a_tally_follows_the_rows_that_changed_and_no_row_is_counted_for_it(tmp_path):
+    rng, statements = random.Random(7), []
+    with History.open(str(tmp_path / "history.db")) as history:
+        part = history.of("c")
+        event.listen(
+            history._database.engine,
+            "before_cursor_execute",
+            lambda connection, cursor, statement, *_: statements.append(statement),
+        )
+        for at in range(1, 40):
+            nodes = [f"n{rng.randrange(5)}" for _ in range(rng.randrange(4))]
+            end = rng.choice((None, at + 1.0))
+            start = float(rng.randrange(1, at + 1))
+            part.incidents.add(
+                Incident(node=n, category="gpu", start=start, end=end) for n in nodes
+            )
+            part.jobs.add(Job(id=node, nodes=(node,), start=1.0, end=end) for node in nodes)
+            part.repairs.add(Repair(node=node, start=start, end=end) for node in nodes)
+            part.watches.add(Watch(node=node, since=start, until=end) for node in nodes)
+            part.watches.end(nodes[:1], float(at))
+            with history._database.writing() as connection:
+                begin_watches(connection, "c", nodes, float(at))
+            assert not any("count(" in statement for statement in statements)
+            read_part(history)
+            statements.clear()
 
 
 def test_rows_of_before_there_were_checksums_are_read_beside_new_ones(lived):
