@@ -237,15 +237,17 @@ class _Hand:
         before = {job.id: job for job in self._part.jobs.all()}
         running = {id: job for id, job in before.items() if job.end is None}
         now = {_name_of(id, job, before.get(id)): job for id, job in seen.jobs.items()}
+        notices = []
         for id in now.keys() - running.keys():
             job = now[id]
             began = seen.at if job.started_at is None else job.started_at
             planned_s = max(1.0, min(job.ends_by, seen.at + 30 * 86_400) - began)
             begun = JobAllocated(nodes=job.nodes, duration_s=planned_s, job=id)
-            note(Notice(id=f"job {id} began", at=began, event=begun), self._part)
+            notices.append(Notice(id=f"job {id} began", at=began, event=begun))
         for id in running.keys() - now.keys():
             ended = JobEnded(nodes=running[id].nodes, job=id)
-            note(Notice(id=f"job {id} ended", at=seen.at, event=ended), self._part)
+            notices.append(Notice(id=f"job {id} ended", at=seen.at, event=ended))
+        note(notices, self._part)
         return seen
 
     def _waited(self, past: Past, at: float, horizon_h: float) -> Waited:

@@ -4,23 +4,19 @@ repairs and watches."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from anubis.core.errors import AnubisError, StoreError, UsageError
+from anubis.core.past.consequences import Consequences, UnknownJob, jobs_in, repaired_in
 from anubis.core.past.events import (
-    JobAllocated,
-    JobEnded,
     KeptEvent,
     NodeAdded,
     NodeRemoved,
     Notice,
     OperatorSaid,
     Order,
-    RepairBegun,
-    RepairDone,
 )
-from anubis.core.past.status import Job, Repair
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
 from anubis.operations.naming import new_name
@@ -77,16 +73,13 @@ def tell_all(
             try:
                 if name not in parts:
                     parts[name] = resolve(history, name, caller, telling.event.nodes)
-                notices[name][place] = _followed(_notice(telling, caller.clock()), parts[name])
+                notices[name][place] = _notice(telling, caller.clock())
             except StoreError:
                 raise
             except AnubisError as error:
                 answers[place] = error
         for name, placed in notices.items():
-            are_new = parts[name].notices.add_all(list(placed.values()))
-            for (place, notice), is_new in zip(placed.items(), are_new, strict=True):
-                cluster = parts[name].cluster
-                answers[place] = Receipt(id=notice.id, cluster=cluster, is_new=is_new)
+            answers |= dict(zip(placed, note(list(placed.values()), parts[name]), strict=True))
     return [answers[place] for place in range(len(tellings))]
 
 
@@ -98,53 +91,33 @@ def _notice(telling: Telling, now: float) -> Notice:
     return Notice(id=name, at=happened_at, event=telling.event)
 
 
-def note(notice: Notice, part: ClusterHistory) -> bool:
-    """Whether it is new."""
-    return part.notices.add(_followed(notice, part))
+def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | UsageError]:
+    """First what follows from them, which may be written twice: a crash lets them be told again."""
+    events = [notice.event for notice in notices]
+    follows = Consequences(
+        part.jobs.about(jobs_in(events)), part.repairs.about(repaired_in(events))
+    )
+    answers = [_followed(notice, follows, part) for notice in notices]
+    part.jobs.add(follows.jobs)
+    part.repairs.add(follows.repairs)
+    kept = [answer for answer in answers if isinstance(answer, Notice)]
+    are_new = iter(part.notices.add_all(kept))
+    return [
+        Receipt(id=answer.id, cluster=part.cluster, is_new=next(are_new))
+        if isinstance(answer, Notice)
+        else answer
+        for answer in answers
+    ]
 
 
-def _followed(notice: Notice, part: ClusterHistory) -> Notice:
-    """First what follows from it, which may be written twice: a crash lets it be told again."""
-    completed = _completed(notice, part)
-    event, at = completed.event, completed.at
+def _followed(notice: Notice, follows: Consequences, part: ClusterHistory) -> Notice | UsageError:
+    try:
+        event, at = follows.follow(notice.event, notice.at), notice.at
+    except UnknownJob as job:
+        return UsageError(f'job "{job}" is not known to have begun: name the nodes that it ran on')
     match event:
         case NodeAdded() | OperatorSaid(order=Order.RETURN):
             part.watches.begin(event.nodes, at)
         case NodeRemoved() | OperatorSaid(order=Order.RETIRE):
             part.watches.end(event.nodes, at)
-        case JobAllocated() if event.job:
-            job = Job(id=event.job, nodes=event.nodes, start=at, planned_s=event.duration_s)
-            part.jobs.add([job])
-        case JobEnded():
-            part.jobs.add([_ended(event, at, part)])
-        case RepairBegun():
-            part.repairs.add(Repair(node=node, start=at) for node in event.nodes)
-        case RepairDone():
-            part.repairs.add(_done(event, at, part))
-    return completed
-
-
-def _completed(notice: Notice, part: ClusterHistory) -> Notice:
-    """With the nodes of a job that ended: whoever tells of its end need not name them."""
-    event = notice.event
-    if not isinstance(event, JobEnded) or event.nodes:
-        return notice
-    jobs = [job for job in part.jobs.all() if job.id == event.job]
-    if not jobs:
-        raise UsageError(
-            f'job "{event.job}" is not known to have begun: name the nodes that it ran on'
-        )
-    return replace(notice, event=replace(event, nodes=jobs[0].nodes))
-
-
-def _ended(event: JobEnded, at: float, part: ClusterHistory) -> Job:
-    jobs = [job for job in part.jobs.all() if job.id == event.job]
-    begun = jobs[0] if jobs else Job(id=event.job, nodes=event.nodes, start=at)
-    return replace(begun, end=max(at, begun.start))
-
-
-def _done(event: RepairDone, at: float, part: ClusterHistory) -> Iterator[Repair]:
-    begun = {repair.node: repair for repair in part.repairs.all() if repair.end is None}
-    for node in event.nodes:
-        repair = begun.get(node) or Repair(node=node, start=at)
-        yield replace(repair, end=max(at, repair.start), action=event.action or repair.action)
+    return replace(notice, event=event)

@@ -3,7 +3,7 @@ and a later report completes an earlier one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Generic, cast
@@ -104,11 +104,23 @@ class HappeningTable(RecordTable[R]):
 
     def about(self, connection: sa.Connection, names: Iterable[str]) -> Iterable[sa.RowMapping]:
         """Rows of any cluster by the first column of their key: the node, or the job."""
+        for some in self._by_first_key(names):
+            query = sa.select(self.table).where(some)
+            yield from self.checked(connection.execute(query).mappings())
+
+    def records_about(
+        self, connection: sa.Connection, cluster: str, names: Iterable[str]
+    ) -> Iterator[R]:
+        """The same of one cluster, as records."""
+        query = self.select().where(self.c.cluster == cluster).order_by(*self._order)
+        for some in self._by_first_key(names):
+            yield from self.records(connection, query.where(some))
+
+    def _by_first_key(self, names: Iterable[str]) -> Iterator[sa.ColumnElement[bool]]:
         first, *_ = self.table.primary_key
         ordered = sorted(set(names))
         for start in range(0, len(ordered), PER_QUESTION):
-            query = sa.select(self.table).where(first.in_(ordered[start : start + PER_QUESTION]))
-            yield from self.checked(connection.execute(query).mappings())
+            yield first.in_(ordered[start : start + PER_QUESTION])
 
 
 INCIDENTS = HappeningTable(
@@ -186,6 +198,11 @@ class Happenings(Generic[R]):
             connection = transaction.connection
             rows = transaction.rows(self._kind, ((record, beside) for record in batch))
             return self._kind.keep(connection, self._cluster, rows)
+
+    def about(self, names: Iterable[str]) -> list[R]:
+        """By the first field of their key, the node or the job."""
+        with self._database.reading() as connection:
+            return list(self._kind.records_about(connection, self._cluster, names))
 
     def all(self) -> list[R]:
         with self._database.reading() as connection:
