@@ -236,9 +236,9 @@ class Watches(Happenings[Watch]):
 def begin_watches(connection: sa.Connection, cluster: str, nodes: Sequence[str], at: float) -> None:
     """Open a watch for each node of the cluster that has no open one."""
     wait_for_tally(connection, cluster, WATCHES)
-    known = [w for w in WATCHES.about(connection, nodes) if w["cluster"] == cluster]
-    watched = {watch["node"] for watch in known if watch["until"] is None}
+    before = [w for w in WATCHES.about(connection, nodes) if w["cluster"] == cluster]
+    watched = {watch["node"] for watch in before if watch["until"] is None}
     beside = {"told_by": None, "cluster": cluster}
     new = [WATCHES.row(Watch(node=node, since=at), **beside) for node in {*nodes} - watched]
-    begun_before = [w for w in known if w["since"] == at and w["node"] not in watched]
-    WATCHES.put(connection, cluster, new, begun_before)
+    replaced = [w for w in before if w["since"] == at and w["node"] not in watched]
+    WATCHES.put(connection, cluster, new, replaced)
