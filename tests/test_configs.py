@@ -13,7 +13,7 @@ from fleets import SPECS
 from anubis import catalog, config
 from anubis.core.campaign import planning
 from anubis.core.errors import ConfigError
-from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.lifecycle.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
 from anubis.core.records import Limit, Node, Policy, Remedy, SelectionPolicy, SuiteEntry
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.operations.surveying import survey
@@ -55,7 +55,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "policies/default.yaml": [Policy, SelectionPolicy],
     "policies/limits/node_health.yaml": [Limit],
     "policies/remedies/default.yaml": [Remedy],
-    "keeping/default.yaml": [KeepingPolicy],
+    "keeping/default.yaml": [KeepingPolicy, SweepChore, CriteriaChore, RiskChore],
     "simulations/example.yaml": [Scenario, Jobs, RepairTimes, Variations, Category],
     "topologies/example.yaml": [Written, Rack, Links],
 }
@@ -88,7 +88,9 @@ def test_each_example_shows_every_key_there_is(name, records):
         for field in dataclasses.fields(record):
             if field.name in NOT_KEYS:
                 continue
-            assert re.search(rf"^[#\s-]*{field.name}:", text, re.MULTILINE), field.name
+            assert re.search(rf"^[#\s-]*{field.name}:|[{{,] ?{field.name}:", text, re.MULTILINE), (
+                field.name
+            )
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -3,12 +3,12 @@ dates."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from anubis import hostlist
+from anubis.core.amounts import SECONDS, seconds_of
 from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 Word = TypeVar("Word", bound=str)
 
-SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LONGEST_S = 3650 * SECONDS["d"]  # of a job: what is longer is a slip
-AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(nh|[smhd])")
 
 
 def named(nodes: str) -> tuple[str, ...]:
@@ -38,8 +36,7 @@ def one_of(option: str, value: str, words: Sequence[Word]) -> Word:
 
 
 def duration_s(text: str, option: str) -> float:
-    number, unit = _read(text)
-    seconds = number * SECONDS.get(unit, 0.0)
+    seconds = seconds_of(text)
     if not 0 < seconds <= LONGEST_S:
         raise UsageError(f'{option} is "{text}", expected a time such as 90m, 24h or 2d')
     return seconds
@@ -50,16 +47,10 @@ def budget(text: str | None) -> Budget:
 
     if text is None:
         return Budget()
-    number, unit = _read(text)
-    if not number:
-        unit = ""
-    if unit == "nh":
-        return Budget(node_seconds=number * 3600)
-    if unit in SECONDS:
-        return Budget(seconds=number * SECONDS[unit])
-    raise UsageError(
-        f'--budget is "{text}", expected node-hours such as 8nh, or a time on each node such as 30m'
-    )
+    try:
+        return Budget.of(text)
+    except ValueError as error:
+        raise UsageError(f"--budget is {error}") from None
 
 
 def instant(text: str, option: str) -> datetime:
@@ -70,8 +61,3 @@ def instant(text: str, option: str) -> datetime:
             f'{option} "{text}" is no date: expected one like 2026-11-01 or 2026-11-01T08:00'
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def _read(text: str) -> tuple[float, str]:
-    match = AMOUNT.fullmatch(text.strip())
-    return (float(match[1]), match[2]) if match else (0.0, "")

@@ -25,9 +25,14 @@ from anubis.store.history import ClusterHistory
 
 
 def sweep(
-    nodes: Sequence[str] | None = None, terms: Terms = USUAL, caller: Caller = NOBODY
+    nodes: Sequence[str] | None = None,
+    terms: Terms = USUAL,
+    caller: Caller = NOBODY,
+    *,
+    name: str = "",
 ) -> SweepResult:
-    """The idle nodes most at risk, tested within a budget: of these, or of all in the history."""
+    """The idle nodes most at risk, tested within a budget: of these, or of all in the history.
+    `name`: of the campaign."""
     at = caller.clock()
     with caller.history() as history:
         part = resolve(history, terms.cluster, caller, nodes or ())
@@ -37,7 +42,7 @@ def sweep(
         idle = Tick(nodes=tuple(without(_idle(nodes, past, part, at), work, caller)))
         decision = decide(idle, terms, repertoire, past, part, at)
     caller.decided(decision)
-    with carried_out_tests(decision, terms, caller) as campaign:
+    with carried_out_tests(decision, terms, caller, name) as campaign:
         result = SweepResult(decision=decision, campaign=campaign)
         caller.swept(result)
     return result

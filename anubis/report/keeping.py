@@ -11,6 +11,7 @@ from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import (
     CloseTicket,
     Cordon,
+    DoChore,
     EndSuspicion,
     LifeCommand,
     Notify,
@@ -99,6 +100,8 @@ def sentence(command: LifeCommand) -> str:
             return f"the repair of {node} is proven by campaign {campaign}"
         case EndSuspicion(node=node, outcome=outcome, reason=reason):
             return f"the suspicion of {node} is {outcome.value}: {reason}"
+        case DoChore(chore=chore, reason=text):
+            return f"{chore.value}: {text}"
         case Notify(subject=subject, sentence=text):
             return f"{subject}: {text}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from anubis.store.trouble import explain
 
 NAMESPACE = 0x616E7562  # the first half of our advisory locks; the second is the campaign
 OF_ACTIONS = 0x616E7563  # the same, where the second is an action of the keeper
+OF_CHORES = 0x616E7564  # or a cluster, by a checksum of its name
 
 
 TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:namespace, :key)")
@@ -240,3 +242,9 @@ def acting_lock(database: Database) -> ProcessLock:
 def driving_lock(database: Database, action: int) -> ProcessLock:
     """Of several processes that could carry out an action of the keeper."""
     return ProcessLock(database, f"action-{action}", action, OF_ACTIONS)
+
+
+def chores_lock(database: Database, cluster: str) -> ProcessLock:
+    """Of several processes that could do the periodic work of a cluster."""
+    key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
+    return ProcessLock(database, f"chores-{cluster}", key, OF_CHORES)

@@ -14,6 +14,7 @@ from anubis.core.errors import UsageError
 from anubis.core.records import UNNAMED
 from anubis.store.assessments import Assessments
 from anubis.store.campaigns import Campaigns
+from anubis.store.chores import Chores
 from anubis.store.claims import ProcessLock, acting_lock
 from anubis.store.clusters import Clusters
 from anubis.store.database import Database
@@ -94,4 +95,5 @@ class ClusterHistory:
         self.jobs = Happenings(database, JOBS, cluster)
         self.notices = Notices(database, cluster)
         self.keeping = KeeperState(database, cluster)
+        self.chores = Chores(database, cluster)
         self.holds = Holds(database, cluster)

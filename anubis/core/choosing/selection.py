@@ -12,10 +12,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.amounts import NODE_HOURS, read_amount, seconds_of
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.past.defects import UNKNOWN, Defect
 
@@ -211,6 +213,18 @@ class Budget:
         for name in ("seconds", "node_seconds"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected 0 or more")
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """As people write it: 30m on each node, 8nh of all."""
+        number, unit = read_amount(text)
+        if number and unit == NODE_HOURS:
+            return cls(node_seconds=number * 3600)
+        if seconds := seconds_of(text):
+            return cls(seconds=seconds)
+        raise ValueError(
+            f'"{text}", expected node-hours such as 8nh, or a time on each node such as 30m'
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from anubis.core.lifecycle.commands import (
     CloseTicket,
     Cordon,
+    DoChore,
     EndSuspicion,
     LifeCommand,
     Mode,
@@ -45,19 +46,21 @@ class LifeAction:
 
 
 def first_stage(command: LifeCommand) -> Stage:
-    """Only cordons, releases and tests reach beyond the history."""
+    """Only cordons, releases, tests and periodic work reach beyond the history."""
     if isinstance(command, ModedCommand) and command.mode is Mode.PROPOSE:
         return Stage.PROPOSED
-    return Stage.KEPT if isinstance(command, Cordon | Release | Prove) else Stage.DONE
+    return Stage.KEPT if isinstance(command, Cordon | Release | Prove | DoChore) else Stage.DONE
 
 
 def subjects(command: LifeCommand) -> tuple[str, ...]:
-    """The nodes that it is about, or the scope of a breaker."""
+    """The nodes that it is about, the scope of a breaker, or the periodic work."""
     match command:
         case Cordon() | Release() | Swap() | OpenTicket() | CloseTicket() | EndSuspicion():
             return (command.node,)
         case Prove():
             return tuple(command.owed)
+        case DoChore():
+            return (command.chore.value,)
     return (command.subject,)
 
 

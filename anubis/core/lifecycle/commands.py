@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, get_args
 
+from anubis.core.lifecycle.chores import Chore
 from anubis.core.lifecycle.life import Owed, Proof
 
 
@@ -79,6 +80,17 @@ class CloseTicket(_OfMode):
     campaign: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class DoChore(_OfMode):
+    """Do periodic work, or put in use what came of it."""
+
+    kind: ClassVar[str] = "chore"
+    chore: Chore
+    due: float
+    reason: str
+    proposal: str = ""  # what is to be put in use; empty: the work itself
+
+
 class Outcome(StrEnum):
     CONFIRMED = "confirmed"
     REFUTED = "refuted"
@@ -105,6 +117,6 @@ class Notify:
     sentence: str
 
 
-ModedCommand = Cordon | Release | Prove | Swap | OpenTicket | CloseTicket
+ModedCommand = Cordon | Release | Prove | Swap | OpenTicket | CloseTicket | DoChore
 LifeCommand = ModedCommand | EndSuspicion | Notify
 COMMANDS: dict[str, type[LifeCommand]] = {kind.kind: kind for kind in get_args(LifeCommand)}

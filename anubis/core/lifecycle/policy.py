@@ -6,9 +6,48 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from anubis.core.amounts import read_amount, seconds_of
+from anubis.core.lifecycle.chores import Chore, Rhythm
 from anubis.core.lifecycle.commands import Mode
 
 DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepChore(Rhythm):
+    """The idle nodes that most likely went bad since they were tested, tested within a budget."""
+
+    budget: str
+    """What one sweep may cost: `8nh` of all nodes together, `30m` on each of them."""
+    mode: Mode = Mode.PROPOSE
+    """Whether to run it (act), or to ask a person each time (propose)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not read_amount(self.budget)[0]:
+            raise ValueError(f'budget is "{self.budget}", expected one such as 8nh or 30m')
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriteriaChore(Rhythm):
+    """Criteria of the suite, learned again from what was measured lately. They are always proposed:
+    those in use are never changed without a person."""
+
+    look_back: str = "30d"
+    """From how far back measurements count."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not seconds_of(self.look_back):
+            raise ValueError(f'look_back is "{self.look_back}", expected a time such as 30d')
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskChore(Rhythm):
+    """The model of risk, trained again and judged by what came later, against the one in use."""
+
+    mode: Mode = Mode.PROPOSE
+    """Whether to put a better model in use (act), or to ask a person (propose)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +97,22 @@ class KeepingPolicy:
     """After so long a suspicion that nobody could test is given up."""
     answered_s: float = DAY_S
     """After so long a test that says nothing is given up."""
+    sweep: SweepChore | None = None
+    """When idle nodes are swept. Without it, never."""
+    criteria: CriteriaChore | None = None
+    """When criteria are learned again. Without it, never."""
+    risk: RiskChore | None = None
+    """When the model of risk is trained again. Without it, never."""
+
+    @property
+    def rhythms(self) -> dict[Chore, Rhythm]:
+        """Of the periodic work that is switched on."""
+        of_chores = {
+            Chore.SWEEP: self.sweep,
+            Chore.CRITERIA: self.criteria,
+            Chore.RISK: self.risk,
+        }
+        return {chore: rhythm for chore, rhythm in of_chores.items() if rhythm}
 
     @property
     def checks_after_jobs(self) -> bool:

@@ -1,0 +1,21 @@
+"""What people write for a time or a budget: 90m, 24h, 2d; 8nh."""
+
+from __future__ import annotations
+
+import re
+
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+NODE_HOURS = "nh"
+AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(nh|[smhd])")
+
+
+def read_amount(text: str) -> tuple[float, str]:
+    """A number and its unit; 0 of no unit where it is neither a time nor a budget."""
+    match = AMOUNT.fullmatch(text.strip())
+    return (float(match[1]), match[2]) if match else (0.0, "")
+
+
+def seconds_of(text: str) -> float:
+    """0 where it is no time."""
+    number, unit = read_amount(text)
+    return number * SECONDS.get(unit, 0.0)

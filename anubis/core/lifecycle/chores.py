@@ -1,0 +1,100 @@
+"""Periodic work of the keeper: when it is due, and what became of it.
+
+Times lie on a grid of UTC that does not depend on when a service began: `every: 1d` is due each day
+at the time that is stated, `every: 7d` on Mondays. What was missed is made up for once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import time
+from enum import StrEnum
+
+from anubis.core.amounts import seconds_of
+
+MONDAY_S = 4 * 86_400.0  # the first one of the epoch
+SHORTEST_S = 600.0
+MOST_TRIES = 3  # of work whose process died
+
+
+class Chore(StrEnum):
+    SWEEP = "sweep"  # the idle nodes that most likely went bad since they were tested
+    CRITERIA = "criteria"  # learned again from what was measured lately
+    RISK = "risk"  # the model of risk, trained again and judged
+
+
+class ChoreEnd(StrEnum):
+    DONE = "done"
+    UNCHANGED = "unchanged"  # nothing was worth doing
+    PROPOSED = "proposed"  # a person decides
+    FAILED = "failed"  # it is tried again at the next time
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoreRecord:
+    chore: Chore
+    due: float
+    began: float
+    ended: float | None = None  # None: it runs, or whoever did it died
+    end: ChoreEnd | None = None
+    tries: int = 1  # begun so often, because whoever did it died
+    sentence: str = ""
+    campaign: str = ""  # that a sweep is
+    proposal: str = ""  # the folder of criteria, or the file of a model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rhythm:
+    """When periodic work is due."""
+
+    every: str
+    """How often: 12h, 1d, 7d."""
+    at: str = "00:00"
+    """The time of day at which it is due, in quotes, UTC."""
+
+    @property
+    def every_s(self) -> float:
+        return seconds_of(self.every)
+
+    @property
+    def begins_s(self) -> float:
+        """A time at which it was due."""
+        of_day = time.fromisoformat(self.at)
+        return MONDAY_S + of_day.hour * 3600 + of_day.minute * 60
+
+    def __post_init__(self) -> None:
+        if self.every_s < SHORTEST_S:
+            raise ValueError(f'every is "{self.every}", expected a time from 10m on, such as 12h')
+        try:
+            self.begins_s  # noqa: B018 # is read to be refused
+        except ValueError:
+            raise ValueError(f'at is "{self.at}", expected a time such as "02:30"') from None
+
+
+def latest_due(rhythm: Rhythm, now: float) -> float:
+    """The last time at which it was due."""
+    passed = math.floor((now - rhythm.begins_s) / rhythm.every_s)
+    return rhythm.begins_s + passed * rhythm.every_s
+
+
+def next_due(rhythm: Rhythm, now: float) -> float:
+    return latest_due(rhythm, now) + rhythm.every_s
+
+
+def due_now(rhythm: Rhythm, last: ChoreRecord | None, now: float) -> float | None:
+    """The time for which it is to be done now; None where that was done, whatever came of it."""
+    due = latest_due(rhythm, now)
+    return due if last is None or last.due < due else None
+
+
+def since_tested(
+    risk_per_h: Mapping[str, float], tested_at: Mapping[str, float], now: float
+) -> list[str]:
+    """Nodes by how likely each went bad since it was tested, the likeliest first."""
+
+    def likely(node: str) -> float:
+        return risk_per_h[node] * (now - tested_at.get(node, -math.inf))
+
+    return sorted(risk_per_h, key=lambda node: (-likely(node), node))

@@ -1,0 +1,61 @@
+"""Periodic work on the nodes of a cluster: what was due, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+
+from anubis.core.lifecycle.chores import Chore, ChoreEnd, ChoreRecord
+from anubis.store.claims import chores_lock
+from anubis.store.database import Database, upsert
+from anubis.store.mapping import Prose, RecordTable
+
+CHORES = RecordTable(
+    "chores",
+    ChoreRecord,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    keys=("chore", "due"),
+    sentence=Prose,
+)
+
+
+class Chores:
+    def __init__(self, database: Database, cluster: str) -> None:
+        self._database = database
+        self._cluster = cluster
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether this process does the periodic work of the cluster while the block runs. What
+        another one began, and has not ended, is then nobody's: its process is gone."""
+        lock = chores_lock(self._database, self._cluster)
+        try:
+            yield lock.has()
+        finally:
+            lock.give_back()
+
+    def write(self, record: ChoreRecord) -> None:
+        """Instead of what was written of it before."""
+        with self._database.writing() as connection:
+            row = CHORES.row(record, cluster=self._cluster)
+            upsert(connection, CHORES.table, [row], replace=True)
+
+    def at(self, chore: Chore, due: float) -> ChoreRecord | None:
+        return self._first(CHORES.c.chore == chore.value, CHORES.c.due == due)
+
+    def last(self, chore: Chore) -> ChoreRecord | None:
+        """The one that was due last."""
+        return self._first(CHORES.c.chore == chore.value)
+
+    def last_success(self, chore: Chore) -> ChoreRecord | None:
+        """The last one that came to an end without failing."""
+        failed = CHORES.c.end == ChoreEnd.FAILED.value
+        return self._first(CHORES.c.chore == chore.value, CHORES.c.end.is_not(None), ~failed)
+
+    def _first(self, *conditions: sa.ColumnElement[bool]) -> ChoreRecord | None:
+        query = CHORES.select().where(CHORES.c.cluster == self._cluster, *conditions)
+        with self._database.reading() as connection:
+            latest = query.order_by(CHORES.c.due.desc()).limit(1)
+            return next(CHORES.records(connection, latest), None)
