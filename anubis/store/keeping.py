@@ -19,10 +19,10 @@ from anubis.core.lifecycle.actions import (
     replaces,
 )
 from anubis.core.lifecycle.breaker import Breaker
-from anubis.core.lifecycle.commands import COMMANDS, LifeCommand
+from anubis.core.lifecycle.commands import COMMANDS, LifeCommand, Notify
 from anubis.core.lifecycle.keeper import Keeper
 from anubis.core.lifecycle.life import Life
-from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
 from anubis.core.past.events import Notice
 from anubis.store import codec
 from anubis.store.campaigns import CAMPAIGNS
@@ -140,6 +140,8 @@ class Turn:
         """What is asked for again is no second action; a newer proposal replaces an older one."""
         before = _actions(self._connection, self._cluster, (*OPEN, Stage.FAILED))
         for command in commands:
+            if isinstance(command, Notify) and self._has_told(command, at):
+                continue
             older = [action for action in before if replaces(command, action.command)]
             same = [action for action in older if means_the_same(command, action.command)]
             for action in older:
@@ -149,6 +151,16 @@ class Turn:
                 self._ask_again(same[-1], command, at)
             else:
                 self._add(command, at)
+
+    def _has_told(self, notify: Notify, at: float) -> bool:
+        """A person is told the same thing once a day."""
+        same = (
+            ACTIONS.c.cluster == self._cluster,
+            ACTIONS.c.kind == notify.kind,
+            ACTIONS.c.document == codec.dump(notify),
+            ACTIONS.c.at > at - DAY_S,
+        )
+        return self._connection.execute(sa.select(ACTIONS.c.id).where(*same)).first() is not None
 
     def _ask_again(self, action: LifeAction, command: LifeCommand, at: float) -> None:
         """What was sent without effect, or failed, is sent again."""

@@ -311,7 +311,24 @@ def test_a_test_that_could_not_begin_says_why_and_is_asked_for_again(cluster):
     test = only(cluster.tick(), Prove)
     refused = cluster.hear(TestRefused(at=cluster.later(1), test=test.id, reason="held by c7"))
     assert only(refused, Notify).sentence == "held by c7"
-    assert only(cluster.tick(), Prove).owed.keys() == {"n0"}
+    assert only(cluster.tick() + cluster.tick(), Prove).owed.keys() == {"n0"}
+
+
+def test_a_test_that_never_can_begin_is_asked_for_less_and_less_often_and_at_last_once_a_day(
+    cluster,
+):
+    cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n0",))))
+    asked = []
+    for _ in range(400):
+        for command in cluster.tick():
+            if isinstance(command, Prove):
+                asked.append(cluster.now)
+                refused = TestRefused(at=cluster.now, test=command.id, reason="no benchmark runs")
+                cluster.hear(refused)
+    pauses = [after - before for before, after in pairwise(asked)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] < 3_000
+    assert 86_400 <= pauses[-1] <= 86_400 + 1_000
 
 
 def test_a_suspicion_that_a_later_test_has_refuted_already_ends_at_once(cluster):
@@ -665,6 +682,15 @@ def test_in_the_end_every_suspicion_has_ended_and_the_fleet_is_as_it_should_be(m
 
 
 # --- the reason that a node shows ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"tries": 0}, {"pause_s": -1}, {"resent_s": -1}, {"spares": {"h100": -1}}]
+)
+def test_a_policy_that_cannot_be_meant_is_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=name):
+        KeepingPolicy(**wrong)
 
 
 def test_a_reason_is_one_line_of_at_most_200_characters_and_known_again():

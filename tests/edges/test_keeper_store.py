@@ -9,7 +9,7 @@ import pytest
 
 from anubis.core.lifecycle.actions import Stage
 from anubis.core.lifecycle.breaker import Breaker
-from anubis.core.lifecycle.commands import Mode
+from anubis.core.lifecycle.commands import Mode, Notify
 from anubis.core.lifecycle.events import Waited
 from anubis.core.lifecycle.life import Debt
 from anubis.core.lifecycle.policy import KeepingPolicy
@@ -101,6 +101,17 @@ def test_a_breaker_stays_open_from_one_turn_to_the_next(url):
         with keeping.turn() as turn:
             assert turn.keeper(POLICY).breakers == {"fleet": Breaker(is_open=True, accepted=3)}
         assert keeping.breakers() == {"fleet": Breaker(is_open=True, accepted=3)}
+
+
+def test_a_person_is_told_the_same_thing_once_a_day(url):
+    with History.open(url) as history:
+        keeping = history.of("prod").keeping
+        for hour in (0, 1, 23, 25):
+            with keeping.turn() as turn:
+                turn.keep([Notify(subject="n1", sentence="no benchmark runs")], hour * 3600.0)
+                turn.keep([Notify(subject="n1", sentence=f"tried {hour}")], hour * 3600.0)
+        told = [action.at / 3600 for action in keeping.newest_actions()]
+    assert sorted(told) == [0, 0, 1, 23, 25, 25]
 
 
 def test_a_turn_that_dies_leaves_everything_as_it_was(url):

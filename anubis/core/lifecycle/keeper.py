@@ -267,7 +267,8 @@ class Keeper:
     def _refused(self, event: TestRefused) -> list[LifeCommand]:
         commands: list[LifeCommand] = []
         for node in sorted(self._tried_by(event.test)):
-            life = replace(self.lives[node], trial=None, tried_at=event.at)
+            life = self.lives[node]
+            life = replace(life, trial=None, tried=life.tried + 1, tried_at=event.at)
             commands += [Notify(subject=node, sentence=event.reason), *self._keep(life, event.at)]
         return commands
 
@@ -384,7 +385,7 @@ class Keeper:
             self.lives[node] = replace(self.lives[node], trial=trial, tried_at=at)
 
     def _may_be_tested(self, life: Life, at: float) -> bool:
-        rested = at - life.tried_at >= self._policy.pause_s * 2 ** min(life.tried, 8)
+        rested = at - life.tried_at >= self._policy.pause_after(life.tried)
         is_out_of_reach = life.node in self._unreachable
         is_free = (
             life.is_there

@@ -11,6 +11,9 @@ from anubis.core.lifecycle.chores import Chore, Rhythm
 from anubis.core.lifecycle.commands import Mode
 
 DAY_S = 86_400.0
+MOST_DOUBLINGS = 30
+SHARES = ("out_of_fleet", "out_of_sku", "out_of_job", "tested_at_once")
+SPANS = ("check_limit_s", "away_s", "pause_s", "resent_s", "unsettled_s", "answered_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +93,7 @@ class KeepingPolicy:
     tries: int = 3
     """After so many tests in a row without an answer a person is told."""
     pause_s: float = 600.0
-    """From one such test to the next; it doubles every time."""
+    """From one such test to the next; it doubles every time, to a day at most."""
     resent_s: float = 60.0
     """After so long a command that shows no effect is sent again."""
     unsettled_s: float = 7 * DAY_S
@@ -123,10 +126,22 @@ class KeepingPolicy:
         """Beyond the history: somebody has to own the nodes."""
         return Mode.ACT in (self.cordon, self.release)
 
+    def pause_after(self, tries: int) -> float:
+        doubled = self.pause_s * 2.0 ** min(tries, MOST_DOUBLINGS)
+        return min(doubled, max(self.pause_s, DAY_S))
+
     def __post_init__(self) -> None:
-        for name in ("out_of_fleet", "out_of_sku", "out_of_job", "tested_at_once"):
+        for name in SHARES:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected a share from 0 to 1")
+        for name in SPANS:
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name):g}, expected seconds from 0")
+        if self.tries < 1:
+            raise ValueError(f"tries is {self.tries}, expected 1 or more")
+        for sku, count in self.spares.items():
+            if count < 0:
+                raise ValueError(f"spares of {sku} are {count}, expected 0 or more")
 
 
 def allowed(share: float, among: int) -> int:
