@@ -4,8 +4,9 @@ and what it proposed or had done. One turn at a time, whoever takes it."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -21,18 +22,23 @@ from anubis.core.lifecycle.actions import (
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import COMMANDS, LifeCommand, Notify
 from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Life
+from anubis.core.lifecycle.life import Debt, Life
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
 from anubis.core.past.events import Notice
 from anubis.store import codec
 from anubis.store.campaigns import CAMPAIGNS
+from anubis.store.checksums import Damage
 from anubis.store.claims import driving_lock
 from anubis.store.database import Database, upsert
 from anubis.store.experience import VALIDATED
-from anubis.store.mapping import Form, RecordTable, metadata
+from anubis.store.mapping import Form, RecordTable, converted, metadata
 from anubis.store.notices import NOTICES
 
 LISTED = 100  # actions
+FORGOTTEN = (
+    "what was known of its life is damaged in the history, so it has to prove itself as a new node:"
+    " look at anubis history check"
+)
 
 LIVES = RecordTable(
     "lives",
@@ -45,6 +51,7 @@ LIVES = RecordTable(
         write=lambda life, _: (codec.dump(life),),
         reader=lambda place: lambda row: codec.load(Life, row[place]),
     ),
+    checked=True,
 )
 ACTIONS = RecordTable(
     "actions",
@@ -52,6 +59,7 @@ ACTIONS = RecordTable(
     sa.Column("cluster", sa.Text, nullable=False),
     sa.Index("actions_by_cluster", "cluster", "stage"),
     keys=("id",),
+    checked=True,
     command=Form(
         columns=(
             sa.Column("kind", sa.Text, nullable=False),
@@ -61,13 +69,27 @@ ACTIONS = RecordTable(
         reader=lambda place: lambda row: codec.load(COMMANDS[row[place]], row[place + 1]),
     ),
 )
-KEEPERS = sa.Table(
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeeperRow:
+    """What the keeper of a cluster knows beside its lives."""
+
+    seen_at: float | None  # when an orchestrator last showed the fleet
+    turned_at: float
+    breakers: Mapping[str, Breaker]
+
+
+KEEPERS = RecordTable(
     "keepers",
-    metadata,
+    KeeperRow,
     sa.Column("cluster", sa.Text, primary_key=True),
-    sa.Column("seen_at", sa.Double),  # when an orchestrator last showed the fleet
-    sa.Column("turned_at", sa.Double, nullable=False),
-    sa.Column("breakers", sa.Text, nullable=False),
+    checked=True,
+    breakers=converted(
+        sa.Column("breakers", sa.Text, nullable=False),
+        lambda breakers: codec.dump(_Breakers(by_scope=breakers)),
+        lambda text: codec.load(_Breakers, text).by_scope,
+    ),
 )
 HEARD = sa.Table(
     "heard",
@@ -101,30 +123,28 @@ class Turn:
     def __init__(self, connection: sa.Connection, cluster: str) -> None:
         self._connection = connection
         self._cluster = cluster
-        self._before: dict[str, Life] = {}
+        self._before: dict[str, Life] = {}  # as they stand on disk
+        self._damaged: list[str] = []
 
     def keeper(self, policy: KeepingPolicy) -> Keeper:
         """As it was left by the last turn."""
-        row = self._row()
-        self._before = {life.node: life for life in lives_of(self._connection, self._cluster)}
+        lives, self._damaged = _lives(self._connection, self._cluster)
+        self._before = {node: life for node, life in lives.items() if node not in self._damaged}
+        row = _keeper_row(self._connection, self._cluster)
         if row is None:
             return Keeper(policy)
-        breakers = _breakers(row.breakers)
         seen_at = float("-inf") if row.seen_at is None else row.seen_at
-        return Keeper(policy, self._before.values(), breakers, seen_at)
+        return Keeper(policy, lives.values(), row.breakers, seen_at)
 
     def news(self) -> News:
         return news_of(self._connection, self._cluster)
 
     def end(self, keeper: Keeper, news: News, at: float) -> None:
         seen_at = None if keeper.seen_at == float("-inf") else keeper.seen_at
-        row = {
-            "cluster": self._cluster,
-            "seen_at": seen_at,
-            "turned_at": at,
-            "breakers": codec.dump(_Breakers(by_scope=keeper.breakers)),
-        }
-        upsert(self._connection, KEEPERS, [row], replace=True)
+        row = KeeperRow(seen_at=seen_at, turned_at=at, breakers=keeper.breakers)
+        rows = [KEEPERS.row(row, cluster=self._cluster)]
+        upsert(self._connection, KEEPERS.table, rows, replace=True)
+        self.keep([Notify(subject=node, sentence=FORGOTTEN) for node in self._damaged], at)
         lives = [
             LIVES.row(life, cluster=self._cluster, node=node, state=life.state.value)
             for node, life in keeper.lives.items()
@@ -175,7 +195,9 @@ class Turn:
         self._connection.execute(sa.insert(ACTIONS.table), row)
 
     def follow(self, action: LifeAction, stage: Stage, at: float, note: str = "") -> None:
-        _follow(self._connection, replace(action, note=note or action.note), stage, at)
+        _follow(
+            self._connection, self._cluster, replace(action, note=note or action.note), stage, at
+        )
 
     def approve(self, action: LifeAction, command: LifeCommand, at: float, note: str) -> None:
         approved = replace(
@@ -198,10 +220,6 @@ class Turn:
     def action(self, id: int) -> LifeAction:
         return action_of(self._connection, self._cluster, id)
 
-    def _row(self) -> sa.Row[tuple[str, float | None, float, str]] | None:
-        query = sa.select(KEEPERS).where(KEEPERS.c.cluster == self._cluster)
-        return self._connection.execute(query).first()
-
 
 class KeeperState:
     def __init__(self, database: Database, cluster: str) -> None:
@@ -223,13 +241,12 @@ class KeeperState:
     def lives(self) -> list[Life]:
         """By node."""
         with self._database.reading() as connection:
-            return list(lives_of(connection, self._cluster))
+            return list(_lives(connection, self._cluster)[0].values())
 
     def breakers(self) -> Mapping[str, Breaker]:
-        query = sa.select(KEEPERS.c.breakers).where(KEEPERS.c.cluster == self._cluster)
         with self._database.reading() as connection:
-            document = connection.execute(query).scalar()
-        return _breakers(document) if document else {}
+            row = _keeper_row(connection, self._cluster)
+        return row.breakers if row else {}
 
     def open_actions(self) -> list[LifeAction]:
         """The oldest first."""
@@ -240,7 +257,7 @@ class KeeperState:
         query = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster)
         query = query.order_by(ACTIONS.c.id.desc()).limit(limit)
         with self._database.reading() as connection:
-            return list(ACTIONS.records(connection, query))
+            return _sound(connection, query)
 
     @contextmanager
     def driving(self, id: int) -> Iterator[LifeAction | None]:
@@ -264,11 +281,11 @@ class KeeperState:
         """Be the one who sends it, from how it was read; somebody else may have been faster."""
         with self._database.writing() as connection:
             taken = replace(action, campaign=campaign)
-            return _follow(connection, taken, Stage.SENT, at, before=action)
+            return _follow(connection, self._cluster, taken, Stage.SENT, at, before=action)
 
     def follow(self, action: LifeAction, stage: Stage, at: float, note: str = "") -> None:
         with self._database.writing() as connection:
-            _follow(connection, replace(action, note=note or action.note), stage, at)
+            _follow(connection, self._cluster, replace(action, note=note or action.note), stage, at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,8 +293,14 @@ class _Breakers:
     by_scope: Mapping[str, Breaker]
 
 
-def _breakers(document: str) -> dict[str, Breaker]:
-    return dict(codec.load(_Breakers, document).by_scope)
+def _keeper_row(connection: sa.Connection, cluster: str) -> KeeperRow | None:
+    """Where breakers are damaged one is open: no node is taken out until a person says so."""
+    query = KEEPERS.select().where(KEEPERS.c.cluster == cluster)
+    try:
+        return next(KEEPERS.records(connection, query), None)
+    except Damage:
+        breakers = {"fleet": Breaker(is_open=True)}
+        return KeeperRow(seen_at=None, turned_at=0.0, breakers=breakers)
 
 
 def news_of(connection: sa.Connection, cluster: str) -> News:
@@ -301,16 +324,34 @@ def _heard(cluster: str, kind: str, id: sa.Column[str]) -> sa.Exists:
     return sa.exists().where(HEARD.c.cluster == cluster, HEARD.c.kind == kind, HEARD.c.id == id)
 
 
-def lives_of(connection: sa.Connection, cluster: str) -> Iterator[Life]:
+def _lives(connection: sa.Connection, cluster: str) -> tuple[dict[str, Life], list[str]]:
+    """By node; and of which the row is damaged: these have to prove themselves."""
     query = LIVES.select().where(LIVES.c.cluster == cluster).order_by(LIVES.c.node)
-    return LIVES.records(connection, query)
+    read = LIVES.reader()
+    lives, damaged = {}, []
+    for row in connection.execute(query):
+        try:
+            lives[row.node] = read(row)
+        except Damage:
+            lives[row.node] = Life(node=row.node).owing(Debt.NEW, float("-inf"))
+            damaged.append(row.node)
+    return lives, damaged
 
 
 def _actions(connection: sa.Connection, cluster: str, stage: Collection[Stage]) -> list[LifeAction]:
     query = ACTIONS.select().where(
         ACTIONS.c.cluster == cluster, ACTIONS.c.stage.in_([entry.value for entry in stage])
     )
-    return list(ACTIONS.records(connection, query.order_by(ACTIONS.c.id)))
+    return _sound(connection, query.order_by(ACTIONS.c.id))
+
+
+def _sound(connection: sa.Connection, query: sa.Select[Any]) -> list[LifeAction]:
+    """What is damaged is not done: the keeper asks again for what it still wants."""
+    read, sound = ACTIONS.reader(), []
+    for row in connection.execute(query):
+        with suppress(Damage):
+            sound.append(read(row))
+    return sound
 
 
 def action_of(connection: sa.Connection, cluster: str, id: int) -> LifeAction:
@@ -323,20 +364,16 @@ def action_of(connection: sa.Connection, cluster: str, id: int) -> LifeAction:
 
 def _follow(
     connection: sa.Connection,
+    cluster: str,
     action: LifeAction,
     stage: Stage,
     at: float,
     before: LifeAction | None = None,
 ) -> bool:
-    cells = {
-        "stage": stage.value,
-        "changed_at": at,
-        "note": action.note,
-        "campaign": action.campaign,
-    }
+    followed = ACTIONS.row(replace(action, stage=stage, changed_at=at), cluster=cluster)
     statement = sa.update(ACTIONS.table).where(ACTIONS.c.id == action.id)
     if before is not None:
         statement = statement.where(
             ACTIONS.c.stage == before.stage.value, ACTIONS.c.changed_at == before.changed_at
         )
-    return connection.execute(statement.values(**cells)).rowcount == 1
+    return connection.execute(statement.values(**followed)).rowcount == 1

@@ -19,7 +19,13 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from anubis.core.errors import StoreError
-from anubis.core.past.events import NodeAdded, Notice
+from anubis.core.lifecycle.actions import LifeAction
+from anubis.core.lifecycle.breaker import Breaker
+from anubis.core.lifecycle.commands import Mode
+from anubis.core.lifecycle.events import Waited
+from anubis.core.lifecycle.life import Life, State
+from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.past.events import KeptEvent, NodeAdded, Notice
 from anubis.core.past.status import Incident, Job, Repair, Watch
 from anubis.core.past.traits import NodeTraits
 from anubis.core.records import (
@@ -46,6 +52,7 @@ from anubis.store.checksums import ColumnChecksum
 from anubis.store.happenings import INCIDENTS, begin_watches
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
+from anubis.store.keeping import News
 
 ROOT = Path(__file__).parents[2]
 
@@ -403,6 +410,63 @@ def test_a_hold_that_is_damaged_keeps_its_node_for_two_minutes_and_not_for_ever(
         now += LASTS_S
         with holds.hold(["n1"], "campaign 2", lambda: now):
             assert [hold.holder for hold in holds.current(now)] == ["campaign 2"]
+
+
+# --- what the keeper knows -------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(lived: Path) -> Path:
+    """The keeper has taken a turn: n1 is in service, n2 is to be tested."""
+    take_turn(lived, NodeAdded(nodes=("n2",)))
+    return lived
+
+
+def take_turn(file: Path, *events: KeptEvent) -> list[LifeAction]:
+    at = 1000.0
+    with History.open(str(file)) as history:
+        keeping = history.of("c").keeping
+        with keeping.turn() as turn:
+            keeper = turn.keeper(KeepingPolicy(test=Mode.ACT))
+            keeper.lives.setdefault("n1", Life(node="n1"))
+            for event in events:
+                turn.keep(keeper.handle(Notice(id="e", at=at, event=event)), at)
+            turn.keep(keeper.handle(Waited(at=at)), at)
+            turn.end(keeper, News(notices=(), conclusions=()), at)
+        return keeping.newest_actions()
+
+
+def test_a_node_whose_life_is_damaged_has_to_prove_itself_and_a_person_is_told(kept):
+    change(kept, "UPDATE lives SET document = replace(document, 'n1', 'n2') WHERE node = 'n1'")
+    with History.open(str(kept)) as history:
+        assert history.examine().damages == ('a row of lives of cluster "c" is damaged',)
+        lives = {life.node: life for life in history.of("c").keeping.lives()}
+    assert lives["n1"].state is State.NEW
+    (notice,) = [a.command for a in take_turn(kept) if a.command.kind == "notify"]
+    assert notice.subject == "n1"
+    assert "damaged in the history" in notice.sentence
+    with History.open(str(kept)) as history:
+        assert history.examine().damages == ()
+
+
+def test_an_action_that_is_damaged_is_not_carried_out_and_asked_for_again(kept):
+    (test,) = take_turn(kept)
+    change(kept, "UPDATE actions SET document = replace(document, 'n2', 'n1')")
+    with History.open(str(kept)) as history:
+        keeping = history.of("c").keeping
+        assert history.examine().damages == ('a row of actions of cluster "c" is damaged',)
+        assert keeping.open_actions() == []
+        with pytest.raises(StoreError, match="damaged"), keeping.driving(test.id):
+            pass
+
+
+def test_where_the_keeper_s_breakers_are_damaged_no_node_is_taken_out_until_a_person_says_so(kept):
+    change(kept, "UPDATE keepers SET breakers = replace(breakers, '{}', '{ }')")
+    with History.open(str(kept)) as history:
+        keeping = history.of("c").keeping
+        assert keeping.breakers() == {"fleet": Breaker(is_open=True)}
+        with keeping.turn() as turn:
+            assert turn.keeper(KeepingPolicy()).breakers["fleet"].is_open
 
 
 # --- going on without what is damaged ------------------------------------------------------
