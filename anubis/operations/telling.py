@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from anubis.core.errors import AnubisError, StoreError, UsageError
+from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
 from anubis.core.past.consequences import Consequences, UnknownJob, jobs_in, repaired_in
 from anubis.core.past.events import (
     KeptEvent,
@@ -120,4 +120,12 @@ def _followed(notice: Notice, follows: Consequences, part: ClusterHistory) -> No
             part.watches.begin(event.nodes, at)
         case NodeRemoved() | OperatorSaid(order=Order.RETIRE):
             part.watches.end(event.nodes, at)
+        case OperatorSaid(order=Order.CLOSE, scope=scope) if scope not in part.keeping.breakers():
+            return UsageError(_no_breaker(scope, part))
     return replace(notice, event=event)
+
+
+def _no_breaker(scope: str, part: ClusterHistory) -> str:
+    opened = part.keeping.breakers()
+    hint = did_you_mean(scope, opened) if opened else "none was ever open"
+    return f'cluster "{part.cluster}" has no breaker "{scope}"; {hint}'

@@ -431,6 +431,8 @@ def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so
     assert first.startswith("the breaker is open (fleet")
     site.keep(**ACT, **limits)
     assert len(site.drained) == 2
+    with pytest.raises(UsageError, match=r'no breaker "fleeet"; did you mean "fleet"'):
+        site.tell(OperatorSaid(order=Order.CLOSE, scope="fleeet"))
     for scope in fleet.breakers:
         site.tell(OperatorSaid(order=Order.CLOSE, scope=scope))
     site.keep(**ACT, **limits)
