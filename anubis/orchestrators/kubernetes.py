@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from anubis.core.errors import OrchestratorError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob
-from anubis.core.lifecycle.reasons import SPARE, code_of
+from anubis.core.lifecycle.reasons import NO_DEFECT, code_of
 from anubis.core.text import one_line
 from anubis.orchestrators.kubernetes_objects import (
     WRITER,
@@ -119,7 +119,7 @@ class KubernetesOrchestrator:
 
         document, has_changed = self._change(node, "cordon", change)
         if has_changed:
-            is_warning = code_of(reason) != SPARE
+            is_warning = code_of(reason) not in NO_DEFECT
             self._tell(document, "AnubisCordoned", reason, is_warning=is_warning)
         self._show_condition(document, reason, "cordon")
 

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from anubis.core.lifecycle.events import SeenJob, SeenNode
-from anubis.core.lifecycle.reasons import SPARE, code_of, is_ours, sentence_of
+from anubis.core.lifecycle.reasons import NO_DEFECT, code_of, is_ours, sentence_of
 from anubis.executors.machine import slug
 from anubis.orchestrators.settings import KubernetesSettings
 
@@ -284,10 +284,10 @@ def flag(code: str) -> str:
 def shown_condition(node: Document, reason: str | None, at: float) -> Document | None:
     """The change of the node's condition, as a strategic merge patch; None where it is right.
 
-    A spare is well, and a node that is released has nothing held against it: neither has one.
+    Nothing is held against a spare, a new node or one that is released: none of them has one.
     """
     shown = _condition(node, CONDITION)
-    if reason is None or code_of(reason) == SPARE:
+    if reason is None or code_of(reason) in NO_DEFECT:
         return _of_status({"$patch": "delete", "type": CONDITION}) if shown else None
     code, sentence = code_of(reason), sentence_of(reason)
     if (shown.get("status"), shown.get("reason"), shown.get("message")) == (

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anubis.core.lifecycle.actions import is_moot
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import (
     CloseTicket,
@@ -35,7 +36,7 @@ from anubis.core.lifecycle.events import (
 from anubis.core.lifecycle.keeper import Keeper
 from anubis.core.lifecycle.life import Life, Proof, State
 from anubis.core.lifecycle.policy import KeepingPolicy
-from anubis.core.lifecycle.reasons import is_ours, reason
+from anubis.core.lifecycle.reasons import NO_DEFECT, is_ours, reason
 from anubis.core.past.events import (
     FleetUpgraded,
     IncidentReported,
@@ -350,6 +351,114 @@ def test_a_suspicion_that_nobody_could_test_for_a_week_is_given_up_with_the_reas
     assert "7 days" in ended.reason
 
 
+# --- new nodes -----------------------------------------------------------------------------
+
+
+def added(cluster, *names):
+    """Nodes that somebody adds, and what follows from it."""
+    cluster.shown |= {name: SeenNode(sku="h100") for name in names}
+    commands = cluster.hear(noticed(cluster.later(), NodeAdded(nodes=names)))
+    return commands + cluster.look() + cluster.tick()
+
+
+def test_a_new_node_is_kept_from_jobs_until_it_is_proven(cluster):
+    cluster.look()
+    commands = added(cluster, "n9")
+    cordon = only(commands, Cordon)
+    assert (cordon.node, cordon.code, cordon.mode) == ("n9", "UNPROVEN", Mode.ACT)
+    assert cluster.shown["n9"].cordon == "anubis[UNPROVEN]: new, not yet proven"
+    cluster.look()
+    assert cluster.state("n9") is State.TESTING
+    commands = cluster.answer(only(commands, Prove))
+    assert only(commands, Release).node == "n9"
+    cluster.look()
+    assert cluster.state("n9") is State.IN_SERVICE
+    assert not cluster.shown["n9"].cordon
+
+
+def test_a_new_node_that_only_its_orchestrator_shows_is_kept_from_jobs_as_well(cluster):
+    cluster.look()
+    cluster.shown["n9"] = SeenNode(sku="h100")
+    assert only(cluster.look() + cluster.tick(), Cordon).node == "n9"
+
+
+def test_a_new_node_that_fails_is_out_by_its_defect_and_not_let_in_between(cluster):
+    commands = added(cluster, "n9")
+    commands = cluster.answer(only(commands, Prove), DEFECTIVE)
+    assert only(commands, Cordon).code == "GEMM.TFLOPS"
+    cluster.look()
+    assert cluster.state("n9") is State.OUT
+    assert not [c for c in cluster.commands if isinstance(c, Release)]
+
+
+@pytest.mark.parametrize("code", ["UNPROVEN", "SPARE"])
+def test_whoever_is_kept_out_already_does_not_open_the_breaker_by_its_own_defect(code):
+    limits = {"out_of_fleet": 0.05, "out_of_sku": 0.05}  # one node may be
+    cluster = Cluster(policy=replace(ACTING, **limits, spares={"h100": int(code == "SPARE")}))
+    (kept_out,) = [c for c in added(cluster, "n0") + cluster.tick() if isinstance(c, Cordon)][:1]
+    node = kept_out.node
+    if code == "SPARE":
+        cluster.conclude(HEALTHY, *cluster.shown)
+        node = only(cluster.tick(), Cordon).node
+    cluster.look()
+    commands = cluster.conclude(DEFECTIVE, node)
+    assert only(commands, Cordon).code == "GEMM.TFLOPS"
+    assert not [c for c in commands if isinstance(c, Notify)]
+
+
+def test_a_fleet_that_is_seen_for_the_first_time_is_in_service():
+    cluster = Cluster(nodes=100)
+    cluster.keeper = Keeper(ACTING)
+    commands = cluster.look() + cluster.tick() + cluster.look() + cluster.tick()
+    assert not [c for c in commands if isinstance(c, Cordon)]
+    assert {cluster.state(node) for node in cluster.shown} <= {State.SUSPECT, State.TESTING}
+    assert len(only(commands, Prove).owed) == 100  # it has something to prove all the same
+
+
+def test_nodes_that_only_the_history_knows_are_in_service():
+    keeper = Keeper(ACTING)
+    nodes = frozenset({"n0", "n1"})
+    commands = keeper.handle(Waited(at=1000.0, watched=nodes, unproven=nodes))
+    assert not [c for c in commands if isinstance(c, Cordon)]
+    assert only(commands, Prove).owed.keys() == nodes
+
+
+def test_new_nodes_are_kept_out_within_the_share_and_take_no_room_from_defective_ones():
+    limits = {"out_of_fleet": 0.05, "out_of_sku": 1.0, "tested_at_once": 0.0}
+    cluster = Cluster(nodes=60, policy=replace(ACTING, **limits))
+    cluster.look()
+    commands = added(cluster, *(f"new{i:02}" for i in range(40)))
+    kept_out = [c.node for c in commands if isinstance(c, Cordon)]
+    assert kept_out == [f"new{i:02}" for i in range(5)]
+    assert not [c for c in commands if isinstance(c, Notify)]  # nothing is wrong with them
+    assert not any(breaker.is_open for breaker in cluster.keeper.breakers.values())
+    assert cluster.state("new39") is State.NEW
+    commands = cluster.conclude(DEFECTIVE, "n0")
+    assert only(commands, Cordon).node == "n0"
+    cluster.conclude(HEALTHY, "new00", "new01")
+    cluster.look()
+    assert only(cluster.tick(), Cordon).node == "new05"
+
+
+def test_nothing_new_is_kept_out_while_a_breaker_waits_for_a_person():
+    cluster = Cluster(nodes=8, policy=replace(ACTING, out_of_fleet=0.25, tested_at_once=0.0))
+    cluster.conclude(DEFECTIVE, "n0", "n1", "n2")
+    assert cluster.keeper.breakers["fleet"].is_open
+    cluster.conclude(HEALTHY, "n0", "n1")  # now there would be room
+    assert not [c for c in added(cluster, "n9") if isinstance(c, Cordon)]
+
+
+def test_that_a_new_node_stays_out_is_proposed_where_cordons_are():
+    cluster = Cluster(policy=KeepingPolicy())
+    cluster.look()
+    commands = added(cluster, "n9")
+    cordon = only(commands, Cordon)
+    assert (cordon.node, cordon.mode) == ("n9", Mode.PROPOSE)
+    assert not is_moot(cordon, cluster.keeper.lives)
+    cluster.conclude(HEALTHY, "n9")
+    assert is_moot(cordon, cluster.keeper.lives)
+
+
 # --- whose cordon it is, and what is news --------------------------------------------------
 
 
@@ -506,8 +615,10 @@ class Trial(Cluster):
         for command in commands:
             self.check_command(command, before)
         self.check_states()
-        if any(isinstance(c, Cordon) and c.code != "SPARE" for c in commands):
+        if any(isinstance(c, Cordon) and c.code not in NO_DEFECT for c in commands):
             self.check_breaker()
+        if any(isinstance(c, Cordon) and c.code == "UNPROVEN" for c in commands):
+            self.check_room_for_new()
         return commands
 
     def play(self, move, *rest):
@@ -605,13 +716,22 @@ class Trial(Cluster):
 
     def check_breaker(self):
         there = [life for life in self.keeper.lives.values() if life.is_there]
-        out = sum(life.must_be_out and life.out_code not in ("", "SPARE") for life in there)
+        out = sum(life.must_be_out and life.out_code not in ("", *NO_DEFECT) for life in there)
         if out <= self.out_before:  # a share may shrink because nodes leave
             self.out_before = out
             return
         self.out_before = out
         accepted = self.keeper.breakers.get("fleet", Breaker()).accepted
         assert out <= accepted + max(1, int(self.keeper._policy.out_of_fleet * len(there)))
+
+    def check_room_for_new(self):
+        """All that are out together, whatever for; but for those that were sent earlier."""
+        there = [life for life in self.keeper.lives.values() if life.is_there]
+        out = sum(life.out_code not in ("", "SPARE") for life in there)
+        breaker = self.keeper.breakers.get("fleet", Breaker())
+        share = max(1, int(self.keeper._policy.out_of_fleet * len(there)))
+        assert out <= max(breaker.accepted + share, self.out_before)
+        assert not breaker.is_open
 
     def may_serve(self, node):
         """Naively, from all that was told: by the last conclusive verdict and the last repair."""
@@ -645,9 +765,13 @@ class Trial(Cluster):
         return any(j is Judgement.HEALTHY for at, _, j in conclusive if at == last)
 
 
+ONE_OUT = replace(ACTING, out_of_fleet=0.1, out_of_sku=0.1)
+POLICIES = [ACTING, with_spares(2), ONE_OUT, KeepingPolicy()]
+
+
 @pytest.mark.long
 @settings(max_examples=500)
-@given(st.lists(MOVES, max_size=60), st.sampled_from([ACTING, with_spares(2), KeepingPolicy()]))
+@given(st.lists(MOVES, max_size=60), st.sampled_from(POLICIES))
 def test_what_always_holds_holds_whatever_comes(moves, policy):
     trial = Trial(policy)
     for move in moves:
@@ -678,7 +802,9 @@ def test_in_the_end_every_suspicion_has_ended_and_the_fleet_is_as_it_should_be(m
     assert ended == {f"s{i + 1}" for i in range(trial.suspicions)}
     for node, life in trial.keeper.lives.items():
         if life.is_there:
-            assert bool(trial.shown[node].cordon) == life.must_be_out, (node, life)
+            waits_for_proof = life.is_new and node in trial.held
+            must_be_out = life.must_be_out or waits_for_proof
+            assert bool(trial.shown[node].cordon) == must_be_out, (node, life)
 
 
 # --- the reason that a node shows ----------------------------------------------------------

@@ -33,10 +33,11 @@ from anubis.core.past.events import (
     RepairBegun,
     RepairDone,
 )
-from anubis.core.records import CampaignKind
+from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import run_campaign
-from anubis.operations.deciding import nodes_left_alone
+from anubis.operations.deciding import Terms, nodes_left_alone
+from anubis.operations.gating import gate
 from anubis.operations.keeping import Keeping, actions, approve, carry_out_test, keep, keeping_of
 from anubis.operations.preparing import CampaignRequest
 from anubis.operations.telling import tell
@@ -142,6 +143,13 @@ class Site:
     def keep(self, **modes):
         self.later(100)
         return keep(self.keeping(**modes), self.caller)
+
+    def gate(self, *nodes):
+        """Without a test."""
+        programs = (self.desk.programs,)
+        terms = Terms(suite=self.suite, benchmarks=programs, cluster=self.cluster)
+        answer = gate(nodes, 3600.0, terms, may_test=False, caller=self.caller)
+        return answer.judged[nodes[0]]
 
     def mend(self):
         """The slow node is slow no more."""
@@ -251,6 +259,20 @@ def test_a_node_that_is_added_is_new_until_it_has_passed(site):
     assert states(site.keep(cordon=Mode.ACT))[node] is State.NEW
     fleet = site.keep(**ACT)
     assert states(fleet)[node] is State.IN_SERVICE
+
+
+def test_a_new_node_takes_no_job_and_passes_no_gate_until_it_is_proven(site):
+    site.keep(**ACT)
+    site.describe(nodes="n[1-9]")
+    site.owner.nodes["n9"] = SeenNode(sku="h100")
+    fleet = site.keep(**{**ACT, "test": Mode.PROPOSE})
+    assert states(fleet)["n9"] is State.NEW
+    assert site.owner.nodes["n9"].cordon == "anubis[UNPROVEN]: new, not yet proven"
+    assert site.gate("n9") is Judgement.UNKNOWN
+    fleet = site.keep(**ACT)
+    assert states(fleet)["n9"] is State.IN_SERVICE
+    assert "n9" not in site.drained
+    assert site.gate("n9") is Judgement.HEALTHY
 
 
 def test_whoever_is_added_or_comes_back_is_watched_until_it_leaves(site):

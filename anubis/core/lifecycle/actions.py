@@ -79,7 +79,7 @@ def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
     match command:
         case Cordon(node=node):
             life = lives[node]
-            return bool(life.cordon) or not (life.must_be_out or life.is_reserve)
+            return bool(life.cordon) or not life.is_kept_out
         case Release(node=node):
             return not lives[node].cordon
         case Prove():

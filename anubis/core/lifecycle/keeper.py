@@ -40,7 +40,7 @@ from anubis.core.lifecycle.events import (
 )
 from anubis.core.lifecycle.life import Debt, DefectFound, Life, OpenTest, Proof, State
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy, allowed
-from anubis.core.lifecycle.reasons import SPARE
+from anubis.core.lifecycle.reasons import NO_DEFECT, SPARE, UNPROVEN
 from anubis.core.past.events import (
     FleetUpgraded,
     IncidentReported,
@@ -57,6 +57,7 @@ from anubis.core.past.events import (
 )
 from anubis.core.records import Judgement
 
+NOT_PROVEN = "new, not yet proven"
 UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
 URGENCY = (
     *(Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.UPGRADE, Debt.NEW),
@@ -134,6 +135,7 @@ class Keeper:
         """An orchestrator shows what is; one that shows it late shows what was."""
         if event.at < self.seen_at:
             return []
+        is_first = self.seen_at == float("-inf")
         self.seen_at = event.at
         commands = []
         up = {node: seen for node, seen in event.nodes.items() if seen.is_up}
@@ -142,7 +144,7 @@ class Keeper:
         for node, seen in up.items():
             life = self._life(node)
             if node not in self.lives:
-                life = _arrived(life, event.at)
+                life = (_serving if is_first else _arrived)(life, event.at)
             elif not life.present:
                 life = self._back(life, event.at)
             commands += self._keep(_as_shown(life, seen, event.at), event.at)
@@ -318,14 +320,14 @@ class Keeper:
                 commands += more
             commands += self._too_old(life, event.at)
         commands += self._fill_reserve(event)
+        commands += self._keep_new_out(event.at)
         return [*commands, *self._tests(event.at)]
 
     def _doubt(self, life: Life, at: float) -> list[LifeCommand]:
         """The history vouches for nothing there, whatever the reason."""
         if life.must_be_out or any(owed.debt is not Debt.WORK for owed in life.owed):
             return []
-        was_proven = max(life.judged_at, life.proven_at) > float("-inf")
-        return self._keep(life.owing(Debt.DOUBT if was_proven else Debt.NEW, at), at)
+        return self._keep(life.owing(Debt.DOUBT, at), at)
 
     def _too_old(self, life: Life, at: float) -> list[LifeCommand]:
         """Suspicions that nobody could settle, whatever stood in the way."""
@@ -408,11 +410,30 @@ class Keeper:
             return self._take_out(life, at)
         if life.is_reserve:
             return self._send_cordon(life, SPARE, "kept ready as a spare", at)
+        if life.is_new and life.out_code == UNPROVEN:
+            return self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
         return self._let_in(life, at)
+
+    def _keep_new_out(self, at: float) -> Iterator[LifeCommand]:
+        """Until they are proven, as far as the share of each scope leaves room: the others serve
+        meanwhile, and no breaker opens for them."""
+        new = [life for life in self.lives.values() if _is_let_in_unproven(life)]
+        left: dict[str, int] = {}
+        for life in sorted(new, key=attrgetter("node")):
+            if all(self._left_for_new(scope, left) > 0 for scope in scopes(life)):
+                left |= {scope: left[scope] - 1 for scope in scopes(life)}
+                yield from self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
+
+    def _left_for_new(self, scope: str, left: dict[str, int]) -> int:
+        if scope not in left:
+            space = room(scope, self.lives.values(), self._policy, self.breakers)
+            is_open = self.breakers.get(scope, Breaker()).is_open
+            left[scope] = 0 if is_open else space.left_for_new
+        return left[scope]
 
     def _take_out(self, life: Life, at: float) -> list[LifeCommand]:
         code, reason = _why_out(life)
-        is_first = life.out_code in ("", SPARE)
+        is_first = life.out_code in ("", *NO_DEFECT)
         if is_first and (blocked := self._blocked(life)) is not None:
             return blocked
         commands = self._send_cordon(life, code, reason, at)
@@ -504,6 +525,16 @@ def _arrived(life: Life, at: float) -> Life:
     if at < life.present_at:
         return life
     return replace(life, present=True, present_at=at).owing(Debt.NEW, at)
+
+
+def _serving(life: Life, at: float) -> Life:
+    """It was there before anybody looked, so it serves, proven or not."""
+    return replace(life, present=True, present_at=at).owing(Debt.DOUBT, at)
+
+
+def _is_let_in_unproven(life: Life) -> bool:
+    is_out = life.must_be_out or life.is_reserve or life.out_code == UNPROVEN
+    return life.is_new and life.is_there and not is_out and not life.is_cordoned_by_others
 
 
 def _as_shown(life: Life, seen: SeenNode, at: float) -> Life:

@@ -13,7 +13,7 @@ ENDED_KEPT = 16  # jobs: a beginning that is told after the end comes soon after
 
 
 class State(StrEnum):
-    NEW = "new"  # never proven
+    NEW = "new"  # it came, or came back, and has not been proven since
     IN_SERVICE = "in-service"
     SUSPECT = "suspect"  # it has something to prove, and may serve until it is tested
     DRAINING = "draining"  # to be taken out, and not out yet
@@ -30,7 +30,7 @@ class Debt(StrEnum):
 
     NEW = "new"
     UPGRADE = "upgrade"
-    DOUBT = "doubt"  # nothing that it passed counts any more
+    DOUBT = "doubt"  # it serves, and nothing that it passed counts
     INCIDENT = "incident"
     SUSPICION = "suspicion"
     REPAIR = "repair"
@@ -127,6 +127,15 @@ class Life:
         return self.is_in_repair or self.defect is not None or self.owes(Debt.REPAIR)
 
     @property
+    def is_new(self) -> bool:
+        return self.owes(Debt.NEW)
+
+    @property
+    def is_kept_out(self) -> bool:
+        """Whatever for: jobs are not to begin there."""
+        return self.must_be_out or self.is_reserve or self.is_new
+
+    @property
     def is_idle(self) -> bool:
         return not self.jobs and self.trial is None
 
@@ -146,7 +155,7 @@ class Life:
             return State.REPAIRING
         if self.must_be_out:
             return State.OUT if self.cordon and not self.jobs else State.DRAINING
-        if self.owes(Debt.NEW):
+        if self.is_new:
             return State.NEW
         if any(owed.debt is not Debt.WORK for owed in self.owed):
             return State.SUSPECT

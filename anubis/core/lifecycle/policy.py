@@ -60,7 +60,8 @@ class KeepingPolicy:
     summary: str = ""
     """What it is for, in one line."""
     cordon: Mode = Mode.PROPOSE
-    """Whether to keep defective nodes from jobs (act), or only to say so (propose)."""
+    """Whether to keep defective nodes, and new ones until they are proven, from jobs (act), or only
+    to say so (propose)."""
     release: Mode = Mode.PROPOSE
     """The same for taking back a cordon of Anubis. A person's cordon always stays."""
     test: Mode = Mode.PROPOSE
@@ -71,7 +72,8 @@ class KeepingPolicy:
     """The same for opening and closing tickets."""
     out_of_fleet: float = 0.05
     """The largest share of the fleet that may be out at once; one node always may. Beyond it the
-    breaker opens, and nothing more is taken out until a person closes it."""
+    breaker opens, and nothing more is taken out until a person closes it. New nodes are kept out
+    within what it leaves; the others serve unproven."""
     out_of_sku: float = 0.10
     """The same share, of the nodes of one sku."""
     out_of_job: float = 0.10

@@ -8,6 +8,8 @@ from anubis.core.text import one_line
 
 LONGEST = 200
 SPARE = "SPARE"  # the code of a node that is well, and kept from jobs as a spare
+UNPROVEN = "UNPROVEN"  # of a new node that nothing is held against
+NO_DEFECT = (SPARE, UNPROVEN)
 _OURS = re.compile(r"anubis\[([^\]\s]+)\]: ")
 
 
