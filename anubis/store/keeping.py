@@ -36,8 +36,8 @@ from anubis.store.notices import NOTICES
 
 LISTED = 100  # actions
 FORGOTTEN = (
-    "what was known of its life is damaged in the history, so it has to prove itself as a new node:"
-    " look at anubis history check"
+    "what was known of its life is damaged in the history, so it has to prove itself again: look at"
+    " anubis history check"
 )
 
 LIVES = RecordTable(
@@ -333,7 +333,7 @@ def _lives(connection: sa.Connection, cluster: str) -> tuple[dict[str, Life], li
         try:
             lives[row.node] = read(row)
         except Damage:
-            lives[row.node] = Life(node=row.node).owing(Debt.NEW, float("-inf"))
+            lives[row.node] = Life(node=row.node).owing(Debt.DOUBT, float("-inf"))
             damaged.append(row.node)
     return lives, damaged
 

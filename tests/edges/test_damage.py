@@ -441,7 +441,7 @@ def test_a_node_whose_life_is_damaged_has_to_prove_itself_and_a_person_is_told(k
     with History.open(str(kept)) as history:
         assert history.examine().damages == ('a row of lives of cluster "c" is damaged',)
         lives = {life.node: life for life in history.of("c").keeping.lives()}
-    assert lives["n1"].state is State.NEW
+    assert lives["n1"].state is State.SUSPECT
     (notice,) = [a.command for a in take_turn(kept) if a.command.kind == "notify"]
     assert notice.subject == "n1"
     assert "damaged in the history" in notice.sentence
