@@ -450,11 +450,11 @@ def test_a_node_whose_life_is_damaged_has_to_prove_itself_and_a_person_is_told(k
 
 
 def test_an_action_that_is_damaged_is_not_carried_out_and_asked_for_again(kept):
-    (test,) = take_turn(kept)
+    (test,) = [action for action in take_turn(kept) if action.command.kind == "prove"]
     change(kept, "UPDATE actions SET document = replace(document, 'n2', 'n1')")
     with History.open(str(kept)) as history:
         keeping = history.of("c").keeping
-        assert history.examine().damages == ('a row of actions of cluster "c" is damaged',)
+        assert {*history.examine().damages} == {'a row of actions of cluster "c" is damaged'}
         assert keeping.open_actions() == []
         with pytest.raises(StoreError, match="damaged"), keeping.driving(test.id):
             pass
