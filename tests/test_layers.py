@@ -56,7 +56,7 @@ ONLY_IN = {
     "jinja2": "anubis/report/",
     "pydantic": ("anubis/reading.py", "anubis/report/schemas.py"),
     "yaml": "anubis/files.py",
-    "kubernetes": "anubis/orchestrators/kubernetes.py",
+    "kubernetes": "anubis/orchestrators/kubernetes_api.py",
 }
 
 

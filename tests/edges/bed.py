@@ -5,12 +5,14 @@ Name and network are its own, so that beds of several test runs live side by sid
 
 from __future__ import annotations
 
+import ctypes
 import ipaddress
 import itertools
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +21,9 @@ from typing import TypeVar
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "scripts" / "testbed"
+CLONE_NEWNET = 0x40000000  # of the kernel
 _numbers = itertools.count()
+_libc = ctypes.CDLL(None, use_errno=True)
 Outcome = TypeVar("Outcome")
 
 
@@ -57,6 +61,11 @@ def free_subnet(number: int) -> str:
     taken = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
     nets = (f"10.{232 + number % 16}.{(os.getpid() + i) % 256}.0/24" for i in range(256))
     return next(net for net in nets if net not in taken)
+
+
+def _enter(network: int) -> None:
+    if _libc.setns(network, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 class Bed:
@@ -118,6 +127,18 @@ class Bed:
     def address_of(self, host: str) -> str:
         place = -2 if host == "driver" else int(host.removeprefix("node"))
         return str(ipaddress.ip_network(self.subnet)[place])
+
+    @contextmanager
+    def network_of(self, host: str) -> Iterator[None]:
+        """For what this thread connects to and starts in the block."""
+        holder = Path(tempfile.gettempdir(), f"testbed-{self.name}", f"{host}.pid").read_text()
+        with Path("/proc/thread-self/ns/net").open() as here:
+            with Path("/proc", holder.strip(), "ns", "net").open() as there:
+                _enter(there.fileno())
+            try:
+                yield
+            finally:
+                _enter(here.fileno())
 
     def up(self, *, check: bool = True) -> subprocess.CompletedProcess[str]:
         arguments = (str(len(self.nodes)), "--subnet", self.subnet, *self._options)

@@ -6,7 +6,7 @@ Jobs and cordons are files in a folder of each host's name; a host without one i
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from anubis.orchestrators.commands import run_command
@@ -31,10 +31,15 @@ class SiteHosts:
 
     name = "the hosts' tool"
 
-    def __init__(self, folder: Path, way: Sequence[str] = ()) -> None:
-        """`way`: words before a command that lead to {node}."""
+    def __init__(
+        self,
+        folder: Path,
+        way: Sequence[str] = (),
+        into: Callable[[str], Sequence[str]] = lambda _: (),
+    ) -> None:
+        """`way`: words before a command that lead to {node}; `into`: those to a host, for a job."""
         folder.mkdir()
-        self._folder, self._way = folder, tuple(way)
+        self._folder, self._way, self._into = folder, tuple(way), into
         self._tool = folder / "hosts-tool"
         self._tool.write_text(TOOL)
         self._tool.chmod(0o755)
@@ -61,5 +66,6 @@ class SiteHosts:
         run_command([str(self._tool), "cordon", node], 10, stdin=BY_HAND)
 
     def runs_a_job(self, node: str) -> str:
-        done = subprocess.run([self._tool, "run", node, "true"], capture_output=True, timeout=30)
+        command = [*self._into(node), str(self._tool), "run", node, "true"]
+        done = subprocess.run(command, capture_output=True, timeout=30)
         return f"a job on {node} ran" if done.returncode == 0 else ""

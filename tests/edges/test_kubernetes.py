@@ -488,7 +488,8 @@ def right_used(method: str, path: str) -> tuple[str, str, str, str]:
     if rest[0] == "namespaces":
         space, rest = rest[1], rest[2:]
     resource = "/".join((rest[0], *rest[2:]))
-    verb = {"POST": "create", "PATCH": "patch", "GET": "get" if len(rest) > 1 else "list"}[method]
+    verbs = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+    verb = verbs.get(method) or ("get" if len(rest) > 1 else "list")
     return (space if verb == "create" else ""), group, resource, verb
 
 
