@@ -28,7 +28,7 @@ UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 401, 403, 404, 409, 410
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
+class ApiReply:
     status: int
     document: Document
 
@@ -72,8 +72,8 @@ class KubernetesApi:
         body: Document | None = None,
         form: str = "application/json",
         query: Mapping[str, str] | None = None,
-    ) -> Reply:
-        def send() -> Reply:
+    ) -> ApiReply:
+        def send() -> ApiReply:
             client = self._connected()
             request = client.param_serialize(
                 method=method,
@@ -85,7 +85,7 @@ class KubernetesApi:
             )
             patience_s = 2 * self._settings.deadline_s  # after which who was left behind ends
             reply = client.call_api(*request, _request_timeout=patience_s)
-            return Reply(status=reply.status, document=_document(reply.read()))
+            return ApiReply(status=reply.status, document=_document(reply.read()))
 
         try:
             return _within(self._settings.deadline_s, send)
@@ -175,7 +175,7 @@ def _document(content: bytes) -> Document:
 
 
 def accepted(
-    reply: Reply, request: str, part: str = "metadata", rights: str = "rights.yaml"
+    reply: ApiReply, request: str, part: str = "metadata", rights: str = "rights.yaml"
 ) -> Document:
     """What was answered, if it is what was asked for: a proxy in between may answer, too.
 
