@@ -7,12 +7,16 @@ It decides nothing; the driver writes the orders and reads the outcomes.
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+import zipfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,23 +28,28 @@ KILL_PATIENCE_S = 15.0  # the guardian's own is shorter
 
 
 class Agent:
-    def __init__(self, guardian: str, address: str) -> None:
+    def __init__(
+        self, guardian: str, address: str, package: bytes, ray_folder: Callable[[], str]
+    ) -> None:
+        """The programs in `package` stay in Ray's folder here, for the next campaign as well."""
         # Ray sets OMP_NUM_THREADS, hides the GPUs and more in a worker: programs get the
         # environment this process was born with, before Ray's hand was on it.
         self._environment = read_birth_environment()
         self._guardian = guardian
         self._address = address
-        self._folder = Path.cwd()  # Ray unpacked the programs here
+        self._package = package
+        self._folder = Path(ray_folder(), "anubis", hashlib.sha256(package).hexdigest()[:16])
         self._lock = threading.Lock()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._unwanted: set[str] = set()  # killed before they were started
-        make_executable(self._folder)
         with suppress(PermissionError):
             # Ray's workers yield to others; programs must not
             os.setpriority(os.PRIO_PROCESS, 0, 0)
         threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
 
     def describe(self) -> tuple[Machine, str]:
+        """Whoever has heard it may have programs run."""
+        unpack(self._package, self._folder)
         return describe(self._address, self._environment), str(self._folder)
 
     def ping(self) -> None:
@@ -110,8 +119,22 @@ def read_birth_environment() -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in split}
 
 
-def make_executable(folder: Path) -> None:
-    """Ray's package keeps no mode bits; what is not Python is run by itself."""
-    for file in folder.rglob("*"):
-        if file.is_file() and file.suffix != ".py":
-            file.chmod(file.stat().st_mode | 0o111)
+def unpack(package: bytes, folder: Path) -> None:
+    """What is not there yet, each file at once: others may be running what is."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with zipfile.ZipFile(io.BytesIO(package)) as archive:
+        for member in archive.infolist():
+            file = folder / member.filename
+            if not file.exists() or file.stat().st_size != member.file_size:
+                put(archive.read(member), file)
+
+
+def put(data: bytes, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f".{os.getpid()}-{file.name}")
+    try:
+        fresh.write_bytes(data)
+        fresh.chmod(0o755)  # what is not Python is run by itself
+        fresh.replace(file)
+    finally:
+        fresh.unlink(missing_ok=True)

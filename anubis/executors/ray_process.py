@@ -6,6 +6,7 @@ decides nothing, and ends with the driver, however that ended. Or it knocks at a
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import queue
@@ -13,6 +14,7 @@ import re
 import signal
 import sys
 import threading
+import zipfile
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -45,6 +47,13 @@ class Correspondent:
         self._pipe = pipe
         self._lock = threading.Lock()
         self._agents: dict[str, Any] = {}
+        self._package: Any = None
+
+    def offer(self, package: bytes) -> None:
+        """Put the programs into Ray's store, from which each agent takes them."""
+        import ray
+
+        self._package = ray.put(package)
 
     def send(self, message: Joined | Answer) -> None:
         with self._lock:
@@ -53,7 +62,7 @@ class Correspondent:
     def carry_out(self, request: Request) -> None:
         match request:
             case StartAgent():
-                self._agents[request.node_id] = actor_on(request)
+                self._agents[request.node_id] = actor_on(request, self._package)
             case AskAgent():
                 self._ask(request)
             case ListNodes(number=number):
@@ -79,6 +88,7 @@ def main() -> None:
     correspondent = Correspondent(pipe)
     try:
         joined = connect(join)
+        correspondent.offer(packed(join.programs))
     except Exception as error:
         correspondent.send(Joined(trouble=shorten_error(error)))
         os._exit(1)
@@ -116,7 +126,6 @@ def connect(join: Join) -> Joined:
 
     settings: dict[str, Any] = {
         "address": join.address,
-        "runtime_env": {"working_dir": str(join.programs)},
         "log_to_driver": False,
         "logging_level": logging.ERROR,
     }
@@ -133,6 +142,25 @@ def connect(join: Join) -> Joined:
     return Joined(records=records(), free={node: dict(kinds) for node, kinds in free.items()})
 
 
+def packed(folder: Path) -> bytes:
+    """All its files: the same bytes whenever it is packed. Ray ships folders as well, but by a
+    `runtime_env`, with which every worker loads Ray twice."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            member = zipfile.ZipInfo(str(file.relative_to(folder)))  # without the time of day
+            archive.writestr(member, file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def session_folder() -> str:
+    """Ray's own on the machine that asks; it ends as Ray's logs do."""
+    from ray._private.worker import global_worker
+
+    node: Any = global_worker.node
+    return str(node.get_session_dir_path())
+
+
 def records() -> list[dict[str, Any]]:
     import ray
 
@@ -140,7 +168,7 @@ def records() -> list[dict[str, Any]]:
     return nodes
 
 
-def actor_on(request: StartAgent) -> Any:
+def actor_on(request: StartAgent, package: Any) -> Any:
     """It has the node's GPUs from Ray for as long as it lives: nobody's job runs beside it."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -156,7 +184,7 @@ def actor_on(request: StartAgent) -> Any:
         num_gpus=request.gpus,
         max_restarts=0,
         scheduling_strategy=NodeAffinitySchedulingStrategy(request.node_id, soft=False),
-    ).remote(Path(guardian.__file__).read_text(), request.address)
+    ).remote(Path(guardian.__file__).read_text(), request.address, package, session_folder)
 
 
 def dismiss(handle: Any) -> None:

@@ -30,7 +30,16 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
-from anubis.executors import agent, guardian, machine, other_gpus, ray_cluster, ray_link, ray_node
+from anubis.executors import (
+    agent,
+    guardian,
+    machine,
+    other_gpus,
+    ray_cluster,
+    ray_link,
+    ray_node,
+    ray_process,
+)
 from anubis.executors.ray_cluster import RayExecutor, agents_of, taken_in_ray
 from anubis.executors.ray_link import Answer, Joined, answers_a_stranger
 from anubis.executors.starting import Program
@@ -39,7 +48,7 @@ from tests.edges.desk import Desk
 MARK = f"a-program-of-the-ray-tests-{os.getpid()}"  # in the argv of every program here
 
 ANSWERS = """#!/bin/sh
-echo '{"environment": {"home": "'$PWD'", "arguments": "'$*'"},
+echo '{"environment": {"home": "'$PWD'", "path": "'$PYTHONPATH'", "arguments": "'$*'"},
 "series": [{"metric": "speed", "device": "cpu", "samples": [1, 2]}]}'
 """
 SLEEPS = """#!/bin/sh
@@ -203,7 +212,8 @@ def test_every_node_runs_the_program_that_travelled_there(
     for event in news(executor, 2):
         assert isinstance(event, Measured), event
         assert event.result.environment["arguments"] == f"--mark={MARK}"
-        assert "working_dir_files" in str(event.result.environment["home"])
+        assert re.search(r"/session_[^/]+/anubis/\w+/0$", event.result.environment["home"])
+        assert event.result.environment["path"] == os.environ.get("PYTHONPATH", "")  # not Ray's
         assert list(next(iter(event.result.series)).samples) == [1, 2]
 
 
@@ -419,6 +429,35 @@ def children(pid: int) -> list[int]:
 
 
 # --- without a Ray -------------------------------------------------------------------------
+
+
+def test_of_the_programs_only_what_is_not_there_whole_is_unpacked(tmp_path: Path) -> None:
+    programs_in(tmp_path)
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "table.csv").write_text("a,b")
+    package, folder = ray_process.packed(tmp_path), tmp_path / "there" / "hash"
+    agent.unpack(package, folder)
+    assert folder.stat().st_mode & 0o077 == 0
+    whole, missing, cut = (folder / name for name in ("answers.sh", "meets.py", "beside/table.csv"))
+    kept = whole.stat().st_ino
+    missing.unlink()
+    cut.write_text("a")
+    agent.unpack(package, folder)
+    assert whole.stat().st_ino == kept  # somebody may be running it
+    assert os.access(whole, os.X_OK)
+    assert (missing.read_text(), cut.read_text()) == (MEETS, "a,b")
+    assert len([*folder.rglob("*")]) == len(PROGRAMS) + 2
+
+
+def test_the_same_programs_make_the_same_package_whenever_they_are_packed(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        programs_in(folder)
+    os.utime(second / "answers.sh", (1e9, 1e9))
+    assert ray_process.packed(first) == ray_process.packed(second)
+    (second / "answers.sh").write_text("#!/bin/sh\n")
+    assert ray_process.packed(first) != ray_process.packed(second)
 
 
 class MuteLink:
