@@ -41,6 +41,7 @@ from anubis.core.lifecycle.events import (
 from anubis.core.lifecycle.life import Debt, DefectFound, Life, OpenTest, Proof, State
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy, allowed
 from anubis.core.lifecycle.reasons import NO_DEFECT, SPARE, UNPROVEN
+from anubis.core.lifecycle.reserve import next_in_line, reserve_of
 from anubis.core.past.events import (
     FleetUpgraded,
     IncidentReported,
@@ -346,12 +347,10 @@ class Keeper:
 
     def _fill_reserve(self, event: Waited) -> Iterator[LifeCommand]:
         for sku, count in sorted(self._policy.spares.items()):
-            lives = [life for life in self.lives.values() if life.sku == sku and life.is_there]
-            reserve = [life for life in lives if life.is_reserve]
+            reserve = reserve_of(sku, self.lives.values())
             for life in reserve[count:]:
                 yield from self._keep(_not_reserve(life), event.at)
-            free = [life for life in lives if _may_be_reserve(life)]
-            free.sort(key=lambda life: (event.risk.get(life.node, 0.0), life.node))
+            free = next_in_line(sku, self.lives.values(), event.risk)
             for life in free[: max(0, count - len(reserve))]:
                 life = replace(life, is_reserve=True).owing(Debt.RESERVE, event.at)
                 yield from self._keep(life, event.at)
@@ -549,10 +548,6 @@ def _as_shown(life: Life, seen: SeenNode, at: float) -> Life:
 def _not_reserve(life: Life) -> Life:
     owed = tuple(o for o in life.owed if o.debt is not Debt.RESERVE)
     return replace(life, is_reserve=False, owed=owed)
-
-
-def _may_be_reserve(life: Life) -> bool:
-    return life.state is State.IN_SERVICE and life.is_idle and not life.cordon
 
 
 def _urgency(life: Life) -> int:
