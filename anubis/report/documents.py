@@ -230,6 +230,60 @@ class TopologyLine(TypedDict):
     degraded: Sequence[str]
 
 
+class RecencyFields(TypedDict):
+    every: int
+    measured: int
+    """By the newest campaigns across the fabric: links as good as surely."""
+    below_normal: int
+    """Of pairs, when they were measured last; 0 of links."""
+    oldest: float | None
+    """null: none of it was measured."""
+    newest: float | None
+
+
+class LinksMeasured(RecencyFields):
+    tiers: Sequence[int]
+    """That they join; 0 are the nodes."""
+
+
+class PairsMeasured(RecencyFields):
+    hops: int
+
+
+class SuspectFields(TypedDict):
+    subject: str
+    judgement: Judgement
+    code: str
+    reason: str
+    campaign: str
+    at: float
+
+
+class TogetherFields(TypedDict):
+    benchmark: str
+    nodes: int
+    """On which it ran with others."""
+    newest: float | None
+    """null: never."""
+
+
+class BetweenLine(TypedDict):
+    cluster: str
+    campaign: str
+    """The newest that crossed the fabric; empty: none did."""
+    measured_at: float | None
+    """null: nobody measured it, and so it is unknown."""
+    links: Sequence[LinksMeasured]
+    pairs: Sequence[PairsMeasured]
+    """Ordered pairs of NICs."""
+    suspects: Sequence[SuspectFields]
+    """Parts that were blamed or doubted, and that no later campaign crossed."""
+    bad_links: Sequence[BadLink]
+    """Nodes that do badly together, where no topology is known."""
+    together: Sequence[TogetherFields]
+    """Programs that need several nodes."""
+
+
 # --- criteria ------------------------------------------------------------------------------
 
 
@@ -494,6 +548,75 @@ class KeepingLine(TypedDict):
     """How many nodes stand where."""
     open_breakers: Sequence[str]
     """Scopes in which no more nodes are taken out until a person closes them."""
+
+
+class CarrierFields(TypedDict):
+    about: str
+    """up, incidents, validated, age, rack, cage, sku, or a category of incidents."""
+    status: Mapping[str, float]
+    """What the model knows of the node about it."""
+    p_without: float
+    """The chance if this were as it is for the middle one of all nodes."""
+
+
+class NodeRiskLine(TypedDict):
+    cluster: str
+    node: str
+    hours: float
+    p: float
+    """The chance of an incident within so many hours."""
+    model: str
+    trained_at: float | None
+    carried_by: Sequence[CarrierFields]
+    """What carries the chance, most first; none where the model gives all nodes the same."""
+
+
+class TicketLine(TypedDict):
+    """A node that is out of service or to be taken out, or was."""
+
+    cluster: str
+    node: str
+    ticket: str
+    """Empty: nobody opened one."""
+    state: str
+    """Of the node now, as the keeper sees it."""
+    code: str
+    reason: str
+    campaign: str
+    """That found it."""
+    devices: Sequence[str]
+    """That fell short by themselves."""
+    opened_at: float | None
+    proposed: bool
+    """Whether a person still has to have it opened."""
+    action: str | None
+    """What to do, where the policy says it."""
+    awaits: str | None
+    """What has to come first: jobs (to end), repair, end-of-repair, proof, verdict (of a test that
+    runs) or answer (of the node). null: it is closed."""
+    closed_at: float | None
+    closed_by: str
+    """The campaign that proved the repair."""
+
+
+class SpareFields(TypedDict):
+    node: str
+    since: float
+    """When the test began that proved it, or when it was chosen."""
+    kept_from_jobs: bool
+
+
+class SparesLine(TypedDict):
+    cluster: str
+    sku: str
+    target: int
+    """How many the policy wants ready."""
+    ready: Sequence[SpareFields]
+    unproven: Sequence[SpareFields]
+    next: Sequence[str]
+    """Which nodes come next, the least at risk first."""
+    free: int
+    """How many nodes could become spares."""
 
 
 class HoldLine(TypedDict):
@@ -764,6 +887,10 @@ LINES = (
     DocumentType("life", "tell, keep", "where a node stands", (LifeLine,)),
     DocumentType("action", "tell, keep, actions", "proposed or done", (ActionLine,)),
     DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
+    DocumentType("node-risk", "serve", "what carries a node's risk", (NodeRiskLine,)),
+    DocumentType("fabric", "serve", "when it was measured last", (BetweenLine,)),
+    DocumentType("ticket", "serve", "a node that is out, or was", (TicketLine,)),
+    DocumentType("spares", "serve", "of a sku, proven and kept ready", (SparesLine,)),
     DocumentType("hold", "history show", "who measures there now", (HoldLine, HappenedLine)),
     DocumentType(
         "standing", "history standing", "what a node's history vouches for", (StandingLine,)

@@ -15,14 +15,14 @@ from anubis.report.view import GLYPH, NetworkView
 LISTED = 200  # findings that are listed one by one
 
 
-def network_section(view: NetworkView) -> str:
+def network_section(view: NetworkView, anchor: str = "network") -> str:
     """For a page that has the styles of report.css."""
-    return page("network_section", **_facts(view, ()))
+    return page("network_section", anchor=anchor, **_facts(view, ()))
 
 
 def network_page(view: NetworkView, *, title: str, findings: Sequence[Remark] = ()) -> str:
     """A page that needs nothing else; `findings` are the remarks on the fabric's source."""
-    return page("network", title=title, **_facts(view, findings))
+    return page("network", title=title, anchor="network", **_facts(view, findings))
 
 
 def _facts(view: NetworkView, findings: Sequence[Remark]) -> dict[str, Any]:

@@ -74,7 +74,11 @@ def fleet(clusters: Sequence[ClusterOnPage], as_of: float) -> str:
 
 
 def href(node: NodeGlance) -> str:
-    return f"/nodes/{quote(node.cluster, safe='')}/{quote(node.node, safe='')}"
+    return path_of(node.cluster, node.node)
+
+
+def path_of(cluster: str, node: str) -> str:
+    return f"/nodes/{quote(cluster, safe='')}/{quote(node, safe='')}"
 
 
 def node(

@@ -68,6 +68,7 @@ class CampaignView:
             shortfall=observations.shortfalls(),
             measured=observations.measured(),
             blamed=tuple(map(blamed_by, self.assessment.parts)),
+            parts=self.assessment.parts,
             unplaced=tuple(node.name for node in nodes if node.name not in in_fabric),
             nodes=tuple(node.name for node in nodes),
             verdicts={node.node: node.judgement for node in self.assessment.nodes},
@@ -197,6 +198,7 @@ class NetworkView:
     nodes: tuple[str, ...] = ()  # that were asked for; none: all of the fabric
     verdicts: Mapping[str, Judgement] = field(default_factory=dict)  # of nodes; none: no campaign
     counters: Counters = Counters(counts=())
+    parts: tuple[PartVerdict, ...] = ()
 
     @cached_property
     def inspection(self) -> Inspection:

@@ -9,12 +9,14 @@ import numpy as np
 
 from anubis.core.past.status import Statuses, Times
 from anubis.risk import files
+from anubis.risk.files import ModelProvenance
 from anubis.risk.model import RiskModel, forecast
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
     model: RiskModel
+    origin: ModelProvenance
     assumed: str  # what a decision must say about it; empty where it looks at each node
 
     @property
@@ -30,4 +32,4 @@ class Trained:
 def load(path: Path) -> Trained:
     model, origin = files.load(path)
     alike = f"{model.name}, the trained risk model, gives all nodes the same risk: {origin.choice}"
-    return Trained(model=model, assumed="" if model.looks else alike)
+    return Trained(model=model, origin=origin, assumed="" if model.looks else alike)

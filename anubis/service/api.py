@@ -26,6 +26,7 @@ from anubis.service.asker import Asker
 from anubis.service.board import Snapshot
 from anubis.service.gates import GateQuestion
 from anubis.service.house import House
+from anubis.service.overviews import Overview, of_fabric, of_risk, of_tickets
 from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
 from anubis.service.requests import (
     EventEnvelope,
@@ -97,6 +98,25 @@ def router(house: House) -> APIRouter:
         *("verdict", "part", "kind", "crossed", "planted", "reckoning", "summary"),
     )
     get("/decisions", list_decisions, "Which tests events were worth, and why.", "decision")
+    get(
+        "/tickets",
+        list_tickets,
+        "Nodes that are out, the longest first, and those whose repair was proven lately.",
+        "ticket",
+    )
+    get(
+        "/risk",
+        list_risks,
+        "The nodes most likely to have an incident soon, and what carries that.",
+        "node-risk",
+    )
+    get(
+        "/fabric",
+        list_fabrics,
+        "Of each cluster, when links and pairs were measured last, and what is suspected.",
+        "fabric",
+    )
+    get("/spares", list_spares, "Proven nodes that are kept ready, by sku.", "spares")
     post(
         "/gate",
         answer_gate,
@@ -233,6 +253,35 @@ async def list_decisions(
     chosen = [made for made in snapshot.decisions if cluster in (None, made.cluster)]
     lines = map(decisions.line, chosen[offset : offset + limit])
     return documents(lines, snapshot.at, len(chosen))
+
+
+async def list_tickets(
+    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
+) -> Response:
+    return _some(await house.overviews.read(of_tickets), "ticket", cluster, limit, offset)
+
+
+async def list_spares(
+    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
+) -> Response:
+    return _some(await house.overviews.read(of_tickets), "spares", cluster, limit, offset)
+
+
+async def list_risks(
+    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 100, offset: OffsetQuery = 0
+) -> Response:
+    return _some(await house.overviews.read(of_risk), "node-risk", cluster, limit, offset)
+
+
+async def list_fabrics(
+    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 100, offset: OffsetQuery = 0
+) -> Response:
+    return _some(await house.overviews.read(of_fabric), "fabric", cluster, limit, offset)
+
+
+def _some(overview: Overview, kind: str, cluster: str | None, limit: int, offset: int) -> Response:
+    lines = overview.of(kind, cluster)
+    return documents(lines[offset : offset + limit], overview.at, len(lines))
 
 
 # --- telling and asking -----------------------------------------------------------------------

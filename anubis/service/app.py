@@ -38,6 +38,7 @@ def application(house: House) -> Door:
             for part in reversed(parts):
                 part.stop()
             house.gates.stop()
+            house.overviews.stop()
 
     app = FastAPI(
         title="Anubis",

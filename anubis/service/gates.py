@@ -47,7 +47,7 @@ def reply(question: GateQuestion) -> GateReply:
         question.terms,
         unknown_passes=question.unknown_passes,
         may_test=False,
-        caller=Asker(_opened(question.history_url), question.token, ()),
+        caller=Asker(opened(question.history_url), question.token, ()),
     )
     return GateReply(
         line=json_line("gate", fields(result)),
@@ -58,7 +58,7 @@ def reply(question: GateQuestion) -> GateReply:
 
 
 @cache
-def _opened(url: str) -> OpenHistory:
+def opened(url: str) -> OpenHistory:
     return OpenHistory.open(url)
 
 

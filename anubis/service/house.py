@@ -16,6 +16,7 @@ from anubis.service.board import Board, Snapshot
 from anubis.service.gates import Gates
 from anubis.service.gauges import Gauges
 from anubis.service.letterbox import Letterbox
+from anubis.service.overviews import Overviews
 from anubis.service.problems import Refused
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
@@ -37,6 +38,7 @@ class House:
     started: StartedTests
     turns: Turns
     gates: Gates
+    overviews: Overviews
     writer: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
     @cached_property

@@ -21,6 +21,7 @@ from anubis.service.api import asker_of, find_node
 from anubis.service.asker import Asker
 from anubis.service.board import Snapshot
 from anubis.service.house import House
+from anubis.service.overviews import of_fabric, of_risk, of_tickets
 
 HTML = "text/html; charset=utf-8"
 LOOKS_EVERY_S = 2.0
@@ -82,6 +83,18 @@ def router(house: House) -> APIRouter:
     async def decisions() -> Response:
         snapshot = await house.read()
         return _page(written.decisions_made(snapshot.decisions, snapshot.at))
+
+    @pages.get("/tickets")
+    async def tickets() -> Response:
+        return _page((await house.overviews.read(of_tickets)).page)
+
+    @pages.get("/risk")
+    async def risk() -> Response:
+        return _page((await house.overviews.read(of_risk)).page)
+
+    @pages.get("/fabric")
+    async def fabric() -> Response:
+        return _page((await house.overviews.read(of_fabric)).page)
 
     @pages.get("/live.js")
     def live() -> Response:

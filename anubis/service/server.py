@@ -24,6 +24,7 @@ from anubis.service.door import MOST_HEADER_BYTES
 from anubis.service.gates import Gates
 from anubis.service.gauges import Gauges
 from anubis.service.house import House
+from anubis.service.overviews import Overviews, Question
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
 from anubis.service.turns import Turns
@@ -79,6 +80,7 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
             trail=AuditTrail(history.audit.add),
             started=StartedTests(),
             gates=Gates(),
+            overviews=Overviews(Question(history_url=url, settings=settings)),
             turns=Turns(
                 list(settings.clusters),
                 settings.turn_every_s,

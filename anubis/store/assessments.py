@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from anubis.core.records import (
     Assessment,
     CampaignKind,
     CriteriaSet,
+    Judgement,
     NodeVerdict,
     PartVerdict,
     Plan,
@@ -124,6 +126,26 @@ class Assessments:
         """The verdicts on nodes alone."""
         with self._database.reading() as connection:
             return of_campaign(connection, NODE_VERDICTS, short_row(connection, campaign_id))
+
+    def defective_devices(self, campaign_id: str) -> dict[str, list[str]]:
+        """By node, in the order of its verdicts: which devices of it fell short by themselves."""
+        devices: dict[str, dict[str, None]] = {}
+        participants = PARTICIPANTS.table
+        with self._database.reading() as connection:
+            query = (
+                sa.select(participants.c.nodes, VERDICTS.c.device)
+                .join(participants, participants.c.digest == VERDICTS.c.participants)
+                .where(
+                    VERDICTS.c.campaign == key_of(connection, campaign_id),
+                    VERDICTS.c.judgement == Judgement.DEFECTIVE.value,
+                )
+                .order_by(VERDICTS.c.position)
+            )
+            for roster, device in connection.execute(query):
+                match json.loads(roster):
+                    case [node] if device not in (None, "node"):
+                        devices.setdefault(node, {})[device] = None
+        return {node: list(own) for node, own in devices.items()}
 
     def of(self, campaign_id: str) -> Assessment | None:
         """The verdicts of the campaign; None until it is concluded."""

@@ -20,7 +20,13 @@ from anubis.core.lifecycle.actions import (
     replaces,
 )
 from anubis.core.lifecycle.breaker import Breaker
-from anubis.core.lifecycle.commands import COMMANDS, LifeCommand, Notify
+from anubis.core.lifecycle.commands import (
+    COMMANDS,
+    CloseTicket,
+    LifeCommand,
+    Notify,
+    OpenTicket,
+)
 from anubis.core.lifecycle.keeper import Keeper
 from anubis.core.lifecycle.life import Debt, Life
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
@@ -258,6 +264,13 @@ class KeeperState:
         query = query.order_by(ACTIONS.c.id.desc()).limit(limit)
         with self._database.reading() as connection:
             return _sound(connection, query)
+
+    def ticket_actions(self, limit: int) -> list[LifeAction]:
+        """Tickets that were opened or closed, the newest first."""
+        of_tickets = ACTIONS.c.kind.in_([OpenTicket.kind, CloseTicket.kind])
+        query = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster, of_tickets)
+        with self._database.reading() as connection:
+            return _sound(connection, query.order_by(ACTIONS.c.id.desc()).limit(limit))
 
     @contextmanager
     def driving(self, id: int) -> Iterator[LifeAction | None]:

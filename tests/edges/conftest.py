@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
@@ -22,6 +23,9 @@ from tests.edges.desk import Desk, Done
 def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
+
+if TYPE_CHECKING:
+    from tests.edges.visitor import Visitor
 
 Describe = Callable[[Sequence[Path]], list[BenchmarkSpec]]
 
@@ -112,3 +116,34 @@ def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Callable[..., D
 def server() -> Iterator[postgresql.Server]:
     with postgresql.running() as server:
         yield server
+
+
+# --- the service: its parts are loaded where it is asked ---------------------------------------
+
+
+@pytest.fixture
+def fleet(near: Desk) -> Desk:
+    """A desk whose simulated fleet of eight was accepted."""
+    suite, cluster = near.suite(near.flow(repeats=1)), near.fleet()
+    done = near.ask("accept", "--cluster", cluster, "--suite", suite)
+    assert done.code == 0, done.err
+    near.where = {"suite": suite, "benchmarks": (near.programs,)}
+    return near
+
+
+@pytest.fixture
+def visitor(fleet: Desk) -> Iterator[Visitor]:
+    from tests.edges.visitor import Visitor, house_of
+
+    house = house_of(str(fleet.history), **fleet.where)
+    yield Visitor(house)
+    house.history.close_at_last()
+
+
+@pytest.fixture
+def empty(near: Desk) -> Iterator[Visitor]:
+    from tests.edges.visitor import Visitor, house_of
+
+    house = house_of(str(near.history))
+    yield Visitor(house)
+    house.history.close_at_last()

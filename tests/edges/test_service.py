@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import time
@@ -11,7 +10,6 @@ from dataclasses import replace
 from hashlib import sha256
 
 import anyio
-import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -30,107 +28,17 @@ from anubis.operations.keeping import KeptFleet
 from anubis.operations.telling import Telling
 from anubis.service import door, letterbox
 from anubis.service.acting import Actor
-from anubis.service.app import application
 from anubis.service.asker import Asker, OpenHistory
-from anubis.service.audit import AuditTrail
 from anubis.service.board import Board
-from anubis.service.gates import Gates
-from anubis.service.gauges import Gauges
-from anubis.service.house import House
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
 from anubis.service.turns import Turns
 from tests.edges.desk import check_line
 from tests.edges.postgresql import ask
+from tests.edges.visitor import Visitor, house_of, items, page, problem
 
 JSON = {"content-type": "application/json"}
 ODD = "<script>alert(1)</script>"
-
-
-class Visitor:
-    """Asks an application without a socket between."""
-
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.door = application(house)
-
-    def ask(self, path, method="GET", *, token="", at="http://localhost", **how):
-        headers = dict(how.pop("headers", {}))
-        if token:
-            headers["authorization"] = f"Bearer {token}"
-        if "json" in how:
-            headers.setdefault("content-type", "application/json")
-
-        async def asked():
-            transport = httpx.ASGITransport(self.door, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url=at) as client:
-                return await client.request(method, path, headers=headers, **how)
-
-        return asyncio.run(asked())
-
-    def told(self):
-        """The audit, the oldest first."""
-        self.house.trail._flush()
-        return self.house.history.audit.newest(99)[::-1]
-
-
-def house_of(url, **settings):
-    history = OpenHistory.open(url)
-    board = Board(Asker(history, "", ()))
-    return House(
-        settings=ServiceSettings(**settings),
-        history=history,
-        history_url=url,
-        board=board,
-        gauges=Gauges(board.read),
-        trail=AuditTrail(history.audit.add),
-        started=StartedTests(),
-        gates=Gates(in_process=True),
-        turns=Turns((), 0.0, lambda cluster: None),
-    )
-
-
-@pytest.fixture
-def fleet(near):
-    """A desk whose simulated fleet of eight was accepted."""
-    suite, cluster = near.suite(near.flow(repeats=1)), near.fleet()
-    done = near.ask("accept", "--cluster", cluster, "--suite", suite)
-    assert done.code == 0, done.err
-    near.where = {"suite": suite, "benchmarks": (near.programs,)}
-    return near
-
-
-@pytest.fixture
-def visitor(fleet):
-    house = house_of(str(fleet.history), **fleet.where)
-    yield Visitor(house)
-    house.history.close_at_last()
-
-
-@pytest.fixture
-def empty(near):
-    house = house_of(str(near.history))
-    yield Visitor(house)
-    house.history.close_at_last()
-
-
-def items(answer):
-    assert answer.status_code == 200, answer.text
-    lines = answer.json()["items"]
-    for line in lines:
-        check_line(line)
-    return lines
-
-
-def problem(answer, status):
-    assert (answer.status_code, answer.headers["content-type"]) == (
-        status,
-        "application/problem+json",
-    ), answer.text
-    document = answer.json()
-    assert document["status"] == status
-    assert "Traceback" not in answer.text
-    return document["detail"]
 
 
 def clear_tokens(visitor):
@@ -554,16 +462,6 @@ def test_only_the_service_that_acts_says_so(empty):
 
 
 # --- the pages --------------------------------------------------------------------------------
-
-
-def page(visitor, path):
-    answer = visitor.ask(path)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert (
-        "unsafe-inline" not in answer.headers["content-security-policy"].partition("script-src")[2]
-    )
-    return answer.text
 
 
 def test_pages_show_the_fleet_a_node_its_campaigns_and_decisions_without_a_script(visitor):

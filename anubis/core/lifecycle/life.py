@@ -136,6 +136,11 @@ class Life:
         return self.must_be_out or self.is_reserve or self.is_new
 
     @property
+    def is_out_of_service(self) -> bool:
+        """Or is to be taken out: it waits for something that a person or a test has to do."""
+        return not self.retired and (self.must_be_out or bool(self.ticket))
+
+    @property
     def is_idle(self) -> bool:
         return not self.jobs and self.trial is None
 

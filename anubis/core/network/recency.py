@@ -1,0 +1,144 @@
+"""What of a fabric was measured last, and when, over several campaigns; and which suspicion of a
+part no later campaign has answered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from anubis.core.fabric import Fabric, Part, Seats
+from anubis.core.network.coverage import ASSURED, Coverage, coverage_of
+from anubis.core.records import Judgement, PartVerdict
+
+T = TypeVar("T")
+NICS = (0, 1)  # the tiers that the cables of nodes join
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossing:
+    """What one campaign measured across a fabric."""
+
+    campaign: str
+    at: float
+    fabric: Fabric
+    measured: Sequence[Seats]
+    short: frozenset[Seats]  # flows below normal
+    parts: tuple[PartVerdict, ...] = ()
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        ends = ((self.fabric.nic(*a), self.fabric.nic(*b)) for a, b in self.measured)
+        return coverage_of(self.fabric, [(a, b) for a, b in ends if a and b])
+
+    @cached_property
+    def links(self) -> frozenset[frozenset[str]]:
+        """By both ends: those that were crossed as good as surely."""
+        return frozenset(frozenset((link.a, link.b)) for link in self.coverage.links(ASSURED))
+
+    @cached_property
+    def blamed(self) -> frozenset[Part]:
+        return frozenset(part for verdict in self.parts for part in verdict.parts)
+
+    @cached_property
+    def nodes(self) -> frozenset[str]:
+        return frozenset(seat.node for seats in self.measured for seat in seats)
+
+    def has_crossed(self, part: Part) -> bool:
+        match part.kind:
+            case "node":
+                return part.name in self.nodes
+            case "nic":
+                nic = self.fabric.nic(part.name, part.other)
+                return nic is not None and nic.id in self.coverage.nics
+            case "link":
+                return frozenset((part.name, part.other)) in self.links
+        return any(part.name in ends for ends in self.links)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recency:
+    """Of the links between two tiers, or of the pairs at one distance."""
+
+    every: int
+    measured: int
+    short: int = 0  # of pairs: how many were below normal when they were measured last
+    oldest: float | None = None
+    newest: float | None = None
+
+
+def links_by_tier(crossings: Sequence[Crossing]) -> dict[tuple[int, int], Recency]:
+    """Of the newest fabric; `crossings`: the newest first."""
+    fabric = crossings[0].fabric
+    tier, times = fabric.tier, defaultdict[tuple[int, int], list[float | None]](list)
+    nics = _latest((crossing.at, crossing.coverage.nics) for crossing in crossings)
+    links = _latest((crossing.at, crossing.links) for crossing in crossings)
+    times[NICS] = [nics.get(nic.id) for nic in fabric.nics if nic.node]
+    for link in fabric.links:
+        low, high = sorted((tier[link.a], tier[link.b]))
+        times[low, high].append(links.get(frozenset((link.a, link.b))))
+    return {tiers: _recency(times) for tiers, times in sorted(times.items())}
+
+
+def pairs_by_hops(crossings: Sequence[Crossing]) -> dict[int, Recency]:
+    """Ordered pairs of NICs, as a fabric counts them."""
+    fabric = crossings[0].fabric
+    nodes = [node for node in fabric.nodes if node]
+    every = fabric.pairs_by_hops(nodes)
+    at = _latest((crossing.at, crossing.measured) for crossing in crossings)
+    is_short = {
+        seats: seats in crossing.short
+        for crossing in reversed(crossings)
+        for seats in crossing.measured
+    }
+    by_distance = defaultdict[int, list[Seats]](list)
+    for seats in at:
+        ends = fabric.nic(*seats[0]), fabric.nic(*seats[1])
+        if ends[0] and ends[1] and (hops := fabric.hops(ends[0], ends[1])) is not None:
+            by_distance[hops].append(seats)
+    return {
+        hops: Recency(
+            every=number,
+            measured=len(by_distance[hops]),
+            short=sum(is_short[seats] for seats in by_distance[hops]),
+            oldest=min((at[seats] for seats in by_distance[hops]), default=None),
+            newest=max((at[seats] for seats in by_distance[hops]), default=None),
+        )
+        for hops, number in every.items()
+        if hops is not None
+    }
+
+
+def unanswered(crossings: Sequence[Crossing]) -> Iterator[tuple[PartVerdict, Crossing]]:
+    """What was blamed or doubted, and no later campaign has crossed without blaming it."""
+    for place, crossing in enumerate(crossings):
+        later = crossings[:place]
+        for verdict in crossing.parts:
+            is_bad = verdict.judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN)
+            if is_bad and not any(_answers(verdict, newer) for newer in later):
+                yield verdict, crossing
+
+
+def _answers(verdict: PartVerdict, later: Crossing) -> bool:
+    """It crossed all of these parts, whatever it showed there: that stands by itself."""
+    return bool(verdict.parts) and all(map(later.has_crossed, verdict.parts))
+
+
+def _latest(seen: Iterable[tuple[float, Iterable[T]]]) -> dict[T, float]:
+    latest: dict[T, float] = {}
+    for at, things in seen:
+        for thing in things:
+            latest[thing] = max(at, latest.get(thing, at))
+    return latest
+
+
+def _recency(times: Sequence[float | None]) -> Recency:
+    dates = [at for at in times if at is not None]
+    return Recency(
+        every=len(times),
+        measured=len(dates),
+        oldest=min(dates, default=None),
+        newest=max(dates, default=None),
+    )

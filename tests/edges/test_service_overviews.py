@@ -1,0 +1,249 @@
+"""Pages and documents of what takes long to find out: tickets and spares, risk, the fabric."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from anubis import places
+from anubis.core.lifecycle.commands import CloseTicket, Mode, OpenTicket
+from anubis.core.lifecycle.keeper import Keeper
+from anubis.core.lifecycle.life import Debt, DefectFound, Life
+from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.past.status import Incident, Watch
+from anubis.operations.foreseeing import train_risk
+from anubis.service.overviews import Overview, Overviews, Question
+from anubis.service.problems import Refused
+from anubis.service.settings import ServiceSettings
+from anubis.store.keeping import News
+from tests.edges.visitor import Visitor, house_of, items, page
+
+NOW = 1_790_000_000.0
+CODE, REASON = "GEMM.TFLOPS", "gemm: tflops 12 % below normal"
+
+
+def keep(history, lives, commands=()):
+    """As a turn of the keeper leaves it."""
+    with history.keeping.turn() as turn:
+        keeper = Keeper(KeepingPolicy(), lives)
+        turn.keep(commands, NOW)
+        turn.end(keeper, News(notices=(), conclusions=()), NOW)
+
+
+def text_of(html):
+    return " ".join(re.sub(r"<(style|script).*?</\1>|<[^>]+>", " ", html, flags=re.S).split())
+
+
+def defect(node, at=NOW):
+    return DefectFound(code=CODE, reason=REASON, campaign=f"c-{node}", at=at)
+
+
+def ticket(node, mode=Mode.ACT):
+    return OpenTicket(
+        mode=mode, ticket=f"{node}/c", node=node, code=CODE, reason=REASON, campaign=f"c-{node}"
+    )
+
+
+@pytest.fixture
+def kept(near):
+    """Of six nodes one is broken, one repaired, one in repair; one is a spare, one is next, and a
+    person has one. A ticket of a seventh was closed."""
+    policy = near.write("keeping.yaml", {"spares": {"h100": 2}})
+    house = house_of(str(near.history), keeping=str(policy))
+    cordoned = {"cordon": "anubis[X]: x", "cordoned_by_anubis": True}
+    lives = [
+        Life(node="n1", sku="h100", defect=defect("n1"), ticket="n1/c", **cordoned),
+        Life(
+            node="n2",
+            sku="h100",
+            defect=defect("n2"),
+            ticket="n2/c",
+            repair_done_at=NOW,
+            **cordoned,
+        ).owing(Debt.REPAIR, NOW),
+        Life(node="n3", sku="h100", repair_begun_at=NOW - 60, **cordoned),
+        Life(node="n4", sku="h100", is_reserve=True, proven_at=NOW - 86_400, **cordoned),
+        Life(node="n5", sku="h100"),
+        Life(node="n6", sku="h100", cordon="Jo: firmware"),
+    ]
+    closed = CloseTicket(mode=Mode.ACT, ticket="n9/c", node="n9", campaign="c-proof")
+    history = house.history.only()
+    keep(history, lives, [ticket("n1"), ticket("n2", Mode.PROPOSE), ticket("n9"), closed])
+    yield Visitor(house)
+    house.history.close_at_last()
+
+
+def test_each_node_that_is_out_has_its_code_and_what_has_to_come_first(kept):
+    tickets = {line["node"]: line for line in items(kept.ask("/v1/tickets"))}
+    assert {node: line["awaits"] for node, line in tickets.items()} == {
+        "n1": "repair",
+        "n2": "proof",
+        "n3": "end-of-repair",
+        "n9": None,
+    }
+    assert (tickets["n1"]["code"], tickets["n1"]["campaign"]) == (CODE, "c-n1")
+    assert "throttling" in tickets["n1"]["action"]  # the policy's remedy for the code
+    assert [node for node, line in tickets.items() if line["proposed"]] == ["n2"]
+    assert (tickets["n9"]["closed_at"], tickets["n9"]["closed_by"]) == (NOW, "c-proof")
+    assert items(kept.ask("/v1/tickets?cluster=elsewhere")) == []
+
+
+def test_of_spares_the_page_says_how_many_are_wanted_ready_and_next(kept):
+    (spares,) = items(kept.ask("/v1/spares"))
+    ready = [(spare["node"], spare["since"]) for spare in spares["ready"]]
+    assert (spares["target"], ready) == (2, [("n4", NOW - 86_400)])
+    assert (spares["next"], spares["free"]) == (["n5"], 1)
+    text = text_of(page(kept, "/tickets"))
+    for sentence in (
+        "3 out of service 1 of 2 spares ready",
+        "Repair n1, then tell so: anubis tell repair-done NODE.",
+        "h100 lacks 1 spare: n5 comes next.",
+        "Kept from jobs by a person, and left alone: n6.",
+        "proven by n9",
+    ):
+        assert sentence in text
+
+
+def test_a_cluster_that_nobody_keeps_has_no_tickets_and_the_page_says_why(visitor):
+    text = text_of(page(visitor, "/tickets"))
+    assert "0 out of service no spares wanted" in text
+    assert "Nobody keeps this cluster, so it has no tickets and no spares" in text
+
+
+def test_a_ticket_names_the_devices_that_fell_short(near):
+    """One of eight nodes is slow: all its devices are."""
+    suite, cluster = near.suite(near.flow(repeats=1)), near.fleet(slow_share=0.1, seed=3)
+    assert near.ask("accept", "--cluster", cluster, "--suite", suite).code == 1
+    assert near.ask("keep", "--cluster", cluster).code == 1
+    house = house_of(str(near.history), suite=suite, benchmarks=(near.programs,))
+    (line,) = items(Visitor(house).ask("/v1/tickets"))
+    house.history.close_at_last()
+    verdicts = near.run("report", "--json").verdicts
+    bad = [v for v in verdicts if v["verdict"] == "defective"]
+    assert line["node"] == bad[0]["node"]
+    assert line["devices"] == [verdict["device"] for verdict in bad]
+    assert line["awaits"] == "repair"
+
+
+# --- risk -------------------------------------------------------------------------------------
+
+
+def test_without_a_model_the_page_says_that_nobody_can_tell_who_is_next(visitor):
+    assert items(visitor.ask("/v1/risk")) == []
+    text = text_of(page(visitor, "/risk"))
+    assert "no model is trained, so every node counts with the base rate of all" in text
+    assert "anubis risk train" in text
+
+
+def test_with_a_model_each_node_has_its_chance_and_what_carries_it(visitor):
+    """Incidents on n1 alone, every ten days: that is what makes it likelier than others."""
+    history, now = visitor.house.history.only(), time.time()
+    history.watches.add(Watch(node=f"n{n}", since=now - 300 * 86_400) for n in range(1, 9))
+    starts = [now - day * 86_400 for day in range(10, 300, 10)]
+    history.incidents.add(
+        [Incident(node="n1", category="gpu", start=s, end=s + 60) for s in starts]
+    )
+    train_risk("exponential-per-count", caller=visitor.house.overviews._question.asker)
+    first, *others = items(visitor.ask("/v1/risk"))
+    assert first["node"] == "n1"
+    assert first["p"] > 5 * others[0]["p"]
+    assert first["trained_at"] == places.risk_file(history.cluster).stat().st_mtime
+    (carrier,) = first["carried_by"]
+    assert carrier["about"] == "incidents"
+    assert carrier["p_without"] == pytest.approx(others[0]["p"], rel=0.5)
+    text = text_of(page(visitor, "/risk"))
+    assert "1 node carries half of that" in text
+    assert "29 incidents, the last 10 days ago" in text
+    assert "Why this one: chosen by name." in text
+    places.risk_file(history.cluster).write_bytes(b"gone bad")
+    visitor.house.overviews._kept.clear()
+    assert "the trained model cannot be used" in text_of(page(visitor, "/risk"))
+
+
+# --- the fabric -------------------------------------------------------------------------------
+
+
+def test_a_fabric_that_nobody_measured_is_never_shown_as_good(visitor):
+    (fabric,) = items(visitor.ask("/v1/fabric"))
+    assert (fabric["measured_at"], fabric["links"]) == (None, [])
+    html = page(visitor, "/fabric")
+    header = html.partition("<header>")[2].partition("</header>")[0]
+    assert "1 cluster never measured" in text_of(header)
+    assert "healthy" not in header
+    assert "anubis scan --topology FILE" in header
+
+
+@pytest.mark.long
+def test_a_scan_says_when_links_were_measured_and_what_is_suspected(near):
+    cluster = near.fleet(nodes="node[01-64]", faults=["dead leaf"], devices=1)
+    near.run("scan", "--cluster", cluster, "--topology", "example")
+    house = house_of(str(near.history))
+    visitor = Visitor(house)
+    (fabric,) = items(visitor.ask("/v1/fabric"))
+    html = page(visitor, "/fabric")
+    house.history.close_at_last()
+    report = near.run("report", "--json").lines
+    parts = [line["subject"] for line in report if line["type"] == "part"]
+    assert [suspect["subject"] for suspect in fabric["suspects"]] == parts
+    (crossed,) = [line for line in report if line["type"] == "crossed"]
+    measured = [(link["measured"], link["every"]) for link in fabric["links"][1:]]
+    assert measured == [(tier["crossed"], tier["links"]) for tier in crossed["tiers"]]
+    assert f"{len(parts)} suspected" in text_of(html)
+    assert '<svg class="fabric"' in html
+
+
+# --- when it is found out ---------------------------------------------------------------------
+
+
+def overview(at):
+    return Overview(at=at, page=f"page {at}", documents={})
+
+
+def overviews():
+    question = Question(history_url="", settings=ServiceSettings())
+    return Overviews(question, in_process=True)
+
+
+def test_who_asks_at_once_waits_for_one_answer_and_it_is_kept_for_a_while():
+    asked = []
+
+    def ask(question):
+        asked.append(question)
+        return overview(len(asked))
+
+    async def several():
+        kept = overviews()
+        together = await asyncio.gather(*(kept.read(ask) for _ in range(20)))
+        later = await kept.read(ask)
+        kept._kept[ask] = replace(kept._kept[ask], until=0.0)
+        renewed = await kept.read(ask)
+        return {answer.at for answer in [*together, later]}, renewed.at
+
+    assert asyncio.run(several()) == ({1}, 2)
+
+
+def test_what_takes_too_long_is_said_or_shown_as_it_was(monkeypatch):
+    from anubis.service import overviews as module
+
+    gate = threading.Event()
+
+    def ask(question):
+        gate.wait(30)
+        return overview(1)
+
+    async def impatient():
+        kept = overviews()
+        monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+        with pytest.raises(Refused, match="longer than usual"):
+            await kept.read(ask)
+        kept._kept[ask] = module._Kept(overview=overview(7), until=0.0)
+        shown = await kept.read(ask)
+        gate.set()
+        return shown.at
+
+    assert asyncio.run(impatient()) == 7
