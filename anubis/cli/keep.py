@@ -117,6 +117,15 @@ def keep(
         int | None,
         typer.Option("--test", metavar="ID", help="Only carry out the test of this action."),
     ] = None,
+    service: Annotated[
+        str,
+        typer.Option(
+            "--service",
+            metavar="NAME",
+            help="Used by anubis serve: the service that has this turn taken. None is taken once "
+            "another service acts.",
+        ),
+    ] = "",
     json: options.Json = False,
 ) -> None:
     """Take the keeper's turn: hear what is new, and propose or do what the policy says.
@@ -126,8 +135,8 @@ def keep(
     turn_termination_into_interrupt()
     caller = Terminal(as_json=json)
     pause_s = amounts.duration_s(every, "--every") if every else None
-    request = anubis.keeping_of(cluster, keeping, benchmarks or ())
-    drive = _elsewhere(cluster, keeping, benchmarks or ()) if apart or every else None
+    request = anubis.keeping_of(cluster, keeping, benchmarks or (), service)
+    drive = _elsewhere(cluster, keeping, benchmarks or (), service) if apart or every else None
     if test is not None:
         anubis.carry_out_test(request, test, caller)
         drive = _left_alone
@@ -146,13 +155,14 @@ def keep(
 
 
 def _elsewhere(
-    cluster: str | None, keeping: str, benchmarks: Sequence[Path]
+    cluster: str | None, keeping: str, benchmarks: Sequence[Path], service: str
 ) -> Callable[[int], bool]:
     """Has a test carried out by `anubis keep --test` in a process of its own."""
     from anubis.operations.processes import begin
 
     words = ["keep", "--keeping", keeping, "--json"]
     words += ["--cluster", cluster] if cluster else []
+    words += ["--service", service] if service else []
     words += [word for folder in benchmarks for word in ("--benchmarks", str(folder))]
 
     def drive(id: int) -> bool:

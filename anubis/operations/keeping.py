@@ -54,7 +54,7 @@ from anubis.orchestrators.base import Orchestrator
 from anubis.selector import Past, risks
 from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import holder_of
-from anubis.store.keeping import News, Turn
+from anubis.store.keeping import LastTurn, News, Turn
 
 MOST_TURNS = 4  # one after what was done showed its effect, and never without end
 
@@ -67,6 +67,7 @@ class KeptFleet:
     at: float
     lives: Mapping[str, Life]
     breakers: Mapping[str, Breaker]
+    last_turn: LastTurn | None  # None: none was taken so far
     actions: tuple[LifeAction, ...]  # since the first of these turns began, or still open
 
 
@@ -78,6 +79,7 @@ class Keeping:
     cluster: str | None = None
     benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
     orchestrator: Orchestrator | None = None
+    service: str = ""  # that has the turns taken; once another one acts, none is
 
     def __post_init__(self) -> None:
         if self.orchestrator is None and self.policy.acts_on_nodes:
@@ -122,6 +124,7 @@ def look(part: ClusterHistory, since: float, at: float) -> KeptFleet:
         at=at,
         lives={life.node: life for life in part.keeping.lives()},
         breakers=part.keeping.breakers(),
+        last_turn=part.keeping.last_turn(),
         actions=tuple(actions[id] for id in sorted(actions)),
     )
 
@@ -136,7 +139,7 @@ def approve(
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         at = caller.clock()
-        with part.keeping.turn() as turn:
+        with part.keeping.turn(caller.name()) as turn:
             keeper = turn.keeper(keeping.policy)
             for id in dict.fromkeys(ids):
                 action = turn.action(id)
@@ -162,7 +165,10 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
 
 
 def keeping_of(
-    cluster: str | None = None, policy: str = "default", benchmarks: Sequence[Path] = ()
+    cluster: str | None = None,
+    policy: str = "default",
+    benchmarks: Sequence[Path] = (),
+    service: str = "",
 ) -> Keeping:
     """By the names of the files that say it."""
     return Keeping(
@@ -170,6 +176,7 @@ def keeping_of(
         cluster=cluster,
         benchmarks=benchmarks,
         orchestrator=_owner(cluster),
+        service=service,
     )
 
 
@@ -208,6 +215,7 @@ class _Hand:
         self._cluster = keeping.cluster
         self._benchmarks = keeping.benchmarks
         self._orchestrator = keeping.orchestrator
+        self._service = keeping.service
         self._part = part
         self._caller = caller
 
@@ -220,7 +228,8 @@ class _Hand:
         repertoire = read_repertoire(terms)
         past = past_of(self._part, at, repertoire)
         verdicts = self._verdicts(past, at)
-        with self._part.keeping.turn() as turn:
+        with self._part.keeping.turn(self._by) as turn:
+            self._refuse_superseded()
             keeper, news = turn.keeper(self._policy), turn.news()
             events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
             for event in [*sorted(events, key=lambda event: event.at), *([seen] if seen else [])]:
@@ -228,6 +237,20 @@ class _Hand:
             turn.keep(keeper.handle(self._waited(past, at, repertoire.policy.horizon_h)), at)
             _confirm(turn, keeper, at)
             turn.end(keeper, _heard(news, verdicts), at)
+
+    @property
+    def _by(self) -> str:
+        return self._service or self._caller.name()
+
+    def _refuse_superseded(self) -> None:
+        """By a service that stood still or has ended: whoever acts now may have other orders."""
+        if not self._service:
+            return
+        acting = self._history.acting_lock().holder()
+        if acting not in ("", self._service):
+            raise Stopped(
+                f"{acting} acts now, and takes the turns that {self._service} took before"
+            )
 
     def _observe(self) -> FleetSeen | None:
         """Jobs that began or ended since are facts of the history."""
@@ -317,6 +340,7 @@ class _Hand:
     def carry_out(self, drive: Callable[[int], bool]) -> bool:
         """Whether anything was sent, so that its effect may be seen. Orders come first: nobody
         waits for a test until a bad node is out."""
+        self._refuse_superseded()
         to_do = self._part.keeping.open_actions()
         sent = [
             self._order(action, action.command)
@@ -337,6 +361,7 @@ class _Hand:
 
     def test(self, id: int) -> bool:
         """Whether anything was tried."""
+        self._refuse_superseded()
         with self._part.keeping.driving(id) as action:
             if action is None or not isinstance(action.command, Prove):
                 return False
@@ -435,7 +460,7 @@ class _Hand:
         self._part.keeping.follow(action, Stage.FAILED, self._caller.clock(), why)
 
     def _hear(self, event: LifeEvent, action: LifeAction, stage: Stage, note: str) -> None:
-        with self._part.keeping.turn() as turn:
+        with self._part.keeping.turn(self._by) as turn:
             keeper = turn.keeper(self._policy)
             turn.keep(keeper.handle(event), event.at)
             turn.follow(action, stage, event.at, note)

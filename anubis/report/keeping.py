@@ -52,6 +52,10 @@ def headline(
     return "; ".join(parts)
 
 
+def turned(at: float, by: str) -> str:
+    return f"last turn {moment(at)}" + (f" by {by}" if by else "")
+
+
 def show_lives(lives: Mapping[str, Life], console: Console) -> None:
     """The nodes that are not simply in service."""
     columns = table("node", "state", "why")

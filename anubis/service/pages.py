@@ -114,6 +114,8 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
         proposals = sum(map(keeping.waits_for_a_person, kept.actions))
         has_keeper = bool(kept.lives)
         headline = keeping.headline(name, kept.lives, kept.breakers, proposals)
+        if turn := kept.last_turn:
+            headline = f"{headline}; {keeping.turned(turn.at, turn.by)}"
         pages.append(
             ClusterOnPage(
                 name=name,

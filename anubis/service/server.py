@@ -28,6 +28,7 @@ from anubis.service.overviews import Overviews, Question
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
 from anubis.service.turns import Turns
+from anubis.store.database import own_name
 
 IDLE_S = 10.0  # for the head of a request to arrive, and between two of them
 ENDS_WITHIN_S = 5
@@ -93,14 +94,9 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
 
 
 def turn_words(settings: ServiceSettings, cluster: str) -> list[str]:
-    words = [
-        "keep",
-        "--apart",
-        "--cluster",
-        settings.clusters[cluster],
-        "--keeping",
-        settings.keeping,
-    ]
+    """In the name by which the lock of the acting service knows this process."""
+    words = ["keep", "--apart", "--service", own_name()]
+    words += ["--cluster", settings.clusters[cluster], "--keeping", settings.keeping]
     words += [word for folder in settings.benchmarks for word in ("--benchmarks", str(folder))]
     return [*words, "--json"]
 

@@ -174,23 +174,26 @@ def _server_claim(database: Database, campaign_id: str, key: int) -> Iterator[No
 # --- of several processes, the one that acts ------------------------------------------------
 
 ACTING = 0  # no campaign has this key
-PROMPTLY = tuple(  # a server forgets a client whose machine died within some 15 s, not hours
-    sa.text(f"SET {name} = {value}")
-    for name, value in (
-        ("tcp_keepalives_idle", 5),
-        ("tcp_keepalives_interval", 3),
-        ("tcp_keepalives_count", 3),
-    )
-)
+FORGOTTEN_AFTER_S = 8.0  # without a word from a service that stands still, or whose machine is gone
 
 
 class ProcessLock:
     """Held by one process at a time; it ends with that process, however that ends."""
 
-    def __init__(self, database: Database, name: str, key: int, namespace: int = NAMESPACE) -> None:
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        key: int,
+        namespace: int = NAMESPACE,
+        silence_s: float = 0.0,
+    ) -> None:
+        """`silence_s`: after which a server takes it from whoever does not ask whether they still
+        have it; 0: never."""
         self._database = database
         self._path = Path(f"{database.place}.{name}.lock")
         self._lock = {"namespace": namespace, "key": key}
+        self._silence_s = silence_s
         self._connection: sa.Connection | None = None
         self._file: int | None = None
 
@@ -201,6 +204,13 @@ class ProcessLock:
         except (OSError, SQLAlchemyError) as error:
             self.give_back()
             raise explain(self._database.place, error) from error
+
+    def holder(self) -> str:
+        """Which process has it; empty: none."""
+        if self._database.dialect == "sqlite":
+            return _noted(self._path) if _is_locked(self._path) else ""
+        with self._database.reading() as connection:
+            return connection.execute(HOLDER, self._lock).scalar() or ""
 
     def give_back(self) -> None:
         if self._file is not None:
@@ -214,6 +224,9 @@ class ProcessLock:
     def _has_file(self) -> bool:
         if self._file is None:
             self._file = _locked(self._path)
+            if self._file is not None:
+                os.ftruncate(self._file, 0)
+                os.pwrite(self._file, own_name().encode(), 0)
         return self._file is not None
 
     def _has_session(self) -> bool:
@@ -224,8 +237,9 @@ class ProcessLock:
         connection = self._database.engine.connect()
         connection.detach()  # the lock lives as long as the connection: no pool may keep it
         with connection.begin():
-            for setting in PROMPTLY:
-                connection.execute(setting)
+            if self._silence_s:
+                limit = f"SET idle_session_timeout = '{self._silence_s * 1000:.0f}ms'"
+                connection.exec_driver_sql(limit)
             is_free = bool(connection.execute(TRY_LOCK, self._lock).scalar())
         if is_free:
             self._connection = connection
@@ -234,9 +248,23 @@ class ProcessLock:
         return is_free
 
 
+def _is_locked(path: Path) -> bool:
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def acting_lock(database: Database) -> ProcessLock:
     """Of several services."""
-    return ProcessLock(database, "acting", ACTING)
+    return ProcessLock(database, "acting", ACTING, silence_s=FORGOTTEN_AFTER_S)
 
 
 def driving_lock(database: Database, action: int) -> ProcessLock:

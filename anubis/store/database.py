@@ -43,6 +43,15 @@ GIVEN_UP = {
     "keepalives_count": "4",
     "tcp_user_timeout": "30000",
 }
+# What a server is told of each connection: how long to wait for somebody's lock, and when to take a
+# client for gone that says nothing.
+FOR_EACH_CONNECTION = (
+    "SET lock_timeout = '30s'",
+    "SET tcp_keepalives_idle = 10",
+    "SET tcp_keepalives_interval = 5",
+    "SET tcp_keepalives_count = 4",
+)
+STOOD_STILL = "30s"  # with a whole table to itself, before the server ends the transaction
 UPGRADE_LOCK = 0x616E756269730000  # any number that nobody else takes in the same database
 
 
@@ -182,6 +191,15 @@ def upsert(
     connection.execute(statement, sorted(rows, key=itemgetter(*keys)))
 
 
+def write_alone(connection: sa.Connection, table: sa.Table) -> None:
+    """Whoever else writes to the table waits until this transaction ends; a server ends it where
+    this process stands still."""
+    if connection.dialect.name == "postgresql":  # SQLite has one writer anyway
+        limit = f"SET LOCAL idle_in_transaction_session_timeout = '{STOOD_STILL}'"
+        connection.exec_driver_sql(limit)
+        connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
+
+
 def add_new(
     connection: sa.Connection, table: sa.Table, rows: list[dict[str, Any]]
 ) -> list[sa.Row[Any]]:
@@ -256,17 +274,28 @@ def own_name() -> str:
 def _postgresql(url: sa.URL) -> sa.Engine:
     try:
         limits = {name: limit for name, limit in GIVEN_UP.items() if name not in url.query}
-        return sa.create_engine(
+        engine = sa.create_engine(
             url,
             # The name lets the claim of a campaign say who holds it.
             connect_args={"application_name": own_name(), **limits},
             pool_pre_ping=True,  # a server that was restarted must not end a campaign of hours
         )
+        return _told(engine, FOR_EACH_CONNECTION)
     except ModuleNotFoundError:
         raise StoreError(
             f'history "{_place(url)}": the PostgreSQL driver is not installed; run'
             " pip install 'psycopg[binary]'"
         ) from None
+
+
+def _told(engine: sa.Engine, settings: Sequence[str]) -> sa.Engine:
+    @sa.event.listens_for(engine, "connect")
+    def tell(connection: Any, _record: object) -> None:
+        connection.autocommit = True  # the settings of a transaction that is rolled back are, too
+        connection.execute("; ".join(settings))
+        connection.autocommit = False
+
+    return engine
 
 
 def _sqlite(url: sa.URL) -> sa.Engine:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.hostlist import shortened
 from anubis.store.checksums import Damage
-from anubis.store.database import Database, this_process, upsert
+from anubis.store.database import Database, this_process, upsert, write_alone
 from anubis.store.mapping import RecordTable, Row
 
 LASTS_S = 120.0  # programs end within 10 s of their driver, agents on cut-off nodes within a minute
@@ -74,8 +74,7 @@ class HeldNodes:
         with self._database.writing() as connection:  # kept, also where nodes are then refused
             _settle_damaged(connection, now)
         with self._database.together(), self._database.writing() as connection:
-            if self._database.dialect == "postgresql":  # SQLite has one writer anyway
-                connection.execute(sa.text("LOCK TABLE holds IN SHARE ROW EXCLUSIVE MODE"))
+            write_alone(connection, HOLDS.table)
             over = (HOLDS.c.until <= now) | (HOLDS.c.holder == self._holder)
             connection.execute(sa.delete(HOLDS.table).where(over))
             self._refuse_held(connection, now)

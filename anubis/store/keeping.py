@@ -35,7 +35,7 @@ from anubis.store import codec
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
 from anubis.store.claims import driving_lock
-from anubis.store.database import Database, upsert
+from anubis.store.database import Database, upsert, write_alone
 from anubis.store.experience import VALIDATED
 from anubis.store.mapping import Form, RecordTable, converted, metadata
 from anubis.store.notices import NOTICES
@@ -83,6 +83,7 @@ class KeeperRow:
 
     seen_at: float | None  # when an orchestrator last showed the fleet
     turned_at: float
+    turned_by: str
     breakers: Mapping[str, Breaker]
 
 
@@ -116,6 +117,12 @@ class Conclusion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LastTurn:
+    at: float
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class News:
     """What the keeper has not heard yet, by time."""
 
@@ -126,11 +133,12 @@ class News:
 class Turn:
     """Of the keeper of one cluster: what it hears and wants is on disk at the end, or nothing."""
 
-    def __init__(self, connection: sa.Connection, cluster: str) -> None:
+    def __init__(self, connection: sa.Connection, cluster: str, by: str) -> None:
         self._connection = connection
         self._cluster = cluster
         self._before: dict[str, Life] = {}  # as they stand on disk
         self._damaged: list[str] = []
+        self._by = by
 
     def keeper(self, policy: KeepingPolicy) -> Keeper:
         """As it was left by the last turn."""
@@ -147,7 +155,7 @@ class Turn:
 
     def end(self, keeper: Keeper, news: News, at: float) -> None:
         seen_at = None if keeper.seen_at == float("-inf") else keeper.seen_at
-        row = KeeperRow(seen_at=seen_at, turned_at=at, breakers=keeper.breakers)
+        row = KeeperRow(seen_at=seen_at, turned_at=at, turned_by=self._by, breakers=keeper.breakers)
         rows = [KEEPERS.row(row, cluster=self._cluster)]
         upsert(self._connection, KEEPERS.table, rows, replace=True)
         self.keep([Notify(subject=node, sentence=FORGOTTEN) for node in self._damaged], at)
@@ -233,12 +241,16 @@ class KeeperState:
         self._cluster = cluster
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
+    def turn(self, by: str) -> Iterator[Turn]:
+        """`by`: whoever takes it, for the record."""
         with self._database.writing() as connection:
-            if self._database.dialect == "postgresql":  # SQLite has one writer anyway
-                lock = "LOCK TABLE keepers IN SHARE ROW EXCLUSIVE MODE"
-                connection.execute(sa.text(lock))
-            yield Turn(connection, self._cluster)
+            write_alone(connection, KEEPERS.table)
+            yield Turn(connection, self._cluster, by)
+
+    def last_turn(self) -> LastTurn | None:
+        with self._database.reading() as connection:
+            row = _keeper_row(connection, self._cluster)
+        return LastTurn(at=row.turned_at, by=row.turned_by) if row else None
 
     def news(self) -> News:
         with self._database.reading() as connection:
@@ -313,7 +325,7 @@ def _keeper_row(connection: sa.Connection, cluster: str) -> KeeperRow | None:
         return next(KEEPERS.records(connection, query), None)
     except Damage:
         breakers = {"fleet": Breaker(is_open=True)}
-        return KeeperRow(seen_at=None, turned_at=0.0, breakers=breakers)
+        return KeeperRow(seen_at=None, turned_at=0.0, turned_by="", breakers=breakers)
 
 
 def news_of(connection: sa.Connection, cluster: str) -> News:

@@ -27,6 +27,10 @@ ADVICE = (
     ("read-only", "make the database writable for this user, or name another"),
     ("unable to open", "the folder must exist and file and folder be writable for this user"),
     ("locked", "another process has been writing for a while; find out which, then run again"),
+    (
+        "lock timeout",
+        "another process has been writing for a while; find out which, then run again",
+    ),
     ("malformed", DAMAGED),
     ("decode", DAMAGED),
     ("datatype mismatch", DAMAGED),
@@ -57,8 +61,9 @@ def _may_pass(error: BaseException) -> bool:
     state = getattr(error.orig, "sqlstate", "of SQLite")
     if state == "of SQLite":
         return "locked" in str(error.orig)
-    # no state: nobody answered; 57P: it is being stopped, or has only begun to start
-    return state is None or state.startswith(("08", "57P")) or error.connection_invalidated
+    # no state: nobody answered; 57P: it is being stopped, or has only begun to start; 55P03: a lock
+    passing = ("08", "57P", "55P03")
+    return state is None or state.startswith(passing) or error.connection_invalidated
 
 
 def insist(

@@ -426,7 +426,7 @@ def take_turn(file: Path, *events: KeptEvent) -> list[LifeAction]:
     at = 1000.0
     with History.open(str(file)) as history:
         keeping = history.of("c").keeping
-        with keeping.turn() as turn:
+        with keeping.turn("me") as turn:
             keeper = turn.keeper(KeepingPolicy(test=Mode.ACT))
             keeper.lives.setdefault("n1", Life(node="n1"))
             for event in events:
@@ -465,7 +465,7 @@ def test_where_the_keeper_s_breakers_are_damaged_no_node_is_taken_out_until_a_pe
     with History.open(str(kept)) as history:
         keeping = history.of("c").keeping
         assert keeping.breakers() == {"fleet": Breaker(is_open=True)}
-        with keeping.turn() as turn:
+        with keeping.turn("me") as turn:
             assert turn.keeper(KeepingPolicy()).breakers["fleet"].is_open
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 import pytest
 
+from anubis.core.errors import StoreUnreachableError
 from anubis.core.lifecycle.actions import Stage
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import Mode, Notify
@@ -15,7 +17,10 @@ from anubis.core.lifecycle.life import Debt
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.past.events import IncidentReported, Notice
 from anubis.core.records import ClusterIdentity
+from anubis.store import database
 from anubis.store.history import History
+from anubis.store.keeping import LastTurn
+from tests.edges.desk import eventually
 
 POLICY = KeepingPolicy(test=Mode.ACT, tested_at_once=1.0)
 NODES = [f"n{i}" for i in range(8)]
@@ -40,7 +45,7 @@ def tell_all(url):
 
 
 def take_turn(url):
-    with History.open(url) as history, history.of("prod").keeping.turn() as turn:
+    with History.open(url) as history, history.of("prod").keeping.turn("me") as turn:
         keeper, news = turn.keeper(POLICY), turn.news()
         for notice in news.notices:
             turn.keep(keeper.handle(notice), 2.0)
@@ -50,7 +55,7 @@ def take_turn(url):
 
 
 def begin_turn(keeping):
-    with keeping.turn() as turn:
+    with keeping.turn("me") as turn:
         keeper = turn.keeper(POLICY)
         turn.keep(keeper.handle(incident("n1")), 2.0)
         turn.end(keeper, turn.news(), 2.0)
@@ -91,14 +96,47 @@ def test_whoever_tells_and_keeps_at_once_each_event_is_heard_and_each_action_sen
     assert sum(by_several(partial(take_up, action=action), url)) == 1  # its driver died
 
 
+def test_who_took_the_last_turn_is_kept(url):
+    with History.open(url) as history:
+        keeping = history.of("prod").keeping
+        assert keeping.last_turn() is None
+        take_turn(url)
+        assert keeping.last_turn() == LastTurn(at=2.0, by="me")
+
+
+def test_who_stands_still_in_a_turn_keeps_the_others_waiting_for_so_long_only(server, monkeypatch):
+    monkeypatch.setattr(database, "STOOD_STILL", "300ms")
+    monkeypatch.setattr(database, "FOR_EACH_CONNECTION", ("SET lock_timeout = '100ms'",))
+    url = server.new_database()
+    with History.open(url) as still, History.open(url) as other:
+        first, second = still.of("prod").keeping, other.of("prod").keeping
+        with pytest.raises(StoreUnreachableError):
+            stand_still(first, second)
+        assert second.last_turn() == LastTurn(at=2.0, by="other")
+
+
+def stand_still(keeping, other):
+    with keeping.turn("still") as turn:
+        with pytest.raises(StoreUnreachableError, match="another process has been writing"):
+            other.turn("other").__enter__()
+        assert eventually(lambda: took_turn(other))
+        turn.end(turn.keeper(POLICY), turn.news(), 3.0)
+
+
+def took_turn(keeping):
+    with suppress(StoreUnreachableError), keeping.turn("other") as turn:
+        turn.end(turn.keeper(POLICY), turn.news(), 2.0)
+        return True
+
+
 def test_a_breaker_stays_open_from_one_turn_to_the_next(url):
     with History.open(url) as history:
         keeping = history.of("prod").keeping
-        with keeping.turn() as turn:
+        with keeping.turn("me") as turn:
             keeper = turn.keeper(POLICY)
             keeper.breakers["fleet"] = Breaker(is_open=True, accepted=3)
             turn.end(keeper, turn.news(), 2.0)
-        with keeping.turn() as turn:
+        with keeping.turn("me") as turn:
             assert turn.keeper(POLICY).breakers == {"fleet": Breaker(is_open=True, accepted=3)}
         assert keeping.breakers() == {"fleet": Breaker(is_open=True, accepted=3)}
 
@@ -107,7 +145,7 @@ def test_a_person_is_told_the_same_thing_once_a_day(url):
     with History.open(url) as history:
         keeping = history.of("prod").keeping
         for hour in (0, 1, 23, 25):
-            with keeping.turn() as turn:
+            with keeping.turn("me") as turn:
                 turn.keep([Notify(subject="n1", sentence="no benchmark runs")], hour * 3600.0)
                 turn.keep([Notify(subject="n1", sentence=f"tried {hour}")], hour * 3600.0)
         told = [action.at / 3600 for action in keeping.newest_actions()]

@@ -33,7 +33,9 @@ from anubis.service.board import Board
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
 from anubis.service.turns import Turns
-from tests.edges.desk import check_line
+from anubis.store import claims, database
+from anubis.store.keeping import LastTurn
+from tests.edges.desk import check_line, eventually
 from tests.edges.postgresql import ask
 from tests.edges.visitor import Visitor, house_of, items, page, problem
 
@@ -415,8 +417,11 @@ def held_in_turn(url):
     """Two processes' worth of locks: whoever has it first, and then the other."""
     with OpenHistory.open(url) as first, OpenHistory.open(url) as second:
         lock, rival = first.acting_lock(), second.acting_lock()
+        assert lock.holder() == ""
         yield lock.has(), rival.has(), lock.has()
+        assert rival.holder() == lock.holder() == database.own_name()
         lock.give_back()
+        assert rival.holder() == ""
         yield rival.has(), lock.has(), rival.has()
         rival.give_back()
         first.close_at_last()
@@ -445,6 +450,32 @@ def test_with_a_server_one_acts_too_and_its_connection_is_the_lock(server):
         rival.give_back()
         first.close_at_last()
         second.close_at_last()
+
+
+def test_a_service_that_stands_still_loses_the_lock_and_hears_of_it(server, monkeypatch):
+    monkeypatch.setattr(claims, "FORGOTTEN_AFTER_S", 0.2)
+    url = server.new_database()
+    with OpenHistory.open(url) as first, OpenHistory.open(url) as second:
+        lock, rival = first.acting_lock(), second.acting_lock()
+        assert (lock.has(), rival.has()) == (True, False)
+        assert eventually(rival.has)
+        with pytest.raises(StoreError):
+            lock.has()
+        rival.give_back()
+        first.close_at_last()
+        second.close_at_last()
+
+
+def test_whoever_stood_still_does_not_act_by_what_was_true_before(empty):
+    now = [0.0]
+    actor = Actor(empty.house.history, [].append, clock=lambda: now[0])
+    actor._look()
+    assert actor.is_acting
+    now[0] = claims.FORGOTTEN_AFTER_S
+    assert not actor.is_acting
+    actor._look()
+    assert actor.is_acting
+    actor._lock.give_back()
 
 
 def test_only_the_service_that_acts_says_so(empty):
@@ -525,6 +556,7 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
         cluster=history.cluster,
         at=1.0,
         lives={"n1": life},
+        last_turn=LastTurn(at=0.0, by="anubis process 7 on login1"),
         breakers={"fleet": breaker},
         actions=(
             LifeAction(
@@ -541,6 +573,7 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
     visitor.house.board._snapshot = replace(snapshot, clusters={history.cluster: part}, pages={})
     text = page(visitor, "/")
     assert "the breaker is open (fleet): no more nodes are taken out" in text
+    assert re.search(r"last turn 1970-01-01 \S+( \S+)? by anubis process 7 on login1", text)
     assert 'role="alert"' in text
     figures = visitor.ask("/metrics").text
     for sample in (

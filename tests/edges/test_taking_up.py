@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from anubis.core.errors import CampaignTakenError, ExecutorError
+from anubis.core.errors import CampaignTakenError, ExecutorError, Stopped
 from anubis.core.lifecycle.actions import Stage
 from anubis.core.lifecycle.life import State
 from anubis.core.past.events import NodeAdded
@@ -19,6 +19,7 @@ from anubis.operations.campaigns import resume_campaign
 from anubis.operations.keeping import keep, keeping_of
 from anubis.operations.telling import tell
 from anubis.store.campaigns import Campaigns
+from anubis.store.database import own_name
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
 from tests.edges.desk import SPIN, eventually
@@ -48,8 +49,8 @@ class Bench:
         """A keeper in a process of its own."""
         return self.desk.start("keep", "--cluster", self.cluster, "--keeping", self.keeping, *words)
 
-    def keep(self):
-        request = keeping_of(self.cluster, self.keeping, (self.desk.programs,))
+    def keep(self, service=""):
+        request = keeping_of(self.cluster, self.keeping, (self.desk.programs,), service)
         return keep(request, self.caller).lives[self.node].state
 
     def campaigns(self):
@@ -168,6 +169,21 @@ def test_a_campaign_and_the_hold_of_its_nodes_begin_together(near, monkeypatch):
     monkeypatch.setattr(Campaigns, "begin", look_beside)
     assert bench.keep() is State.IN_SERVICE
     assert seen == [([], [])]  # whoever dies here leaves neither
+
+
+def test_a_service_has_no_turn_taken_once_another_one_acts(near):
+    bench = Bench(near)
+    with History.open(str(near.history)) as history:
+        lock, keeping = history.acting_lock(), history.of("bench").keeping
+        assert lock.has()
+        with pytest.raises(Stopped, match=f"^{own_name()} acts now, and takes the turns that gone"):
+            bench.keep(service="gone")
+        assert (near.began(), keeping.last_turn()) == (0, None)
+        bench.keep(service=own_name())
+        assert (near.began(), keeping.last_turn().by) == (RUNS, own_name())
+        lock.give_back()
+        bench.keep(service="gone")  # nobody acts: it may end what it began
+        assert keeping.last_turn().by == "gone"
 
 
 def test_who_resumes_what_another_drives_touches_no_node(near, monkeypatch):
