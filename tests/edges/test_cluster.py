@@ -1,4 +1,5 @@
-"""The whole of Anubis on a real small cluster: hosts with real defects, crashes and cut links."""
+"""The whole of Anubis on a real small cluster, six hosts below three switches and a spine: accept,
+gate and scan, with real traffic, real defects, crashes and cut links."""
 
 from __future__ import annotations
 
@@ -8,10 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from anubis.core.fabric import Part
+from anubis.core.past.status import Incident
 from anubis.store.history import History
 from tests.edges.bed import Bed, tried, why_not
 from tests.edges.stream import STREAM
@@ -25,6 +30,7 @@ pytestmark = [
 ANUBIS = [sys.executable, "-m", "anubis"]
 WITHIN_S = 30.0  # from the moment a node falls silent to its being called lost
 
+FOUR = "node[1-4]"
 CLUSTER = "{executor: ray, parallel_nodes: 1}"  # two cores serve all hosts: one at a time
 # the cores are shared with whoever else uses the machine, so only what is far off is a defect
 POLICY = "{alpha: 0.4, distance: {tail: 0.5}}"
@@ -124,7 +130,8 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    with Bed(4, "--link-rate", "200mbit") as bed:
+    """All tests here share it: a host with a Ray takes three seconds of processor to begin."""
+    with Bed(6, "--leaves", "3", "--link-rate", "200mbit", "--uplink-rate", "400mbit") as bed:
         yield bed
 
 
@@ -152,7 +159,7 @@ def measured(
 
 def test_the_host_with_a_small_share_of_the_processor_is_found_and_no_other(site, bed):
     slow, mended = ("slow-cpu", "node3", "0.1"), ("slow-cpu", "node3", "1")
-    verdicts, _ = measured(bed, site.accept("compute"), slow, mended, "node3")
+    verdicts, _ = measured(bed, [*site.accept("compute"), FOUR], slow, mended, "node3")
     worst = next(v for v in verdicts if v["node"] == "node3" and v["verdict"] == "defective")
     assert (worst["benchmark"], worst["metric"]) == ("checksum", "rate_gbps")
     assert worst["similarity"] < worst["alpha"]
@@ -163,7 +170,7 @@ def slow_link(tmp_path_factory, bed):
     """What a campaign with a slow link found, and all that runs on any host after it."""
     site = Site(tmp_path_factory.mktemp("slow-link"))
     slow, mended = ("slow-link", "node2", "60mbit"), ("mend", "node2")
-    verdicts, stderr = measured(bed, site.accept("pairs"), slow, mended, "node2")
+    verdicts, stderr = measured(bed, [*site.accept("pairs"), FOUR], slow, mended, "node2")
     left = bed.run("driver", ["ps", "-eo", "args"]).stdout
     return verdicts, stderr, left, str(site.folder / "programs")
 
@@ -185,7 +192,256 @@ def test_nothing_of_a_campaign_is_left_running_on_any_host(slow_link):
     assert programs not in left
 
 
-# The last tests here: what they take away does not come back.
+# --- the gate before a job, with programs that only echo ----------------------------------
+
+ECHO = """#!/bin/sh
+# Measures nothing: its speed is what a file of this host says, or 100.
+if [ "$1" = --describe ]; then
+  echo '{"schema": "anubis.describe/1", "name": "NAME", "version": "1", "summary": "echoes",
+    "stresses": "nothing", "reveals": "what a file says", "level": "micro", "scope": "node",
+    "duration_s": 1, "metrics": [{"name": "rate", "unit": "1/s", "direction": "higher"}]}'
+else
+  echo '{"schema": "anubis.result/1", "benchmark": "NAME", "version": "1", "parameters": {},
+    "series": [{"metric": "rate", "device": "cpu", "samples": ['\
+$(cat FOLDER/NAME.$(hostname) 2>/dev/null || echo 100, 101)']}]}'
+fi
+"""
+MAPPING = "{records: intervals, node: node, category: category, start: start, end: end, zone: UTC}"
+
+
+class GateSite:
+    """The files of one operator, and `anubis` as a command in the driver's host."""
+
+    def __init__(self, folder: Path, bed: Bed) -> None:
+        self.folder, self.bed = folder, bed
+        self.home = folder / "home"
+        programs = folder / "programs"
+        programs.mkdir()
+        for name in ("flow", "pulse"):
+            file = programs / f"{name}.sh"
+            file.write_text(ECHO.replace("NAME", name).replace("FOLDER", str(folder)))
+            file.chmod(0o755)
+        entries = "{benchmark: flow, repeats: 2}, {benchmark: pulse, repeats: 2}"
+        (folder / "two.yaml").write_text(f"{{summary: two, benchmarks: [{entries}]}}")
+        (folder / "how.yaml").write_text(MAPPING)
+
+    def anubis(self, *words: str) -> tuple[int, list[dict]]:
+        """The exit code, and what it said in JSON."""
+        command = ["env", f"ANUBIS_HOME={self.home}", sys.executable, "-m", "anubis", *words]
+        done = self.bed.run("driver", [*command, "--json"], check=False, timeout=180)
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+    def ask(self, *words: str) -> tuple[int, list[dict]]:
+        where = ("--cluster=ray", f"--suite={self.folder}/two.yaml")
+        return self.anubis(*words, *where, f"--benchmarks={self.folder}/programs")
+
+    def campaigns(self) -> list[str]:
+        with self.history() as history:
+            return [row.id for row in history.campaigns.newest(limit=99)]
+
+    def history(self) -> History:
+        return History.open(str(self.home / "history.sqlite"))
+
+
+def test_incidents_on_one_host_have_it_alone_tested_by_what_found_their_category(tmp_path, bed):
+    site = GateSite(tmp_path, bed)
+    slow = tmp_path / "pulse.node2"
+    slow.write_text("50, 51")
+    code, told = site.ask("accept", "node[1-3]")
+    assert (code, told[-1]["defective"]) == (1, ["node2"])
+    with site.history() as history:
+        now = time.time()
+        history.only().incidents.add(
+            [Incident(node="node2", category="network", start=now, end=now)]
+        )
+    slow.unlink()
+    assert site.ask("validate", "node[1-3]")[0] == 0
+
+    before = site.campaigns()
+    code, told = site.ask("gate", "node[1-3]", "--duration=24h")
+    assert (code, told[-1]["answer"], told[0]["action"]) == (0, "go", "skip")
+    assert site.campaigns() == before
+
+    rows = [
+        f"node3,network,{spelled(at)},{spelled(at + 0.001)}"
+        for at in (time.time() - i for i in (0.1, 0.2, 0.3))
+    ]
+    file = tmp_path / "incidents.csv"
+    file.write_text("\n".join(["node,category,start,end", *rows]))
+    code, told = site.anubis("import", "incidents", str(file), f"--mapping={tmp_path}/how.yaml")
+    assert (code, told[0]["new"]) == (0, 3)
+
+    code, (decision, *verdicts, gate) = site.ask("gate", "node[1-3]", "--duration=24h")
+    (test,) = decision["tests"]
+    assert (test["benchmark"], test["nodes"]) == ("pulse", ["node3"])
+    assert "a defect is presumed on node3" in decision["why"]
+    assert {v["node"] for v in verdicts if v["type"] == "verdict"} == {"node3"}
+    assert (code, gate["answer"]) == (0, "go")
+    (campaign,) = set(site.campaigns()) - set(before)
+    with site.history() as history:
+        measured = history.executions.of(campaign)
+    assert {(e.step.workload.benchmark, e.step.participants) for e in measured} == {
+        ("pulse", ("node3",))
+    }
+
+
+def spelled(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
+
+
+# --- scans -------------------------------------------------------------------------------
+
+FILES = {
+    "everyone.yaml": "{executor: ray}",
+    # other work on the machine slows hosts as well: only what is far off is a defect
+    "policy.yaml": "{alpha: 0.5, distance: {tail: 0.5}}",
+    "torch.yaml": """
+summary: bandwidth of pairs by torch over TCP
+benchmarks:
+  - benchmark: pair_torch
+    parameters: {sizes: "1048576", samples: 5}
+    groups: pairs
+    duration_s: 5
+    timeout_s: 120
+""",
+    "stream.yaml": """
+summary: bandwidth of pairs by sockets
+benchmarks:
+  - {benchmark: pair_stream, groups: pairs, duration_s: 3, timeout_s: 120}
+""",
+    # A host that is short of CPU shows where the CPU is what bounds: on fast links, with data that
+    # is checked. One pair at a time: hosts share two cores.
+    "one_by_one.yaml": "{executor: ray, parallel_nodes: 2}",
+    "checked.yaml": """
+summary: bandwidth of pairs by sockets, each end with a checksum of all data
+benchmarks:
+  - {benchmark: pair_checked, groups: pairs, duration_s: 3, timeout_s: 120}
+""",
+}
+FAST = "4gbit"
+LINK_GBPS = 0.025  # 200 Mbit/s
+
+CHECKED = STREAM.replace("pair_stream", "pair_checked").replace("2_000_000, 0", "2_000_000, 10")
+
+
+class ScanSite:
+    """The files of one operator, and `anubis scan` in the driver's host."""
+
+    def __init__(self, folder: Path, bed: Bed) -> None:
+        self.folder, self.bed = folder, bed
+        for name, text in FILES.items():
+            (folder / name).write_text(text)
+        (folder / "programs").mkdir()
+        (folder / "programs" / "pair_stream.py").write_text(STREAM)
+        (folder / "programs" / "pair_checked.py").write_text(CHECKED)
+        (folder / "fabric.yaml").write_text(bed.verb("topology").stdout)
+
+    def command(self, *words: str, suite: str = "stream", cluster: str = "everyone") -> list[str]:
+        return [
+            "env",
+            f"ANUBIS_HOME={self.folder}/home",
+            *(sys.executable, "-m", "anubis", "scan", "--json", *words),
+            f"--cluster={self.folder}/{cluster}.yaml",
+            f"--suite={self.folder}/{suite}.yaml",
+            f"--policy={self.folder}/policy.yaml",
+            f"--topology={self.folder}/fabric.yaml",
+            f"--benchmarks={self.folder}/programs",
+        ]
+
+    def scan(
+        self,
+        *words: str,
+        plant: tuple[str, ...],
+        undo: tuple[str, ...],
+        defective: Part,
+        **files: str,
+    ) -> Found:
+        """A scan with this fault that names this part, and no other, defective."""
+
+        def run() -> Found:
+            command = self.command(*words, **files)
+            return Found(self.bed.run_with_fault(command, plant, undo, timeout=600))
+
+        found = tried(run, lambda found: found.defective == [(defective,)])
+        assert found.defective == [(defective,)], found.stderr
+        assert found.code == 1
+        return found
+
+
+class Found:
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.code, self.stderr = done.returncode, done.stderr
+        self.summary = lines[-1]
+        self.verdicts = [line for line in lines if line["type"] == "verdict"]
+        self.defective = [
+            tuple(Part(p["kind"], p["name"], p["other"] or "") for p in line["parts"])
+            for line in lines
+            if line["type"] == "part" and line["verdict"] == "defective"
+        ]
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory, bed):
+    return ScanSite(tmp_path_factory.mktemp("scan"), bed)
+
+
+def test_torch_measures_between_two_hosts_no_more_than_their_link_carries(scans):
+    command = scans.command("--quick", "node[1-2]", suite="torch")
+    done = scans.bed.run("driver", command, timeout=300, check=False)
+    with History.open(f"{scans.folder}/home/history.sqlite") as history:
+        (campaign,) = history.campaigns.newest(1)
+        executions = history.executions.of(campaign.id)
+    series = [series for execution in executions for series in execution.result.series]
+    rates = [s.samples for s in series if s.metric.startswith("bandwidth_gbps")]
+    assert rates, done.stderr
+    assert 0 < max(samples.max() for samples in rates) < 1.5 * LINK_GBPS  # with a first burst
+
+
+def test_a_slow_link_is_named_as_its_host(scans):
+    fault = {"plant": ("slow-link", "node3", "60mbit"), "undo": ("mend", "node3")}
+    node = Part("node", "node3")
+    found = scans.scan("--quick", "node[1-4]", defective=node, **fault)
+    assert found.summary["defective"] == ["node3"]
+
+
+def test_a_slow_uplink_is_named_and_no_host_is_blamed(scans):
+    fault = {"plant": ("slow-uplink", "leaf2", "60mbit"), "undo": ("mend", "leaf2")}
+    found = scans.scan("--full", defective=Part("link", "leaf2", "spine"), **fault)
+    assert not found.summary["defective"]
+
+
+def test_a_host_short_of_cpu_is_named(scans):
+    hosts, leaves = ["node1", "node2", "node5", "node6"], ["leaf1", "leaf3"]
+    with ExitStack() as wires:
+        for verb, parts in (("slow-link", hosts), ("slow-uplink", leaves)):
+            for part in parts:
+                wires.enter_context(scans.bed.fault((verb, part, FAST), ("mend", part)))
+        fault = {"plant": ("slow-cpu", "node5", "0.08"), "undo": ("slow-cpu", "node5", "1")}
+        files = {"suite": "checked", "cluster": "one_by_one"}
+        node = Part("node", "node5")
+        found = scans.scan("--quick", ",".join(hosts), defective=node, **fault, **files)
+    assert found.summary["defective"] == ["node5"]
+
+
+# --- the last tests here: what they take away does not come back --------------------------
+
+
+def test_a_host_that_dies_in_the_middle_is_unknown_and_its_partners_meet_others(scans):
+    driver = scans.bed.start("driver", scans.command("--quick"))
+    next(line for line in driver.stderr if line.startswith("phase"))  # it is at work
+    saboteur = threading.Timer(2, scans.bed.verb, ["kill", "node6"])
+    saboteur.start()
+    stdout, stderr = driver.communicate(timeout=600)
+    saboteur.join()
+    done = subprocess.CompletedProcess(driver.args, driver.returncode, stdout, stderr)
+    found = Found(done)
+    assert found.summary["unknown"] == ["node6"], stderr
+    assert found.summary["healthy"] == [f"node{i}" for i in range(1, 6)]
+    assert not found.defective
+    assert found.code == 2
+
+
 @pytest.mark.parametrize(("how", "victim"), [("cut", "node4"), ("kill", "node2")])
 def test_a_host_that_goes_away_is_lost_within_30_s_and_the_others_complete(site, bed, how, victim):
     gone = {}
