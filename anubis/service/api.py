@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from functools import partial
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -46,6 +47,12 @@ ClusterQuery = Annotated[
 LimitQuery = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
 OffsetQuery = Annotated[int, Query(ge=0, le=10_000_000, description="Pass over so many first.")]
 SCHEMAS = schemas()
+MEANINGS = {
+    200: "The answer",
+    201: "Kept: it was not known before",
+    202: "The answer as of now; the tests that are missing were started",
+}
+REFUSALS = (400, 401, 403, 408, 413, 421, 422, 429, 431, 500, 503)  # whatever is asked
 
 
 def router(house: House) -> APIRouter:
@@ -54,16 +61,17 @@ def router(house: House) -> APIRouter:
 
     def get(path: str, handler: Any, summary: str, *kinds: str, listed: bool = True) -> None:
         bound = partial(handler, house)
+        bad = (404,) if "{" in path else ()
         api.add_api_route(
             path,
             _named(bound, handler),
             methods=["GET"],
             summary=summary,
             response_class=Response,
-            responses=_answers(kinds, listed=listed),
+            responses=_answers(kinds, listed=listed, bad=bad),
         )
 
-    def post(path: str, handler: Any, summary: str, kind: str, schema: Any) -> None:
+    def post(path: str, handler: Any, summary: str, kind: str, schema: Any, *more: int) -> None:
         content = {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
         api.add_api_route(
             path,
@@ -71,7 +79,7 @@ def router(house: House) -> APIRouter:
             methods=["POST"],
             summary=summary,
             response_class=Response,
-            responses=_answers((kind,), listed=False),
+            responses=_answers((kind,), listed=False, good=(200, *more), bad=(415,)),
             openapi_extra=content,
         )
 
@@ -123,8 +131,9 @@ def router(house: House) -> APIRouter:
         "Whether nodes are good for a job, at once from the history.",
         "gate",
         request_schema(GateRequest),
+        202,
     )
-    post("/events", take_event, "What happened to nodes.", "receipt", _event_schema())
+    post("/events", take_event, "What happened to nodes.", "receipt", _event_schema(), 201)
     records = {"description": "Records, as in a file that anubis import incidents reads."}
     post("/incidents", take_incidents, "Incidents of nodes, by a mapping.", "incidents", records)
     alerts = {"type": "object", "description": "What Alertmanager's webhook sends."}
@@ -154,7 +163,10 @@ def _named(bound: Any, handler: Any) -> Any:
     return bound
 
 
-def _answers(kinds: Iterable[str], *, listed: bool) -> dict[int | str, dict[str, Any]]:
+def _answers(
+    kinds: Iterable[str], *, listed: bool, good: Iterable[int] = (200,), bad: Iterable[int] = ()
+) -> dict[int | str, dict[str, Any]]:
+    """Every status that there may be, each with what comes with it."""
     documents = [{k: v for k, v in SCHEMAS[kind].items() if k != "$schema"} for kind in kinds]
     document = documents[0] if len(documents) == 1 else {"oneOf": documents}
     schema = (
@@ -170,9 +182,15 @@ def _answers(kinds: Iterable[str], *, listed: bool) -> dict[int | str, dict[str,
         if listed
         else document
     )
-    trouble = {"description": "What is wrong", "content": {MEDIA_TYPE: {"schema": SCHEMA}}}
-    answered = {"description": "The answer", "content": {JSON: {"schema": schema}}}
-    return {200: answered, "default": trouble}
+    problem = {MEDIA_TYPE: {"schema": SCHEMA}}
+    answered = {JSON: {"schema": schema}}
+    return {
+        **{status: {"description": MEANINGS[status], "content": answered} for status in good},
+        **{
+            status: {"description": HTTPStatus(status).phrase, "content": problem}
+            for status in sorted({*REFUSALS, *bad})
+        },
+    }
 
 
 def document(line: str, status: int = 200) -> Response:

@@ -167,7 +167,7 @@ def _apply_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:
             unit,
             Judgement.DEFECTIVE,
             code_of(unit.key),
-            sentence(unit.whole, unit.metric.unit, limit),
+            sentence(unit.series, unit.metric.unit, limit),
         )
         for unit in (alike[int(i)] for i in excess)
     ]

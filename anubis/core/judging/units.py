@@ -51,7 +51,7 @@ class Unit:
         return self.repeats[0] if len(self.repeats) == 1 else np.concatenate(self.repeats)
 
     @property
-    def whole(self) -> Series:
+    def series(self) -> Series:
         """Of all its runs."""
         return Series(metric=self.key.metric, device=self.device, samples=self.samples)
 
