@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol
@@ -17,11 +18,13 @@ from anubis import hostlist
 from anubis.core.campaign.planning import IN_GROUPS, MET, all_meet
 from anubis.core.choosing.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.choosing.selection import NEVER, Budget, learn_detection
+from anubis.core.past.changes import Findings, after, since
 from anubis.core.past.defects import Defect, defects
-from anubis.core.past.events import FleetEvent, reported_incidents
+from anubis.core.past.events import FleetEvent, Notice, reported_incidents, reports
+from anubis.core.past.happened import Happened, logbook_of
 from anubis.core.past.logbook import RATES, Logbook
 from anubis.core.past.paths import bad_links
-from anubis.core.past.standing import Standing, standing
+from anubis.core.past.standing import ANY, Standing, standing
 from anubis.core.past.status import Instants, Statuses, Times
 from anubis.core.past.strength import Strength
 from anubis.core.past.tracks import IncidentColumns
@@ -156,29 +159,54 @@ def read_past(
     now: float,
     risk: Risk | None = None,
     required: Iterable[Workload] = (),
+    nodes: AbstractSet[str] | None = None,
 ) -> Past:
     """`risk`: a trained model; without one every node has the fleet's base rate. `required`: what
-    can be chosen now; only a pass that asked for as much counts for it."""
+    can be chosen now; only a pass that asked for as much counts for it. `nodes`: of which standing
+    and links are asked; None: of all."""
+    recall = history.memory.recall
     happened = history.experience.happened(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()
-    recent = [result for result in happened.validations if result.at >= now - LOOKED_BACK_S]
-    by_now = [result for result in recent if result.at <= now]
-    imported = happened.incidents.take(happened.incidents.start <= now)
-    notices = (notice for notice in happened.notices if notice.at <= now)
-    incidents = imported + IncidentColumns.of(reported_incidents(notices, imported))
+    recent = happened.validations[since(happened.validations, now - LOOKED_BACK_S) :]
+    by_now = recent[: after(recent, now)]
+    imported = _begun(happened.incidents, now)
+    told_by_now = happened.notices[: after(happened.notices, now)]
+    incidents = recall(_with_reported, imported, reports(told_by_now))
     strength = _strength(history, findings, required)
     return Past(
-        logbook=happened.logbook(),
-        standing=standing(
-            recent, findings, imported, happened.repairs, happened.notices, now, strength
-        ),
+        logbook=recall(logbook_of, *happened.logged),
+        standing=standing_of(happened, findings, now, strength, nodes),
         risk=risk,
         heard_at=float(incidents.start.max()) if len(incidents) else None,
-        defects=defects(by_now, findings, incidents),
-        categories=_categories(incidents),
+        defects=recall(defects, by_now, findings, incidents),
+        categories=recall(_categories, incidents),
         links=bad_links(history.experience.faulty_paths(), by_now, strength),
         measured_s=history.experience.durations_s(),
     )
+
+
+def standing_of(
+    happened: Happened,
+    findings: Findings,
+    now: float,
+    strength: Strength = ANY,
+    nodes: AbstractSet[str] | None = None,
+) -> Standing:
+    """By what was found lately; of these nodes, or of all."""
+    chosen = happened if nodes is None else happened.about(nodes)
+    recent = chosen.validations[since(chosen.validations, now - LOOKED_BACK_S) :]
+    told = (chosen.incidents, chosen.repairs, chosen.notices)
+    return standing(recent, findings, *told, now, strength)
+
+
+def _begun(incidents: IncidentColumns, now: float) -> IncidentColumns:
+    """The same object where all have."""
+    begun = incidents.start <= now
+    return incidents if begun.all() else incidents.take(begun)
+
+
+def _with_reported(imported: IncidentColumns, reports: Sequence[Notice]) -> IncidentColumns:
+    return imported + IncidentColumns.of(reported_incidents(reports, imported))
 
 
 def _categories(incidents: IncidentColumns) -> dict[str, dict[str, int]]:

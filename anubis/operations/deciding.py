@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,14 +82,20 @@ def read_repertoire(terms: Terms) -> Repertoire:
     return Repertoire(suite=suite, specs=programs.specs, policy=policy)
 
 
-def past_of(history: ClusterHistory, at: float, repertoire: Repertoire) -> Past:
-    """With the risk model that was trained for this cluster, if there is one."""
+def past_of(
+    history: ClusterHistory,
+    at: float,
+    repertoire: Repertoire,
+    nodes: AbstractSet[str] | None = None,
+) -> Past:
+    """With the risk model that was trained for this cluster, if there is one. `nodes`: of which
+    alone it is asked."""
     file, required = places.risk_file(history.cluster), repertoire.workloads
     if not file.is_file():
-        return read_past(history, at, None, required)
+        return read_past(history, at, None, required, nodes)
     from anubis.risk import trained
 
-    return read_past(history, at, trained.load(file), required)
+    return read_past(history, at, trained.load(file), required, nodes)
 
 
 def decide(

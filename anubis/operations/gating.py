@@ -37,7 +37,7 @@ def gate(
     with caller.history() as history:
         part = resolve(history, terms.cluster, caller, nodes)
         repertoire = read_repertoire(terms)
-        past = past_of(part, at, repertoire)
+        past = past_of(part, at, repertoire, {*nodes, *terms.partners})
         decision = decide(job, terms, repertoire, past, part, at)
     caller.decided(decision)
     standing = past.standing

@@ -4,15 +4,25 @@ was concluded about it last and which of its passes still count."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
+from typing import TypeVar
 
 from anubis.core.campaign import planning
 from anubis.core.fabric import by_number
+from anubis.core.past.changes import (
+    Findings,
+    changed_findings,
+    changed_nodes,
+    new_notices,
+    since,
+)
+from anubis.core.past.events import Notice
 from anubis.core.past.happened import Happened
-from anubis.core.past.standing import Standing, standing
-from anubis.core.past.status import Validation
+from anubis.core.past.status import Incident, Repair, Validation, Watch
+from anubis.core.past.tracks import IncidentColumns
 from anubis.core.past.traits import NodeTraits
 from anubis.core.records import Ended
 from anubis.operations.caller import NOBODY, Caller
@@ -22,9 +32,23 @@ from anubis.operations.past import MOST_CAMPAIGNS
 from anubis.report import history as told
 from anubis.report.glance import CampaignGlance, NodeGlance
 from anubis.report.history import Happening
-from anubis.selector import LOOKED_BACK_S
+from anubis.selector import LOOKED_BACK_S, standing_of
 from anubis.store.campaigns import CampaignRow
 from anubis.store.history import ClusterHistory
+from anubis.store.holds import Hold
+from anubis.store.memory import Memory
+
+R = TypeVar("R", Incident, Repair, Validation)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OfNodes:
+    """What happened, by node."""
+
+    incidents: Mapping[str, Sequence[Incident]]
+    repairs: Mapping[str, Sequence[Repair]]
+    validations: Mapping[str, Sequence[Validation]]
+    notices: Mapping[str, Sequence[Notice]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,18 +56,25 @@ class ClusterGlance:
     """All nodes of a cluster, and what happened to them, read at one instant."""
 
     cluster: str
-    nodes: tuple[NodeGlance, ...]
+    at: float
+    by_name: Mapping[str, NodeGlance]  # in the order of their numbers
     happened: Happened
-    findings: Mapping[str, Sequence[Validation]]  # by node
+    failed: Findings
+    holds: Mapping[str, Hold]
+    of_node: OfNodes
     kept: KeptFleet  # as the keeper's last turn left it
+
+    @cached_property
+    def nodes(self) -> tuple[NodeGlance, ...]:
+        return tuple(self.by_name.values())
 
     def life(self, node: str, last: int) -> list[Happening]:
         """What happened to a node, the latest at the end."""
         happened = chain(
-            map(told.of_incident, self.happened.incidents.about({node})),
-            (told.of_repair(repair) for repair in self.happened.repairs if repair.node == node),
-            map(told.of_validation, self.findings.get(node, ())),
-            (told.of_notice(n) for n in self.happened.notices if node in n.event.nodes),
+            map(told.of_incident, self.of_node.incidents.get(node, ())),
+            map(told.of_repair, self.of_node.repairs.get(node, ())),
+            map(told.of_validation, self.of_node.validations.get(node, ())),
+            map(told.of_notice, self.of_node.notices.get(node, ())),
         )
         own = (replace(happening, cluster=self.cluster) for happening in happened)
         return told.timeline(own, None, last)
@@ -59,62 +90,145 @@ def standings(
     return [glance for glance in glances if names is None or glance.node in names]
 
 
-def glance_at(history: ClusterHistory, now: float) -> ClusterGlance:
+def glance_at(
+    history: ClusterHistory, now: float, before: ClusterGlance | None = None
+) -> ClusterGlance:
+    """`before`: an earlier one of this cluster. Only nodes of which something else is to be said
+    are looked at again."""
     happened = history.experience.happened(now - LOOKED_BACK_S)
-    findings = defaultdict[str, list[Validation]](list)
-    for validation in happened.validations:
-        findings[validation.node].append(validation)
-    stand = _standing(history, happened, now)
+    failed = history.experience.failed_tests()
     holds = {hold.node: hold for hold in history.holds.current(now)}
-    traits = {traits.node: traits for traits in happened.traits}
-    glances = tuple(
-        NodeGlance(
+    of_node = _of_nodes(history.memory, happened, before)
+    names = _names(history.memory, happened, of_node) | holds.keys()
+    stale = _stale(before, happened, failed, holds, now) if before else names
+    stand = standing_of(happened, failed, now, nodes=stale if before else None)
+    traits = history.memory.recall(_traits_by_node, happened.traits)
+
+    def look_at(node: str) -> NodeGlance:
+        results = of_node.validations.get(node)
+        return NodeGlance(
             node=node,
             cluster=history.cluster,
             judgement=stand.judgement(node),
             why=stand.unfit.get(node, ""),
             hold=holds.get(node),
-            last=findings[node][-1] if node in findings else None,
+            last=results[-1] if results else None,
             passed=stand.passed.get(node, {}),
             traits=traits.get(node) or NodeTraits(node=node),
         )
-        for node in sorted(_every_node(happened) | holds.keys(), key=by_number)
-    )
+
+    earlier = before.by_name if before else {}
+    same = {name: glance for name, glance in earlier.items() if name not in stale}
+    order = earlier if earlier.keys() == names else sorted(names, key=by_number)
     return ClusterGlance(
         cluster=history.cluster,
-        nodes=glances,
+        at=now,
+        by_name={name: same.get(name) or look_at(name) for name in order},
         happened=happened,
-        findings=findings,
+        failed=failed,
+        holds=holds,
+        of_node=of_node,
         kept=look(history, now, now),
     )
 
 
-def _standing(history: ClusterHistory, happened: Happened, now: float) -> Standing:
-    """As a gate sees it that asks for no benchmark in particular."""
-    recent = [result for result in happened.validations if result.at >= now - LOOKED_BACK_S]
-    findings = history.experience.failed_tests()
-    return standing(recent, findings, happened.incidents, happened.repairs, happened.notices, now)
+def _stale(
+    before: ClusterGlance,
+    happened: Happened,
+    failed: Findings,
+    holds: Mapping[str, Hold],
+    now: float,
+) -> set[str]:
+    """Nodes of which something else is to be said now."""
+    then, results = before.at, happened.validations
+    of_old = results[since(results, then - LOOKED_BACK_S) : since(results, now - LOOKED_BACK_S)]
+    held = before.holds.keys() | holds.keys()
+    return {
+        *changed_nodes(before.happened, then, happened, now),
+        *changed_findings(before.failed, failed),
+        *(node for node in held if before.holds.get(node) != holds.get(node)),
+        *(result.node for result in of_old),
+    }
 
 
-def _every_node(happened: Happened) -> set[str]:
-    """Whatever told of it."""
-    by_record = (happened.watches, happened.repairs, happened.validations, happened.traits)
-    named = {record.node for records in by_record for record in records}
-    by_event = {node for notice in happened.notices for node in notice.event.nodes}
-    return named | by_event | {*happened.incidents.node}
+def _names(memory: Memory, happened: Happened, of_node: OfNodes) -> set[str]:
+    """Of all nodes of which anything was told."""
+    named = memory.recall(_named, happened.watches, happened.traits)
+    by_node = (of_node.incidents, of_node.repairs, of_node.validations, of_node.notices)
+    return {*named}.union(*by_node)
+
+
+def _named(watches: Sequence[Watch], traits: Sequence[NodeTraits]) -> set[str]:
+    return {watch.node for watch in watches} | {record.node for record in traits}
+
+
+def _of_nodes(memory: Memory, happened: Happened, before: ClusterGlance | None) -> OfNodes:
+    return OfNodes(
+        incidents=memory.recall(_incidents_by_node, happened.incidents),
+        repairs=memory.recall(_repairs_by_node, happened.repairs),
+        validations=memory.recall(_validations_by_node, happened.validations),
+        notices=_notices_by_node(happened.notices, before),
+    )
+
+
+def _traits_by_node(traits: Sequence[NodeTraits]) -> dict[str, NodeTraits]:
+    return {record.node: record for record in traits}
+
+
+def _incidents_by_node(incidents: IncidentColumns) -> dict[str, list[Incident]]:
+    return _by_node(incidents)
+
+
+def _repairs_by_node(repairs: Sequence[Repair]) -> dict[str, list[Repair]]:
+    return _by_node(repairs)
+
+
+def _validations_by_node(validations: Sequence[Validation]) -> dict[str, list[Validation]]:
+    return _by_node(validations)
+
+
+def _by_node(records: Iterable[R]) -> dict[str, list[R]]:
+    by_node = defaultdict[str, list[R]](list)
+    for record in records:
+        by_node[record.node].append(record)
+    return dict(by_node)
+
+
+def _notices_by_node(
+    notices: Sequence[Notice], before: ClusterGlance | None
+) -> Mapping[str, Sequence[Notice]]:
+    """What an earlier glance has stays as it is: readers may look at it now."""
+    earlier = before.of_node.notices if before else {}
+    more = defaultdict[str, list[Notice]](list)
+    for notice in new_notices(before.happened.notices if before else (), notices):
+        for node in notice.event.nodes:
+            more[node].append(notice)
+    return {**earlier, **{node: (*earlier.get(node, ()), *new) for node, new in more.items()}}
 
 
 def campaigns_at_a_glance(
-    last: int = 50, *, cluster: str | None = None, caller: Caller = NOBODY
+    last: int = 50,
+    *,
+    cluster: str | None = None,
+    before: Sequence[CampaignGlance] = (),
+    caller: Caller = NOBODY,
 ) -> list[CampaignGlance]:
-    """The latest, the newest first; of one cluster, or of all."""
+    """The latest, the newest first; of one cluster, or of all. `before`: earlier ones, of which
+    those that were over by then are not counted again."""
     with caller.history() as history:
         rows = history.campaigns.newest(limit=MOST_CAMPAIGNS if cluster else last)
         if cluster is not None:
             name = look_up(history, cluster).cluster
             rows = [row for row in rows if row.cluster == name][:last]
-        ended = history.executions.ended([row.id for row in rows])
-    return [_glance(row, ended[row.id]) for row in rows]
+        over = {(c.campaign, c.finished_at): c for c in before}
+        same = {row.id: row.finished_at and over.get((row.id, row.finished_at)) for row in rows}
+        ended = history.executions.ended([id for id, glance in same.items() if not glance])
+    return [
+        replace(glance, cluster=row.cluster)
+        if (glance := same[row.id])
+        else _glance(row, ended[row.id])
+        for row in rows
+    ]
 
 
 def campaign_at_a_glance(campaign: str, caller: Caller = NOBODY) -> CampaignGlance:

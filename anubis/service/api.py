@@ -215,7 +215,7 @@ async def list_nodes(
     snapshot = await house.read()
     chosen = [
         glance
-        for glance in snapshot.nodes.values()
+        for glance in snapshot.nodes
         if cluster in (None, glance.cluster) and judgement in (None, glance.judgement)
     ]
     lines = map(snapshot.line_of, chosen[offset : offset + limit])
@@ -228,7 +228,7 @@ async def show_node(house: House, cluster: PathName, node: PathName) -> Response
 
 
 def find_node(snapshot: Snapshot, cluster: str, node: str) -> NodeGlance:
-    glance = snapshot.nodes.get((cluster, node))
+    glance = snapshot.node(cluster, node)
     if glance is None:
         raise Refused(404, f'the history knows no node "{node}" of cluster "{cluster}"')
     return glance

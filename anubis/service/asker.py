@@ -10,17 +10,22 @@ from anubis.operations.admitting import TokenScope
 from anubis.operations.caller import Caller
 from anubis.service.problems import Refused
 from anubis.store.database import Database
-from anubis.store.history import History
+from anubis.store.history import ClusterHistory, History
 
 LOG = logging.getLogger("anubis.service")
 
 
 class OpenHistory(History):
-    """It stays open when an operation is through with it."""
+    """It stays open when an operation is through with it, and remembers what was read of clusters:
+    the next operation reads only what has changed."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.dialect = database.dialect
+        self._parts: dict[str, ClusterHistory] = {}
+
+    def of(self, cluster: str) -> ClusterHistory:
+        return self._parts.setdefault(cluster, super().of(cluster))
 
     def close(self) -> None:
         pass

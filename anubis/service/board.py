@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from itertools import chain
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import AnubisError
@@ -32,11 +32,14 @@ class Snapshot:
     lines: dict[tuple[str, str], str] = field(default_factory=dict)  # of nodes, as they are asked
     pages: dict[str, str] = field(default_factory=dict)  # the same
 
-    @cached_property
-    def nodes(self) -> dict[tuple[str, str], NodeGlance]:
-        """By cluster and name."""
-        glances = (node for cluster in self.clusters.values() for node in cluster.nodes)
-        return {(node.cluster, node.node): node for node in glances}
+    @property
+    def nodes(self) -> Iterator[NodeGlance]:
+        """Of all clusters."""
+        return chain.from_iterable(glance.nodes for glance in self.clusters.values())
+
+    def node(self, cluster: str, name: str) -> NodeGlance | None:
+        glance = self.clusters.get(cluster)
+        return glance.by_name.get(name) if glance else None
 
     def line_of(self, glance: NodeGlance) -> str:
         key = glance.cluster, glance.node
@@ -84,14 +87,22 @@ class Board:
         self._asked_for.set()
 
     def _renew(self) -> Snapshot:
-        caller = self._caller
+        """Only what has changed since the last snapshot is looked at again; readers see that one
+        until this one is whole."""
+        caller, before = self._caller, self._snapshot
+        earlier = before.clusters if before else {}
         with caller.history() as history:
             now = caller.clock()
-            clusters = {part.cluster: glance_at(part, now) for part in history.every()}
+            clusters = {
+                part.cluster: glance_at(part, now, earlier.get(part.cluster))
+                for part in history.every()
+            }
+        rows = before.campaigns if before else ()
+        campaigns = campaigns_at_a_glance(CAMPAIGNS_SHOWN, before=rows, caller=caller)
         self._snapshot = Snapshot(
             at=now,
             clusters=clusters,
-            campaigns=tuple(campaigns_at_a_glance(CAMPAIGNS_SHOWN, caller=caller)),
+            campaigns=tuple(campaigns),
             decisions=tuple(decisions(DECISIONS_SHOWN, caller=caller)),
         )
         return self._snapshot

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from functools import cache
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Any, cast
+from threading import Lock
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from anubis.core.judging.faulty_paths import PATH, faulty_paths
+from anubis.core.past.events import Notice
 from anubis.core.past.happened import Happened
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Validation
@@ -33,16 +37,22 @@ from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import PER_QUESTION, Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES, incident_columns
-from anubis.store.notices import NOTICES, told
+from anubis.store.mapping import RecordTable
+from anubis.store.notices import NOTICES, ids_since, told, told_by_id
 from anubis.store.sharing import PARTICIPANTS, participant_nodes
-from anubis.store.tallies import refuse_changed
+from anubis.store.tallies import RowTally, refuse_changed, tallies_of
 from anubis.store.traits import TRAITS, traits_of
 
 LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
 JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
 VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
 
+TOLD_WITHIN_S = 10.0  # most events, after what was told last had happened
+
+T = TypeVar("T", bound=Sized)
+Answer = TypeVar("Answer")
 Durations = dict[tuple[str, str], float]  # by benchmark and parameters
+ConcludedMark = tuple[int, str, int | None, float, bool]
 
 campaigns, executions = CAMPAIGNS.table, EXECUTIONS.table
 verdicts, node_verdicts = VERDICTS.table, NODE_VERDICTS.table
@@ -52,36 +62,139 @@ VALIDATED = (campaigns.c.finished_at.is_not(None), campaigns.c.verb.in_(VALIDATI
 participants = PARTICIPANTS.table
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Told:
+    """Notices that were read, and the tally of the table by then."""
+
+    tally: RowTally
+    by_id: Mapping[str, Notice]
+    in_order: tuple[Notice, ...]
+
+
 class Experience:
-    """Of one cluster; only how long a benchmark takes is known from all of them."""
+    """Of one cluster; only how long a benchmark takes is known from all of them. As long as it
+    lives it reads again only what has changed: by the tallies of tables, and by the checksums of
+    campaigns, which do not change any more when they are over."""
 
     def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
         self._cluster = cluster
+        self._one_reader = Lock()
+        self._tallied: dict[str, tuple[RowTally | None, Any]] = {}
+        self._told: _Told | None = None
+        self._concluded: dict[ConcludedMark, tuple[Validation, ...]] = {}
+        self._validations: tuple[Validation, ...] = ()
+        self._by_campaigns: dict[str, tuple[object, Any]] = {}
 
     def happened(self, since: float = math.inf) -> Happened:
-        """All that happened to nodes, read once. Validations that ended since then come with the
-        benchmarks that measured the node, which cost most of the time."""
-        with self._database.reading() as connection:
-            refuse_changed(connection, self._cluster, INCIDENTS, REPAIRS, WATCHES, NOTICES, TRAITS)
+        """All that happened to nodes. Validations that ended since then come with the benchmarks
+        that measured the node, which cost most of the time."""
+        with self._one_reader, self._database.reading() as connection:
+            tallies = tallies_of(connection, self._cluster)
+
+            def current(kind: RecordTable[Any], read: Callable[[Connection, str], T]) -> T:
+                return self._current(connection, kind, tallies.get(kind.table.name), read)
+
             return Happened(
-                incidents=incident_columns(connection, self._cluster),
-                repairs=REPAIRS.all(connection, self._cluster),
-                watches=WATCHES.all(connection, self._cluster),
-                notices=told(connection, self._cluster),
-                validations=_validations(connection, self._cluster, since),
-                traits=traits_of(connection, self._cluster),
+                incidents=current(INCIDENTS, incident_columns),
+                repairs=current(REPAIRS, REPAIRS.all),
+                watches=current(WATCHES, WATCHES.all),
+                traits=current(TRAITS, traits_of),
+                notices=self._notices(connection, tallies.get(NOTICES.table.name)),
+                validations=self._validated(connection, since),
             )
+
+    def _current(
+        self,
+        connection: Connection,
+        kind: RecordTable[Any],
+        tally: RowTally | None,
+        read: Callable[[Connection, str], T],
+    ) -> T:
+        """The same object while nothing has changed."""
+        name = kind.table.name
+        before, rows = self._tallied.get(name, (None, None))
+        if tally is None or tally != before:
+            refuse_changed(connection, self._cluster, kind)
+            there = read(connection, self._cluster)
+            rows = rows if rows is not None and len(rows) == len(there) == 0 else there
+            self._tallied[name] = tally, rows
+        return cast(T, rows)
+
+    def _notices(self, connection: Connection, tally: RowTally | None) -> tuple[Notice, ...]:
+        """They are only ever added: with what is new their tally has to come out."""
+        before = self._told
+        if before is None or tally is None or before.tally != tally:
+            more = self._newly_told(connection, before, tally) if before and tally else None
+            if more is None:
+                refuse_changed(connection, self._cluster, NOTICES)
+                in_order = tuple(told(connection, self._cluster))
+            else:
+                every = chain(before.in_order if before else (), more)
+                in_order = tuple(sorted(every, key=attrgetter("at", "id")))
+            if tally is None:
+                return in_order
+            by_id = {notice.id: notice for notice in in_order}
+            self._told = before = _Told(tally=tally, by_id=by_id, in_order=in_order)
+        return before.in_order
+
+    def _newly_told(
+        self, connection: Connection, before: _Told, tally: RowTally
+    ) -> list[Notice] | None:
+        """Most was told soon after it happened: only if something is missing then, all ids are
+        looked through. None: that is not how this tally came about."""
+        latest = before.in_order[-1].at if before.in_order else -math.inf
+        for since in (latest - TOLD_WITHIN_S, -math.inf):
+            ids = [
+                id for id in ids_since(connection, self._cluster, since) if id not in before.by_id
+            ]
+            notices, added = told_by_id(connection, self._cluster, ids)
+            if before.tally.with_rows(added) == tally:
+                return notices
+        return None
+
+    def _validated(self, connection: Connection, since: float) -> tuple[Validation, ...]:
+        """By time and node."""
+        # not by cluster: an index that is damaged would make all nodes strangers
+        rows = checked_rows(connection, select(*SHORT).where(*VALIDATED))
+        marked = {_mark(row, since): row for row in rows if row.cluster == self._cluster}
+        if marked.keys() != self._concluded.keys():
+            new = {row.key: row for mark, row in marked.items() if mark not in self._concluded}
+            of_campaign = _validations(connection, since, new)
+            self._concluded = {
+                mark: self._concluded.get(mark) or tuple(of_campaign[row.key])
+                for mark, row in marked.items()
+            }
+            every = chain.from_iterable(self._concluded.values())
+            self._validations = tuple(sorted(every, key=attrgetter("at", "node")))
+        return self._validations
+
+    def _by_campaign(
+        self, connection: Connection, question: str, ask: Callable[[], Answer], more: object = None
+    ) -> Answer:
+        """The last answer, unless a campaign was concluded, begun or forgotten since."""
+        query = select(campaigns.c.key, campaigns.c.id, campaigns.c.checksum)
+        rows = connection.execute(query.order_by(campaigns.c.key)).all()
+        mark = (more, *map(tuple, rows))
+        before = self._by_campaigns.get(question)
+        if before is None or before[0] != mark or any(row.checksum is None for row in rows):
+            before = self._by_campaigns[question] = mark, ask()
+        return cast(Answer, before[1])
 
     def validations(self, since: float = 0.0) -> list[Validation]:
         """What campaigns that ended since then concluded about each node, by time and node, with
         the benchmarks that measured it."""
-        with self._database.reading() as connection:
-            return [v for v in _validations(connection, self._cluster, since) if v.at >= since]
+        with self._one_reader, self._database.reading() as connection:
+            results = self._validated(connection, since)
+        return [result for result in results if result.at >= since]
 
     def failed_tests(self) -> dict[tuple[str, str], set[str]]:
         """By campaign and node, in what single nodes were defective; a bad group counts for a node
         that is blamed."""
+        with self._database.reading() as connection:
+            return self._by_campaign(connection, "failed", partial(self._failed, connection))
+
+    def _failed(self, connection: Connection) -> dict[tuple[str, str], set[str]]:
         query = (
             select(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
             .join(campaigns, campaigns.c.key == verdicts.c.campaign)
@@ -93,21 +206,23 @@ class Experience:
             .distinct()
         )
         failed = defaultdict[tuple[str, str], set[str]](set)
-        with self._database.reading() as connection:
-            for campaign, nodes, benchmark in connection.execute(query):
-                match json.loads(nodes):
-                    case [node]:
-                        failed[campaign, node].add(benchmark)
+        for campaign, nodes, benchmark in connection.execute(query):
+            match json.loads(nodes):
+                case [node]:
+                    failed[campaign, node].add(benchmark)
         return failed
 
     def demands(self) -> CampaignDemands:
         """What campaigns asked of the nodes that they validated."""
+        with self._database.reading() as connection:
+            return self._by_campaign(connection, "demands", partial(self._demands, connection))
+
+    def _demands(self, connection: Connection) -> CampaignDemands:
         query = DEMANDS.select().add_columns(campaigns.c.id)
         query = query.join(campaigns, campaigns.c.key == DEMANDS.c.campaign)
         query = query.where(*_validating(self._cluster)).order_by(DEMANDS.c.position)
         demands = defaultdict[str, defaultdict[str, tuple[Demand, ...]]](lambda: defaultdict(tuple))
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
+        rows = connection.execute(query).all()
         for row, demand in zip(rows, map(DEMANDS.reader(), rows), strict=True):
             demands[row.id][demand.workload.benchmark] += (demand,)
         return demands
@@ -115,15 +230,18 @@ class Experience:
     def faulty_paths(self) -> dict[str, tuple[PartVerdict, ...]]:
         """By campaign, in order of time. Scans have none: they blame parts of the fabric."""
         with self._database.reading() as connection:
-            return {
-                row.id: faulty_paths(
-                    of_campaign(connection, VERDICTS, row),
-                    of_campaign(connection, NODE_VERDICTS, row),
-                )
-                if row.judgement is None  # concluded before verdicts on parts were kept
-                else of_campaign(connection, PART_VERDICTS, row)
-                for row in list(checked_rows(connection, _campaigns_with_paths(self._cluster)))
-            }
+            return self._by_campaign(connection, "paths", partial(self._paths, connection))
+
+    def _paths(self, connection: Connection) -> dict[str, tuple[PartVerdict, ...]]:
+        return {
+            row.id: faulty_paths(
+                of_campaign(connection, VERDICTS, row),
+                of_campaign(connection, NODE_VERDICTS, row),
+            )
+            if row.judgement is None  # concluded before verdicts on parts were kept
+            else of_campaign(connection, PART_VERDICTS, row)
+            for row in list(checked_rows(connection, _campaigns_with_paths(self._cluster)))
+        }
 
     def criteria(self) -> Iterator[tuple[CriteriaSet, ...]]:
         """What each concluded campaign was judged by, the latest first."""
@@ -138,15 +256,23 @@ class Experience:
 
     def durations_s(self) -> Durations:
         """The mean time that each benchmark took with its parameters when it could measure."""
+        not_over = select(campaigns.c.key).where(campaigns.c.finished_at.is_(None))
+        going_on = select(func.count()).where(executions.c.campaign.in_(not_over))
+        with self._database.reading() as connection:
+            ask = partial(self._durations_s, connection)
+            return self._by_campaign(
+                connection, "durations", ask, connection.execute(going_on).scalar()
+            )
+
+    def _durations_s(self, connection: Connection) -> Durations:
         workload = (executions.c.benchmark, executions.c.parameters)
         query = (
             select(*workload, func.avg(executions.c.duration_s))
             .where(executions.c.ended == Ended.MEASURED.value)
             .group_by(*workload)
         )
-        with self._database.reading() as connection:
-            rows = connection.execute(query)
-            return {(benchmark, parameters): mean for benchmark, parameters, mean in rows}
+        rows = connection.execute(query)
+        return {(benchmark, parameters): mean for benchmark, parameters, mean in rows}
 
     def logbook(self) -> Logbook:
         return self.happened().logbook()
@@ -169,18 +295,21 @@ def _campaigns_with_paths(cluster: str) -> Select[Any]:
     )
 
 
-def _validations(connection: Connection, cluster: str, since: float) -> list[Validation]:
-    """What campaigns concluded about nodes, by time and node."""
-    measured_by = _benchmarks(connection, cluster, since)
-    # not by cluster: an index that is damaged would make all nodes strangers
-    concluded = select(*SHORT).where(*VALIDATED)
-    rows = checked_rows(connection, concluded)
-    by_key = {row.key: row for row in rows if row.cluster == cluster}
-    validations, counts = list[Validation](), Counter[int]()
+def _mark(row: Row[Any], since: float) -> ConcludedMark:
+    """What a campaign concluded is the same while this is; without a checksum by its times."""
+    return row.key, row.id, row.checksum, row.finished_at, row.finished_at >= since
+
+
+def _validations(
+    connection: Connection, since: float, by_key: Mapping[int, Row[Any]]
+) -> Mapping[int, list[Validation]]:
+    """What campaigns concluded about nodes."""
+    recent = [key for key, row in by_key.items() if row.finished_at >= since]
+    measured_by = _benchmarks(connection, recent)
+    validations = defaultdict[int, list[Validation]](list)
     for node, judgement, code, key in _node_verdicts(connection, list(by_key)):
         campaign = by_key[key]
-        counts[key] += 1
-        validations.append(
+        validations[key].append(
             Validation(
                 node=node,
                 at=campaign.finished_at,
@@ -191,8 +320,8 @@ def _validations(connection: Connection, cluster: str, since: float) -> list[Val
             )
         )
     for key, campaign in by_key.items():
-        refuse_gone(campaign, node_verdicts.name, counts[key])
-    return sorted(validations, key=attrgetter("at", "node"))
+        refuse_gone(campaign, node_verdicts.name, len(validations[key]))
+    return validations
 
 
 def _node_verdicts(connection: Connection, keys: list[int]) -> Iterator[tuple[str, str, str, int]]:
@@ -210,34 +339,34 @@ def _node_verdicts(connection: Connection, keys: list[int]) -> Iterator[tuple[st
 
 
 def _benchmarks(
-    connection: Connection, cluster: str, since: float
+    connection: Connection, keys: Sequence[int]
 ) -> dict[tuple[int, str], tuple[str, ...]]:
-    """By key of the campaign and node: what measured the node in campaigns that ended since."""
+    """By key of the campaign and node: what measured the node."""
+    names = defaultdict[tuple[int, str], set[str]](set)
+    for start in range(0, len(keys), PER_QUESTION):
+        for campaign, node, listed in connection.execute(
+            _measured_in(keys[start : start + PER_QUESTION])
+        ).all():
+            names[campaign, node].add(listed)
+    in_order = cache(_in_order)  # most nodes of a campaign were measured by the same ones
+    return {place: in_order(frozenset(lists)) for place, lists in names.items()}
+
+
+def _measured_in(keys: Sequence[int]) -> Select[Any]:
+    """Campaign, node, and names of benchmarks with commas between them."""
     together = (
         select(
             executions.c.campaign,
             executions.c.participants,
             func.aggregate_strings(executions.c.benchmark, ",").label("names"),
         )
-        .where(
-            executions.c.campaign.in_(
-                select(campaigns.c.key).where(
-                    campaigns.c.finished_at >= since, *_validating(cluster)
-                )
-            ),
-            executions.c.ended == Ended.MEASURED.value,
-        )
+        .where(executions.c.campaign.in_(keys), executions.c.ended == Ended.MEASURED.value)
         .group_by(executions.c.campaign, executions.c.participants)
         .subquery()
     )
-    by_node = select(together.c.campaign, participant_nodes.c.node, together.c.names).join(
+    return select(together.c.campaign, participant_nodes.c.node, together.c.names).join(
         participant_nodes, participant_nodes.c.participants == together.c.participants
     )
-    names = defaultdict[tuple[int, str], set[str]](set)
-    for campaign, node, listed in connection.execute(by_node).all():
-        names[campaign, node].add(listed)
-    in_order = cache(_in_order)  # most nodes of a campaign were measured by the same ones
-    return {place: in_order(frozenset(lists)) for place, lists in names.items()}
 
 
 def _in_order(lists: frozenset[str]) -> tuple[str, ...]:

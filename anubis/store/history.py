@@ -25,6 +25,7 @@ from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, Happenings, Watche
 from anubis.store.holds import Holds
 from anubis.store.imports import Imports
 from anubis.store.keeping import KeeperState
+from anubis.store.memory import Memory
 from anubis.store.notices import Notices
 from anubis.store.soundness import Examination, Soundness
 from anubis.store.tokens import Audit, Tokens
@@ -87,6 +88,7 @@ class ClusterHistory:
 
     def __init__(self, database: Database, cluster: str) -> None:
         self.cluster = cluster
+        self.memory = Memory()
         self.experience = Experience(database, cluster)
         self.decisions = Decisions(database, cluster)
         self.incidents = Happenings(database, INCIDENTS, cluster)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sa
 
 from anubis.core.past.events import KEPT, Notice
 from anubis.store import codec
-from anubis.store.database import Database, add_new
+from anubis.store.database import PER_QUESTION, Database, add_new
 from anubis.store.mapping import Form, RecordTable
 from anubis.store.tallies import change_tally, refuse_changed, wait_for_tally
 
@@ -63,3 +63,25 @@ def told(connection: sa.Connection, cluster: str) -> list[Notice]:
     query = NOTICES.select().where(NOTICES.c.cluster == cluster)
     query = query.order_by(NOTICES.c.at, NOTICES.c.id)
     return list(NOTICES.records(connection, query))
+
+
+def ids_since(connection: sa.Connection, cluster: str, since: float) -> Iterator[str]:
+    """Of what happened since then."""
+    chosen = (NOTICES.c.cluster == cluster) & (NOTICES.c.at >= since)
+    return connection.execute(sa.select(NOTICES.c.id).where(chosen)).scalars()
+
+
+def told_by_id(
+    connection: sa.Connection, cluster: str, ids: Sequence[str]
+) -> tuple[list[Notice], list[int]]:
+    """And the upper halves of their checksums, where they have any."""
+    notices: list[Notice] = []
+    checksums: list[int | None] = []
+    read, place = NOTICES.reader(), NOTICES.place(NOTICES.c.checksum)
+    query = NOTICES.select().where(NOTICES.c.cluster == cluster)
+    for start in range(0, len(ids), PER_QUESTION):
+        some = NOTICES.c.id.in_(ids[start : start + PER_QUESTION])
+        for row in connection.execute(query.where(some)):
+            notices.append(read(row))
+            checksums.append(row[place])
+    return notices, [checksum >> 32 for checksum in checksums if checksum is not None]

@@ -8,9 +8,9 @@ which counts all rows of the cluster, before and after.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -29,6 +29,10 @@ class RowTally:
     cluster: str
     rows: int
     total: int
+
+    def with_rows(self, halves: Sequence[int]) -> RowTally:
+        """And these, by the upper halves of their checksums."""
+        return replace(self, rows=self.rows + len(halves), total=self.total + sum(halves))
 
 
 TALLIES = RecordTable("tallies", RowTally, keys=("name", "cluster"), total=sa.BigInteger)
@@ -79,12 +83,15 @@ def _halves(rows: Iterable[StoredRow]) -> list[int]:
     return [row["checksum"] >> 32 for row in rows if row["checksum"] is not None]
 
 
+def tallies_of(connection: sa.Connection, cluster: str) -> dict[str, RowTally]:
+    """By the name of the table. As long as one is the same, nobody has changed its rows."""
+    tallies = TALLIES.records(connection, TALLIES.select().where(TALLIES.c.cluster == cluster))
+    return {tally.name: tally for tally in tallies}
+
+
 def refuse_changed(connection: sa.Connection, cluster: str, *kinds: Kind) -> None:
     """Where these rows are not those that were written."""
-    names = [kind.table.name for kind in kinds]
-    kept = TALLIES.c.name.in_(names) & (TALLIES.c.cluster == cluster)
-    tallies = TALLIES.records(connection, TALLIES.select().where(kept))
-    expected = {tally.name: tally for tally in tallies}
+    expected = tallies_of(connection, cluster)
     for kind in kinds:
         tally = expected.get(kind.table.name)
         if tally and tally != (there := _count(connection, kind, cluster)):

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from anubis.core.past.events import Notice
 from anubis.core.past.happened import Happened
-from anubis.core.past.status import Repair
+from anubis.core.past.status import Repair, Validation
 from anubis.core.past.tracks import IncidentColumns
 
 Findings = Mapping[tuple[str, str], Collection[str]]  # by campaign and node
@@ -20,20 +20,22 @@ class OfNode(Protocol):
     def node(self) -> str: ...
 
 
+Dated = Notice | Validation
 R = TypeVar("R", bound=OfNode)
+AT = attrgetter("at")
 
 
-def changed_nodes(before: Happened, then: float, after: Happened, now: float) -> set[str]:
+def changed_nodes(before: Happened, then: float, happened: Happened, now: float) -> set[str]:
     """Between two instants: by what was told and found, and by the time that has passed alone."""
-    told = new_notices(before.notices, after.notices)
+    told = new_notices(before.notices, happened.notices)
     return {
-        *_differing(before.repairs, after.repairs),
-        *_differing(before.watches, after.watches),
-        *_differing(before.validations, after.validations),
-        *_differing(before.traits, after.traits),
-        *_differing_incidents(before.incidents, after.incidents),
+        *_differing(before.repairs, happened.repairs),
+        *_differing(before.watches, happened.watches),
+        *_differing(before.validations, happened.validations),
+        *_differing(before.traits, happened.traits),
+        *_differing_incidents(before.incidents, happened.incidents),
         *(node for notice in told if notice.presumes_defect for node in notice.event.nodes),
-        *_aged(after, then, now),
+        *_aged(happened, then, now),
     }
 
 
@@ -73,8 +75,8 @@ def _aged(happened: Happened, then: float, now: float) -> Iterator[str]:
         for row in ((edge > then) & (edge <= now)).nonzero()[0].tolist():
             yield incidents.node[row]
     yield from (repair.node for repair in happened.repairs if _turns(repair, then, now))
-    yield from (result.node for result in after_instant(happened.validations, then))
-    for notice in after_instant(happened.notices, then):
+    yield from (result.node for result in happened.validations[after(happened.validations, then) :])
+    for notice in happened.notices[after(happened.notices, then) :]:
         if notice.presumes_defect:
             yield from notice.event.nodes
 
@@ -83,15 +85,11 @@ def _turns(repair: Repair, then: float, now: float) -> bool:
     return any(edge is not None and then < edge <= now for edge in (repair.start, repair.end))
 
 
-D = TypeVar("D")
+def since(dated: Sequence[Dated], instant: float) -> int:
+    """The place of the first that is not earlier, of what stands in the order of time."""
+    return bisect_left(dated, instant, key=AT)
 
 
-def after_instant(dated: Sequence[D], instant: float) -> Sequence[D]:
-    """Of what stands in the order of time."""
-    return dated[bisect_right(dated, instant, key=attrgetter("at")) :]
-
-
-def between(dated: Sequence[D], since: float, until: float) -> Sequence[D]:
-    """The same, from then on and before."""
-    at = attrgetter("at")
-    return dated[bisect_left(dated, since, key=at) : bisect_left(dated, until, key=at)]
+def after(dated: Sequence[Dated], instant: float) -> int:
+    """The place of the first that is later."""
+    return bisect_right(dated, instant, key=AT)

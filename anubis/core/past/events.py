@@ -140,6 +140,11 @@ class Notice:
         return isinstance(self.event, DefectPresumed)
 
 
+def reports(notices: Iterable[Notice]) -> tuple[Notice, ...]:
+    """Of incidents."""
+    return tuple(notice for notice in notices if isinstance(notice.event, IncidentReported))
+
+
 def reported_incidents(
     notices: Iterable[Notice], imported: Iterable[Incident] = ()
 ) -> list[Incident]:

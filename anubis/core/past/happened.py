@@ -4,9 +4,10 @@ with."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from anubis.core.past.events import Notice, reported_incidents
+from anubis.core.past.events import Notice, reported_incidents, reports
 from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Repair, Validation, Watch, defects_as_incidents
 from anubis.core.past.tracks import IncidentColumns
@@ -22,9 +23,47 @@ class Happened:
     validations: Sequence[Validation]  # by time
     traits: Sequence[NodeTraits]
 
+    def about(self, nodes: AbstractSet[str]) -> Happened:
+        """The same of these nodes only."""
+        return Happened(
+            incidents=self.incidents.about(nodes),
+            repairs=[repair for repair in self.repairs if repair.node in nodes],
+            watches=[watch for watch in self.watches if watch.node in nodes],
+            notices=[n for n in self.notices if not nodes.isdisjoint(n.event.nodes)],
+            validations=[result for result in self.validations if result.node in nodes],
+            traits=[traits for traits in self.traits if traits.node in nodes],
+        )
+
     def logbook(self) -> Logbook:
-        """What validations found defective and what was only reported are incidents as well."""
-        reported = reported_incidents(self.notices, self.incidents)
-        defects = defects_as_incidents(self.validations, self.repairs, reported)
-        incidents = self.incidents + IncidentColumns.of(defects)
-        return Logbook.of(incidents, self.watches, self.validations, self.repairs, self.traits)
+        return logbook_of(*self.logged)
+
+    @property
+    def logged(self) -> Logged:
+        """What a logbook is made of."""
+        logged = (self.incidents, self.watches, self.validations, self.repairs, self.traits)
+        return *logged, reports(self.notices)
+
+
+Logged = tuple[
+    IncidentColumns,
+    Sequence[Watch],
+    Sequence[Validation],
+    Sequence[Repair],
+    Sequence[NodeTraits],
+    tuple[Notice, ...],
+]
+
+
+def logbook_of(
+    incidents: IncidentColumns,
+    watches: Sequence[Watch],
+    validations: Sequence[Validation],
+    repairs: Sequence[Repair],
+    traits: Sequence[NodeTraits],
+    reported: Sequence[Notice],
+) -> Logbook:
+    """What validations found defective and what was only reported are incidents as well."""
+    only_reported = reported_incidents(reported, incidents)
+    defects = defects_as_incidents(validations, repairs, only_reported)
+    every = incidents + IncidentColumns.of(defects)
+    return Logbook.of(every, watches, validations, repairs, traits)
