@@ -239,6 +239,7 @@ class KeeperState:
     def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
         self._cluster = cluster
+        self._lives: tuple[tuple[float | None, ...], list[Life]] | None = None
 
     @contextmanager
     def turn(self, by: str) -> Iterator[Turn]:
@@ -257,9 +258,14 @@ class KeeperState:
             return news_of(connection, self._cluster)
 
     def lives(self) -> list[Life]:
-        """By node."""
+        """By node. They are the same until the next turn ends."""
+        ended = sa.select(KEEPERS.c.turned_at, KEEPERS.c.checksum)
         with self._database.reading() as connection:
-            return list(_lives(connection, self._cluster)[0].values())
+            turn = connection.execute(ended.where(KEEPERS.c.cluster == self._cluster)).first()
+            if turn is None or self._lives is None or self._lives[0] != tuple(turn):
+                lives = list(_lives(connection, self._cluster)[0].values())
+                self._lives = tuple(turn or ()), lives
+            return self._lives[1]
 
     def breakers(self) -> Mapping[str, Breaker]:
         with self._database.reading() as connection:
