@@ -1,0 +1,181 @@
+"""Whoever keeps a history open reads again only what has changed; judged by one who opens it anew
+and reads everything."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import sqlalchemy as sa
+
+from anubis.core.past.events import (
+    IncidentReported,
+    JobAllocated,
+    JobEnded,
+    NodeAdded,
+    Notice,
+    SuspicionRaised,
+)
+from anubis.core.past.status import Incident, Repair, Watch
+from anubis.core.past.traits import NodeTraits
+from anubis.core.records import UNNAMED, SelectionPolicy
+from anubis.operations.glancing import glance_at
+from anubis.selector import LOOKED_BACK_S, Selector, read_past
+from anubis.service.asker import OpenHistory
+from anubis.store.database import upsert
+from anubis.store.history import History
+from anubis.store.holds import HOLDS, Hold
+from tests.edges.test_selector import DAY_S, MENU, NODES, NOW, carry_out
+
+HAPPENED = ("repairs", "watches", "notices", "validations", "traits")
+QUESTIONS = ("failed_tests", "demands", "faulty_paths", "durations_s")
+
+
+class Teller:
+    """Tells a history what chance has happen to its nodes, sometimes late or of the future."""
+
+    def __init__(self, history: History, seed: int) -> None:
+        self.history, self.rng, self.at, self.count = history, random.Random(seed), NOW, 0
+
+    def tell(self) -> None:
+        self.at += self.rng.choice((1.0, 60.0, DAY_S, 20 * DAY_S))
+        self.count += 1
+        happen = (self.event, self.event, self.event, self.incident, self.repair, self.watch)
+        self.rng.choice((*happen, self.traits, self.campaign, self.forget, self.hold))()
+
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(self.rng.sample((*NODES, "n4"), self.rng.randrange(1, 3)))
+
+    def when(self) -> float:
+        return self.at + self.rng.choice((0.0, 0.0, -5.0, -30 * DAY_S, 2 * DAY_S))
+
+    def event(self) -> None:
+        nodes, job = self.nodes(), f"j{self.count}"
+        event = self.rng.choice(
+            (
+                NodeAdded(nodes=nodes),
+                IncidentReported(nodes=nodes, category="gpu"),
+                SuspicionRaised(nodes=nodes, category="gpu", source="x"),
+                JobAllocated(nodes=nodes, duration_s=60.0, job=job),
+                JobEnded(nodes=nodes, job=job),
+            )
+        )
+        notice = Notice(id=f"e{self.rng.randrange(60)}", at=self.when(), event=event)
+        self.history.of(UNNAMED).notices.add(notice)
+
+    def incident(self) -> None:
+        start = self.when()
+        end = self.rng.choice((None, start + 1.0, start + 3 * DAY_S))
+        told = [Incident(node=n, category="fan", start=start, end=end) for n in self.nodes()]
+        watches = [Watch(node=node, since=start) for node in self.nodes()]
+        self.history.imports.add("day.csv", self.at, UNNAMED, told, watches)
+
+    def repair(self) -> None:
+        start = self.when()
+        end = self.rng.choice((None, start + 2 * DAY_S))
+        self.history.of(UNNAMED).repairs.add(
+            Repair(node=n, start=start, end=end) for n in self.nodes()
+        )
+
+    def watch(self) -> None:
+        self.history.of(UNNAMED).watches.add(Watch(node=n, since=self.at) for n in self.nodes())
+
+    def traits(self) -> None:
+        rack = self.rng.choice("ab")
+        told = [NodeTraits(node=node, rack=rack) for node in self.nodes()]
+        self.history.imports.add_traits("racks.csv", self.at, UNNAMED, told)
+
+    def campaign(self) -> None:
+        bad = [(node, self.rng.choice(("gemm", "disk"))) for node in self.nodes()]
+        name = f"v{self.count}"
+        carry_out(self.history, name, self.at / DAY_S, bad=bad[: self.rng.randrange(2)])
+
+    def forget(self) -> None:
+        if imports := self.history.imports.newest():
+            self.history.imports.forget(self.rng.choice(imports).key)
+
+    def hold(self) -> None:
+        node = self.nodes()[0]
+        row = HOLDS.row(
+            Hold(node=node, holder="me", owner="p", since=self.at, until=self.at + DAY_S),
+            cluster=UNNAMED,
+        )
+        with self.history._database.writing() as connection:
+            upsert(connection, HOLDS.table, [row], replace=True)
+
+
+def said(history: History, now: float) -> dict[str, object]:
+    """All that is read of a cluster, in a form that can be compared."""
+    experience = history.of(UNNAMED).experience
+    happened = experience.happened(now - LOOKED_BACK_S)
+    answers = {question: getattr(experience, question)() for question in QUESTIONS}
+    told = {name: list(getattr(happened, name)) for name in HAPPENED}
+    return {**answers, **told, "incidents": sorted(happened.incidents, key=str)}
+
+
+def seen(glance) -> dict[str, object]:
+    lives = {node: glance.life(node, 99) for node in glance.by_name}
+    return {"nodes": glance.nodes, "lives": lives, "holds": glance.holds, "kept": glance.kept}
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))]
+)
+def test_what_is_remembered_is_what_is_read_anew(tmp_path, seed):
+    url = str(tmp_path / "history.db")
+    with OpenHistory.open(url) as kept, OpenHistory.open(url) as writer:
+        teller, glance = Teller(writer, seed), None
+        for _ in range(25):
+            for _ in range(teller.rng.randrange(5)):
+                teller.tell()
+            teller.at += teller.rng.choice((0.0, 3 * DAY_S))
+            now, part = teller.at, kept.of(UNNAMED)
+            with History.open(url) as anew:
+                assert said(kept, now) == said(anew, now), f"seed {seed}"
+                fresh = glance_at(anew.of(UNNAMED), now)
+                glance = glance_at(part, now, glance)
+                assert seen(glance) == seen(fresh), f"seed {seed}"
+                assert list(glance.by_name) == list(fresh.by_name)
+                assert decided(part, now, {"n1"}) == decided(anew.of(UNNAMED), now, None)
+        kept.close_at_last()
+        writer.close_at_last()
+
+
+def decided(part, now, nodes):
+    """About one node, by what is read of that one or of all."""
+    past = read_past(part, now, None, (), nodes)
+    job = JobAllocated(nodes=("n1",), duration_s=3600.0)
+    decision = Selector(past, SelectionPolicy()).weigh(job, MENU, at=now)
+    return decision, past.links_among({"n1"}), past.standing.unfit.get("n1")
+
+
+def test_nothing_is_read_again_while_nothing_changes_and_then_only_what_did(tmp_path):
+    with OpenHistory.open(str(tmp_path / "history.db")) as history:
+        part, statements = history.of(UNNAMED), []
+        carry_out(history, "v1", 399.0)
+        part.incidents.add([Incident(node="n1", category="fan", start=1.0, end=2.0)])
+        part.repairs.add([Repair(node="n1", start=1.0, end=2.0)])
+        history.imports.add_traits("r", 1.0, UNNAMED, [NodeTraits(node="n1", rack="a")])
+        part.notices.add(Notice(id="e1", at=1.0, event=NodeAdded(nodes=("n1",))))
+        read_past(part, NOW)
+        sa.event.listen(
+            history._database.engine,
+            "before_cursor_execute",
+            lambda connection, cursor, statement, *_: statements.append(
+                " ".join(statement.split())
+            ),
+        )
+        read_past(part, NOW + 1)
+        wide = ("incidents", "repairs", "watches", "traits", "notices", "verdicts", "demands")
+        wide = (*wide, "node_verdicts", "participant_nodes")
+        assert not read_of(statements, wide)
+        part.notices.add(Notice(id="e2", at=NOW, event=NodeAdded(nodes=("n2",))))
+        statements.clear()
+        read_past(part, NOW + 2)
+        assert read_of(statements, wide) == {"notices"}
+        assert any("notices.id IN (" in statement for statement in statements)
+        history.close_at_last()
+
+
+def read_of(statements, tables):
+    return {t for t in tables for s in statements if f"FROM {t}" in s or f"JOIN {t}" in s}
