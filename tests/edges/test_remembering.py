@@ -25,7 +25,7 @@ from anubis.service.asker import OpenHistory
 from anubis.store.database import upsert
 from anubis.store.history import History
 from anubis.store.holds import HOLDS, Hold
-from tests.edges.test_selector import DAY_S, MENU, NODES, NOW, carry_out
+from tests.edges.test_selector import BOTH, DAY_S, MENU, NODES, NOW, carry_out, plan
 
 HAPPENED = ("repairs", "watches", "notices", "validations", "traits")
 QUESTIONS = ("failed_tests", "demands", "faulty_paths", "durations_s")
@@ -179,3 +179,17 @@ def test_nothing_is_read_again_while_nothing_changes_and_then_only_what_did(tmp_
 
 def read_of(statements, tables):
     return {t for t in tables for s in statements if f"FROM {t}" in s or f"JOIN {t}" in s}
+
+
+@pytest.mark.parametrize("run", [BOTH, plan()], ids=["measured", "not-measured"])
+def test_what_is_a_year_old_counts_no_more_though_nobody_told_anything(tmp_path, run):
+    url, later = str(tmp_path / "history.db"), NOW + 366 * DAY_S
+    with OpenHistory.open(url) as kept, History.open(url) as anew:
+        carry_out(kept, "v1", 399.0, bad=[("n1", "gemm")], run=run)
+        glance = glance_at(kept.of(UNNAMED), NOW)
+        said(kept, NOW)
+        assert said(kept, later) == said(anew, later)
+        then = glance_at(kept.of(UNNAMED), later, glance)
+        assert seen(then) == seen(glance_at(anew.of(UNNAMED), later))
+        assert (glance.by_name["n1"].why != "", then.by_name["n1"].why) == (True, "")
+        kept.close_at_last()
