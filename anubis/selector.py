@@ -195,8 +195,8 @@ def standing_of(
     """By what was found lately; of these nodes, or of all."""
     chosen = happened if nodes is None else happened.about(nodes)
     recent = chosen.validations[since(chosen.validations, now - LOOKED_BACK_S) :]
-    told = (chosen.incidents, chosen.repairs, chosen.notices)
-    return standing(recent, findings, *told, now, strength)
+    happenings = (chosen.incidents, chosen.repairs, chosen.notices)
+    return standing(recent, findings, *happenings, now, strength)
 
 
 def _begun(incidents: IncidentColumns, now: float) -> IncidentColumns:

@@ -50,7 +50,7 @@ VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
 TOLD_WITHIN_S = 10.0  # most events, after what was told last had happened
 
 T = TypeVar("T", bound=Sized)
-Answer = TypeVar("Answer")
+A = TypeVar("A")
 Durations = dict[tuple[str, str], float]  # by benchmark and parameters
 ConcludedMark = tuple[int, str, int | None, float, bool]
 
@@ -170,8 +170,8 @@ class Experience:
         return self._validations
 
     def _by_campaign(
-        self, connection: Connection, question: str, ask: Callable[[], Answer], more: object = None
-    ) -> Answer:
+        self, connection: Connection, question: str, ask: Callable[[], A], more: object = None
+    ) -> A:
         """The last answer, unless a campaign was concluded, begun or forgotten since."""
         query = select(campaigns.c.key, campaigns.c.id, campaigns.c.checksum)
         rows = connection.execute(query.order_by(campaigns.c.key)).all()
@@ -179,7 +179,7 @@ class Experience:
         before = self._by_campaigns.get(question)
         if before is None or before[0] != mark or any(row.checksum is None for row in rows):
             before = self._by_campaigns[question] = mark, ask()
-        return cast(Answer, before[1])
+        return cast(A, before[1])
 
     def validations(self, since: float = 0.0) -> list[Validation]:
         """What campaigns that ended since then concluded about each node, by time and node, with

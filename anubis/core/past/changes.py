@@ -27,14 +27,14 @@ AT = attrgetter("at")
 
 def changed_nodes(before: Happened, then: float, happened: Happened, now: float) -> set[str]:
     """Between two instants: by what was told and found, and by the time that has passed alone."""
-    told = new_notices(before.notices, happened.notices)
+    new = new_notices(before.notices, happened.notices)
     return {
         *_differing(before.repairs, happened.repairs),
         *_differing(before.watches, happened.watches),
         *_differing(before.validations, happened.validations),
         *_differing(before.traits, happened.traits),
         *_differing_incidents(before.incidents, happened.incidents),
-        *(node for notice in told if notice.presumes_defect for node in notice.event.nodes),
+        *(node for notice in new if notice.presumes_defect for node in notice.event.nodes),
         *_aged(happened, then, now),
     }
 
