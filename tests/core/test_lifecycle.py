@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.lifecycle.actions import is_moot
+from anubis.core.lifecycle.actions import has_shown, is_moot
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import (
     CloseTicket,
@@ -826,3 +826,12 @@ def test_a_reason_is_one_line_of_at_most_200_characters_and_known_again():
     assert "\n" not in text
     assert is_ours(text)
     assert not is_ours("memory swap, Jo: see anubis[GEMM.TFLOPS]: slow")
+
+
+def test_a_cordon_is_obeyed_when_its_own_code_is_shown():
+    order = Cordon(mode=Mode.ACT, node="n1", code="GEMM.SLOW", reason="slow")
+    spare = Life(node="n1", cordon=reason("SPARE", "ready"), cordoned_by_anubis=True)
+    assert not has_shown(order, spare)
+    assert has_shown(order, replace(spare, cordon=reason("GEMM.SLOW", "slow")))
+    by_hand = replace(spare, cordon="memory swap, Jo", cordoned_by_anubis=False)
+    assert has_shown(order, by_hand)  # it is left as it is

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from anubis.core.lifecycle.reasons import NO_DEFECT, code_of, is_ours
 from anubis.store.history import History
 from tests.edges.desk import eventually
 
@@ -148,8 +149,8 @@ def _add(site: KeptSite, story: Story) -> None:
         is_right=state == "out"
         and bool(partners)
         and partners <= {*site.proven} - {site.by_hand}
-        and owner.reason(new).startswith("anubis[")
-        and not owner.reason(new).startswith("anubis[SPARE]"),
+        and is_ours(owner.reason(new))
+        and code_of(owner.reason(new)) not in NO_DEFECT,
     )
 
 

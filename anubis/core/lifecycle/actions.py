@@ -67,8 +67,8 @@ def subjects(command: LifeCommand) -> tuple[str, ...]:
 def has_shown(command: LifeCommand, life: Life) -> bool:
     """Whether the orchestrator shows the effect of a command."""
     match command:
-        case Cordon():
-            return bool(life.cordon)
+        case Cordon(code=code):
+            return life.is_out_as(code)
         case Release():
             return not life.cordon
     return False
@@ -77,9 +77,9 @@ def has_shown(command: LifeCommand, life: Life) -> bool:
 def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
     """Whether a proposal has nothing to do any more."""
     match command:
-        case Cordon(node=node):
+        case Cordon(node=node, code=code):
             life = lives[node]
-            return bool(life.cordon) or not life.is_kept_out
+            return life.is_out_as(code) or not life.is_kept_out
         case Release(node=node):
             return not lives[node].cordon
         case Prove():

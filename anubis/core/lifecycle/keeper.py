@@ -461,7 +461,9 @@ class Keeper:
     def _send_cordon(self, life: Life, code: str, reason: str, at: float) -> list[LifeCommand]:
         mode = self._policy.cordon
         is_same = life.out_code == code
-        if is_same and (life.cordon or mode is Mode.PROPOSE or not self._is_overdue(life, at)):
+        if is_same and (
+            life.is_out_as(code) or mode is Mode.PROPOSE or not self._is_overdue(life, at)
+        ):
             return []
         self.lives[life.node] = replace(
             life,

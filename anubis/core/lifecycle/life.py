@@ -9,6 +9,8 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Self
 
+from anubis.core.lifecycle.reasons import code_of
+
 ENDED_KEPT = 16  # jobs: a beginning that is told after the end comes soon after it
 
 
@@ -147,6 +149,10 @@ class Life:
     @property
     def is_cordoned_by_others(self) -> bool:
         return bool(self.cordon) and not self.cordoned_by_anubis
+
+    def is_out_as(self, code: str) -> bool:
+        """Whether it shows that it is kept from jobs for this. A person's cordon stays as it is."""
+        return bool(self.cordon) and (self.is_cordoned_by_others or code_of(self.cordon) == code)
 
     @property
     def state(self) -> State:
