@@ -28,8 +28,12 @@ from anubis.core.records import (
     check_variables,
 )
 from anubis.executors.machine import port_range
-from anubis.executors.starting import RayStart, StartSettings
-from anubis.orchestrators.settings import ORCHESTRATORS, OrchestratorSettings
+from anubis.executors.starting import PodSettings, PodStart, RayStart, StartSettings
+from anubis.orchestrators.settings import (
+    ORCHESTRATORS,
+    KubernetesSettings,
+    OrchestratorSettings,
+)
 from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
 
@@ -103,17 +107,20 @@ class RayCluster(_Nodes):
     address: str = ""
     """`host:port` of the head, or `local`: Ray is started on this machine alone. Default:
     `$RAY_ADDRESS`."""
-    start: Literal["ssh", "slurm"] | None = None
-    """Where no Ray runs: `ssh` or `slurm` brings one up on just the nodes under test, and takes it
-    down again. It replaces `address` and `token`. Default: Ray runs already."""
+    start: Literal["ssh", "slurm", "kubernetes"] | None = None
+    """Where no Ray runs: `ssh`, `slurm` or `kubernetes` brings one up on just the nodes under test,
+    and takes it down again. It replaces `address` and `token`. Default: Ray runs already."""
     start_options: tuple[str, ...] = ()
     """More words for ssh (`[-F, /etc/anubis/ssh_config]`) or for srun (`[--partition=gpu,
     --gres=gpu:8]`)."""
+    start_pod: PodSettings | None = None
+    """With `start: kubernetes`: the pod that runs on each node under test, as `{image: NAME}`."""
     drained_by: tuple[str, ...] = ()
     """With `start: slurm`, which starts no job on a drained node: what reaches those that have no
     job any more, as `[ssh]` or `[ssh, -F, /etc/anubis/ssh_config]`. Default: they are absent."""
     ray_python: str = ""
-    """The Python that has Ray on the nodes. Default: the path of the one that runs Anubis here."""
+    """The Python that has Ray on the nodes. Default: the path of the one that runs Anubis here; in
+    a pod `python3`."""
     ray_prefix: tuple[str, ...] = ()
     """Words before that Python, such as those that load a module or run a container."""
     driver_address: str = ""
@@ -150,11 +157,16 @@ class RayCluster(_Nodes):
                     )
             if self.drained_by and (self.start, self.drained_by[0]) != ("slurm", "ssh"):
                 raise ValueError('"drained_by" is for "start: slurm" and begins with "ssh"')
+            if (self.start == "kubernetes") != (self.start_pod is not None):
+                raise ValueError('"start: kubernetes" and "start_pod" with an image go together')
+            if self.start == "kubernetes" and self.start_options:
+                raise ValueError('"start_options" is for ssh and srun: "start_pod" says of a pod')
             if self.ports and len(port_range(self.ports)) < PORTS_AT_LEAST:
                 raise ValueError(f"ports: {self.ports} has fewer than {PORTS_AT_LEAST}")
         else:
             for name in (
                 "start_options",
+                "start_pod",
                 "drained_by",
                 "ray_python",
                 "ray_prefix",
@@ -170,14 +182,26 @@ class RayCluster(_Nodes):
             return None
         return RayStart(
             by=self.start,
+            pods=self._pods,
             options=self.start_options,
             drained_by=self.drained_by,
             prefix=self.ray_prefix,
-            python=self.ray_python or sys.executable,
+            python=self.ray_python or ("python3" if self.start_pod else sys.executable),
             env=self.env,
             ports=self.ports,
             driver_address=self.driver_address,
         )
+
+    @property
+    def _pods(self) -> PodStart | None:
+        if self.start_pod is None:
+            return None
+        if not isinstance(self.orchestrator, KubernetesSettings):
+            raise ConfigError(
+                "`start: kubernetes` asks the Kubernetes that owns the nodes: add"
+                " `orchestrator: kubernetes` to the cluster's file"
+            )
+        return PodStart(settings=self.start_pod, kubernetes=self.orchestrator)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from anubis.core.campaign import planning
 from anubis.core.errors import ConfigError
 from anubis.core.lifecycle.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
 from anubis.core.records import Limit, Node, Policy, Remedy, SelectionPolicy, SuiteEntry
+from anubis.executors.starting import PodSettings
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.operations.surveying import survey
 from anubis.orchestrators.settings import HostsSettings, KubernetesSettings, SlurmSettings
@@ -45,6 +46,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "clusters/ray.yaml": [config.RayCluster],
     "clusters/ssh.yaml": [],
     "clusters/slurm.yaml": [],
+    "clusters/kubernetes.yaml": [PodSettings],
     "clusters/simulated.yaml": [config.SimulatedCluster, SimulatedFleet],
     "orchestrators/hosts.yaml": [HostsSettings],
     "orchestrators/slurm.yaml": [SlurmSettings],
@@ -59,7 +61,9 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "simulations/example.yaml": [Scenario, Jobs, RepairTimes, Variations, Category],
     "topologies/example.yaml": [Written, Rack, Links],
 }
-SISTERS = {"clusters/ray.yaml": ["clusters/ssh.yaml", "clusters/slurm.yaml"]}  # with other keys
+SISTERS = {  # with other keys
+    "clusters/ray.yaml": [f"clusters/{way}.yaml" for way in ("ssh", "slurm", "kubernetes")]
+}
 NOT_KEYS = {"table"}  # of a limit: it follows from the file it stands in
 SETTING = re.compile(r"^# ([a-z_]+: \S.*)$", re.MULTILINE)  # a key that is commented out
 

@@ -1,4 +1,5 @@
-"""Knocks back at whoever rings: whether connections between the driver and a node go both ways."""
+"""Where nodes reach the driver: a door at which it listens, and a bell at which it knocks back, so
+that it is known whether connections go both ways."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import hmac
 import socket
 import threading
 from contextlib import suppress
+from typing import Self
 
 from anubis.executors.machine import free_port
 from anubis.executors.ray_link import call
@@ -14,15 +16,14 @@ RING_PATIENCE_S = 10.0
 LONGEST_RING = 200  # bytes
 
 
-class Doorbell:
-    """`with Doorbell(...) as bell`: it answers those who know the password, as long as it hangs."""
+class Entrance:
+    """`with entrance:` it listens; whoever comes is heard by `greet`, in a thread of theirs."""
 
-    def __init__(self, address: str, ports: str, password: str) -> None:
+    def __init__(self, address: str, ports: str) -> None:
         self.address, self.port = address, free_port(address, ports)
-        self._password = password
         self._server = socket.create_server((address, self.port), backlog=512)
 
-    def __enter__(self) -> Doorbell:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._listen, daemon=True).start()
         return self
 
@@ -31,13 +32,17 @@ class Doorbell:
             self._server.shutdown(socket.SHUT_RDWR)  # wakes who listens
         self._server.close()
 
+    def greet(self, line: socket.socket, host: str, words: str) -> None:
+        """`words`: the first line that came. Whoever wants to keep the line does so here."""
+        raise NotImplementedError
+
     def _listen(self) -> None:
         with suppress(OSError):
             while True:
                 line, (host, _) = self._server.accept()
-                threading.Thread(target=self._answer, args=(line, host), daemon=True).start()
+                threading.Thread(target=self._hear, args=(line, host), daemon=True).start()
 
-    def _answer(self, line: socket.socket, host: str) -> None:
+    def _hear(self, line: socket.socket, host: str) -> None:
         with line, suppress(OSError):
             line.settimeout(RING_PATIENCE_S)
             ring = bytearray()
@@ -45,9 +50,20 @@ class Doorbell:
                 if not (data := line.recv(LONGEST_RING)):
                     return
                 ring += data
-            password, _, door = ring.decode(errors="replace").strip().partition(" ")
-            if hmac.compare_digest(password.encode(), self._password.encode()) and door.isdecimal():
-                line.sendall(trouble_on_the_way(host, int(door)).encode())
+            self.greet(line, host, ring.decode(errors="replace").strip())
+
+
+class Doorbell(Entrance):
+    """It answers those who know the password."""
+
+    def __init__(self, address: str, ports: str, password: str) -> None:
+        super().__init__(address, ports)
+        self._password = password
+
+    def greet(self, line: socket.socket, host: str, words: str) -> None:
+        password, _, door = words.partition(" ")
+        if hmac.compare_digest(password.encode(), self._password.encode()) and door.isdecimal():
+            line.sendall(trouble_on_the_way(host, int(door)).encode())
 
 
 def trouble_on_the_way(host: str, port: int) -> str:

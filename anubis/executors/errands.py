@@ -12,21 +12,18 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from anubis.core.errors import UsageError
 from anubis.core.text import one_line
 from anubis.executors import guardian
 from anubis.executors.programs import ProgramOutcome, outcome_in
 from anubis.executors.starting import SLURM_JOB, RayStart
-from anubis.hostlist import shortened
 
 SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-a", "-x", "-T")
 # Slurm itself vouches that nobody else's job is on the node; all of it is ours
@@ -50,34 +47,13 @@ IDLE_WORDS = re.compile(r"^\W*$|^Remaining processes will be killed|^srun: .*(Te
 def argv_to(start: RayStart, node: str) -> list[str]:
     """What runs the guardian there, and reads it from stdin."""
     command = [*start.prefix, start.python, "-I", "-S", "-c", TAKE_IN]
-    match start.by:
-        case "ssh":  # which hands its words to a shell, whatever they are
-            return ["ssh", *SSH, *start.options, "--", node, shlex.join(command)]
-        case "slurm":
-            return ["srun", *SRUN, *start.options, f"--nodelist={node}", *command]
+    if start.by == "ssh":  # which hands its words to a shell, whatever they are
+        return ["ssh", *SSH, *start.options, "--", node, shlex.join(command)]
+    return ["srun", *SRUN, *start.options, f"--nodelist={node}", *command]
 
 
 def argv_here(python: str) -> list[str]:
     return [python, "-I", "-S", "-c", TAKE_IN]
-
-
-def address_for(start: RayStart, nodes: Sequence[str]) -> str:
-    """The one of this machine's addresses by which packets leave for the first of these nodes
-    whose name tells."""
-    if start.driver_address:
-        return start.driver_address
-    for node in nodes:
-        with (
-            suppress(OSError, subprocess.SubprocessError),
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
-        ):
-            probe.connect((ssh_host(start, node) if start.by == "ssh" else node, 9))
-            address: str = probe.getsockname()[0]
-            return address
-    raise UsageError(
-        f'at which address do the nodes reach this machine? The name "{shortened(nodes)}" does not'
-        " tell: write `driver_address:` into the cluster's file"
-    )
 
 
 def ssh_host(start: RayStart, node: str) -> str:
@@ -93,8 +69,31 @@ def ssh_host(start: RayStart, node: str) -> str:
     return hostnames[0] if hostnames else node
 
 
-class Errand:
-    """One command, on its way or under its guardian. Nothing here waits but `close`."""
+class Errand(Protocol):
+    """What is done on a node, or on its way there. Nothing here waits but `close`."""
+
+    sent_at: float
+
+    @property
+    def has_ended(self) -> bool: ...
+
+    def outcome(self) -> ProgramOutcome | None:
+        """The guardian's report, once it has ended; None where there was no guardian."""
+        ...
+
+    def last_words(self) -> str:
+        """What the node said last, or else the way to it."""
+        ...
+
+    def let_go(self) -> None:
+        """Its guardian ends it now."""
+        ...
+
+    def close(self, until: float) -> None: ...
+
+
+class CommandErrand:
+    """By a command whose stdin is the way."""
 
     def __init__(self, argv: Sequence[str], order: Mapping[str, Any], files: Path) -> None:
         """`files`: where its output goes; two files begin with this name."""
@@ -115,8 +114,7 @@ class Errand:
     def _hand_over(self, order: Mapping[str, Any]) -> None:
         """Aside, because a way that hangs takes nothing in."""
         assert self._process.stdin is not None
-        source = Path(guardian.__file__).read_text()
-        lines = memoryview(f"exec({source!r})\n{json.dumps(order)}\n".encode())
+        lines = memoryview(lines_for(order))
         with suppress(OSError, ValueError):  # the way has ended, or was let go
             while lines:
                 lines = lines[self._process.stdin.write(lines) or 0 :]
@@ -126,24 +124,12 @@ class Errand:
         return self._process.poll() is not None
 
     def outcome(self) -> ProgramOutcome | None:
-        """The guardian's report, once it has ended; None where there was no guardian."""
-        *_, report = self._stdout.read_bytes().splitlines() or [b""]  # a shell greets before it
-        return outcome_in(report) if report.startswith(b"{") else None
+        return report_in(self._stdout.read_bytes())
 
     def last_words(self) -> str:
-        """What the node said last, or else the way to it."""
-        outcome = self.outcome() or {}
-        texts = [outcome.get(key, "") for key in ("could_not_start", "stderr", "stdout")]
-        texts.append(self._stderr.read_text(errors="replace"))
-        for text in map(str, texts):
-            for line in [*text.splitlines(), *TELLING_WORDS.findall(text)][::-1]:
-                words = DECORATION.sub("", line).strip()
-                if words and not IDLE_WORDS.match(words):
-                    return one_line(words[-LAST_WORDS:])
-        return "it said nothing"
+        return last_words(self.outcome(), self._stderr.read_text(errors="replace"))
 
     def let_go(self) -> None:
-        """Its guardian ends it now."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -155,6 +141,27 @@ class Errand:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def lines_for(order: Mapping[str, Any]) -> bytes:
+    """What a Python that takes in becomes: a guardian with an order."""
+    source = Path(guardian.__file__).read_text()
+    return f"exec({source!r})\n{json.dumps(order)}\n".encode()
+
+
+def report_in(output: bytes) -> ProgramOutcome | None:
+    *_, report = output.splitlines() or [b""]  # a shell greets before it
+    return outcome_in(report) if report.startswith(b"{") else None
+
+
+def last_words(outcome: ProgramOutcome | None, of_the_way: str) -> str:
+    texts = [(outcome or {}).get(key, "") for key in ("could_not_start", "stderr", "stdout")]
+    for text in map(str, [*texts, of_the_way]):
+        for line in [*text.splitlines(), *TELLING_WORDS.findall(text)][::-1]:
+            words = DECORATION.sub("", line).strip()
+            if words and not IDLE_WORDS.match(words):
+                return one_line(words[-LAST_WORDS:])
+    return "it said nothing"
 
 
 def outside_of_slurm(environment: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -23,9 +23,10 @@ from typing import Any
 
 from anubis.core.errors import ExecutorError
 from anubis.executors import guardian, ray_node
-from anubis.executors.errands import Errand, address_for, argv_here, argv_to
+from anubis.executors.errands import CommandErrand, Errand, argv_here
 from anubis.executors.machine import free_port, port_range
 from anubis.executors.ray_link import HEALTH_CHECKS, OWN_CLUSTER
+from anubis.executors.sending import Sender, address_for
 from anubis.executors.starting import RayStart
 
 HEAD_TRIES = 3  # another may take the port that was free a moment ago
@@ -55,7 +56,9 @@ class StartedRay:
         self._secret = secrets.token_hex(32)
         self._folder = Path(tempfile.mkdtemp(prefix="anubis-start-"))
         allow_files(FILES_BESIDE + len(ways))
+        self._sender: Sender | None = None
         try:
+            self._sender = Sender(start, self.own_address)
             self._start_head()
         except BaseException:
             self.close()
@@ -84,6 +87,8 @@ class StartedRay:
         for errand in self._errands:
             errand.close(until)
         self._errands.clear()
+        if self._sender:
+            self._sender.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # --- its parts -------------------------------------------------------------------------
@@ -96,8 +101,9 @@ class StartedRay:
             self.token = scratch / "token"
             request = {"is_head": True, "name": DRIVER, "address": self.own_address}
             request["health"] = HEALTH_CHECKS
-            argv = argv_here(sys.executable)
-            head = self._send(argv, self._order(sys.executable, scratch, request))
+            order = self._order(sys.executable, scratch, request)
+            head = CommandErrand(argv_here(sys.executable), order, self._files)
+            self._errands.append(head)
             if self._is_up(head, scratch):
                 return
         raise ExecutorError(f'no head of Ray started beside the driver: "{head.last_words()}"')
@@ -118,10 +124,14 @@ class StartedRay:
         scratch = scratch_in(Path("/tmp"))
         request = {"is_head": False, "name": name}
         order = self._order(self._start.python, scratch, request)
+        assert self._sender is not None
         try:
-            self._coming[name] = self._send(argv_to(self._ways[name], name), order)
+            errand = self._sender.send(self._ways[name], name, order, self._files)
         except OSError as error:
             self.absent[name] = f"Ray did not start on it: {error}"
+            return
+        self._coming[name] = errand
+        self._errands.append(errand)
 
     def _give_up(self, name: str, errand: Errand) -> None:
         why = "Ray did not start on it"
@@ -130,10 +140,10 @@ class StartedRay:
             why = f"its Ray did not come within {JOIN_DEADLINE_S:g} s"
         self.absent[name] = f'{why}: "{errand.last_words()}"'
 
-    def _send(self, argv: Sequence[str], order: Mapping[str, Any]) -> Errand:
-        errand = Errand(argv, order, self._folder / str(len(self._errands)))
-        self._errands.append(errand)
-        return errand
+    @property
+    def _files(self) -> Path:
+        """Of the next errand."""
+        return self._folder / str(len(self._errands))
 
     def _order(self, python: str, scratch: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         settings = {

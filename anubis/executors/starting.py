@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from anubis.core.records import BenchmarkSpec
+from anubis.orchestrators.settings import KubernetesSettings
 
 # in a document's environment: devices without samples, and why (they failed, or did not answer)
 FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"
@@ -57,10 +58,34 @@ class StartSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PodSettings:
+    """The pod that Kubernetes runs on a node under test."""
+
+    image: str
+    """The image with Anubis' programs, Ray and torch: of the same versions as here."""
+    runtime_class: str = ""
+    """Its `runtimeClassName`, where the GPUs' runtime is not the default one: `nvidia`."""
+    pull_secret: str = ""
+    """The secret with which the image is pulled, in the namespace of the pods."""
+    privileged: bool = True
+    """Whether the pod may do on the node whatever root may, as most of what is measured needs:
+    InfiniBand, locked memory, the kernel's log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodStart:
+    """How pods are started, and by whom."""
+
+    settings: PodSettings
+    kubernetes: KubernetesSettings
+
+
+@dataclass(frozen=True, kw_only=True)
 class RayStart:
     """How Ray is brought up on the nodes of a cluster that has none, as its file says."""
 
-    by: Literal["ssh", "slurm"]
+    by: Literal["ssh", "slurm", "kubernetes"]
+    pods: PodStart | None = None  # by Kubernetes
     options: tuple[str, ...] = ()  # more words for ssh or srun
     drained_by: tuple[str, ...] = ()  # ssh, with its options, for nodes that Slurm keeps from jobs
     prefix: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,8 +19,9 @@ from anubis import config, hostlist
 from anubis.core.errors import ExecutorError, UsageError
 from anubis.executors import ray_node
 from anubis.executors.doorbell import Doorbell
-from anubis.executors.errands import Errand, address_for, argv_to
+from anubis.executors.errands import Errand
 from anubis.executors.ray_start import order_for
+from anubis.executors.sending import Sender, address_for
 from anubis.executors.starting import RayStart
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.reaching import ways_to
@@ -34,6 +35,16 @@ LOOK_EVERY_S = 0.05
 SHM_BYTES = 1 << 30  # what NCCL's guide gives a container
 NOFILE = 8192  # what Ray recommends
 CLOCK_TOLERANCE_S = 5.0
+MEMLOCK_CURES = {
+    "ssh": '"* - memlock unlimited" in /etc/security/limits.d/',
+    "slurm": "LimitMEMLOCK=infinity for slurmd, PropagateResourceLimitsExcept=MEMLOCK",
+    "kubernetes": "LimitMEMLOCK=infinity for the container runtime: systemctl edit containerd",
+}
+NOFILE_CURES = {
+    "ssh": '"* - nofile 65536" in /etc/security/limits.d/',
+    "slurm": "LimitNOFILE=65536 for slurmd",
+    "kubernetes": "LimitNOFILE=65536 for the container runtime: systemctl edit containerd",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +94,8 @@ def examine_nodes(
     way = file.way if isinstance(file, config.RayCluster) else None
     if way is None or not isinstance(file, config.RayCluster):
         raise UsageError(
-            f'nodes of cluster "{cluster}" are not reached by ssh or Slurm: its file has no'
-            " `start:`; on a node itself, `anubis doctor` says what it lacks"
+            f'nodes of cluster "{cluster}" are not reached by ssh, Slurm or Kubernetes: its'
+            " file has no `start:`; on a node itself, `anubis doctor` says what it lacks"
         )
     names = nodes or (hostlist.expand(file.nodes) if file.nodes else ())
     if not names:
@@ -95,16 +106,17 @@ def examine_nodes(
     with (
         tempfile.TemporaryDirectory(prefix="anubis-visit-") as folder,
         Doorbell(address, way.ports, password) as bell,
+        closing(Sender(way, address)) as sender,
     ):
         request = {"task": "look", "driver": (bell.address, bell.port)}
         env = {**way.env, "ANUBIS_PASSWORD": password}
         order = order_for(way.python, request, ports=way.ports, env=env, timeout_s=LOOK_LIMIT_S)
-        checks = dict(_visit(ways_to(names, way), order, Path(folder)))
+        checks = dict(_visit(ways_to(names, way), order, Path(folder), sender))
     return tuple(checks[name] for name in names)
 
 
 def _visit(
-    ways: Mapping[str, RayStart], order: Mapping[str, Any], folder: Path
+    ways: Mapping[str, RayStart], order: Mapping[str, Any], folder: Path, sender: Sender
 ) -> Iterator[tuple[str, NodeCheck]]:
     """As they answer; a way that is silent for too long is no answer."""
     queue = [*ways][::-1]
@@ -113,10 +125,8 @@ def _visit(
         while queue or away:
             while queue and len(away) < AT_ONCE:
                 name, began = queue.pop(), time.time()
-                away[name] = (
-                    Errand(argv_to(ways[name], name), order, folder / str(len(queue))),
-                    began,
-                )
+                errand = sender.send(ways[name], name, order, folder / str(len(queue)))
+                away[name] = (errand, began)
             for name, (errand, began) in list(away.items()):
                 if errand.has_ended or time.monotonic() - errand.sent_at > VISIT_DEADLINE_S:
                     yield name, check(ways[name], name, errand, (began, time.time()))
@@ -161,6 +171,9 @@ def trial(way: RayStart, name: str) -> list[str]:
     command = [*way.prefix, way.python, "--version"]
     if way.by == "ssh":
         return ["ssh", *way.options, name, *command]
+    if way.pods is not None:
+        image = f"--image={way.pods.settings.image}"
+        return ["kubectl", "debug", f"node/{name}", "-it", image, "--", *command]
     return ["srun", "--exclusive", *way.options, f"--nodelist={name}", *command]
 
 
@@ -221,9 +234,7 @@ def _room(facts: NodeFacts, way: RayStart) -> Iterator[Lack]:
         yield Lack(
             what="memlock",
             found=f"{_size(memlock)} may be locked in memory, RDMA needs no limit",
-            advice="LimitMEMLOCK=infinity for slurmd, PropagateResourceLimitsExcept=MEMLOCK"
-            if way.by == "slurm"
-            else '"* - memlock unlimited" in /etc/security/limits.d/',
+            advice=MEMLOCK_CURES[way.by],
         )
     if facts.shm_bytes < SHM_BYTES:
         yield Lack(
@@ -242,9 +253,7 @@ def _room(facts: NodeFacts, way: RayStart) -> Iterator[Lack]:
         yield Lack(
             what="nofile",
             found=f"{nofile} open files at most, Ray recommends {NOFILE}",
-            advice="LimitNOFILE=65536 for slurmd"
-            if way.by == "slurm"
-            else '"* - nofile 65536" in /etc/security/limits.d/',
+            advice=NOFILE_CURES[way.by],
         )
 
 

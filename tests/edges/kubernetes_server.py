@@ -19,8 +19,9 @@ import attrs
 import kmock
 from kmock import KubernetesEmulator, KubernetesError, Server
 
-NODES, PODS, EVENTS = (
-    kmock.resource(group="", version="v1", plural=plural) for plural in ("nodes", "pods", "events")
+NODES, PODS, EVENTS, SECRETS = (
+    kmock.resource(group="", version="v1", plural=plural)
+    for plural in ("nodes", "pods", "events", "secrets")
 )
 
 
@@ -47,6 +48,9 @@ class FakeApi(KubernetesEmulator):
         if request.method == kmock.method.POST:
             metadata = request.data["metadata"]
             metadata.setdefault("name", f"{metadata.get('generateName', '')}{next(self._versions)}")
+            metadata.setdefault("uid", f"uid-{metadata['name']}")
+            if request.namespace:
+                metadata["namespace"] = request.namespace
         return await super()._handle(request)
 
     def _prepare(self, request) -> None:
@@ -169,7 +173,7 @@ def api_server() -> Iterator[FakeApi]:
     loop = asyncio.new_event_loop()
     started, ended = threading.Event(), asyncio.Event()
     api = FakeApi()
-    for resource in (NODES, PODS, EVENTS):
+    for resource in (NODES, PODS, EVENTS, SECRETS):
         api.resources[resource] = {}
 
     async def serve() -> None:

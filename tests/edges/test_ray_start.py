@@ -22,8 +22,8 @@ import pytest
 
 from anubis import config
 from anubis.core.errors import ConfigError, UsageError
-from anubis.executors import errands, ray_node, ray_start
-from anubis.executors.errands import Errand
+from anubis.executors import errands, ray_node, ray_start, sending
+from anubis.executors.errands import CommandErrand, Errand
 from anubis.executors.starting import RayStart
 from tests.edges import slurm_bed
 from tests.edges.desk import Desk, eventually
@@ -284,7 +284,7 @@ def errand_of(tmp_path: Path, code: str, *, greeting: str = "", **order: object)
     """A command beside us, by a way that greets on stdout as a login shell may."""
     start = ["sh", "-c", f'echo "{greeting}"; exec "$0" "$@"', *errands.argv_here(sys.executable)]
     argv = [sys.executable, "-I", "-S", "-c", code]
-    return Errand(start, {"argv": argv, "timeout_s": 30, **order}, tmp_path / "errand")
+    return CommandErrand(start, {"argv": argv, "timeout_s": 30, **order}, tmp_path / "errand")
 
 
 def end(errand: Errand) -> None:
@@ -303,7 +303,7 @@ def test_the_last_words_are_those_of_the_node_without_what_ray_puts_round_them(
 
 
 def test_without_a_guardian_the_last_words_are_those_of_the_way(tmp_path: Path) -> None:
-    errand = Errand(["sh", "-c", "echo no route >&2; exit 255"], {}, tmp_path / "errand")
+    errand = CommandErrand(["sh", "-c", "echo no route >&2; exit 255"], {}, tmp_path / "errand")
     assert eventually(lambda: errand.has_ended)
     assert (errand.outcome(), errand.last_words()) == (None, "no route")
     end(errand)
@@ -316,7 +316,7 @@ def test_of_a_drained_node_slurm_is_not_taken_at_its_last_word(tmp_path: Path) -
         "srun: error: Unable to allocate resources: Requested nodes are busy\n"
     )
     tell = ["sh", "-c", 'printf %s "$0" >&2; exit 1', said_by_srun]
-    errand = Errand(tell, {}, tmp_path / "errand")
+    errand = CommandErrand(tell, {}, tmp_path / "errand")
     assert eventually(lambda: errand.has_ended)
     words = "srun: Required node not available (down, drained or reserved)"
     assert errand.last_words() == words
@@ -325,7 +325,7 @@ def test_of_a_drained_node_slurm_is_not_taken_at_its_last_word(tmp_path: Path) -
 
 def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
     old = errands.TAKE_IN.replace("(3, 11)", "(4, 0)")
-    errand = Errand([sys.executable, "-I", "-S", "-c", old], {}, tmp_path / "errand")
+    errand = CommandErrand([sys.executable, "-I", "-S", "-c", old], {}, tmp_path / "errand")
     assert eventually(lambda: errand.has_ended)
     assert re.search(r"is Python 3\.\S+, expected 3.11 or newer$", errand.last_words())
     end(errand)
@@ -343,7 +343,7 @@ def test_a_node_with_other_versions_says_so_and_does_not_join(
 ) -> None:
     request = {"task": "start", "is_head": False, "head": "127.0.0.1:1", **versions}
     order = ray_start.order_for(sys.executable, request, ports="", timeout_s=30)
-    errand = Errand(errands.argv_here(sys.executable), order, tmp_path / "errand")
+    errand = CommandErrand(errands.argv_here(sys.executable), order, tmp_path / "errand")
     assert eventually(lambda: errand.has_ended)
     assert re.search(words, errand.last_words())
     end(errand)
@@ -351,11 +351,11 @@ def test_a_node_with_other_versions_says_so_and_does_not_join(
 
 def test_the_address_is_that_towards_the_first_node_whose_name_tells() -> None:
     by_slurm = RayStart(by="slurm", python="python3")
-    assert errands.address_for(by_slurm, ["no.such.host.invalid", "127.0.0.1"]) == "127.0.0.1"
+    assert sending.address_for(by_slurm, ["no.such.host.invalid", "127.0.0.1"]) == "127.0.0.1"
     stated = replace(by_slurm, driver_address="10.1.2.3")
-    assert errands.address_for(stated, ["no.such.host.invalid"]) == "10.1.2.3"
+    assert sending.address_for(stated, ["no.such.host.invalid"]) == "10.1.2.3"
     with pytest.raises(UsageError, match="write `driver_address:`"):
-        errands.address_for(by_slurm, ["no.such.host.invalid"])
+        sending.address_for(by_slurm, ["no.such.host.invalid"])
 
 
 def test_an_errand_that_is_let_go_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
@@ -380,7 +380,9 @@ def test_a_folder_that_somebody_else_made_is_not_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"start": "kubernetes"}, "expected 'ssh' or 'slurm'"),
+        ({"start": "docker"}, "expected 'ssh', 'slurm' or 'kubernetes'"),
+        ({"start": "kubernetes"}, '"start: kubernetes" and "start_pod" with an image go together'),
+        ({"start": "ssh", "start_pod": {"image": "a"}}, "go together"),
         ({"start": "ssh", "address": "a:1"}, '"address" is of a Ray that runs already'),
         ({"start": "ssh", "ports": "20000-20010"}, "20000-20010 has fewer than 50"),
         ({"start": "ssh", "drained_by": ["ssh"]}, '"drained_by" is for "start: slurm"'),

@@ -16,7 +16,7 @@ import pytest
 
 from anubis.core.lifecycle.events import SeenNode
 from anubis.executors.doorbell import Doorbell
-from anubis.executors.errands import Errand
+from anubis.executors.errands import CommandErrand
 from anubis.executors.ray_node import ring
 from anubis.executors.starting import RayStart
 from anubis.operations import reaching, visiting
@@ -94,7 +94,7 @@ def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
     }
     for number, (words, advice) in enumerate(cures.items()):
         tell = ["sh", "-c", 'printf %s "$0" >&2; exit 1', words]
-        errand = Errand(tell, {}, tmp_path / str(number))
+        errand = CommandErrand(tell, {}, tmp_path / str(number))
         assert eventually(lambda errand=errand: errand.has_ended)
         (lack,) = visiting.check(by_slurm, "n1", errand, BETWEEN).lacks
         assert lack.found == f'"{words}"'
@@ -140,7 +140,10 @@ def test_who_rings_is_called_back_and_who_has_no_password_is_not(monkeypatch):
     ("words", "sentence"),
     [
         (["n1"], "which cluster are these nodes of?"),
-        (["--cluster", "local"], 'nodes of cluster "local" are not reached by ssh or Slurm'),
+        (
+            ["--cluster", "local"],
+            'nodes of cluster "local" are not reached by ssh, Slurm or Kubernetes',
+        ),
         (["--cluster", "ssh"], "which nodes? name them"),
         (["n1", "--cluster", "ssh", "--benchmarks", "."], "leave --cluster out"),
     ],

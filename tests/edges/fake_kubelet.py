@@ -1,0 +1,126 @@
+"""In place of kubelets: runs the command of each pod that is bound to a node. It asserts nothing.
+
+The command runs on a host of the node's name, and the API server is told what became of it. Images,
+volumes and limits are not looked at.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from anubis.executors.guardian import end_with_front
+
+EVERY_S = 0.2
+KEPT = ("PATH", "HOME", "LANG")  # of the environment here, as an image would have them
+
+
+class FakeKubelet:
+    """For all nodes. Also in place of who collects what a pod owned."""
+
+    def __init__(self, core: Any, into: Callable[[str], Sequence[str]]) -> None:
+        """`core`: a client of the API; `into`: words before a command, that lead to a host."""
+        self._core, self._into = core, into
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self.ran: list[dict[str, Any]] = []  # pods, as they were begun
+        self.troubles: list[str] = []
+
+    def __enter__(self) -> FakeKubelet:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join(30)
+        for process in self._running.values():
+            _end(process)
+
+    def _work(self) -> None:
+        while not self._is_over.wait(EVERY_S):
+            try:
+                self._turn()
+            except Exception as trouble:  # whoever writes in between; the next turn looks again
+                self.troubles.append(repr(trouble))
+
+    def _turn(self) -> None:
+        listed = self._core.list_pod_for_all_namespaces(_preload_content=False, limit=1000)
+        pods = {pod["metadata"]["uid"]: pod for pod in json.loads(listed.data)["items"]}
+        for uid in self._running.keys() - pods.keys():
+            _end(self._running.pop(uid))
+        for uid, pod in pods.items():
+            if pod["spec"].get("nodeName"):
+                self._tend(uid, pod)
+
+    def _tend(self, uid: str, pod: Mapping[str, Any]) -> None:
+        process, phase = self._running.get(uid), (pod.get("status") or {}).get("phase", "Pending")
+        if pod["metadata"].get("deletionTimestamp"):
+            if process:
+                _end(self._running.pop(uid))
+            self._forget(pod)
+        elif process is None and phase == "Pending":
+            self._begin(uid, pod)
+        elif process is not None and phase == "Running" and process.poll() is not None:
+            code = process.returncode
+            state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+            self._tell(pod, "Failed" if code else "Succeeded", state)
+
+    def _begin(self, uid: str, pod: Mapping[str, Any]) -> None:
+        (container,) = pod["spec"]["containers"]
+        variables = {name: os.environ[name] for name in KEPT if name in os.environ}
+        for entry in container.get("env", ()):
+            variables[entry["name"]] = entry.get("value") or self._secret(pod, entry)
+        self.ran.append(dict(pod))
+        self._running[uid] = subprocess.Popen(
+            [*self._into(pod["spec"]["nodeName"]), *container["command"]],
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._tell(pod, "Running", {"running": {}})
+
+    def _secret(self, pod: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
+        reference = entry["valueFrom"]["secretKeyRef"]
+        read = self._core.read_namespaced_secret(
+            reference["name"], pod["metadata"]["namespace"], _preload_content=False
+        )
+        secret = json.loads(read.data)
+        if "stringData" in secret:  # which a real server never shows
+            return str(secret["stringData"][reference["key"]])
+        return base64.b64decode(secret["data"][reference["key"]]).decode()
+
+    def _tell(self, pod: Mapping[str, Any], phase: str, state: Mapping[str, Any]) -> None:
+        container = {"name": pod["spec"]["containers"][0]["name"], "state": state, "image": ""}
+        container |= {"imageID": "", "ready": False, "restartCount": 0}
+        about, status = pod["metadata"], {"phase": phase, "containerStatuses": [container]}
+        self._core.patch_namespaced_pod_status(
+            about["name"], about["namespace"], {"status": status}, _preload_content=False
+        )
+
+    def _forget(self, pod: Mapping[str, Any]) -> None:
+        about = pod["metadata"]
+        self._core.delete_namespaced_pod(
+            about["name"], about["namespace"], grace_period_seconds=0, _preload_content=False
+        )
+        listed = self._core.list_namespaced_secret(about["namespace"], _preload_content=False)
+        for secret in json.loads(listed.data)["items"]:
+            owners = secret["metadata"].get("ownerReferences", ())
+            if any(owner["uid"] == about["uid"] for owner in owners):
+                with suppress(Exception):
+                    self._core.delete_namespaced_secret(
+                        secret["metadata"]["name"], about["namespace"], _preload_content=False
+                    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With all that it started, as a container does when it is killed."""
+    if process.poll() is None:
+        end_with_front(process.pid)
+    process.wait(10)
