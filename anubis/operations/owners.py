@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from anubis import config, hostlist
-from anubis.orchestrators.base import Orchestrator
+from anubis.orchestrators.base import NodeSkus, Orchestrator
+from anubis.orchestrators.hosts import HostsOrchestrator
+from anubis.orchestrators.kubernetes import KubernetesOrchestrator
 from anubis.orchestrators.settings import HostsSettings, KubernetesSettings, SlurmSettings
+from anubis.orchestrators.slurm import SlurmOrchestrator
 
 
 def orchestrator_of(cluster: config.Cluster) -> Orchestrator | None:
     """None where nobody but Anubis has its nodes."""
     if isinstance(cluster, config.SimulatedCluster):
         return None
-    skus = hostlist.labels(cluster.skus) if isinstance(cluster, config.RayCluster) else {}
+    by_node = hostlist.labels(cluster.skus) if isinstance(cluster, config.RayCluster) else {}
+    skus = NodeSkus(by_node=by_node, otherwise=cluster.sku)
     match cluster.orchestrator:
         case SlurmSettings() as settings:
-            from anubis.orchestrators.slurm import SlurmOrchestrator
-
-            return SlurmOrchestrator(settings, skus=skus, sku=cluster.sku)
+            return SlurmOrchestrator(settings, skus)
         case KubernetesSettings() as settings:
-            from anubis.orchestrators.kubernetes import KubernetesOrchestrator
-
-            return KubernetesOrchestrator(settings, skus=skus, sku=cluster.sku)
+            return KubernetesOrchestrator(settings, skus)
         case HostsSettings() as settings:
-            from anubis.orchestrators.hosts import HostsOrchestrator
-
-            return HostsOrchestrator(settings, skus=skus, sku=cluster.sku)
+            return HostsOrchestrator(settings, skus)
     return None

@@ -7,9 +7,26 @@ did not answer, or refused; it names the node, the command and the last line of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from anubis.core.lifecycle.events import FleetSeen
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSkus:
+    """What the cluster's file says of its nodes' hardware: the same for every orchestrator."""
+
+    by_node: Mapping[str, str] = field(default_factory=dict)
+    otherwise: str = ""  # of nodes that neither it nor the orchestrator speaks of
+
+    def of(self, node: str, shown: str = "") -> str:
+        """`shown`: by the orchestrator, such as a label."""
+        return self.by_node.get(node) or shown or self.otherwise
+
+
+SKUS_UNTOLD = NodeSkus()
 
 
 class Orchestrator(Protocol):

@@ -11,6 +11,7 @@ from anubis import hostlist
 from anubis.core.errors import OrchestratorError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
 from anubis.core.lifecycle.reasons import is_ours
+from anubis.orchestrators.base import SKUS_UNTOLD, NodeSkus
 from anubis.orchestrators.commands import run_command
 from anubis.orchestrators.settings import HostsSettings
 
@@ -28,15 +29,12 @@ class HostsOrchestrator:
     def __init__(
         self,
         settings: HostsSettings,
-        *,
-        skus: Mapping[str, str] | None = None,
-        sku: str = "",
+        skus: NodeSkus = SKUS_UNTOLD,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._names = hostlist.expand(settings.nodes)
-        self._skus = skus or {}
-        self._sku = sku
+        self._skus = skus
         self._clock = clock
 
     def observe(self) -> FleetSeen:
@@ -75,7 +73,7 @@ class HostsOrchestrator:
 
     def _shown(self, node: str, host: HostSeen) -> SeenNode:
         return SeenNode(
-            sku=self._skus.get(node, self._sku),
+            sku=self._skus.of(node),
             state="no answer" if host.trouble else "cordoned" if host.reason else "up",
             is_up=not host.trouble,
             jobs=tuple(f"{node}/{id}" for id in host.jobs),

@@ -11,6 +11,7 @@ from anubis.core.errors import OrchestratorError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob
 from anubis.core.lifecycle.reasons import NO_DEFECT, code_of
 from anubis.core.text import one_line
+from anubis.orchestrators.base import SKUS_UNTOLD, NodeSkus
 from anubis.orchestrators.kubernetes_api import (
     CONFLICT,
     FORBIDDEN,
@@ -50,16 +51,12 @@ class KubernetesOrchestrator:
     def __init__(
         self,
         settings: KubernetesSettings,
-        *,
-        skus: Mapping[str, str] | None = None,
-        sku: str = "",
+        skus: NodeSkus = SKUS_UNTOLD,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`skus`: of nodes by name; `sku`: of those that neither it nor a label speaks of."""
         self._settings = settings
         self._api = KubernetesApi(settings)
-        self._skus = skus or {}
-        self._sku = sku
+        self._skus = skus
         self._clock = clock
         self._owners: dict[JobOwner, JobOwner] = {}  # whose each of those in between is
 
@@ -85,7 +82,7 @@ class KubernetesOrchestrator:
 
     def _sku_of(self, node: Document) -> str:
         by_label = sku_by_label(node, self._settings.sku_label)
-        return self._skus.get(name_of(node)) or by_label or self._sku or sku_by_gpus(node)
+        return self._skus.of(name_of(node), by_label) or sku_by_gpus(node)
 
     def _jobs(self, nodes: Collection[str]) -> dict[str, SeenJob]:
         pods = self._api.items("/api/v1/pods", fieldSelector=RUNNING)

@@ -19,6 +19,7 @@ from anubis.core.errors import HostlistError, OrchestratorError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
 from anubis.core.lifecycle.reasons import is_ours
 from anubis.executors.starting import SLURM_JOB
+from anubis.orchestrators.base import SKUS_UNTOLD, NodeSkus
 from anubis.orchestrators.commands import run_command
 from anubis.orchestrators.settings import SlurmSettings
 
@@ -70,15 +71,11 @@ class SlurmOrchestrator:
     def __init__(
         self,
         settings: SlurmSettings,
-        *,
-        skus: Mapping[str, str] | None = None,
-        sku: str = "",
+        skus: NodeSkus = SKUS_UNTOLD,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`skus`: of nodes by name; `sku`: of those that neither it nor a feature speaks of."""
         self._settings = settings
-        self._skus = skus or {}
-        self._sku = sku
+        self._skus = skus
         self._clock = clock
 
     def observe(self) -> FleetSeen:
@@ -127,7 +124,7 @@ class SlurmOrchestrator:
         by_feature = (
             sku for feature, sku in self._settings.features.items() if feature in node.features
         )
-        return self._skus.get(node.name) or next(by_feature, self._sku)
+        return self._skus.of(node.name, next(by_feature, ""))
 
 
 def _refuse_others_reason(node: SlurmNode) -> None:

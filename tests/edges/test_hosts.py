@@ -8,6 +8,7 @@ import pytest
 
 from anubis.core.errors import OrchestratorError
 from anubis.core.lifecycle.reasons import reason
+from anubis.orchestrators.base import NodeSkus
 from anubis.orchestrators.hosts import HostsOrchestrator, parse_jobs_of_host
 from anubis.orchestrators.settings import HostsSettings
 from tests.edges.desk import Desk, eventually
@@ -47,7 +48,9 @@ def test_a_host_is_seen_with_its_jobs_and_one_that_does_not_answer_is_at_work_fo
 ):
     (folder / "n1.jobs").write_text("4711 alice\n\n4712\n")
     (folder / "n2.out").write_text("swap the fan\n")
-    seen = HostsOrchestrator(settings(), skus={"n2": "b200"}, sku="h100").observe()
+    seen = HostsOrchestrator(
+        settings(), NodeSkus(by_node={"n2": "b200"}, otherwise="h100")
+    ).observe()
     assert {name: node.jobs for name, node in seen.nodes.items()} == {
         "n1": ("n1/4711", "n1/4712"),
         "n2": (),
@@ -131,3 +134,8 @@ def test_hosts_of_a_file_are_shown_with_their_jobs(folder, near: Desk):
     first, *rest = near.run("nodes", "--cluster", cluster).out.splitlines()
     assert first == "3 nodes of cluster lab: 1 down, 1 at work, 1 free"
     assert any("job n1/4711 of alice" in line for line in rest)
+
+
+def test_a_node_s_hardware_is_what_its_cluster_s_file_says_then_what_its_owner_shows():
+    skus = NodeSkus(by_node={"n2": "b200"}, otherwise="h100")
+    assert [skus.of("n2", "a100"), skus.of("n1", "a100"), skus.of("n1")] == ["b200", "a100", "h100"]
