@@ -14,6 +14,7 @@ from anubis.operations.campaigns import resume_campaign as resume_campaign
 from anubis.operations.campaigns import run_campaign as run_campaign
 from anubis.operations.checking import check_program as check_program
 from anubis.operations.checking import outside_limits as outside_limits
+from anubis.operations.chores import do_chores as do_chores
 from anubis.operations.deciding import Terms as Terms
 from anubis.operations.deciding import select as select
 from anubis.operations.examining import examine as examine

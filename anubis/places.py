@@ -51,3 +51,8 @@ def descriptions() -> Path:
 def risk_file(cluster: str) -> Path:
     """The risk model that was trained last for this cluster, unless somebody names another."""
     return home() / "risk" / f"{cluster}.npz"
+
+
+def proposals(cluster: str) -> Path:
+    """What the keeper of this cluster learned, and a person has not agreed to yet."""
+    return home() / "proposals" / cluster

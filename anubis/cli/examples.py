@@ -43,6 +43,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "keep --cluster prod.yaml",
         "keep --cluster prod.yaml --do 17",
         "keep --cluster prod.yaml --keeping prod --every 60s",
+        "keep --cluster prod.yaml --keeping prod --chores",
     ),
     "actions": ("actions", "actions --all --last 20 --json"),
     "learn": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -15,8 +16,8 @@ from anubis.core.errors import AnubisError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
+    from anubis.core.lifecycle.chores import ChoreStanding
     from anubis.core.past.events import KeptEvent
     from anubis.operations.keeping import KeptFleet
 
@@ -117,6 +118,9 @@ def keep(
         int | None,
         typer.Option("--test", metavar="ID", help="Only carry out the test of this action."),
     ] = None,
+    chores: Annotated[
+        bool, typer.Option("--chores", help="Only do the periodic work that is due.")
+    ] = False,
     service: Annotated[
         str,
         typer.Option(
@@ -128,7 +132,8 @@ def keep(
     ] = "",
     json: options.Json = False,
 ) -> None:
-    """Take the keeper's turn: hear what is new, and propose or do what the policy says.
+    """Take the keeper's turn: hear what is new, and propose or do what the policy says. Then do the
+    periodic work that is due.
 
     Exit code 1: a node is out or to be taken out, or a breaker is open.
     """
@@ -136,28 +141,36 @@ def keep(
     caller = Terminal(as_json=json)
     pause_s = amounts.duration_s(every, "--every") if every else None
     request = anubis.keeping_of(cluster, keeping, benchmarks or (), service)
-    drive = _elsewhere(cluster, keeping, benchmarks or (), service) if apart or every else None
+    if chores:
+        _show_chores(anubis.do_chores(request, caller), as_json=json)
+        return
+    elsewhere = _elsewhere(cluster, keeping, benchmarks or (), service) if apart or every else None
+    drive = (lambda id: elsewhere(f"test-{id}", "--test", str(id))) if elsewhere else None
+    log = f"chores-{Path(cluster or 'here').stem}"
+    do_chores = (lambda: elsewhere(log, "--chores")) if elsewhere else None
     if test is not None:
         anubis.carry_out_test(request, test, caller)
-        drive = _left_alone
+        drive = do_chores = _left_alone
     fleet = (
         anubis.approve(request, do, caller, drive) if do else anubis.keep(request, caller, drive)
     )
+    standings = anubis.do_chores(request, caller, do_chores)
     while pause_s is not None:
-        _show(fleet, as_json=json)
+        _show(fleet, standings, as_json=json)
         time.sleep(pause_s)
         try:
             fleet = anubis.keep(request, caller, drive)
+            standings = anubis.do_chores(request, caller, do_chores)
         except AnubisError as error:
             caller.remark(f"no turn was taken: {error}")
-    _show(fleet, as_json=json)
+    _show(fleet, standings, as_json=json)
     _leave(fleet)
 
 
 def _elsewhere(
     cluster: str | None, keeping: str, benchmarks: Sequence[Path], service: str
-) -> Callable[[int], bool]:
-    """Has a test carried out by `anubis keep --test` in a process of its own."""
+) -> Callable[..., bool]:
+    """Begins `anubis keep` with some more words in a process of its own, which nobody waits for."""
     from anubis.operations.processes import begin
 
     words = ["keep", "--keeping", keeping, "--json"]
@@ -165,15 +178,15 @@ def _elsewhere(
     words += ["--service", service] if service else []
     words += [word for folder in benchmarks for word in ("--benchmarks", str(folder))]
 
-    def drive(id: int) -> bool:
-        begin([*words, "--test", str(id)], places.history_url(), f"test-{id}")
+    def drive(name: str, *more: str) -> bool:
+        begin([*words, *more], places.history_url(), name)
         return False
 
     return drive
 
 
-def _left_alone(_id: int) -> bool:
-    """The next turn sees to the other tests."""
+def _left_alone(*_: int) -> bool:
+    """The next turn sees to the other tests, and to periodic work."""
     return False
 
 
@@ -197,13 +210,14 @@ def actions(
     keeping.show_actions(listed, answer.screen())
 
 
-def _show(fleet: KeptFleet, *, as_json: bool) -> None:
+def _show(fleet: KeptFleet, standings: Sequence[ChoreStanding] = (), *, as_json: bool) -> None:
     from anubis.report import keeping
 
     if as_json:
         for life in fleet.lives.values():
             answer.write_json("life", keeping.life_fields(life))
         answer.write_lines(map(keeping.action_line, fleet.actions))
+        _show_chores(standings, as_json=True)
         answer.write_json(
             "keeping", keeping.keeping_fields(fleet.cluster, fleet.lives, fleet.breakers)
         )
@@ -212,6 +226,17 @@ def _show(fleet: KeptFleet, *, as_json: bool) -> None:
     print(keeping.headline(fleet.cluster, fleet.lives, fleet.breakers, proposals))
     keeping.show_lives(fleet.lives, answer.screen())
     keeping.show_actions(fleet.actions, answer.screen())
+    _show_chores(standings, as_json=False)
+
+
+def _show_chores(standings: Sequence[ChoreStanding], *, as_json: bool) -> None:
+    from anubis.report import chores
+
+    if as_json:
+        answer.write_lines(map(chores.chore_line, standings))
+        return
+    for sentence in chores.sentences(standings, time.time()):
+        print(sentence)
 
 
 def _leave(fleet: KeptFleet) -> NoReturn:

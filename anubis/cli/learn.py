@@ -68,7 +68,7 @@ def learn(
         campaign,
         since=None if since is None else amounts.instant(since, "--since"),
         exclude=amounts.nodes(exclude) or (),
-        start=start,
+        start=start or (),
         policy=policy,
         without_damaged=without_damaged,
         caller=Terminal(),

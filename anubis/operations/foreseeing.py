@@ -63,8 +63,10 @@ def train_risk(
     """The model of that name, or the one that wins by node and by time; kept in the file."""
     cluster, logbook = _logbook(cluster, caller)
     _tell_of_gaps(logbook, caller)
-    spells = learning.spells_of(logbook, caller.clock())
+    at = caller.clock()
+    spells = learning.spells_of(logbook, at)
     trained, provenance = learning.train(spells, seed, model, caller.doing)
+    provenance = replace(provenance, trained_at=at)
     path = _model_file(file, cluster)
     files.save(trained, provenance, path)
     return LearnedRisk(cluster=cluster, model=trained, provenance=provenance, file=path)

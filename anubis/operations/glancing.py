@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from anubis.core.campaign import planning
 from anubis.core.fabric import by_number
+from anubis.core.lifecycle.chores import Chore
 from anubis.core.past.changes import (
     Findings,
     changed_findings,
@@ -63,6 +64,7 @@ class ClusterGlance:
     holds: Mapping[str, Hold]
     of_node: OfNodes
     kept: KeptFleet  # as the keeper's last turn left it
+    chores: Mapping[Chore, float]  # when periodic work last ended without failing
 
     @cached_property
     def nodes(self) -> tuple[NodeGlance, ...]:
@@ -129,6 +131,7 @@ def glance_at(
         holds=holds,
         of_node=of_node,
         kept=look(history, now, now),
+        chores=history.chores.successes(),
     )
 
 

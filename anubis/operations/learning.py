@@ -12,7 +12,7 @@ from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.pooling import CampaignEvidence
 from anubis.core.judging.software import Versions, versions
 from anubis.core.judging.units import Units, latest, relevant, units
-from anubis.core.records import Campaign, CriteriaSet
+from anubis.core.records import Campaign, CriteriaSet, Workload
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.evidence import IntactExecutions, read_intact
 from anubis.operations.past import finished, joined, since_then
@@ -23,20 +23,22 @@ def learn(
     *,
     since: datetime | None = None,
     exclude: Collection[str] = (),
-    start: Path | None = None,
+    start: Path | Sequence[CriteriaSet] = (),
     policy: str | None = None,
+    workloads: Collection[Workload] | None = None,
     without_damaged: bool = False,
     caller: Caller = NOBODY,
 ) -> tuple[CriteriaSet, ...]:
     """A set for each sku. With `since`, all finished campaigns of the same cluster and suite that
-    began from then on until this one are pooled. What is damaged is refused, or left out."""
+    began from then on until this one are pooled; of these workloads, or of those that it ran
+    itself. What is damaged is refused, or left out."""
     excluded = frozenset(exclude)
     with caller.history() as history:
         last = finished(history, campaign)
         pooled = since_then(history, last, since)
         _refuse_strangers(excluded, pooled)
         intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
-    measured, present = _measured(intact, pooled, excluded, caller)
+    measured, present = _measured(intact, pooled, workloads, excluded, caller)
     suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
     if len(pooled) > 1:
         caller.remark(f"learning from {len(pooled)} campaigns of suite {suite}: {names}")
@@ -50,7 +52,9 @@ def learn(
         anubis=__version__,
         created_at=datetime.fromtimestamp(_learned_at(last), UTC).isoformat(timespec="seconds"),
         versions=present,
-        start=criteria_files.load(start.expanduser(), suite) if start else (),
+        start=(
+            criteria_files.load(start.expanduser(), suite) if isinstance(start, Path) else start
+        ),
     )
 
 
@@ -76,7 +80,11 @@ def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> N
 
 
 def _measured(
-    intact: IntactExecutions, pooled: Sequence[Campaign], excluded: frozenset[str], caller: Caller
+    intact: IntactExecutions,
+    pooled: Sequence[Campaign],
+    workloads: Collection[Workload] | None,
+    excluded: frozenset[str],
+    caller: Caller,
 ) -> tuple[list[Units], Mapping[str, Versions]]:
     """The units of all campaigns, and the versions that the last one found."""
     parts = [
@@ -85,7 +93,8 @@ def _measured(
     plan = pooled[-1].plan
     evidence = joined(parts, caller)
     measured = units(evidence.executions, evidence.campaign.plan)
-    return relevant(measured, plan.taught, excluded), versions(parts[-1].executions, plan)
+    taught = plan.taught if workloads is None else workloads
+    return relevant(measured, taught, excluded), versions(parts[-1].executions, plan)
 
 
 def _learned_at(campaign: Campaign) -> float:

@@ -329,22 +329,25 @@ def _of_pairs(named: str | None, groups: Arrangement, surveyed: Survey | None) -
 
 
 def _criteria(request: CampaignRequest, suite: str) -> tuple[CriteriaSet, ...]:
-    """The criteria to judge by; none for a campaign that learns its own.
-
-    Unless they are named: of each sku the first that are found here, in the working folder, or
-    among those that come with Anubis.
-    """
+    """The criteria to judge by; none for a campaign that learns its own."""
     if request.criteria:
         return criteria_files.load(request.criteria.expanduser(), suite)
     if not request.kind.needs_criteria:
         return ()
+    in_use = criteria_in_use(suite)
+    if not in_use:
+        raise NothingLearnedError(_nothing_learned(f'suite "{suite}"', request.suite or suite))
+    return in_use
+
+
+def criteria_in_use(suite: str) -> tuple[CriteriaSet, ...]:
+    """Unless others are named: of each sku the first that are found here, in the working folder, or
+    among those that come with Anubis."""
     of_sku: dict[str, CriteriaSet] = {}
     for folder in (places.criteria(), Path("criteria"), places.shipped("criteria")):
         if suite in criteria_files.suites(folder):
             for criteria in criteria_files.load(folder, suite):
                 of_sku.setdefault(criteria.sku, criteria)
-    if not of_sku:
-        raise NothingLearnedError(_nothing_learned(f'suite "{suite}"', request.suite or suite))
     return tuple(of_sku.values())
 
 

@@ -619,6 +619,27 @@ class SparesLine(TypedDict):
     """How many nodes could become spares."""
 
 
+class ChoreLine(TypedDict):
+    cluster: str
+    chore: Literal["sweep", "criteria", "risk"]
+    due: float | None
+    """When it was due last; null: it was never done."""
+    began: float | None
+    ended: float | None
+    """null: it runs, or whoever did it died and the next turn takes it up."""
+    end: Literal["done", "unchanged", "proposed", "failed"] | None
+    """unchanged: nothing was worth doing; proposed: a person decides."""
+    sentence: str
+    campaign: str
+    """That a sweep is."""
+    proposal: str
+    """The folder of criteria or the file of a model that was proposed."""
+    last_success: float | None
+    """When it last ended without failing."""
+    next_at: float | None
+    """When it is due next; null: the policy states no times."""
+
+
 class HoldLine(TypedDict):
     nodes: Sequence[str]
     holder: str
@@ -886,6 +907,9 @@ LINES = (
     DocumentType("receipt", "tell", "what became of the event", (ReceiptLine,)),
     DocumentType("life", "tell, keep", "where a node stands", (LifeLine,)),
     DocumentType("action", "tell, keep, actions", "proposed or done", (ActionLine,)),
+    DocumentType(
+        "chore", "keep", "periodic work: what became of it, when it is next", (ChoreLine,)
+    ),
     DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
     DocumentType("node-risk", "serve", "what carries a node's risk", (NodeRiskLine,)),
     DocumentType("fabric", "serve", "when it was measured last", (BetweenLine,)),

@@ -77,7 +77,7 @@ def _compared(
     tell: Tell,
 ) -> Evaluation:
     where = f"by {kind}, seed {seed}"
-    if reason := _unaskable(test):
+    if reason := unaskable(test):
         return Evaluation(left_out=(f"all models {where}: {reason}",))
     scored: list[Score] = []
     left_out: list[str] = []
@@ -90,7 +90,7 @@ def _compared(
     return Evaluation(scores=tuple(scored), left_out=tuple(left_out))
 
 
-def _unaskable(test: Spells) -> str:
+def unaskable(test: Spells) -> str:
     """Why no model can be scored on these spells; empty where each can."""
     if not test.observed.any():
         return f"none of the {len(test)} test spells ended in an incident"

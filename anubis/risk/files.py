@@ -46,6 +46,7 @@ class ModelProvenance:
     versions: Mapping[str, str]
     choice: str = ""  # why this model
     scores: tuple[Score, ...] = ()
+    trained_at: float | None = None  # up to when the data goes; None: written before it was kept
 
 
 @dataclass(frozen=True, kw_only=True)

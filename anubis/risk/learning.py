@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -22,7 +23,7 @@ from anubis.risk.worth import worth_learning
 MONTH_H = 730.0
 
 
-def spells_of(logbook: Logbook, until: float) -> Spells:
+def spells_of(logbook: Logbook, until: float, covariates: Sequence[str] | None = None) -> Spells:
     """A status at each return into service, when most is at stake, and some in between, so that a
     model also learns of nodes that have been well for a while: about as many, at least monthly."""
     at_returns = logbook.spells(logbook.returns(), until)
@@ -32,7 +33,7 @@ def spells_of(logbook: Logbook, until: float) -> Spells:
         )
     every_h = min(float(at_returns.duration_h.mean()), MONTH_H)
     regular = logbook.snapshots(every_h, until, np.random.default_rng(0))
-    return logbook.spells(logbook.returns() + regular, until)
+    return logbook.spells(logbook.returns() + regular, until, covariates)
 
 
 def train(

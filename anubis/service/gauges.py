@@ -95,6 +95,7 @@ def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield _states(snapshot)
     yield _actions(snapshot)
     yield _breakers(snapshot)
+    yield _chores(snapshot)
     yield _unfinished(snapshot)
     yield _executions(snapshot)
     read_at = GaugeMetricFamily(
@@ -172,6 +173,18 @@ def _breakers(snapshot: Snapshot) -> GaugeMetricFamily:
     for cluster, glance in snapshot.clusters.items():
         breakers = glance.kept.breakers.values()
         family.add_metric([cluster], sum(breaker.is_open for breaker in breakers))
+    return family
+
+
+def _chores(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_chore_last_success_timestamp_seconds",
+        "When periodic work last ended without failing: sweep, criteria, risk",
+        labels=["cluster", "chore"],
+    )
+    for cluster, glance in snapshot.clusters.items():
+        for chore, at in sorted(glance.chores.items()):
+            family.add_metric([cluster, chore.value], at)
     return family
 
 

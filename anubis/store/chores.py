@@ -49,10 +49,15 @@ class Chores:
         """The one that was due last."""
         return self._first(CHORES.c.chore == chore.value)
 
-    def last_success(self, chore: Chore) -> ChoreRecord | None:
-        """The last one that came to an end without failing."""
-        failed = CHORES.c.end == ChoreEnd.FAILED.value
-        return self._first(CHORES.c.chore == chore.value, CHORES.c.end.is_not(None), ~failed)
+    def successes(self) -> dict[Chore, float]:
+        """When each last ended without failing."""
+        query = (
+            sa.select(CHORES.c.chore, sa.func.max(CHORES.c.ended))
+            .where(CHORES.c.cluster == self._cluster, CHORES.c.end != ChoreEnd.FAILED.value)
+            .group_by(CHORES.c.chore)
+        )
+        with self._database.reading() as connection:
+            return {Chore(chore): at for chore, at in connection.execute(query)}
 
     def _first(self, *conditions: sa.ColumnElement[bool]) -> ChoreRecord | None:
         query = CHORES.select().where(CHORES.c.cluster == self._cluster, *conditions)

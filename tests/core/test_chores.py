@@ -15,7 +15,6 @@ from anubis.core.lifecycle.chores import (
     due_now,
     latest_due,
     next_due,
-    since_tested,
 )
 from anubis.core.lifecycle.policy import KeepingPolicy, SweepChore
 
@@ -96,11 +95,3 @@ def test_a_schedule_that_says_nothing_is_refused(words, reason):
 
 def test_as_shipped_no_periodic_work_is_switched_on():
     assert KeepingPolicy().rhythms == {}
-
-
-def test_whoever_was_never_tested_comes_first_and_then_risk_times_the_time_since():
-    risk = {"new": 0.001, "calm": 0.001, "frail": 0.01, "just": 0.01}
-    tested = {"calm": 0.0, "frail": 9_000.0, "just": 9_990.0}
-    assert since_tested(risk, tested, now=10_000.0) == ["new", "calm", "frail", "just"]
-    tested["frail"] = 8_000.0
-    assert since_tested(risk, tested, now=10_000.0) == ["new", "frail", "calm", "just"]

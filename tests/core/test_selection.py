@@ -224,6 +224,7 @@ def menus(draw, node_counts=(1, 1, 1, 2, 4, 0), together=(True, False)):
         budget=Budget(
             seconds=draw(st.sampled_from([math.inf, math.inf, 4.0, 0.0])),
             node_seconds=draw(st.sampled_from([math.inf, math.inf, 7.0, 0.0])),
+            nodes=draw(st.sampled_from([math.inf, math.inf, math.inf, 2, 1, 0])),
         ),
     )
 
@@ -259,6 +260,9 @@ def plain(menu, p0, worth, among=None):
                 if drop == 0 or busy + Fraction(menu.durations_s[j]) > menu.budget.seconds:
                     continue
                 if spent + cost > menu.budget.node_seconds:
+                    continue
+                tested = {g for g, subset in subsets.items() if subset} | {group}
+                if sum(map(len, tested)) > menu.budget.nodes:
                     continue
                 rate = drop / cost if cost else math.inf
                 if best is None or (-rate, -drop, i, j) < best[0]:
@@ -319,7 +323,17 @@ def test_a_choice_tells_what_it_costs_and_leaves(menu, left):
     assert choice.longest_s == max(spent.values(), default=0) <= menu.budget.seconds
     assert choice.node_seconds == sum(s * len(group) for group, s in spent.items())
     assert choice.node_seconds <= menu.budget.node_seconds
+    assert sum(len(group) for group, subset in subsets.items() if subset) <= menu.budget.nodes
     assert nodes >= len(menu.groups)
+
+
+def test_of_a_limited_number_of_nodes_those_most_at_risk_are_tested():
+    known = detection("a", "b")
+    full = menu(known, [1, 2], [0.1, 0.4, 0.2], together=False, budget=Budget(nodes=2))
+    tested = {pick.nodes for pick in choose(full, p0=0).picks}
+    assert tested == {(1,), (2,)}
+    none = menu(known, [1, 2], [0.1, 0.4], budget=Budget(nodes=1))
+    assert not choose(none, p0=0).picks
 
 
 def test_with_equal_gains_the_shortest_goes_first_and_the_last_is_not_needed():
@@ -464,6 +478,8 @@ def cheapest(menu, p0):
             cost = sum(s * len(g) for s, g in zip(busy, menu.groups, strict=True))
             if max(busy, default=0) > menu.budget.seconds or cost > menu.budget.node_seconds:
                 continue
+            if sum(len(g) for g in menu.groups if of[g]) > menu.budget.nodes:
+                continue
             open_ = Fraction(menu.exposure.open.sum()) - sum(
                 found_by(menu, group, subset) for group, subset in of.items()
             )
@@ -490,6 +506,7 @@ def test_the_optimum_is_the_best_of_all_choices(menu, left):
         (True, Budget(node_seconds=20)),
         (False, Budget(seconds=10)),
         (False, Budget(node_seconds=20)),
+        (False, Budget(seconds=10, nodes=2)),
     ],
 )
 def test_within_a_budget_the_optimum_covers_most_where_the_best_per_second_fills_it_badly(

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from anubis.core.errors import AnubisError, StoreError, UsageError
 from anubis.core.lifecycle.actions import LifeAction, Stage
 from anubis.core.lifecycle.breaker import Breaker
+from anubis.core.lifecycle.chores import Chore
 from anubis.core.lifecycle.commands import Cordon, Mode
 from anubis.core.lifecycle.life import Life
 from anubis.core.past.events import IncidentReported
@@ -601,7 +602,8 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
         ),
     )
     snapshot = visitor.house.board.read()
-    part = replace(snapshot.clusters[history.cluster], kept=kept)
+    chores = {Chore.SWEEP: 1.5}
+    part = replace(snapshot.clusters[history.cluster], kept=kept, chores=chores)
     visitor.house.board._snapshot = replace(snapshot, clusters={history.cluster: part}, pages={})
     text = page(visitor, "/")
     assert "the breaker is open (fleet): no more nodes are taken out" in text
@@ -612,6 +614,7 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
         f'anubis_breakers_open{{cluster="{history.cluster}"}} 1.0',
         f'anubis_node_states{{cluster="{history.cluster}",state="in-service"}} 1.0',
         f'anubis_open_actions{{action="cordon",cluster="{history.cluster}",stage="proposed"}} 1.0',
+        f'success_timestamp_seconds{{chore="sweep",cluster="{history.cluster}"}} 1.5',
     ):
         assert sample in figures
     assert "keep n1 from jobs (GEMM.TFLOPS)" in text

@@ -35,41 +35,55 @@ def optimum(menu: Menu, *, p0: float, worth: float = 0.0) -> Choice:
 
 
 class _Programme:
-    """Columns: x of each (group, benchmark), then z of each (group, kind)."""
+    """Columns: x of each (group, benchmark), then z of each (group, kind); where the number of
+    nodes is limited, then t of each group, 1 if it runs anything."""
 
     def __init__(self, menu: Menu) -> None:
         groups, (kinds, benchmarks) = len(menu.groups), menu.finders.shape
         durations_s = np.asarray(menu.durations_s, dtype=np.float64)
         self.runs, self.gaps = groups * benchmarks, groups * kinds
         self.costs_s = np.tile(menu.costs_s, groups)
+        self.tested = groups if np.isfinite(menu.budget.nodes) else 0
         self.open = menu.open.ravel()
         identity = sparse.eye_array(groups)
         finders = sparse.csr_array(menu.finders.astype(np.float64))
         covers = sparse.hstack([sparse.kron(identity, finders), sparse.eye_array(self.gaps)])
-        self.rules = [LinearConstraint(covers, lb=1.0)]
+        tested = sparse.csr_array((self.gaps, self.tested))
+        self.rules = [LinearConstraint(sparse.hstack([covers, tested]), lb=1.0)]
         if np.isfinite(menu.budget.node_seconds):
             self._at_most(self.costs_s[None, :], menu.budget.node_seconds)
         if np.isfinite(menu.budget.seconds):
             self._at_most(sparse.kron(identity, durations_s[None, :]), menu.budget.seconds)
+        if self.tested:
+            each_run = sparse.kron(identity, np.ones((benchmarks, 1)))
+            runs = [sparse.eye_array(self.runs), sparse.csr_array((self.runs, self.gaps))]
+            self.rules.append(LinearConstraint(sparse.hstack([*runs, -each_run]), ub=0.0))
+            sizes = np.zeros(self.runs + self.gaps + self.tested)
+            sizes[self.runs + self.gaps :] = len(menu.groups[0])
+            self.rules.append(LinearConstraint(sizes[None, :], ub=menu.budget.nodes))
 
     def _at_most(self, rows: sparse.sparray | Floats, limit: float) -> None:
-        none = sparse.csr_array((rows.shape[0], self.gaps))
+        none = sparse.csr_array((rows.shape[0], self.gaps + self.tested))
         self.rules.append(LinearConstraint(sparse.hstack([rows, none]), ub=limit))
 
     def cheapest(self, left: float) -> Floats | None:
         """What to run so that no more than this is left; None where nothing does that."""
-        row = sparse.csr_array(np.concatenate([np.zeros(self.runs), self.open])[None, :])
-        costs = np.concatenate([self.costs_s, np.zeros(self.gaps)])
+        row = sparse.csr_array(self._of_gaps()[None, :])
+        costs = np.concatenate([self.costs_s, np.zeros(self.gaps + self.tested)])
         return self._solve(costs, [LinearConstraint(row, ub=left)])
 
     def least_left(self) -> float:
-        best = self._solve(np.concatenate([np.zeros(self.runs), self.open]), [])
-        return 1.0 if best is None else float(self.open @ best[self.runs :])
+        best = self._solve(self._of_gaps(), [])
+        return 1.0 if best is None else float(self._of_gaps() @ best)
+
+    def _of_gaps(self) -> Floats:
+        """What is open, over all columns."""
+        return np.concatenate([np.zeros(self.runs), self.open, np.zeros(self.tested)])
 
     def _solve(self, objective: Floats, more: list[LinearConstraint]) -> Floats | None:
         solved = milp(
             objective,
-            integrality=np.repeat([1, 0], [self.runs, self.gaps]),
+            integrality=np.repeat([1, 0, 1], [self.runs, self.gaps, self.tested]),
             bounds=Bounds(0.0, 1.0),
             constraints=[*self.rules, *more],
             options={"mip_rel_gap": 0.0, "time_limit": LONGEST_S},

@@ -208,9 +208,10 @@ def expose(
 class Budget:
     seconds: float = math.inf  # of tests on any one node
     node_seconds: float = math.inf  # on all nodes together
+    nodes: float = math.inf  # that run anything
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "node_seconds"):
+        for name in ("seconds", "node_seconds", "nodes"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected 0 or more")
 
@@ -331,6 +332,7 @@ def choose(
     left, total_s = _share(float(open_.sum())), 0.0
     busy_s = [0.0] * len(menu.groups)
     taken: list[tuple[int, int, float]] = []
+    tested = set[int]()
     groups = np.flatnonzero(offered.any(axis=1)) if p * left > p0 else ()
     heap = [best(int(group)) for group in groups]
     heapq.heapify(heap)
@@ -340,7 +342,10 @@ def choose(
             break
         ends_s = busy_s[group] + menu.durations_s[benchmark]
         spent_s = total_s + menu.costs_s.item(benchmark)
-        if _within(ends_s, menu.budget.seconds) and _within(spent_s, menu.budget.node_seconds):
+        if len(menu.groups[group]) * len(tested | {group}) > menu.budget.nodes:
+            offered[group] = False
+        elif _within(ends_s, menu.budget.seconds) and _within(spent_s, menu.budget.node_seconds):
+            tested.add(group)
             taken.append((group, benchmark, p * -minus_gain))
             open_[group][kinds_of[benchmark]] = 0.0
             left += minus_gain

@@ -76,7 +76,9 @@ def learn_criteria(
     return tuple(
         CriteriaSet(
             sku=sku,
-            criteria=tuple(sorted((_unless_stalled(c, fastest) for c in by_sku[sku]), key=_order)),
+            criteria=tuple(
+                sorted((_unless_stalled(c, fastest) for c in by_sku[sku]), key=in_order)
+            ),
             provenance=Provenance(
                 suite=suite,
                 anubis=anubis,
@@ -174,7 +176,7 @@ def _digest(alike: Units, order: Ints, names: bytes) -> bytes:
     return hashlib.sha256(repr((alike.key, sizes)).encode() + names + values).digest()
 
 
-def _order(criterion: Criterion) -> tuple[str, ...]:
+def in_order(criterion: Criterion) -> tuple[str, ...]:
     workload = criterion.key.workload
     return (
         workload.benchmark,

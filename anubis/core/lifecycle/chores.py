@@ -7,7 +7,6 @@ at the time that is stated, `every: 7d` on Mondays. What was missed is made up f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import time
 from enum import StrEnum
@@ -20,7 +19,7 @@ MOST_TRIES = 3  # of work whose process died
 
 
 class Chore(StrEnum):
-    SWEEP = "sweep"  # the idle nodes that most likely went bad since they were tested
+    SWEEP = "sweep"  # the idle nodes most at risk, tested within a budget
     CRITERIA = "criteria"  # learned again from what was measured lately
     RISK = "risk"  # the model of risk, trained again and judged
 
@@ -89,12 +88,12 @@ def due_now(rhythm: Rhythm, last: ChoreRecord | None, now: float) -> float | Non
     return due if last is None or last.due < due else None
 
 
-def since_tested(
-    risk_per_h: Mapping[str, float], tested_at: Mapping[str, float], now: float
-) -> list[str]:
-    """Nodes by how likely each went bad since it was tested, the likeliest first."""
+@dataclass(frozen=True, kw_only=True)
+class ChoreStanding:
+    """How far a kind of periodic work is."""
 
-    def likely(node: str) -> float:
-        return risk_per_h[node] * (now - tested_at.get(node, -math.inf))
-
-    return sorted(risk_per_h, key=lambda node: (-likely(node), node))
+    cluster: str
+    chore: Chore
+    last: ChoreRecord | None
+    succeeded_at: float | None  # when it last ended without failing
+    next_at: float | None  # None: the policy states no times

@@ -18,7 +18,7 @@ SPANS = ("check_limit_s", "away_s", "pause_s", "resent_s", "unsettled_s", "answe
 
 @dataclass(frozen=True, kw_only=True)
 class SweepChore(Rhythm):
-    """The idle nodes that most likely went bad since they were tested, tested within a budget."""
+    """The idle nodes most at risk, tested within a budget: no more than `tested_at_once`."""
 
     budget: str
     """What one sweep may cost: `8nh` of all nodes together, `30m` on each of them."""

@@ -1,0 +1,119 @@
+"""Criteria, learned again from what was measured lately: proposed beside those in use, which change
+only when a person agrees, and only if they are still those that were compared."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from anubis import config, criteria_files, places
+from anubis.core.amounts import seconds_of
+from anubis.core.errors import ConfigError, CriteriaError
+from anubis.core.judging.comparison import criterion_changes
+from anubis.core.judging.renewal import Renewal, renewal
+from anubis.core.lifecycle.chores import ChoreRecord
+from anubis.core.records import CriteriaSet
+from anubis.operations.chore_task import ChoreTask
+from anubis.operations.deciding import Terms, read_repertoire
+from anubis.operations.learning import learn
+from anubis.operations.naming import new_name
+from anubis.operations.past import MOST_CAMPAIGNS
+from anubis.operations.preparing import criteria_in_use
+from anubis.report.wording import counted, moment
+
+BEFORE, AFTER = "before", "after"  # folders of a proposal
+
+
+def renew_criteria(task: ChoreTask) -> ChoreRecord:
+    if task.agreed is not None:
+        return _take(task, Path(task.agreed.proposal))
+    schedule = task.policy.criteria
+    if schedule is None:
+        raise ConfigError("the policy of keeping states no times for criteria any more")
+    suite = config.suite(task.policy.suite).name
+    since = task.record.began - seconds_of(schedule.look_back)
+    latest = _latest_campaign(task, suite, since)
+    if latest is None:
+        return task.unchanged(f"suite {suite} has measured nothing since {moment(since)}")
+    in_use = criteria_in_use(suite)
+    if not in_use:
+        return task.unchanged(
+            f"there are no criteria of suite {suite} to renew: learn them with anubis accept"
+        )
+    renewed = renewal(in_use, _learned(task, latest, in_use, since))
+    if not renewed.changes:
+        return task.unchanged(
+            f"none of {_checked(renewed)} of suite {suite} moved{_untold(renewed)}"
+        )
+    folder = places.proposals(task.part.cluster) / new_name("criteria", task.record.began)
+    _write(renewed.before, folder / BEFORE)
+    _write(renewed.after, folder / AFTER)
+    return task.proposed(
+        f"change {len(renewed.changes)} of {_checked(renewed)} of suite {suite}{_untold(renewed)};"
+        f" anubis criteria diff {folder / BEFORE} {folder / AFTER} shows how",
+        proposal=str(folder),
+    )
+
+
+def _latest_campaign(task: ChoreTask, suite: str, since: float) -> str | None:
+    rows = task.history.campaigns.newest(limit=MOST_CAMPAIGNS)
+    ended = (
+        row.id
+        for row in rows
+        if (row.cluster, row.suite) == (task.part.cluster, suite)
+        and row.kind.validates
+        and row.finished_at is not None
+        and row.created_at >= since
+    )
+    return next(ended, None)
+
+
+def _learned(
+    task: ChoreTask, latest: str, in_use: tuple[CriteriaSet, ...], since: float
+) -> tuple[CriteriaSet, ...]:
+    policy = task.policy
+    terms = Terms(suite=policy.suite, benchmarks=task.keeping.benchmarks)
+    return learn(
+        latest,
+        since=datetime.fromtimestamp(since, UTC),
+        start=in_use,
+        policy=policy.selection,
+        workloads=read_repertoire(terms).workloads,
+        caller=task.caller,
+    )
+
+
+def _checked(renewed: Renewal) -> str:
+    return counted(sum(len(of_sku.criteria) for of_sku in renewed.after), "criterion", "criteria")
+
+
+def _untold(renewed: Renewal) -> str:
+    if not renewed.untold:
+        return ""
+    return f"; of {renewed.untold} too little was measured lately"
+
+
+def _write(sets: tuple[CriteriaSet, ...], folder: Path) -> None:
+    for of_sku in sets:
+        criteria_files.write(of_sku, folder / criteria_files.place(of_sku))
+
+
+def _take(task: ChoreTask, folder: Path) -> ChoreRecord:
+    if not folder.is_dir():
+        raise CriteriaError(
+            f'there is no proposal "{folder}" on this machine: agree to it where it was made'
+        )
+    before, after = (criteria_files.load(folder / name) for name in (BEFORE, AFTER))
+    suites = {of_sku.provenance.suite for of_sku in before}
+    skus = {of_sku.sku for of_sku in before}
+    in_use = [of_sku for suite in suites for of_sku in criteria_in_use(suite) if of_sku.sku in skus]
+    if criterion_changes(before, in_use):
+        raise CriteriaError(
+            "the criteria in use changed since these were proposed: nothing is changed, and the"
+            " next time compares with what is in use then"
+        )
+    files = criteria_files.write_learned(after, places.criteria())
+    return task.done(
+        f"{counted(len(files), 'file')} of criteria changed; those of before are in"
+        f" {folder / BEFORE}"
+    )

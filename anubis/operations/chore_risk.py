@@ -1,0 +1,88 @@
+"""The model of risk, trained again on the history: put in use, or proposed, only if it is better
+than the one in use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from anubis import places
+from anubis.core.errors import ConfigError, RiskError
+from anubis.core.lifecycle.chores import ChoreRecord
+from anubis.core.lifecycle.commands import Mode
+from anubis.core.past.status import Spells
+from anubis.operations.chore_task import ChoreTask
+from anubis.operations.naming import new_name
+from anubis.report.wording import moment
+from anubis.risk import files, learning
+from anubis.risk.files import ModelProvenance
+from anubis.risk.model import RiskModel
+from anubis.risk.succession import judge_successor
+
+
+def renew_risk(task: ChoreTask) -> ChoreRecord:
+    if task.agreed is not None:
+        return _take(task, Path(task.agreed.proposal))
+    schedule = task.policy.risk
+    if schedule is None:
+        raise ConfigError("the policy of keeping states no times for the model of risk any more")
+    logbook = task.part.experience.logbook()
+    now = task.record.began
+
+    def view(covariates: tuple[str, ...] | None) -> Spells:
+        return learning.spells_of(logbook, now, covariates)
+
+    def learn(spells: Spells) -> tuple[RiskModel, ModelProvenance]:
+        return learning.train(spells, 0, tell=task.caller.doing)
+
+    in_use = _in_use(task)
+    try:
+        if in_use is None:
+            why = "no model was in use"
+        else:
+            used, trained_at = in_use
+            verdict = judge_successor(view, used, trained_at, now, lambda past: learn(past)[0])
+            if verdict.because:
+                return task.unchanged(f"{used.name} of {moment(trained_at)} stays: {verdict}")
+            why = f"better than {used.name} of {moment(trained_at)}: {verdict}"
+        model, origin = learn(view(None))
+    except RiskError as error:
+        return task.unchanged(f"too little is known to train a model: {error}")
+    if in_use is None and not model.looks:
+        return task.unchanged(f"no model is worth using: {origin.choice}")
+    origin = replace(origin, trained_at=now)
+    if schedule.mode is Mode.ACT:
+        _put_in_use(task, model, origin)
+        return task.done(f"{model.name} is in use: {why}")
+    proposal = places.proposals(task.part.cluster) / f"{new_name('risk', now)}.npz"
+    files.save(model, origin, proposal)
+    return task.proposed(f"use {model.name}: {why}", proposal=str(proposal))
+
+
+def _in_use(task: ChoreTask) -> tuple[RiskModel, float] | None:
+    """And up to when what it learned from goes."""
+    file = places.risk_file(task.part.cluster)
+    if not file.is_file():
+        return None
+    model, origin = files.load(file)
+    return model, file.stat().st_mtime if origin.trained_at is None else origin.trained_at
+
+
+def _put_in_use(task: ChoreTask, model: RiskModel, origin: ModelProvenance) -> None:
+    files.save(model, origin, places.risk_file(task.part.cluster))
+
+
+def _take(task: ChoreTask, proposal: Path) -> ChoreRecord:
+    if not proposal.is_file():
+        raise RiskError(
+            f'there is no proposal "{proposal}" on this machine: agree to it where it was made'
+        )
+    model, origin = files.load(proposal)
+    in_use = _in_use(task)
+    if in_use and in_use[1] > (origin.trained_at or 0.0):
+        raise RiskError(
+            f"the model in use, of {moment(in_use[1])}, is newer than the one that was proposed:"
+            " nothing is changed"
+        )
+    _put_in_use(task, model, origin)
+    return task.done(f"{model.name} is in use: a person agreed")

@@ -1,0 +1,100 @@
+"""The periodic sweep: the idle nodes most at risk, no more at once than the policy says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from anubis.core.choosing.selection import Budget
+from anubis.core.errors import CampaignTakenError, ConfigError
+from anubis.core.lifecycle.chores import ChoreRecord
+from anubis.core.lifecycle.commands import Mode
+from anubis.core.lifecycle.life import Life, State
+from anubis.core.lifecycle.policy import SweepChore, allowed
+from anubis.core.records import Judgement, NodeVerdict
+from anubis.hostlist import shortened
+from anubis.operations.chore_task import ChoreTask
+from anubis.operations.deciding import Terms
+from anubis.operations.naming import new_name
+from anubis.operations.sweeping import sweep
+from anubis.report.wording import counted
+from anubis.store.holds import holder_of
+
+MAY_BE_TESTED = (State.IN_SERVICE, State.SPARE)  # the keeper sees to the others
+
+
+def sweep_idle_nodes(task: ChoreTask) -> ChoreRecord | None:
+    """None: the driver of its campaign died, and what ran there may run still."""
+    schedule = task.policy.sweep
+    if schedule is None:
+        raise ConfigError("the policy of keeping states no sweep any more")
+    if schedule.mode is Mode.PROPOSE and task.agreed is None:
+        return task.proposed(f"test the idle nodes most at risk, {_cost(schedule)}")
+    campaign = task.history.campaigns.find(task.record.campaign) if task.record.campaign else None
+    if campaign is None:
+        return _begin(task, schedule)
+    if campaign.finished_at is None:
+        if _is_held(task, campaign.id):
+            return None
+        from anubis.operations.campaigns import resume_campaign
+
+        try:
+            resume_campaign(campaign.kind, campaign.id, task.caller)
+        except CampaignTakenError:
+            return None
+    return _swept(task, campaign.id)
+
+
+def _begin(task: ChoreTask, schedule: SweepChore) -> ChoreRecord:
+    lives = [life for life in task.part.keeping.lives() if life.is_there]
+    free = [life.node for life in lives if _is_free(life)]
+    under_test = sum(life.trial is not None for life in lives)
+    limit = allowed(task.policy.tested_at_once, len(lives)) - under_test
+    if not free or limit <= 0:
+        return task.unchanged(f"none of {counted(len(lives), 'node')} is free to be tested")
+    name = task.record.campaign or new_name("validate", task.caller.clock())
+    task.noting(campaign=name)
+    result = sweep(free, _terms(task, schedule, limit), task.caller, name=name)
+    if result.campaign is None:
+        looked_at = f"{len(free)} of {counted(len(lives), 'node')}"
+        return task.unchanged(f"no test is worth its time now, on {looked_at}", campaign="")
+    return _swept(task, name)
+
+
+def _is_free(life: Life) -> bool:
+    return life.state in MAY_BE_TESTED and life.is_idle and not life.cordon
+
+
+def _terms(task: ChoreTask, schedule: SweepChore, limit: int) -> Terms:
+    return Terms(
+        suite=task.policy.suite,
+        policy=task.policy.selection,
+        benchmarks=task.keeping.benchmarks,
+        budget=replace(Budget.of(schedule.budget), nodes=limit),
+        cluster=task.keeping.cluster,
+    )
+
+
+def _cost(schedule: SweepChore) -> str:
+    budget = schedule.budget
+    return f"for {budget} at most" if budget.endswith("nh") else f"for {budget} on each at most"
+
+
+def _is_held(task: ChoreTask, campaign: str) -> bool:
+    holds = task.part.holds.current(task.caller.clock())
+    return any(hold.holder == holder_of(campaign) for hold in holds)
+
+
+def _swept(task: ChoreTask, campaign: str) -> ChoreRecord:
+    verdicts = task.history.assessments.of_nodes(campaign)
+    nodes = sum(life.is_there for life in task.part.keeping.lives())
+    sentence = f"{len(verdicts)} of {counted(nodes, 'node')} tested: {_findings(verdicts)}"
+    return task.done(sentence, campaign=campaign)
+
+
+def _findings(verdicts: Sequence[NodeVerdict]) -> str:
+    parts = []
+    for judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN):
+        if nodes := [verdict.node for verdict in verdicts if verdict.judgement is judgement]:
+            parts.append(f"{len(nodes)} {judgement} ({shortened(nodes)})")
+    return ", ".join(parts) or "all healthy"

@@ -1,0 +1,49 @@
+"""One piece of periodic work, with all that it takes. What does it returns its record, ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anubis.core.lifecycle.chores import ChoreEnd, ChoreRecord
+from anubis.core.lifecycle.commands import DoChore
+from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.operations.caller import Caller
+from anubis.operations.keeping import Keeping
+from anubis.store.history import ClusterHistory, History
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoreTask:
+    keeping: Keeping
+    history: History
+    part: ClusterHistory
+    caller: Caller
+    record: ChoreRecord
+    agreed: DoChore | None = None  # a person agreed to it
+
+    @property
+    def policy(self) -> KeepingPolicy:
+        return self.keeping.policy
+
+    def noting(self, **changes: Any) -> ChoreRecord:
+        """What whoever takes it up has to know, on disk."""
+        record = replace(self.record, **changes)
+        self.part.chores.write(record)
+        return record
+
+    def done(self, sentence: str, **more: Any) -> ChoreRecord:
+        return self._ended(ChoreEnd.DONE, sentence, **more)
+
+    def unchanged(self, sentence: str, **more: Any) -> ChoreRecord:
+        return self._ended(ChoreEnd.UNCHANGED, sentence, **more)
+
+    def proposed(self, sentence: str, **more: Any) -> ChoreRecord:
+        return self._ended(ChoreEnd.PROPOSED, sentence, **more)
+
+    def failed(self, sentence: str, **more: Any) -> ChoreRecord:
+        return self._ended(ChoreEnd.FAILED, sentence, **more)
+
+    def _ended(self, end: ChoreEnd, sentence: str, **more: Any) -> ChoreRecord:
+        at = self.caller.clock()
+        return replace(self.record, ended=at, end=end, sentence=sentence, **more)

@@ -1,0 +1,173 @@
+"""Periodic work of the keeper: what is due is done once, by one process, and kept.
+
+Whoever dies at it is succeeded by the next who looks. What touches the fleet, or what it is judged
+by, is proposed unless the policy says otherwise, and done when a person agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError
+from anubis.core.lifecycle.actions import LifeAction, Stage
+from anubis.core.lifecycle.chores import (
+    MOST_TRIES,
+    Chore,
+    ChoreEnd,
+    ChoreRecord,
+    ChoreStanding,
+    due_now,
+    next_due,
+)
+from anubis.core.lifecycle.commands import DoChore, Mode
+from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.chore_criteria import renew_criteria
+from anubis.operations.chore_risk import renew_risk
+from anubis.operations.chore_sweep import sweep_idle_nodes
+from anubis.operations.chore_task import ChoreTask
+from anubis.operations.clusters import resolve
+from anubis.operations.keeping import Keeping
+from anubis.store.history import ClusterHistory, History
+
+WORK: Mapping[Chore, Callable[[ChoreTask], ChoreRecord | None]] = {
+    Chore.SWEEP: sweep_idle_nodes,
+    Chore.CRITERIA: renew_criteria,
+    Chore.RISK: renew_risk,
+}
+
+
+def do_chores(
+    keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[], object] | None = None
+) -> list[ChoreStanding]:
+    """Do what is due now, and what a person agreed to, unless another process is at it.
+
+    `drive` has it done elsewhere, by this function without it. Returns what became of all periodic
+    work, and when it is due next."""
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        with part.chores.alone() as is_alone:
+            is_waiting = _is_waiting(keeping.policy, part, caller.clock())
+            if is_waiting and is_alone and drive is None:
+                for chore in Chore:
+                    _do(chore, keeping, history, part, caller)
+        if is_waiting and is_alone and drive is not None:
+            drive()
+        if is_waiting and not is_alone:
+            caller.remark(f"another process does the periodic work of cluster {part.cluster}")
+        return _standings(keeping.policy, part, caller.clock())
+
+
+def _is_waiting(policy: KeepingPolicy, part: ClusterHistory, now: float) -> bool:
+    return any(_next(chore, policy, part, now) for chore in Chore)
+
+
+def _standings(policy: KeepingPolicy, part: ClusterHistory, now: float) -> list[ChoreStanding]:
+    """Of work that the policy states times for, or that was done before."""
+    succeeded = part.chores.successes()
+    standings = (
+        ChoreStanding(
+            cluster=part.cluster,
+            chore=chore,
+            last=part.chores.last(chore),
+            succeeded_at=succeeded.get(chore),
+            next_at=next_due(rhythm, now) if (rhythm := policy.rhythms.get(chore)) else None,
+        )
+        for chore in Chore
+    )
+    return [standing for standing in standings if standing.last or standing.next_at]
+
+
+def _next(
+    chore: Chore, policy: KeepingPolicy, part: ClusterHistory, now: float
+) -> ChoreRecord | None:
+    """What is to be done: first what somebody began and did not end, then what a person agreed to,
+    then what is due."""
+    last = part.chores.last(chore)
+    if last and last.ended is None:
+        return replace(last, began=now, tries=last.tries + 1)
+    for action in _agreed(chore, part):
+        due = action.command.due if isinstance(action.command, DoChore) else now
+        before = part.chores.at(chore, due) or ChoreRecord(chore=chore, due=due, began=now)
+        again = before.tries + 1 if before.ended is None else 1
+        return replace(before, began=now, ended=None, end=None, tries=again)
+    rhythm = policy.rhythms.get(chore)
+    due_at = due_now(rhythm, last, now) if rhythm else None
+    return None if due_at is None else ChoreRecord(chore=chore, due=due_at, began=now)
+
+
+def _agreed(chore: Chore, part: ClusterHistory) -> Iterator[LifeAction]:
+    for action in part.keeping.open_actions():
+        is_meant = isinstance(action.command, DoChore) and action.command.chore is chore
+        if is_meant and action.stage is not Stage.PROPOSED:
+            yield action
+
+
+def _do(
+    chore: Chore, keeping: Keeping, history: History, part: ClusterHistory, caller: Caller
+) -> None:
+    record = _next(chore, keeping.policy, part, caller.clock())
+    if record is None:
+        return
+    agreed = [action for action in _agreed(chore, part) if _is_about(action, record)]
+    command = agreed[0].command if agreed else None
+    task = ChoreTask(
+        keeping=keeping,
+        history=history,
+        part=part,
+        caller=caller,
+        record=record,
+        agreed=command if isinstance(command, DoChore) else None,
+    )
+    ended = _carried_out(task)
+    if ended is not None:
+        _end(ended, agreed, task)
+
+
+def _carried_out(task: ChoreTask) -> ChoreRecord | None:
+    """None: it goes on later. An error that may pass, or an interruption, ends nothing."""
+    if task.record.tries > MOST_TRIES:
+        return task.failed(f"given up: its process ended {MOST_TRIES} times before it was done")
+    before = task.part.chores.at(task.record.chore, task.record.due)
+    task.noting()
+    try:
+        ended = WORK[task.record.chore](task)
+    except (Stopped, StoreUnreachableError):
+        raise
+    except AnubisError as error:
+        return task.failed(str(error))
+    except Exception:
+        task.part.chores.write(task.failed("a bug in Anubis: see what this process printed"))
+        raise
+    if ended is None and before:
+        task.part.chores.write(before)  # to have waited is no try
+    return ended
+
+
+def _is_about(action: LifeAction, record: ChoreRecord) -> bool:
+    command = action.command
+    return isinstance(command, DoChore) and command.due == record.due
+
+
+def _end(record: ChoreRecord, agreed: list[LifeAction], task: ChoreTask) -> None:
+    part, by = task.part, task.keeping.service or task.caller.name()
+    at = record.ended or record.began
+    with task.history.together():
+        part.chores.write(record)
+        with part.keeping.turn(by) as turn:
+            if record.end is ChoreEnd.PROPOSED:
+                turn.keep([_proposal(record)], at)
+            for action in agreed:
+                stage = Stage.FAILED if record.end is ChoreEnd.FAILED else Stage.DONE
+                turn.follow(action, stage, at, record.sentence)
+
+
+def _proposal(record: ChoreRecord) -> DoChore:
+    return DoChore(
+        mode=Mode.PROPOSE,
+        chore=record.chore,
+        due=record.due,
+        reason=record.sentence,
+        proposal=record.proposal,
+    )

@@ -1,0 +1,61 @@
+"""Periodic work of the keeper: what became of it, and when it is due next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from anubis.core.lifecycle.chores import ChoreEnd, ChoreRecord, ChoreStanding
+from anubis.report.wording import json_line
+
+if TYPE_CHECKING:
+    from anubis.report.documents import ChoreLine
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+def sentences(standings: Iterable[ChoreStanding], now: float) -> Iterator[str]:
+    for standing in standings:
+        happened = _happened(standing.last, now) if standing.last else "never done"
+        ahead = f"; next in {_roughly(standing.next_at - now)}" if standing.next_at else ""
+        yield f"{standing.chore}: {happened}{ahead}"
+
+
+def _happened(last: ChoreRecord, now: float) -> str:
+    if last.ended is None:
+        again = f", for the {last.tries}. time" if last.tries > 1 else ""
+        return f"runs since {_roughly(now - last.began)}{again}"
+    ago = f"{_roughly(now - last.ended)} ago"
+    match last.end:
+        case ChoreEnd.FAILED:
+            return f"failed {ago}: {last.sentence}"
+        case ChoreEnd.PROPOSED:
+            return f"proposed {ago}: {last.sentence}"
+    return f"last {ago}: {last.sentence}"
+
+
+def _roughly(seconds: float) -> str:
+    if seconds >= 2 * DAY_S:
+        return f"{seconds / DAY_S:.0f} days"
+    return f"{seconds / HOUR_S:.0f} h" if seconds >= HOUR_S else f"{max(0, seconds) / 60:.0f} min"
+
+
+def chore_fields(standing: ChoreStanding) -> ChoreLine:
+    last = standing.last
+    return {
+        "cluster": standing.cluster,
+        "chore": standing.chore.value,
+        "due": last.due if last else None,
+        "began": last.began if last else None,
+        "ended": last.ended if last else None,
+        "end": last.end.value if last and last.end else None,
+        "sentence": last.sentence if last else "",
+        "campaign": last.campaign if last else "",
+        "proposal": last.proposal if last else "",
+        "last_success": standing.succeeded_at,
+        "next_at": standing.next_at,
+    }
+
+
+def chore_line(standing: ChoreStanding) -> str:
+    return json_line("chore", chore_fields(standing))

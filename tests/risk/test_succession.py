@@ -1,0 +1,95 @@
+"""Whether a model that is trained again takes the place of the one in use: by what came later."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from anubis.core.past.logbook import Logbook
+from anubis.core.past.status import Incident, Watch
+from anubis.risk.baselines import Exponential
+from anubis.risk.cox import Cox
+from anubis.risk.learning import spells_of
+from anubis.risk.splits import at_time
+from anubis.risk.succession import judge_successor
+
+DAY_S = 86_400.0
+NOW = 500 * DAY_S
+USED_AT = 100 * DAY_S
+
+
+def logbook(rates_per_day, until=NOW):
+    """Each node has incidents at a rate of its own; nothing happens after `until`."""
+    rng = np.random.default_rng(0)
+    incidents, watches = [], []
+    for number, rate in enumerate(rates_per_day):
+        node = f"n{number:03}"
+        watches.append(Watch(node=node, since=0.0))
+        ats = rng.uniform(0, NOW, rng.poisson(rate * NOW / DAY_S))
+        incidents += [
+            Incident(node=node, category="x", start=at, end=at + 3600)
+            for at in sorted(ats.tolist())
+            if at < until
+        ]
+    return Logbook.of(incidents, watches)
+
+
+UNEVEN = np.random.default_rng(1).gamma(0.5, 0.01 / 0.5, 60)
+
+
+def judged(book, used, learn=lambda spells: Cox.fit(spells, 0)):
+    def view(covariates):
+        return spells_of(book, NOW, covariates)
+
+    return judge_successor(view, used, USED_AT, NOW, learn)
+
+
+def trained(book, kind, at=USED_AT):
+    past, _ = at_time(spells_of(book, NOW), at)
+    return kind.fit(past, 0)
+
+
+def test_a_model_that_tells_nodes_apart_takes_the_place_of_one_that_does_not():
+    book = logbook(UNEVEN)
+    outcome = judged(book, trained(book, Exponential))
+    assert not outcome.because
+    assert outcome.fresh.brier < outcome.used.brier
+    assert str(outcome).startswith(f"Brier score {outcome.fresh.brier:.4f} against ")
+    assert judged(book, trained(book, Cox), lambda spells: Exponential.fit(spells, 0)).because
+
+
+def test_a_model_that_is_no_better_changes_nothing():
+    book = logbook(UNEVEN)
+    used = trained(book, Cox)
+    assert judged(book, used, lambda spells: used).because.endswith("its chances are no better")
+
+
+def test_what_may_be_luck_changes_nothing():
+    book = logbook(np.full(30, 0.002))
+    used = trained(book, Exponential)
+    for kind in (Cox, Exponential):
+        assert judged(book, used, partial(kind.fit, seed=0)).because
+
+
+@pytest.mark.parametrize("until", [USED_AT, 299 * DAY_S])
+def test_where_nothing_happened_in_the_later_half_nobody_can_say(until):
+    book = logbook(UNEVEN, until)
+    outcome = judged(book, trained(book, Exponential))
+    assert outcome.because.startswith("too little happened since the model in use was trained")
+
+
+def test_a_new_model_learns_from_all_that_was_known_at_the_middle_and_from_nothing_later():
+    book, learned = logbook(UNEVEN), []
+
+    def learn(spells):
+        learned.append(spells)
+        return Cox.fit(spells, 0)
+
+    judged(book, trained(book, Exponential), learn)
+    (spells,) = learned
+    middle = (USED_AT + NOW) / 2
+    ends = spells.statuses.at + 3600 * spells.duration_h
+    assert USED_AT < spells.statuses.at.max() < middle
+    assert ends.max() <= middle + 1
