@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 from types import TracebackType
 from typing import TypeVar
 
@@ -176,3 +177,30 @@ class Bed:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+
+def network_of(bed: Bed, host: str) -> str:
+    return bed.run(host, ["readlink", "/proc/self/ns/net"]).stdout.strip()
+
+
+def output(*argv: str) -> list[str]:
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def traces(bed: Bed, networks: set[str]) -> list[str]:
+    """What the machine still shows of a bed, asked without the script."""
+    places = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir(), Path(gettempdir())]
+    mine = [place / f"testbed-{bed.name}" for place in places]
+    found = [str(path) for path in mine if path.exists()]
+    found += [line for line in output("ip", "route") if bed.subnet in line]
+    links = ("node", "bridge", "driver", "leaf", "spine")
+    found += [line for line in output("ip", "-br", "link") if line.startswith(links)]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            lives_there = str((process / "ns/net").readlink()) in networks
+            environment = (process / "environ").read_bytes()
+        except OSError:
+            continue  # it ended meanwhile
+        if lives_there or f"testbed-{bed.name}/".encode() in environment:
+            found.append(process.name)
+    return found

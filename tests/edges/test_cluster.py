@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from anubis.core.fabric import Part
 from anubis.core.past.status import Incident
 from anubis.store.history import History
-from tests.edges.bed import Bed, tried, why_not
+from tests.edges.bed import Bed, network_of, traces, tried, why_not
 from tests.edges.stream import STREAM
 
 pytestmark = [
@@ -88,6 +89,40 @@ print(json.dumps({
 PROGRAMS = {"rest.sh": REST_PROGRAM, "checksum.py": CHECKSUM_PROGRAM, "pair_stream.py": STREAM}
 
 
+SEEN_FROM_THE_DRIVER = """
+import json, os, socket, ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+ray.init(_node_ip_address=os.environ["ANUBIS_NODE_IP"], log_to_driver=False)
+
+@ray.remote
+def whereabouts():
+    return {
+        "host": socket.gethostname(),
+        "address of its name": socket.gethostbyname(socket.gethostname()),
+        "cgroup": open("/proc/self/cgroup").read(),
+        "writes .pyc": "PYTHONDONTWRITEBYTECODE" not in os.environ,
+    }
+
+nodes = [node for node in ray.nodes() if "anubis_driver" not in node["Resources"]]
+some = [node for node in nodes if node["NodeManagerHostname"] in ("node1", "node2", "node6")]
+workers = [whereabouts.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote()
+           for node in some]
+print("answer", json.dumps({
+    "nodes": {node["NodeManagerHostname"]: node["NodeManagerAddress"] for node in nodes},
+    "workers": ray.get(workers, timeout=60),
+    "cpus of the head": [node["Resources"].get("CPU", 0) for node in ray.nodes()
+                         if "anubis_driver" in node["Resources"]],
+}))
+"""
+
+WHO_IS_ALIVE = """
+import json, os, ray
+ray.init(_node_ip_address=os.environ["ANUBIS_NODE_IP"], log_to_driver=False)
+print("answer", json.dumps(sorted(n["NodeManagerHostname"] for n in ray.nodes() if n["Alive"])))
+"""
+
+
 class Site:
     """The files of one operator, and `anubis accept` as a command in the driver's host."""
 
@@ -155,6 +190,24 @@ def measured(
     assert summary["defective"] == [defective], done.stderr
     assert done.returncode == 1
     return verdicts, done.stderr
+
+
+def ask_ray(bed: Bed, program: str) -> Any:
+    """The answer has a mark, because Ray itself writes to stdout when a node has died."""
+    lines = bed.run("driver", [sys.executable, "-c", program]).stdout.splitlines()
+    return json.loads(next(line for line in lines if line.startswith("answer "))[7:])
+
+
+def test_ray_sees_every_host_by_its_name_and_none_of_the_driver(bed: Bed) -> None:
+    seen = ask_ray(bed, SEEN_FROM_THE_DRIVER)
+    prefix = bed.subnet.removesuffix("0/24")
+    assert seen["nodes"] == {f"node{index}": f"{prefix}{index}" for index in range(1, 7)}
+    assert seen["cpus of the head"] == [0]
+    for worker in seen["workers"]:
+        assert worker["address of its name"] == seen["nodes"][worker["host"]]
+        assert f"/testbed-{bed.name}/{worker['host']}\n" in worker["cgroup"]
+        assert worker["writes .pyc"]
+    assert sorted(worker["host"] for worker in seen["workers"]) == ["node1", "node2", "node6"]
 
 
 def test_the_host_with_a_small_share_of_the_processor_is_found_and_no_other(site, bed):
@@ -471,3 +524,13 @@ def test_a_host_that_goes_away_is_lost_within_30_s_and_the_others_complete(site,
     assert sum("node3" in step_id for step_id in ended_well) == 8
     (cut_short,) = [e for e in executions if e.ended == "lost"]
     assert cut_short.started_at + cut_short.duration_s - gone["at"] < WITHIN_S
+    assert victim not in ask_ray(bed, WHO_IS_ALIVE)
+    assert bed.run(victim, ["hostname"]).stdout == f"{victim}\n"  # the host outlives its Ray
+
+
+def test_down_leaves_nothing_of_a_bed_with_rays_and_what_they_started(bed: Bed) -> None:
+    networks = {network_of(bed, host) for host in ("driver", *bed.nodes)}
+    assert len(networks) == 7
+    assert len(traces(bed, networks)) > 10  # the question finds something while it is up
+    bed.verb("down")
+    assert traces(bed, networks) == []
