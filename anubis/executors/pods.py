@@ -55,14 +55,15 @@ class Pods(Entrance):
     """The pods of one start, and where they call."""
 
     def __init__(self, start: RayStart, pods: PodStart, address: str) -> None:
-        super().__init__(address, start.ports)
         self._start, self._pods = start, pods
         self._api = KubernetesApi(pods.kubernetes)
         self._run = secrets.token_hex(4)
         self._errands: list[PodErrand] = []
         self._is_over = threading.Event()
         self._place = f"/api/v1/namespaces/{quote(pods.kubernetes.namespace, safe='')}"
+        self._is_deaf = False  # the API server, when pods were to be removed
         sweep(self._api, self._place)
+        super().__init__(address, start.ports)
         self.__enter__()
         threading.Thread(target=self._look, daemon=True).start()
 
@@ -83,11 +84,15 @@ class Pods(Entrance):
                 errand.take(line)
 
     def remove(self, name: str) -> None:
-        """Its Secret goes with it: Kubernetes collects what a pod owned."""
-        with suppress(OrchestratorError):  # the next start sweeps
-            self._api.ask(
-                "DELETE", f"{self._place}/pods/{name}", query={"gracePeriodSeconds": str(TO_GO_S)}
-            )
+        """Its Secret goes with it: Kubernetes collects what a pod owned. What is not removed here,
+        the next start sweeps: nobody waits for an answer once for each pod."""
+        if self._is_deaf:
+            return
+        path, grace = f"{self._place}/pods/{name}", {"gracePeriodSeconds": str(TO_GO_S)}
+        try:
+            self._api.ask("DELETE", path, query=grace)
+        except OrchestratorError:
+            self._is_deaf = True
 
     def _make(self, node: str, errand: PodErrand) -> None:
         """The pod first, so that the Secret has an owner from its beginning."""
@@ -225,6 +230,7 @@ def pod_spec(
         "env": [{"name": "ANUBIS_PASSWORD", "valueFrom": password}],
         "securityContext": {"privileged": settings.privileged},
         "resources": {"limits": dict(gpus)},
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # why it did not reach the driver
         "volumeMounts": [{"name": "memory", "mountPath": "/dev/shm"}],
     }
     spec = {

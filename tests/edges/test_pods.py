@@ -9,6 +9,7 @@ import json
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,11 +158,30 @@ def test_a_pod_that_kubernetes_refuses_or_that_fails_is_quoted(
     [
         ({"waiting": {"reason": "ImagePullBackOff"}}, "Pending: ImagePullBackOff"),
         ({"terminated": {"reason": "Error", "exitCode": 127}}, "Pending: Error, exit code 127"),
+        (
+            {"terminated": {"message": "Traceback:\nTimeoutError: timed out", "exitCode": 1}},
+            "Pending: Traceback:\nTimeoutError: timed out, exit code 1",
+        ),
     ],
 )
 def test_the_state_of_a_container_is_part_of_what_is_said(container, words):
     status = {"phase": "Pending", "containerStatuses": [{"state": container}]}
     assert ": ".join(pods.state_of({"status": status})) == words
+
+
+def test_a_server_that_hangs_is_waited_for_once_however_many_pods_are_to_go(
+    api: FakeApi, start, tmp_path
+):
+    owner = replace(start.pods.kubernetes, deadline_s=0.3)
+    opened = Pods(start, replace(start.pods, kubernetes=owner), "127.0.0.1")
+    errands = [opened.send("n1", order("true"), tmp_path / str(number)) for number in range(3)]
+    assert eventually(lambda: len(ours(api)) == 3)
+    api.stuck.add(("delete", ""))
+    for errand in errands:
+        errand.close(time.monotonic())
+    opened.close()
+    asked = [request for request in api.asked() if request[0] == "DELETE"]
+    assert len(asked) == 1
 
 
 def test_what_dead_drivers_left_is_removed_and_what_runs_is_not(api: FakeApi, start):

@@ -449,7 +449,7 @@ def test_a_port_that_another_took_meanwhile_costs_a_try_and_is_no_head_of_ours(
         monkeypatch.setattr(ray_start, "free_port", lambda *_: ports.pop(0))
         monkeypatch.setattr(ray_start, "HEAD_DEADLINE_S", 0.2)
         monkeypatch.setattr(
-            ray_start.StartedRay, "_send", lambda _, argv, order: Head(order, starts=not ports)
+            ray_start, "CommandErrand", lambda argv, order, files: Head(order, starts=not ports)
         )
         start = RayStart(by="ssh", python=sys.executable, driver_address="127.0.0.1")
         ray = ray_start.StartedRay(start, {})
