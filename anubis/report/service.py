@@ -127,6 +127,8 @@ def campaigns(rows: Sequence[CampaignGlance], as_of: float) -> str:
         here="/campaigns",
         as_of=as_of,
         campaigns=rows,
+        running=sum(row.finished_at is None for row in rows),
+        judged=[(j, sum(row.judgement is j for row in rows)) for j in SHOWN],
         glyph=GLYPH,
         progress=progress,
     )
@@ -143,6 +145,7 @@ def decisions_made(made: Sequence[Decision], as_of: float) -> str:
         here="/decisions",
         as_of=as_of,
         decisions=made,
+        testing=sum(bool(decision.tests) for decision in made),
         event_of=decisions.event_of,
         paragraph=decisions.paragraph,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -15,7 +16,7 @@ from anubis.operations.glancing import campaign_at_a_glance, steps_planned
 from anubis.operations.past import recall
 from anubis.report import html, keeping
 from anubis.report import service as written
-from anubis.report.glance import campaign_line
+from anubis.report.glance import NodeGlance, campaign_line
 from anubis.report.service import ClusterOnPage
 from anubis.service.api import asker_of, find_node
 from anubis.service.asker import Asker
@@ -78,6 +79,12 @@ def router(house: House) -> APIRouter:
             return Response(status_code=503, headers={"retry-after": "10"})
         messages = _messages(campaign, asker_of(request), streams)
         return StreamingResponse(messages, media_type="text/event-stream")
+
+    @pages.get("/stream")
+    async def changes() -> Response:
+        if streams.locked():
+            return Response(status_code=503, headers={"retry-after": "10"})
+        return StreamingResponse(_changes(house, streams), media_type="text/event-stream")
 
     @pages.get("/decisions")
     async def decisions() -> Response:
@@ -144,6 +151,39 @@ async def _messages(campaign: str, asker: Asker, streams: asyncio.Semaphore) -> 
             if row.finished_at is not None:
                 return
             await asyncio.sleep(LOOKS_EVERY_S)
+
+
+async def _changes(house: House, streams: asyncio.Semaphore) -> AsyncIterator[str]:
+    """Of when it is what pages show, whenever that is something else than before."""
+    before = ""
+    async with streams:
+        for _ in range(int(STREAMED_S / LOOKS_EVERY_S)):
+            snapshot = await house.read()
+            now = await house.in_thread(_digest_of, snapshot)
+            yield f'data: {{"as_of":{snapshot.at}}}\n\n' if now != before else ": nothing new\n\n"
+            before = now
+            await asyncio.sleep(LOOKS_EVERY_S)
+
+
+def _digest_of(snapshot: Snapshot) -> str:
+    """Of what pages show, but for how far campaigns have come: their own pages follow that."""
+    if "digest" not in snapshot.pages:
+        facts = [*map(_shown_of_node, snapshot.nodes)]
+        facts += [(row.campaign, row.finished_at) for row in snapshot.campaigns]
+        facts += [(made.at, made.nodes) for made in snapshot.decisions]
+        for part in snapshot.clusters.values():
+            facts += [(life.node, life.state) for life in part.kept.lives.values()]
+            facts += [(action.id, action.changed_at) for action in part.kept.actions]
+            facts += [(scope, b.is_open) for scope, b in part.kept.breakers.items()]
+            facts.append((part.cluster, part.kept.last_turn))
+        snapshot.pages["digest"] = hashlib.sha256(repr(facts).encode()).hexdigest()
+    return snapshot.pages["digest"]
+
+
+def _shown_of_node(node: NodeGlance) -> tuple[object, ...]:
+    holder = node.hold.holder if node.hold else ""
+    last = node.last.at if node.last else None
+    return node.cluster, node.node, node.judgement, node.why, holder, last
 
 
 def script_digests() -> tuple[str, ...]:

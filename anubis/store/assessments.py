@@ -143,7 +143,7 @@ class Assessments:
             )
             for roster, device in connection.execute(query):
                 match json.loads(roster):
-                    case [node] if device not in (None, "node"):
+                    case [node] if device and device != "node":
                         devices.setdefault(node, {})[device] = None
         return {node: list(own) for node, own in devices.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -27,7 +28,7 @@ from anubis.operations.admitting import make_token, revoke_token
 from anubis.operations.caller import Caller
 from anubis.operations.keeping import KeptFleet
 from anubis.operations.telling import Telling
-from anubis.service import door, letterbox
+from anubis.service import door, letterbox, pages
 from anubis.service.acting import Actor
 from anubis.service.asker import Asker, OpenHistory
 from anubis.service.board import Board
@@ -543,7 +544,7 @@ def test_pages_show_the_fleet_a_node_its_campaigns_and_decisions_without_a_scrip
     assert "8 ended: 8 measured" in " ".join(re.sub("<[^>]+>", "", campaign_page).split())
     assert "a job of 1 h" in page(visitor, "/decisions")
     for text in (fleet_page, node_page, campaigns, campaign_page):
-        assert "<script" not in text
+        assert set(re.findall("<script[^>]*>", text)) <= {'<script src="/live.js">'}
         assert text.count("<h1") == 1
     report = visitor.ask(f"{href}/report")
     (script,) = re.findall(r"<script>(.*?)</script>", report.text, re.S)
@@ -565,6 +566,26 @@ def test_a_page_follows_a_campaign_that_is_not_over(fleet, visitor, monkeypatch)
     line = json.loads(message.removeprefix("data: "))
     check_line(line)
     assert line["judgement"] == "healthy"
+
+
+def test_a_page_is_told_when_what_it_shows_has_changed_and_only_then(visitor, monkeypatch):
+    monkeypatch.setattr(pages, "LOOKS_EVERY_S", 0.01)
+    history, board = visitor.house.history.only(), visitor.house.board
+
+    async def look():
+        stream = pages._changes(visitor.house, asyncio.Semaphore(1))
+        messages = [await anext(stream)]
+        board._renew()
+        messages.append(await anext(stream))
+        history.incidents.add([Incident(node="n1", category="gpu", start=time.time())])
+        board._renew()
+        return [*messages, await anext(stream)]
+
+    first, unchanged, changed = asyncio.run(look())
+    assert unchanged == ": nothing new\n\n"
+    assert json.loads(first.removeprefix("data: "))["as_of"] < board.read().at
+    assert json.loads(changed.removeprefix("data: "))["as_of"] == board.read().at
+    assert f'data-changes="/stream" data-as-of="{board.read().at}"' in page(visitor, "/")
 
 
 def test_what_nodes_and_reasons_say_is_text_on_every_page(fleet, visitor):

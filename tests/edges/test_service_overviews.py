@@ -29,7 +29,7 @@ CODE, REASON = "GEMM.TFLOPS", "gemm: tflops 12 % below normal"
 
 def keep(history, lives, commands=()):
     """As a turn of the keeper leaves it."""
-    with history.keeping.turn() as turn:
+    with history.keeping.turn("a test") as turn:
         keeper = Keeper(KeepingPolicy(), lives)
         turn.keep(commands, NOW)
         turn.end(keeper, News(notices=(), conclusions=()), NOW)
