@@ -14,6 +14,7 @@ import pytest
 from anubis import catalog
 from anubis.core.past.events import NodeAdded, RepairBegun, RepairDone
 from anubis.core.records import CampaignKind, Judgement
+from anubis.orchestrators.base import NodeSkus
 from anubis.orchestrators.hosts import HostsOrchestrator
 from anubis.orchestrators.kubernetes import KubernetesOrchestrator
 from anubis.orchestrators.settings import HostsSettings, KubernetesSettings
@@ -44,7 +45,7 @@ class KeptFleet:
 
     def kept_by(self, owner, orchestrator):
         self.owner = owner
-        self.site.owner = orchestrator(clock=self.site.later, sku="h100")
+        self.site.owner = orchestrator(NodeSkus(otherwise="h100"), self.site.later)
 
     def accept(self):
         result = self.site.measure(CampaignKind.ACCEPT, self.proven)
