@@ -48,7 +48,8 @@ def labels(lists: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_name(text: str) -> bool:
-    return bool(_NAME.fullmatch(text))
+    """What begins with a dash would be an option to ssh, or to whatever else gets a name."""
+    return bool(_NAME.fullmatch(text)) and not text.startswith("-")
 
 
 def read(argument: str, folder: Path = HERE) -> list[str]:
@@ -124,6 +125,10 @@ def _ranges(numbers: Sequence[int], width: int) -> Iterator[str]:
 def _expand(text: str) -> Iterator[str]:
     count = 0
     for word in _words(text):
+        if word.startswith("-"):
+            raise HostlistError(
+                f'node list "{_cut(text)}": "{_cut(word)}" begins with a dash, as an option does'
+            )
         choices, size = [], 1
         for piece in _pieces(word, text):
             choices.append(_choices(piece, text))

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from anubis.core.errors import AnubisError
+from anubis.core.errors import AnubisError, StoreUnreachableError
 from anubis.service.asker import LOG
 from anubis.store.tokens import AuditEntry
 
@@ -43,5 +43,8 @@ class AuditTrail:
         try:
             if entries:
                 self._keep(entries)
+        except StoreUnreachableError as error:  # it may be back soon
+            self._waiting.extendleft(reversed(entries))
+            LOG.warning("%d entries of the audit wait: %s", len(entries), error)
         except AnubisError as error:
             LOG.warning("%d entries of the audit were not kept: %s", len(entries), error)

@@ -20,6 +20,8 @@ from anubis.report.wording import json_line
 from anubis.service.asker import Asker, OpenHistory
 from anubis.service.problems import Refused
 
+PATIENCE_S = 25.0  # of whoever asks; the service gives every answer up after 30 s
+
 
 @dataclass(frozen=True, kw_only=True)
 class GateQuestion:
@@ -80,16 +82,21 @@ def _wait_for_its_end() -> None:
 
 
 class Gates:
-    def __init__(self, *, in_process: bool = False) -> None:
+    def __init__(self, *, in_process: bool = False, patience_s: float = PATIENCE_S) -> None:
         self._executor: Executor = ThreadPoolExecutor(1) if in_process else beside()
+        self._patience_s = patience_s
 
     def stop(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, question: GateQuestion) -> GateReply:
+        """A gate that nobody waits for any more is not computed: it would keep others waiting."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._executor, reply, question)
+            async with asyncio.timeout(self._patience_s):
+                return await loop.run_in_executor(self._executor, reply, question)
+        except TimeoutError:
+            raise Refused(503, "too many gates are asked for: ask again later") from None
         except BrokenProcessPool:
             self._executor = beside()
             raise Refused(503, "the process that answers gates had ended: ask again") from None

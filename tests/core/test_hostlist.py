@@ -18,6 +18,7 @@ from anubis.core.errors import HostlistError
         ("a, b\nc", ["a", "b", "c"]),
         ("x[9-11].rack2", ["x9.rack2", "x10.rack2", "x11.rack2"]),
         ("node[099-101]", ["node099", "node100", "node101"]),
+        ("a[1-2]-b", ["a1-b", "a2-b"]),
     ],
 )
 def test_lists_are_read_as_slurm_writes_them(text, names):
@@ -53,11 +54,17 @@ def test_what_is_compressed_expands_to_the_same(names):
         ("a[1-2000]b[1-2000]", "more than"),
         ("node1,node1", "twice"),
         ("a;b", "not a node name"),
+        ("--json", "begins with a dash"),
+        ("a,-[1-2]", "begins with a dash"),
     ],
 )
 def test_what_cannot_be_read_is_named(text, words):
     with pytest.raises(HostlistError, match=words):
         hostlist.expand(text)
+
+
+def test_no_name_can_be_taken_for_an_option_by_the_commands_that_get_it():
+    assert [hostlist.is_name(text) for text in ("n-1", "-n1", "--json")] == [True, False, False]
 
 
 def test_a_file_holds_one_list_per_line_with_comments(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 import time
 from base64 import b64encode
 from dataclasses import replace
@@ -14,7 +15,7 @@ import anyio
 import pytest
 from jsonschema import Draft202012Validator
 
-from anubis.core.errors import AnubisError, StoreError, UsageError
+from anubis.core.errors import AnubisError, StoreError, StoreUnreachableError, UsageError
 from anubis.core.lifecycle.actions import LifeAction, Stage
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.chores import Chore
@@ -28,15 +29,18 @@ from anubis.operations.admitting import make_token, revoke_token
 from anubis.operations.caller import Caller
 from anubis.operations.keeping import KeptFleet
 from anubis.operations.telling import Telling
-from anubis.service import door, letterbox, pages
+from anubis.service import door, gates, letterbox, pages
 from anubis.service.acting import Actor
 from anubis.service.asker import Asker, OpenHistory
+from anubis.service.audit import AuditTrail
 from anubis.service.board import Board
+from anubis.service.gates import Gates
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
 from anubis.service.turns import Turns
 from anubis.store import claims, database
 from anubis.store.keeping import LastTurn
+from anubis.store.tokens import AuditEntry
 from tests.edges.desk import check_line, eventually
 from tests.edges.postgresql import ask
 from tests.edges.visitor import Visitor, house_of, items, page, problem
@@ -299,6 +303,44 @@ def test_turns_are_taken_one_at_a_time_and_only_by_the_service_that_acts():
     assert len(begun) == 2
     assert not turns.may_act()
     assert Turns(("prod",), 0.0, begun.append)._due == {}
+
+
+def test_the_audit_waits_for_a_history_that_cannot_be_reached():
+    troubles, kept = [StoreUnreachableError("the server does not answer")], []
+
+    def keep(entries):
+        if troubles:
+            raise troubles.pop()
+        kept.extend(entries)
+
+    trail = AuditTrail(keep)
+    entry = AuditEntry(at=1.0, who="a", address="", method="POST", path="/", status=200)
+    trail.add(entry)
+    trail.add(replace(entry, at=2.0))
+    trail._flush()
+    trail.add(replace(entry, at=3.0))
+    trail._flush()
+    assert [entry.at for entry in kept] == [1.0, 2.0, 3.0]
+
+
+def test_a_gate_that_nobody_waits_for_any_more_keeps_no_other_waiting(monkeypatch):
+    began, may_end = [], threading.Event()
+
+    def slow(question):
+        began.append(question)
+        may_end.wait(30)
+
+    monkeypatch.setattr(gates, "reply", slow)
+    waiting = Gates(in_process=True, patience_s=0.05)
+
+    async def ask_all():
+        return await asyncio.gather(*map(waiting.ask, range(3)), return_exceptions=True)
+
+    refusals = asyncio.run(ask_all())
+    may_end.set()
+    waiting._executor.shutdown(wait=True)
+    assert [refusal.status for refusal in refusals] == [503, 503, 503]
+    assert began == [0]
 
 
 def test_every_document_of_the_api_is_described_by_openapi(visitor):
