@@ -160,7 +160,7 @@ class Desk:
 
     def held_flow(self, **more: object) -> dict[str, object]:
         """It writes into the log when it begins, and waits until the gate is there."""
-        wait = f"echo began >> {self.log}; while [ ! -e {self.gate} ]; do sleep 0.01; done"
+        wait = f"echo began >> {self.log}; while [ ! -e {self.gate} ]; do sleep 0.1; done"
         described, measures = FLOW.rsplit("cat <<DOCUMENT", 1)
         self.program("flow.sh", f"{described}{wait}\ncat <<DOCUMENT{measures}")
         return self.flow(**more)

@@ -163,9 +163,10 @@ class Cluster:
         from ray.cluster_utils import Cluster as RayCluster
 
         # Ray's own health checks stay slow here: what finds the silent must be ours
-        head = {"include_dashboard": False}
+        alone = {"no_monitor": True, "include_log_monitor": False}  # nobody asks these two here
+        head = {"include_dashboard": False, **alone}
         self.ray = RayCluster(initialize_head=True, head_node_args=head)
-        others = [self.ray.add_node(num_cpus=1, num_gpus=gpus) for gpus in (0, 4, 0)]
+        others = [self.ray.add_node(num_cpus=1, num_gpus=gpus, **alone) for gpus in (0, 4, 0)]
         self.nodes = [self.ray.head_node, *others]
         self.address: str = self.ray.address
 
