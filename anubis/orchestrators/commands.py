@@ -14,6 +14,7 @@ from anubis.core.text import one_line
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 MOST_BYTES = 64 * 1024 * 1024  # squeue of 100,000 jobs says a tenth of it
+KILLED_WITHIN_S = 5.0
 MOST_NAMED = 60  # characters of a command, in a sentence
 MOST_CHARACTERS = 200  # of what it said
 
@@ -60,7 +61,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         if stream:
             with suppress(BrokenPipeError):
                 stream.close()
-    process.wait()
+    with suppress(subprocess.TimeoutExpired):  # what is stuck in the kernel outlives SIGKILL
+        process.wait(KILLED_WITHIN_S)
 
 
 def _named(words: Sequence[str]) -> str:

@@ -204,7 +204,13 @@ class Door:
     async def _valid_tokens(self) -> list[Token]:
         now = time.monotonic()
         if now - self._read_at > TOKENS_KEPT_S:
-            made = await asyncio.to_thread(self._history.tokens.all)
+            limit_s = self._settings.answer_s
+            try:
+                reading = asyncio.to_thread(self._history.tokens.all)
+                made = await asyncio.wait_for(reading, limit_s)
+            except TimeoutError:
+                sentence = f"the history does not answer within {limit_s:g} s: ask again later"
+                raise Refused(503, sentence) from None
             self._tokens = [token for token in made if token.revoked_at is None]
             self._read_at = now
         return self._tokens

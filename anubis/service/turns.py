@@ -12,6 +12,7 @@ from anubis.core.errors import AnubisError
 from anubis.service.asker import LOG
 
 LOOKS_EVERY_S = 1.0
+LONGEST_TURN_S = 600.0  # seconds, with ten thousand nodes: tests have processes of their own
 SOON_S = 5.0  # after something was told: more may follow
 
 
@@ -27,6 +28,7 @@ class Turns:
         self._start = start
         self._due = dict.fromkeys(clusters if every_s else (), 0.0)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._began: dict[str, float] = {}
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="turns", daemon=True)
         self.may_act: Callable[[], bool] = lambda: False
@@ -51,12 +53,21 @@ class Turns:
 
     def _take(self, cluster: str, now: float) -> None:
         running = self._running.get(cluster)
-        if now < self._due[cluster] or (running and running.poll() is None):
+        if running and running.poll() is None:
+            self._end_late(cluster, running, now)
+            return
+        if now < self._due[cluster]:
             return
         if running and running.returncode > 1:
             LOG.warning("the last turn of %s ended with status %d", cluster, running.returncode)
-        self._due[cluster] = now + self._every_s
+        self._due[cluster], self._began[cluster] = now + self._every_s, now
         try:
             self._running[cluster] = self._start(cluster)
         except (AnubisError, OSError) as error:
             LOG.warning("the turn of %s could not begin: %s", cluster, error)
+
+    def _end_late(self, cluster: str, running: subprocess.Popen[bytes], now: float) -> None:
+        """A turn is kept whole or not at all: the next one does what this one did not."""
+        if now - self._began[cluster] >= LONGEST_TURN_S:
+            LOG.warning("the turn of %s had not ended after %g s: killed", cluster, LONGEST_TURN_S)
+            running.kill()

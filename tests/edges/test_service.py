@@ -37,7 +37,7 @@ from anubis.service.board import Board
 from anubis.service.gates import Gates
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
-from anubis.service.turns import Turns
+from anubis.service.turns import LONGEST_TURN_S, Turns
 from anubis.store import claims, database
 from anubis.store.keeping import LastTurn
 from anubis.store.tokens import AuditEntry
@@ -341,6 +341,36 @@ def test_a_gate_that_nobody_waits_for_any_more_keeps_no_other_waiting(monkeypatc
     waiting._executor.shutdown(wait=True)
     assert [refusal.status for refusal in refusals] == [503, 503, 503]
     assert began == [0]
+
+
+def test_a_turn_that_does_not_end_is_ended_so_that_its_cluster_is_kept():
+    class Stuck:
+        returncode = None
+
+        def poll(self):
+            return self.returncode
+
+        def kill(self):
+            self.returncode = -9
+
+    begun = []
+    turns = Turns(("prod",), 60.0, lambda cluster: begun.append(Stuck()) or begun[-1])
+    turns._take("prod", 1000.0)
+    turns._take("prod", 1000.0 + LONGEST_TURN_S - 1)
+    assert [turn.returncode for turn in begun] == [None]
+    turns._take("prod", 1000.0 + LONGEST_TURN_S)
+    turns._take("prod", 1001.0 + LONGEST_TURN_S)
+    assert [turn.returncode for turn in begun] == [-9, None]
+
+
+def test_a_history_that_does_not_answer_keeps_nobody_waiting_for_ever(near):
+    house = house_of(str(near.history), answer_s=0.2)
+    visitor, goes_on = Visitor(house), threading.Event()
+    house.history.tokens.all = lambda: goes_on.wait() and []
+    threading.Timer(1.0, goes_on.set).start()
+    assert "the history does not answer" in problem(visitor.ask("/v1/nodes"), 503)
+    assert goes_on.wait(5)
+    house.history.close_at_last()
 
 
 def test_every_document_of_the_api_is_described_by_openapi(visitor):
