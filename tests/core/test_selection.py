@@ -520,6 +520,14 @@ def test_within_a_budget_the_optimum_covers_most_where_the_best_per_second_fills
     assert best.coverage == pytest.approx(0.75)
 
 
+def test_of_a_limited_number_of_nodes_the_optimum_tests_one_wholly_where_two_would_be_cheaper():
+    known = detection("a", "b")
+    puzzle = menu(known, [1, 10], [0.5, 0.5], together=False, budget=Budget(nodes=1))
+    best = optimum(puzzle, p0=0.376)
+    assert sorted(names(best)) == ["a", "b"]
+    assert len({pick.nodes for pick in best.picks}) == 1
+
+
 def test_the_optimum_is_cheaper_where_the_best_per_second_leads_astray():
     """The short one finds half; only the long one finds enough, and then the short one is waste."""
     known = detection("ab", "b", "b", "b")
