@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.lifecycle.actions import has_shown, is_moot
-from anubis.core.lifecycle.breaker import Breaker
+from anubis.core.lifecycle.breaker import Breaker, scopes
 from anubis.core.lifecycle.commands import (
     CloseTicket,
     Cordon,
@@ -546,6 +546,11 @@ def test_when_40_of_100_fail_at_once_a_share_is_taken_out_and_a_person_asked_onc
     assert cluster.state("n39") is State.DRAINING  # wanted out, and never called in service
     close = noticed(cluster.later(), OperatorSaid(order=Order.CLOSE, scope="fleet"))
     assert sum(isinstance(c, Cordon) for c in cluster.hear(close)) == 5
+
+
+def test_only_a_sku_that_is_known_has_a_breaker():
+    assert [*scopes(Life(node="n0", sku="h100", jobs={"7": 1.0}))] == ["fleet", "sku h100", "job 7"]
+    assert [*scopes(Life(node="n0"))] == ["fleet"]
 
 
 def test_one_node_of_a_small_fleet_may_always_be_taken_out():

@@ -42,7 +42,8 @@ class Allowance:
 
 def scopes(life: Life) -> Iterator[str]:
     yield FLEET
-    yield f"sku {life.sku}"
+    if life.sku:
+        yield f"sku {life.sku}"
     for job in life.jobs:
         yield f"job {job}"
 
