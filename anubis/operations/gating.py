@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
@@ -17,6 +18,7 @@ from anubis.operations.deciding import (
     decide,
     past_of,
     read_repertoire,
+    weigh,
 )
 from anubis.operations.results import BadLinks, CampaignResult, Doubt, GateResult
 
@@ -28,17 +30,20 @@ def gate(
     *,
     unknown_passes: bool = False,
     may_test: bool = True,
+    is_kept: bool = True,
     caller: Caller = NOBODY,
 ) -> GateResult:
     """Nothing runs on nodes that are unfit according to the history, nor unless it `may_test`.
-    `unknown_passes`: a node may pass that a test could not judge."""
+    `unknown_passes`: a node may pass that a test could not judge. `is_kept`: the decision is in the
+    history before anything runs; else whoever asks keeps it."""
     job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
     at = caller.clock()
     with caller.history() as history:
         part = resolve(history, terms.cluster, caller, nodes)
         repertoire = read_repertoire(terms)
         past = past_of(part, at, repertoire, {*nodes, *terms.partners})
-        decision = decide(job, terms, repertoire, past, part, at)
+        keep = decide if is_kept else weigh
+        decision = replace(keep(job, terms, repertoire, past, part, at), cluster=part.cluster)
     caller.decided(decision)
     standing = past.standing
     unfit = {node: why for node in nodes if (why := standing.unfit.get(node))}

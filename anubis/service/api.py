@@ -324,10 +324,12 @@ async def answer_gate(house: House, request: Request) -> Response:
         unknown_passes=wish.unknown_passes,
     )
     reply = await house.gates.ask(question)
+    cluster = reply.decision.cluster
+    await house.writing(house.history.of(cluster).decisions.add, reply.decision)
     house.gauges.observe_gate(reply.answer, time.monotonic() - began)
     if not (wish.start_tests and reply.needs_tests):
         return document(reply.line)
-    await house.in_thread(_start_tests, house, question, reply.cluster, asker)
+    await house.in_thread(_start_tests, house, question, cluster, asker)
     return document(reply.line, status=202)
 
 

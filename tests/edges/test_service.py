@@ -27,6 +27,7 @@ from anubis.core.past.traits import NodeTraits
 from anubis.operations import telling
 from anubis.operations.admitting import make_token, revoke_token
 from anubis.operations.caller import Caller
+from anubis.operations.deciding import Terms
 from anubis.operations.keeping import KeptFleet
 from anubis.operations.telling import Telling
 from anubis.service import door, gates, letterbox, pages
@@ -34,7 +35,7 @@ from anubis.service.acting import Actor
 from anubis.service.asker import Asker, OpenHistory
 from anubis.service.audit import AuditTrail
 from anubis.service.board import Board
-from anubis.service.gates import Gates
+from anubis.service.gates import GateQuestion, Gates, reply
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
 from anubis.service.turns import LONGEST_TURN_S, Turns
@@ -125,6 +126,26 @@ def test_a_gate_is_answered_at_once_and_kept_as_a_decision(visitor):
     text = visitor.ask("/metrics").text
     assert 'anubis_gate_answers_total{answer="go"} 1.0' in text
     assert "anubis_gate_duration_seconds_count 1.0" in text
+
+
+def test_who_answers_a_gate_writes_nothing_and_the_one_writer_keeps_it(fleet, visitor):
+    terms = Terms(suite=fleet.where["suite"], benchmarks=fleet.where["benchmarks"])
+    url = visitor.house.history_url
+    question = GateQuestion(
+        history_url=url,
+        token="",
+        nodes=("n1",),
+        duration_s=60.0,
+        terms=terms,
+        unknown_passes=False,
+    )
+    decisions = visitor.house.history.only().decisions
+    answered = reply(question)
+    assert decisions.newest() == []
+    assert answered.decision.cluster == visitor.house.history.only().cluster
+    visitor.ask("/v1/gate", "POST", json={"nodes": ["n1"], "duration_s": 60})
+    (kept,) = decisions.newest()
+    assert (kept.nodes, kept.cluster) == (("n1",), answered.decision.cluster)
 
 
 def test_a_gate_that_would_have_to_test_says_so_and_only_act_may_start_it(
