@@ -18,7 +18,7 @@ from anubis import hostlist
 from anubis.core.campaign.planning import IN_GROUPS, MET, all_meet
 from anubis.core.choosing.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.choosing.selection import NEVER, Budget, learn_detection
-from anubis.core.past.changes import Findings, after, since
+from anubis.core.past.changes import after, since
 from anubis.core.past.defects import Defect, defects
 from anubis.core.past.events import FleetEvent, Notice, reported_incidents, reports
 from anubis.core.past.happened import Happened, logbook_of
@@ -187,7 +187,7 @@ def read_past(
 
 def standing_of(
     happened: Happened,
-    findings: Findings,
+    findings: Mapping[tuple[str, str], Collection[str]],  # by campaign and node
     now: float,
     strength: Strength = ANY,
     nodes: AbstractSet[str] | None = None,

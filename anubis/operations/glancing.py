@@ -14,8 +14,6 @@ from anubis.core.campaign import planning
 from anubis.core.fabric import by_number
 from anubis.core.lifecycle.chores import Chore
 from anubis.core.past.changes import (
-    Findings,
-    changed_findings,
     changed_nodes,
     new_notices,
     since,
@@ -60,7 +58,6 @@ class ClusterGlance:
     at: float
     by_name: Mapping[str, NodeGlance]  # in the order of their numbers
     happened: Happened
-    failed: Findings
     holds: Mapping[str, Hold]
     of_node: OfNodes
     kept: KeptFleet  # as the keeper's last turn left it
@@ -102,7 +99,7 @@ def glance_at(
     holds = {hold.node: hold for hold in history.holds.current(now)}
     of_node = _of_nodes(history.memory, happened, before)
     names = _names(history.memory, happened, of_node) | holds.keys()
-    stale = _stale(before, happened, failed, holds, now) if before else names
+    stale = _stale(before, happened, holds, now) if before else names
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
     traits = history.memory.recall(_traits_by_node, happened.traits)
 
@@ -127,7 +124,6 @@ def glance_at(
         at=now,
         by_name={name: same.get(name) or look_at(name) for name in order},
         happened=happened,
-        failed=failed,
         holds=holds,
         of_node=of_node,
         kept=look(history, now, now),
@@ -138,7 +134,6 @@ def glance_at(
 def _stale(
     before: ClusterGlance,
     happened: Happened,
-    failed: Findings,
     holds: Mapping[str, Hold],
     now: float,
 ) -> set[str]:
@@ -148,7 +143,6 @@ def _stale(
     held = before.holds.keys() | holds.keys()
     return {
         *changed_nodes(before.happened, then, happened, now),
-        *changed_findings(before.failed, failed),
         *(node for node in held if before.holds.get(node) != holds.get(node)),
         *(result.node for result in of_old),
     }

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from re import _parser as parser  # type: ignore[attr-defined] # how Python itself reads them
+from importlib import import_module
 from typing import Any
 
+parser: Any = import_module("re._parser")  # how Python itself reads them; it has no declared types
 MOST_PLACES = 2_000  # in a pattern whose counted repeats are written out
 REMEMBERED = 20_000  # steps between sets of places
 MATCH = 0

@@ -43,6 +43,7 @@ def criteria(desk: Desk) -> dict[str, str]:
     return {file.name: re.sub(r'"created_at": "[^"]*"', "", file.read_text()) for file in files}
 
 
+@pytest.mark.long
 def test_a_bad_uplink_is_in_the_first_line_of_table_json_and_page_beside_healthy_nodes(near):
     page = near.folder / "accept.html"
     done = accept(near, "--json", "--html", str(page), faults=["lossy uplink"])

@@ -65,6 +65,7 @@ def test_a_sweep_of_one_cluster_means_its_own_nodes_only(near):
     assert swept.lines[0]["nodes"] == ["s1", "s2", "s3"]
 
 
+@pytest.mark.long
 def test_an_incident_of_a_node_is_none_of_its_namesake_in_another_cluster(two):
     assert "of cluster north" in told_incident(two, "north").out
     north, south = gate(two, *NORTH), gate(two, *SOUTH)

@@ -106,6 +106,7 @@ def test_json_has_a_line_for_each_verdict_and_the_summary_last(near):
     assert "campaign" in done.err
 
 
+@pytest.mark.long
 @pytest.mark.smoke
 @pytest.mark.long
 def test_a_report_tells_what_the_campaign_told(desk):

@@ -148,6 +148,7 @@ def test_a_program_that_bench_new_wrote_is_run_where_the_modules_of_the_shipped_
     assert {line["metric"] for line in accepted.verdicts} == {"sums_per_s"}
 
 
+@pytest.mark.long
 def test_a_new_benchmark_in_shell_works_from_a_folder_of_its_own_and_knows_nothing_of_anubis(near):
     folder = near.folder / "mine"
     done = near.run("bench", "new", "starts", "--benchmarks", str(folder), "--shell")

@@ -83,6 +83,7 @@ def test_what_is_kept_for_readers_is_told_from_what_is_not(made):
     assert not list(schemas.broken_promises(before, newer))
 
 
+@pytest.mark.long
 def test_the_verb_lists_the_types_and_prints_the_schema_of_each(entry, made):
     listed = entry("schema").out
     assert all(name in listed for name in made)

@@ -56,6 +56,7 @@ def one_bad_node():
 # --- the rule ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_model_that_is_better_in_both_splits_is_not_refused_for_one_node_far_worse_than_all(
     one_bad_node,
 ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
@@ -11,8 +11,6 @@ from anubis.core.past.events import Notice
 from anubis.core.past.happened import Happened
 from anubis.core.past.status import Repair, Validation
 from anubis.core.past.tracks import IncidentColumns
-
-Findings = Mapping[tuple[str, str], Collection[str]]  # by campaign and node
 
 
 class OfNode(Protocol):
@@ -37,13 +35,6 @@ def changed_nodes(before: Happened, then: float, happened: Happened, now: float)
         *(node for notice in new if notice.presumes_defect for node in notice.event.nodes),
         *_aged(happened, then, now),
     }
-
-
-def changed_findings(before: Findings, after: Findings) -> set[str]:
-    if before is after:
-        return set()
-    keys = before.keys() | after.keys()
-    return {key[1] for key in keys if before.get(key) != after.get(key)}
 
 
 def new_notices(before: Sequence[Notice], after: Sequence[Notice]) -> list[Notice]:
