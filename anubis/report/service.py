@@ -18,6 +18,7 @@ from anubis.report import decision as decisions
 from anubis.report import keeping
 from anubis.report.glance import CampaignGlance, NodeGlance, progress, why
 from anubis.report.history import Happening
+from anubis.report.life_line import life_line
 from anubis.report.page import page
 from anubis.report.view import GLYPH
 from anubis.report.wording import moment
@@ -105,6 +106,7 @@ def node(
         as_of=as_of,
         node=glance,
         facts=facts,
+        line=life_line(life, as_of),
         life=[_told(happening) for happening in life],
         decisions=list(made),
         paragraph=decisions.paragraph,

@@ -1,0 +1,69 @@
+"""A node's life along the time: what stands where follows from its times alone."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from anubis.core.past.events import NodeAdded, Notice
+from anubis.core.past.status import Incident, Repair, Validation
+from anubis.core.records import Judgement
+from anubis.report.history import of_incident, of_notice, of_repair, of_validation
+from anubis.report.life_line import life_line
+
+DAY_S = 86_400.0
+BEGIN, NOW = 100 * DAY_S, 104 * DAY_S
+
+
+def verdict(at, judgement):
+    return of_validation(
+        Validation(node="n1", at=at, campaign="c1", judgement=judgement, code="", benchmarks=())
+    )
+
+
+LIFE = [
+    of_notice(Notice(id="e", at=BEGIN, event=NodeAdded(nodes=("n1",)))),
+    verdict(BEGIN + DAY_S, Judgement.HEALTHY),
+    of_incident(Incident(node="n1", category="<gpu>", start=BEGIN + DAY_S, end=BEGIN + 3 * DAY_S)),
+    of_repair(Repair(node="n1", start=BEGIN + 2 * DAY_S, action="new fan")),
+    verdict(NOW, Judgement.DEFECTIVE),
+]
+
+
+def marks(drawing):
+    svg = ElementTree.fromstring(drawing)
+    lanes = [e for e in svg.iter() if "lane" in e.get("class", "").split()]
+    return svg, {e.get("class"): e for e in lanes}
+
+
+def test_what_happened_stands_at_its_time_and_goes_on_until_it_is_over_or_now():
+    svg, drawn = marks(life_line(LIFE, NOW))
+    first, last = (float(drawn[f"dot lane {j}"].get("cx")) for j in ("healthy", "defective"))
+    day = (last - first) / 3
+    event, incident, repair = (drawn[f"lane {k}"] for k in ("event", "incident", "repair"))
+    assert float(event.get("x")) == pytest.approx(first - day, abs=0.02)
+    assert float(incident.get("x")) == pytest.approx(first, abs=0.02)
+    assert float(incident.get("width")) == pytest.approx(2 * day, abs=0.02)
+    assert float(repair.get("width")) == pytest.approx(2 * day, abs=0.02)  # it is not over
+    assert len({e.get("y") for e in (event, incident, repair)}) == 3
+    assert "<gpu>" in "".join(incident.itertext())
+    assert svg.get("aria-label") == "5 things that happened since 1970-04-11 00:00 UTC, 2 tests"
+
+
+def test_days_are_named_below():
+    svg, _ = marks(life_line(LIFE, NOW))
+    words = {e.text for e in svg.iter("text")}
+    assert {"1970-04-12", "1970-04-13", "1970-04-14", "told", "repairs", "tests"} <= words
+
+
+def test_nothing_is_drawn_of_a_node_to_which_nothing_happened_so_far():
+    assert life_line([], NOW) == ""
+    assert life_line([verdict(NOW + 1, Judgement.HEALTHY)], NOW) == ""
+
+
+@pytest.mark.parametrize("age_s", [0.0, 60.0, 5 * 3600.0, 40 * DAY_S, 4000 * DAY_S])
+def test_however_long_a_life_is_a_few_times_are_named(age_s):
+    svg, _ = marks(life_line([verdict(5000 * DAY_S - age_s, Judgement.HEALTHY)], 5000 * DAY_S))
+    times = [e for e in svg.iter("text") if (e.text or "").count("-") >= 1]
+    assert 1 <= len(times) <= 12
