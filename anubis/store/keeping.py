@@ -148,7 +148,7 @@ class Turn:
         if row is None:
             return Keeper(policy)
         seen_at = float("-inf") if row.seen_at is None else row.seen_at
-        return Keeper(policy, lives.values(), row.breakers, seen_at)
+        return Keeper(policy, lives.values(), row.breakers, seen_at, row.turned_at)
 
     def news(self) -> News:
         return news_of(self._connection, self._cluster)

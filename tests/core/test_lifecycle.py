@@ -245,6 +245,18 @@ def test_nothing_is_tested_where_somebody_is_at_work(cluster):
     assert set(only(cluster.tick(), Prove).owed) == {"n3"}
 
 
+def test_what_was_held_earlier_is_no_news_even_after_a_restart(cluster):
+    free = Waited(at=cluster.later())
+    cluster.hear(free)
+    cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n1",), category="gpu")))
+    cluster.held = frozenset({"n1"})
+    assert cluster.tick() == []
+    keeper = cluster.keeper
+    times = keeper.seen_at, keeper.waited_at
+    for again in (keeper, Keeper(ACTING, keeper.lives.values(), keeper.breakers, *times)):
+        assert again.handle(free) == []
+
+
 def test_an_unknown_node_is_tried_again_less_and_less_often_and_a_person_is_told(cluster):
     cluster.hear(suspected(cluster.later(), "s1", "n0"))
     tries, ended = [], []
@@ -641,7 +653,8 @@ class Trial(Cluster):
             case "restart":
                 lives = self.keeper.lives.values()
                 keeper = self.keeper
-                self.keeper = Keeper(keeper._policy, lives, keeper.breakers, keeper.seen_at)
+                times = keeper.seen_at, keeper.waited_at
+                self.keeper = Keeper(keeper._policy, lives, keeper.breakers, *times)
             case "again" if self.told:
                 self.hear(self.told[of[0] % len(self.told)])
             case "answer" if self.open_tests:

@@ -75,12 +75,14 @@ class Keeper:
         lives: Iterable[Life] = (),
         breakers: Mapping[str, Breaker] | None = None,
         seen_at: float = float("-inf"),
+        waited_at: float = float("-inf"),
     ) -> None:
         self._policy = policy
         self.lives = {life.node: life for life in lives}
         self.breakers = dict(breakers or {})
         self._unreachable: frozenset[str] = frozenset()  # where somebody measures
         self.seen_at = seen_at  # when the orchestrator last showed the fleet
+        self.waited_at = waited_at  # when it was last looked who measures where
 
     def handle(self, event: LifeEvent) -> list[LifeCommand]:
         match event:
@@ -308,8 +310,10 @@ class Keeper:
     # --- time ------------------------------------------------------------------------------
 
     def _waited(self, event: Waited) -> list[LifeCommand]:
+        if event.at < self.waited_at:
+            return []
         commands: list[LifeCommand] = []
-        self._unreachable = event.unreachable
+        self.waited_at, self._unreachable = event.at, event.unreachable
         for node in event.watched - self.lives.keys():
             self.lives[node] = Life(node=node)
         for node in sorted(event.unproven & self.lives.keys()):
