@@ -560,6 +560,17 @@ def test_when_40_of_100_fail_at_once_a_share_is_taken_out_and_a_person_asked_onc
     assert sum(isinstance(c, Cordon) for c in cluster.hear(close)) == 5
 
 
+def test_who_comes_back_with_a_cordon_of_ours_counts_before_another_is_taken_out():
+    cluster = Cluster(policy=replace(ACTING, out_of_fleet=0.1, out_of_sku=0.1))
+    cluster.hear(noticed(cluster.later(), RepairBegun(nodes=("n1",))))
+    cluster.look()
+    cluster.hear(noticed(cluster.later(), NodeRemoved(nodes=("n0", "n1"))))
+    cluster.conclude(DEFECTIVE, "n0")
+    cluster.look()
+    assert not cluster.shown["n0"].cordon
+    assert cluster.keeper.breakers["fleet"].is_open
+
+
 def test_only_a_sku_that_is_known_has_a_breaker():
     assert [*scopes(Life(node="n0", sku="h100", jobs={"7": 1.0}))] == ["fleet", "sku h100", "job 7"]
     assert [*scopes(Life(node="n0"))] == ["fleet"]
@@ -611,6 +622,15 @@ MOVES = st.one_of(
 )
 
 
+def newly_out(commands, before):
+    """Cordons that are not asked for again, as of nodes that come back as they left."""
+    for command in commands:
+        if isinstance(command, Cordon):
+            was_out_as = before[command.node].out_code if command.node in before else ""
+            if was_out_as != command.code and was_out_as in ("", *NO_DEFECT):
+                yield command
+
+
 class Trial(Cluster):
     """Plays moves, and checks after each what always holds against all that was told."""
 
@@ -632,9 +652,10 @@ class Trial(Cluster):
         for command in commands:
             self.check_command(command, before)
         self.check_states()
-        if any(isinstance(c, Cordon) and c.code not in NO_DEFECT for c in commands):
+        codes = {cordon.code for cordon in newly_out(commands, before)}
+        if codes - {*NO_DEFECT}:
             self.check_breaker()
-        if any(isinstance(c, Cordon) and c.code == "UNPROVEN" for c in commands):
+        if "UNPROVEN" in codes:
             self.check_room_for_new()
         return commands
 

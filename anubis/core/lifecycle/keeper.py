@@ -150,7 +150,9 @@ class Keeper:
                 life = (_serving if is_first else _arrived)(life, event.at)
             elif not life.present:
                 life = self._back(life, event.at)
-            commands += self._keep(_as_shown(life, seen, event.at), event.at)
+            self.lives[node] = _as_shown(life, seen, event.at)
+        for node in up:  # all are there before it is counted how many are out
+            commands += self._keep(self.lives[node], event.at)
         return commands
 
     def _back(self, life: Life, at: float) -> Life:
@@ -310,7 +312,7 @@ class Keeper:
     # --- time ------------------------------------------------------------------------------
 
     def _waited(self, event: Waited) -> list[LifeCommand]:
-        if event.at < self.waited_at:
+        if event.at <= self.waited_at:
             return []
         commands: list[LifeCommand] = []
         self.waited_at, self._unreachable = event.at, event.unreachable
