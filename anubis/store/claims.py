@@ -217,6 +217,10 @@ class ProcessLock:
             self._path.unlink(missing_ok=True)  # while locked, as with a claim
             os.close(self._file)
         if self._connection is not None:
+            with suppress(SQLAlchemyError):  # at once: a server may notice late that it is gone
+                if not self._connection.invalidated:
+                    with self._connection.begin():
+                        self._connection.execute(UNLOCK, self._lock)
             with suppress(SQLAlchemyError):
                 self._connection.close()
         self._file = self._connection = None

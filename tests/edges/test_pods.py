@@ -175,12 +175,12 @@ def test_a_server_that_hangs_is_waited_for_once_however_many_pods_are_to_go(
     owner = replace(start.pods.kubernetes, deadline_s=0.3)
     opened = Pods(start, replace(start.pods, kubernetes=owner), "127.0.0.1")
     errands = [opened.send("n1", order("true"), tmp_path / str(number)) for number in range(3)]
-    assert eventually(lambda: len(ours(api)) == 3)
+    assert eventually(lambda: sum(path.endswith("/secrets") for _, path in api.asked()) == 3)
     api.stuck.add(("delete", ""))
     for errand in errands:
         errand.close(time.monotonic())
     opened.close()
-    asked = [request for request in api.asked() if request[0] == "DELETE"]
+    asked = {request for request in api.asked() if request[0] == "DELETE"}
     assert len(asked) == 1
 
 
