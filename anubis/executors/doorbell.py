@@ -6,6 +6,7 @@ from __future__ import annotations
 import hmac
 import socket
 import threading
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Self
 
@@ -16,7 +17,7 @@ RING_PATIENCE_S = 10.0
 LONGEST_RING = 200  # bytes
 
 
-class Entrance:
+class Entrance(ABC):
     """`with entrance:` it listens; whoever comes is heard by `greet`, in a thread of theirs."""
 
     def __init__(self, address: str, ports: str) -> None:
@@ -32,9 +33,9 @@ class Entrance:
             self._server.shutdown(socket.SHUT_RDWR)  # wakes who listens
         self._server.close()
 
+    @abstractmethod
     def greet(self, line: socket.socket, host: str, words: str) -> None:
         """`words`: the first line that came. Whoever wants to keep the line does so here."""
-        raise NotImplementedError
 
     def _listen(self) -> None:
         with suppress(OSError):
