@@ -171,12 +171,9 @@ def _elsewhere(
     cluster: str | None, keeping: str, benchmarks: Sequence[Path], service: str
 ) -> Callable[..., bool]:
     """Begins `anubis keep` with some more words in a process of its own, which nobody waits for."""
-    from anubis.operations.processes import begin
+    from anubis.operations.processes import begin, keep_words
 
-    words = ["keep", "--keeping", keeping, "--json"]
-    words += ["--cluster", cluster] if cluster else []
-    words += ["--service", service] if service else []
-    words += [word for folder in benchmarks for word in ("--benchmarks", str(folder))]
+    words = keep_words(cluster, keeping, benchmarks, service)
 
     def drive(name: str, *more: str) -> bool:
         begin([*words, *more], places.history_url(), name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from anubis import places
 
@@ -23,3 +24,13 @@ def begin(words: Sequence[str], history_url: str, name: str) -> subprocess.Popen
             env={**os.environ, "ANUBIS_HISTORY": history_url},
             start_new_session=True,  # it goes on when whoever began it ends
         )
+
+
+def keep_words(
+    cluster: str | None, keeping: str, benchmarks: Iterable[Path], service: str
+) -> list[str]:
+    """Of `anubis keep`, for a process that keeps the same."""
+    words = ["keep", "--keeping", keeping, "--json"]
+    words += ["--cluster", cluster] if cluster else []
+    words += ["--service", service] if service else []
+    return [*words, *(word for folder in benchmarks for word in ("--benchmarks", str(folder)))]

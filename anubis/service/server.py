@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from anubis.core.errors import UsageError
 from anubis.operations.caller import Caller
-from anubis.operations.processes import begin
+from anubis.operations.processes import begin, keep_words
 from anubis.places import history_url
 from anubis.service.app import application
 from anubis.service.asker import LOG, Asker, OpenHistory
@@ -95,10 +95,9 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
 
 def turn_words(settings: ServiceSettings, cluster: str) -> list[str]:
     """In the name by which the lock of the acting service knows this process."""
-    words = ["keep", "--apart", "--service", own_name()]
-    words += ["--cluster", settings.clusters[cluster], "--keeping", settings.keeping]
-    words += [word for folder in settings.benchmarks for word in ("--benchmarks", str(folder))]
-    return [*words, "--json"]
+    file = settings.clusters[cluster]
+    words = keep_words(file, settings.keeping, settings.benchmarks, own_name())
+    return [*words, "--apart"]
 
 
 def _listen(house: House, caller: Caller) -> None:
