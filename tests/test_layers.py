@@ -45,7 +45,7 @@ ONLY_IN = {
     "ray": "anubis/executors/ray_process.py",
     "sqlalchemy": "anubis/store/",
     "alembic": "anubis/store/",
-    "torch": "anubis/risk/",
+    "torch": ("anubis/risk/", "anubis/watch/training.py"),
     "torchtuples": "anubis/risk/training.py",
     "pycox": "anubis/risk/training.py",
     "typer": "anubis/cli/",

@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from anubis.core.arrays import Floats
+from anubis.core.arrays import Floats, Floats32
 from anubis.core.past.status import Times
-
-Floats32 = npt.NDArray[np.float32]
 
 # nodes at a time: their hidden layers stay in the cache, and no product is worth several threads
 BLOCK = 128

@@ -21,10 +21,10 @@ import torchtuples
 from pycox.models import CoxTime
 from pycox.models.cox_time import MLPVanillaCoxTime
 
-from anubis.core.arrays import Flags, Floats
+from anubis.core.arrays import Flags, Floats, Floats32
 from anubis.core.errors import RiskError
 from anubis.core.past.status import Times
-from anubis.risk.network import Floats32, HazardNetwork
+from anubis.risk.network import HazardNetwork
 
 HIDDEN = (32, 32)
 DROPOUT = 0.1
