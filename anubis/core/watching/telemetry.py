@@ -34,6 +34,7 @@ class WatchedMetric:
     high: float | None  # what it cannot exceed; None: the most
     fault: Side
     family: str = ""  # what it speaks of: cpu, gpu, pfc, throughput, disk or memory
+    floor: float = 0.0  # a difference below this, in its unit, is nothing: a few packets, a watt
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
