@@ -221,6 +221,13 @@ def test_a_few_retransmissions_are_nothing():
     assert set(heard(telemetry(values, metrics=(RETRANSMITS,))).deviations()) == {"n3"}
 
 
+def test_a_node_of_which_a_third_of_the_samples_is_missing_has_a_level_all_the_same():
+    values = healthy()
+    values[3, : 15 * 60 : 3] = np.nan
+    values[3, 15 * 60 :] -= 80
+    assert set(heard(telemetry(values)).deviations()) == {"n3"}
+
+
 def test_before_ten_minutes_nobody_has_a_level():
     stream = heard(telemetry(healthy(minutes=9)))
     assert stream.unable() == "no node has been heard for 10 minutes, so none has a level"

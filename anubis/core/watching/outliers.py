@@ -18,8 +18,6 @@ from anubis.core.arrays import Floats, Floats32, Ints
 from anubis.core.watching.findings import Deviation, Sign
 from anubis.core.watching.telemetry import Side, Telemetry, WatchedMetric
 
-FEWEST_PEERS = 6  # among N values none is further than sqrt(N - 1) deviations from their mean
-
 
 @dataclass(frozen=True, kw_only=True)
 class OutlierRule:
@@ -38,6 +36,11 @@ class OutlierRule:
                 f"a level of {self.level_s:g} s, expected at least the {self.span_s:g} s in which"
                 " a node has to stand apart"
             )
+
+    @property
+    def fewest_peers(self) -> int:
+        """Among N values none is further than sqrt(N - 1) deviations from their mean."""
+        return math.floor(self.deviations**2) + 2
 
     @property
     def minute_s(self) -> float:
@@ -75,9 +78,9 @@ class OutlierStream:
     def unable(self) -> str:
         """Why the rule cannot name anybody; empty: it can."""
         largest = max((len(peers) for peers in self._peers), default=0)
-        if largest < FEWEST_PEERS:
+        if largest < self.rule.fewest_peers:
             return (
-                f"{largest} peers: among fewer than {FEWEST_PEERS} nodes none can be"
+                f"{largest} peers: among fewer than {self.rule.fewest_peers} nodes none can be"
                 f" {self.rule.deviations:g} deviations from their mean"
             )
         if not np.isfinite(self._levels).any():
@@ -136,20 +139,17 @@ class OutlierStream:
         self._samples += finite.sum(axis=2)
         changes = values - self._levels[:, :, None]
         for peers in self._peers:
-            if len(peers) >= FEWEST_PEERS:
-                self._count_apart(changes[:, peers], peers)
+            self._count_apart(changes[:, peers], peers)
 
     def _count_apart(self, changes: Floats, peers: Ints) -> None:
         finite = np.isfinite(changes)
-        count = finite.sum(axis=1, keepdims=True)
-        number = np.maximum(count, 1)
+        number = np.maximum(finite.sum(axis=1, keepdims=True), 1)
         mean = np.where(finite, changes, 0.0).sum(axis=1, keepdims=True) / number
         apart = np.where(finite, changes - mean, 0.0)
         deviation = np.sqrt((apart**2).sum(axis=1, keepdims=True) / number)
         bound = np.maximum(self.rule.deviations * deviation, self._floors(peers)[:, None, None])
-        able = count >= FEWEST_PEERS
-        self._minute_apart[0][:, peers] += (able & (apart < -bound)).sum(axis=2)
-        self._minute_apart[1][:, peers] += (able & (apart > bound)).sum(axis=2)
+        self._minute_apart[0][:, peers] += (apart < -bound).sum(axis=2)
+        self._minute_apart[1][:, peers] += (apart > bound).sum(axis=2)
 
     def _floors(self, peers: Ints) -> Floats:
         levels = self._levels[:, peers]
