@@ -68,7 +68,7 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
         half=_half(chances),
         model=model.model.name if model else "",
         looks=looks,
-        trained_at=_written_at(part.cluster) if model else None,
+        trained_at=model.origin.trained_at if model else None,
         origin=model.origin if model else None,
         trouble=trouble,
     )
@@ -83,10 +83,6 @@ def _model(cluster: str) -> tuple[Trained | None, str]:
         return trained.load(file), ""
     except RiskError as error:
         return None, str(error)
-
-
-def _written_at(cluster: str) -> float:
-    return places.risk_file(cluster).stat().st_mtime
 
 
 def _watched(part: ClusterHistory, past: Past, now: float) -> list[str]:
