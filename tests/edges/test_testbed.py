@@ -14,6 +14,7 @@ from tempfile import gettempdir
 import pytest
 
 from tests.edges.bed import Bed, network_of, traces, why_not
+from tests.edges.desk import eventually
 
 pytestmark = [pytest.mark.testbed, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -65,6 +66,17 @@ except OSError as error:
 """
 
 
+# Says how much processor it has used, and keeps the memory that it took until it is answered.
+USE = """
+import sys, time
+held = bytearray(300_000_000)
+while time.process_time() < 0.6:
+    pass
+print(time.process_time(), flush=True)
+sys.stdin.readline()
+"""
+
+
 def python(bed: Bed, host: str, program: str, *arguments: str) -> str:
     return bed.run(host, [sys.executable, "-c", program, *arguments]).stdout.strip()
 
@@ -103,9 +115,31 @@ def stand_in_for_ray(folder: Path, does: str) -> Path:
     return ray
 
 
+def proc_of(bed: Bed, node: str) -> dict[str, float]:
+    """What its files say: seconds of processor, megabytes held, bytes sent."""
+    folder = Path(gettempdir(), f"testbed-{bed.name}", node, "proc")
+    ticks = [int(word) for word in (folder / "stat").read_text().split("\n")[0].split()[1:]]
+    lines = (folder / "meminfo").read_text().splitlines()
+    memory_kb = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    devices = (folder / "net" / "dev").read_text().splitlines()
+    (eth0,) = [line for line in devices if line.strip().startswith("eth0:")]
+    return {
+        "busy": (sum(ticks) - ticks[3]) / 100,
+        "idle": ticks[3] / 100,
+        "steal": ticks[7] / 100,
+        "held_mb": (memory_kb["MemTotal"] - memory_kb["MemAvailable"]) / 1024,
+        "sent": int(eth0.split()[9]),
+    }
+
+
+def more(bed: Bed, node: str, before: dict[str, dict[str, float]]) -> dict[str, float]:
+    return {name: value - before[node][name] for name, value in proc_of(bed, node).items()}
+
+
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    with Bed(3, "--no-ray", "--slow-link", "node3:100mbit", "--slow-cpu", "node2:0.2") as bed:
+    faults = ("--slow-link", "node3:100mbit", "--slow-cpu", "node2:0.2")
+    with Bed(3, "--no-ray", "--proc", *faults) as bed:
         yield bed
 
 
@@ -126,6 +160,39 @@ def test_a_slow_link_is_slow_both_ways_and_the_others_are_not(bed: Bed) -> None:
     assert min(out, back) > 4 * others
     bed.verb("slow-link", "node3", "none")
     assert min(out, back) > 4 * fastest_s(bed, "node3", "node1")
+
+
+def test_what_a_host_uses_stands_in_its_own_proc_and_in_no_other(bed: Bed) -> None:
+    before = {node: proc_of(bed, node) for node in bed.nodes}
+    program = subprocess.Popen(
+        bed.command("exec", "node2", argv=[sys.executable, "-c", USE]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    used_s = float(program.stdout.readline())
+    # Two fifths of a core for one thread: it was kept waiting for longer than it ran.
+    assert eventually(lambda: more(bed, "node2", before)["busy"] > used_s - 0.05)
+    used = more(bed, "node2", before)
+    assert used["busy"] - used["steal"] < used_s + 1
+    assert used["steal"] > 0.3
+    assert used["held_mb"] > 280
+    program.communicate("\n", timeout=20)
+    for node in ("node1", "node3"):
+        other = more(bed, node, before)
+        assert max(other["busy"] / used_s, other["held_mb"] / 300) < 0.5
+        assert other["idle"] > 0.5
+    assert eventually(lambda: more(bed, "node2", before)["held_mb"] < 100)
+
+
+def test_a_host_s_own_proc_counts_its_own_network(bed: Bed) -> None:
+    before = {node: proc_of(bed, node)["sent"] for node in bed.nodes}
+    transfer_s(bed, "node1", "node2", 3_000_000)
+    sent = {node: proc_of(bed, node)["sent"] - before[node] for node in bed.nodes}
+    assert sent["node1"] > 3_000_000
+    assert sent["node2"] < 1_000_000
+    assert sent["node3"] < 10_000
 
 
 def test_a_host_with_a_share_of_the_cpu_takes_longer_for_the_same_work(bed: Bed) -> None:
