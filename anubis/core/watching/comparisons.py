@@ -1,0 +1,95 @@
+"""What the nodes of a job are compared by: one metric, or all as one, window by window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from anubis.core.arrays import Floats32, Ints
+from anubis.core.watching.candidates import scores, stand_out
+from anubis.core.watching.distances import mean_distances
+from anubis.core.watching.scaling import Span
+from anubis.core.watching.settings import WatchSettings
+from anubis.core.watching.telemetry import Telemetry
+
+
+class DenoisesWindows(Protocol):
+    def denoise(self, windows: Floats32) -> Floats32: ...
+
+
+class ThresholdByNodes(Protocol):
+    def at(self, nodes: int) -> float: ...
+
+
+class AnswersForMetrics(Protocol):
+    """What the detector asks of a watch model."""
+
+    @property
+    def denoisers(self) -> Mapping[str, DenoisesWindows]: ...
+    @property
+    def thresholds(self) -> Mapping[str, ThresholdByNodes]: ...
+    @property
+    def order(self) -> tuple[str, ...]: ...
+
+
+@dataclass(kw_only=True)
+class Comparison:
+    name: str
+    metrics: tuple[int, ...]  # rows of the telemetry
+    telemetry: Telemetry
+    spans: tuple[Span, ...]  # of all metrics of the telemetry
+    denoisers: tuple[DenoisesWindows | None, ...]  # of the metrics compared; None: as it is
+    threshold: ThresholdByNodes
+    least_effect: float
+    settings: WatchSettings
+    first: int  # point of the telemetry at which the first window begins
+    _denoised: dict[tuple[int, int], tuple[Floats32, Ints]] = field(default_factory=dict)
+
+    @property
+    def windows(self) -> int:
+        return max(0, self.telemetry.points - self.first - self.settings.window + 1)
+
+    def stand_out(self, group: int, peers: Ints, window: int) -> frozenset[int]:
+        """Of the `peers` in a group, the rows that stand out of a window. Who did not report all of
+        it cannot be compared in it, and half of the peers say nothing of what is normal."""
+        vectors, rows = self._compared(group, peers, window)
+        if len(rows) < self.settings.least_nodes or len(rows) * 2 <= len(peers):
+            return frozenset()
+        threshold = self.threshold.at(len(rows))
+        apart = stand_out(vectors, threshold, self.least_effect, self.settings)
+        return frozenset(rows[apart].tolist())
+
+    def score(self, group: int, peers: Ints, window: int, row: int) -> tuple[float, float]:
+        """By how much a row stands out of a window, and what that had to exceed."""
+        vectors, rows = self._compared(group, peers, window)
+        deviations = scores(mean_distances(vectors, self.settings.distance))
+        return float(deviations[rows == row][0]), self.threshold.at(len(rows))
+
+    def _compared(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
+        vectors, rows = self._of_group(group, peers, window)
+        if len(rows) and (len(rows) > len(peers) or not np.isin(rows, peers).all()):
+            left = np.isin(rows, peers)
+            return vectors[left], rows[left]
+        return vectors, rows
+
+    def _of_group(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
+        """Denoised once; peers only become fewer."""
+        if (group, window) not in self._denoised:
+            self._denoised[group, window] = self._denoise(peers, self.first + window)
+        return self._denoised[group, window]
+
+    def _denoise(self, peers: Ints, start: int) -> tuple[Floats32, Ints]:
+        points = slice(start, start + self.settings.window)
+        raw = [self.telemetry.values[metric, :, points][peers] for metric in self.metrics]
+        complete = np.isfinite(np.hstack(raw)).all(axis=1)
+        vectors = [
+            self._clean(self.spans[metric].scale(values[complete]), denoiser)
+            for metric, values, denoiser in zip(self.metrics, raw, self.denoisers, strict=True)
+        ]
+        return np.hstack(vectors), peers[complete]
+
+    def _clean(self, windows: Floats32, denoiser: DenoisesWindows | None) -> Floats32:
+        return denoiser.denoise(windows) if denoiser and len(windows) else windows

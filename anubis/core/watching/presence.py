@@ -1,0 +1,74 @@
+"""Which series ended, which never began, and when nobody reported anything.
+
+That most nodes fall silent at once is said of the monitoring, never of the nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.arrays import Flags, Floats32, Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Presence:
+    """Of one metric. Points of time count only while most nodes report."""
+
+    reported: bool  # whether most nodes ever reported at once
+    silent: Ints  # rows that never reported
+    vanished: Ints  # rows whose series ended for long enough, while those of most went on
+    last: Ints  # of each row: the last point it reported, -1: none
+    newest: int  # the last point at which most nodes reported
+    holes: tuple[tuple[int, int], ...]  # points from which and to which most nodes were silent
+    gaps: tuple[tuple[int, int, int], ...]  # rows that were silent for a while, with the points
+
+
+def presence(values: Floats32, *, long: int, least: int) -> Presence:
+    """`long`: points for which a series has to be gone; `least`: that it had before."""
+    there = np.isfinite(values)
+    nodes, points = there.shape
+    most = there.sum(axis=0) * 2 > nodes
+    if not most.any():
+        none = np.zeros(0, dtype=np.int64)
+        return Presence(
+            reported=False,
+            silent=none,
+            vanished=none,
+            last=np.full(nodes, -1),
+            newest=-1,
+            holes=(),
+            gaps=(),
+        )
+    ever = there.any(axis=1)
+    last = np.where(ever, points - 1 - np.argmax(there[:, ::-1], axis=1), -1)
+    so_far = np.concatenate(([0], np.cumsum(most)))
+    missed = so_far[-1] - so_far[last + 1]
+    vanished = ever & (missed >= long) & (there.sum(axis=1) >= least)
+    return Presence(
+        reported=True,
+        silent=np.flatnonzero(~ever),
+        vanished=np.flatnonzero(vanished),
+        last=last,
+        newest=int(np.flatnonzero(most)[-1]),
+        holes=tuple(stretches(~most)),
+        gaps=tuple(_gaps(there, most, last, long)),
+    )
+
+
+def _gaps(there: Flags, most: Flags, last: Ints, long: int) -> list[tuple[int, int, int]]:
+    """Long silences that ended."""
+    rows = np.flatnonzero((most & ~there).sum(axis=1) >= long)
+    return [
+        (int(row), first, end)
+        for row in rows
+        for first, end in stretches(~there[row, : last[row] + 1])
+        if most[first : end + 1].sum() >= long
+    ]
+
+
+def stretches(flags: Flags) -> list[tuple[int, int]]:
+    """The first and the last point of each stretch that is true."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
+    return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
