@@ -40,6 +40,7 @@ from anubis.simulation.fleet import SimulatedFleet
 if TYPE_CHECKING:  # what a gate need not load
     from anubis.incidents.mapping import IncidentMapping
     from anubis.study.scenario import Scenario
+    from anubis.telemetry.config import TelemetrySettings
 
 PORTS_AT_LEAST = 50  # of a range that Ray shares with programs, on the driver's machine twice
 
@@ -430,6 +431,13 @@ def incident_mapping(name: str) -> IncidentMapping:
 
     path = find("incidents", name)
     return _by_kind(load_yaml(path, ConfigError), f'"{path}"', "records", KINDS)
+
+
+def telemetry(name: str) -> TelemetrySettings:
+    """What running jobs are watched by, and where it comes from."""
+    from anubis.telemetry.config import telemetry_settings
+
+    return telemetry_settings(find("telemetry", name))
 
 
 def _by_kind(

@@ -22,6 +22,12 @@ from anubis.orchestrators.settings import HostsSettings, KubernetesSettings, Slu
 from anubis.simulation.fleet import SimulatedFleet
 from anubis.study.incidents import Category
 from anubis.study.scenario import Jobs, RepairTimes, Scenario, Variations
+from anubis.telemetry.config import (
+    AgentSettings,
+    MetricSettings,
+    PrometheusSettings,
+    TelemetrySettings,
+)
 from anubis.topology.written import Links, Rack, Written
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +41,7 @@ LOADERS = {
     "limits": config.limits,
     "keeping": config.keeping,
     "simulations": config.simulation,
+    "telemetry": config.telemetry,
     "topologies": lambda name: survey(name, None),
 }
 FOREIGN = {"kubernetes", "prometheus"}  # what others read: tests of their own
@@ -59,6 +66,12 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "policies/remedies/default.yaml": [Remedy],
     "keeping/default.yaml": [KeepingPolicy, SweepChore, CriteriaChore, RiskChore],
     "simulations/example.yaml": [Scenario, Jobs, RepairTimes, Variations, Category],
+    "telemetry/default.yaml": [
+        TelemetrySettings,
+        MetricSettings,
+        PrometheusSettings,
+        AgentSettings,
+    ],
     "topologies/example.yaml": [Written, Rack, Links],
 }
 SISTERS = {  # with other keys

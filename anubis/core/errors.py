@@ -10,6 +10,7 @@ AnubisError                exit code 2
 │   └── NothingLearnedError  there are none yet for these nodes and this suite
 ├── RiskError              a risk model cannot be learned, read or asked
 ├── TopologyError          the description of a fabric cannot be read
+├── TelemetryError         what nodes report cannot be had, or not be read
 ├── TraceError             a trace of jobs cannot be read, or has no jobs
 ├── Stopped                an operation was ended early, and it said how to go on
 ├── ExecutorError          no node can be reached any more (not just one)
@@ -68,6 +69,10 @@ class RiskError(AnubisError):
 
 
 class TopologyError(AnubisError):
+    pass
+
+
+class TelemetryError(AnubisError):
     pass
 
 
