@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -184,6 +185,12 @@ def test_what_a_host_uses_stands_in_its_own_proc_and_in_no_other(bed: Bed) -> No
         assert max(other["busy"] / used_s, other["held_mb"] / 300) < 0.5
         assert other["idle"] > 0.5
     assert eventually(lambda: more(bed, "node2", before)["held_mb"] < 100)
+
+
+def test_a_host_s_own_proc_can_be_kept_open_and_read_again_as_the_kernel_s_can(bed: Bed) -> None:
+    with Path(gettempdir(), f"testbed-{bed.name}", "node1", "proc", "stat").open("rb") as stat:
+        first = os.pread(stat.fileno(), 4096, 0)
+        assert eventually(lambda: os.pread(stat.fileno(), 4096, 0) != first)
 
 
 def test_a_host_s_own_proc_counts_its_own_network(bed: Bed) -> None:
