@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from anubis.core.arrays import Floats32, Ints
-from anubis.core.watching.candidates import scores, stand_out
+from anubis.core.watching.candidates import scores, stand_out, surely_stands_out
 from anubis.core.watching.distances import mean_distances
 from anubis.core.watching.scaling import Span
 from anubis.core.watching.settings import WatchSettings
@@ -47,28 +47,26 @@ class Comparison:
     settings: WatchSettings
     first: int  # point of the telemetry at which the first window begins
     _denoised: dict[tuple[int, int], tuple[Floats32, Ints]] = field(default_factory=dict)
+    _asked: dict[tuple[int, tuple[int, ...]], Among] = field(default_factory=dict)
 
     @property
     def windows(self) -> int:
         return max(0, self.telemetry.points - self.first - self.settings.window + 1)
 
-    def stand_out(self, group: int, peers: Ints, window: int) -> frozenset[int]:
-        """Of the `peers` in a group, the rows that stand out of a window. Who did not report all of
-        it cannot be compared in it, and half of the peers say nothing of what is normal."""
-        vectors, rows = self._compared(group, peers, window)
-        if len(rows) < self.settings.least_nodes or len(rows) * 2 <= len(peers):
-            return frozenset()
-        threshold = self.threshold.at(len(rows))
-        apart = stand_out(vectors, threshold, self.least_effect, self.settings)
-        return frozenset(rows[apart].tolist())
+    def among(self, group: int, peers: Ints) -> Among:
+        """Asked window by window, and remembered."""
+        key = (group, tuple(peers.tolist()))
+        if key not in self._asked:
+            self._asked[key] = Among(self, group, peers)
+        return self._asked[key]
 
     def score(self, group: int, peers: Ints, window: int, row: int) -> tuple[float, float]:
         """By how much a row stands out of a window, and what that had to exceed."""
-        vectors, rows = self._compared(group, peers, window)
+        vectors, rows = self.compared(group, peers, window)
         deviations = scores(mean_distances(vectors, self.settings.distance))
         return float(deviations[rows == row][0]), self.threshold.at(len(rows))
 
-    def _compared(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
+    def compared(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
         vectors, rows = self._of_group(group, peers, window)
         if len(rows) and (len(rows) > len(peers) or not np.isin(rows, peers).all()):
             left = np.isin(rows, peers)
@@ -93,3 +91,53 @@ class Comparison:
 
     def _clean(self, windows: Floats32, denoiser: DenoisesWindows | None) -> Floats32:
         return denoiser.denoise(windows) if denoiser and len(windows) else windows
+
+
+@dataclass
+class Among:
+    """Who of some `peers` in a group stands out of which window."""
+
+    comparison: Comparison
+    group: int
+    peers: Ints
+    _rows: dict[int, frozenset[int]] = field(default_factory=dict)
+    _held: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+    def rows(self, window: int) -> frozenset[int]:
+        if window not in self._rows:
+            self._rows[window] = self._stand_out(window)
+        return self._rows[window]
+
+    def holds(self, window: int, row: int) -> bool:
+        if window in self._rows:
+            return row in self._rows[window]
+        if (window, row) not in self._held:
+            sure = self._surely(window, row)
+            self._held[window, row] = row in self.rows(window) if sure is None else sure
+        return self._held[window, row]
+
+    def _stand_out(self, window: int) -> frozenset[int]:
+        vectors, rows = self._comparable(window)
+        if not len(rows):
+            return frozenset()
+        return frozenset(rows[stand_out(vectors, *self._bars(len(rows)))].tolist())
+
+    def _surely(self, window: int, row: int) -> bool | None:
+        vectors, rows = self._comparable(window)
+        place = np.flatnonzero(rows == row)
+        if not len(place):
+            return False
+        return surely_stands_out(vectors, int(place[0]), *self._bars(len(rows)))
+
+    def _comparable(self, window: int) -> tuple[Floats32, Ints]:
+        """Who did not report all of a window cannot be compared in it, and half of the peers say
+        nothing of what is normal."""
+        vectors, rows = self.comparison.compared(self.group, self.peers, window)
+        least = self.comparison.settings.least_nodes
+        enough = len(rows) >= least and len(rows) * 2 > len(self.peers)
+        return (vectors, rows) if enough else (vectors[:0], rows[:0])
+
+    def _bars(self, nodes: int) -> tuple[float, float, WatchSettings]:
+        comparison = self.comparison
+        threshold = comparison.threshold.at(nodes)
+        return threshold, comparison.least_effect, comparison.settings

@@ -8,23 +8,23 @@ nodes, series that vanish, and what tells a fault from a jitter and from a role.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from anubis.core.arrays import Floats, Floats32, Ints
+from anubis.core.arrays import Ints
 from anubis.core.watching.comparisons import AnswersForMetrics, Comparison
-from anubis.core.watching.departures import Departure, departure
-from anubis.core.watching.findings import Deviation, Look, Oddity, OddityKind, Sign, Suspicion
-from anubis.core.watching.scaling import span_of
+from anubis.core.watching.departures import Departure
+from anubis.core.watching.evidence import Evidence
+from anubis.core.watching.findings import Deviation, Look, Oddity, OddityKind, Suspicion
+from anubis.core.watching.scaling import Span, span_of
 from anubis.core.watching.search import Run, runs
 from anubis.core.watching.settings import WatchSettings
 from anubis.core.watching.silences import silences
 from anubis.core.watching.telemetry import Telemetry
 
 CONCATENATED = "concatenated"  # under this name a model keeps the threshold of all metrics as one
-BEYOND_PEERS = 3.0  # times as far as its peers are from their median is no chance
 
 
 def look(
@@ -39,17 +39,19 @@ def look(
     """`ended`: the job has failed, so something did happen. `baseline`: what its nodes reported
     when it began; a node that was with its peers then is no role, however long it is apart."""
     unjudged: dict[str, str] = {}
+    spans = tuple(map(span_of, telemetry.metrics, telemetry.values))
     silence = silences(telemetry, settings, ended=ended)
     looking = _Looking(
         telemetry=telemetry,
         settings=settings,
         needed=settings.needed(telemetry.step_s, ended=ended),
         groups=_peer_groups(telemetry, settings, unjudged),
-        comparisons=_comparisons(telemetry, model, settings, silence.unreported, unjudged),
-        baseline=baseline,
+        comparisons=_comparisons(telemetry, spans, model, settings, silence.unreported, unjudged),
+        evidence=Evidence(telemetry=telemetry, spans=spans, settings=settings, baseline=baseline),
     )
     looking.name_vanished(silence.vanished)
     looking.name_unlike()
+    looking.remark_unsteady()
     return Look(
         job=job,
         nodes=telemetry.nodes,
@@ -96,6 +98,7 @@ def _too_small(nodes: int, settings: WatchSettings, together: bool) -> str:
 
 def _comparisons(
     telemetry: Telemetry,
+    spans: tuple[Span, ...],
     model: AnswersForMetrics,
     settings: WatchSettings,
     unreported: Mapping[str, str],
@@ -104,7 +107,6 @@ def _comparisons(
     """In the order of the model; what cannot be compared is told with the reason."""
     first = telemetry.points - telemetry.last(settings.pull_s).points
     names = [metric.name for metric in telemetry.metrics]
-    spans = tuple(map(span_of, telemetry.metrics, telemetry.values))
     usable = []
     for name in model.order:
         if reason := _why_not(name, names, model, settings, unreported):
@@ -154,13 +156,20 @@ def _why_not(
 
 
 @dataclass(frozen=True)
-class _Fired:
+class _Left:
+    """A run of windows out of which a node stands, and how it left its peers."""
+
+    run: Run
     comparison: Comparison
     group: int
     peers: Ints
-    run: Run
     metric: int
     departure: Departure
+
+    @property
+    def last(self) -> int:
+        """Point of the telemetry."""
+        return self.comparison.first + self.run.last + self.comparison.settings.window - 1
 
 
 @dataclass(kw_only=True)
@@ -170,7 +179,7 @@ class _Looking:
     needed: int  # windows
     groups: tuple[Ints, ...]
     comparisons: tuple[Comparison, ...]
-    baseline: Telemetry | None
+    evidence: Evidence
     suspicions: dict[str, Suspicion] = field(default_factory=dict)
     oddities: dict[tuple[int, OddityKind, str], Oddity] = field(default_factory=dict)
     suspected: set[int] = field(default_factory=set)  # rows
@@ -178,189 +187,116 @@ class _Looking:
 
     def name_vanished(self, vanished: Mapping[int, tuple[Deviation, ...]]) -> None:
         for row, deviations in vanished.items():
-            self._suspect(row, deviations)
+            if self._may_suspect():
+                self._suspect(row, (*deviations, *self._besides(row, deviations)))
+
+    def _besides(self, row: int, vanished: tuple[Deviation, ...]) -> list[Deviation]:
+        """Where a node whose series ended still reports, and left its peers."""
+        everybody = np.arange(len(self.telemetry.nodes))
+        group = next((rows for rows in self.groups if row in rows), everybody)
+        first, last = (
+            round((at - self.telemetry.start) / self.telemetry.step_s)
+            for at in (vanished[0].since, vanished[0].until)
+        )
+        peers = _without(group, self.suspected)
+        return self.evidence.elsewhere(None, peers, row, first, last)
 
     def name_unlike(self) -> None:
-        while self._may_suspect() and (fired := self._first_that_fires()):
-            self._suspect(fired.run.row, (self._deviation(fired), *self._others(fired)))
+        """One by one: without those that are named, others stand out more."""
+        while self._may_suspect() and (left := self._first_that_fires()):
+            score, threshold = left.comparison.score(
+                left.group, left.peers, left.run.last, left.run.row
+            )
+            names_it = self.evidence.deviation(left.metric, left.departure, score, threshold)
+            others = self.evidence.elsewhere(
+                left.metric, left.peers, left.run.row, left.departure.since, left.last
+            )
+            self._suspect(left.run.row, (names_it, *others))
+
+    def remark_unsteady(self) -> None:
+        """Of those that nobody suspects: who left for a while."""
+        if not self.settings.returns:
+            return
+        for comparison in self.comparisons:
+            for group in range(len(self.groups)):
+                for left in self._leavers(comparison, group, comparison.windows):
+                    if left.departure.returned:
+                        self._remark(OddityKind.UNSTEADY, left)
 
     def _may_suspect(self) -> bool:
         return len(self.suspected) < self.settings.limit(len(self.telemetry.nodes))
 
     def _suspect(self, row: int, deviations: tuple[Deviation, ...]) -> None:
-        if self._may_suspect():
-            node = self.telemetry.nodes[row]
-            self.suspected.add(row)
-            self.suspicions[node] = Suspicion(
-                node=node, since=deviations[0].since, deviations=deviations
-            )
+        node = self.telemetry.nodes[row]
+        self.suspected.add(row)
+        self.suspicions[node] = Suspicion(
+            node=node, since=deviations[0].since, deviations=deviations
+        )
 
-    def _first_that_fires(self) -> _Fired | None:
+    def _first_that_fires(self) -> _Left | None:
         for comparison in self.comparisons:
             for group in range(len(self.groups)):
-                if fired := self._fires(comparison, group):
-                    return fired
+                for left in self._leavers(comparison, group, self.needed):
+                    returned = self.settings.returns and left.departure.returned
+                    if len(left.run) >= self.needed and not returned:
+                        return left
         return None
 
-    def _fires(self, comparison: Comparison, group: int) -> _Fired | None:
-        """The newest run of a node that left its peers for good."""
+    def _leavers(self, comparison: Comparison, group: int, enough: int) -> Iterator[_Left]:
+        """Newest first. A node that always was apart has a role and is left out of the metric."""
         roles = self.roles.setdefault(comparison.name, set())
-        peers = self._without(self.groups[group], self.suspected | roles)
-        probe = _remembered(lambda window: comparison.stand_out(group, peers, window))
-        least = self.settings.remarkable(self.telemetry.step_s) if self.settings.returns else None
-        least = min(self.needed, least or self.needed)
-        for run in runs(probe, comparison.windows, least, self.needed):
-            metric, left = self._departure(comparison, peers, run)
-            if self.settings.returns and left.always:
-                roles.add(run.row)
-                self._remark(run.row, OddityKind.ALWAYS_APART, metric, left)
-                return self._fires(comparison, group)
-            if self.settings.returns and left.returned:
-                self._remark(run.row, OddityKind.UNSTEADY, metric, left)
-            elif len(run) >= self.needed:
-                return _Fired(comparison, group, peers, run, metric, left)
-        return None
+        while True:
+            known = len(roles)
+            peers = _without(self.groups[group], self.suspected | roles)
+            for left in self._left(comparison, group, peers, enough):
+                if self.settings.returns and left.departure.always:
+                    roles.add(left.run.row)
+                    self._remark(OddityKind.ALWAYS_APART, left)
+                    break
+                yield left
+            if len(roles) == known:
+                return
 
-    def _without(self, rows: Ints, left_out: set[int]) -> Ints:
-        kept: Ints = rows[~np.isin(rows, sorted(left_out))]
-        return kept
+    def _left(
+        self, comparison: Comparison, group: int, peers: Ints, enough: int
+    ) -> Iterator[_Left]:
+        probe = comparison.among(group, peers)
+        for run in runs(probe, comparison.windows, self._least(), enough):
+            first = comparison.first + run.first
+            last = comparison.first + run.last + self.settings.window - 1
+            departures = {
+                metric: departure
+                for metric in comparison.metrics
+                if (departure := self.evidence.departure(metric, peers, run.row, first, last))
+            }
+            metric = max(departures, key=lambda name: self.evidence.share(name, departures[name]))
+            yield _Left(run, comparison, group, peers, metric, departures[metric])
 
-    def _departure(self, comparison: Comparison, peers: Ints, run: Run) -> tuple[int, Departure]:
-        """By its values in the metric in which it is farthest from them."""
-        first = comparison.first + run.first
-        last = comparison.first + run.last + self.settings.window - 1
-        departures = {
-            metric: left
-            for metric in comparison.metrics
-            if (left := self._left(metric, peers, run.row, first, last))
-        }
-        farthest = max(
-            departures,
-            key=lambda metric: departures[metric].distance / (comparison.spans[metric].width or 1),
-        )
-        return farthest, departures[farthest]
+    def _least(self) -> int:
+        remarkable = self.settings.remarkable(self.telemetry.step_s)
+        return min(self.needed, remarkable) if self.settings.returns else self.needed
 
-    def _left(self, metric: int, peers: Ints, row: int, first: int, last: int) -> Departure | None:
-        values = self.telemetry.values[metric]
-        others = peers[peers != row]
-        return departure(
-            values[row].astype(np.float64),
-            _medians(values[others]),
-            first,
-            last,
-            self.settings.window,
-            met_before=self._met_before(metric, row, others),
-        )
-
-    def _met_before(self, metric: int, row: int, others: Ints) -> Floats:
-        """How far it was from its peers when the job began."""
-        name = self.telemetry.metrics[metric].name
-        before = self.baseline
-        if before is None or name not in [known.name for known in before.metrics]:
-            return np.zeros(0)
-        nodes = [self.telemetry.nodes[other] for other in others]
-        rows = [before.nodes.index(node) for node in nodes if node in before.nodes]
-        if self.telemetry.nodes[row] not in before.nodes or not rows:
-            return np.zeros(0)
-        own = before.of(name)[before.nodes.index(self.telemetry.nodes[row])]
-        return np.asarray(np.abs(own.astype(np.float64) - _medians(before.of(name)[rows])))
-
-    def _remark(self, row: int, kind: OddityKind, metric: int, left: Departure) -> None:
-        name = self.telemetry.metrics[metric].name
-        since, until = self.telemetry.times[left.since], self.telemetry.times[left.until]
-        lasted = until - since
+    def _remark(self, kind: OddityKind, left: _Left) -> None:
+        name = self.telemetry.metrics[left.metric].name
+        since = float(self.telemetry.times[left.departure.since])
+        until = float(self.telemetry.times[left.departure.until])
         sentence = {
-            OddityKind.UNSTEADY: f"left its peers in {name} for {lasted:.0f} s and came back",
+            OddityKind.UNSTEADY: f"left its peers in {name} for {until - since:.0f} s, came back",
             OddityKind.ALWAYS_APART: f"differs in {name} since telemetry began: a role, or older",
         }[kind]
         self.oddities.setdefault(
-            (row, kind, name),
+            (left.run.row, kind, name),
             Oddity(
-                node=self.telemetry.nodes[row],
+                node=self.telemetry.nodes[left.run.row],
                 kind=kind,
                 metric=name,
-                since=float(since),
-                until=float(until),
+                since=since,
+                until=until,
                 sentence=sentence,
             ),
         )
 
-    def _deviation(self, fired: _Fired) -> Deviation:
-        score, threshold = fired.comparison.score(
-            fired.group, fired.peers, fired.run.last, fired.run.row
-        )
-        return self._told(fired.metric, fired.departure, score, threshold)
 
-    def _told(
-        self, metric: int, left: Departure, score: float = 0.0, threshold: float = 0.0
-    ) -> Deviation:
-        watched = self.telemetry.metrics[metric]
-        width = span_of(watched, self.telemetry.values[metric]).width
-        return Deviation(
-            sign=Sign.UNLIKE_PEERS,
-            metric=watched.name,
-            family=watched.family,
-            since=float(self.telemetry.times[left.since]),
-            until=float(self.telemetry.times[left.until]),
-            side=left.side,
-            value=left.value,
-            peers=left.peers,
-            effect=left.distance / width if width > 0 else 0.0,
-            score=score,
-            threshold=threshold,
-        )
-
-    def _others(self, fired: _Fired) -> list[Deviation]:
-        """In which other metrics it left its peers meanwhile."""
-        first = fired.departure.since
-        last = fired.comparison.first + fired.run.last + self.settings.window - 1
-        deviations = []
-        for metric in range(len(self.telemetry.metrics)):
-            if metric != fired.metric:
-                left = self._left(metric, fired.peers, fired.run.row, first, last)
-                if left and self._is_apart(metric, fired, left, first, last):
-                    deviations.append(self._told(metric, left))
-        return deviations
-
-    def _is_apart(self, metric: int, fired: _Fired, left: Departure, first: int, last: int) -> bool:
-        watched = self.telemetry.metrics[metric]
-        values = self.telemetry.values[metric]
-        width = span_of(watched, values).width
-        if left.returned or left.always or not width > 0:
-            return False
-        if left.distance < max(self.settings.min_effect * width, watched.floor):
-            return False
-        others = values[fired.peers[fired.peers != fired.run.row], first : last + 1]
-        gaps = np.abs(others - _medians(others))
-        usual = _medians(_means(gaps)[:, None])
-        return bool(left.distance >= BEYOND_PEERS * usual[0])
-
-
-def _remembered(probe: Callable[[int], frozenset[int]]) -> Callable[[int], frozenset[int]]:
-    answers: dict[int, frozenset[int]] = {}
-
-    def answer(window: int) -> frozenset[int]:
-        if window not in answers:
-            answers[window] = probe(window)
-        return answers[window]
-
-    return answer
-
-
-def _medians(values: Floats | Floats32) -> Floats:
-    """Of each column; NaN where nobody reported."""
-    ordered = np.sort(values, axis=0).astype(np.float64)  # NaN comes last
-    count = np.isfinite(ordered).sum(axis=0)
-    columns = np.arange(ordered.shape[1])
-    low = ordered[np.maximum(count - 1, 0) // 2, columns]
-    high = ordered[np.minimum(count // 2, len(ordered) - 1), columns]
-    return np.where(count > 0, (low + high) / 2, np.nan)
-
-
-def _means(values: Floats) -> Floats:
-    """Of each row, of what is known; NaN where nothing is."""
-    known = np.isfinite(values)
-    count = known.sum(axis=1)
-    return np.where(
-        count > 0, np.where(known, values, 0).sum(axis=1) / np.maximum(count, 1), np.nan
-    )
+def _without(rows: Ints, left_out: set[int]) -> Ints:
+    kept: Ints = rows[~np.isin(rows, sorted(left_out))]
+    return kept

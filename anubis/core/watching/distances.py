@@ -14,6 +14,8 @@ from anubis.core.arrays import Floats, Floats32
 from anubis.core.watching.settings import Distance
 
 _ROWS = 64  # compared at once with all: what the caches hold
+FEW = 128  # nodes for which no loop needs to be compiled
+ROUNDING = 1e-5  # of the range: more than sums in single precision lose
 
 
 def mean_distances(windows: Floats32, distance: Distance = "l2") -> Floats:
@@ -22,7 +24,31 @@ def mean_distances(windows: Floats32, distance: Distance = "l2") -> Floats:
     if nodes < 2:
         return np.zeros(nodes)
     unit = (nodes - 1) * _offset_of_one(samples, distance)
-    return np.asarray(_sums(windows.astype(np.float64), distance) / unit)
+    return np.asarray(_sums(windows, distance) / unit)
+
+
+def distances_of(windows: Floats32, row: int, distance: Distance = "l2") -> Floats:
+    """Of one row to each."""
+    gaps = np.abs(windows.astype(np.float64) - windows[row])
+    unit = _offset_of_one(windows.shape[1], distance)
+    if distance == "l2":
+        return np.asarray(np.sqrt((gaps**2).sum(axis=1)) / unit)
+    return np.asarray((gaps.max(axis=1) if distance == "chebyshev" else gaps.sum(axis=1)) / unit)
+
+
+def bounds(windows: Floats32) -> tuple[Floats, Floats]:
+    """Below and above the mean Euclidean distances, by the distances to the mean of all.
+
+    No pair is farther apart than both are from the mean, nor nearer than the difference; and the
+    sum of a node's differences to all is as many times its difference to the mean.
+    """
+    nodes, samples = windows.shape
+    gaps = windows - windows.mean(axis=0, dtype=np.float64).astype(np.float32)
+    radii = np.sqrt(np.einsum("ij,ij->i", gaps, gaps, dtype=np.float64))
+    total, unit = radii.sum(), (nodes - 1) * _offset_of_one(samples, "l2")
+    least = np.maximum(nodes * radii, total - nodes * radii)
+    most = (nodes - 2) * radii + total
+    return least / unit - ROUNDING, most / unit + ROUNDING
 
 
 def _offset_of_one(samples: int, distance: Distance) -> float:
@@ -30,7 +56,10 @@ def _offset_of_one(samples: int, distance: Distance) -> float:
     return {"l2": math.sqrt(samples), "l1": float(samples), "chebyshev": 1.0}[distance]
 
 
-def _sums(windows: Floats, distance: Distance) -> Floats:
+def _sums(windows: Floats | Floats32, distance: Distance) -> Floats:
+    if distance == "l2" and len(windows) >= FEW and windows.shape[1] <= 8:
+        return _compiled_sums(windows)
+    windows = windows.astype(np.float64)
     if distance == "l1":
         return _sums_by_sorting(windows)
     sums = np.empty(len(windows))
@@ -38,6 +67,16 @@ def _sums(windows: Floats, distance: Distance) -> Floats:
         gaps = np.abs(windows[start : start + _ROWS, None] - windows[None])
         lengths = gaps.max(axis=2) if distance == "chebyshev" else np.sqrt((gaps**2).sum(axis=2))
         sums[start : start + _ROWS] = lengths.sum(axis=1)
+    return sums
+
+
+def _compiled_sums(windows: Floats | Floats32) -> Floats:
+    from anubis.core.watching import compiled
+
+    columns = np.zeros((compiled.SAMPLES, len(windows)), dtype=np.float32)
+    columns[: windows.shape[1]] = windows.T
+    sums = np.empty(len(windows))
+    compiled.root_sums(columns, sums)
     return sums
 
 

@@ -6,10 +6,17 @@ and only around one that a node stands out of are all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
-Probe = Callable[[int], Collection[int]]  # of a window: the rows that stand out
+
+class Probe(Protocol):
+    def rows(self, window: int) -> Collection[int]:
+        """All that stand out of a window."""
+
+    def holds(self, window: int, row: int) -> bool:
+        """The same of one row, which may cost less."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ def runs(probe: Probe, windows: int, least: int, enough: int) -> Iterator[Run]:
     windows unless another run is asked for."""
     reached: dict[int, int] = {}  # of each row: the first window of its runs so far
     for anchor in range(windows - least, -1, -least):
-        for row in sorted(probe(anchor)):
+        for row in sorted(probe.rows(anchor)):
             if reached.get(row, windows) <= anchor:
                 continue
             last = _follow(probe, row, anchor, min(anchor + least, windows) - 1)
@@ -40,6 +47,6 @@ def runs(probe: Probe, windows: int, least: int, enough: int) -> Iterator[Run]:
 def _follow(probe: Probe, row: int, start: int, end: int) -> int:
     """The farthest window towards `end` that the row stands out of without a break."""
     step = 1 if end >= start else -1
-    while start != end and row in probe(start + step):
+    while start != end and probe.holds(start + step, row):
         start += step
     return start

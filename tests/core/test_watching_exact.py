@@ -1,0 +1,56 @@
+"""The detector against the plain path: all windows, all pairs, all points, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from unittest import mock
+
+import pytest
+from naive_watching import naive_look
+from watching_cases import made_case
+
+from anubis.core.watching import candidates, distances
+from anubis.core.watching.detector import look
+
+
+def told(result):
+    """A look without its sentences; of what is no suspicion the order does not count."""
+    document = asdict(result)
+    document["oddities"] = sorted(
+        tuple(value for key, value in oddity.items() if key != "sentence")
+        for oddity in document["oddities"]
+    )
+    document["unjudged"] = sorted(document["unjudged"])
+    return document
+
+
+def same(ours, theirs, precision=1e-6):
+    if isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(
+            same(ours[key], theirs[key], precision) for key in ours
+        )
+    if isinstance(theirs, list | tuple):
+        return len(ours) == len(theirs) and all(
+            same(a, b, precision) for a, b in zip(ours, theirs, strict=True)
+        )
+    if isinstance(theirs, float):
+        return ours == pytest.approx(theirs, rel=precision, abs=1e-9, nan_ok=True)
+    return ours == theirs
+
+
+def looks_alike(seed, precision=1e-6):
+    asked, more = made_case(seed)
+    return same(told(look(*asked, **more)), told(naive_look(*asked, **more)), precision)
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_the_look_is_that_of_the_plain_path(block):
+    for seed in range(block * 8, block * 8 + 8):
+        assert looks_alike(seed), f"seed {seed}"
+
+
+def test_the_look_with_bounds_and_compiled_loops_is_that_of_the_plain_path():
+    """Which only large jobs are worth; their sums are of single precision."""
+    with mock.patch.object(distances, "FEW", 0), mock.patch.object(candidates, "FEW", 0):
+        for seed in range(100, 108):
+            assert looks_alike(seed, 1e-3), f"seed {seed}"
