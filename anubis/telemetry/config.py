@@ -201,12 +201,12 @@ def _basis(name: str, path: Path) -> Path:
 def _merged(
     basis: Mapping[str, object], changes: Mapping[str, object], where: str
 ) -> dict[str, object]:
-    entries = {entry.get("metric"): entry for entry in _entries(basis, where)}
+    entries = {str(entry.get("metric")): entry for entry in _entries(basis, where)}
     for entry in _entries(changes, where):
-        name = entry.get("metric")
+        name = str(entry.get("metric"))
         if name not in entries and not {"unit", "fault", "query"} <= set(entry):
             raise ConfigError(
-                f'{where}: no metric "{name}" to change; {did_you_mean(str(name), entries)} A new'
+                f'{where}: no metric "{name}" to change; {did_you_mean(name, entries)} A new'
                 " one needs unit, fault and query"
             )
         entries[name] = {**entries.get(name, {}), **entry}
