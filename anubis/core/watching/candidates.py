@@ -56,22 +56,22 @@ def surely_stands_out(
     own = float(distances_of(windows, row).sum() / (len(windows) - 1))
     if own < least_effect - ROUNDING:
         return False
-    least, most = (np.delete(bound, row) for bound in bounds(windows))
+    lower, upper = (np.delete(bound, row) for bound in bounds(windows))
     if own < least_effect + ROUNDING or (
-        settings.candidates == "largest" and own <= most.max() + ROUNDING
+        settings.candidates == "largest" and own <= upper.max() + ROUNDING
     ):
         return None
-    return True if _least_score(own, least, most) > threshold * (1 + ROUNDING) else None
+    return True if _least_score(own, lower, upper) > threshold * (1 + ROUNDING) else None
 
 
-def _least_score(own: float, least: Floats, most: Floats) -> float:
+def _least_score(own: float, lower: Floats, upper: Floats) -> float:
     """Of a distance among others that are only known to lie between bounds: their mean is as
     large and their spread is as wide as it can be."""
-    nodes = len(least) + 1
-    beyond = own - float(most.mean())
+    nodes = len(lower) + 1
+    beyond = own - float(upper.mean())
     if beyond <= 0:
         return 0.0
-    middle = float((least + most).mean()) / 2
-    spread = float(np.maximum((most - middle) ** 2, (least - middle) ** 2).mean())
+    middle = float((lower + upper).mean()) / 2
+    spread = float(np.maximum((upper - middle) ** 2, (lower - middle) ** 2).mean())
     share = (nodes - 1) / nodes
     return float(share * beyond / np.sqrt(share * spread + share / nodes * beyond**2))

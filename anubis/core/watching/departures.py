@@ -36,15 +36,15 @@ def departure(
     was from them when the job began. None: nothing is known."""
     gaps = np.abs(own - peers)
     run = slice(first, last + 1)
-    known = np.isfinite(gaps[run])
-    if not known.any():
+    finite = np.isfinite(gaps[run])
+    if not finite.any():
         return None
-    usual = float(gaps[run][known].mean())
+    usual = float(gaps[run][finite].mean())
     before = np.zeros(0) if met_before is None else met_before
     apart = gaps >= usual / 2  # false where nothing is known
     together = gaps < usual / 2
     telling = _levels_of_being_apart(peers, apart, run, usual / 2)
-    level = float(np.median(own[run][known]))
+    level = float(np.median(own[run][finite]))
     met = together & telling
     steps = _extent(apart[last::-1], met[last::-1], proof)
     since = first if steps is None else last - steps
@@ -60,7 +60,7 @@ def departure(
         value=float(np.nanmedian(own[since : last + 1])),
         peers=float(np.nanmedian(peers[since : last + 1])),
         distance=usual,
-        side=_side((own - peers)[run][known], usual),
+        side=_side((own - peers)[run][finite], usual),
     )
 
 

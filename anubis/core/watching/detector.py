@@ -16,7 +16,7 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.watching.comparisons import AnswersForMetrics, Comparison
 from anubis.core.watching.departures import Departure
-from anubis.core.watching.evidence import Evidence
+from anubis.core.watching.deviations import Deviations
 from anubis.core.watching.findings import Deviation, Look, Oddity, OddityKind, Suspicion
 from anubis.core.watching.scaling import Span, span_of
 from anubis.core.watching.search import Run, runs
@@ -47,7 +47,7 @@ def look(
         needed=settings.needed(telemetry.step_s, ended=ended),
         groups=_peer_groups(telemetry, settings, unjudged),
         comparisons=_comparisons(telemetry, spans, model, settings, silence.unreported, unjudged),
-        evidence=Evidence(telemetry=telemetry, spans=spans, settings=settings, baseline=baseline),
+        evidence=Deviations(telemetry=telemetry, spans=spans, settings=settings, baseline=baseline),
     )
     looking.name_vanished(silence.vanished)
     looking.name_unlike()
@@ -179,7 +179,7 @@ class _Looking:
     needed: int  # windows
     groups: tuple[Ints, ...]
     comparisons: tuple[Comparison, ...]
-    evidence: Evidence
+    evidence: Deviations
     suspicions: dict[str, Suspicion] = field(default_factory=dict)
     oddities: dict[tuple[int, OddityKind, str], Oddity] = field(default_factory=dict)
     suspected: set[int] = field(default_factory=set)  # rows
@@ -208,10 +208,10 @@ class _Looking:
                 left.group, left.peers, left.run.last, left.run.row
             )
             names_it = self.evidence.deviation(left.metric, left.departure, score, threshold)
-            others = self.evidence.elsewhere(
+            elsewhere = self.evidence.elsewhere(
                 left.metric, left.peers, left.run.row, left.departure.since, left.last
             )
-            self._suspect(left.run.row, (names_it, *others))
+            self._suspect(left.run.row, (names_it, *elsewhere))
 
     def remark_unsteady(self) -> None:
         """Of those that nobody suspects: who left for a while."""
@@ -246,7 +246,7 @@ class _Looking:
         """Newest first. A node that always was apart has a role and is left out of the metric."""
         roles = self.roles.setdefault(comparison.name, set())
         while True:
-            known = len(roles)
+            so_far = len(roles)
             peers = _without(self.groups[group], self.suspected | roles)
             for left in self._left(comparison, group, peers, enough):
                 if self.settings.returns and left.departure.always:
@@ -254,7 +254,7 @@ class _Looking:
                     self._remark(OddityKind.ALWAYS_APART, left)
                     break
                 yield left
-            if len(roles) == known:
+            if len(roles) == so_far:
                 return
 
     def _left(

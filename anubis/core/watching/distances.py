@@ -46,9 +46,9 @@ def bounds(windows: Floats32) -> tuple[Floats, Floats]:
     gaps = windows - windows.mean(axis=0, dtype=np.float64).astype(np.float32)
     radii = np.sqrt(np.einsum("ij,ij->i", gaps, gaps, dtype=np.float64))
     total, unit = radii.sum(), (nodes - 1) * _offset_of_one(samples, "l2")
-    least = np.maximum(nodes * radii, total - nodes * radii)
-    most = (nodes - 2) * radii + total
-    return least / unit - ROUNDING, most / unit + ROUNDING
+    lower = np.maximum(nodes * radii, total - nodes * radii)
+    upper = (nodes - 2) * radii + total
+    return lower / unit - ROUNDING, upper / unit + ROUNDING
 
 
 def _offset_of_one(samples: int, distance: Distance) -> float:

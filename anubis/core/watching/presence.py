@@ -29,8 +29,8 @@ def presence(values: Floats32, *, long: int, least: int) -> Presence:
     """`long`: points for which a series has to be gone; `least`: that it had before."""
     there = np.isfinite(values)
     nodes, points = there.shape
-    most = there.sum(axis=0) * 2 > nodes
-    if not most.any():
+    going_on = there.sum(axis=0) * 2 > nodes
+    if not going_on.any():
         none = np.zeros(0, dtype=np.int64)
         return Presence(
             reported=False,
@@ -43,7 +43,7 @@ def presence(values: Floats32, *, long: int, least: int) -> Presence:
         )
     ever = there.any(axis=1)
     last = np.where(ever, points - 1 - np.argmax(there[:, ::-1], axis=1), -1)
-    so_far = np.concatenate(([0], np.cumsum(most)))
+    so_far = np.concatenate(([0], np.cumsum(going_on)))
     missed = so_far[-1] - so_far[last + 1]
     vanished = ever & (missed >= long) & (there.sum(axis=1) >= least)
     return Presence(
@@ -51,20 +51,20 @@ def presence(values: Floats32, *, long: int, least: int) -> Presence:
         silent=np.flatnonzero(~ever),
         vanished=np.flatnonzero(vanished),
         last=last,
-        newest=int(np.flatnonzero(most)[-1]),
-        holes=tuple(stretches(~most)),
-        gaps=tuple(_gaps(there, most, last, long)),
+        newest=int(np.flatnonzero(going_on)[-1]),
+        holes=tuple(stretches(~going_on)),
+        gaps=tuple(_gaps(there, going_on, last, long)),
     )
 
 
-def _gaps(there: Flags, most: Flags, last: Ints, long: int) -> list[tuple[int, int, int]]:
+def _gaps(there: Flags, going_on: Flags, last: Ints, long: int) -> list[tuple[int, int, int]]:
     """Long silences that ended."""
-    rows = np.flatnonzero((most & ~there).sum(axis=1) >= long)
+    rows = np.flatnonzero((going_on & ~there).sum(axis=1) >= long)
     return [
         (int(row), first, end)
         for row in rows
         for first, end in stretches(~there[row, : last[row] + 1])
-        if most[first : end + 1].sum() >= long
+        if going_on[first : end + 1].sum() >= long
     ]
 
 

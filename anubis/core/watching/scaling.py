@@ -44,6 +44,6 @@ def span_of(metric: WatchedMetric, values: Floats32) -> Span:
 def _least(values: Floats32) -> float:
     least = float(np.fmin.reduce(values, axis=None)) if values.size else np.nan
     if np.isinf(least):  # a reading that no metric has
-        known = values[np.isfinite(values)]
-        least = float(known.min()) if known.size else np.nan
+        finite = values[np.isfinite(values)]
+        least = float(finite.min()) if finite.size else np.nan
     return 0.0 if np.isnan(least) else least

@@ -18,7 +18,7 @@ BEYOND_PEERS = 3.0  # times as far from the median as its peers usually are is n
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class Deviations:
     telemetry: Telemetry
     spans: Sequence[Span]  # of its metrics
     settings: WatchSettings
@@ -29,14 +29,14 @@ class Evidence:
     ) -> Departure | None:
         """From its peers' median, of a node that was apart between two points of time."""
         values = self.telemetry.values[metric]
-        others = peers[peers != row]
+        beside = peers[peers != row]
         return departure(
             values[row].astype(np.float64),
-            medians(values[others]),
+            medians(values[beside]),
             first,
             last,
             self.settings.window,
-            self._distances_before(metric, row, others),
+            self._distances_before(metric, row, beside),
         )
 
     def share(self, metric: int, left: Departure) -> float:
@@ -67,31 +67,31 @@ class Evidence:
     ) -> list[Deviation]:
         """The other metrics in which it left its peers meanwhile."""
         deviations = []
-        for other in range(len(self.telemetry.metrics)):
-            if other != metric:
-                left = self.departure(other, peers, row, first, last)
-                if left and self._is_apart(other, peers[peers != row], left, first, last):
-                    deviations.append(self.deviation(other, left))
+        for second in range(len(self.telemetry.metrics)):
+            if second != metric:
+                left = self.departure(second, peers, row, first, last)
+                if left and self._is_apart(second, peers[peers != row], left, first, last):
+                    deviations.append(self.deviation(second, left))
         return deviations
 
-    def _is_apart(self, metric: int, others: Ints, left: Departure, first: int, last: int) -> bool:
+    def _is_apart(self, metric: int, beside: Ints, left: Departure, first: int, last: int) -> bool:
         least = max(
             self.settings.min_effect * self.spans[metric].width,
             self.telemetry.metrics[metric].floor,
         )
         if left.returned or left.always or left.distance < least or left.distance == 0:
             return False
-        values = self.telemetry.values[metric][others, first : last + 1]
+        values = self.telemetry.values[metric][beside, first : last + 1]
         usual = medians(means(np.abs(values - medians(values)))[:, None])[0]
         return bool(left.distance >= BEYOND_PEERS * usual)
 
-    def _distances_before(self, metric: int, row: int, others: Ints) -> Floats:
+    def _distances_before(self, metric: int, row: int, beside: Ints) -> Floats:
         """From its peers, when the job began."""
         before, node = self.baseline, self.telemetry.nodes[row]
         name = self.telemetry.metrics[metric].name
         if before is None or node not in before.nodes:
             return np.zeros(0)
-        peers = {self.telemetry.nodes[other] for other in others.tolist()}
+        peers = {self.telemetry.nodes[index] for index in beside.tolist()}
         rows = [index for index, peer in enumerate(before.nodes) if peer in peers]
         if not rows or name not in [watched.name for watched in before.metrics]:
             return np.zeros(0)
@@ -115,7 +115,7 @@ def medians(values: Floats | Floats32) -> Floats:
 
 def means(values: Floats) -> Floats:
     """Of each row, of what is known; NaN where nothing is."""
-    known = np.isfinite(values)
-    counts = known.sum(axis=1)
-    sums = np.where(known, values, 0).sum(axis=1)
+    finite = np.isfinite(values)
+    counts = finite.sum(axis=1)
+    sums = np.where(finite, values, 0).sum(axis=1)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
