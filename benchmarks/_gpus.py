@@ -43,6 +43,7 @@ REASONS = (
 )
 
 
+ALL_LINKS = 0xFFFFFFFF  # the scope of a field that is the sum over them
 FABRIC_STATES = {1: "not started", 2: "in progress", 3: "completed"}
 
 
@@ -276,6 +277,29 @@ def ecc_errors(kind: str, period: str) -> Reader:
     return errors
 
 
+def pcie_bytes_per_s(way: str) -> Reader:
+    """Over the last 20 ms."""
+
+    def carried(gpu: Handle) -> int:
+        counter = getattr(pynvml, f"NVML_PCIE_UTIL_{way}_BYTES")
+        return 1000 * pynvml.nvmlDeviceGetPcieThroughput(gpu, counter)
+
+    return carried
+
+
+def nvlink_bytes(gpu: Handle) -> int:
+    """That all links have carried, both ways, since the driver was loaded."""
+    ways = (
+        pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+        pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+    )
+    fields = pynvml.nvmlDeviceGetFieldValues(gpu, [(way, ALL_LINKS) for way in ways])
+    for field_value in fields:
+        if field_value.nvmlReturn:
+            raise pynvml.NVMLError(field_value.nvmlReturn)
+    return sum(1024 * field_value.value.ullVal for field_value in fields)
+
+
 def cuda_version(_: Handle) -> str:
     version = pynvml.nvmlSystemGetCudaDriverVersion()
     return f"{version // 1000}.{version % 1000 // 10}"
@@ -336,6 +360,22 @@ CONDITION: dict[str, Reader] = {  # errors, states and sizes
     ),
     "power_cap_w": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
     "thermal_margin_c": thermal_margin_c,
+}
+
+LOAD: dict[str, Reader] = {  # what a GPU does now, as telemetry calls it
+    "gpu_memory": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used,
+    "gpu_duty": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "gpu_power": STATE["power_w"],
+    "gpu_temperature": temperature_c,
+    "gpu_clock": STATE["sm_mhz"],
+    "pcie_generation": STATE["pcie_generation"],
+    "pcie_width": STATE["pcie_width"],
+}
+
+TRAFFIC: dict[str, Reader] = {  # each PCIe reading takes 20 ms
+    "pcie_tx": pcie_bytes_per_s("TX"),
+    "pcie_rx": pcie_bytes_per_s("RX"),
+    "nvlink_bytes": nvlink_bytes,
 }
 
 IDENTITY: dict[str, Reader] = {  # explains a number and is no metric

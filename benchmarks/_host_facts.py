@@ -14,7 +14,7 @@ from typing import Any
 import contract
 from _background import begun
 from _findings import Findings
-from _sysfs import number, parse_list, text
+from _sysfs import number, parse_list, text, unescaped
 
 PLACES = ("/", "/tmp", "/var", "/dev/shm")  # where a job that finds no room fails
 # makers, and the classes under which their GPUs stand that compute
@@ -159,11 +159,6 @@ def free_space(findings: Findings, place: str, space: os.statvfs_result) -> None
         findings.add("disk_free_share", place, space.f_bavail / usable)
     if space.f_files:  # some file systems have no fixed number of files
         findings.add("inodes_free_share", place, min(1.0, space.f_favail / space.f_files))
-
-
-def unescaped(path: str) -> str:
-    r"""The kernel writes a space in a mount's name as \040."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def in_time(call: Callable[[], Any]) -> Any:

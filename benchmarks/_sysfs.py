@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 
@@ -26,3 +27,8 @@ def parse_list(text: str) -> frozenset[int]:
         first, _, last = part.partition("-")
         numbers.update(range(int(first), int(last or first) + 1))
     return frozenset(numbers)
+
+
+def unescaped(path: str) -> str:
+    r"""The kernel writes a space in a mount's name as \040."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)

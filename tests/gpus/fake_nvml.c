@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -114,7 +115,55 @@ int nvmlDeviceGetPciInfo_v3(struct gpu *gpu, struct pci *pci) {
 }
 int nvmlDeviceGetMemoryInfo(struct gpu *gpu, unsigned long long memory[3]) {
   memory[0] = 1000000000ull * planted("memory", gpu, 150);
-  memory[1] = memory[2] = memory[0] / 2;
+  memory[2] = planted("used_mib", gpu, 0) ? (unsigned long long)planted("used_mib", gpu, 0) << 20 : memory[0] / 2;
+  memory[1] = memory[0] - memory[2];
+  return lost(gpu) ? LOST : 0;
+}
+/* Does not come back once the SM clock was read so often, where that is planted. */
+int nvmlDeviceGetUtilizationRates(struct gpu *gpu, unsigned share[2]) {
+  unsigned after = planted("hang_after", gpu, 0);
+  if (after && readings[gpu->index] >= after) sleep(3600);
+  share[0] = planted("duty", gpu, 0);
+  share[1] = 0;
+  return lost(gpu) ? LOST : 0;
+}
+int nvmlDeviceGetPcieThroughput(struct gpu *gpu, int received, unsigned *kb) {
+  *kb = planted(received ? "pcie_rx" : "pcie_tx", gpu, 0);
+  return lost(gpu) ? LOST : 0;
+}
+struct field { unsigned id, scope; long long at, latency; int type, answer; unsigned long long value; };
+/* What NVLink has carried in KiB: so much a second since 1970. */
+int nvmlDeviceGetFieldValues(struct gpu *gpu, int count, struct field *fields) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  for (int i = 0; i < count; i++) {
+    unsigned rate = planted(fields[i].id == 138 ? "nvlink_tx" : "nvlink_rx", gpu, 0);
+    fields[i].answer = rate && (fields[i].id == 138 || fields[i].id == 139) ? 0 : NOT_SUPPORTED;
+    fields[i].value = (unsigned long long)((now.tv_sec + now.tv_nsec / 1e9) * rate);
+  }
+  return lost(gpu) ? LOST : 0;
+}
+struct support { unsigned version, supported; };
+int nvmlGpmQueryDeviceSupport(struct gpu *gpu, struct support *support) {
+  support->supported = planted("gpm", gpu, 1);
+  return lost(gpu) ? LOST : 0;
+}
+int nvmlGpmSampleAlloc(struct gpu ***sample) { *sample = calloc(1, sizeof **sample); return 0; }
+int nvmlGpmSampleGet(struct gpu *gpu, struct gpu **sample) {
+  *sample = gpu;
+  return lost(gpu) ? LOST : 0;
+}
+struct gpm { unsigned id; int answer; double value; const char *words[3]; };
+struct gpms { unsigned version, count; struct gpu **first, **second; struct gpm metrics[]; };
+int nvmlGpmMetricsGet(struct gpms *question) {
+  if (question->version != 1 || *question->first != *question->second) return INVALID_ARGUMENT;
+  for (unsigned i = 0; i < question->count; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "gpm%u", question->metrics[i].id);
+    unsigned value = planted(name, *question->first, 9999);
+    question->metrics[i].answer = value == 9999 ? NOT_SUPPORTED : 0;
+    question->metrics[i].value = value;
+  }
   return 0;
 }
 int nvmlDeviceGetTotalEccErrors(struct gpu *gpu, int uncorrected, int ever, unsigned long long *count) {
