@@ -43,7 +43,7 @@ class Samples:
 
     rows: Ints  # of which node each is
     times: Floats
-    values: Floats
+    values: Floats | Floats32
 
 
 def grid_over(start: float, end: float, step_s: float) -> Grid:
@@ -116,7 +116,7 @@ def _cells(samples: Samples, nodes: int, grid: Grid) -> _Cells:
     )
 
 
-def _filled(places: _Cells, told: Floats, nodes: int, grid: Grid) -> Floats32:
+def _filled(places: _Cells, told: Floats | Floats32, nodes: int, grid: Grid) -> Floats32:
     numbers = told if places.used is None else told[places.used]
     cells, offsets = places.cells, places.offsets
     with np.errstate(invalid="ignore"):
