@@ -32,9 +32,9 @@ def silences(telemetry: Telemetry, settings: TelemetrySettings) -> list[str]:
     remarks = (
         [f"{nodes_in_words(silent, telemetry.nodes)} reported nothing at all"] if silent else []
     )
-    heard = reported[:, reported.any(axis=0)]
+    of_others = reported[:, reported.any(axis=0)]
     names = [node for node in telemetry.nodes if node not in set(silent)]
-    for metric, by_node in zip(telemetry.metrics, heard, strict=True):
+    for metric, by_node in zip(telemetry.metrics, of_others, strict=True):
         if not by_node.any():
             needs = settings.settings_of(metric.name).needs
             remarks.append(

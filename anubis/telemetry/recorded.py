@@ -21,7 +21,15 @@ import numpy as np
 from anubis import files
 from anubis.core.arrays import Floats, Ints
 from anubis.core.errors import TelemetryError, UsageError, did_you_mean
-from anubis.core.watching.alignment import Grid, Samples, align, gap_of, grid_over, rates, step_of
+from anubis.core.watching.alignment import (
+    Grid,
+    SampledSeries,
+    align,
+    gap_of,
+    grid_over,
+    rates,
+    step_of,
+)
 from anubis.core.watching.telemetry import Telemetry
 from anubis.telemetry.config import TelemetrySettings
 from anubis.telemetry.pulled import MOST_CELLS, PulledTelemetry, silences
@@ -45,7 +53,7 @@ class _Table:
     """What a file told, before anything is put on a grid."""
 
     nodes: tuple[str, ...]
-    samples: dict[str, Samples]
+    samples: dict[str, SampledSeries]
     remarks: list[str] = field(default_factory=list)
 
 
@@ -294,7 +302,7 @@ def _of_table(table: pa.Table, columns: _Columns, where: str) -> _Table:
         remarks.append(f"{lost:,} of {len(rows):,} rows name no node or no time, and are left out")
     if columns.metrics:
         samples = {
-            name: Samples(rows=rows, times=times, values=_numbers(table[name], where, name))
+            name: SampledSeries(rows=rows, times=times, values=_numbers(table[name], where, name))
             for name in columns.metrics
         }
         return _Table(nodes=nodes, samples=samples, remarks=remarks)
@@ -303,7 +311,7 @@ def _of_table(table: pa.Table, columns: _Columns, where: str) -> _Table:
     samples = {}
     for kind, name in enumerate(metrics):
         of_metric = np.flatnonzero(kinds == kind)
-        samples[name] = Samples(
+        samples[name] = SampledSeries(
             rows=rows[of_metric], times=times[of_metric], values=values[of_metric]
         )
     return _Table(nodes=nodes, samples=samples, remarks=remarks)
@@ -382,8 +390,8 @@ class _Series:
     times: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
 
-    def samples(self) -> Samples:
-        return Samples(
+    def samples(self) -> SampledSeries:
+        return SampledSeries(
             rows=np.array(self.rows, dtype=np.int64),
             times=_plausible(np.array(self.times, dtype=np.float64)),
             values=np.array(self.values, dtype=np.float64),
@@ -439,7 +447,7 @@ def _openmetrics(
             place[0].rows.append(place[1])
             place[0].times.append(time)
             place[0].values.append(value)
-    samples = {name: told.samples() for name, told in series.items()}
+    samples = {name: collected.samples() for name, collected in series.items()}
     for name in counters & set(samples):
         samples[name] = rates(samples[name], gap_of(step_of([samples[name]])))
     remarks = []
@@ -492,10 +500,12 @@ def _only(table: _Table, nodes: Sequence[str], path: Path) -> _Table:
     rows = np.array([*(place.get(node, -1) for node in table.nodes), -1], dtype=np.int64)
     made: dict[int, Ints] = {}  # metrics of a wide table share their rows
 
-    def renamed(samples: Samples) -> Samples:
+    def renamed(samples: SampledSeries) -> SampledSeries:
         if id(samples.rows) not in made:
             made[id(samples.rows)] = rows[samples.rows]
-        return Samples(rows=made[id(samples.rows)], times=samples.times, values=samples.values)
+        return SampledSeries(
+            rows=made[id(samples.rows)], times=samples.times, values=samples.values
+        )
 
     return _Table(
         nodes=tuple(nodes),
@@ -534,6 +544,6 @@ def _grid(
     return grid_over(start, end, step)
 
 
-def _span(samples: Samples) -> tuple[float, float]:
+def _span(samples: SampledSeries) -> tuple[float, float]:
     times = samples.times[np.isfinite(samples.times) & (samples.rows >= 0)]
     return (float(times.min()), float(times.max())) if len(times) else (math.inf, -math.inf)

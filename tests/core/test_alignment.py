@@ -1,4 +1,4 @@
-"""Samples at odd times on a common grid: by a loop that follows the definition word by word."""
+"""SampledSeries at odd times on a common grid: by a loop that follows the definition word by word."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from anubis.core.watching.alignment import (
     Grid,
-    Samples,
+    SampledSeries,
     align,
     gap_of,
     grid_over,
@@ -28,7 +28,7 @@ DUTY = WatchedMetric(name="gpu_duty", unit="%", low=0, high=100, fault=Side.LOW,
 def samples(*told):
     """(row, time, value) in the order in which they were told."""
     rows, times, values = zip(*told, strict=True) if told else ((), (), ())
-    return Samples(
+    return SampledSeries(
         rows=np.array(rows, dtype=np.int64),
         times=np.array(times, dtype=float),
         values=np.array(values, dtype=float),

@@ -38,7 +38,7 @@ class Grid:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Samples:
+class SampledSeries:
     """Of one metric, in the order in which they were told."""
 
     rows: Ints  # of which node each is
@@ -57,7 +57,7 @@ def gap_of(step_s: float) -> float:
 
 
 def align(
-    samples: Mapping[str, Samples],
+    samples: Mapping[str, SampledSeries],
     metrics: Sequence[WatchedMetric],
     nodes: Sequence[str],
     grid: Grid,
@@ -80,7 +80,7 @@ def align(
     )
 
 
-def on_grid(samples: Samples, nodes: int, grid: Grid) -> Floats32:
+def on_grid(samples: SampledSeries, nodes: int, grid: Grid) -> Floats32:
     """Nodes x points."""
     return _filled(_cells(samples, nodes, grid), samples.values, nodes, grid)
 
@@ -95,7 +95,7 @@ class _Cells:
     alone: bool  # no two of them fall into one cell
 
 
-def _cells(samples: Samples, nodes: int, grid: Grid) -> _Cells:
+def _cells(samples: SampledSeries, nodes: int, grid: Grid) -> _Cells:
     with np.errstate(invalid="ignore", over="ignore"):
         positions = (samples.times - grid.start) / grid.step_s
         points = np.rint(positions)
@@ -116,8 +116,8 @@ def _cells(samples: Samples, nodes: int, grid: Grid) -> _Cells:
     )
 
 
-def _filled(places: _Cells, told: Floats | Floats32, nodes: int, grid: Grid) -> Floats32:
-    numbers = told if places.used is None else told[places.used]
+def _filled(places: _Cells, series: Floats | Floats32, nodes: int, grid: Grid) -> Floats32:
+    numbers = series if places.used is None else series[places.used]
     cells, offsets = places.cells, places.offsets
     with np.errstate(invalid="ignore"):
         finite = np.abs(numbers) <= LARGEST
@@ -163,7 +163,7 @@ def _bridge(values: Floats32, holes: Ints, beside: Floats32, grid: Grid) -> None
     values[holes[close]] = values[source[close]]
 
 
-def step_of(samples: Sequence[Samples]) -> float:
+def step_of(samples: Sequence[SampledSeries]) -> float:
     """How often nodes were sampled: of each metric the median time between samples, of all
     metrics the longest, because no point should be padding. NaN: too few to say."""
     steps = [step for step in map(_median_step, samples) if step > 0]
@@ -171,13 +171,13 @@ def step_of(samples: Sequence[Samples]) -> float:
 
 
 def round_step(step_s: float) -> float:
-    closest = min(ROUND_STEPS_S, key=lambda known: abs(known - step_s) / known)
+    closest = min(ROUND_STEPS_S, key=lambda step: abs(step - step_s) / step)
     if step_s < ROUND_STEPS_S[0] or abs(closest - step_s) <= NEARLY * closest:
         return closest
     return round(step_s, 3)
 
 
-def _median_step(samples: Samples) -> float:
+def _median_step(samples: SampledSeries) -> float:
     """Of some of its nodes: those of its first samples."""
     first = np.unique(samples.rows[: 100 * SERIES_LOOKED_AT])[:SERIES_LOOKED_AT]
     gaps = [np.diff(np.unique(samples.times[samples.rows == row])) for row in first]
@@ -186,7 +186,7 @@ def _median_step(samples: Samples) -> float:
     return float(np.median(together)) if len(together) else math.nan
 
 
-def rates(counters: Samples, gap_s: float = GAP_S) -> Samples:
+def rates(counters: SampledSeries, gap_s: float = GAP_S) -> SampledSeries:
     """Of a counter per second, at the later of two samples. Where it fell it began again at
     zero; across a gap nothing is known."""
     finite = np.isfinite(counters.values) & np.isfinite(counters.times)
@@ -199,6 +199,6 @@ def rates(counters: Samples, gap_s: float = GAP_S) -> Samples:
     seconds, rise = np.diff(times), np.diff(counts)
     rise = np.where(rise < 0, counts[1:], rise)
     usable = (rows[1:] == rows[:-1]) & (seconds > 0) & (seconds <= gap_s)
-    return Samples(
+    return SampledSeries(
         rows=rows[1:][usable], times=times[1:][usable], values=rise[usable] / seconds[usable]
     )
