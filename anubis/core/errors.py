@@ -11,6 +11,7 @@ AnubisError                exit code 2
 ├── RiskError              a risk model cannot be learned, read or asked
 ├── TopologyError          the description of a fabric cannot be read
 ├── TelemetryError         what nodes report cannot be had, or not be read
+├── WatchError             a watch model cannot be learned, read or asked
 ├── TraceError             a trace of jobs cannot be read, or has no jobs
 ├── Stopped                an operation was ended early, and it said how to go on
 ├── ExecutorError          no node can be reached any more (not just one)
@@ -73,6 +74,10 @@ class TopologyError(AnubisError):
 
 
 class TelemetryError(AnubisError):
+    pass
+
+
+class WatchError(AnubisError):
     pass
 
 

@@ -9,9 +9,7 @@ computed in cox_time.py, and saved without torch.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,6 +22,7 @@ from pycox.models.cox_time import MLPVanillaCoxTime
 from anubis.core.arrays import Flags, Floats, Floats32
 from anubis.core.errors import RiskError
 from anubis.core.past.status import Times
+from anubis.risk.determinism import alone
 from anubis.risk.network import HazardNetwork
 
 HIDDEN = (32, 32)
@@ -117,20 +116,3 @@ def as_pycox_wants(x: Floats, clock: Times, observed: Flags, rows: Flags) -> tup
     kept = chosen[order]
     single = np.float32
     return x[kept].astype(single), (clock[kept].astype(single), observed[kept].astype(single))
-
-
-@contextmanager
-def alone(seed: int) -> Iterator[None]:
-    """Global generators and threads as this training needs them, and as they were afterwards."""
-    state, threads = np.random.get_state(), torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Using a non-tuple sequence", UserWarning)
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
-            np.random.set_state(state)

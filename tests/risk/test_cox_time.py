@@ -16,6 +16,7 @@ from anubis.core.errors import RiskError
 from anubis.core.past.status import Spells, Statuses
 from anubis.risk import training
 from anubis.risk.cox_time import CoxTime
+from anubis.risk.determinism import alone
 from anubis.risk.evaluation import score
 from anubis.risk.model import learnable
 from anubis.risk.scale import Scale
@@ -38,7 +39,7 @@ def published(file: Path) -> Spells:
 
 def trained_by_pycox(x, clock, observed):
     """Pycox's own model, with baseline hazards from rows sorted so that ties are counted right."""
-    with training.alone(0), TemporaryDirectory() as folder:
+    with alone(0), TemporaryDirectory() as folder:
         net = MLPVanillaCoxTime(x.shape[1], [32, 32], batch_norm=True, dropout=0.1)
         model = Pycox(net, torchtuples.optim.Adam(0.01), device="cpu")
         everybody = np.ones(len(x), dtype=bool)
@@ -54,7 +55,7 @@ def assert_those_of_pycox(data: Spells) -> None:
     x, scaled = scale.apply(data.statuses.values), clock.apply(data.duration_h[:, None])[:, 0]
     model = trained_by_pycox(x, scaled, data.observed)
     asked = take(data, np.arange(len(data)) % 40 == 7)
-    with training.alone(0):
+    with alone(0):
         known = model.predict_surv(scale.apply(asked.statuses.values).astype(np.float32))
     ours = CoxTime.around(training.network_of(model.net), data, scale, clock)
     hazard = ours.cumulative_hazard(asked.statuses, np.unique(data.duration_h))
