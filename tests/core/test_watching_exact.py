@@ -43,6 +43,12 @@ def looks_alike(seed, precision=1e-6):
     return same(told(look(*asked, **more)), told(naive_look(*asked, **more)), precision)
 
 
+def looks_alike_as_large_jobs_do(seed):
+    """With bounds and compiled loops, whose sums are of single precision."""
+    with mock.patch.object(distances, "FEW", 0), mock.patch.object(candidates, "FEW", 0):
+        return looks_alike(seed, 1e-3)
+
+
 @pytest.mark.parametrize("block", range(2))
 def test_the_look_is_that_of_the_plain_path(block):
     for seed in range(block * 8, block * 8 + 8):
@@ -50,7 +56,5 @@ def test_the_look_is_that_of_the_plain_path(block):
 
 
 def test_the_look_with_bounds_and_compiled_loops_is_that_of_the_plain_path():
-    """Which only large jobs are worth; their sums are of single precision."""
-    with mock.patch.object(distances, "FEW", 0), mock.patch.object(candidates, "FEW", 0):
-        for seed in range(100, 108):
-            assert looks_alike(seed, 1e-3), f"seed {seed}"
+    for seed in range(100, 108):
+        assert looks_alike_as_large_jobs_do(seed), f"seed {seed}"

@@ -125,13 +125,14 @@ def _of_the_job(
 
 def _hole(telemetry: Telemetry, first: int, last: int, names: Sequence[str]) -> Oddity:
     subject = "anything" if len(names) == len(telemetry.metrics) else ", ".join(names)
+    seconds = _seconds(telemetry, first, last)
     return Oddity(
         node="",
         kind=OddityKind.GAPS,
         metric=names[0] if len(names) == 1 else "",
         since=float(telemetry.times[first]),
         until=float(telemetry.times[last]),
-        sentence=f"most nodes did not report {subject} for {_seconds(telemetry, first, last):.0f} s",
+        sentence=f"most nodes did not report {subject} for {seconds:.0f} s",
     )
 
 
