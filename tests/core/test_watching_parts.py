@@ -1,0 +1,216 @@
+"""Distances, scores, runs and silences of watching, against closed forms and other libraries."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import pdist, squareform
+from watched import CPU, PFC
+
+from anubis.core.watching import distances
+from anubis.core.watching.candidates import (
+    LEAST_DEVIATION,
+    scores,
+    stand_out,
+    surely_stands_out,
+)
+from anubis.core.watching.departures import departure
+from anubis.core.watching.distances import bounds, mean_distances
+from anubis.core.watching.presence import presence
+from anubis.core.watching.scaling import Span, span_of
+from anubis.core.watching.search import Run, runs
+from anubis.core.watching.settings import WatchSettings
+
+KINDS = {"l2": ("euclidean", math.sqrt(8)), "l1": ("cityblock", 8), "chebyshev": ("chebyshev", 1)}
+fleets = st.builds(
+    lambda seed, nodes, apart: made(seed, nodes, apart),
+    st.integers(0, 10**6),
+    st.integers(2, 60),
+    st.floats(0, 1),
+)
+
+
+def made(seed, nodes, apart=0.0):
+    windows = np.random.default_rng(seed).normal(0.4, 0.02, (nodes, 8))
+    windows[nodes // 2] += apart
+    return windows.astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("nodes", [2, 9, 70, 200])
+def test_mean_distances_are_those_of_scipy(kind, nodes):
+    windows = made(1, nodes, 0.3)
+    name, unit = KINDS[kind]
+    expected = squareform(pdist(windows.astype(np.float64), name)).sum(axis=1) / (nodes - 1) / unit
+    assert mean_distances(windows, kind) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_constant_offset_is_its_own_distance_in_every_kind(kind):
+    windows = np.full((5, 8), 0.2, dtype=np.float32)
+    windows[3] += 0.25
+    assert mean_distances(windows, kind)[3] == pytest.approx(0.25)
+    assert mean_distances(windows, kind)[0] == pytest.approx(0.25 / 4)
+
+
+@given(fleets)
+def test_no_mean_distance_is_outside_its_bounds(windows):
+    lower, upper = bounds(windows)
+    exact = mean_distances(windows)
+    assert (lower <= exact).all()
+    assert (exact <= upper).all()
+
+
+@settings(max_examples=50)
+@given(fleets, st.floats(0.5, 6), st.sampled_from([0.0, 0.05, 0.3]), st.data())
+def test_what_bounds_say_for_sure_is_what_all_pairs_say(windows, threshold, least, data):
+    rules = WatchSettings(candidates=data.draw(st.sampled_from(["all", "largest"])))
+    row = data.draw(st.sampled_from([0, len(windows) // 2]))
+    apart = stand_out(windows, threshold, least, rules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("anubis.core.watching.candidates.FEW", 0)
+        sure = surely_stands_out(windows, row, threshold, least, rules)
+        assert sure is None or sure == (row in apart)
+        assert stand_out(windows, threshold, least, rules).tolist() == apart.tolist()
+
+
+def test_a_clear_outlier_of_a_large_job_is_certain_without_all_pairs():
+    windows = made(3, 1000, 0.4)
+    assert surely_stands_out(windows, 500, 8.0, 0.05, WatchSettings())
+    assert surely_stands_out(windows, 3, 8.0, 0.05, WatchSettings()) is False
+
+
+@pytest.mark.parametrize("nodes", [16, 64, 1000])
+def test_a_single_outlier_scores_the_root_of_the_number_of_its_peers_at_most(nodes):
+    far = np.ones(nodes)
+    far[4] = 1e6
+    assert scores(far)[4] == pytest.approx(math.sqrt(nodes - 1))
+
+
+def test_among_few_nodes_the_score_does_not_saturate():
+    far = np.array([0.1, 0.1, 0.1, 0.6])
+    assert scores(far)[3] == pytest.approx(0.5 / LEAST_DEVIATION)
+
+
+def test_nodes_that_are_equally_far_from_each_other_have_no_score():
+    assert not scores(np.full(20, 0.3) * (1 + 1e-8 * np.arange(20))).any()
+    assert scores(np.zeros(0)).size == 0
+
+
+class Table:
+    """Which rows stand out of which window, and how often that was asked."""
+
+    def __init__(self, table):
+        self.table, self.probed = np.array(table), set()
+
+    def rows(self, window):
+        self.probed.add(window)
+        return set(np.flatnonzero(self.table[:, window]).tolist())
+
+    def holds(self, window, row):
+        return row in self.rows(window)
+
+
+def all_runs(table, least):
+    """By going through every window."""
+    result = set()
+    for row, flags in enumerate(table):
+        start = 0
+        for window in range(len(flags) + 1):
+            if window == len(flags) or not flags[window]:
+                if window - start >= least:
+                    result.add(Run(row, start, window - 1))
+                start = window + 1
+    return result
+
+
+def test_runs_found_by_few_windows_are_all_runs():
+    for seed in range(1000):
+        random = np.random.default_rng(seed)
+        shape = (random.integers(1, 5), random.integers(1, 60))
+        table = random.random(shape) < random.random() ** 0.3
+        least = int(random.integers(1, 9))
+        listed = list(runs(Table(table), shape[1], least, shape[1]))
+        assert set(listed) == all_runs(table, least), f"seed {seed}"
+        assert len(set(listed)) == len(listed)
+        blocks = [(shape[1] - 1 - run.last) // least for run in listed]
+        assert blocks == sorted(blocks)  # newest first
+
+
+def test_a_healthy_job_is_asked_for_3_of_893_windows():
+    table = Table(np.zeros((4, 893), dtype=bool))
+    assert not list(runs(table, 893, 240, 240))
+    assert len(table.probed) == 3
+    table.probed.clear()
+    assert not list(runs(table, 893, 60, 240))
+    assert len(table.probed) == 14
+
+
+def test_a_run_is_followed_no_further_than_is_needed():
+    table = Table(np.zeros((4, 893), dtype=bool))
+    table.table[2, 100:] = True
+    assert next(runs(table, 893, 60, 240)) == Run(2, 653, 892)
+    assert len(table.probed) == 240
+
+
+def test_values_are_scaled_by_known_limits_and_else_by_what_the_job_shows():
+    values = np.array([[3, np.nan], [50, 12]], dtype=np.float32)
+    assert span_of(CPU, values) == Span(0, 100)
+    assert span_of(PFC, values) == Span(0, 50)
+    assert span_of(PFC, np.full((2, 2), np.nan, dtype=np.float32)).width == 0
+    scaled = Span(0, 50).scale(np.array([-5, 25, 80], dtype=np.float32))
+    assert scaled.tolist() == [0, 0.5, 1]
+    assert Span(7, 7).scale(np.array([7, np.nan], dtype=np.float32))[0] == 0
+
+
+def test_a_departure_is_since_the_point_at_which_the_value_left_whatever_the_phases_of_the_job():
+    peers = np.where(np.arange(100) % 10 < 5, 90.0, 0.0)  # work and wait
+    own = np.where(np.arange(100) < 60, peers, 0.0)
+    left = departure(own, peers, 55, 99, 8)
+    assert (left.since, left.returned, left.always) == (60, False, False)
+
+
+def test_a_stall_of_all_others_at_the_same_moment_does_not_hide_that_the_node_was_with_them():
+    at = np.arange(100)
+    peers = np.where(at < 60, 600.0, 280.0)
+    own = np.where(at < 60, 598.0, 80.0)
+    left = departure(own, peers, 57, 99, 8)
+    assert (left.since, left.returned, left.always) == (60, False, False)
+
+
+def test_a_role_that_does_not_show_while_all_write_a_checkpoint_is_a_role():
+    at = np.arange(200)
+    peers = np.where((at > 80) & (at < 120), 5.0, 40.0)
+    own = np.where((at > 80) & (at < 120), 5.0, 60.0)
+    assert departure(own, peers, 130, 199, 8).always
+
+
+def test_a_node_that_works_again_with_all_others_is_back():
+    at = np.arange(200)
+    stall = (at >= 60) & (at < 150)
+    peers, own = np.where(stall, 280.0, 600.0), np.where(stall, 80.0, 600.0)
+    assert departure(own, peers, 60, 149, 8).returned
+    idle = np.where(at < 150, peers, 80.0)  # the job ended: all are where the node was
+    assert not departure(np.where(at < 60, 600.0, 80.0), idle, 60, 149, 8).returned
+
+
+def test_points_at_which_most_are_silent_count_for_nobody():
+    values = np.zeros((5, 30), dtype=np.float32)
+    values[:, 20:] = np.nan
+    values[2, 15:] = np.nan
+    seen = presence(values, long=6, least=8)
+    assert not len(seen.vanished)
+    assert seen.newest == 19
+    assert seen.holes == ((20, 29),)
+    assert presence(values, long=5, least=8).vanished.tolist() == [2]
+
+
+def test_sums_of_large_jobs_keep_their_precision():
+    windows = np.random.default_rng(0).normal(0.9, 1e-3, (3000, 8)).astype(np.float32)
+    some = windows.astype(np.float64)
+    expected = np.sqrt(((some[:5, None] - some[None]) ** 2).sum(axis=2)).sum(axis=1)
+    assert distances._compiled_sums(windows)[:5] == pytest.approx(expected, rel=2e-6)
