@@ -321,13 +321,17 @@ def needed_by(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", sorted(BENCHMARKS))
 def test_a_program_loads_heavy_packages_only_to_measure(name):
-    heavy = needed_by(name) - sys.stdlib_module_names - BENCHMARKS.keys()
+    needed = needed_by(name) | {name}
+    heavy = needed - sys.stdlib_module_names - BENCHMARKS.keys()
     if name in WITH_TORCH:
         assert heavy == {"torch"}
-    elif name in {"_gpus", "_gpu_watch", "_gpu_report"}:
-        assert heavy == {"pynvml"}  # or none: it may be absent
     else:
-        assert heavy == set()
+        assert heavy == ({"pynvml"} if "_gpus" in needed else set())
+
+
+def test_programs_that_measure_load_the_bindings_of_the_driver_late():
+    programs = [name for name in BENCHMARKS if not name.startswith("_")]
+    assert [name for name in programs if "_gpus" in needed_by(name)] == []
 
 
 def test_the_bindings_of_the_driver_are_imported_by_one_file():
