@@ -114,8 +114,8 @@ class OutlierStream:
 
     def _end_minute(self) -> None:
         fewest = 0.5 * self.rule.minute_s / self._step_s
-        known = self._samples >= max(1.0, fewest)
-        mean = np.where(known, self._sums / np.maximum(self._samples, 1), np.nan)
+        enough = self._samples >= max(1.0, fewest)
+        mean = np.where(enough, self._sums / np.maximum(self._samples, 1), np.nan)
         self._means = _appended(self._means, mean.astype(np.float32))
         self._apart = _appended(self._apart, self._minute_apart)
         self._levels = self._own_levels()
@@ -153,9 +153,9 @@ class OutlierStream:
 
     def _floors(self, peers: Ints) -> Floats:
         levels = self._levels[:, peers]
-        known = np.isfinite(levels).any(axis=1)
+        learned = np.isfinite(levels).any(axis=1)
         typical = np.zeros(len(self.metrics))
-        typical[known] = np.abs(np.nanmedian(levels[known], axis=1))
+        typical[learned] = np.abs(np.nanmedian(levels[learned], axis=1))
         return np.array(
             [
                 max(metric.floor, self.rule.effect * _range(metric, level))
@@ -182,8 +182,8 @@ class OutlierStream:
         recent = self._means[row, :, -self.rule.minutes :]
         peers = next(group for group in self._peers if node in group)
         value = float(np.nanmedian(recent[node]))
-        others = float(np.nanmedian(recent[peers[peers != node]]))
-        scale = _range(metric, abs(others))
+        middle = float(np.nanmedian(recent[peers[peers != node]]))
+        scale = _range(metric, abs(middle))
         return Deviation(
             sign=Sign.OUTLIER,
             metric=metric.name,
@@ -192,8 +192,8 @@ class OutlierStream:
             until=self._minute * self.rule.minute_s,
             side=(Side.LOW, Side.HIGH)[side],
             value=value,
-            peers=others,
-            effect=abs(value - others) / scale if scale else math.inf,
+            peers=middle,
+            effect=abs(value - middle) / scale if scale else math.inf,
             score=float(self._apart[side, row, node].sum() * self._step_s / self.rule.span_s),
             threshold=self.rule.share,
         )
