@@ -28,6 +28,7 @@ from _telemetry_gpus import Gpus
 from _telemetry_host import FileSystems, Host
 from _telemetry_network import Network, Pauses
 from _telemetry_page import Door
+from _telemetry_queues import SendQueues
 from _telemetry_ring import Ring
 
 STEP_S = 1.0
@@ -36,7 +37,14 @@ AT = "127.0.0.1:9841"
 TRIED_AGAIN_AFTER_S = 60.0  # a file that could not be written
 EARLY = 0.05  # of a step: a sleep may end a moment too soon
 STACK_BYTES = 256 << 10
-SOURCES = {"host": Host, "disks": FileSystems, "network": Network, "pauses": Pauses, "gpus": Gpus}
+SOURCES = {
+    "host": Host,
+    "disks": FileSystems,
+    "network": Network,
+    "queues": SendQueues,
+    "pauses": Pauses,
+    "gpus": Gpus,
+}
 
 
 class Source(Protocol):

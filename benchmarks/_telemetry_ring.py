@@ -20,7 +20,7 @@ from _telemetry import Sampled
 
 FORM = 1
 WORST = {  # of several devices: the least of activity, the most of errors and of heat
-    **dict.fromkeys(("pfc_tx", "ecn", "cnp", "gpu_temperature"), max),
+    **dict.fromkeys(("pfc_tx", "ecn", "cnp", "send_queue", "gpu_temperature"), max),
     **dict.fromkeys(("gpu_memory", "gpu_duty", "gpu_power", "gpu_clock", "gpu_graphics"), min),
     **dict.fromkeys(("gpu_sm", "gpu_tensor", "gpu_fp", "gpu_memory_bandwidth"), min),
     **dict.fromkeys(("pcie_throughput", "pcie_use", "nvlink_throughput"), min),
