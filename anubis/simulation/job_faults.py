@@ -19,37 +19,37 @@ Course = Literal["stall", "slow", "none"]  # what the other nodes of the job do 
 
 
 @dataclass(frozen=True)
-class FaultKind:
+class FaultFacts:
     share: float  # of all faults, in percent
     moves: tuple[float, float, float, float, float, float]  # families, in percent
     course: Course = "stall"
 
 
-TABLE: Mapping[str, FaultKind] = {
-    "ecc-error": FaultKind(38.9, (80.0, 65.7, 8.6, 45.7, 11.4, 57.1)),
-    "pcie-downgrade": FaultKind(6.6, (0.0, 8.3, 100.0, 33.3, 8.3, 0.0), "slow"),
-    "nic-dropout": FaultKind(5.7, (100.0, 100.0, 0.0, 100.0, 0.0, 100.0)),
-    "gpu-card-drop": FaultKind(2.0, (75.0, 70.0, 5.0, 50.0, 20.0, 55.0)),
-    "nvlink-error": FaultKind(1.7, (83.3, 50.0, 16.7, 50.0, 0.0, 66.7)),
-    "aoc-error": FaultKind(0.9, (25.0, 25.0, 0.0, 25.0, 25.0, 25.0), "slow"),
-    "cuda-execution": FaultKind(14.6, (61.9, 57.1, 19.0, 33.3, 14.3, 61.9)),
-    "gpu-execution": FaultKind(7.7, (50.0, 71.4, 14.3, 42.9, 21.4, 42.8)),
-    "hdfs-error": FaultKind(5.7, (57.1, 57.1, 0.0, 14.3, 0.0, 14.3)),
-    "unreachable": FaultKind(6.0, (47.4, 63.2, 0.0, 53.6, 26.3, 15.8)),
+TABLE: Mapping[str, FaultFacts] = {
+    "ecc-error": FaultFacts(38.9, (80.0, 65.7, 8.6, 45.7, 11.4, 57.1)),
+    "pcie-downgrade": FaultFacts(6.6, (0.0, 8.3, 100.0, 33.3, 8.3, 0.0), "slow"),
+    "nic-dropout": FaultFacts(5.7, (100.0, 100.0, 0.0, 100.0, 0.0, 100.0)),
+    "gpu-card-drop": FaultFacts(2.0, (75.0, 70.0, 5.0, 50.0, 20.0, 55.0)),
+    "nvlink-error": FaultFacts(1.7, (83.3, 50.0, 16.7, 50.0, 0.0, 66.7)),
+    "aoc-error": FaultFacts(0.9, (25.0, 25.0, 0.0, 25.0, 25.0, 25.0), "slow"),
+    "cuda-execution": FaultFacts(14.6, (61.9, 57.1, 19.0, 33.3, 14.3, 61.9)),
+    "gpu-execution": FaultFacts(7.7, (50.0, 71.4, 14.3, 42.9, 21.4, 42.8)),
+    "hdfs-error": FaultFacts(5.7, (57.1, 57.1, 0.0, 14.3, 0.0, 14.3)),
+    "unreachable": FaultFacts(6.0, (47.4, 63.2, 0.0, 53.6, 26.3, 15.8)),
 }
 _ALL = np.array([kind.moves for kind in TABLE.values()])
 _SHARES = np.array([kind.share for kind in TABLE.values()])
 # "others" has no row of its own: it moves what the rest moves on the average
-OTHERS = FaultKind(10.3, tuple(np.average(_ALL, axis=0, weights=_SHARES)))
+OTHERS = FaultFacts(10.3, tuple(np.average(_ALL, axis=0, weights=_SHARES)))
 # not of the table: what sites report beside it
-BESIDE: Mapping[str, FaultKind] = {
-    "thermal-throttle": FaultKind(0.0, (0.0, 100.0, 0.0, 20.0, 0.0, 0.0), "slow"),
-    "cpu-contention": FaultKind(0.0, (100.0, 40.0, 0.0, 20.0, 0.0, 20.0), "slow"),
-    "packet-loss": FaultKind(0.0, (0.0, 10.0, 0.0, 100.0, 0.0, 0.0), "slow"),
-    "silent-corruption": FaultKind(0.0, (0.0,) * 6, "none"),
-    "switch-reboot": FaultKind(0.0, (0.0,) * 6),
+BESIDE: Mapping[str, FaultFacts] = {
+    "thermal-throttle": FaultFacts(0.0, (0.0, 100.0, 0.0, 20.0, 0.0, 0.0), "slow"),
+    "cpu-contention": FaultFacts(0.0, (100.0, 40.0, 0.0, 20.0, 0.0, 20.0), "slow"),
+    "packet-loss": FaultFacts(0.0, (0.0, 10.0, 0.0, 100.0, 0.0, 0.0), "slow"),
+    "silent-corruption": FaultFacts(0.0, (0.0,) * 6, "none"),
+    "switch-reboot": FaultFacts(0.0, (0.0,) * 6),
 }
-KINDS: Mapping[str, FaultKind] = {**TABLE, "others": OTHERS, **BESIDE}
+KINDS: Mapping[str, FaultFacts] = {**TABLE, "others": OTHERS, **BESIDE}
 
 MONTHS_MIX: Mapping[str, float] = {
     kind: facts.share for kind, facts in KINDS.items() if facts.share
@@ -100,7 +100,7 @@ TWO_AT_ONCE = 0.007
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class PlantedFault:
     """The truth about one fault; rows are of the job's nodes, instants in seconds of its grid."""
 
     kind: str

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from anubis.core.arrays import Floats, Floats32
-from anubis.simulation.job_faults import KINDS, Fault
+from anubis.simulation.job_faults import KINDS, PlantedFault
 from anubis.simulation.job_rhythm import LEVELS, POWER_CAP
 
 NEAREST_S = 15  # a reader takes the nearest sample up to here; beyond it nothing is known
@@ -43,7 +43,12 @@ JITTERS: Mapping[str, Mapping[str, tuple[float, float]]] = {
 
 
 def mark_fault(
-    rng: np.random.Generator, values: Floats32, metric: str, family: str, fault: Fault, start: float
+    rng: np.random.Generator,
+    values: Floats32,
+    metric: str,
+    family: str,
+    fault: PlantedFault,
+    start: float,
 ) -> None:
     """`values`: nodes x seconds of one metric, changed where the fault shows."""
     if not (family in fault.families or _always(fault.kind, metric)):
@@ -62,7 +67,7 @@ def _always(kind: str, metric: str) -> bool:
 
 
 def _shown(
-    rng: np.random.Generator, series: Floats32, metric: str, family: str, fault: Fault
+    rng: np.random.Generator, series: Floats32, metric: str, family: str, fault: PlantedFault
 ) -> Floats32:
     kind = fault.kind
     if kind == "unreachable":

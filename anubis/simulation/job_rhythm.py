@@ -21,7 +21,7 @@ STATES = ("compute", "communicate", "bubble", "data", "checkpoint", "wait", "off
 
 
 @dataclass(frozen=True)
-class Level:
+class MetricLevel:
     """What a metric shows in each state of the job, and how nodes differ from each other."""
 
     compute: float
@@ -45,54 +45,58 @@ class Level:
 
 
 POWER_CAP = 400.0
-LEVELS: Mapping[str, Level] = {
-    "cpu_use": Level(38, 36, 35, 32, 46, 36, 3, 0.4, 0.01, 2.0, 0.03, 0.4, 100),
-    "memory_use": Level(42, 42, 42, 42, 44, 42, 5, 0.4, 0.01, 0.8, 0.001, 0.05, 100),
-    "disk_use": Level(40, 40, 40, 40, 40, 40, 40, 0.5, 0.05, 3.0, 0.0, 0.01, 100),
-    "tcp_throughput": Level(4e6, 4e6, 4e6, 2e8, 9e8, 1e6, 5e5, 0.5, 0.03, 0, 0.15, 1e5),
-    "throughput": Level(2e9, 1.6e10, 8e8, 3e8, 1e9, 2e6, 1e6, 0.6, 0.01, 0, 0.04, 1e5),
-    "pfc_tx": Level(4, 25, 3, 0, 2, 0, 0, 0.8, 0.15, 0, 0.2, 0.5, bursts=0.5),
-    "ecn": Level(10, 120, 8, 0, 4, 0, 0, 0.8, 0.15, 0, 0.2, 1.0, bursts=0.5),
-    "cnp": Level(8, 90, 6, 0, 4, 0, 0, 0.8, 0.15, 0, 0.2, 1.0, bursts=0.5),
-    "gpu_memory": Level(6e10, 6e10, 6e10, 6e10, 6e10, 6e10, 5e8, 0.25, 0.005, 0, 0.001, 1e7, 8e10),
-    "gpu_duty": Level(99, 98, 96, 12, 8, 100, 0, 0.01, 0.003, 0, 0.01, 0.3, 100),
-    "gpu_power": Level(370, 235, 190, 105, 95, 160, 80, 0.06, 0.04, 0, 0.015, 1.5, 430),
-    "gpu_temperature": Level(66, 56, 53, 44, 43, 50, 38, 0.05, 0, 3.0, 0.005, 0.3, 110),
-    "gpu_sm": Level(90, 24, 12, 4, 3, 14, 0, 0.08, 0.01, 0, 0.02, 0.4, 100),
-    "gpu_tensor": Level(58, 3, 0.5, 0, 0, 0, 0, 0.25, 0.01, 0, 0.02, 0.3, 100),
-    "gpu_graphics": Level(98, 97, 92, 8, 6, 99, 0, 0.01, 0.003, 0, 0.01, 0.3, 100),
-    "gpu_fp": Level(14, 4, 1, 0, 0, 1, 0, 0.3, 0.02, 0, 0.03, 0.2, 300),
-    "gpu_memory_bandwidth": Level(48, 16, 6, 2, 3, 2, 0, 0.2, 0.01, 0, 0.02, 0.3, 100),
-    "gpu_clock": Level(1365, 1395, 1400, 1410, 1410, 1405, 1410, 0.01, 0.003, 0, 0.004, 3, 1410),
-    "pcie_throughput": Level(3e9, 9e9, 8e8, 5e8, 3e9, 1e6, 1e5, 0.3, 0.02, 0, 0.05, 1e5),
-    "pcie_use": Level(9.5, 28, 2.5, 1.6, 9.5, 0.01, 0, 0.3, 0.02, 0, 0.05, 0.02, 100),
-    "nvlink_throughput": Level(7e10, 1.1e11, 1e10, 1e8, 1e8, 1e6, 0, 0.3, 0.01, 0, 0.03, 1e6),
+LEVELS: Mapping[str, MetricLevel] = {
+    "cpu_use": MetricLevel(38, 36, 35, 32, 46, 36, 3, 0.4, 0.01, 2.0, 0.03, 0.4, 100),
+    "memory_use": MetricLevel(42, 42, 42, 42, 44, 42, 5, 0.4, 0.01, 0.8, 0.001, 0.05, 100),
+    "disk_use": MetricLevel(40, 40, 40, 40, 40, 40, 40, 0.5, 0.05, 3.0, 0.0, 0.01, 100),
+    "tcp_throughput": MetricLevel(4e6, 4e6, 4e6, 2e8, 9e8, 1e6, 5e5, 0.5, 0.03, 0, 0.15, 1e5),
+    "throughput": MetricLevel(2e9, 1.6e10, 8e8, 3e8, 1e9, 2e6, 1e6, 0.6, 0.01, 0, 0.04, 1e5),
+    "pfc_tx": MetricLevel(4, 25, 3, 0, 2, 0, 0, 0.8, 0.15, 0, 0.2, 0.5, bursts=0.5),
+    "ecn": MetricLevel(10, 120, 8, 0, 4, 0, 0, 0.8, 0.15, 0, 0.2, 1.0, bursts=0.5),
+    "cnp": MetricLevel(8, 90, 6, 0, 4, 0, 0, 0.8, 0.15, 0, 0.2, 1.0, bursts=0.5),
+    "gpu_memory": MetricLevel(
+        6e10, 6e10, 6e10, 6e10, 6e10, 6e10, 5e8, 0.25, 0.005, 0, 0.001, 1e7, 8e10
+    ),
+    "gpu_duty": MetricLevel(99, 98, 96, 12, 8, 100, 0, 0.01, 0.003, 0, 0.01, 0.3, 100),
+    "gpu_power": MetricLevel(370, 235, 190, 105, 95, 160, 80, 0.06, 0.04, 0, 0.015, 1.5, 430),
+    "gpu_temperature": MetricLevel(66, 56, 53, 44, 43, 50, 38, 0.05, 0, 3.0, 0.005, 0.3, 110),
+    "gpu_sm": MetricLevel(90, 24, 12, 4, 3, 14, 0, 0.08, 0.01, 0, 0.02, 0.4, 100),
+    "gpu_tensor": MetricLevel(58, 3, 0.5, 0, 0, 0, 0, 0.25, 0.01, 0, 0.02, 0.3, 100),
+    "gpu_graphics": MetricLevel(98, 97, 92, 8, 6, 99, 0, 0.01, 0.003, 0, 0.01, 0.3, 100),
+    "gpu_fp": MetricLevel(14, 4, 1, 0, 0, 1, 0, 0.3, 0.02, 0, 0.03, 0.2, 300),
+    "gpu_memory_bandwidth": MetricLevel(48, 16, 6, 2, 3, 2, 0, 0.2, 0.01, 0, 0.02, 0.3, 100),
+    "gpu_clock": MetricLevel(
+        1365, 1395, 1400, 1410, 1410, 1405, 1410, 0.01, 0.003, 0, 0.004, 3, 1410
+    ),
+    "pcie_throughput": MetricLevel(3e9, 9e9, 8e8, 5e8, 3e9, 1e6, 1e5, 0.3, 0.02, 0, 0.05, 1e5),
+    "pcie_use": MetricLevel(9.5, 28, 2.5, 1.6, 9.5, 0.01, 0, 0.3, 0.02, 0, 0.05, 0.02, 100),
+    "nvlink_throughput": MetricLevel(7e10, 1.1e11, 1e10, 1e8, 1e8, 1e6, 0, 0.3, 0.01, 0, 0.03, 1e6),
 }
 ONLY_BEFORE = np.array([[1, 0], [1, -0.6]], dtype=np.float32)
 SLOW_S = {"gpu_temperature": 40.0, "gpu_memory": 2.0, "memory_use": 3.0, "gpu_power": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rhythm:
+class StepRhythm:
     """One step of a job, as shares of its period."""
 
     period_s: float
     compute: float
     communicate: float
 
-    def lengthened(self, factor: float) -> Rhythm:
+    def lengthened(self, factor: float) -> StepRhythm:
         """A stage that computes longer while the others wait for it."""
-        return Rhythm(
+        return StepRhythm(
             period_s=self.period_s,
             compute=min(0.98 - self.communicate, self.compute * factor),
             communicate=self.communicate,
         )
 
 
-def draw_rhythm(rng: np.random.Generator) -> Rhythm:
+def draw_rhythm(rng: np.random.Generator) -> StepRhythm:
     communicate = rng.uniform(0.1, 0.3)
     bubble = rng.uniform(0.02, 0.2)
-    return Rhythm(
+    return StepRhythm(
         period_s=float(rng.uniform(0.5, 20)),
         compute=float(1 - communicate - bubble),
         communicate=float(communicate),
@@ -127,7 +131,11 @@ def progress(rng: np.random.Generator, times: Floats, paused: Mapping[str, Float
 
 
 def shares(
-    rhythm: Rhythm, worked: Floats, times: Floats, paused: Mapping[str, Floats], lag: float = 0.0
+    rhythm: StepRhythm,
+    worked: Floats,
+    times: Floats,
+    paused: Mapping[str, Floats],
+    lag: float = 0.0,
 ) -> Floats:
     """States x instants: which share of the second before belongs to each state."""
     at = (worked / rhythm.period_s - lag) % 1

@@ -23,7 +23,7 @@ from anubis.simulation.job_faults import (
     EVALUATION_MIX,
     KINDS,
     OTHER_MIX,
-    Fault,
+    PlantedFault,
     draw_families,
     draw_kind,
     draw_rows,
@@ -42,7 +42,7 @@ from anubis.simulation.job_marks import (
 from anubis.simulation.job_rhythm import (
     FINE,
     LEVELS,
-    Level,
+    MetricLevel,
     course,
     draw_rhythm,
     enter,
@@ -96,7 +96,7 @@ class GeneratedJob:
     life: int
     traits: JobTraits
     telemetry: Telemetry
-    faults: tuple[Fault, ...]
+    faults: tuple[PlantedFault, ...]
 
     @property
     def ended(self) -> bool:
@@ -110,12 +110,12 @@ def traits_of(seed: int, *, nodes: int | None = None) -> JobTraits:
     stages = int(rng.choice([1, 1, 2, 4, 8]))
     size = size if nodes is None else nodes
     stages = stages if size >= 4 * stages else 1
-    known, long, uneven = rng.random(3)
+    grouped, long, uneven = rng.random(3)
     return JobTraits(
         nodes=size,
         faults=faults,
         stages=stages,
-        groups_known=stages > 1 and bool(known < 0.5),
+        groups_known=stages > 1 and bool(grouped < 0.5),
         long_last_stage=float(rng.uniform(1.05, 1.3)) if stages > 1 and long < 0.4 else 1.0,
         uneven=float(rng.uniform(0.01, 0.04)) if uneven < 0.25 else 0.0,
     )
@@ -193,12 +193,12 @@ def _watched(names: tuple[str, ...]) -> tuple[WatchedMetric, ...]:
 
 def _fault(
     rng: np.random.Generator, traits: JobTraits, fleet: FleetTraits, kind: str, onset: float
-) -> Fault | None:
+) -> PlantedFault | None:
     if kind == HEALTHY:
         return None
     kind = draw_kind(rng, fleet.mix) if kind == DRAWN else kind
     rows, spread = draw_rows(rng, kind, traits.nodes)
-    return Fault(
+    return PlantedFault(
         kind=kind,
         rows=rows,
         onset=onset,
@@ -220,7 +220,7 @@ class _Story:
     fleet: FleetTraits
     seconds: int
     begin: float
-    fault: Fault | None
+    fault: PlantedFault | None
     states: tuple[Floats, ...]  # of each stage: states x instants
     times: Floats
     stage: Ints  # of each node
@@ -238,7 +238,7 @@ class _Story:
         fleet: FleetTraits,
         seconds: int,
         begin: float,
-        fault: Fault | None,
+        fault: PlantedFault | None,
     ) -> _Story:
         times = instants(seconds)
         return cls(
@@ -259,7 +259,11 @@ class _Story:
 
 
 def _states(
-    rng: np.random.Generator, traits: JobTraits, times: Floats, begin: float, fault: Fault | None
+    rng: np.random.Generator,
+    traits: JobTraits,
+    times: Floats,
+    begin: float,
+    fault: PlantedFault | None,
 ) -> tuple[Floats, ...]:
     rhythm = draw_rhythm(rng)
     paused = pauses(rng, len(times) // FINE)
@@ -296,7 +300,7 @@ def _skews(rng: np.random.Generator, nodes: int) -> Ints:
     return np.where(wrong, sign * rng.integers(FINE, 3 * FINE + 1, nodes), skews)
 
 
-def _slowdown(rng: np.random.Generator, fault: Fault | None) -> Mapping[str, float]:
+def _slowdown(rng: np.random.Generator, fault: PlantedFault | None) -> Mapping[str, float]:
     """When one node is slow, all are."""
     tensor, marks = rng.uniform(0.75, 0.9), rng.uniform(2, 6)
     if fault is None or KINDS[fault.kind].course != "slow":
@@ -375,5 +379,5 @@ def _load_of_nodes(rng: np.random.Generator, nodes: int, seconds: int) -> Floats
     return np.repeat(draws, 30, axis=1)[:, :seconds]
 
 
-def _least_noise(level: Level, story: _Story) -> np.float32:
+def _least_noise(level: MetricLevel, story: _Story) -> np.float32:
     return np.float32(level.least_noise * story.fleet.noise)
