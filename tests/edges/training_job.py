@@ -14,13 +14,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 WIDTH = 1024  # of two layers, so that a step reduces 8 MiB of gradients
-ASKS_S, RESTS_S = 0.001, 0.009  # NCCL asks all the time; a tenth leaves the machine to others
+ASKS_S, RESTS_S = 0.001, 0.005  # NCCL asks all the time; a sixth leaves the machine to others
 
 
 def wait_busily(over: Callable[[], bool]) -> None:
@@ -49,13 +50,7 @@ def train(options: argparse.Namespace, given_up: Callable[[], bool]) -> None:
         for _ in range(options.batches):
             model(batch).square().mean().backward()
         time.sleep(options.rest)
-        try:
-            reduce_gradients(model, wait, given_up)
-        except RuntimeError as error:
-            print(f"lost a partner: {error}", file=sys.stderr, flush=True)
-            dist.destroy_process_group()  # else gloo spins on the connection that was closed
-            wait(given_up)
-            return
+        reduce_gradients(model, wait, given_up)
         if time.monotonic() > checkpoint:
             checkpoint += options.checkpoint_every
             save(model, options)
@@ -109,7 +104,17 @@ def main() -> None:
     place, ranks = f"tcp://{options.master}", options.ranks
     dist.init_process_group("gloo", init_method=place, rank=options.rank, world_size=ranks)
     print("training", flush=True)
-    train(options, lambda: time.monotonic() > end)
+    given_up = partial(is_past, end)
+    try:
+        train(options, given_up)
+    except RuntimeError as error:
+        print(f"lost a partner: {error}", file=sys.stderr, flush=True)
+    dist.destroy_process_group()  # else gloo spins on the connection that was closed
+    WAITS[options.wait](given_up)
+
+
+def is_past(moment: float) -> bool:
+    return time.monotonic() > moment
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def _agent(bed: Bed, node: str) -> subprocess.Popen[str]:
 
 
 def _latest(bed: Bed, node: str) -> dict[str, float]:
-    """Asked on the host itself, whose link may be as slow as it likes. Nothing before it answers."""
+    """Asked on the host itself, however slow its link is. Nothing before it answers."""
     address = f"http://{bed.address_of(node)}:{AGENT_PORT}/samples?since={time.time() - 5:.0f}"
     try:
         with bed.network_of(node), _no_proxy().open(address, timeout=5) as answer:
