@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from anubis.core.errors import WatchError
+from anubis.core.watching.denoiser import BLOCK
 from anubis.risk.determinism import alone
 from anubis.watch import training
 from anubis.watch.training import LstmVae, denoiser_of, train
@@ -33,12 +36,23 @@ def trained():
 def test_without_torch_the_answer_is_that_of_torch(seed):
     with alone(seed):
         vae = LstmVae()
-        windows = torch.rand(50, 8) * 3 - 1
+        windows = torch.rand(BLOCK + 3, 8) * 3 - 1
         latent = vae.mean(vae.encoder(windows.unsqueeze(2))[0])
         expected = vae.output(vae.decoder(latent)[0]).squeeze(2).detach().numpy()
     answer = denoiser_of(vae).denoise(windows.numpy())
     np.testing.assert_allclose(answer, expected, atol=1e-5)
     assert answer.dtype == np.float32
+    assert denoiser_of(vae).denoise(windows.numpy()[:0]).shape == (0, 8)
+
+
+def test_weights_that_do_not_fit_or_are_no_numbers_are_refused():
+    denoiser = denoiser_of(LstmVae())
+    with pytest.raises(ValueError, match="the weights of an LSTM do not fit"):
+        replace(denoiser.encoder, bias=denoiser.encoder.bias[:, 1:])
+    with pytest.raises(ValueError, match="the layers of a denoiser do not fit"):
+        replace(denoiser, mean=denoiser.mean[1:])
+    with pytest.raises(ValueError, match="not finite"):
+        replace(denoiser, output=denoiser.output * np.nan)
 
 
 def test_the_same_windows_and_seed_train_the_same_weights(monkeypatch):

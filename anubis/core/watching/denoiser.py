@@ -7,10 +7,13 @@ is one number, the mean of what the encoder thinks likely; so the same window ha
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
 from anubis.core.arrays import Floats32
+
+BLOCK = 1024  # windows at a time: what they go through stays in the cache
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,32 +26,59 @@ class Lstm:
     bias: Floats32  # 2 x 4 hidden
 
     def __post_init__(self) -> None:
+        if (self.inputs.ndim, self.hidden.ndim) != (3, 3):
+            raise ValueError("the weights of an LSTM do not fit each other")
         _, hidden, gates = self.hidden.shape
         shapes = self.inputs.shape[0], self.inputs.shape[2], self.hidden.shape[0], self.bias.shape
         if gates != 4 * hidden or shapes != (2, gates, 2, (2, gates)):
             raise ValueError("the weights of an LSTM do not fit each other")
 
-    def run(self, series: Floats32) -> Floats32:
-        """Windows x samples x features → windows x samples x 2 hidden."""
-        both_ways = np.stack([series, series[:, ::-1]])
-        driven = both_ways @ self.inputs[:, None] + self.bias[:, None, None]
-        outputs = self._states(driven.astype(np.float32))
-        return np.concatenate([outputs[0], outputs[1, :, ::-1]], axis=2)
+    def run(self, steps: Floats32) -> Floats32:
+        """Samples x features x windows → samples x 2 hidden x windows.
 
-    def _states(self, driven: Floats32) -> Floats32:
-        size = self.hidden.shape[1]
-        ways, windows, samples, _ = driven.shape
-        outputs = np.empty((ways, windows, samples, size), dtype=np.float32)
-        output = np.zeros((ways, windows, size), dtype=np.float32)
+        What one direction does at a sample, the other does at its mirror, so both are one product.
+        Every gate is a tanh, because sigmoid(x) = (1 + tanh(x / 2)) / 2.
+        """
+        inputs, hidden, bias = self._both_ways
+        half = self.hidden.shape[1]
+        outputs = np.empty((len(steps), 2 * half, steps.shape[2]), dtype=np.float32)
+        output = np.zeros((2 * half, steps.shape[2]), dtype=np.float32)
         cell = np.zeros_like(output)
-        for sample in range(samples):
-            gates = driven[:, :, sample] + output @ self.hidden
-            opening = _sigmoid(gates)
-            enter, keep, leave = (opening[..., i * size : (i + 1) * size] for i in (0, 1, 3))
-            cell = keep * cell + enter * np.tanh(gates[..., 2 * size : 3 * size])
-            output = leave * np.tanh(cell)
-            outputs[:, :, sample] = output
+        for sample in range(len(steps)):
+            gates = inputs @ np.concatenate([steps[sample], steps[-1 - sample]])
+            gates += hidden @ output
+            gates += bias
+            np.tanh(gates, out=gates)
+            enter, keep, change, leave = gates.reshape(4, 2 * half, -1)
+            for gate in (enter, keep, leave):
+                gate += 1
+                gate *= np.float32(0.5)
+            cell *= keep
+            enter *= change
+            cell += enter
+            output = np.tanh(cell)
+            output *= leave
+            outputs[sample, :half] = output[:half]
+            outputs[-1 - sample, half:] = output[half:]
         return outputs
+
+    @cached_property
+    def _both_ways(self) -> tuple[Floats32, Floats32, Floats32]:
+        """Weights as one product wants them: rows by gate, way and unit, with half the slope for
+        gates that are sigmoids; nothing leads from one way to the other."""
+        features, half = self.inputs.shape[1], self.hidden.shape[1]
+        inputs = np.zeros((4, 2, half, 2, features), dtype=np.float32)
+        hidden = np.zeros((4, 2, half, 2, half), dtype=np.float32)
+        bias = np.zeros((4, 2, half), dtype=np.float32)
+        for way in range(2):
+            inputs[:, way, :, way] = self.inputs[way].T.reshape(4, half, features)
+            hidden[:, way, :, way] = self.hidden[way].T.reshape(4, half, half)
+            bias[:, way] = self.bias[way].reshape(4, half)
+        for gate in (0, 1, 3):
+            for weights in (inputs, hidden, bias):
+                weights[gate] *= np.float32(0.5)
+        rows = 8 * half
+        return inputs.reshape(rows, -1), hidden.reshape(rows, -1), bias.reshape(rows, 1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,22 +99,25 @@ class Denoiser:
             self.output_bias.shape,
         ) != ((width[0], 1), (width[1], 1), (1,), (1,)):
             raise ValueError("the layers of a denoiser do not fit each other")
+        if not all(np.isfinite(array).all() for array in self._arrays()):
+            raise ValueError("a weight of a denoiser is not finite")
 
     def denoise(self, windows: Floats32) -> Floats32:
         """Windows x samples, of values scaled to 0..1."""
-        latent = self.encoder.run(windows[:, :, None]) @ self.mean + self.mean_bias
-        clean: Floats32 = self.decoder.run(latent) @ self.output + self.output_bias
-        return clean[:, :, 0]
+        clean = np.empty(windows.shape, dtype=np.float32)
+        for start in range(0, len(windows), BLOCK):
+            part = slice(start, start + BLOCK)
+            steps = np.ascontiguousarray(windows[part].T[:, None], dtype=np.float32)
+            latent = self.mean.T @ self.encoder.run(steps) + self.mean_bias
+            clean[part] = (self.output.T @ self.decoder.run(latent) + self.output_bias)[:, 0].T
+        return clean
 
     @property
     def parameters(self) -> int:
         """How many numbers it was to learn."""
+        return sum(int(array.size) for array in self._arrays())
+
+    def _arrays(self) -> list[Floats32]:
         layers = (self.encoder, self.decoder)
         arrays = [getattr(layer, part.name) for layer in layers for part in fields(layer)]
-        own = (self.mean, self.mean_bias, self.output, self.output_bias)
-        return sum(int(array.size) for array in (*arrays, *own))
-
-
-def _sigmoid(x: Floats32) -> Floats32:
-    shares: Floats32 = np.tanh(x * np.float32(0.5)) * np.float32(0.5) + np.float32(0.5)
-    return shares
+        return [*arrays, self.mean, self.mean_bias, self.output, self.output_bias]
