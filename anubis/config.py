@@ -38,6 +38,7 @@ from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
 
 if TYPE_CHECKING:  # what a gate need not load
+    from anubis.core.watching.policy import WatchPolicy
     from anubis.incidents.mapping import IncidentMapping
     from anubis.study.scenario import Scenario
     from anubis.telemetry.config import TelemetrySettings
@@ -438,6 +439,14 @@ def telemetry(name: str) -> TelemetrySettings:
     from anubis.telemetry.config import telemetry_settings
 
     return telemetry_settings(find("telemetry", name))
+
+
+def watching(name: str) -> WatchPolicy:
+    """How running jobs are watched."""
+    from anubis.core.watching.policy import WatchPolicy
+
+    path = find("watching", name)
+    return read(load_yaml(path, ConfigError), WatchPolicy, f'"{path}"', ConfigError)
 
 
 def _by_kind(

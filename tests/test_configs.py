@@ -15,6 +15,7 @@ from anubis.core.campaign import planning
 from anubis.core.errors import ConfigError
 from anubis.core.lifecycle.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
 from anubis.core.records import Limit, Node, Policy, Remedy, SelectionPolicy, SuiteEntry
+from anubis.core.watching.policy import WatchPolicy
 from anubis.executors.starting import PodSettings
 from anubis.incidents.mapping import EventMapping, IntervalMapping
 from anubis.operations.surveying import survey
@@ -42,6 +43,7 @@ LOADERS = {
     "keeping": config.keeping,
     "simulations": config.simulation,
     "telemetry": config.telemetry,
+    "watching": config.watching,
     "topologies": lambda name: survey(name, None),
 }
 FOREIGN = {"kubernetes", "prometheus"}  # what others read: tests of their own
@@ -72,6 +74,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
         PrometheusSettings,
         AgentSettings,
     ],
+    "watching/default.yaml": [WatchPolicy],
     "topologies/example.yaml": [Written, Rack, Links],
 }
 SISTERS = {  # with other keys

@@ -1,0 +1,79 @@
+"""From what the nodes of a job reported to suspicions, and what becomes of these."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anubis import config
+from anubis.operations.watching import Watching, look_at, look_at_job
+from anubis.telemetry.pulled import PulledTelemetry
+from tests.core.watched import CPU, PFC, START, StandIn, healthy
+
+CATEGORIES = config.watching("default").categories
+
+
+class Planted:
+    """What nodes reported, with the CPU of one falling when it is said to."""
+
+    def __init__(self, telemetry):
+        self.telemetry = telemetry
+        self.asked = []
+
+    def pull(self, nodes, until, last_s):
+        self.asked.append((tuple(nodes), until, last_s))
+        return PulledTelemetry(telemetry=self.telemetry.only(nodes), remarks=("a remark",))
+
+
+def falling(metric=CPU, *, node=3, since=500, to=2.0, **kwargs):
+    telemetry = healthy(**kwargs)
+    values = telemetry.values.copy()
+    values[[m.name for m in telemetry.metrics].index(metric.name), node, since:] = to
+    return replace(telemetry, values=values)
+
+
+def watching(telemetry=None):
+    return Watching(source=Planted(telemetry), model=StandIn(), categories=CATEGORIES)
+
+
+def test_a_look_asks_for_as_much_as_its_settings_say_and_names_the_node_with_its_mix():
+    by = watching(falling())
+    seen = look_at_job("17", by.source.telemetry.nodes, by, until=START + 900)
+    (suspicion,) = seen.look.suspicions
+    assert (suspicion.node, seen.look.job, seen.remarks) == ("n3", "17", ("a remark",))
+    assert by.source.asked == [(by.source.telemetry.nodes, START + 900, 900.0)]
+    assert sum(suspicion.mix.values()) == pytest.approx(1)
+    assert next(iter(suspicion.mix)) == "gpu"  # CPU alone: ECC 47 %, CUDA 16 %
+
+
+def test_what_deviates_decides_the_mix():
+    by = watching(falling(PFC, to=5000.0))
+    (suspicion,) = look_at(by.source.telemetry, by).suspicions
+    assert suspicion.mix["link"] > 0.9  # PFC alone: a PCIe link
+
+
+def test_where_more_than_an_hour_is_known_the_rule_of_ten_minutes_looks_as_well():
+    """A drop of 8 of 100 is too little for a window, and plain beside ten minutes of peers."""
+    telemetry = falling(since=480, to=32.0, points=600, step_s=10.0)
+    values = telemetry.values.copy()
+    values[1, 3, 480:] += np.random.default_rng(2).normal(0, 0.5, 120).astype(np.float32)
+    by = replace(watching(), settings=replace(watching().settings, min_effect=0.2))
+    (suspicion,) = look_at(replace(telemetry, values=values), by).suspicions
+    assert suspicion.node == "n3"
+    assert {d.sign.value for d in suspicion.deviations} == {"outlier"}
+    short = replace(telemetry, values=values).last(1800)
+    assert look_at(short, by).suspicions == ()
+
+
+def test_a_pull_that_is_too_short_for_the_interval_is_refused_when_the_file_is_read(tmp_path):
+    file = tmp_path / "site.yaml"
+    file.write_text("pull_s: 600\ninterval_s: 480\n")
+    with pytest.raises(config.ConfigError, match="pull at least 720 s"):
+        config.watching(str(file))
+
+
+def test_a_kind_of_fault_that_does_not_exist_is_refused(tmp_path):
+    file = tmp_path / "site.yaml"
+    file.write_text("categories: {ecx: gpu}\n")
+    with pytest.raises(config.ConfigError, match='has "ecx", expected kinds of faults: ecc'):
+        config.watching(str(file))
