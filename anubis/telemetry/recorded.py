@@ -32,6 +32,7 @@ from anubis.core.watching.alignment import (
 )
 from anubis.core.watching.telemetry import Telemetry
 from anubis.telemetry.config import TelemetrySettings
+from anubis.telemetry.prometheus_answers import without_port
 from anubis.telemetry.pulled import MOST_CELLS, PulledTelemetry, silences
 
 if TYPE_CHECKING:
@@ -472,11 +473,6 @@ def _series_of(matched: re.Match[str], labels: Sequence[str]) -> tuple[str, str]
     values = dict(_LABEL.findall(matched[2] or ""))
     node = next((values[label] for label in labels if values.get(label)), "")
     return matched[1] or values.get("__name__", ""), without_port(node)
-
-
-def without_port(name: str) -> str:
-    host, colon, port = name.rpartition(":")
-    return host.strip("[]") if colon and port.isdecimal() else name
 
 
 def _number(text: str, where: str, number: int) -> float:

@@ -1,4 +1,4 @@
-"""SampledSeries at odd times on a common grid: by a loop that follows the definition word by word."""
+"""Samples at odd times on a common grid: by a loop that follows the definition word by word."""
 
 from __future__ import annotations
 

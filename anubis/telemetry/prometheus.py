@@ -1,0 +1,291 @@
+"""The telemetry of a job from a Prometheus, or from what answers like one.
+
+The grid has the step of the slowest scrape. A value may be two scrapes old and a rate is taken
+over four, because one scrape may fail; the rest is the business of core.watching.alignment. A
+metric whose answer is not whole is left out: a hole of ours must not look like a fault of a node.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import ssl
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlencode
+
+from anubis import files
+from anubis.core.errors import TelemetryError, UsageError
+from anubis.core.watching.alignment import Grid, SampledSeries, align, grid_over, round_step
+from anubis.core.watching.telemetry import WORST
+from anubis.telemetry.config import MetricSettings, PrometheusSettings, TelemetrySettings
+from anubis.telemetry.fetching import (
+    HttpAnswer,
+    HttpQuestion,
+    TimeoutPassedError,
+    UnreachableError,
+    fetch,
+)
+from anubis.telemetry.prometheus_answers import Gathered, SampleMatrix, add, joined, matrix, scalar
+from anubis.telemetry.pulled import PulledTelemetry, nodes_in_words, silences
+
+MOST_POINTS = 11_000  # that Prometheus gives of one series
+MOST_SAMPLES = 250_000  # in one answer: 8 MB, and 0.1 s to read
+NODES_LOOKED_AT = 20  # to find out how often they are scraped
+PROBE_S = 120.0
+USUAL_STEP_S = 15.0
+PATIENT_TIMEOUTS = 2  # after which nothing more is asked
+_SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*\{[^{}]*\$nodes[^{}]*\})\[\$(?:recent|rate)\]")
+_NAME = re.compile(r"[\w.:-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """One question: a metric of some nodes, over some of the time."""
+
+    name: str
+    expression: str
+    label: str
+    grid: Grid
+
+
+@dataclass
+class _Collected:
+    gathered: dict[str, Gathered] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)  # by metric
+    timeouts: int = 0
+
+
+class Prometheus:
+    def __init__(self, settings: TelemetrySettings, where: PrometheusSettings | None = None):
+        """`where`: instead of what the settings say."""
+        place = where or settings.prometheus
+        if place is None:
+            raise UsageError(
+                "nothing says where the Prometheus is: give its address, or"
+                ' "prometheus: {url: ...}" in a file of configs/telemetry/'
+            )
+        self._settings, self._place = settings, place
+        self._trust = _trust(place)
+
+    @property
+    def name(self) -> str:
+        return f"the Prometheus at {self._place.url}"
+
+    def now(self) -> float:
+        """By its own clock."""
+        return self._ask_number("time()", None)
+
+    def step(self, nodes: Sequence[str], names: Sequence[str], end: float, span_s: float) -> float:
+        """Of the slowest scrape; NaN where nobody reports anything."""
+        some = nodes[:: max(1, len(nodes) // NODES_LOOKED_AT)]
+        steps = [self._step_of(name, some, end, span_s) for name in names]
+        return round_step(max(steps)) if (steps := [s for s in steps if s > 0]) else math.nan
+
+    def pull(
+        self,
+        nodes: Sequence[str],
+        names: Sequence[str],
+        *,
+        end: float | None = None,
+        span_s: float = 900.0,
+        step_s: float | None = None,
+    ) -> PulledTelemetry:
+        """What these nodes reported in the seconds before `end`, or before now."""
+        _check(nodes)
+        metrics = self._settings.watched(names)
+        end = self.now() if end is None else end
+        step = step_s or self.step(nodes, names, end, span_s)
+        grid = grid_over(end - span_s, end, step if step > 0 else USUAL_STEP_S)
+        collected = self._collect(list(self._parts(nodes, names, grid)), nodes)
+        complete = {
+            name: joined(gathered.samples)
+            for name, gathered in collected.gathered.items()
+            if name not in collected.failures
+        }
+        if not complete:
+            raise TelemetryError(f"{self.name}: {next(iter(collected.failures.values()))}")
+        telemetry = align(complete, metrics, nodes, grid)
+        remarks = [f"{name} is left out: {why}" for name, why in collected.failures.items()]
+        remarks += _remarks(collected, complete, nodes)
+        remarks += [
+            remark
+            for remark in silences(telemetry, self._settings)
+            if not any(remark.startswith(f"nobody reports {name}") for name in collected.failures)
+        ]
+        if not any(len(samples.times) for samples in complete.values()):
+            raise TelemetryError(
+                f"{self.name} knows none of the {len(nodes):,} nodes, such as"
+                f' "{nodes[0]}": is "{self._settings.node_label}" the label that names them?'
+            )
+        return PulledTelemetry(telemetry=telemetry, remarks=tuple(remarks))
+
+    # --- what is asked ---------------------------------------------------------------------
+
+    def _parts(self, nodes: Sequence[str], names: Sequence[str], grid: Grid) -> Iterator[_Part]:
+        for piece in _pieces(grid):
+            at_once = max(1, MOST_SAMPLES // max(1, piece.points))
+            slices = math.ceil(len(nodes) / at_once)
+            for name in names:
+                metric = self._settings.settings_of(name)
+                label = metric.node_label or self._settings.node_label
+                for number in range(slices):
+                    some = nodes[number::slices]
+                    expression = _filled(metric, name, label, some, grid.step_s)
+                    yield _Part(name=name, expression=expression, label=label, grid=piece)
+
+    def _step_of(self, name: str, nodes: Sequence[str], end: float, span_s: float) -> float:
+        """The most samples that any series of the metric has in two minutes, because a hole is
+        no slower scrape."""
+        metric = self._settings.settings_of(name)
+        label = metric.node_label or self._settings.node_label
+        selector = _SELECTOR.search(metric.query)
+        if not selector:
+            return math.nan
+        series = selector[1].replace("$nodes", _matcher(label, nodes))
+        probe = f"{PROBE_S:.0f}s"
+        span = max(PROBE_S, span_s - PROBE_S)
+        count = self._ask_number(
+            f"max(max_over_time(count_over_time({series}[{probe}])[{span:.0f}s:{probe}]))", end
+        )
+        return PROBE_S / count if count > 0 else math.nan
+
+    def _collect(self, parts: Sequence[_Part], nodes: Sequence[str]) -> _Collected:
+        collected = _Collected(gathered={part.name: Gathered() for part in parts})
+        with ThreadPoolExecutor(self._place.at_once) as pool:
+            pending: list[tuple[_Part, Future[SampleMatrix]]] = [
+                (part, pool.submit(self._range, part, collected)) for part in parts
+            ]
+            for part, future in pending:
+                try:
+                    answer = future.result()
+                except UnreachableError as cause:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise TelemetryError(f"{self.name} cannot be reached: {cause}") from None
+                except TelemetryError as cause:
+                    collected.failures.setdefault(part.name, str(cause))
+                    continue
+                if answer.warnings:
+                    partial = f"the answer is not whole: {answer.warnings[0]}"
+                    collected.failures.setdefault(part.name, partial)
+                add(collected.gathered[part.name], answer, nodes)
+        return collected
+
+    def _range(self, part: _Part, collected: _Collected) -> SampleMatrix:
+        if part.name in collected.failures:
+            raise TelemetryError(collected.failures[part.name])
+        if collected.timeouts >= PATIENT_TIMEOUTS:
+            raise TelemetryError(f"not asked, after {PATIENT_TIMEOUTS} questions without an answer")
+        form = {
+            "query": part.expression,
+            "start": f"{part.grid.start:.3f}",
+            "end": f"{part.grid.end:.3f}",
+            "step": f"{part.grid.step_s:g}",
+        }
+        try:
+            return matrix(self._post("query_range", form), part.label)
+        except TimeoutPassedError:
+            collected.timeouts += 1
+            raise
+
+    def _ask_number(self, expression: str, at: float | None) -> float:
+        form = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
+        try:
+            return scalar(self._post("query", form))
+        except UnreachableError as cause:
+            raise TelemetryError(f"{self.name} cannot be reached: {cause}") from None
+        except TelemetryError as cause:
+            raise TelemetryError(f"{self.name}: {cause}") from None
+
+    def _post(self, kind: str, form: dict[str, str]) -> HttpAnswer:
+        """`partial_response`: what answers for several Prometheus shall refuse rather than leave
+        some of them out."""
+        limits = {"timeout": _duration(self._place.deadline_s), "partial_response": "false"}
+        return fetch(
+            HttpQuestion(
+                url=f"{self._place.url.rstrip('/')}/api/v1/{kind}",
+                deadline_s=self._place.deadline_s,
+                body=urlencode({**form, **limits}).encode(),
+                headers={
+                    **self._place.headers,
+                    **_authorization(self._place),
+                    "Content-Type": "application/x-www-form-urlencoded",
+                    "Accept": "application/json",
+                },
+                trust=self._trust,
+            )
+        )
+
+
+def _check(nodes: Sequence[str]) -> None:
+    if not nodes:
+        raise UsageError("no nodes to ask for: name those of the job")
+    for node in nodes:
+        if not _NAME.fullmatch(node):
+            raise UsageError(f'"{node}" is not a node name')
+
+
+def _pieces(grid: Grid) -> Iterator[Grid]:
+    for first in range(0, grid.points, MOST_POINTS):
+        yield Grid(
+            start=grid.start + first * grid.step_s,
+            step_s=grid.step_s,
+            points=min(MOST_POINTS, grid.points - first),
+        )
+
+
+def _filled(
+    metric: MetricSettings, name: str, label: str, nodes: Sequence[str], step_s: float
+) -> str:
+    aggregate = metric.aggregate_of_worst if name.endswith(f":{WORST}") else "avg"
+    values = {
+        "$nodes": _matcher(label, nodes),
+        "$by": label,
+        "$of": aggregate,
+        "$recent": _duration(2 * step_s),
+        "$rate": _duration(4 * step_s),
+    }
+    return re.sub(r"\$\w+", lambda place: values[place[0]], metric.query)
+
+
+def _duration(seconds: float) -> str:
+    return f"{round(seconds * 1000)}ms"
+
+
+def _matcher(label: str, nodes: Sequence[str]) -> str:
+    """Whole names, with or without a domain and a port."""
+    names = "|".join(node.replace(".", "[.]") for node in nodes)
+    return f'{label}=~"(?:{names})(?:[.][^:]*)?(?::[0-9]+)?"'
+
+
+def _remarks(
+    collected: _Collected, complete: dict[str, SampledSeries], nodes: Sequence[str]
+) -> Iterator[str]:
+    for name in complete:
+        if twice := sorted(collected.gathered[name].twice):
+            yield (
+                f"{nodes_in_words(twice, nodes)} have {name} from several series; of each the one"
+                " with most samples counts"
+            )
+
+
+def _trust(place: PrometheusSettings) -> ssl.SSLContext | None:
+    if not place.url.startswith("https"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=place.ca_file or None)
+    except (OSError, ssl.SSLError) as cause:
+        reason = cause.strerror or "it holds no certificates"
+        raise TelemetryError(f'cannot read ca_file "{place.ca_file}": {reason}') from None
+
+
+def _authorization(place: PrometheusSettings) -> dict[str, str]:
+    if not place.token_file:
+        return {}
+    named = f'token_file "{place.token_file}"'
+    token = files.read_text(Path(place.token_file), TelemetryError, named, 1 << 16).strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise TelemetryError(f"{named} holds no token: expected one line")
+    return {"Authorization": f"Bearer {token}"}

@@ -1,0 +1,465 @@
+"""Telemetry from a Prometheus: a real one, back-filled; and one that answers what it should not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from watched import StandIn, healthy
+
+from anubis.core.errors import TelemetryError, UsageError
+from anubis.core.watching.detector import look
+from anubis.core.watching.settings import WatchSettings
+from anubis.telemetry.config import PrometheusSettings, shipped_settings
+from anubis.telemetry.prometheus import Prometheus
+from anubis.telemetry.prometheus_answers import _slow, matrix
+from anubis.telemetry.recorded import read_recording, write_recording
+from tests.edges.exporters import exported, free_port, needs_prometheus, prometheus
+
+SETTINGS = shipped_settings()
+NAMES = ("pfc_tx", "cpu_use", "gpu_duty")
+END = float(int(time.time()) - 60)
+POINTS = 600
+
+
+def job(name, seed):
+    made = healthy(nodes=8, points=POINTS, seed=seed)
+    return replace(
+        made,
+        metrics=SETTINGS.watched(NAMES),
+        nodes=tuple(f"{name}{n}" for n in range(8)),
+        start=END - POINTS + 1,
+        values=np.round(made.values, 2),
+    )
+
+
+def faulty():
+    made = job("faulty", 2)
+    made.values[1, 3, 300:] = 3.0  # its process died
+    made.values[2, 3, 300:] = 5.0
+    return made
+
+
+def gone():
+    """With holes of every kind, and no fault."""
+    made = job("holes", 3)
+    made.values[2, 1, 300:340] = np.nan
+    made.values[:, 2, 450:460] = np.nan
+    made.values[1, 4, ::50] = np.nan
+    return made
+
+
+def restarting(rises):
+    """A counter that began again at zero twice."""
+    total = np.cumsum(rises)
+    for begun_again in (200, 401):
+        total[begun_again:] -= total[begun_again]
+    return total
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    half = job("half", 4)
+    without = {("cpu_use", node) for node in half.nodes[:4]}
+    texts = [
+        exported(job("healthy", 1)),
+        exported(faulty()),
+        exported(gone()),
+        exported(half, without=without),
+        exported(job("reset", 5), cumulative=restarting),
+        exported(job("twice", 6)),
+        exported(
+            job("twice", 6).last(400),
+            node_port=9200,
+            without={("gpu_duty", f"twice{n}") for n in range(8)},
+        ),
+    ]
+    families = {}
+    for text in texts:
+        for line in text.splitlines():
+            if line.startswith("# TYPE"):
+                family = families.setdefault(line, [])
+            elif not line.startswith("#"):
+                family.append(line)
+    lines = [text for heading, family in families.items() for text in (heading, *family)]
+    with prometheus(tmp_path_factory.mktemp("prometheus"), "\n".join([*lines, "# EOF", ""])) as url:
+        yield url
+
+
+def reader(url, deadline_s=20.0, **how):
+    return Prometheus(SETTINGS, PrometheusSettings(url=url, deadline_s=deadline_s, **how))
+
+
+def pull(url, made, **how):
+    return reader(url, **how).pull(made.nodes, NAMES, end=END, span_s=POINTS - 1)
+
+
+def suspects(telemetry):
+    answer = look(telemetry, StandIn(), WatchSettings())
+    return [suspicion.node for suspicion in answer.suspicions]
+
+
+def over_four_seconds(values):
+    """What `rate` makes of a counter that rose like this."""
+    return np.stack([np.convolve(row, np.ones(4) / 4, "valid") for row in values])
+
+
+# --- a real one ------------------------------------------------------------------------------
+
+
+@needs_prometheus
+def test_the_same_telemetry_comes_from_a_prometheus_as_from_a_file(live, tmp_path):
+    made = job("healthy", 1)
+    write_recording(made, tmp_path / "r.parquet")
+    recorded = read_recording(tmp_path / "r.parquet", SETTINGS, NAMES).telemetry
+    pulled = pull(live, made)
+    assert pulled.remarks == ()
+    telemetry = pulled.telemetry
+    assert (telemetry.step_s, telemetry.start, telemetry.nodes) == (1, made.start, made.nodes)
+    np.testing.assert_allclose(telemetry.of("gpu_duty"), recorded.of("gpu_duty"), atol=1e-4)
+    for name in ("pfc_tx", "cpu_use"):
+        expected = over_four_seconds(recorded.of(name))
+        np.testing.assert_allclose(telemetry.of(name)[:, 4:], expected[:, 1:], atol=1e-2)
+
+
+@needs_prometheus
+def test_a_job_of_a_real_prometheus_is_judged_like_its_file(live):
+    assert suspects(pull(live, job("healthy", 1)).telemetry) == []
+    assert suspects(pull(live, faulty()).telemetry) == ["faulty3"] == suspects(faulty())
+
+
+@needs_prometheus
+def test_no_alarm_comes_out_of_holes(live):
+    pulled = pull(live, gone())
+    hole = np.isnan(pulled.telemetry.of("gpu_duty")[1])
+    assert 36 <= hole.sum() <= 40  # of 40 s: what two scrapes bridge is not missing
+    assert not np.isnan(pulled.telemetry.of("cpu_use")[4][4:]).any()
+    assert suspects(pulled.telemetry) == []
+
+
+@needs_prometheus
+def test_half_the_series_missing_is_told_and_no_alarm(live):
+    pulled = pull(live, job("half", 4))
+    assert pulled.remarks == ('4 of 8 nodes ("half[0-3]") reported no cpu_use',)
+    assert suspects(pulled.telemetry) == []
+
+
+@needs_prometheus
+def test_a_counter_that_begins_again_at_zero_is_no_alarm(live):
+    pulled = pull(live, job("reset", 5))
+    assert np.nanmin(pulled.telemetry.of("pfc_tx")) >= 0
+    assert suspects(pulled.telemetry) == []
+
+
+@needs_prometheus
+def test_a_node_that_is_scraped_twice_counts_once_and_is_told(live):
+    pulled = pull(live, job("twice", 6))
+    assert pulled.remarks[0].startswith('8 of 8 nodes ("twice[0-7]") have pfc_tx from several')
+    np.testing.assert_allclose(
+        pulled.telemetry.of("cpu_use")[:, 4:],
+        over_four_seconds(job("twice", 6).of("cpu_use"))[:, 1:],
+        atol=1e-2,
+    )
+
+
+@needs_prometheus
+def test_nodes_that_it_does_not_know_are_an_error_and_not_healthy(live):
+    with pytest.raises(TelemetryError, match='knows none of the 2 nodes, such as "other1"'):
+        reader(live).pull(["other1", "other2"], NAMES, end=END)
+
+
+@needs_prometheus
+def test_a_query_that_it_refuses_is_told_in_its_own_words(live):
+    broken = [
+        replace(entry, query="sum by ($by) (rate(x{$nodes}[$rate])") for entry in SETTINGS.metrics
+    ]
+    settings = replace(SETTINGS, metrics=tuple(broken))
+    source = Prometheus(settings, PrometheusSettings(url=live))
+    with pytest.raises(TelemetryError, match="parse error: unclosed left parenthesis"):
+        source.pull(["healthy1"], ["gpu_duty"], end=END, step_s=1.0)
+
+
+@contextmanager
+def proxy(to, least, *, stalls):
+    """A real way in between. Small answers pass; of a larger one only the beginning, and then it
+    is cut off, or nothing comes any more."""
+    over = threading.Event()
+
+    def forward(client, server):
+        with suppress(OSError):
+            while part := client.recv(1 << 16):
+                server.sendall(part)
+
+    def back(client, server):
+        passed = 0
+        with client, server, suppress(OSError):
+            while passed <= least and (part := server.recv(4096)):
+                client.sendall(part)
+                passed += len(part)
+            if stalls and passed > least:
+                over.wait(20)
+            for end in (client, server):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def accept(door):
+        with suppress(OSError):
+            while True:
+                client, _ = door.accept()
+                server = socket.create_connection(("127.0.0.1", int(to.rpartition(":")[2])))
+                for pump in (forward, back):
+                    threading.Thread(target=pump, args=(client, server), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        threading.Thread(target=accept, args=(door,), daemon=True).start()
+        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        door.shutdown(socket.SHUT_RDWR)
+        over.set()
+
+
+@needs_prometheus
+def test_an_answer_that_ends_in_the_middle_or_stalls_leaves_its_metric_out(live):
+    made = job("healthy", 1)
+    with (
+        proxy(live, 50_000, stalls=False) as url,
+        pytest.raises(TelemetryError, match=r"ended in the middle|ended the connection"),
+    ):
+        pull(url, made)
+    began = time.monotonic()
+    with (
+        proxy(live, 50_000, stalls=True) as url,
+        pytest.raises(TelemetryError, match=r"no answer within 0\.7 s"),
+    ):
+        pull(url, made, deadline_s=0.7)
+    assert time.monotonic() - began < 15
+
+
+# --- one that answers what it should not ---------------------------------------------------------
+
+
+@contextmanager
+def answering(answer):
+    """`answer` makes status, kind and body of the form that was asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            status, kind, body = answer(self, {name: values[0] for name, values in form.items()})
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            if 300 <= status < 400:
+                self.send_header("Location", "https://elsewhere/")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_words):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def ranged(series, **more):
+    """A matrix, as Prometheus writes it: without a space."""
+    result = [
+        {"metric": {"instance": name, "Hostname": name}, "values": values}
+        for name, values in series.items()
+    ]
+    data = {"resultType": "matrix", "result": result}
+    text = json.dumps({"status": "success", "data": data, **more}, separators=(",", ":"))
+    return 200, "application/json", text.encode()
+
+
+def pulled_from(answer, nodes=("n1", "n2"), names=("gpu_duty",), **how):
+    with answering(answer) as url:
+        source = reader(url, **how)
+        return source.pull(nodes, names, end=1009.0, span_s=9.0, step_s=1.0)
+
+
+def always(status, body, kind="application/json"):
+    return lambda _handler, _form: (status, kind, body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (always(200, b"<html>log in</html>"), 'no matrix of samples: "<html>log in</html>"'),
+        (always(200, b'{"status":"success"}'), "no matrix"),
+        (
+            always(
+                200, b'{"status":"success","data":{"result":[{"metric":3,"values":[[1,"2"]]}]}}'
+            ),
+            "no matrix",
+        ),
+        (always(200, b"[" * 100_000), "no matrix"),
+        (always(200, b"\xff\xfe"), "no matrix"),
+        (always(401, b"no"), "without the right token"),
+        (always(302, b""), 'sends us on to "https://elsewhere/"'),
+        (always(404, b"not found"), "is a path missing"),
+        (
+            always(422, b'{"status":"error","error":"query would load too many samples"}'),
+            "answered 422: query would load too many samples",
+        ),
+        (always(503, b""), "answered 503: without a word"),
+        (always(500, b"\x1b[2J" * 9000), "answered 500"),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error_in_one_sentence(answer, sentence):
+    with pytest.raises(TelemetryError) as raised:
+        pulled_from(answer)
+    assert sentence in str(raised.value)
+    assert str(raised.value).startswith("the Prometheus at http://127.0.0.1:")
+    assert len(str(raised.value)) < 400
+
+
+def test_nobody_there_is_said_at_once():
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(TelemetryError, match=f"{url} cannot be reached: Connection refused"):
+        reader(url).pull(["n1"], NAMES)
+
+
+def test_who_never_answers_is_given_up_after_two_questions():
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        source = reader(f"http://127.0.0.1:{door.getsockname()[1]}", deadline_s=0.2, at_once=1)
+        with pytest.raises(TelemetryError, match=r"no answer within 0\.2 s"):
+            source.pull(
+                ["n1"], tuple(entry.metric for entry in SETTINGS.metrics), end=99.0, step_s=1.0
+            )
+        door.settimeout(0.1)
+        for _ in range(2):
+            door.accept()[0].close()
+        with pytest.raises(TimeoutError):  # nothing more was asked
+            door.accept()
+
+
+def test_who_trickles_is_no_way_round_the_deadline():
+    def trickle(handler, _form):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        for number in range(100):
+            handler.wfile.write(f"X-{number}: y\r\n".encode())
+            time.sleep(0.05)
+        return 200, "text/plain", b""
+
+    began = time.monotonic()
+    with pytest.raises(TelemetryError, match=r"no answer within 0\.3 s"):
+        pulled_from(trickle, deadline_s=0.3)
+    assert time.monotonic() - began < 4
+
+
+def test_a_metric_that_is_refused_is_left_out_and_the_others_are_read():
+    def one_fails(_handler, form):
+        if "POWER" in form["query"]:
+            return 422, "application/json", b'{"status":"error","error":"too many samples"}'
+        return ranged({name: [[1000 + i, "5"] for i in range(10)] for name in ("n1", "n2")})
+
+    pulled = pulled_from(one_fails, names=("gpu_duty", "gpu_power"))
+    assert pulled.remarks == ("gpu_power is left out: it answered 422: too many samples",)
+    assert np.isnan(pulled.telemetry.of("gpu_power")).all()
+    assert (pulled.telemetry.of("gpu_duty") == 5).all()
+
+
+def test_an_answer_that_says_it_is_not_whole_is_not_used():
+    partial = ranged({"n1": [[1000, "5"]]}, warnings=["receive series from store-2: timeout"])
+    with pytest.raises(TelemetryError, match="not whole: receive series from store-2: timeout"):
+        pulled_from(lambda *_: partial)
+
+
+def test_samples_out_of_order_twice_and_not_a_number_are_put_right():
+    values = [[1003, "3"], [1000, "0"], [1001, "NaN"], [1002, "+Inf"], [1003, "4"], [5, "9"]]
+    pulled = pulled_from(lambda *_: ranged({"n1:9100": values, "n9": [[1000, "1"]], "n2": []}))
+    assert pulled.telemetry.of("gpu_duty")[0][:5].tolist()[:4] == [0, 0, 4, 4]
+    assert np.isnan(pulled.telemetry.of("gpu_duty")[1]).all()
+    assert pulled.remarks == ('1 of 2 nodes ("n2") reported nothing at all',)
+
+
+def test_names_with_a_domain_or_a_port_are_the_nodes():
+    values = [[1000 + i, "5"] for i in range(10)]
+    pulled = pulled_from(lambda *_: ranged({"n1.site:9100": values, "n2": values}))
+    assert pulled.remarks == ()
+
+
+def test_questions_ask_for_the_nodes_with_the_token_and_are_never_too_large(tmp_path):
+    (tmp_path / "token").write_text("secret\n")
+    asked = []
+
+    def keep(handler, form):
+        asked.append((handler.headers["Authorization"], handler.headers["X-Scope-OrgID"], form))
+        return ranged({"n1": [[float(form["start"]), "5"]]})
+
+    nodes = [f"n{number}" for number in range(100)]
+    with answering(keep) as url:
+        how = {"token_file": str(tmp_path / "token"), "headers": {"X-Scope-OrgID": "a"}}
+        source = reader(url, **how)
+        source.pull(nodes, ["gpu_duty"], end=30_000.0, span_s=30_000.0, step_s=1.0)
+    assert {(token, tenant) for token, tenant, _ in asked} == {("Bearer secret", "a")}
+    for _, _, form in asked:
+        points = float(form["end"]) - float(form["start"]) + 1
+        assert points <= 11_000
+        assert points * form["query"].count("|") <= 250_000
+    assert 'Hostname=~"(?:n' in asked[0][2]["query"]
+    assert "[2000ms]" in asked[0][2]["query"]
+
+
+def test_a_missing_or_empty_token_and_strange_nodes_are_refused_before_anything_is_asked(tmp_path):
+    url = f"http://127.0.0.1:{free_port()}"
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(TelemetryError, match="holds no token"):
+        reader(url, token_file=str(tmp_path / "empty")).now()
+    with pytest.raises(TelemetryError, match="cannot read token_file"):
+        reader(url, token_file=str(tmp_path / "none")).now()
+    with pytest.raises(UsageError, match="is not a node name"):
+        reader(url).pull(['n1"} or up{x="'], NAMES)
+    with pytest.raises(UsageError, match="nothing says where the Prometheus is"):
+        Prometheus(SETTINGS)
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.dictionaries(
+        texts,
+        st.lists(st.tuples(st.integers(0, 2000), st.floats().map(str)), max_size=4).map(list),
+        max_size=4,
+    )
+)
+def test_the_fast_reading_of_an_answer_is_the_plain_one(series):
+    from anubis.telemetry.fetching import HttpAnswer
+
+    _, kind, body = ranged({name: [list(pair) for pair in pairs] for name, pairs in series.items()})
+    fast = matrix(HttpAnswer(status=200, kind=kind, body=body), "instance")
+    plain = _slow(body, "instance")
+    assert fast.names == plain.names
+    for name in ("counts", "times", "values"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_spoilt_answer_is_read_or_refused_in_a_sentence(data):
+    from anubis.telemetry.fetching import HttpAnswer
+
+    values = [[1000 + i, "5.5"] for i in range(3)]
+    _, kind, body = ranged({"n1": values, "n2": values})
+    at = data.draw(st.integers(0, len(body)))
+    cut = data.draw(st.integers(0, 30))
+    spoilt = body[:at] + data.draw(st.binary(max_size=9)) + body[at + cut :]
+    with suppress(TelemetryError):
+        answer = matrix(HttpAnswer(status=200, kind=kind, body=spoilt), "instance")
+        assert len(answer.times) == len(answer.values) == answer.counts.sum()
