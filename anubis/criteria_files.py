@@ -33,6 +33,7 @@ from anubis.files import json_value, read_text
 from anubis.reading import read
 
 SCHEMA = "anubis.criteria/2"
+WATCH_MODELS = "watching"  # a folder beside those of suites, with files of another kind
 READABLE = ("anubis.criteria/1", SCHEMA)  # 1: with one limit for each criterion
 
 
@@ -173,7 +174,7 @@ def load(path: Path, suite: str = "") -> tuple[CriteriaSet, ...]:
 
 def suites(path: Path) -> tuple[str, ...]:
     """The suites that a folder has criteria for, each in a folder of its own."""
-    return tuple(sorted({file.parent.name for file in path.glob("*/*.json")}))
+    return tuple(sorted({file.parent.name for file in path.glob("*/*.json")} - {WATCH_MODELS}))
 
 
 def _load_suite(path: Path, files: Sequence[Path]) -> tuple[CriteriaSet, ...]:
