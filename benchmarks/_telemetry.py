@@ -16,6 +16,14 @@ LONGEST_GAP_S = 15.0  # the mean over more than this is no sample of now
 SATURATED = 2**32 - 1  # where a counter of 32 bits of an HCA stops
 
 
+class Place(NamedTuple):
+    """Where the files of a machine are looked for."""
+
+    root: Path
+    proc: Path  # of processors, memory and NICs; a host among several on one machine has its own
+    node: str = ""
+
+
 class Line(NamedTuple):
     """A number as exporters of Prometheus call it."""
 

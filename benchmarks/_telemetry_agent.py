@@ -1,6 +1,6 @@
 """Samples this node once a second, for nodes without node_exporter and dcgm-exporter.
 
-    python3 _telemetry_agent.py [--listen ADDRESS:PORT] [--token-file FILE] [--record FILE]
+    python3 _telemetry_agent.py [--listen ADDRESS:PORT] [--record FILE] …
 
 Standard library and pynvml only. It keeps the last 20 minutes, shows them to `anubis watch` and a
 Prometheus (`_telemetry_page.py`), and judges nothing. Each source is asked in a thread of its own,
@@ -23,7 +23,7 @@ from typing import NoReturn, Protocol
 
 from _background import begun
 from _cards import machine_root
-from _telemetry import Line, Sampled, labels
+from _telemetry import Line, Place, Sampled, labels
 from _telemetry_gpus import Gpus
 from _telemetry_host import FileSystems, Host
 from _telemetry_network import Network, Pauses
@@ -37,6 +37,7 @@ AT = "127.0.0.1:9841"
 TRIED_AGAIN_AFTER_S = 60.0  # a file that could not be written
 EARLY = 0.05  # of a step: a sleep may end a moment too soon
 STACK_BYTES = 256 << 10
+PRIVATE = 0o077  # telemetry tells of a site: others may not read what is recorded
 SOURCES = {
     "host": Host,
     "disks": FileSystems,
@@ -164,46 +165,60 @@ def moments_of(
 
 
 def main() -> None:
-    asked_for = options().parse_args()
+    chosen = options().parse_args()
+    os.umask(os.umask(PRIVATE) | PRIVATE)
     threading.stack_size(STACK_BYTES)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     root = machine_root()
-    ring = Ring(asked_for.node, STEP_S)
-    sources = {name: source(root) for name, source in SOURCES.items()}
-    agent = Agent(ring, sources, asked_for.record)
-    token = token_in(asked_for.token_file) if asked_for.token_file else ""
-    door = opened(asked_for.listen, agent, token)
+    place = Place(root, chosen.proc or root / "proc", chosen.node)
+    sources = {name: source(place) for name, source in SOURCES.items()}
+    agent = Agent(Ring(chosen.node, STEP_S), sources, chosen.record)
+    token = token_in(chosen.token_file) if chosen.token_file else ""
+    door = opened(chosen.listen, agent, token)
     threading.Thread(target=door.serve_forever, daemon=True).start()
+    greet(door)
     agent.run(moments_of(STEP_S, time.time, time.sleep))
 
 
 def options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="anubis agent", description=__doc__.partition("\n")[0])
-    parser.add_argument("--listen", default=AT, help=f"ADDRESS:PORT; {AT} unless told")
-    parser.add_argument("--token-file", type=Path, help="a file with the token that readers show")
-    parser.add_argument("--record", type=Path, help="a file to which each sample is added")
-    parser.add_argument("--node", default=os.uname().nodename, help="the name of this node")
+    """What each is for, `anubis agent --help` tells."""
+    parser = argparse.ArgumentParser(
+        prog="anubis agent",
+        description="Sample this node once a second, for nodes without exporters.",
+    )
+    parser.add_argument("--listen", metavar="ADDRESS:PORT", default=AT)
+    parser.add_argument("--token-file", metavar="FILE", type=Path)
+    parser.add_argument("--record", metavar="FILE", type=Path)
+    parser.add_argument("--node", metavar="NAME", default=os.uname().nodename)
+    parser.add_argument("--proc", metavar="FOLDER", type=Path)
     return parser
 
 
 def token_in(file: Path) -> str:
     try:
         token = file.read_text().strip()
-    except OSError as error:
-        fail(f'the token file "{file}" cannot be read: {str(error.strerror).lower()}')
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        fail(f'the token file "{file}" cannot be read: {reason.lower()}')
     return token or fail(f'the token file "{file}" is empty: it should hold a token')
 
 
-def opened(place: str, agent: Agent, token: str) -> Door:
-    address, _, port = place.rpartition(":")
+def opened(where: str, agent: Agent, token: str) -> Door:
+    address, _, port = where.rpartition(":")
     if not (address and port.isdecimal() and int(port) < 1 << 16):
-        fail(f'--listen "{place}": expected ADDRESS:PORT, such as {AT}')
+        fail(f'--listen "{where}": expected ADDRESS:PORT, such as {AT}')
     try:
-        return Door((address, int(port)), agent.lines, agent.ring.since, token)
+        return Door((address.strip("[]"), int(port)), agent.lines, agent.ring.since, token)
     except OSError as error:
         reason = str(error.strerror).lower()
-        fail(f"cannot listen on {place}: {reason}; name another address with --listen")
+        fail(f"cannot listen on {where}: {reason}; name another ADDRESS:PORT with --listen")
+
+
+def greet(door: Door) -> None:
+    address, port, *_ = door.server_address
+    readers = "with the token" if door.token else "without a token"
+    say(f"whoever reaches http://{address}:{port}/metrics may read it {readers}")
 
 
 def say(sentence: str) -> None:

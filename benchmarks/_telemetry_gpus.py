@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import _gpus
 from _cards import amd_cards
 from _gpu_profile import Profile
 from _gpus import Handle, Unread
-from _telemetry import Line, Rates, Sampled, labels, total
+from _telemetry import Line, Place, Rates, Sampled, labels, total
 
 TRIED_AGAIN_AFTER_S = 30.0  # a driver that was not there, a GPU that it did not reach
 AMD = "of AMD's GPUs no telemetry is read"
@@ -107,8 +105,8 @@ def bus_use(values: Values) -> Values:
 
 
 class Gpus:
-    def __init__(self, root: Path) -> None:
-        self._root, self._gpus = root, dict[int, Gpu]()
+    def __init__(self, place: Place) -> None:
+        self._place, self._gpus = place, dict[int, Gpu]()
         self._reason, self._again = "", float("-inf")
 
     def read(self, now: float) -> Sampled:
@@ -122,7 +120,7 @@ class Gpus:
         for metric in METRICS:
             if metric not in sampled.values:
                 sampled.absent[metric] = self._why_not(metric)
-        sampled.lines = lambda: lines_of(values)
+        sampled.lines = lambda: lines_of(self._place.node, values)
         return sampled
 
     def _why_not(self, metric: str) -> str:
@@ -138,7 +136,7 @@ class Gpus:
             _gpus.begin()
             handles, refused = _gpus.by_index()
         except Unread as reason:
-            self._reason = AMD if amd_cards(self._root) else str(reason)
+            self._reason = AMD if amd_cards(self._place.root) else str(reason)
             self._again = now + TRIED_AGAIN_AFTER_S
             return
         for index, handle in handles.items():
@@ -148,10 +146,9 @@ class Gpus:
         self._again = now + TRIED_AGAIN_AFTER_S
 
 
-def lines_of(values: dict[Gpu, Values]) -> Iterator[Line]:
-    host = os.uname().nodename
+def lines_of(node: str, values: dict[Gpu, Values]) -> Iterator[Line]:
     for gpu, readings in values.items():
-        where = labels(gpu=str(gpu.index), UUID=gpu.uuid, Hostname=host)
+        where = labels(gpu=str(gpu.index), UUID=gpu.uuid, Hostname=node)
         for metric, (name, unit) in EXPORTED.items():
             value = readings.get(metric)
             if value is not None:

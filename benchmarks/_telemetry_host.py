@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from _sysfs import unescaped
-from _telemetry import KernelFile, Line, Sampled, labels, numbered_lines
+from _telemetry import KernelFile, Line, Place, Sampled, labels, numbered_lines
 
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -19,11 +18,9 @@ NO_DISK = "no file system on a disk is mounted"
 class Host:
     """CPU and memory."""
 
-    def __init__(self, root: Path) -> None:
-        self._stat, self._meminfo = (
-            KernelFile(root / "proc/stat"),
-            KernelFile(root / "proc/meminfo"),
-        )
+    def __init__(self, place: Place) -> None:
+        self._stat = KernelFile(place.proc / "stat")
+        self._meminfo = KernelFile(place.proc / "meminfo")
         self._ticks: tuple[int, int] | None = None  # idle, all
 
     def read(self, now: float) -> Sampled:
@@ -44,8 +41,8 @@ class Host:
         before, self._ticks = self._ticks, ticks_of(self._stat.read(512))
         if before is None or self._ticks is None:
             return None
-        idle, whole = (now - then for now, then in zip(self._ticks, before, strict=True))
-        return 100 * (1 - idle / whole) if 0 <= idle <= whole and whole else None
+        idle, spent = (now - then for now, then in zip(self._ticks, before, strict=True))
+        return 100 * (1 - idle / spent) if 0 <= idle <= spent and spent else None
 
 
 def ticks_of(stat: bytes) -> tuple[int, int] | None:
@@ -81,9 +78,9 @@ def memory_lines(memory: dict[str, int]) -> Iterator[Line]:
 class FileSystems:
     """How full the disks of this machine are; those of others may never answer."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._asked = root, 0
-        self._mounts = KernelFile(root / "proc/self/mounts")
+    def __init__(self, place: Place) -> None:
+        self._root, self._asked = place.root, 0
+        self._mounts = KernelFile(place.root / "proc/self/mounts")  # a process has its own
         self._places: list[tuple[str, str, str]] = []
 
     def read(self, now: float) -> Sampled:

@@ -10,7 +10,7 @@ from pathlib import Path
 from _ethtool import Statistics
 from _ports import Port, adapters
 from _sysfs import text
-from _telemetry import KernelFile, Line, Rates, Sampled, labels, numbered_lines, total
+from _telemetry import KernelFile, Line, Place, Rates, Sampled, labels, numbered_lines, total
 
 LOOKED_FOR_EVERY = 10  # samples
 WORD_BYTES = 4  # HCAs count words
@@ -47,9 +47,9 @@ class HcaPort:
 class Network:
     """What NICs and HCAs carry, all together, and how often packets were marked on the way."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._asked, self._rates = root, 0, Rates()
-        self._file = KernelFile(root / "proc/net/dev")
+    def __init__(self, place: Place) -> None:
+        self._root, self._asked, self._rates = place.root, 0, Rates()
+        self._file = KernelFile(place.proc / "net/dev")
         self._nics: set[str] = set()
         self._ports: dict[str, HcaPort] = {}
 
@@ -151,9 +151,11 @@ def hca_port(port: Port) -> HcaPort:
 class Pauses:
     """PFC's pause frames that each NIC sent, by the statistics of its driver."""
 
-    def __init__(self, root: Path, statistics_of: Callable[[str], Statistics] = Statistics) -> None:
-        self._root, self._asked, self._rates = root, 0, Rates()
-        self._file, self._open = KernelFile(root / "proc/net/dev"), statistics_of
+    def __init__(
+        self, place: Place, statistics_of: Callable[[str], Statistics] = Statistics
+    ) -> None:
+        self._root, self._asked, self._rates = place.root, 0, Rates()
+        self._file, self._open = KernelFile(place.proc / "net/dev"), statistics_of
         self._nics: dict[str, Statistics] = {}
         self._columns: dict[str, dict[str, int]] = {}  # by NIC and priority
         self._uncounted: dict[str, str] = {}  # NICs, and why

@@ -6,17 +6,19 @@ A server of its own, because the standard library's takes as much memory as all 
 from __future__ import annotations
 
 import hmac
+import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import parse_qs, urlsplit
 
 from _telemetry import Line
 from _telemetry_ring import number
 
-PATIENCE_S = 5.0  # with a client, for all that it sends and takes at a time
+PATIENCE_S = 2.0  # with a client, until it has asked, and each time that it takes something
 AT_ONCE = 8  # clients; another is turned away
-LONGEST_LINE, MOST_LINES = 4096, 64  # of a request
+LONGEST_HEAD = 16 << 10  # bytes of a request
 OPEN_METRICS = "application/openmetrics-text"
 FORMS = {True: f"{OPEN_METRICS}; version=1.0.0; charset=utf-8", False: "text/plain; version=0.0.4"}
 REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Not Allowed"}
@@ -41,6 +43,8 @@ class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
     ) -> None:
         self.lines, self.rows, self.token = lines, rows, token
         self._room = threading.BoundedSemaphore(AT_ONCE)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, Visit)
 
     def verify_request(self, request: object, client_address: object) -> bool:
@@ -86,24 +90,30 @@ class Visit(socketserver.StreamRequestHandler):
     timeout = PATIENCE_S
 
     def handle(self) -> None:
-        words = self._line().split()
-        headers: dict[str, str] = {}
-        for _ in range(MOST_LINES):
-            name, colon, value = self._line().partition(":")
-            if not colon:
-                break
-            headers[name.strip().lower()] = value.strip()
+        first, *rest = self._head().split("\r\n")
+        fields = (line.partition(":") for line in rest)
+        headers = {name.strip().lower(): value.strip() for name, _, value in fields}
+        words = first.split()
         status, kind, text = self.server.answer(words, headers)
         body = text.encode()
         self.wfile.write(
             f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
         )
-        if words[0] != "HEAD":
+        if words[:1] != ["HEAD"]:
             self.wfile.write(body)
 
-    def _line(self) -> str:
-        return self.rfile.readline(LONGEST_LINE).decode("latin-1").strip()
+    def _head(self) -> str:
+        """Up to the first empty line, or what has come when time or room is up."""
+        deadline, head = time.monotonic() + PATIENCE_S, b""
+        while b"\r\n\r\n" not in head and len(head) < LONGEST_HEAD:
+            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
+            part = self.connection.recv(LONGEST_HEAD)
+            if not part:
+                break
+            head += part
+        self.connection.settimeout(PATIENCE_S)
+        return head.decode("latin-1").partition("\r\n\r\n")[0]
 
 
 def text_of(lines: Iterable[Line], is_open: bool) -> str:

@@ -84,6 +84,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "token revoke": ("token revoke slurm",),
     "token audit": ("token audit --last 20",),
     "serve": ("serve", "serve --host 0.0.0.0 --cluster prod.yaml"),
+    "agent": ("agent", "agent --listen 0.0.0.0:9841 --token-file /etc/anubis/agent.token"),
     "topology show": (
         "topology show --topology example",
         "topology show --topology ibnet.txt --counters errors.txt --over 3600",

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from anubis import __version__
 from anubis.cli import bench, criteria, examples, history, import_, risk, token, topology
+from anubis.cli.agent import agent
 from anubis.cli.decide import gate, select, sweep
 from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
@@ -56,6 +57,7 @@ VERBS = (
     tune,
     simulate,
     serve,
+    agent,
     doctor,
     schema,
 )

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
-from _telemetry import Rates, Sampled
-from _telemetry_agent import moments_of
+import _gpus
+import _telemetry_agent
+import pytest
+import typer.main
+from _telemetry import Place, Rates, Sampled
+from _telemetry_agent import AT, Agent, moments_of, options
+from _telemetry_gpus import Gpus
+from _telemetry_host import Host
+from _telemetry_network import HARDWARE, Network, Pauses
+from _telemetry_page import text_of
 from _telemetry_ring import Ring, of_node
 
+from anubis.cli.main import app
 from tests.contract.conftest import BENCHMARKS
+from tests.gpus.node import GpuNode, plant_kfd
 
+HERE = Place(Path("/"), Path("/proc"))
 EXAMPLE = Path(__file__).parents[1] / "telemetry/agent.jsonl"
 AGENT = BENCHMARKS / "_telemetry_agent.py"
 
@@ -135,3 +159,310 @@ def test_the_recorded_example_is_what_the_agent_writes():
     assert {len(row) for row in rows} == {1 + len(heading["metrics"])}
     worst = [row[1 + heading["metrics"].index("gpu_duty:worst")] for row in rows]
     assert (worst[0], worst[-1]) == (90, None)  # GPU 5 fell off the bus
+
+
+# --- the program ---------------------------------------------------------------------------
+
+
+@dataclass
+class Running:
+    process: subprocess.Popen[str]
+    url: str
+
+    def text(self, path: str, **headers: str) -> str:
+        request = urllib.request.Request(self.url + path, headers=headers)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            text: str = answer.read().decode()
+        return text
+
+
+@contextmanager
+def agent(*words: str | Path, env: dict[str, str] | None = None) -> Iterator[Running]:
+    process = subprocess.Popen(
+        [sys.executable, AGENT, "--listen=127.0.0.1:0", *words],
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        greeting = process.stderr.readline()
+        yield Running(process, re.findall(r"http://[\d.:]+", greeting)[0])
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+        process.stderr.close()
+
+
+# --- sources that are not there, fail or hang -----------------------------------------------
+
+
+@pytest.fixture
+def gpu_node(tmp_path, nvml_library, monkeypatch) -> Iterator[GpuNode]:
+    """NVML answers in this process, and knows eight GPUs."""
+    ctypes.CDLL(str(nvml_library))
+    monkeypatch.setenv("NVML_count", "8")
+    (tmp_path / "node").mkdir()
+    node = GpuNode(tmp_path / "node", nvml_library.parent)
+    node.plant_hcas()
+    yield node
+    monkeypatch.undo()
+    _gpus.begin()  # forgets what was counted
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    def plant(**values: int) -> None:
+        for name, value in values.items():
+            monkeypatch.setenv(f"NVML_{name}", str(value))
+
+    return plant
+
+
+class Sampler:
+    """The agent's own thread, at moments that a test chooses."""
+
+    def __init__(self, node: GpuNode) -> None:
+        place = Place(node.root, Path("/proc"), "node7")
+        sources = {"host": Host(place), "gpus": Gpus(place)}
+        self.agent = Agent(Ring("node7", 1.0), sources, None)
+
+    def rows(self, count: int) -> list[dict[str, float]]:
+        """What is not known is left out."""
+        for moment in range(count):
+            self.agent.sample(float(moment + 1), time.monotonic())
+        heading, *rows = (json.loads(line) for line in self.agent.ring.since(0))
+        columns = ("time", *heading["metrics"])
+        named = [dict(zip(columns, row, strict=True)) for row in rows]
+        return [{name: v for name, v in row.items() if v is not None} for row in named]
+
+    @property
+    def absent(self) -> dict[str, str]:
+        return self.agent.ring.absent
+
+    @property
+    def page(self) -> str:
+        return text_of(self.agent.lines(), is_open=False)
+
+
+def test_what_nvml_says_of_eight_gpus_arrives_unchanged_and_one_that_vanishes_is_no_zero(
+    gpu_node, plant
+):
+    plant(**{f"duty_{gpu}": 90 + gpu for gpu in range(8)}, power=512000, lost_after_5=3)
+    plant(gpm5=41, gpm20=1200, gpm21=800)
+    sampler = Sampler(gpu_node)
+    first, *_, last = sampler.rows(4)
+    assert (first["gpu_duty"], first["gpu_duty:worst"]) == (93.5, 90)
+    assert (first["gpu_power"], first["gpu_tensor"], first["gpu_temperature"]) == (512, 41, 31)
+    assert first["pcie_throughput"] == 2000 * 2**20
+    assert first["gpu_memory"] == 75_000_000_000
+    assert sampler.absent["gpu_sm"] == "not supported by this GPU"
+    assert last["gpu_duty"] == pytest.approx((748 - 95) / 7)
+    assert not {"gpu_duty:worst", "gpu_tensor:worst"} & last.keys()
+    gpu_4 = '{gpu="4",UUID="GPU-4",Hostname="node7"}'
+    assert f"DCGM_FI_DEV_GPU_UTIL{gpu_4} 94\n" in sampler.page
+    assert f"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{gpu_4} 0.41\n" in sampler.page
+    assert 'gpu="5"' not in sampler.page
+
+
+def test_a_driver_that_hangs_takes_no_other_series_with_it(gpu_node, plant, monkeypatch):
+    monkeypatch.setattr(_telemetry_agent, "PATIENCE_S", 0.3)
+    plant(hang_after_7=1)
+    sampler = Sampler(gpu_node)
+    began = time.monotonic()
+    first, *_, last = sampler.rows(4)
+    assert time.monotonic() - began < 20  # the driver takes an hour
+    assert "gpu_duty" in first
+    assert not {"gpu_duty", "gpu_power"} & last.keys()
+    assert "memory_use" in last
+    assert sampler.absent["gpu_power"].startswith("no answer for ")
+    assert 'anubis_agent_source_answers{source="gpus"} 0\n' in sampler.page
+    assert "DCGM" not in sampler.page
+
+
+def test_without_counters_of_its_own_a_gpu_says_what_dcgm_would_be_needed_for(gpu_node, plant):
+    plant(gpm=0, pcie_tx=500, pcie_rx=250, nvlink_tx=204800, nvlink_rx=102400)
+    sampler = Sampler(gpu_node)
+    sampler.rows(1)
+    time.sleep(0.1)
+    last = sampler.rows(1)[-1]
+    assert "DCGM may" in sampler.absent["gpu_tensor"]
+    assert not {"gpu_tensor", "gpu_graphics"} & last.keys()
+    assert last["pcie_throughput"] == 750_000
+    assert last["nvlink_throughput"] == pytest.approx(300 * 2**20, rel=0.5)
+
+
+def test_without_a_driver_and_with_amds_gpus_it_says_so(tmp_path, monkeypatch):
+    def no_driver() -> None:
+        raise _gpus.NoDriver("libnvidia-ml.so.1 cannot be loaded")
+
+    monkeypatch.setattr(_gpus, "begin", no_driver)
+    plant_kfd(tmp_path, gpus=2)
+    for root, reason in ((tmp_path, "of AMD's GPUs"), (tmp_path / "other", "libnvidia-ml.so.1")):
+        sampled = Gpus(Place(root, root)).read(1.0)
+        assert not sampled.values
+        assert sampled.absent["gpu_duty"].startswith(reason)
+
+
+def test_a_source_that_fails_says_why_and_the_others_go_on():
+    class Broken:
+        def read(self, now: float) -> Sampled:
+            raise OverflowError("a counter of the future")
+
+    agent = Agent(Ring("node7", 1.0), {"gpus": Broken(), "host": Host(HERE)}, None)
+    agent.sample(1.0, time.monotonic())
+    assert agent.ring.absent == {"gpus": "OverflowError: a counter of the future"}
+    assert "memory_use" in agent.ring.metrics
+
+
+def test_what_an_hca_counts_is_a_rate_and_one_that_is_gone_says_nothing(gpu_node):
+    ports = gpu_node.root / "sys/class/infiniband"
+    source = Network(Place(gpu_node.root, Path("/nowhere")))
+    for hca in range(8):
+        (ports / f"mlx5_{hca}/ports/1/hw_counters").mkdir()
+        for name in HARDWARE:
+            (ports / f"mlx5_{hca}/ports/1/hw_counters" / name).write_text("7\n")
+    first = source.read(10.0)
+    (ports / "mlx5_2/ports/1/counters/port_xmit_data").write_text("500000\n")
+    (ports / "mlx5_2/ports/1/hw_counters/np_ecn_marked_roce_packets").write_text("27\n")
+    second = source.read(12.0)
+    shutil.rmtree(ports / "mlx5_2/ports")
+    for files in (source._ports["mlx5_2/1"].hardware.values(),):
+        for file in files:
+            file.close()
+    third = source.read(13.0)
+    assert all(math.isnan(value) for value in first.values["ecn"].values())
+    assert second.values["throughput"] == {"node": 1_000_000}  # words of four bytes, in 2 s
+    assert (second.values["ecn"]["mlx5_2/1"], second.values["ecn"]["mlx5_3/1"]) == (10, 0)
+    assert math.isnan(third.values["ecn"]["mlx5_2/1"])
+    assert "tcp_throughput" not in third.values or math.isnan(
+        third.values["tcp_throughput"]["node"]
+    )
+
+
+def test_pause_frames_are_counted_by_priority_and_added_up():
+    class Driver:
+        names: ClassVar = [
+            "rx_bytes",
+            "tx_prio0_pause",
+            "tx_prio3_pause",
+            "tx_prio3_pause_duration",
+        ]
+
+        def __init__(self) -> None:
+            self.frames = [9, 1, 10, 5]
+
+        def counts(self) -> list[int]:
+            return self.frames
+
+    driver = Driver()
+    pauses = Pauses(HERE, lambda nic: driver)
+    assert math.isnan(pauses.read(1.0).values["pfc_tx"].popitem()[1])
+    driver.frames = [99, 3, 50, 5]
+    sampled = pauses.read(2.0)
+    assert {*sampled.values["pfc_tx"].values()} == {42}
+    assert {line.value for line in sampled.lines()} == {3, 50}
+
+
+def test_without_pause_frames_the_agent_says_of_which_nic():
+    sampled = Pauses(HERE).read(1.0)
+    assert "its driver counts no pause frames" in sampled.absent["pfc_tx"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--listen=nonsense"], '--listen "nonsense": expected ADDRESS:PORT'),
+        (
+            ["--token-file=/nowhere/token"],
+            'the token file "/nowhere/token" cannot be read: no such',
+        ),
+        (["--listen=192.0.2.1:9841"], "cannot listen on 192.0.2.1:9841: cannot assign"),
+    ],
+)
+def test_what_cannot_be_begun_is_refused_in_one_sentence(words, sentence):
+    done = subprocess.run([sys.executable, AGENT, *words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"anubis agent: error: {sentence}")
+
+
+def test_a_token_is_asked_for_and_shown_to_nobody(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("s3cret\n")
+    with agent(f"--token-file={file}") as running:
+        for headers in ({}, {"Authorization": "Bearer wrong"}):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                running.text("/metrics", **headers)
+        assert "anubis_agent_samples_total" in running.text(
+            "/metrics", Authorization="Bearer s3cret"
+        )
+        port = running.url.rpartition(":")[2]
+        second = subprocess.run(
+            [sys.executable, AGENT, f"--listen=127.0.0.1:{port}"], capture_output=True, text=True
+        )
+    assert second.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use" in second.stderr
+
+
+def test_a_recording_goes_on_after_a_kill_and_a_full_disk_stops_no_sampling(tmp_path):
+    file = tmp_path / "node.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, AGENT, "--listen=127.0.0.1:0", f"--record={file}"], stderr=subprocess.PIPE
+    )
+    wait_for(lambda: file.exists() and len(file.read_text().splitlines()) >= 3)
+    process.kill()
+    process.communicate()
+    file.write_text(file.read_text() + "[17953")  # what a kill can leave
+    lines = len(file.read_text().splitlines())
+    with agent(f"--record={file}"):
+        wait_for(lambda: len(file.read_text().splitlines()) >= lines + 3)
+    whole = [line for line in file.read_text().splitlines() if line.endswith(("]", "}"))]
+    assert sum(line.startswith("{") for line in whole) == 2
+    assert [json.loads(line) for line in whole]
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_a_disk_that_is_full_is_told_once_and_stops_no_sampling(capsys):
+    agent = Agent(Ring("node7", 1.0), {"host": Host(HERE)}, Path("/dev/full"))
+    for moment in range(3):
+        agent.sample(float(moment), time.monotonic())
+    assert len(list(agent.ring.since(-1))) == 4
+    assert capsys.readouterr().err.count("\n") == 1
+    assert "anubis_agent_recording 0\n" in text_of(agent.lines(), is_open=False)
+
+
+def wait_for(fact: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_no_client_can_keep_another_from_its_answer(tmp_path):
+    with agent() as running:
+        host, port = running.url.removeprefix("http://").split(":")
+        silent = [socket.create_connection((host, int(port))) for _ in range(20)]
+        for text in (b"nonsense\r\n\r\n", b"POST /metrics HTTP/1.1\r\n\r\n", b"\0" * 9000, b""):
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(text)
+        wait_for(lambda: "samples_total" in answered(running))
+        for client in silent:
+            client.close()
+
+
+def answered(running: Running) -> str:
+    try:
+        return running.text("/metrics")
+    except OSError:
+        return ""
+
+
+def test_the_verb_has_the_options_of_the_program_and_becomes_it():
+    declared = {p.opts[0]: p.default for p in typer.main.get_command(app).commands["agent"].params}
+    parser = {a.option_strings[0]: a.default for a in options()._actions if a.dest != "help"}
+    assert declared.keys() == parser.keys()
+    assert declared["--listen"] == parser["--listen"] == AT
+    anubis = Path(sys.executable).with_name("anubis")
+    done = subprocess.run([anubis, "agent", "--listen=x"], capture_output=True, text=True)
+    assert done.stderr.startswith('anubis agent: error: --listen "x"')
+    assert done.returncode == 2

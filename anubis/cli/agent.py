@@ -1,0 +1,65 @@
+"""`anubis agent`: samples this node once a second; the program is one of benchmarks/, for nodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from anubis import places
+
+
+def agent(
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen",
+            metavar="ADDRESS:PORT",
+            help="Where readers reach it. Port 0: any free one.",
+        ),
+    ] = "127.0.0.1:9841",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="A file with the token that readers have to show."
+        ),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE",
+            help="A file to which each sample is added, about 20 MB a day.",
+        ),
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", metavar="NAME", help="The node's name; by default the host's."),
+    ] = None,
+    proc: Annotated[
+        Path | None,
+        typer.Option("--proc", metavar="FOLDER", help="What stands for /proc, as in a container."),
+    ] = None,
+) -> None:
+    """Sample this node once a second where no exporters run, for anubis watch and a Prometheus.
+
+    It keeps the last 20 minutes: /metrics has the names of node_exporter and dcgm-exporter,
+    /samples?since=TIME lines of JSON. What the node does not tell is absent, never 0.
+    """
+    chosen = {
+        "--listen": listen,
+        "--token-file": token_file,
+        "--record": record,
+        "--node": node,
+        "--proc": proc,
+    }
+    words = [f"{name}={value}" for name, value in chosen.items() if value is not None]
+    _become(places.shipped("benchmarks") / "_telemetry_agent.py", words)
+
+
+def _become(program: Path, words: list[str]) -> NoReturn:
+    """The agent has this process to itself: what loads here would stay in its memory."""
+    os.execv(sys.executable, [sys.executable, str(program), *words])
