@@ -12,9 +12,8 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from _telemetry import Line, Sampled, labels
+from _telemetry import Line, Place, Sampled, labels
 from _telemetry_network import nics_in_use
 
 ASKED_EVERY_S = 0.05  # between two samples: what waits comes and goes with each message
@@ -31,8 +30,8 @@ LIMIT_S = 1.0
 class SendQueues:
     """Bytes in the queue of each NIC, the mean since the last sample."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, place: Place) -> None:
+        self._root = place.root
         self._sums: dict[str, tuple[str, int]] = {}  # of each NIC: kind of queue, bytes
         self._asked = 0
         self._trouble = ""
