@@ -61,3 +61,14 @@ def instant(text: str, option: str) -> datetime:
             f'{option} "{text}" is no date: expected one like 2026-11-01 or 2026-11-01T08:00'
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def shares(text: str, option: str) -> dict[str, float]:
+    """gpu=0.7,host=0.3"""
+    pairs = [part.partition("=") for part in text.split(",")]
+    try:
+        return {word.strip(): float(share) for word, _, share in pairs}
+    except ValueError:
+        raise UsageError(
+            f'{option} is "{text}", expected shares such as gpu=0.7,host=0.3'
+        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -53,6 +54,26 @@ def tell(
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why; or what a repair did.")
     ] = "",
+    mix: Annotated[
+        str | None,
+        typer.Option(
+            "--mix",
+            metavar="SHARES",
+            help="Of a suspicion: how likely each category is, such as gpu=0.7,host=0.3; tests are"
+            " chosen by it.",
+        ),
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            "--confidence",
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="How likely the suspicion is right, by its source alone; what came of earlier ones"
+            " of this source outweighs it.",
+        ),
+    ] = None,
     scope: Annotated[
         str,
         typer.Option("--scope", metavar="TEXT", help="Of the breaker: fleet, or as keep names it."),
@@ -81,6 +102,7 @@ def tell(
     happened = _event(
         event, amounts.nodes(nodes) or (), job, duration, category, source, reason, scope
     )
+    happened = _as_likely(happened, mix, confidence)
     caller = Terminal(as_json=json)
     when = amounts.instant(at, "--at").timestamp() if at else None
     receipt = anubis.tell(happened, id=id, at=when, cluster=cluster, caller=caller)
@@ -290,6 +312,20 @@ def _event(
     kinds = [*events.KEPT, *orders]
     kinds.remove(events.OperatorSaid.kind)
     raise UsageError(f'event "{kind}" is not known; {did_you_mean(kind, kinds)}')
+
+
+def _as_likely(event: KeptEvent, mix: str | None, confidence: float | None) -> KeptEvent:
+    from anubis.core.past.events import SuspicionRaised
+
+    if mix is None and confidence is None:
+        return event
+    if not isinstance(event, SuspicionRaised):
+        raise UsageError(f"{event.kind} has no --mix and no --confidence: only a suspicion has")
+    shares = amounts.shares(mix, "--mix") if mix else {}
+    try:
+        return replace(event, mix=shares, confidence=confidence)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _needed(value: str | None, option: str, kind: str) -> str:

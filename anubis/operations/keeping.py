@@ -33,6 +33,7 @@ from anubis.core.lifecycle.keeper import Keeper
 from anubis.core.lifecycle.life import Life, Proof
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.lifecycle.reasons import reason
+from anubis.core.lifecycle.suspicions import nodes_suspected
 from anubis.core.past.events import (
     FleetEvent,
     IncidentReported,
@@ -493,7 +494,7 @@ def _event(test: Prove) -> FleetEvent:
         case Proof.FULL:
             return NodeAdded(nodes=nodes)
         case Proof.OF_CATEGORY:
-            return IncidentReported(nodes=nodes, category=test.about)
+            return nodes_suspected(test) or IncidentReported(nodes=nodes, category=test.about)
     return Tick(nodes=nodes)
 
 

@@ -4,10 +4,11 @@ repairs and watches."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
+from anubis.core.lifecycle.suspicions import HitRate, hit_rates
 from anubis.core.past.consequences import Consequences, UnknownJob, jobs_in, repaired_in
 from anubis.core.past.events import (
     KeptEvent,
@@ -16,6 +17,7 @@ from anubis.core.past.events import (
     Notice,
     OperatorSaid,
     Order,
+    SuspicionRaised,
 )
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
@@ -100,7 +102,7 @@ def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | Usag
     answers = [_followed(notice, follows, part) for notice in notices]
     part.jobs.add(follows.jobs)
     part.repairs.add(follows.repairs)
-    kept = [answer for answer in answers if isinstance(answer, Notice)]
+    kept = _as_trusted([answer for answer in answers if isinstance(answer, Notice)], part)
     are_new = iter(part.notices.add_all(kept))
     return [
         Receipt(id=answer.id, cluster=part.cluster, is_new=next(are_new))
@@ -108,6 +110,22 @@ def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | Usag
         else answer
         for answer in answers
     ]
+
+
+def _as_trusted(notices: list[Notice], part: ClusterHistory) -> list[Notice]:
+    """Suspicions are as likely to be right as those of their source were before."""
+    if not any(isinstance(notice.event, SuspicionRaised) for notice in notices):
+        return notices
+    rates = hit_rates(part.keeping.suspicions())
+    return [_trusted(notice, rates) for notice in notices]
+
+
+def _trusted(notice: Notice, rates: Mapping[tuple[str, str], HitRate]) -> Notice:
+    event = notice.event
+    if not isinstance(event, SuspicionRaised):
+        return notice
+    rate = rates.get((event.source, event.category), HitRate())
+    return replace(notice, event=replace(event, confidence=rate.confidence(event.confidence)))
 
 
 def _followed(notice: Notice, follows: Consequences, part: ClusterHistory) -> Notice | UsageError:

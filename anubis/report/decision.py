@@ -100,6 +100,8 @@ def event_of(decision: Decision) -> str:
             return f"a job of {lasting(decision.horizon_s)} on {nodes}"
         case "incident-reported":
             return f'incident "{decision.category}" on {nodes}'
+        case "suspicion-raised":
+            return f'{nodes} suspected, of "{decision.category}" before all'
     return f"{nodes} idle"
 
 

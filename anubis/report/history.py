@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TESTS_NAMED = 3  # tests that a line names
+CATEGORIES_NAMED = 3  # of a suspicion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +54,20 @@ def _over(record: Incident | Repair) -> str:
     return "not over" if record.end is None else f"until {moment(record.end)}"
 
 
+def _likelihood(suspicion: SuspicionRaised) -> str:
+    likeliest = sorted(suspicion.mix.items(), key=lambda item: -item[1])[:CATEGORIES_NAMED]
+    mix = ", ".join(f"{category} {share:.0%}" for category, share in likeliest)
+    sure = "" if suspicion.confidence is None else f", confidence {suspicion.confidence:.2f}"
+    return f"{f' ({mix})' if mix else ''}, by {suspicion.source}{sure}"
+
+
 def of_notice(notice: Notice) -> Happening:
     event = notice.event
     category = (
         f', "{event.category}"' if isinstance(event, IncidentReported | SuspicionRaised) else ""
     )
+    if isinstance(event, SuspicionRaised):
+        category += _likelihood(event)
     follows = ": a defect is presumed until a test is passed" if notice.presumes_defect else ""
     facts = {"id": notice.id, "event": event.kind, **asdict(event)}
     return Happening(

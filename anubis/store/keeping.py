@@ -23,6 +23,7 @@ from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import (
     COMMANDS,
     CloseTicket,
+    EndSuspicion,
     LifeCommand,
     Notify,
     OpenTicket,
@@ -30,7 +31,8 @@ from anubis.core.lifecycle.commands import (
 from anubis.core.lifecycle.keeper import Keeper
 from anubis.core.lifecycle.life import Debt, Life
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
-from anubis.core.past.events import Notice
+from anubis.core.lifecycle.suspicions import KeptSuspicion, kept_suspicions
+from anubis.core.past.events import Notice, SuspicionRaised
 from anubis.store import codec
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
@@ -290,6 +292,23 @@ class KeeperState:
         with self._database.reading() as connection:
             return _sound(connection, query.order_by(ACTIONS.c.id.desc()).limit(limit))
 
+    def suspicions(self) -> list[KeptSuspicion]:
+        """All that were ever raised, and how they ended, in the order of time. What is damaged
+        speaks for nobody."""
+        of_raised = NOTICES.c.event == SuspicionRaised.kind
+        raised = NOTICES.select().where(NOTICES.c.cluster == self._cluster, of_raised)
+        of_ends = ACTIONS.c.kind == EndSuspicion.kind
+        ends = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster, of_ends)
+        with self._database.reading() as connection:
+            return kept_suspicions(
+                _raised(connection, raised.order_by(NOTICES.c.at, NOTICES.c.id)),
+                (
+                    (action.at, action.command)
+                    for action in _sound(connection, ends)
+                    if isinstance(action.command, EndSuspicion)
+                ),
+            )
+
     @contextmanager
     def driving(self, id: int) -> Iterator[LifeAction | None]:
         """Be the one process that carries the action out; None: another one does."""
@@ -383,6 +402,17 @@ def _sound(connection: sa.Connection, query: sa.Select[Any]) -> list[LifeAction]
         with suppress(Damage):
             sound.append(read(row))
     return sound
+
+
+def _raised(
+    connection: sa.Connection, query: sa.Select[Any]
+) -> Iterator[tuple[str, float, SuspicionRaised]]:
+    read = NOTICES.reader()
+    for row in connection.execute(query):
+        with suppress(Damage):
+            notice = read(row)
+            if isinstance(notice.event, SuspicionRaised):
+                yield notice.id, notice.at, notice.event
 
 
 def action_of(connection: sa.Connection, cluster: str, id: int) -> LifeAction:

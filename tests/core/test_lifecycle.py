@@ -282,6 +282,20 @@ def test_what_was_suspected_is_confirmed_or_refuted_by_a_test_that_began_later(c
     }
 
 
+def test_a_suspicion_that_no_test_was_worth_is_given_up_and_its_source_neither_right_nor_wrong(
+    cluster,
+):
+    cluster.hear(suspected(cluster.later(), "s", "n0"))
+    test = only(cluster.tick(), Prove)
+    untested = Concluded(
+        judgement=Judgement.HEALTHY, proof=test.proof, about="gpu", reason="no test is worth it"
+    )
+    at = cluster.later()
+    answer = VerdictReached(at=at, began=at, campaign="", verdicts={"n0": untested}, test=test.id)
+    end = only(cluster.hear(answer), EndSuspicion)
+    assert (end.outcome, end.reason) == (Outcome.GIVEN_UP, "no test is worth it")
+
+
 def test_after_a_job_its_nodes_are_checked_lightly_and_serve_on(cluster):
     cluster.hear(noticed(cluster.later(), JobAllocated(nodes=("n0",), job="7", duration_s=60)))
     assert not cluster.tick()

@@ -20,7 +20,7 @@ from anubis.core.errors import (
 from anubis.core.lifecycle.actions import Stage
 from anubis.core.lifecycle.commands import Mode
 from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
-from anubis.core.lifecycle.life import State
+from anubis.core.lifecycle.life import Owed, State
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.past.events import (
     IncidentReported,
@@ -32,6 +32,7 @@ from anubis.core.past.events import (
     Order,
     RepairBegun,
     RepairDone,
+    SuspicionRaised,
 )
 from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.caller import Caller
@@ -41,8 +42,10 @@ from anubis.operations.gating import gate
 from anubis.operations.keeping import Keeping, actions, approve, carry_out_test, keep, keeping_of
 from anubis.operations.preparing import CampaignRequest
 from anubis.operations.telling import tell
+from anubis.report.history import of_notice
 from anubis.report.keeping import headline
 from anubis.simulation.fleet import plants
+from anubis.store import codec
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
 from tests.edges.desk import Desk
@@ -512,3 +515,65 @@ def _die(*_):
 
 def _good(site):
     return next(node for node in site.owner.nodes if node != site.bad)
+
+
+# --- suspicions ------------------------------------------------------------
+
+
+def raised(*, source="watch", category="gpu", **more):
+    return SuspicionRaised(nodes=("n1",), category=category, source=source, **more)
+
+
+def suspect(site, id, event):
+    tell(event, id=id, cluster=site.cluster, caller=site.caller)
+
+
+def confidence_of(site, id):
+    with History.open(site.history) as history:
+        (notice,) = [n for n in history.only().notices.all() if n.id == id]
+        return notice.event.confidence
+
+
+def test_a_suspicion_that_a_test_refutes_costs_its_source_confidence_the_next_time(site):
+    """Real turns, real tests on a made fleet: (1 + hits) / (2 + hits + misses)."""
+    good = _good(site)
+    for number, expected in enumerate((1 / 2, 1 / 3, 1 / 4)):
+        suspect(site, f"s{number}", replace(raised(mix={"gpu": 0.8, "host": 0.2}), nodes=(good,)))
+        assert confidence_of(site, f"s{number}") == pytest.approx(expected)
+        assert states(site.keep(**ACT))[good] is State.IN_SERVICE
+    suspect(site, "another source", replace(raised(source="operator"), nodes=(good,)))
+    suspect(site, "another kind", replace(raised(category="network"), nodes=(good,)))
+    assert confidence_of(site, "another source") == confidence_of(site, "another kind") == 0.5
+    assert good not in site.drained
+
+
+def test_a_suspicion_that_a_test_confirms_drains_the_node_and_gains_its_source_confidence(site):
+    mended = site.describe()
+    site.keep(**ACT)
+    site.tell(RepairDone(nodes=(site.bad,)))
+    assert states(site.keep(**ACT))[site.bad] is State.IN_SERVICE
+    assert site.describe(slow_share=0.125) == mended  # it goes bad again, and nobody was told
+    suspect(site, "first", replace(raised(), nodes=(site.bad,)))
+    assert states(site.keep(**ACT))[site.bad] is State.OUT
+    assert site.drained == {site.bad}
+    suspect(site, "second", raised())
+    assert confidence_of(site, "second") == pytest.approx(2 / 3)
+
+
+def test_the_mix_of_a_suspicion_reaches_the_decision_and_the_history(site):
+    suspect(site, "s", raised(mix={"gpu": 0.8, "host": 0.2}))
+    site.keep(**ACT)
+    with History.open(site.history) as history:
+        decision = history.only().decisions.newest(1)[0]
+        (notice,) = [n for n in history.only().notices.all() if n.id == "s"]
+    assert (decision.event, decision.category) == ("suspicion-raised", "gpu")
+    assert 0.5 <= decision.p < 1
+    assert "gpu 80%, host 20%), by watch, confidence 0.50" in of_notice(notice).summary
+
+
+def test_what_was_kept_before_there_was_a_mix_is_read_as_ever():
+    old = '{"category":"gpu","nodes":["n1"],"reason":"","source":"watch"}'
+    event = codec.load(SuspicionRaised, old)
+    assert (event.confidence, event.shares) == (None, {"gpu": 1.0})
+    owed = codec.load(Owed, '{"about":"gpu","at":1.0,"debt":"suspicion","id":"s"}')
+    assert (owed.confidence, owed.mix) == (1.0, {})

@@ -34,6 +34,7 @@ from anubis.core.past.events import (
     IncidentReported,
     JobAllocated,
     NodeAdded,
+    NodesSuspected,
     Tick,
 )
 from anubis.core.records import UNNAMED, SelectionPolicy
@@ -90,7 +91,7 @@ class Decision:
     at: float  # seconds since the epoch
     nodes: tuple[str, ...]
     horizon_s: float  # how far ahead p looks
-    category: str = ""  # of the incident that was reported
+    category: str = ""  # of the incident that was reported, or the likeliest that is suspected
     action: Action
     p: float  # of an incident on any of the nodes
     p0: float
@@ -199,7 +200,7 @@ def decide(
         at=at,
         nodes=event.nodes,
         horizon_s=horizon_s(event, policy),
-        category=event.category if isinstance(event, IncidentReported) else "",
+        category=next(iter(_categories(event)), ""),
         action=action,
         p=choice.p,
         p0=p0,
@@ -251,10 +252,13 @@ def _worth(event: FleetEvent, exposure: Exposure, policy: SelectionPolicy) -> fl
 
 def _presumed(event: FleetEvent, outlook: Outlook) -> Floats:
     """The chance of an incident on each node: a defect is presumed where something has happened,
-    and where nothing was ever proven."""
+    and where nothing was ever proven. A suspicion is as good as its source has been."""
     match event:
         case IncidentReported() | NodeAdded() | FleetUpgraded():
             return np.ones(len(event.nodes))
+        case NodesSuspected(nodes=nodes, confidences=confidences):
+            suspected = np.array([confidences[node] for node in nodes], dtype=np.float64)
+            return 1 - (1 - outlook.probabilities) * (1 - suspected)
     return np.where(outlook.proven, outlook.probabilities, 1.0)
 
 
@@ -263,6 +267,8 @@ def _exposure(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> E
     match event:
         case IncidentReported(category=category):
             return expose(detection, p, mixes=[{category: 1.0}] * len(p))
+        case NodesSuspected(nodes=nodes, mixes=mixes):
+            return expose(detection, p, mixes=[mixes[node] for node in nodes])
         case NodeAdded() | FleetUpgraded(criteria="refused"):
             return expose(detection, p)
         case FleetUpgraded():
@@ -322,13 +328,24 @@ def _thin(event: FleetEvent, detection: Detection, policy: SelectionPolicy) -> I
     """Where history knows too little of defects to go by it alone."""
     if detection.known == 0:
         yield "no defect is known yet, so each benchmark is taken to find as much as any other"
-    elif isinstance(event, IncidentReported):
-        count = detection.defects.get(event.category, 0)
+        return
+    for category in _categories(event):
+        count = detection.defects.get(category, 0)
         if count == 0:
-            yield f'no defect behind "{event.category}" is known, so those of all categories count'
+            yield f'no defect behind "{category}" is known, so those of all categories count'
         elif count < policy.category_prior:
             defects = "1 defect" if count == 1 else f"{count} defects"
             yield (
-                f'only {defects} behind "{event.category}" known, so those of all categories'
+                f'only {defects} behind "{category}" known, so those of all categories'
                 " count as well"
             )
+
+
+def _categories(event: FleetEvent) -> tuple[str, ...]:
+    """That it is about, the likeliest first."""
+    match event:
+        case IncidentReported(category=category):
+            return (category,)
+        case NodesSuspected():
+            return tuple(event.mix)
+    return ()

@@ -42,6 +42,7 @@ from anubis.core.lifecycle.life import Debt, DefectFound, Life, OpenTest, Proof,
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy, allowed
 from anubis.core.lifecycle.reasons import NO_DEFECT, SPARE, UNPROVEN
 from anubis.core.lifecycle.reserve import next_in_line, reserve_of
+from anubis.core.lifecycle.suspicions import owed_for
 from anubis.core.past.events import (
     FleetUpgraded,
     IncidentReported,
@@ -123,8 +124,8 @@ class Keeper:
                 life = life.owing(Debt.UPGRADE, at)
             case IncidentReported(category=category):
                 life = life.owing(Debt.INCIDENT, at, category)
-            case SuspicionRaised(category=category):
-                return self._suspected(life, notice, category)
+            case SuspicionRaised():
+                return self._suspected(life, notice.id, at, notice.event)
             case RepairBegun():
                 life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
             case RepairDone():
@@ -161,11 +162,12 @@ class Keeper:
             return _arrived(life, at)
         return replace(life, present=True, present_at=at) if at >= life.present_at else life
 
-    def _suspected(self, life: Life, notice: Notice, category: str) -> list[LifeCommand]:
-        id, at = notice.id, notice.at
+    def _suspected(
+        self, life: Life, id: str, at: float, suspicion: SuspicionRaised
+    ) -> list[LifeCommand]:
         if life.retired:
             return [_ended(id, life.node, Outcome.GIVEN_UP, "the node is retired")]
-        doubted = life.owing(Debt.SUSPICION, at, category, id)
+        doubted = life.owing_what(owed_for(suspicion, id, at))
         if doubted is life:
             return [_ended(id, life.node, Outcome.REFUTED, "a later test has passed")]
         return self._keep(doubted, at)
@@ -235,9 +237,11 @@ class Keeper:
             life = life.having_proven(verdict.proof, verdict.about, event.began)
         if verdict.is_fit:
             life = replace(life, judged_at=event.at)
-        reason = f"the node passed campaign {event.campaign}"
+        outcome, reason = Outcome.REFUTED, f"the node passed campaign {event.campaign}"
+        if not event.campaign:  # nothing was measured, so nobody was right or wrong
+            outcome, reason = Outcome.GIVEN_UP, verdict.reason
         commands: list[LifeCommand] = [
-            _ended(owed.id, life.node, Outcome.REFUTED, reason)
+            _ended(owed.id, life.node, outcome, reason)
             for owed in before
             if owed.debt is Debt.SUSPICION and owed not in life.owed
         ]

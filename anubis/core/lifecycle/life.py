@@ -54,6 +54,8 @@ class Owed:
     at: float  # a test that began earlier does not pay it
     about: str = ""  # the category of an incident or of a suspicion
     id: str = ""  # of the suspicion
+    mix: Mapping[str, float] = field(default_factory=dict, hash=False)  # none: `about` alone
+    confidence: float = 1.0  # how likely it is that there is anything to be found
 
     @property
     def needs(self) -> tuple[Proof, str]:
@@ -205,13 +207,15 @@ class Life:
             return Proof.FULL, ""
         return min(needs, default=(Proof.LIGHT, ""))
 
-    def owing(self, debt: Debt, at: float, about: str = "", id: str = "") -> Self:
+    def owing(self, debt: Debt, at: float, about: str = "") -> Self:
         """With one more thing to prove, unless a test that began later has proven it already."""
-        same = [owed for owed in self.owed if (owed.debt, owed.about, owed.id) == (debt, about, id)]
-        at = max([at, *(owed.at for owed in same)])
-        if at < self.proven_at:
+        return self.owing_what(Owed(debt=debt, at=at, about=about))
+
+    def owing_what(self, owed: Owed) -> Self:
+        same = [o for o in self.owed if (o.debt, o.about, o.id) == (owed.debt, owed.about, owed.id)]
+        owed = replace(owed, at=max([owed.at, *(earlier.at for earlier in same)]))
+        if owed.at < self.proven_at:
             return self
-        owed = Owed(debt=debt, at=at, about=about, id=id)
         if owed in same:
             return self
         kept = tuple(entry for entry in self.owed if entry not in same)

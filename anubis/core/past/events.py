@@ -7,8 +7,8 @@ tick only asks what to do.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Literal, get_args
 
@@ -75,13 +75,33 @@ class SuspicionRaised:
 
     kind: ClassVar[str] = "suspicion-raised"
     nodes: tuple[str, ...]
-    category: str
+    category: str  # of the defect that is to be expected; with a mix, the likeliest
     source: str  # who suspects them
     reason: str = ""
+    mix: Mapping[str, float] = field(default_factory=dict, hash=False)  # none: its category alone
+    confidence: float | None = None  # how likely it is right; as it is told, by its source alone
 
     def __post_init__(self) -> None:
         if not self.category:
             raise ValueError("a suspicion has no category, expected a word such as gpu")
+        if self.mix and not (all(0 <= share <= 1 for share in self.mix.values()) and self._total):
+            raise ValueError(
+                "a suspicion's mix has shares that are not from 0 to 1, or all 0; expected one such"
+                " as gpu 0.7 and host 0.3"
+            )
+        if self.confidence is not None and not 0 <= self.confidence <= 1:
+            raise ValueError(f"a confidence of {self.confidence:g}, expected one from 0 to 1")
+
+    @property
+    def _total(self) -> float:
+        return sum(self.mix.values())
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """How likely each category is; they add up to 1."""
+        if not self.mix:
+            return {self.category: 1.0}
+        return {category: share / self._total for category, share in self.mix.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +141,30 @@ class Tick:
     nodes: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class NodesSuspected:
+    """Nodes are to be tested for what they are suspected of, each for its own."""
+
+    kind: ClassVar[str] = SuspicionRaised.kind
+    nodes: tuple[str, ...]
+    mixes: Mapping[str, Mapping[str, float]] = field(hash=False)  # by node: categories
+    confidences: Mapping[str, float] = field(hash=False)  # by node: how likely it is that bad
+
+    @property
+    def mix(self) -> Mapping[str, float]:
+        """Of all nodes, the likeliest category first."""
+        shares: defaultdict[str, float] = defaultdict(float)
+        for node in self.nodes:
+            for category, share in self.mixes[node].items():
+                shares[category] += share / len(self.nodes)
+        return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
+
+
 DefectPresumed = NodeAdded | FleetUpgraded | IncidentReported | SuspicionRaised | RepairDone
 KeptEvent = DefectPresumed | NodeRemoved | JobAllocated | JobEnded | RepairBegun | OperatorSaid
-FleetEvent = NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | Tick  # to be decided
+FleetEvent = (  # to be decided
+    NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | NodesSuspected | Tick
+)
 KEPT: dict[str, type[KeptEvent]] = {event.kind: event for event in get_args(KeptEvent)}
 
 
