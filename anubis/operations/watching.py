@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from anubis.core.watching.comparisons import AnswersForMetrics
 from anubis.core.watching.detector import look
@@ -16,13 +15,7 @@ from anubis.core.watching.outliers import OutlierStream
 from anubis.core.watching.settings import WatchSettings
 from anubis.core.watching.telemetry import Telemetry
 from anubis.operations.caller import NOBODY, Caller
-from anubis.telemetry.pulled import PulledTelemetry
-
-
-class TelemetrySource(Protocol):
-    def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
-        """What these nodes reported in so many seconds before."""
-        ...
+from anubis.telemetry.pulled import TelemetrySource
 
 
 @dataclass(frozen=True, kw_only=True)

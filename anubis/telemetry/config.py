@@ -123,6 +123,8 @@ class AgentSettings:
     """At which each of them answers."""
     deadline_s: float = 5.0
     """How long one may take. Seconds."""
+    token_file: str = ""
+    """A file with the token that they want."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from anubis import files
 from anubis.core.errors import TelemetryError, UsageError
 from anubis.core.watching.alignment import Grid, SampledSeries, align, grid_over, round_step
 from anubis.core.watching.telemetry import WORST
-from anubis.telemetry.config import MetricSettings, PrometheusSettings, TelemetrySettings
+from anubis.telemetry.config import ORDER, MetricSettings, PrometheusSettings, TelemetrySettings
 from anubis.telemetry.fetching import (
     HttpAnswer,
     HttpQuestion,
@@ -36,6 +36,7 @@ MOST_SAMPLES = 250_000  # in one answer: 8 MB, and 0.1 s to read
 NODES_LOOKED_AT = 20  # to find out how often they are scraped
 PROBE_S = 120.0
 USUAL_STEP_S = 15.0
+CLOCKS_APART_S = 15.0
 PATIENT_TIMEOUTS = 2  # after which nothing more is asked
 _SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*\{[^{}]*\$nodes[^{}]*\})\[\$(?:recent|rate)\]")
 _NAME = re.compile(r"[\w.:-]+")
@@ -59,7 +60,12 @@ class _Collected:
 
 
 class Prometheus:
-    def __init__(self, settings: TelemetrySettings, where: PrometheusSettings | None = None):
+    def __init__(
+        self,
+        settings: TelemetrySettings,
+        names: Sequence[str] = ORDER,
+        where: PrometheusSettings | None = None,
+    ) -> None:
         """`where`: instead of what the settings say."""
         place = where or settings.prometheus
         if place is None:
@@ -67,7 +73,8 @@ class Prometheus:
                 "nothing says where the Prometheus is: give its address, or"
                 ' "prometheus: {url: ...}" in a file of configs/telemetry/'
             )
-        self._settings, self._place = settings, place
+        self._settings, self._names, self._place = settings, tuple(names), place
+        self._metrics = settings.watched(names)
         self._trust = _trust(place)
 
     @property
@@ -78,28 +85,22 @@ class Prometheus:
         """By its own clock."""
         return self._ask_number("time()", None)
 
-    def step(self, nodes: Sequence[str], names: Sequence[str], end: float, span_s: float) -> float:
+    def step(self, nodes: Sequence[str], end: float, span_s: float) -> float:
         """Of the slowest scrape; NaN where nobody reports anything."""
         some = nodes[:: max(1, len(nodes) // NODES_LOOKED_AT)]
-        steps = [self._step_of(name, some, end, span_s) for name in names]
+        steps = [self._step_of(name, some, end, span_s) for name in self._names]
         return round_step(max(steps)) if (steps := [s for s in steps if s > 0]) else math.nan
 
     def pull(
-        self,
-        nodes: Sequence[str],
-        names: Sequence[str],
-        *,
-        end: float | None = None,
-        span_s: float = 900.0,
-        step_s: float | None = None,
+        self, nodes: Sequence[str], until: float, last_s: float, *, step_s: float | None = None
     ) -> PulledTelemetry:
-        """What these nodes reported in the seconds before `end`, or before now."""
+        """What these nodes reported in so many seconds before; never later than its clock says."""
         _check(nodes)
-        metrics = self._settings.watched(names)
-        end = self.now() if end is None else end
-        step = step_s or self.step(nodes, names, end, span_s)
-        grid = grid_over(end - span_s, end, step if step > 0 else USUAL_STEP_S)
-        collected = self._collect(list(self._parts(nodes, names, grid)), nodes)
+        now = self.now()
+        end = min(until, now)
+        step = step_s or self.step(nodes, end, last_s)
+        grid = grid_over(end - last_s, end, step if step > 0 else USUAL_STEP_S)
+        collected = self._collect(list(self._parts(nodes, grid)), nodes)
         complete = {
             name: joined(gathered.samples)
             for name, gathered in collected.gathered.items()
@@ -107,9 +108,11 @@ class Prometheus:
         }
         if not complete:
             raise TelemetryError(f"{self.name}: {next(iter(collected.failures.values()))}")
-        telemetry = align(complete, metrics, nodes, grid)
+        telemetry = align(complete, self._metrics, nodes, grid)
         remarks = [f"{name} is left out: {why}" for name, why in collected.failures.items()]
         remarks += _remarks(collected, complete, nodes)
+        if until - now > CLOCKS_APART_S:
+            remarks.append(f"the clock of {self.name} is {until - now:,.0f} s behind ours")
         remarks += [
             remark
             for remark in silences(telemetry, self._settings)
@@ -124,11 +127,11 @@ class Prometheus:
 
     # --- what is asked ---------------------------------------------------------------------
 
-    def _parts(self, nodes: Sequence[str], names: Sequence[str], grid: Grid) -> Iterator[_Part]:
+    def _parts(self, nodes: Sequence[str], grid: Grid) -> Iterator[_Part]:
         for piece in _pieces(grid):
             at_once = max(1, MOST_SAMPLES // max(1, piece.points))
             slices = math.ceil(len(nodes) / at_once)
-            for name in names:
+            for name in self._names:
                 metric = self._settings.settings_of(name)
                 label = metric.node_label or self._settings.node_label
                 for number in range(slices):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +20,12 @@ MOST_CELLS = 500_000_000  # metrics x nodes x times; 2 GB
 class PulledTelemetry:
     telemetry: Telemetry
     remarks: tuple[str, ...] = ()  # what is missing, twice or odd, each in one sentence
+
+
+class TelemetrySource(Protocol):
+    def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
+        """What these nodes reported in so many seconds before."""
+        ...
 
 
 def silences(telemetry: Telemetry, settings: TelemetrySettings) -> list[str]:

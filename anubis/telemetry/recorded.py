@@ -31,6 +31,7 @@ from anubis.core.watching.alignment import (
     step_of,
 )
 from anubis.core.watching.telemetry import Telemetry
+from anubis.telemetry.agent_lines import agent_rows
 from anubis.telemetry.config import TelemetrySettings
 from anubis.telemetry.prometheus_answers import without_port
 from anubis.telemetry.pulled import MOST_CELLS, PulledTelemetry, silences
@@ -132,6 +133,8 @@ def _read(path: Path, settings: TelemetrySettings, names: Sequence[str]) -> _Tab
                 return _parquet(path, names, where)
             with _text(file, start, where) as text:
                 first = _first_line(text, where)
+                if first.startswith('{"agent"') or (not first and path.suffix == ".jsonl"):
+                    return _agent(text, names, where)
                 if _is_openmetrics(first, path):
                     return _openmetrics(text, settings, names, where)
                 with suppress(_UnplacedError):
@@ -375,6 +378,25 @@ def _plausible(times: Floats) -> Floats:
         times = times / 1e3
     with np.errstate(invalid="ignore"):
         return np.where((times >= 0) & (times < MILLISECONDS_FROM), times, np.nan)
+
+
+# --- what an agent recorded ------------------------------------------------------------------
+
+
+def _agent(text: io.BufferedReader, names: Sequence[str], where: str) -> _Table:
+    """Files of several nodes may be joined: each part says whose it is."""
+    parts = agent_rows(text, where)
+    nodes = tuple(dict.fromkeys(part.node for part in parts))
+    rows = np.concatenate([np.full(len(part.times), nodes.index(part.node)) for part in parts])
+    times = _plausible(np.concatenate([part.times for part in parts]))
+    samples = {
+        name: SampledSeries(
+            rows=rows, times=times, values=np.concatenate([part.of(name) for part in parts])
+        )
+        for name in names
+        if any(name in part.names for part in parts)
+    }
+    return _Table(nodes=nodes, samples=samples)
 
 
 # --- OpenMetrics -----------------------------------------------------------------------------
