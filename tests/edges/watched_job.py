@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from urllib.request import OpenerDirector, ProxyHandler, build_opener
+from urllib.request import ProxyHandler, build_opener
 
 from tests.edges.bed import REPOSITORY, Bed
 
@@ -144,18 +144,19 @@ def _agent(bed: Bed, node: str) -> subprocess.Popen[str]:
 
 
 def _latest(bed: Bed, node: str) -> dict[str, float]:
-    """Asked on the host itself, however slow its link is. Nothing before it answers."""
-    address = f"http://{bed.address_of(node)}:{AGENT_PORT}/samples?since={time.time() - 5:.0f}"
-    try:
-        with bed.network_of(node), _no_proxy().open(address, timeout=5) as answer:
-            heading, *rows = answer.read().decode().splitlines()
-    except OSError:
-        return {}
-    if not rows:
-        return {}
-    values = dict(zip(json.loads(heading)["metrics"], json.loads(rows[-1])[1:], strict=False))
+    """Nothing before it answers."""
+    names, rows = told(bed, node, time.time() - 5)
+    values = dict(zip(names, rows[-1][1:], strict=False)) if rows else {}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _no_proxy() -> OpenerDirector:
-    return build_opener(ProxyHandler({}))
+def told(bed: Bed, node: str, since: float) -> tuple[list[str], list[list[float | None]]]:
+    """The metrics of a host's agent and its samples since then, each behind its time. Asked on the
+    host itself, however slow its link is. Nothing where nobody answers."""
+    address = f"http://{bed.address_of(node)}:{AGENT_PORT}/samples?since={since:.3f}"
+    try:
+        with bed.network_of(node), build_opener(ProxyHandler({})).open(address, timeout=5) as page:
+            heading, *rows = page.read().decode().splitlines()
+    except OSError:
+        return [], []
+    return json.loads(heading)["metrics"], [json.loads(row) for row in rows]
