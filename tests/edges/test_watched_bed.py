@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 import pytest
 
+from anubis.core.watching.settings import WatchSettings
+from anubis.operations.watching import Watching, follow_job
+from tests.core.watched import StandIn
 from tests.edges.bed import Bed, why_not
 from tests.edges.desk import eventually
-from tests.edges.watched_job import agents
+from tests.edges.watched_job import METRICS, AgentsTold, TrainingJob, agents
 
 pytestmark = [pytest.mark.testbed, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -43,3 +47,26 @@ def test_the_agent_of_a_host_tells_what_waits_for_its_slow_link_as_tc_does() -> 
             lambda: queued_bytes(bed, "node2") <= latest("node2").get("send_queue", 0) <= most
         )
         assert latest("node1")["send_queue"] == 0
+
+
+@pytest.mark.long
+def test_the_host_whose_process_stands_still_is_named_and_before_that_nobody() -> None:
+    light = ("--batches", "1", "--checkpoint-every", "600")
+    with Bed(4, "--no-ray", "--proc") as bed, agents(bed), TrainingJob(bed, *light) as job:
+        watching = Watching(
+            source=AgentsTold(bed),
+            model=StandIn(order=METRICS),
+            settings=WatchSettings(continuity_s=8, interval_s=1, remark_s=8),
+        )
+        assert named(watching, bed, patience_s=12) == set()  # as long as shows that all are alike
+        with job.stopped("node3"):
+            assert named(watching, bed, patience_s=30) == {"node3"}
+
+
+def named(watching: Watching, bed: Bed, patience_s: float) -> set[str]:
+    """By the first look that names anybody."""
+    end = time.monotonic() + patience_s
+    for looked in follow_job("training", bed.nodes, watching):
+        if looked.look.suspicions or time.monotonic() > end:
+            return {suspicion.node for suspicion in looked.look.suspicions}
+    return set()
