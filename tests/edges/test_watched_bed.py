@@ -13,7 +13,7 @@ from anubis.operations.watching import Watching, follow_job
 from tests.core.watched import StandIn
 from tests.edges.bed import Bed, why_not
 from tests.edges.desk import eventually
-from tests.edges.watched_job import METRICS, AgentsTold, TrainingJob, agents
+from tests.edges.watched_job import METRICS, AgentsOfBed, TrainingJob, agents
 
 pytestmark = [pytest.mark.testbed, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -54,11 +54,11 @@ def test_the_host_whose_process_stands_still_is_named_and_before_that_nobody() -
     light = ("--batches", "1", "--checkpoint-every", "600")
     with Bed(4, "--no-ray", "--proc") as bed, agents(bed), TrainingJob(bed, *light) as job:
         watching = Watching(
-            source=AgentsTold(bed),
+            source=AgentsOfBed(bed),
             model=StandIn(order=METRICS),
             settings=WatchSettings(continuity_s=8, interval_s=1, remark_s=8),
         )
-        assert named(watching, bed, patience_s=12) == set()  # as long as shows that all are alike
+        assert named(watching, bed, patience_s=10) == set()  # as long as shows that all are alike
         with job.stopped("node3"):
             assert named(watching, bed, patience_s=30) == {"node3"}
 

@@ -17,14 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from urllib.request import ProxyHandler, build_opener
 
-import numpy as np
-
-from anubis.core.watching.alignment import SampledSeries, align, grid_over
-from anubis.telemetry.config import shipped_settings
+from anubis.telemetry.agents import Agents
+from anubis.telemetry.config import AgentSettings, shipped_settings
 from anubis.telemetry.pulled import PulledTelemetry
 from tests.edges.bed import REPOSITORY, Bed
 
@@ -32,7 +31,6 @@ PROGRAM = Path(__file__).with_name("training_job.py")
 AGENT = REPOSITORY / "benchmarks" / "_telemetry_agent.py"
 PORT, AGENT_PORT = 29500, 9841
 METRICS = ("send_queue", "cpu_use", "memory_use", "tcp_throughput")
-STEP_S = 1.0
 START_LIMIT_S = 90.0
 CORES = os.cpu_count() or 1
 TENTH = f"{max(0.01, round(0.1 / CORES, 2)):g}"  # of one core, as a share of all
@@ -169,30 +167,17 @@ def told(bed: Bed, node: str, since: float) -> tuple[list[str], list[list[float 
     return json.loads(heading)["metrics"], [json.loads(row) for row in rows]
 
 
-class AgentsTold:
-    """What the agents told since this was made, as a source of telemetry."""
+class AgentsOfBed:
+    """The product's way to agents, from where the operator sits; nothing from before this was made,
+    when another job ran."""
 
     def __init__(self, bed: Bed) -> None:
-        self._bed = bed
-        self._began = time.time()
-        self._newest = dict.fromkeys(bed.nodes, self._began)
-        self._samples: dict[str, list[tuple[int, float, float]]] = {name: [] for name in METRICS}
+        self._bed, self._began = bed, time.time()
+        place = AgentSettings(port=AGENT_PORT)
+        self._agents = Agents(shipped_settings(), METRICS, place)
 
     def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
-        for row, node in enumerate(nodes):
-            names, samples = told(self._bed, node, self._newest[node])
-            for moment, *values in samples:
-                assert moment is not None
-                self._newest[node] = moment
-                for name, value in zip(names, values, strict=False):
-                    if name in self._samples and value is not None:
-                        self._samples[name].append((row, moment, value))
-        grid = grid_over(self._began, max(self._newest.values()), STEP_S)
-        series = {name: series_of(samples) for name, samples in self._samples.items() if samples}
-        telemetry = align(series, shipped_settings().watched(METRICS), nodes, grid)
-        return PulledTelemetry(telemetry=telemetry.last(last_s))
-
-
-def series_of(samples: list[tuple[int, float, float]]) -> SampledSeries:
-    rows, times, values = zip(*samples, strict=True)
-    return SampledSeries(rows=np.array(rows), times=np.array(times), values=np.array(values))
+        addresses = [self._bed.address_of(node) for node in nodes]
+        with self._bed.network_of("driver"):
+            pulled = self._agents.pull(addresses, until, min(last_s, until - self._began))
+        return replace(pulled, telemetry=replace(pulled.telemetry, nodes=tuple(nodes)))
