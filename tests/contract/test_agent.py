@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import os
 import re
 import shutil
 import socket
@@ -24,6 +25,7 @@ import _gpus
 import _telemetry_agent
 import pytest
 import typer.main
+from _ethtool import Statistics
 from _telemetry import Place, Rates, Sampled
 from _telemetry_agent import AT, Agent, moments_of, options
 from _telemetry_gpus import Gpus
@@ -367,6 +369,24 @@ def test_pause_frames_are_counted_by_priority_and_added_up():
 def test_without_pause_frames_the_agent_says_of_which_nic():
     sampled = Pauses(HERE).read(1.0)
     assert "its driver counts no pause frames" in sampled.absent["pfc_tx"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and ip")
+def test_statistics_of_a_driver_are_those_that_the_kernel_has_by_name():
+    """Of a pair of virtual NICs each tells the number of the other."""
+    names = [f"agent{os.getpid()}{end}"[-15:] for end in "ab"]
+    pair = ["ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1]]
+    subprocess.run(pair, check=True)
+    try:
+        for name, other in zip(names, reversed(names), strict=True):
+            statistics = Statistics(name)
+            counts = dict(zip(statistics.names, statistics.counts(), strict=True))
+            assert counts["peer_ifindex"] == socket.if_nametoindex(other)
+            statistics.close()
+    finally:
+        subprocess.run(["ip", "link", "delete", names[0]], check=True)
+    with pytest.raises(OSError, match="No such device"):
+        Statistics(names[0])
 
 
 @pytest.mark.parametrize(
