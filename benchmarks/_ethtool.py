@@ -5,6 +5,7 @@ The requests are those of linux/ethtool.h, each in a buffer to which an `ifreq` 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import socket
 import struct
@@ -15,6 +16,7 @@ GDRVINFO, GSTRINGS, GSTATS = 0x03, 0x1B, 0x1D
 STATISTICS = 1  # ETH_SS_STATS
 NAME_BYTES = 32
 INFO_BYTES, COUNT_AT = 196, 180  # struct ethtool_drvinfo, and n_stats in it
+ROOM_BYTES = 64 << 10  # for what a driver begins to count between two questions
 
 
 class Statistics:
@@ -30,29 +32,29 @@ class Statistics:
             raise
 
     def counts(self) -> array[int]:
-        """In the order of `names`."""
-        buffer = bytearray(8 + 8 * len(self.names))
-        struct.pack_into("=II", buffer, 0, GSTATS, len(self.names))
-        self._ask(buffer)
-        return array("Q", buffer[8:])
+        """In the order of `names`; refused where a driver has other ones by now."""
+        if self._ask_count() != len(self.names):
+            raise OSError(errno.ESTALE, "its driver counts other things than before")
+        answer = self._ask(struct.pack("=II", GSTATS, len(self.names)), 8 * len(self.names))
+        return array("Q", answer[8 : 8 + 8 * len(self.names)])
 
     def close(self) -> None:
         self._socket.close()
 
+    def _ask_count(self) -> int:
+        answer = self._ask(struct.pack("=I", GDRVINFO), INFO_BYTES)
+        return int(struct.unpack_from("=I", answer, COUNT_AT)[0])
+
     def _ask_names(self) -> list[str]:
-        info = bytearray(INFO_BYTES)
-        struct.pack_into("=I", info, 0, GDRVINFO)
-        self._ask(info)
-        (count,) = struct.unpack_from("=I", info, COUNT_AT)
-        strings = bytearray(12 + NAME_BYTES * count)
-        struct.pack_into("=III", strings, 0, GSTRINGS, STATISTICS, count)
-        self._ask(strings)
-        names = (strings[at : at + NAME_BYTES] for at in range(12, len(strings), NAME_BYTES))
+        count = self._ask_count()
+        question = struct.pack("=III", GSTRINGS, STATISTICS, count)
+        answer = self._ask(question, NAME_BYTES * count)[len(question) :]
+        names = (answer[NAME_BYTES * at : NAME_BYTES * (at + 1)] for at in range(count))
         return [name.partition(b"\0")[0].decode(errors="replace") for name in names]
 
-    def _ask(self, buffer: bytearray) -> None:
-        """The kernel answers in the buffer itself."""
-        request = array("B", buffer)
-        place, _ = request.buffer_info()
+    def _ask(self, question: bytes, size: int) -> bytes:
+        """The kernel answers behind the question, as long as its answer is now: hence the room."""
+        buffer = array("B", question + bytes(size + ROOM_BYTES))
+        place, _ = buffer.buffer_info()
         fcntl.ioctl(self._socket, SIOCETHTOOL, struct.pack("16sP16x", self.nic.encode(), place))
-        buffer[:] = request.tobytes()
+        return buffer[: len(question) + size].tobytes()

@@ -164,17 +164,20 @@ class Pauses:
         if self._asked % LOOKED_FOR_EVERY == 0:
             self._look()
         self._asked += 1
-        sampled, lines = Sampled(), list[Line]()
+        sampled, lines, renewed = Sampled(), list[Line](), list[str]()
         for nic, statistics in self._nics.items():
             try:
                 counts = statistics.counts()
             except OSError:
                 sampled.add("pfc_tx", nic, self._rates.rise(nic, None, now))
+                renewed.append(nic)
                 continue
             columns = self._columns[nic]
             frames = sum(counts[column] for column in columns.values())
             sampled.add("pfc_tx", nic, self._rates.rise(nic, frames, now))
             lines += pause_lines(nic, {prio: counts[at] for prio, at in columns.items()})
+        for nic in renewed:
+            self._take(nic)
         if not self._nics:
             sampled.absent["pfc_tx"] = self._why_none()
         sampled.lines = lambda: lines
@@ -187,6 +190,7 @@ class Pauses:
                 self._take(nic)
 
     def _take(self, nic: str) -> None:
+        """One that counted before is missed until it does again."""
         try:
             statistics = self._open(nic)
         except OSError as error:
@@ -198,6 +202,8 @@ class Pauses:
             if (match := PAUSES.fullmatch(name))
         }
         if columns:
+            if nic in self._nics:
+                self._nics[nic].close()
             self._nics[nic], self._columns[nic] = statistics, columns
         else:
             statistics.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -27,10 +29,10 @@ import pytest
 import typer.main
 from _ethtool import Statistics
 from _telemetry import Place, Rates, Sampled
-from _telemetry_agent import AT, Agent, moments_of, options
+from _telemetry_agent import AT, Agent, Questioner, Recording, moments_of, options
 from _telemetry_gpus import Gpus
 from _telemetry_host import Host
-from _telemetry_network import HARDWARE, Network, Pauses
+from _telemetry_network import HARDWARE, Network, Pauses, nics_in_use, traffic_of
 from _telemetry_page import text_of
 from _telemetry_ring import Ring, of_node
 
@@ -39,6 +41,7 @@ from tests.contract.conftest import BENCHMARKS
 from tests.gpus.node import GpuNode, plant_kfd
 
 HERE = Place(Path("/"), Path("/proc"))
+NIC = next(iter(nics_in_use(HERE.root, list(traffic_of(Path("/proc/net/dev").read_bytes())))), "")
 EXAMPLE = Path(__file__).parents[1] / "telemetry/agent.jsonl"
 AGENT = BENCHMARKS / "_telemetry_agent.py"
 
@@ -366,6 +369,36 @@ def test_pause_frames_are_counted_by_priority_and_added_up():
     assert {line.value for line in sampled.lines()} == {3, 50}
 
 
+def test_a_driver_that_begins_to_count_something_else_is_asked_anew():
+    """As one does that is given another number of channels."""
+
+    class Driver:
+        def __init__(self, names: list[str], counts: list[int]) -> None:
+            self.names, self.frames = names, counts
+
+        def counts(self) -> list[int]:
+            if not self.frames:
+                raise OSError(errno.ESTALE, "its driver counts other things than before")
+            return self.frames
+
+        def close(self) -> None:
+            self.frames = []
+
+    before, after = Driver(["tx_prio3_pause"], [5]), Driver(["rx0", "tx_prio3_pause"], [900, 7])
+    drivers = iter([before, after])
+    pauses = Pauses(HERE, lambda nic: next(drivers) if nic == NIC else no_nic())
+    assert pauses.read(1.0).values
+    before.close()
+    for now in (2.0, 3.0):  # the first sees that it has changed
+        assert math.isnan(pauses.read(now).values["pfc_tx"][NIC])
+    after.frames = [950, 17]
+    assert pauses.read(4.0).values["pfc_tx"] == {NIC: 10}
+
+
+def no_nic() -> Statistics:
+    raise OSError(errno.ENODEV, "No such device")
+
+
 def test_without_pause_frames_the_agent_says_of_which_nic():
     sampled = Pauses(HERE).read(1.0)
     assert "its driver counts no pause frames" in sampled.absent["pfc_tx"]
@@ -382,6 +415,9 @@ def test_statistics_of_a_driver_are_those_that_the_kernel_has_by_name():
             statistics = Statistics(name)
             counts = dict(zip(statistics.names, statistics.counts(), strict=True))
             assert counts["peer_ifindex"] == socket.if_nametoindex(other)
+            statistics.names.append("one that the driver had before")
+            with pytest.raises(OSError, match="counts other things"):
+                statistics.counts()
             statistics.close()
     finally:
         subprocess.run(["ip", "link", "delete", names[0]], check=True)
@@ -440,6 +476,37 @@ def test_a_recording_goes_on_after_a_kill_and_a_full_disk_stops_no_sampling(tmp_
     assert sum(line.startswith("{") for line in whole) == 2
     assert [json.loads(line) for line in whole]
     assert file.stat().st_mode & 0o077 == 0
+
+
+def test_what_a_source_answers_too_late_is_no_sample_of_now():
+    over = threading.Event()
+
+    class Slow:
+        def read(self, now: float) -> Sampled:
+            over.wait(20)
+            return sampled(cpu_use=now)
+
+    slow = Questioner("slow", Slow())
+    slow.ask(1.0)
+    assert slow.answer(1.0, time.monotonic()).absent.keys() == {"slow"}
+    slow.ask(2.0)
+    over.set()
+    assert not slow.answer(2.0, time.monotonic() + 20).values
+
+
+def test_a_file_that_cannot_be_written_is_tried_again_after_a_minute_and_told_of_once(
+    tmp_path, capsys
+):
+    file, ring = tmp_path / "later/node.jsonl", Ring("node7", 1.0)
+    recording = Recording(file)
+    recording.write(ring, ring.add(1.0, []), 1.0)
+    recording.write(ring, ring.add(62.0, []), 62.0)
+    file.parent.mkdir()
+    recording.write(ring, ring.add(63.0, []), 63.0)
+    assert not file.exists()
+    recording.write(ring, ring.add(123.0, []), 123.0)
+    assert file.read_text().splitlines()[1:] == [ring.heading(), "[123]"]
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_disk_that_is_full_is_told_once_and_stops_no_sampling(capsys):
