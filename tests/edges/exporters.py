@@ -15,10 +15,9 @@ import pytest
 needs_prometheus = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")), reason="no prometheus here"
 )
-CORES = 2
 
 
-def exported(telemetry, *, node_port=9100, gpus=2, without=(), cumulative=np.cumsum):
+def exported(telemetry, *, node_port=9100, gpus=2, cores=2, without=(), cumulative=np.cumsum):
     """As node_exporter and dcgm-exporter write it: processor time and pause frames as counters,
     GPUs one by one, around the mean of their node. `without`: pairs of a metric and a node."""
     lines = []
@@ -27,27 +26,29 @@ def exported(telemetry, *, node_port=9100, gpus=2, without=(), cumulative=np.cum
         lines.append(f"# TYPE {family} {'counter' if write is _cpu else 'unknown'}")
         for node, row in zip(telemetry.nodes, values, strict=True):
             if (metric.name, node) not in without:
-                lines += write(metric.name, node, row, telemetry, node_port, gpus, cumulative)
+                lines += write(
+                    metric.name, node, row, telemetry, node_port, (gpus, cores), cumulative
+                )
     return "\n".join([*lines, "# EOF", ""])
 
 
-def _cpu(_name, node, row, telemetry, port, _gpus, cumulative):
+def _cpu(_name, node, row, telemetry, port, devices, cumulative):
     idle = cumulative(np.nan_to_num(1 - row / 100) * telemetry.step_s)
-    for core in range(CORES):
+    for core in range(devices[1]):
         where = f'node_cpu_seconds_total{{cpu="{core}",mode="idle",instance="{node}:{port}"}}'
         yield from _lines(where, idle, row, telemetry)
 
 
-def _pfc(_name, node, row, telemetry, port, _gpus, cumulative):
+def _pfc(_name, node, row, telemetry, port, _devices, cumulative):
     total = cumulative(np.nan_to_num(row) * telemetry.step_s)
     where = f'node_ethtool_transmitted_prio3_pause{{device="eth0",instance="{node}:{port}"}}'
     yield from _lines(where, total, row, telemetry)
 
 
-def _gpu(name, node, row, telemetry, _port, gpus, _cumulative):
+def _gpu(name, node, row, telemetry, _port, devices, _cumulative):
     field, scale = GAUGES[name]
-    for gpu in range(gpus):
-        apart = gpu - (gpus - 1) / 2  # the mean stays the node's
+    for gpu in range(devices[0]):
+        apart = gpu - (devices[0] - 1) / 2  # the mean stays the node's
         where = f'{field}{{gpu="{gpu}",instance="10.0.0.1:9400",Hostname="{node}"}}'
         yield from _lines(where, (row + apart) / scale, row, telemetry)
 
@@ -82,10 +83,17 @@ def free_port() -> int:
 def prometheus(folder, text):
     """Its address, once it answers."""
     (folder / "told.om").write_text(text)
-    (folder / "prometheus.yaml").write_text("global: {scrape_interval: 1m}\n")
     words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "told.om", "tsdb"]
     filled = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120)
     assert filled.returncode == 0, filled.stdout + filled.stderr
+    with started(folder) as url:
+        yield url
+
+
+@contextmanager
+def started(folder):
+    """On the blocks in a folder."""
+    (folder / "prometheus.yaml").write_text("global: {scrape_interval: 1m}\n")
     url, log = f"http://127.0.0.1:{free_port()}", folder / "prometheus.log"
     words = ["prometheus", "--config.file=prometheus.yaml", "--storage.tsdb.path=tsdb"]
     words += ["--storage.tsdb.retention.time=10y", f"--web.listen-address={url[7:]}"]
