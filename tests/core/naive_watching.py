@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,28 @@ from anubis.core.watching.telemetry import Side
 
 
 def naive_look(telemetry, model, settings, *, job="", ended=False, baseline=None):
-    return _Naive(telemetry, model, settings, job, ended, baseline).look()
+    start, end = telemetry.last(settings.pull_s).start, telemetry.end
+    if ended and settings.continuity_ended_s:
+        telemetry = worked(telemetry)
+    seen = _Naive(telemetry, model, settings, job, ended, baseline).look()
+    return replace(seen, start=start, end=end)
+
+
+def worked(telemetry):
+    """Without what was reported after all had stopped."""
+    gpus, last = False, -1
+    for m, metric in enumerate(telemetry.metrics):
+        if metric.fault is not Side.LOW or metric.family not in {"cpu", "gpu", "throughput"}:
+            continue
+        gpus = gpus or metric.family == "gpu"
+        levels = [median(telemetry.values[m][:, p]) for p in range(telemetry.points)]
+        usual = np.percentile(finite(levels), 75) if finite(levels) else 0
+        for p, level in enumerate(levels):
+            if usual > 0 and level >= 0.5 * usual:
+                last = max(last, p)
+    if not gpus or last < 0:
+        return telemetry
+    return replace(telemetry, values=telemetry.values[:, :, : last + 1])
 
 
 def finite(values):
@@ -262,9 +284,14 @@ class _Naive:
             [(apart[p], together[p] and telling[p]) for p in range(since, self.t.points)]
         )
         until = last if steps is None else since + steps
+        usually = float(np.mean([middle[p] for p in known]))
+        activity = self.t.metrics[m].fault is Side.LOW
+        lively = [not activity or level >= usually for level in middle]
+        proofs = [together[p] and (telling[p] or lively[p]) for p in range(since)]
         returned, balance = False, 0
         for p in range(self.t.points - 1, last, -1):
-            back = together[p] and (telling[p] or abs(own[p] - level) >= half)
+            left_its_level = abs(own[p] - level) >= half and lively[p]
+            back = together[p] and (telling[p] or left_its_level)
             balance += back - apart[p]
             returned = returned or balance >= self.s.window
         before = sum(d < half for d in self.distances_before(m, i, others))
@@ -274,7 +301,7 @@ class _Naive:
             "since": since,
             "until": until,
             "returned": returned,
-            "always": sum(together[:since]) < self.s.window and before < self.s.window,
+            "always": sum(proofs) < self.s.window and before < self.s.window,
             "value": median(own[since : last + 1]),
             "peers": median(middle[since : last + 1]),
             "distance": usual,

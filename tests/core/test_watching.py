@@ -205,6 +205,20 @@ def test_after_a_job_failed_all_are_idle_and_the_node_that_left_before_is_named(
     assert named(telemetry, ended=True) == ["n2"]
 
 
+def test_a_fault_that_nobody_sees_any_more_once_all_have_stopped_is_named():
+    telemetry = set_values(healthy(), "pfc_tx", "n2", 600, 800, 5000.0)
+    assert kinds(telemetry) == {("n2", OddityKind.UNSTEADY)}
+    telemetry.values[:, :, 800:] *= 0.03  # the job ended: no traffic, no work
+    assert named(telemetry, ended=True) == ["n2"]
+
+
+def test_a_difference_that_shows_when_the_work_begins_is_a_role():
+    telemetry = set_values(healthy(points=600), "gpu_duty", "n2", 0, 600, 60.0)
+    telemetry.of("gpu_duty")[:, :100] = 0.0  # all wait for the first step
+    assert kinds(telemetry) == {("n2", OddityKind.ALWAYS_APART)}
+    assert not named(telemetry)
+
+
 def test_metrics_that_cannot_be_judged_are_told_with_the_reason():
     result = looked(healthy(metrics=(CPU,)))
     assert result.judged == ("cpu_use",)

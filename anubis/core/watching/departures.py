@@ -29,11 +29,19 @@ class Departure:
 
 
 def departure(
-    own: Floats, peers: Floats, first: int, last: int, proof: int, met_before: Floats | None = None
+    own: Floats,
+    peers: Floats,
+    first: int,
+    last: int,
+    proof: int,
+    *,
+    activity: bool = False,
+    met_before: Floats | None = None,
 ) -> Departure | None:
     """Of a node that was apart from point `first` to `last`; `own` and the median of its `peers`
-    at all points; so many points of being together are `proof` of it. `met_before`: how far it
-    was from them when the job began. None: nothing is known."""
+    at all points; so many points of being together are `proof` of it. `activity`: all are alike
+    where nobody works, so to be together proves nothing where the peers do less than in the run.
+    `met_before`: how far it was from them when the job began. None: nothing is known."""
     gaps = np.abs(own - peers)
     run = slice(first, last + 1)
     finite = np.isfinite(gaps[run])
@@ -45,18 +53,20 @@ def departure(
     together = gaps < usual / 2
     telling = _levels_of_being_apart(peers, apart, run, usual / 2)
     level = float(np.median(own[run][finite]))
-    met = together & telling
-    steps = _extent(apart[last::-1], met[last::-1], proof)
+    back = together & telling
+    steps = _extent(apart[last::-1], back[last::-1], proof)
     since = first if steps is None else last - steps
-    steps = _extent(apart[since:], met[since:], proof)
+    steps = _extent(apart[since:], back[since:], proof)
     until = last if steps is None else since + steps
+    lively = (peers >= peers[run][finite].mean()) | (not activity)
+    met = together & (telling | lively)
     left_its_level = np.abs(own - level) >= usual / 2
-    back = together & (telling | left_its_level)
+    back = together & (telling | (left_its_level & lively))
     return Departure(
         since=since,
         until=until,
         returned=_ends_with(back[last + 1 :], apart[last + 1 :], proof),
-        always=int(together[:since].sum()) < proof and int((before < usual / 2).sum()) < proof,
+        always=bool(max(met[:since].sum(), (before < usual / 2).sum()) < proof),
         value=float(np.nanmedian(own[since : last + 1])),
         peers=float(np.nanmedian(peers[since : last + 1])),
         distance=usual,

@@ -22,6 +22,7 @@ from anubis.core.watching.scaling import Span, span_of
 from anubis.core.watching.search import Run, runs
 from anubis.core.watching.settings import WatchSettings
 from anubis.core.watching.silences import silences
+from anubis.core.watching.stops import before_stop
 from anubis.core.watching.telemetry import Telemetry
 
 CONCATENATED = "concatenated"  # under this name a model keeps the threshold of all metrics as one
@@ -38,6 +39,8 @@ def look(
 ) -> Look:
     """`ended`: the job has failed, so something did happen. `baseline`: what its nodes reported
     when it began; a node that was with its peers then is no role, however long it is apart."""
+    pulled = telemetry.last(settings.pull_s)
+    telemetry = before_stop(telemetry) if ended and settings.continuity_ended_s else telemetry
     unjudged: dict[str, str] = {}
     spans = tuple(map(span_of, telemetry.metrics, telemetry.values))
     silence = silences(telemetry, settings, ended=ended)
@@ -55,8 +58,8 @@ def look(
     return Look(
         job=job,
         nodes=telemetry.nodes,
-        start=telemetry.last(settings.pull_s).start,
-        end=telemetry.end,
+        start=pulled.start,
+        end=pulled.end,
         suspicions=tuple(looking.suspicions.values()),
         oddities=tuple(
             oddity

@@ -12,7 +12,7 @@ from anubis.core.watching.departures import Departure, departure
 from anubis.core.watching.findings import Deviation, Sign
 from anubis.core.watching.scaling import Span
 from anubis.core.watching.settings import WatchSettings
-from anubis.core.watching.telemetry import Telemetry
+from anubis.core.watching.telemetry import Side, Telemetry
 
 BEYOND_PEERS = 3.0  # times as far from the median as its peers usually are is no chance
 
@@ -36,7 +36,8 @@ class Deviations:
             first,
             last,
             self.settings.window,
-            self._distances_before(metric, row, beside),
+            activity=self.telemetry.metrics[metric].fault is Side.LOW,
+            met_before=self._distances_before(metric, row, beside),
         )
 
     def share(self, metric: int, left: Departure) -> float:
