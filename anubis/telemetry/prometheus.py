@@ -42,6 +42,10 @@ _SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*\{[^{}]*\$nodes[^{}]*\})\[\$(?:recent|
 _NAME = re.compile(r"[\w.:-]+")
 
 
+class RefusedError(TelemetryError):
+    """It answers, but not this."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Part:
     """One question: a metric of some nodes, over some of the time."""
@@ -150,9 +154,12 @@ class Prometheus:
         series = selector[1].replace("$nodes", _matcher(label, nodes))
         probe = f"{PROBE_S:.0f}s"
         span = max(PROBE_S, span_s - PROBE_S)
-        count = self._ask_number(
-            f"max(max_over_time(count_over_time({series}[{probe}])[{span:.0f}s:{probe}]))", end
-        )
+        try:
+            count = self._ask_number(
+                f"max(max_over_time(count_over_time({series}[{probe}])[{span:.0f}s:{probe}]))", end
+            )
+        except RefusedError:
+            return math.nan  # why is told when it is asked for its values
         return PROBE_S / count if count > 0 else math.nan
 
     def _collect(self, parts: Sequence[_Part], nodes: Sequence[str]) -> _Collected:
@@ -195,12 +202,15 @@ class Prometheus:
 
     def _ask_number(self, expression: str, at: float | None) -> float:
         form = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
+        answer = None
         try:
-            return scalar(self._post("query", form))
+            answer = self._post("query", form)
+            return scalar(answer)
         except UnreachableError as cause:
             raise TelemetryError(f"{self.name} cannot be reached: {cause}") from None
         except TelemetryError as cause:
-            raise TelemetryError(f"{self.name}: {cause}") from None
+            kind = RefusedError if answer else TelemetryError
+            raise kind(f"{self.name}: {cause}") from None
 
     def _post(self, kind: str, form: dict[str, str]) -> HttpAnswer:
         """`partial_response`: what answers for several Prometheus shall refuse rather than leave

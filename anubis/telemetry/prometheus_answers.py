@@ -131,8 +131,9 @@ def _name(entry: Any, label: str) -> str:
 
 
 def _warnings(document: Any) -> tuple[str, ...]:
-    warnings = document.get("warnings") or []
-    return tuple(" ".join(str(text).split())[:_TEXT] for text in warnings[:5])
+    """Of those that ask others; remarks on the query itself say nothing of what is missing."""
+    texts = [" ".join(str(text).split())[:_TEXT] for text in document.get("warnings") or []]
+    return tuple(text for text in texts if not text.startswith("PromQL "))
 
 
 def _excerpt(body: bytes) -> str:

@@ -394,6 +394,30 @@ def test_an_answer_that_says_it_is_not_whole_is_not_used():
         pulled_from(lambda *_: partial)
 
 
+def test_a_remark_on_promql_is_no_partial_answer():
+    values = [[1000 + i, "5"] for i in range(10)]
+    remark = 'PromQL info: metric might not be a counter: "node_ethtool_transmitted_prio3_pause"'
+    pulled = pulled_from(lambda *_: ranged({"n1": values, "n2": values}, warnings=[remark]))
+    assert pulled.remarks == ()
+    assert (pulled.telemetry.of("gpu_duty") == 5).all()
+
+
+def test_a_metric_whose_scrapes_cannot_be_counted_takes_no_other_with_it():
+    def refuses(_handler, form):
+        if "POWER" in form["query"]:
+            return 422, "application/json", b'{"status":"error","error":"too many samples"}'
+        if "count_over_time" in form["query"]:
+            result = [{"metric": {}, "value": [1009, "120"]}]
+            data = {"resultType": "vector", "result": result}
+            return 200, "application/json", json.dumps({"status": "success", "data": data}).encode()
+        return ranged({name: [[1000 + i, "5"] for i in range(10)] for name in ("n1", "n2")})
+
+    with answering(refuses) as url:
+        pulled = reader(url, ["gpu_duty", "gpu_power"]).pull(["n1", "n2"], 1009.0, 9.0)
+    assert pulled.telemetry.step_s == 1
+    assert pulled.remarks == ("gpu_power is left out: it answered 422: too many samples",)
+
+
 def test_samples_out_of_order_twice_and_not_a_number_are_put_right():
     values = [[1003, "3"], [1000, "0"], [1001, "NaN"], [1002, "+Inf"], [1003, "4"], [5, "9"]]
     pulled = pulled_from(lambda *_: ranged({"n1:9100": values, "n9": [[1000, "1"]], "n2": []}))
