@@ -62,6 +62,7 @@ from anubis.operations.telling import tell as tell
 from anubis.operations.tuning import tune as tune
 from anubis.operations.tuning import write_suite as write_suite
 from anubis.operations.visiting import examine_nodes as examine_nodes
+from anubis.operations.watching import watch_jobs as watch_jobs
 
 __version__: str
 OPERATIONS: dict[str, str]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anubis.core.lifecycle.chores import ChoreStanding
     from anubis.core.past.events import KeptEvent
     from anubis.operations.keeping import KeptFleet
+    from anubis.operations.watching import WatchRound
 
 KeepingName = Annotated[
     str,
@@ -143,6 +144,9 @@ def keep(
     chores: Annotated[
         bool, typer.Option("--chores", help="Only do the periodic work that is due.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Only look at the running jobs that are due.")
+    ] = False,
     service: Annotated[
         str,
         typer.Option(
@@ -155,7 +159,7 @@ def keep(
     json: options.Json = False,
 ) -> None:
     """Take the keeper's turn: hear what is new, and propose or do what the policy says. Then do the
-    periodic work that is due.
+    periodic work that is due, and look at running jobs where the policy has them watched.
 
     Exit code 1: a node is out or to be taken out, or a breaker is open.
     """
@@ -166,26 +170,32 @@ def keep(
     if chores:
         _show_chores(anubis.do_chores(request, caller), as_json=json)
         return
+    if watch:
+        _show_watch(anubis.watch_jobs(request, caller), as_json=json)
+        return
     elsewhere = _elsewhere(cluster, keeping, benchmarks or (), service) if apart or every else None
     drive = (lambda id: elsewhere(f"test-{id}", "--test", str(id))) if elsewhere else None
-    log = f"chores-{Path(cluster or 'here').stem}"
-    do_chores = (lambda: elsewhere(log, "--chores")) if elsewhere else None
+    name = Path(cluster or "here").stem
+    do_chores = (lambda: elsewhere(f"chores-{name}", "--chores")) if elsewhere else None
+    look = (lambda: elsewhere(f"watch-{name}", "--watch")) if elsewhere else None
     if test is not None:
         anubis.carry_out_test(request, test, caller)
-        drive = do_chores = _left_alone
+        drive = do_chores = look = _left_alone
     fleet = (
         anubis.approve(request, do, caller, drive) if do else anubis.keep(request, caller, drive)
     )
     standings = anubis.do_chores(request, caller, do_chores)
+    watched = anubis.watch_jobs(request, caller, look)
     while pause_s is not None:
-        _show(fleet, standings, as_json=json)
+        _show(fleet, standings, watched, as_json=json)
         time.sleep(pause_s)
         try:
             fleet = anubis.keep(request, caller, drive)
             standings = anubis.do_chores(request, caller, do_chores)
+            watched = anubis.watch_jobs(request, caller, look)
         except AnubisError as error:
             caller.remark(f"no turn was taken: {error}")
-    _show(fleet, standings, as_json=json)
+    _show(fleet, standings, watched, as_json=json)
     _leave(fleet)
 
 
@@ -229,7 +239,13 @@ def actions(
     keeping.show_actions(listed, answer.screen())
 
 
-def _show(fleet: KeptFleet, standings: Sequence[ChoreStanding] = (), *, as_json: bool) -> None:
+def _show(
+    fleet: KeptFleet,
+    standings: Sequence[ChoreStanding] = (),
+    watched: WatchRound | None = None,
+    *,
+    as_json: bool,
+) -> None:
     from anubis.report import keeping
 
     if as_json:
@@ -237,6 +253,7 @@ def _show(fleet: KeptFleet, standings: Sequence[ChoreStanding] = (), *, as_json:
             answer.write_json("life", keeping.life_fields(life))
         answer.write_lines(map(keeping.action_line, fleet.actions))
         _show_chores(standings, as_json=True)
+        _show_watch(watched, as_json=True)
         answer.write_json(
             "keeping", keeping.keeping_fields(fleet.cluster, fleet.lives, fleet.breakers)
         )
@@ -246,6 +263,19 @@ def _show(fleet: KeptFleet, standings: Sequence[ChoreStanding] = (), *, as_json:
     keeping.show_lives(fleet.lives, answer.screen())
     keeping.show_actions(fleet.actions, answer.screen())
     _show_chores(standings, as_json=False)
+    _show_watch(watched, as_json=False)
+
+
+def _show_watch(watched: WatchRound | None, *, as_json: bool) -> None:
+    from anubis.report import rounds
+
+    if watched is None:
+        return
+    if as_json:
+        answer.write_lines(rounds.watch_line(watched.cluster, look) for look in watched.looks)
+        return
+    for sentence in rounds.sentences(watched.looks, watched.at):
+        print(sentence)
 
 
 def _show_chores(standings: Sequence[ChoreStanding], *, as_json: bool) -> None:

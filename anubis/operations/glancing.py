@@ -24,6 +24,7 @@ from anubis.core.past.status import Incident, Repair, Validation, Watch
 from anubis.core.past.tracks import IncidentColumns
 from anubis.core.past.traits import NodeTraits
 from anubis.core.records import Ended
+from anubis.core.watching.rounds import KeptLook
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
 from anubis.operations.keeping import KeptFleet, look
@@ -62,6 +63,7 @@ class ClusterGlance:
     of_node: OfNodes
     kept: KeptFleet  # as the keeper's last turn left it
     chores: Mapping[Chore, float]  # when periodic work last ended without failing
+    looks: tuple[KeptLook, ...]  # the last one at each job that is watched
 
     @cached_property
     def nodes(self) -> tuple[NodeGlance, ...]:
@@ -128,6 +130,7 @@ def glance_at(
         of_node=of_node,
         kept=look(history, now, now),
         chores=history.chores.successes(),
+        looks=tuple(history.looks.all()),
     )
 
 

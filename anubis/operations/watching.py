@@ -3,19 +3,33 @@ told to the keeper. A suspicion is no verdict: the keeper has it tested."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from anubis import config
+from anubis.core.errors import AnubisError, ConfigError, StoreUnreachableError
+from anubis.core.lifecycle.suspicions import HitRate, hit_rates
+from anubis.core.past.events import Notice, SuspicionRaised
 from anubis.core.watching.comparisons import AnswersForMetrics
 from anubis.core.watching.detector import look
 from anubis.core.watching.findings import Deviation, Look, Suspicion
 from anubis.core.watching.likelihood import by_category, mix_of
 from anubis.core.watching.outliers import OutlierStream
+from anubis.core.watching.rounds import KeptLook, WatchedJob, due_jobs, gone_jobs
 from anubis.core.watching.settings import WatchSettings
 from anubis.core.watching.telemetry import Telemetry
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import resolve
+from anubis.operations.keeping import Keeping
+from anubis.operations.telling import note
+from anubis.report.wording import counted, moment
+from anubis.store.history import ClusterHistory
+from anubis.telemetry.config import TelemetrySettings
 from anubis.telemetry.pulled import TelemetrySource
+
+SOURCE = "watch"  # of its suspicions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +40,7 @@ class Watching:
     model: AnswersForMetrics
     settings: WatchSettings = WatchSettings()
     categories: Mapping[str, str] = field(default_factory=dict)  # of kinds of faults, at this site
+    rates: Mapping[tuple[str, str], HitRate] = field(default_factory=dict)  # of sources, so far
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +85,14 @@ def look_at(
         metrics = {deviation.metric for deviation in first.deviations}
         more = tuple(deviation for deviation in deviations if deviation.metric not in metrics)
         suspicions[node] = replace(first, deviations=(*first.deviations, *more))
-    mixed = tuple(
-        replace(suspicion, mix=_mix(suspicion.deviations, watching.categories))
-        for suspicion in suspicions.values()
-    )
-    return replace(seen, suspicions=mixed)
+    weighed = tuple(_weighed(suspicion, watching) for suspicion in suspicions.values())
+    return replace(seen, suspicions=weighed)
+
+
+def _weighed(suspicion: Suspicion, watching: Watching) -> Suspicion:
+    mix = _mix(suspicion.deviations, watching.categories)
+    rate = watching.rates.get((SOURCE, likeliest(mix)), HitRate())
+    return replace(suspicion, mix=mix, confidence=rate.confidence())
 
 
 def _outliers(telemetry: Telemetry) -> Mapping[str, Sequence[Deviation]]:
@@ -89,6 +107,10 @@ def _mix(deviations: Sequence[Deviation], categories: Mapping[str, str]) -> Mapp
     return by_category(mix_of({deviation.family for deviation in deviations}), categories)
 
 
+def likeliest(mix: Mapping[str, float]) -> str:
+    return max(mix, key=lambda category: mix[category])
+
+
 def follow_job(
     job: str, nodes: Sequence[str], watching: Watching, caller: Caller = NOBODY
 ) -> Iterator[JobLook]:
@@ -98,3 +120,183 @@ def follow_job(
         yield look_at_job(job, nodes, watching, caller)
         while not caller.wants_stop() and (left := due - caller.clock()) > 0:
             time.sleep(min(left, 1.0))
+
+
+# --- all running jobs ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchRound:
+    """What became of watching the jobs of a cluster: the last look at each."""
+
+    cluster: str
+    at: float
+    looks: tuple[KeptLook, ...]
+
+
+def watching_of(name: str) -> Watching:
+    """By the names of the files that say it."""
+    from anubis.watch import files
+
+    policy = config.watching(name)
+    model = files.load(files.place(policy.model))
+    return Watching(
+        source=source_of(config.telemetry(policy.telemetry), model.order),
+        model=model,
+        settings=policy.settings,
+        categories=policy.categories,
+    )
+
+
+def source_of(settings: TelemetrySettings, metrics: Sequence[str]) -> TelemetrySource:
+    if settings.prometheus:
+        from anubis.telemetry.prometheus import Prometheus
+
+        return Prometheus(settings, metrics)
+    if settings.agents:
+        from anubis.telemetry.agents import Agents
+
+        return Agents(settings, metrics)
+    raise ConfigError(
+        'nothing says where telemetry comes from: write "prometheus: {url: ...}" or "agents: {}"'
+        " into a file of configs/telemetry/ that is based on the default, and name it in a file"
+        " of configs/watching/"
+    )
+
+
+def watch_jobs(
+    keeping: Keeping,
+    caller: Caller = NOBODY,
+    drive: Callable[[], object] | None = None,
+    watching: Watching | None = None,
+) -> WatchRound | None:
+    """Look at all running jobs that are due, and tell the keeper whom they make suspect, unless
+    another process is at it. None: the policy says nothing of watching.
+
+    `drive` has it done elsewhere, by this function without it. `watching`: instead of what the
+    policy names."""
+    if not keeping.policy.watch and watching is None:
+        return None
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        settings = watching.settings if watching else config.watching(keeping.policy.watch).settings
+        jobs, looks, now = _jobs(part, settings), part.looks.all(), caller.clock()
+        due = due_jobs(
+            jobs,
+            {look.job: look for look in looks},
+            now,
+            interval_s=settings.interval_s,
+            pull_s=settings.pull_s,
+        )
+        with part.looks.alone() as is_alone:
+            if is_alone and (gone := gone_jobs(jobs, looks, now, pull_s=settings.pull_s)):
+                part.looks.forget(gone)
+            if due and is_alone and drive is None:
+                _look_at_all(due, watching or watching_of(keeping.policy.watch), part, caller)
+        if due and is_alone and drive is not None:
+            drive()
+        if due and not is_alone:
+            caller.remark(f"another process watches the jobs of cluster {part.cluster}")
+        return WatchRound(cluster=part.cluster, at=caller.clock(), looks=tuple(part.looks.all()))
+
+
+def _jobs(part: ClusterHistory, settings: WatchSettings) -> list[WatchedJob]:
+    """Those with enough nodes for a majority to say what is normal."""
+    return [
+        WatchedJob(id=job.id, nodes=job.nodes, ended_at=job.end)
+        for job in part.jobs.all()
+        if len(job.nodes) >= settings.least_nodes
+    ]
+
+
+def _look_at_all(
+    due: Sequence[WatchedJob], watching: Watching, part: ClusterHistory, caller: Caller
+) -> None:
+    """What fails at one job is told, and the others are looked at all the same."""
+    bugs: list[Exception] = []
+    for job in due:
+        if caller.wants_stop():
+            return
+        try:
+            kept = _look_and_tell(job, watching, part, caller)
+        except StoreUnreachableError:
+            raise
+        except AnubisError as error:
+            kept = _failed(job, str(error), caller)
+        except Exception as error:
+            bugs.append(error)
+            kept = _failed(job, f"a bug in Anubis ({type(error).__name__})", caller)
+        part.looks.write(kept)
+    if bugs:
+        raise bugs[0]
+
+
+def _failed(job: WatchedJob, why: str, caller: Caller) -> KeptLook:
+    caller.remark(f"job {job.id} could not be looked at: {why}")
+    return KeptLook(
+        job=job.id,
+        at=caller.clock(),
+        nodes=len(job.nodes),
+        job_ended=job.ended_at is not None,
+        trouble=why,
+    )
+
+
+def _look_and_tell(
+    job: WatchedJob, watching: Watching, part: ClusterHistory, caller: Caller
+) -> KeptLook:
+    began, has_ended = caller.clock(), job.ended_at is not None
+    trusted = replace(watching, rates=hit_rates(part.keeping.suspicions()))
+    seen = look_at_job(job.id, job.nodes, trusted, caller, ended=has_ended, until=job.ended_at)
+    for sentence in seen.remarks:
+        caller.remark(f"job {job.id}: {sentence}")
+    note(suspicions_of(seen.look, part, caller.clock()), part)
+    return KeptLook(
+        job=job.id,
+        at=began,
+        nodes=len(job.nodes),
+        suspects=len(seen.look.suspicions),
+        oddities=len(seen.look.oddities),
+        job_ended=has_ended,
+        trouble="" if seen.look.judged else _why_unjudged(seen.look),
+    )
+
+
+def _why_unjudged(look: Look) -> str:
+    reasons = "; ".join(f"{name}: {why}" for name, why in look.unjudged.items())
+    return f"no metric could be judged: {reasons or 'nothing was reported'}"
+
+
+def suspicions_of(look: Look, part: ClusterHistory, now: float) -> list[Notice]:
+    """What the keeper is to be told: of a node that this source suspects already, or of what was
+    seen before the last suspicion of it ended, nothing. So a look told twice is told once."""
+    kept = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
+    at = min(look.end, now)
+    notices = []
+    for suspicion in look.suspicions:
+        of_node = [entry for entry in kept if entry.node == suspicion.node]
+        if all(entry.ended_at is not None and entry.ended_at < at for entry in of_node):
+            id = f"{SOURCE} {suspicion.node} {len(of_node) + 1}"
+            notices.append(Notice(id=id, at=at, event=_raised(suspicion, look)))
+    return notices
+
+
+def _raised(suspicion: Suspicion, look: Look) -> SuspicionRaised:
+    return SuspicionRaised(
+        nodes=(suspicion.node,),
+        category=likeliest(suspicion.mix),
+        source=SOURCE,
+        reason=_sentence(suspicion, look),
+        mix=suspicion.mix,
+    )
+
+
+def _sentence(suspicion: Suspicion, look: Look) -> str:
+    first, more = suspicion.deviations[0], len(suspicion.deviations) - 1
+    value = "reports nothing" if math.isnan(first.value) else f"{first.value:.4g}"
+    also = f", and {counted(more, 'other metric')}" if more else ""
+    whose = f"job {look.job}: " if look.job else ""
+    return (
+        f"{whose}{first.metric} {value} against {first.peers:.4g} of its peers since"
+        f" {moment(suspicion.since)}{also}"
+    )

@@ -493,6 +493,10 @@ class EventLine(TypedDict):
     """That the job was planned for."""
     source: NotRequired[str]
     """Who suspects the nodes."""
+    mix: NotRequired[Mapping[str, float]]
+    """How likely each category of defects is; none: that of the suspicion alone."""
+    confidence: NotRequired[float | None]
+    """How likely it is right, by how often its source was so far; null: kept before that was."""
     reason: NotRequired[str]
     action: NotRequired[str]
     """What a repair did."""
@@ -639,6 +643,22 @@ class ChoreLine(TypedDict):
     """When it last ended without failing."""
     next_at: float | None
     """When it is due next; null: the policy states no times."""
+
+
+class WatchLine(TypedDict):
+    cluster: str
+    job: str
+    at: float
+    """When it was looked at last, in seconds since the epoch."""
+    nodes: int
+    suspects: int
+    """Nodes that the look made suspect, whether or not they were before."""
+    oddities: int
+    """What was worth a remark, and is no suspicion."""
+    job_ended: bool
+    """So it is not looked at again."""
+    trouble: str
+    """Why nothing could be seen; empty: it could."""
 
 
 class HoldLine(TypedDict):
@@ -911,6 +931,7 @@ LINES = (
     DocumentType(
         "chore", "keep", "periodic work: what became of it, when it is next", (ChoreLine,)
     ),
+    DocumentType("watch", "keep", "the last look at a job", (WatchLine,)),
     DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
     DocumentType("node-risk", "serve", "what carries a node's risk", (NodeRiskLine,)),
     DocumentType("fabric", "serve", "when it was measured last", (BetweenLine,)),

@@ -22,6 +22,7 @@ from anubis.core.records import Judgement
 from anubis.report.keeping import is_open
 from anubis.service.board import Snapshot
 
+BY = ["cluster"]
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -96,6 +97,7 @@ def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield _actions(snapshot)
     yield _breakers(snapshot)
     yield _chores(snapshot)
+    yield from _looks(snapshot)
     yield _unfinished(snapshot)
     yield _executions(snapshot)
     read_at = GaugeMetricFamily(
@@ -186,6 +188,31 @@ def _chores(snapshot: Snapshot) -> GaugeMetricFamily:
         for chore, at in sorted(glance.chores.items()):
             family.add_metric([cluster, chore.value], at)
     return family
+
+
+def _looks(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+    """At running jobs."""
+    jobs = GaugeMetricFamily("anubis_watched_jobs", "Running jobs that were looked at", labels=BY)
+    failed = GaugeMetricFamily(
+        "anubis_watch_failures", "Of these, those whose last look saw nothing", labels=BY
+    )
+    suspects = GaugeMetricFamily(
+        "anubis_watch_suspects", "Nodes that the last looks made suspect", labels=BY
+    )
+    oldest = GaugeMetricFamily(
+        "anubis_watch_oldest_look_timestamp_seconds",
+        "When the running job was looked at that nobody has looked at for longest",
+        labels=BY,
+    )
+    for cluster, glance in snapshot.clusters.items():
+        running = [look for look in glance.looks if not look.job_ended]
+        if glance.looks:
+            jobs.add_metric([cluster], len(running))
+            failed.add_metric([cluster], sum(bool(look.trouble) for look in running))
+            suspects.add_metric([cluster], sum(look.suspects for look in running))
+        if running:
+            oldest.add_metric([cluster], min(look.at for look in running))
+    yield from (jobs, failed, suspects, oldest)
 
 
 def _unfinished(snapshot: Snapshot) -> GaugeMetricFamily:

@@ -21,6 +21,7 @@ from anubis.store.trouble import explain
 NAMESPACE = 0x616E7562  # the first half of our advisory locks; the second is the campaign
 OF_ACTIONS = 0x616E7563  # the same, where the second is an action of the keeper
 OF_CHORES = 0x616E7564  # or a cluster, by a checksum of its name
+OF_WATCHES = 0x616E7565  # the same, of whoever watches its jobs
 
 
 TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:namespace, :key)")
@@ -280,3 +281,9 @@ def chores_lock(database: Database, cluster: str) -> ProcessLock:
     """Of several processes that could do the periodic work of a cluster."""
     key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
     return ProcessLock(database, f"chores-{cluster}", key, OF_CHORES)
+
+
+def watch_lock(database: Database, cluster: str) -> ProcessLock:
+    """Of several processes that could watch the running jobs of a cluster."""
+    key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
+    return ProcessLock(database, f"watch-{cluster}", key, OF_WATCHES)

@@ -25,6 +25,7 @@ from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, Happenings, Watche
 from anubis.store.holds import Holds
 from anubis.store.imports import Imports
 from anubis.store.keeping import KeeperState
+from anubis.store.looks import Looks
 from anubis.store.memory import Memory
 from anubis.store.notices import Notices
 from anubis.store.soundness import Examination, Soundness
@@ -98,4 +99,5 @@ class ClusterHistory:
         self.notices = Notices(database, cluster)
         self.keeping = KeeperState(database, cluster)
         self.chores = Chores(database, cluster)
+        self.looks = Looks(database, cluster)
         self.holds = Holds(database, cluster)

@@ -11,10 +11,12 @@ import pytest
 from anubis import catalog, config
 from anubis.cli import keep as verbs
 from anubis.core.errors import (
+    AnubisError,
     ConfigError,
     OrchestratorError,
     Stopped,
     StoreError,
+    TelemetryError,
     UsageError,
 )
 from anubis.core.lifecycle.actions import Stage
@@ -42,12 +44,15 @@ from anubis.operations.gating import gate
 from anubis.operations.keeping import Keeping, actions, approve, carry_out_test, keep, keeping_of
 from anubis.operations.preparing import CampaignRequest
 from anubis.operations.telling import tell
+from anubis.operations.watching import Watching, watch_jobs
 from anubis.report.history import of_notice
 from anubis.report.keeping import headline
 from anubis.simulation.fleet import plants
 from anubis.store import codec
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
+from anubis.telemetry.pulled import PulledTelemetry
+from tests.core.watched import StandIn, healthy
 from tests.edges.desk import Desk
 
 ACT = {"cordon": Mode.ACT, "release": Mode.ACT, "test": Mode.ACT, "swap": Mode.ACT}
@@ -577,3 +582,117 @@ def test_what_was_kept_before_there_was_a_mix_is_read_as_ever():
     assert (event.confidence, event.shares) == (None, {"gpu": 1.0})
     owed = codec.load(Owed, '{"about":"gpu","at":1.0,"debt":"suspicion","id":"s"}')
     assert (owed.confidence, owed.mix) == (1.0, {})
+
+
+# --- running jobs, watched -------------------------------------------------------------------
+
+
+class PlantedTelemetry:
+    """Of jobs on the nodes of the site: one node's CPU falls. A job may have none at all."""
+
+    def __init__(self, node, without=()):
+        self.node, self.without, self.asked = node, without, []
+
+    def pull(self, nodes, until, last_s):
+        self.asked.append(until)
+        if set(nodes) & set(self.without):
+            raise TelemetryError("the Prometheus at http://nowhere:9090 does not answer")
+        seen = replace(healthy(len(nodes)), nodes=tuple(nodes), start=until - 899)
+        if self.node in nodes:
+            seen.values[1, nodes.index(self.node), 500:] = 2.0
+        return PulledTelemetry(telemetry=seen)
+
+
+def by(source):
+    return Watching(
+        source=source, model=StandIn(), categories=config.watching("default").categories
+    )
+
+
+def begin(site, job, *nodes, at=None):
+    job_of_nodes = JobAllocated(nodes=nodes, duration_s=86_400, job=job)
+    tell(job_of_nodes, cluster=site.cluster, caller=site.caller, at=at or site.now - 3600)
+
+
+def notices(site):
+    with History.open(site.history) as history:
+        told = history.only().notices.all()
+        return [notice for notice in told if isinstance(notice.event, SuspicionRaised)]
+
+
+def test_from_a_running_job_to_a_verdict_and_what_is_left_of_the_confidence(site):
+    """The whole way, twice: a healthy node that looked odd is cleared, and its source is believed
+    less; a bad one is drained."""
+    good = _good(site)
+    nodes = tuple(site.owner.nodes)
+    site.owner.jobs["17"] = SeenJob(nodes=nodes[:4], ends_by=site.now + 1e6, owner="ann")
+    site.keep(**ACT)
+    source = PlantedTelemetry(good)
+    once = watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
+    assert [(look.job, look.suspects, look.trouble) for look in once.looks] == [("17", 1, "")]
+    (notice,) = notices(site)
+    assert (notice.event.nodes, notice.event.category) == ((good,), "gpu")
+    assert notice.event.confidence == pytest.approx(1 / 2)
+    assert "cpu_use 2 against 4" in notice.event.reason
+
+    fleet = site.keep(**ACT)
+    assert fleet.lives[good].state is State.SUSPECT  # its job goes on
+    site.later(480)
+    watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
+    assert len(notices(site)) == 1  # it is suspected already
+
+    del site.owner.jobs["17"]
+    site.keep(**ACT)
+    assert site.keep(**ACT).lives[good].state is State.IN_SERVICE
+    assert good not in site.drained
+
+    site.owner.jobs["18"] = SeenJob(nodes=nodes[:4], ends_by=site.now + 1e6, owner="ann")
+    site.keep(**ACT)
+    watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
+    assert notices(site)[-1].event.confidence == pytest.approx(1 / 3)
+    assert len(notices(site)) == 2
+
+
+def test_a_look_at_a_job_that_fails_is_told_and_the_others_are_looked_at_all_the_same(site):
+    nodes = tuple(site.owner.nodes)
+    begin(site, "a", *nodes[:4])
+    begin(site, "b", *nodes[4:])
+    begin(site, "too small for a majority", *nodes[:2])
+    source = PlantedTelemetry(nodes[5], without=nodes[:1])
+    kept = watch_jobs(site.keeping(owner=False), site.caller, watching=by(source))
+    assert [(look.job, look.suspects) for look in kept.looks] == [("a", 0), ("b", 1)]
+    assert "does not answer" in kept.looks[0].trouble
+    assert len(notices(site)) == 1
+
+
+def test_a_job_that_ended_is_looked_at_once_more_up_to_its_end(site):
+    nodes = tuple(site.owner.nodes)[:4]
+    begin(site, "a", *nodes)
+    source = PlantedTelemetry(nodes[1])
+    site.tell(JobEnded(nodes=nodes, job="a"))
+    ended_at = site.now
+    for _ in range(2):
+        site.later(30)
+        kept = watch_jobs(site.keeping(owner=False), site.caller, watching=by(source))
+    assert [(look.job, look.job_ended) for look in kept.looks] == [("a", True)]
+    assert source.asked == [ended_at]
+
+
+def test_where_no_policy_says_so_nobody_watches_and_where_it_does_it_says_what_is_missing(site):
+    assert watch_jobs(site.keeping(), site.caller) is None
+    begin(site, "a", *tuple(site.owner.nodes)[:4])
+    with pytest.raises(AnubisError, match=r"nothing says where telemetry comes from|watch model"):
+        watch_jobs(site.keeping(watch="default"), site.caller)
+
+
+def test_one_process_watches_and_another_begins_none(site):
+    begin(site, "a", *tuple(site.owner.nodes)[:4])
+    begun = []
+    with History.open(site.history) as history, history.only().looks.alone() as is_alone:
+        assert is_alone
+        watch_jobs(
+            site.keeping(), site.caller, lambda: begun.append("x"), by(PlantedTelemetry("n1"))
+        )
+    assert (begun, notices(site)) == ([], [])
+    watch_jobs(site.keeping(), site.caller, lambda: begun.append("x"), by(PlantedTelemetry("n1")))
+    assert begun == ["x"]

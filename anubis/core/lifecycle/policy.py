@@ -102,6 +102,8 @@ class KeepingPolicy:
     """After so long a suspicion that nobody could test is given up."""
     answered_s: float = DAY_S
     """After so long a test that says nothing is given up."""
+    watch: str = ""
+    """By which file under configs/watching/ running jobs are watched. Without it, they are not."""
     sweep: SweepChore | None = None
     """When idle nodes are swept. Without it, never."""
     criteria: CriteriaChore | None = None

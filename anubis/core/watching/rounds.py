@@ -1,0 +1,66 @@
+"""Which jobs are to be looked at now: running ones time and again, one that ended once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+KEPT_S = 86_400.0  # the look at a job that ended
+EARLY_S = 60.0  # rounds begin each minute, or so: rather before the interval is over than after it
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptLook:
+    """The last one at a job."""
+
+    job: str
+    at: float  # when it was tried
+    nodes: int
+    suspects: int = 0
+    oddities: int = 0
+    job_ended: bool = False  # so nobody looks at it again
+    trouble: str = ""  # why nothing could be seen; empty: it could
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedJob:
+    """A job that is to be looked at."""
+
+    id: str
+    nodes: tuple[str, ...]
+    ended_at: float | None = None  # None: it runs
+
+
+def due_jobs(
+    jobs: Iterable[WatchedJob],
+    looks: Mapping[str, KeptLook],
+    now: float,
+    *,
+    interval_s: float,
+    pull_s: float,
+) -> list[WatchedJob]:
+    """Those that nobody has looked at for longest come first."""
+    due = [job for job in jobs if _is_due(job, looks.get(job.id), now, interval_s, pull_s)]
+    return sorted(due, key=lambda job: (looks[job.id].at if job.id in looks else 0.0, job.id))
+
+
+def _is_due(
+    job: WatchedJob, last: KeptLook | None, now: float, interval_s: float, pull_s: float
+) -> bool:
+    if job.ended_at is not None:
+        is_recent = now - job.ended_at <= pull_s
+        return is_recent and not (last and last.job_ended)
+    return last is None or now - last.at >= max(0.0, interval_s - EARLY_S)
+
+
+def gone_jobs(
+    jobs: Iterable[WatchedJob], looks: Iterable[KeptLook], now: float, *, pull_s: float
+) -> list[str]:
+    """Whose last look is of no use any more: they ended long ago, or nobody knows of them."""
+    ended_at = {job.id: job.ended_at for job in jobs}
+    kept_s = {True: KEPT_S, False: pull_s}  # whether it was the one after the end
+    return [
+        look.job
+        for look in looks
+        if look.job not in ended_at or now - (ended_at[look.job] or now) > kept_s[look.job_ended]
+    ]

@@ -1,0 +1,44 @@
+"""How the running jobs of a cluster are watched: what the last looks came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from anubis.core.watching.rounds import KeptLook
+from anubis.report.wording import counted, json_line
+
+if TYPE_CHECKING:
+    from anubis.report.documents import WatchLine
+
+TROUBLES_NAMED = 3
+
+
+def sentences(looks: tuple[KeptLook, ...], now: float) -> Iterator[str]:
+    """Of jobs that run; of each that could not be looked at, why."""
+    running = [look for look in looks if not look.job_ended]
+    if not running:
+        yield "watch: no running job was looked at yet"
+        return
+    suspects = sum(look.suspects for look in running)
+    newest = max(look.at for look in running)
+    yield (
+        f"watch: {counted(len(running), 'running job')}, last look {max(0, now - newest) / 60:.0f}"
+        f" min ago, {counted(suspects, 'suspected node')}"
+    )
+    for look in [look for look in running if look.trouble][:TROUBLES_NAMED]:
+        yield f"watch: job {look.job} could not be looked at: {look.trouble}"
+
+
+def watch_line(cluster: str, look: KeptLook) -> str:
+    fields: WatchLine = {
+        "cluster": cluster,
+        "job": look.job,
+        "at": look.at,
+        "nodes": look.nodes,
+        "suspects": look.suspects,
+        "oddities": look.oddities,
+        "job_ended": look.job_ended,
+        "trouble": look.trouble,
+    }
+    return json_line("watch", fields)
