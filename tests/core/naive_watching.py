@@ -287,7 +287,12 @@ class _Naive:
         usually = float(np.mean([middle[p] for p in known]))
         activity = self.t.metrics[m].fault is Side.LOW
         lively = [not activity or level >= usually for level in middle]
-        proofs = [together[p] and (telling[p] or lively[p]) for p in range(since)]
+        shift = float(np.mean([own[p] - middle[p] for p in known]))
+        side = Side.EITHER if abs(shift) < half else Side.LOW if shift < 0 else Side.HIGH
+        proofs = [
+            together[p] and (lively[p] or (telling[p] and side is not Side.EITHER))
+            for p in range(since)
+        ]
         returned, balance = False, 0
         for p in range(self.t.points - 1, last, -1):
             left_its_level = abs(own[p] - level) >= half and lively[p]
@@ -295,8 +300,6 @@ class _Naive:
             balance += back - apart[p]
             returned = returned or balance >= self.s.window
         before = sum(d < half for d in self.distances_before(m, i, others))
-        shift = float(np.mean([own[p] - middle[p] for p in known]))
-        side = Side.EITHER if abs(shift) < half else Side.LOW if shift < 0 else Side.HIGH
         return {
             "since": since,
             "until": until,

@@ -189,6 +189,14 @@ def test_a_role_that_does_not_show_while_all_write_a_checkpoint_is_a_role():
     assert departure(own, peers, 130, 199, 8).always
 
 
+def test_phases_that_come_late_are_a_role_also_where_all_were_idle_before():
+    at = np.arange(300)
+    peers = np.where((at > 50) & (at % 20 < 10), 60.0, 0.0)
+    own = np.where((at > 50) & ((at - 4) % 20 < 10), 60.0, 0.0)
+    assert departure(own, peers, 60, 299, 8, activity=True).always
+    assert not departure(own, np.where(at < 150, own, peers), 150, 299, 8, activity=True).always
+
+
 def test_a_node_that_works_again_with_all_others_is_back():
     at = np.arange(200)
     stall = (at >= 60) & (at < 150)

@@ -40,7 +40,8 @@ def departure(
 ) -> Departure | None:
     """Of a node that was apart from point `first` to `last`; `own` and the median of its `peers`
     at all points; so many points of being together are `proof` of it. `activity`: all are alike
-    where nobody works, so to be together proves nothing where the peers do less than in the run.
+    where nobody works, so to be together proves little where the peers do less than in the run:
+    nothing of a node whose phases come early or late.
     `met_before`: how far it was from them when the job began. None: nothing is known."""
     gaps = np.abs(own - peers)
     run = slice(first, last + 1)
@@ -59,7 +60,8 @@ def departure(
     steps = _extent(apart[since:], back[since:], proof)
     until = last if steps is None else since + steps
     lively = (peers >= peers[run][finite].mean()) | (not activity)
-    met = together & (telling | lively)
+    side = _side((own - peers)[run][finite], usual)
+    met = together & (lively | (telling & (side is not Side.EITHER)))
     left_its_level = np.abs(own - level) >= usual / 2
     back = together & (telling | (left_its_level & lively))
     return Departure(
@@ -70,7 +72,7 @@ def departure(
         value=float(np.nanmedian(own[since : last + 1])),
         peers=float(np.nanmedian(peers[since : last + 1])),
         distance=usual,
-        side=_side((own - peers)[run][finite], usual),
+        side=side,
     )
 
 
