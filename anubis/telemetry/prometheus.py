@@ -11,15 +11,18 @@ import math
 import re
 import ssl
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
+import numpy as np
+
 from anubis import files
+from anubis.core.arrays import Floats32
 from anubis.core.errors import TelemetryError, UsageError
-from anubis.core.watching.alignment import Grid, SampledSeries, align, grid_over, round_step
-from anubis.core.watching.telemetry import WORST
+from anubis.core.watching.alignment import Grid, grid_over, on_grid, round_step
+from anubis.core.watching.telemetry import WORST, Telemetry
 from anubis.telemetry.config import ORDER, MetricSettings, PrometheusSettings, TelemetrySettings
 from anubis.telemetry.fetching import (
     HttpAnswer,
@@ -28,7 +31,7 @@ from anubis.telemetry.fetching import (
     UnreachableError,
     fetch,
 )
-from anubis.telemetry.prometheus_answers import Gathered, SampleMatrix, add, joined, matrix, scalar
+from anubis.telemetry.prometheus_answers import SampleMatrix, matrix, of_nodes, scalar
 from anubis.telemetry.pulled import PulledTelemetry, nodes_in_words, silences
 
 MOST_POINTS = 11_000  # that Prometheus gives of one series
@@ -53,13 +56,19 @@ class _Part:
     name: str
     expression: str
     label: str
+    nodes: tuple[str, ...]
+    rows: slice  # of these nodes, among all
     grid: Grid
+    first: int  # point of the whole grid
 
 
 @dataclass
 class _Collected:
-    gathered: dict[str, Gathered] = field(default_factory=dict)
+    """Parts are put in their places as they come, because their text is ten times as large."""
+
+    values: dict[str, Floats32]  # by metric, nodes x points
     failures: dict[str, str] = field(default_factory=dict)  # by metric
+    twice: dict[str, set[str]] = field(default_factory=dict)  # nodes with several series
     timeouts: int = 0
 
 
@@ -104,17 +113,14 @@ class Prometheus:
         end = min(until, now)
         step = step_s or self.step(nodes, end, last_s)
         grid = grid_over(end - last_s, end, step if step > 0 else USUAL_STEP_S)
-        collected = self._collect(list(self._parts(nodes, grid)), nodes)
-        complete = {
-            name: joined(gathered.samples)
-            for name, gathered in collected.gathered.items()
-            if name not in collected.failures
-        }
-        if not complete:
-            raise TelemetryError(f"{self.name}: {next(iter(collected.failures.values()))}")
-        telemetry = align(complete, self._metrics, nodes, grid)
+        shape = len(nodes), grid.points
+        collected = _Collected(
+            values={name: np.full(shape, np.nan, dtype=np.float32) for name in self._names}
+        )
+        self._collect(list(self._parts(nodes, grid)), collected)
+        telemetry = self._made(nodes, grid, collected)
         remarks = [f"{name} is left out: {why}" for name, why in collected.failures.items()]
-        remarks += _remarks(collected, complete, nodes)
+        remarks += _repeated(collected, self._names, nodes)
         if until - now > CLOCKS_APART_S:
             remarks.append(f"the clock of {self.name} is {until - now:,.0f} s behind ours")
         remarks += [
@@ -122,17 +128,36 @@ class Prometheus:
             for remark in silences(telemetry, self._settings)
             if not any(remark.startswith(f"nobody reports {name}") for name in collected.failures)
         ]
-        if not any(len(samples.times) for samples in complete.values()):
+        return PulledTelemetry(telemetry=telemetry, remarks=tuple(remarks))
+
+    def _made(self, nodes: Sequence[str], grid: Grid, collected: _Collected) -> Telemetry:
+        """An error where nothing is known: that must not pass for a look."""
+        for name in collected.failures:
+            collected.values[name][:] = np.nan
+        if len(collected.failures) == len(self._names):
+            raise TelemetryError(f"{self.name}: {next(iter(collected.failures.values()))}")
+        if all(np.isnan(values).all() for values in collected.values.values()):
             raise TelemetryError(
                 f"{self.name} knows none of the {len(nodes):,} nodes, such as"
                 f' "{nodes[0]}": is "{self._settings.node_label}" the label that names them?'
             )
-        return PulledTelemetry(telemetry=telemetry, remarks=tuple(remarks))
+        return Telemetry(
+            metrics=self._metrics,
+            nodes=tuple(nodes),
+            start=grid.start,
+            step_s=grid.step_s,
+            values=np.stack([collected.values.pop(name) for name in self._names]),
+        )
 
     # --- what is asked ---------------------------------------------------------------------
 
     def _parts(self, nodes: Sequence[str], grid: Grid) -> Iterator[_Part]:
-        for piece in _pieces(grid):
+        for first in range(0, grid.points, MOST_POINTS):
+            piece = Grid(
+                start=grid.start + first * grid.step_s,
+                step_s=grid.step_s,
+                points=min(MOST_POINTS, grid.points - first),
+            )
             at_once = max(1, MOST_SAMPLES // max(1, piece.points))
             slices = math.ceil(len(nodes) / at_once)
             for name in self._names:
@@ -140,8 +165,15 @@ class Prometheus:
                 label = metric.node_label or self._settings.node_label
                 for number in range(slices):
                     some = nodes[number::slices]
-                    expression = _filled(metric, name, label, some, grid.step_s)
-                    yield _Part(name=name, expression=expression, label=label, grid=piece)
+                    yield _Part(
+                        name=name,
+                        expression=_filled(metric, name, label, some, grid.step_s),
+                        label=label,
+                        nodes=tuple(some),
+                        rows=slice(number, None, slices),
+                        grid=piece,
+                        first=first,
+                    )
 
     def _step_of(self, name: str, nodes: Sequence[str], end: float, span_s: float) -> float:
         """The most samples that any series of the metric has in two minutes, because a hole is
@@ -162,26 +194,27 @@ class Prometheus:
             return math.nan  # why is told when it is asked for its values
         return PROBE_S / count if count > 0 else math.nan
 
-    def _collect(self, parts: Sequence[_Part], nodes: Sequence[str]) -> _Collected:
-        collected = _Collected(gathered={part.name: Gathered() for part in parts})
+    def _collect(self, parts: Sequence[_Part], collected: _Collected) -> None:
         with ThreadPoolExecutor(self._place.at_once) as pool:
-            pending: list[tuple[_Part, Future[SampleMatrix]]] = [
-                (part, pool.submit(self._range, part, collected)) for part in parts
-            ]
-            for part, future in pending:
+            pending = [(part.name, pool.submit(self._place_in, collected, part)) for part in parts]
+            for name, future in pending:
                 try:
-                    answer = future.result()
+                    future.result()
                 except UnreachableError as cause:
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise TelemetryError(f"{self.name} cannot be reached: {cause}") from None
                 except TelemetryError as cause:
-                    collected.failures.setdefault(part.name, str(cause))
-                    continue
-                if answer.warnings:
-                    partial = f"the answer is not whole: {answer.warnings[0]}"
-                    collected.failures.setdefault(part.name, partial)
-                add(collected.gathered[part.name], answer, nodes)
-        return collected
+                    collected.failures.setdefault(name, str(cause))
+
+    def _place_in(self, collected: _Collected, part: _Part) -> None:
+        answer = self._range(part, collected)
+        if answer.warnings:
+            raise TelemetryError(f"the answer is not whole: {answer.warnings[0]}")
+        series, twice = of_nodes(answer, part.nodes)
+        if twice:
+            collected.twice.setdefault(part.name, set()).update(twice)
+        points = slice(part.first, part.first + part.grid.points)
+        collected.values[part.name][part.rows, points] = on_grid(series, len(part.nodes), part.grid)
 
     def _range(self, part: _Part, collected: _Collected) -> SampleMatrix:
         if part.name in collected.failures:
@@ -240,15 +273,6 @@ def _check(nodes: Sequence[str]) -> None:
             raise UsageError(f'"{node}" is not a node name')
 
 
-def _pieces(grid: Grid) -> Iterator[Grid]:
-    for first in range(0, grid.points, MOST_POINTS):
-        yield Grid(
-            start=grid.start + first * grid.step_s,
-            step_s=grid.step_s,
-            points=min(MOST_POINTS, grid.points - first),
-        )
-
-
 def _filled(
     metric: MetricSettings, name: str, label: str, nodes: Sequence[str], step_s: float
 ) -> str:
@@ -273,15 +297,14 @@ def _matcher(label: str, nodes: Sequence[str]) -> str:
     return f'{label}=~"(?:{names})(?:[.][^:]*)?(?::[0-9]+)?"'
 
 
-def _remarks(
-    collected: _Collected, complete: dict[str, SampledSeries], nodes: Sequence[str]
-) -> Iterator[str]:
-    for name in complete:
-        if twice := sorted(collected.gathered[name].twice):
-            yield (
-                f"{nodes_in_words(twice, nodes)} have {name} from several series; of each the one"
-                " with most samples counts"
-            )
+def _repeated(collected: _Collected, names: Sequence[str], nodes: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        if name in collected.failures or name not in collected.twice:
+            continue
+        yield (
+            f"{nodes_in_words(sorted(collected.twice[name]), nodes)} have {name} from several"
+            " series; of each the one with most samples counts"
+        )
 
 
 def _trust(place: PrometheusSettings) -> ssl.SSLContext | None:

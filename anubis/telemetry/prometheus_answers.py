@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -144,29 +144,24 @@ def _excerpt(body: bytes) -> str:
 # --- from labels to nodes --------------------------------------------------------------------
 
 
-@dataclass
-class Gathered:
-    """The samples of one metric, and which series they are from."""
-
-    samples: list[SampledSeries] = field(default_factory=list)
-    twice: set[str] = field(default_factory=set)  # nodes that several series speak of
-
-
-def add(gathered: Gathered, answer: SampleMatrix, nodes: Sequence[str]) -> None:
-    """Of several series of one node the one with most samples counts."""
+def of_nodes(answer: SampleMatrix, nodes: Sequence[str]) -> tuple[SampledSeries, set[str]]:
+    """Of several series of one node the one with most samples counts; and which nodes have
+    several."""
     row_of = {node: row for row, node in enumerate(nodes)}
     rows = np.array([_row(name, row_of) for name in answer.names], dtype=np.int64)
+    twice: set[str] = set()
     best: dict[int, int] = {}
     for place, row in enumerate(rows.tolist()):
         if row >= 0 and row in best:
-            gathered.twice.add(nodes[row])
+            twice.add(nodes[row])
         if row >= 0 and (row not in best or answer.counts[place] > answer.counts[best[row]]):
             best[row] = place
     for place in set(range(len(rows))) - set(best.values()):
         rows[place] = -1
-    gathered.samples.append(
-        SampledSeries(rows=np.repeat(rows, answer.counts), times=answer.times, values=answer.values)
+    series = SampledSeries(
+        rows=np.repeat(rows, answer.counts), times=answer.times, values=answer.values
     )
+    return series, twice
 
 
 def _row(name: str, row_of: dict[str, int]) -> int:
@@ -178,11 +173,3 @@ def _row(name: str, row_of: dict[str, int]) -> int:
 def without_port(name: str) -> str:
     host, colon, port = name.rpartition(":")
     return host.strip("[]") if colon and port.isdecimal() else name
-
-
-def joined(parts: Sequence[SampledSeries]) -> SampledSeries:
-    return SampledSeries(
-        rows=np.concatenate([np.zeros(0, dtype=np.int64), *(part.rows for part in parts)]),
-        times=np.concatenate([np.zeros(0), *(part.times for part in parts)]),
-        values=np.concatenate([np.zeros(0), *(part.values for part in parts)]),
-    )
