@@ -28,6 +28,8 @@ from anubis.core.records import (
     NodeKind,
     ParameterValue,
 )
+from anubis.core.watching.conclusion import LookAnswer
+from anubis.core.watching.findings import OddityKind, Sign
 from anubis.risk.choice import ModelChoice
 from anubis.risk.figures import Score
 from anubis.simulation.reckoning import PlantedTrouble
@@ -848,6 +850,80 @@ class ResultDocument(TypedDict):
 # --- all of them ---------------------------------------------------------------------------
 
 
+# --- running jobs --------------------------------------------------------------------------
+
+
+class DeviationFields(TypedDict):
+    sign: Sign
+    """By which rule the node was seen to be unlike its peers."""
+    metric: str
+    unit: str
+    family: str
+    """What it speaks of: cpu, gpu, pfc, throughput, disk or memory."""
+    since: float
+    until: float
+    value: float | None
+    """The node's median since then; null: it reported nothing."""
+    peers: float | None
+    """The median of its peers."""
+    effect: float
+    """How far apart they are, as a share of the metric's range."""
+    score: float
+    threshold: float
+    """That `score` had to exceed; 0 where no score named the node."""
+
+
+class SuspicionLine(TypedDict):
+    cluster: str
+    job: str
+    node: str
+    since: float
+    """When it left its peers, in seconds since 1970."""
+    confidence: float
+    """How often this source was right at this site; 0.5 where nothing is known of it."""
+    hits: int
+    """Earlier suspicions that a test confirmed."""
+    misses: int
+    """And that a test refuted."""
+    mix: Mapping[str, float]
+    """How likely each category of faults is, by a published table."""
+    deviations: Sequence[DeviationFields]
+    """The one that named it first."""
+
+
+class OddityLine(TypedDict):
+    cluster: str
+    job: str
+    node: str | None
+    """null: the whole job."""
+    kind: OddityKind
+    metric: str | None
+    since: float
+    until: float
+    sentence: str
+
+
+class LookLine(TypedDict):
+    cluster: str
+    job: str
+    answer: LookAnswer
+    """The exit code follows it: 1 for named, 0 for nobody, 2 for unknown."""
+    headline: str
+    """The first line of the terminal."""
+    nodes: int
+    suspects: Sequence[str]
+    unseen: Sequence[str]
+    """Nodes that reported nothing of what was judged."""
+    start: float
+    end: float
+    judged: Sequence[str]
+    """Metrics, in the order in which they were asked."""
+    unjudged: Mapping[str, str]
+    """Metrics, and why not."""
+    remarks: Sequence[str]
+    """On the telemetry."""
+
+
 @dataclass(frozen=True)
 class DocumentType:
     """A type of document: who prints it, what it is, and whose fields it has."""
@@ -919,6 +995,9 @@ LINES = (
     DocumentType("run", "simulate", "one seed of a policy", (Trial, RunLine)),
     DocumentType("policy", "simulate", "means over seeds", (PolicyLine,)),
     DocumentType("simulation", "simulate", "the findings; the last line", (SimulationLine,)),
+    DocumentType("suspicion", "watch", "a node unlike its peers", (SuspicionLine,)),
+    DocumentType("oddity", "watch", "worth a remark, and no suspicion", (OddityLine,)),
+    DocumentType("look", "watch", "the answer; the last line of a look", (LookLine,)),
     DocumentType("track-record", "history benchmarks", "what it has found", (TrackRecordLine,)),
     DocumentType("node", "nodes", "a node as it is now", (NodeLine,)),
     DocumentType("incident", "history show", "on a node", (Incident, HappenedLine)),

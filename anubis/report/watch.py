@@ -1,0 +1,341 @@
+"""A look at a running job: the first line says what matters, then by what and how surely.
+
+What it names is suspected, and nothing more: a test says whether the node is bad.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from anubis.core.watching.conclusion import LookAnswer, LookConclusion, conclude
+from anubis.core.watching.findings import Deviation, Look, Oddity, Sign, Suspicion
+from anubis.core.watching.telemetry import Telemetry, WatchedMetric
+from anubis.report.tables import add_row, table
+from anubis.report.wording import called, counted, json_line, lasting
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from anubis.report.documents import DeviationFields, LookLine, OddityLine, SuspicionLine
+
+ODDITIES = 8  # that a terminal lists
+LEAST_PEERS = 4  # nodes of a group that is compared by itself
+LIKELY = 0.10  # kinds of faults below this share are the rest
+KINDS_NAMED = 3
+PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+SCALED = ("B", "B/s", "packets/s")
+RULES = {
+    Sign.UNLIKE_PEERS: "denoised windows lie apart from those of its peers",
+    Sign.OUTLIER: "beyond mean + 2 deviations of its peers for ten minutes",
+    Sign.VANISHED: "reports no more, while its peers do",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookView:
+    look: Look
+    telemetry: Telemetry
+    continuity_s: float
+    cluster: str = ""
+    remarks: tuple[str, ...] = ()  # on the telemetry
+    hits: int = 0  # of this site's earlier suspicions, how many a test confirmed
+    misses: int = 0
+    learned_from: str = ""  # what the watch model learned from, in a sentence
+
+    @cached_property
+    def conclusion(self) -> LookConclusion:
+        return conclude(self.look, self.telemetry, continuity_s=self.continuity_s)
+
+    @cached_property
+    def metrics(self) -> Mapping[str, WatchedMetric]:
+        return {metric.name: metric for metric in self.telemetry.metrics}
+
+    @property
+    def job(self) -> str:
+        return f"job {self.look.job}" if self.look.job else "this job"
+
+
+# --- sentences -----------------------------------------------------------------------------
+
+
+def headline(view: LookView) -> str:
+    look, conclusion = view.look, view.conclusion
+    minutes = lasting(look.end - look.start)
+    judged = _of_all(len(look.judged), len(look.judged) + len(look.unjudged), "metric")
+    if conclusion.answer is LookAnswer.NOBODY:
+        return (
+            f"{view.job}: nothing unlike its peers in {minutes} on {judged} of "
+            f"{counted(len(look.nodes), 'node')}"
+        )
+    if conclusion.answer is LookAnswer.UNKNOWN and conclusion.unseen:
+        seen = len(look.nodes) - len(conclusion.unseen)
+        return (
+            f"{view.job}: cannot say of {called(conclusion.unseen)}, which reported nothing; "
+            f"nothing unlike its peers in {minutes} on {judged} of the other "
+            f"{counted(seen, 'node')}"
+        )
+    if conclusion.answer is LookAnswer.UNKNOWN:
+        return f"{view.job}: cannot say: {conclusion.why}"
+    if len(look.suspicions) == 1:
+        return f"{view.job}: {_named(view, look.suspicions[0])}; nobody else"
+    suspects = [suspicion.node for suspicion in look.suspicions]
+    first = min(suspicion.since for suspicion in look.suspicions)
+    return (
+        f"{view.job}: {len(suspects)} of {len(look.nodes):,} nodes are unlike their peers, the "
+        f"first since {clock(first)}: {called(suspects)}"
+    )
+
+
+def _named(view: LookView, suspicion: Suspicion) -> str:
+    first = suspicion.deviations[0]
+    peers = len(peers_of(view, suspicion.node))
+    since = clock(suspicion.since)
+    if first.sign is Sign.VANISHED:
+        return (
+            f"node {suspicion.node} reports no {first.metric} since {since}, while its "
+            f"{peers:,} peers do"
+        )
+    return (
+        f"node {suspicion.node} is unlike its {peers:,} peers since {since} "
+        f"({first.metric} {_amount(view, first, first.value)}, "
+        f"peers {_amount(view, first, first.peers)})"
+    )
+
+
+def peers_of(view: LookView, node: str) -> list[str]:
+    """Whom it is compared with: the nodes of its group where these are enough to tell."""
+    nodes, groups = view.telemetry.nodes, view.telemetry.groups
+    labels = dict(zip(nodes, groups or [""] * len(nodes), strict=True))
+    group = [name for name in nodes if labels[name] == labels[node]]
+    peers = group if len(group) >= LEAST_PEERS else nodes
+    return [name for name in peers if name != node]
+
+
+def mix_sentence(suspicion: Suspicion) -> str:
+    """`gpu 69 %, network 11 %, others 20 %`: which kinds of faults show like this, and how often."""
+    listed = [(kind, p) for kind, p in suspicion.mix.items() if p >= LIKELY][:KINDS_NAMED]
+    if not listed:
+        return ""
+    rest = 1 - sum(p for _, p in listed)
+    parts = [f"{kind} {p:.0%}" for kind, p in listed]
+    parts += [f"others {rest:.0%}"] if rest >= 0.005 else []
+    return (
+        f"what shows like this: {', '.join(parts)} (kinds of faults by a published table of one "
+        "company's jobs: a hint where to look, no finding)"
+    )
+
+
+def confidence_sentence(view: LookView, suspicion: Suspicion) -> str:
+    total = view.hits + view.misses
+    if not total:
+        return (
+            f"how sure: {suspicion.confidence:.0%}, which is no experience: no suspicion of "
+            "watching has been tested at this site yet"
+        )
+    return (
+        f"how sure: {suspicion.confidence:.0%}, as {view.hits:,} of {total:,} suspicions that "
+        "were tested at this site were confirmed"
+    )
+
+
+def next_steps(view: LookView) -> list[str]:
+    """The commands that turn a suspicion into a verdict."""
+    if not view.look.suspicions:
+        return []
+    nodes = called([suspicion.node for suspicion in view.look.suspicions])
+    cluster = f" --cluster {view.cluster}" if view.cluster else ""
+    kind = next(iter(view.look.suspicions[0].mix), "")
+    category = f" --category {kind}" if kind else ""
+    return [
+        f"anubis validate '{nodes}'{cluster}",
+        f"anubis tell suspicion-raised '{nodes}'{category} --source watch{cluster}",
+    ]
+
+
+def unjudged(view: LookView) -> Iterator[str]:
+    """Each reason with the metrics that it kept from being judged."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in view.look.unjudged.items():
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        yield f"{', '.join(names)}: {reason}"
+
+
+def odd(oddity: Oddity) -> str:
+    subject = f"{oddity.node}: " if oddity.node else ""
+    return f"{clock(oddity.since)}  {subject}{oddity.sentence}"
+
+
+def clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
+
+
+def amount(value: float, unit: str) -> str:
+    """Three digits with the unit; nothing reported is a dash."""
+    if not math.isfinite(value):
+        return "-"
+    size, prefix = next(
+        ((size, p) for size, p in PREFIXES if unit in SCALED and abs(value) >= size), (1.0, "")
+    )
+    scaled = value / size
+    digits = 0 if abs(scaled) >= 100 or scaled == round(scaled) else 1 if abs(scaled) >= 10 else 2
+    return f"{scaled:,.{digits}f} {prefix}{unit}"
+
+
+def _amount(view: LookView, deviation: Deviation, value: float) -> str:
+    metric = view.metrics.get(deviation.metric)
+    return amount(value, metric.unit if metric else "")
+
+
+def _of_all(some: int, total: int, noun: str) -> str:
+    return counted(some, noun) if some == total else f"{some:,} of {total:,} {noun}s"
+
+
+# --- on a terminal -------------------------------------------------------------------------
+
+
+def show(view: LookView, console: Console) -> None:
+    for line in _wrapped(headline(view)):
+        console.print(line, markup=False, style="bold" if view.look.suspicions else "")
+    for suspicion in view.look.suspicions:
+        console.print()
+        minutes = lasting(view.look.end - suspicion.since)
+        console.print(f"{suspicion.node}, for {minutes} now", markup=False, style="bold")
+        console.print(deviation_table(view, suspicion))
+        console.print("apart: as a share of the metric's range", style="dim", highlight=False)
+        for sentence in (mix_sentence(suspicion), confidence_sentence(view, suspicion)):
+            _print(console, sentence)
+    _print_list(console, "odd, and no suspicion:", [odd(oddity) for oddity in view.look.oddities])
+    if view.look.judged:  # else it is the first line
+        _print_list(console, "not judged:", list(unjudged(view)))
+    _print_list(console, "about the telemetry:", list(view.remarks))
+    if steps := next_steps(view):
+        console.print("\nwhat next: only a test says whether the node is bad")
+        for step, about in zip(steps, ("test it now", "or let the keeper do it"), strict=True):
+            console.print(f"  {about}:", markup=False)
+            console.print(f"    {step}", markup=False, soft_wrap=True)
+
+
+def deviation_table(view: LookView, suspicion: Suspicion) -> Table:
+    figures = ("node", "peers", "apart", "since")
+    rows = table("metric", figures=figures, gap=4)
+    for deviation in suspicion.deviations:
+        add_row(rows, deviation.metric, *deviation_cells(view, deviation))
+    return rows
+
+
+def deviation_cells(view: LookView, deviation: Deviation) -> list[str]:
+    """Value, peers, how far apart as a share of the range, since when."""
+    apart = f"{deviation.effect:.0%}" if deviation.sign is not Sign.VANISHED else "silent"
+    return [
+        _amount(view, deviation, deviation.value),
+        _amount(view, deviation, deviation.peers),
+        apart,
+        clock(deviation.since),
+    ]
+
+
+def _print_list(console: Console, title: str, lines: Sequence[str]) -> None:
+    if not lines:
+        return
+    console.print(f"\n{title}", markup=False)
+    for line in lines[:ODDITIES]:
+        _print(console, line, indent="  ")
+    if len(lines) > ODDITIES:
+        console.print(f"  and {len(lines) - ODDITIES:,} more: --json and --html have all")
+
+
+def _print(console: Console, sentence: str, indent: str = "") -> None:
+    for line in _wrapped(sentence, indent):
+        console.print(line, markup=False, highlight=False)
+
+
+def _wrapped(sentence: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        sentence,
+        79,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_on_hyphens=False,
+    )
+
+
+# --- for programs --------------------------------------------------------------------------
+
+
+def lines(view: LookView) -> Iterator[str]:
+    """A line for each suspicion and each oddity, and the look at the end."""
+    for suspicion in view.look.suspicions:
+        yield json_line("suspicion", _suspicion_fields(view, suspicion))
+    for oddity in view.look.oddities:
+        yield json_line("oddity", _oddity_fields(view, oddity))
+    yield json_line("look", _look_fields(view))
+
+
+def _suspicion_fields(view: LookView, suspicion: Suspicion) -> SuspicionLine:
+    return {
+        "cluster": view.cluster,
+        "job": view.look.job,
+        "node": suspicion.node,
+        "since": suspicion.since,
+        "confidence": suspicion.confidence,
+        "hits": view.hits,
+        "misses": view.misses,
+        "mix": dict(suspicion.mix),
+        "deviations": [_deviation_fields(view, deviation) for deviation in suspicion.deviations],
+    }
+
+
+def _deviation_fields(view: LookView, deviation: Deviation) -> DeviationFields:
+    metric = view.metrics.get(deviation.metric)
+    return {
+        "sign": deviation.sign,
+        "metric": deviation.metric,
+        "unit": metric.unit if metric else "",
+        "family": deviation.family,
+        "since": deviation.since,
+        "until": deviation.until,
+        "value": deviation.value if math.isfinite(deviation.value) else None,
+        "peers": deviation.peers if math.isfinite(deviation.peers) else None,
+        "effect": deviation.effect,
+        "score": deviation.score,
+        "threshold": deviation.threshold,
+    }
+
+
+def _oddity_fields(view: LookView, oddity: Oddity) -> OddityLine:
+    return {
+        "cluster": view.cluster,
+        "job": view.look.job,
+        "node": oddity.node or None,
+        "kind": oddity.kind,
+        "metric": oddity.metric or None,
+        "since": oddity.since,
+        "until": oddity.until,
+        "sentence": oddity.sentence,
+    }
+
+
+def _look_fields(view: LookView) -> LookLine:
+    look = view.look
+    return {
+        "cluster": view.cluster,
+        "job": look.job,
+        "answer": view.conclusion.answer,
+        "headline": headline(view),
+        "nodes": len(look.nodes),
+        "suspects": [suspicion.node for suspicion in look.suspicions],
+        "unseen": view.conclusion.unseen,
+        "start": look.start,
+        "end": look.end,
+        "judged": look.judged,
+        "unjudged": dict(look.unjudged),
+        "remarks": view.remarks,
+    }

@@ -1,0 +1,156 @@
+"""What a look says on 80 columns and to programs. Its first line says what matters."""
+
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+from rich.console import Console
+
+from anubis.core.watching.detector import look
+from anubis.core.watching.settings import WatchSettings
+from anubis.report import watch
+from anubis.report.schemas import of_every_line
+from anubis.report.watch import LookView
+from tests.core.watched import CPU, DUTY, PFC, START, StandIn, healthy
+
+SETTINGS = WatchSettings()
+
+
+def viewed(telemetry, *, job="4711", **facts):
+    seen = look(telemetry, StandIn(), SETTINGS, job=job)
+    return LookView(
+        look=seen, telemetry=telemetry, continuity_s=SETTINGS.continuity_s, cluster="prod", **facts
+    )
+
+
+def faulty(telemetry=None, node=3, since=500):
+    telemetry = telemetry or healthy()
+    telemetry.of("cpu_use")[node, since:] = 2.0
+    return telemetry
+
+
+def text(view):
+    out = io.StringIO()
+    watch.show(view, Console(width=80, file=out))
+    return out.getvalue()
+
+
+def test_the_first_line_names_the_node_the_moment_and_both_values():
+    first = watch.headline(viewed(faulty()))
+    assert first == (
+        "job 4711: node n3 is unlike its 7 peers since 22:21:40 UTC "
+        "(cpu_use 2 %, peers 40.0 %); nobody else"
+    )
+    assert START + 500 == 1_700_000_500  # 2023-11-14 22:21:40 UTC
+
+
+def test_where_nobody_is_unlike_the_first_line_says_on_how_much_that_rests():
+    first = watch.headline(viewed(healthy(nodes=64)))
+    assert first == (
+        "job 4711: nothing unlike its peers in 15 min on 3 metrics of 64 nodes"
+    )
+
+
+def test_metrics_that_nobody_reported_are_not_counted_as_judged():
+    first = watch.headline(viewed(healthy(metrics=(CPU, DUTY))))
+    assert "on 2 of 3 metrics of 8 nodes" in first
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "reason"),
+    [
+        (healthy(nodes=3), "cannot say: 3 nodes, of which none can be told"),
+        (healthy(points=100), "cannot say: most nodes reported for 100 s at a stretch"),
+    ],
+)
+def test_what_cannot_be_said_is_said_with_the_reason(telemetry, reason):
+    assert reason in watch.headline(viewed(telemetry))
+
+
+def test_a_node_without_a_report_is_not_called_like_its_peers():
+    telemetry = healthy()
+    telemetry.values[:, 2] = np.nan
+    first = watch.headline(viewed(telemetry))
+    assert "cannot say of n2, which reported nothing" in first
+    assert "of the other 7 nodes" in first
+
+
+def test_a_node_that_fell_silent_is_named_by_what_it_no_longer_reports():
+    telemetry = healthy()
+    telemetry.values[:, 5, 600:] = np.nan
+    first = watch.headline(viewed(telemetry))
+    assert "node n5 reports no " in first
+    assert "since 22:23:19 UTC, while its 7 peers do" in first
+
+
+def test_all_fits_on_80_columns_and_only_commands_may_be_longer():
+    telemetry = faulty(replace(healthy(), nodes=tuple(f"gpu-node-rack17-{i:04}" for i in range(8))))
+    shown = text(viewed(telemetry, remarks=("nobody reports pfc_tx; it needs an exporter " * 3,)))
+    lines = [line for line in shown.splitlines() if "anubis " not in line]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_suspicion_without_experience_says_so_and_one_with_it_counts():
+    (suspicion,) = viewed(faulty()).look.suspicions
+    fresh = watch.confidence_sentence(viewed(faulty()), suspicion)
+    assert "no experience" in fresh
+    known = viewed(faulty(), hits=9, misses=1)
+    sure = replace(suspicion, confidence=0.83)
+    assert watch.confidence_sentence(known, sure) == (
+        "how sure: 83%, as 9 of 10 suspicions that were tested at this site were confirmed"
+    )
+
+
+def test_the_mix_is_called_a_hint_and_its_shares_come_to_a_hundred():
+    (suspicion,) = viewed(faulty()).look.suspicions
+    mixed = replace(suspicion, mix={"gpu": 0.64, "host": 0.18, "link": 0.09, "network": 0.09})
+    sentence = watch.mix_sentence(mixed)
+    assert "gpu 64%, host 18%, others 18%" in sentence
+    assert "published table" in sentence
+
+
+def test_what_comes_next_is_a_command_for_just_these_nodes():
+    shown = text(viewed(faulty()))
+    assert "anubis validate 'n3' --cluster prod" in shown
+    assert "what next" not in text(viewed(healthy()))
+
+
+def test_nothing_is_left_out_in_silence():
+    telemetry = healthy(metrics=(CPU, PFC))
+    telemetry.of("cpu_use")[1, 300:400] = 2.0  # came back
+    shown = text(viewed(telemetry))
+    assert "odd, and no suspicion:" in shown
+    assert "n1: left its peers in cpu_use" in shown
+    assert "not judged:" in shown
+    assert "gpu_duty: not in the telemetry" in shown
+
+
+@pytest.mark.parametrize("telemetry", [faulty(), healthy(nodes=3)], ids=["named", "unknown"])
+def test_each_line_for_programs_is_as_declared_and_the_look_is_the_last(telemetry):
+    written = [json.loads(line) for line in watch.lines(viewed(telemetry))]
+    validator = Draft202012Validator(of_every_line())
+    for line in written:
+        validator.validate(line)
+    assert written[-1]["type"] == "look"
+    assert {line["node"] for line in written if line["type"] == "suspicion"} == set(
+        written[-1]["suspects"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "written"),
+    [
+        (71.0, "W", "71 W"),
+        (412.4, "W", "412 W"),
+        (39.96, "%", "40.0 %"),
+        (2_097_152_000, "B/s", "2.10 GB/s"),
+        (0.0, "packets/s", "0 packets/s"),
+        (float("nan"), "W", "-"),
+        (1980.0, "MHz", "1,980 MHz"),
+    ],
+)
+def test_amounts_are_short_and_have_their_unit(value, unit, written):
+    assert watch.amount(value, unit) == written
