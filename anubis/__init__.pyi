@@ -40,6 +40,11 @@ from anubis.operations.keeping import keep as keep
 from anubis.operations.keeping import keeping_of as keeping_of
 from anubis.operations.learning import learn as learn
 from anubis.operations.learning import learned_here as learned_here
+from anubis.operations.looking import LookRequest as LookRequest
+from anubis.operations.looking import follow_jobs as follow_jobs
+from anubis.operations.looking import record_telemetry as record_telemetry
+from anubis.operations.looking import tell_suspicions as tell_suspicions
+from anubis.operations.looking import watch as watch
 from anubis.operations.measuring import accept as accept
 from anubis.operations.measuring import scan as scan
 from anubis.operations.measuring import validate as validate

@@ -46,6 +46,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "keep --cluster prod.yaml --keeping prod --chores",
     ),
     "actions": ("actions", "actions --all --last 20 --json"),
+    "watch": (
+        "watch --file job.csv --html job.html",
+        "watch 4711 --cluster prod.yaml --prometheus http://prometheus:9090",
+        "watch --nodes node[01-16] --agents --follow --every 4m",
+    ),
     "learn": (
         "learn",
         "learn --since 2026-11-01 --exclude node07 --out criteria",

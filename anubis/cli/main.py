@@ -29,6 +29,7 @@ from anubis.cli.schema import schema
 from anubis.cli.serve import serve
 from anubis.cli.simulate import simulate
 from anubis.cli.tune import tune
+from anubis.cli.watch import watch
 from anubis.core.errors import AnubisError
 
 app = typer.Typer(
@@ -51,6 +52,7 @@ VERBS = (
     tell,
     keep,
     actions,
+    watch,
     learn,
     judge,
     report,

@@ -6,13 +6,15 @@ What it names is suspected, and nothing more: a test says whether the node is ba
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from anubis.core.lifecycle.suspicions import HitRate
 from anubis.core.watching.conclusion import LookAnswer, LookConclusion, conclude
 from anubis.core.watching.findings import Deviation, Look, Oddity, Sign, Suspicion
 from anubis.core.watching.telemetry import Telemetry, WatchedMetric
@@ -31,6 +33,7 @@ LIKELY = 0.10  # kinds of faults below this share are the rest
 KINDS_NAMED = 3
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 SCALED = ("B", "B/s", "packets/s")
+FIGURE_AND_UNIT = re.compile(r"(\d) (%|[kMGT]?(?:B/s|B|packets/s)|W|C|MHz)(?!\w)")
 RULES = {
     Sign.UNLIKE_PEERS: "denoised windows lie apart from those of its peers",
     Sign.OUTLIER: "beyond mean + 2 deviations of its peers for ten minutes",
@@ -45,8 +48,7 @@ class LookView:
     continuity_s: float
     cluster: str = ""
     remarks: tuple[str, ...] = ()  # on the telemetry
-    hits: int = 0  # of this site's earlier suspicions, how many a test confirmed
-    misses: int = 0
+    rates: Mapping[str, HitRate] = field(default_factory=dict)  # by suspect: what came of earlier
     learned_from: str = ""  # what the watch model learned from, in a sentence
 
     @cached_property
@@ -119,7 +121,7 @@ def peers_of(view: LookView, node: str) -> list[str]:
 
 
 def mix_sentence(suspicion: Suspicion) -> str:
-    """`gpu 69 %, network 11 %, others 20 %`: which kinds of faults show like this, and how often."""
+    """`gpu 69%, network 11%, others 20%`: how often each kind of fault shows like this."""
     listed = [(kind, p) for kind, p in suspicion.mix.items() if p >= LIKELY][:KINDS_NAMED]
     if not listed:
         return ""
@@ -133,15 +135,16 @@ def mix_sentence(suspicion: Suspicion) -> str:
 
 
 def confidence_sentence(view: LookView, suspicion: Suspicion) -> str:
-    total = view.hits + view.misses
+    rate = view.rates.get(suspicion.node, HitRate())
+    total = rate.hits + rate.misses
     if not total:
         return (
-            f"how sure: {suspicion.confidence:.0%}, which is no experience: no suspicion of "
-            "watching has been tested at this site yet"
+            f"how sure: {suspicion.confidence:.0%}, by no experience: no suspicion of this kind "
+            "has been tested at this site yet"
         )
     return (
-        f"how sure: {suspicion.confidence:.0%}, as {view.hits:,} of {total:,} suspicions that "
-        "were tested at this site were confirmed"
+        f"how sure: {suspicion.confidence:.0%}, as tests confirmed {rate.hits:,} of {total:,} "
+        "suspicions of this kind at this site"
     )
 
 
@@ -258,13 +261,15 @@ def _print(console: Console, sentence: str, indent: str = "") -> None:
 
 
 def _wrapped(sentence: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(
-        sentence,
+    """A figure and its unit stay on one line."""
+    lines = textwrap.wrap(
+        FIGURE_AND_UNIT.sub("\\1\u00a0\\2", sentence),
         79,
         initial_indent=indent,
         subsequent_indent=f"{indent}  ",
         break_on_hyphens=False,
     )
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 # --- for programs --------------------------------------------------------------------------
@@ -280,14 +285,15 @@ def lines(view: LookView) -> Iterator[str]:
 
 
 def _suspicion_fields(view: LookView, suspicion: Suspicion) -> SuspicionLine:
+    rate = view.rates.get(suspicion.node, HitRate())
     return {
         "cluster": view.cluster,
         "job": view.look.job,
         "node": suspicion.node,
         "since": suspicion.since,
         "confidence": suspicion.confidence,
-        "hits": view.hits,
-        "misses": view.misses,
+        "hits": rate.hits,
+        "misses": rate.misses,
         "mix": dict(suspicion.mix),
         "deviations": [_deviation_fields(view, deviation) for deviation in suspicion.deviations],
     }

@@ -9,9 +9,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from rich.console import Console
 
+from anubis.core.lifecycle.suspicions import HitRate
 from anubis.core.watching.detector import look
 from anubis.core.watching.settings import WatchSettings
-from anubis.report import watch
+from anubis.report import watch, watch_page
 from anubis.report.schemas import of_every_line
 from anubis.report.watch import LookView
 from tests.core.watched import CPU, DUTY, PFC, START, StandIn, healthy
@@ -49,9 +50,7 @@ def test_the_first_line_names_the_node_the_moment_and_both_values():
 
 def test_where_nobody_is_unlike_the_first_line_says_on_how_much_that_rests():
     first = watch.headline(viewed(healthy(nodes=64)))
-    assert first == (
-        "job 4711: nothing unlike its peers in 15 min on 3 metrics of 64 nodes"
-    )
+    assert first == ("job 4711: nothing unlike its peers in 15 min on 3 metrics of 64 nodes")
 
 
 def test_metrics_that_nobody_reported_are_not_counted_as_judged():
@@ -93,14 +92,19 @@ def test_all_fits_on_80_columns_and_only_commands_may_be_longer():
     assert max(map(len, lines)) <= 80
 
 
+def test_a_figure_and_its_unit_stay_on_one_line():
+    assert "\n  %" not in text(viewed(faulty()))
+    assert " 40.0 %" in text(viewed(faulty(replace(healthy(), nodes=tuple("abcdefgh")))))
+
+
 def test_a_suspicion_without_experience_says_so_and_one_with_it_counts():
     (suspicion,) = viewed(faulty()).look.suspicions
     fresh = watch.confidence_sentence(viewed(faulty()), suspicion)
-    assert "no experience" in fresh
-    known = viewed(faulty(), hits=9, misses=1)
+    assert "by no experience" in fresh
+    known = viewed(faulty(), rates={"n3": HitRate(hits=9, misses=1)})
     sure = replace(suspicion, confidence=0.83)
     assert watch.confidence_sentence(known, sure) == (
-        "how sure: 83%, as 9 of 10 suspicions that were tested at this site were confirmed"
+        "how sure: 83%, as tests confirmed 9 of 10 suspicions of this kind at this site"
     )
 
 
@@ -154,3 +158,32 @@ def test_each_line_for_programs_is_as_declared_and_the_look_is_the_last(telemetr
 )
 def test_amounts_are_short_and_have_their_unit(value, unit, written):
     assert watch.amount(value, unit) == written
+
+
+def test_the_page_pictures_the_suspect_against_its_peers_metric_by_metric():
+    page = watch_page.render([viewed(faulty())])
+    assert page.count('class="chart"') == 3
+    assert page.index("cpu_use <span>2 %, peers 40.0 %") < page.index("pfc_tx <span>like its peers")
+    assert page.count('class="suspect"') == 3
+    assert page.count('class="moment"') == 1  # only where it left
+    assert "<script" not in page
+
+
+def test_a_hole_in_the_data_is_a_hole_in_the_picture():
+    whole, holed = faulty(), faulty()
+    holed.of("cpu_use")[3, 600:650] = np.nan
+    lines = [watch_page.render([viewed(t)]).count('class="suspect"') for t in (whole, holed)]
+    assert lines[1] == lines[0] + 1
+
+
+def test_what_comes_from_outside_cannot_write_into_the_page():
+    names = ("<script>alert(1)</script>", *(f"n{i}" for i in range(7)))
+    page = watch_page.render([viewed(faulty(replace(healthy(), nodes=names), node=0))])
+    assert "<script" not in page
+
+
+def test_a_healthy_job_is_pictured_by_what_its_nodes_reported():
+    page = watch_page.render([viewed(healthy())])
+    assert "nothing unlike its peers" in page
+    assert page.count('class="chart"') == 3
+    assert 'class="suspect"' not in page

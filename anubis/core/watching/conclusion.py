@@ -64,8 +64,7 @@ def _reported(look: Look, telemetry: Telemetry) -> Flags:
     """Nodes x times: whether a node reported anything of what was judged."""
     span = telemetry.last(look.end - look.start + telemetry.step_s)
     rows = [row for row, metric in enumerate(span.metrics) if metric.name in look.judged]
-    reported: Flags = np.isfinite(span.values[rows or slice(None)]).any(axis=0)
-    return reported
+    return np.asarray(np.isfinite(span.values[rows or slice(None)]).any(axis=0))
 
 
 def _seen(look: Look, telemetry: Telemetry) -> Flags:
@@ -77,7 +76,7 @@ def _seen(look: Look, telemetry: Telemetry) -> Flags:
 
 def _unseen(look: Look, telemetry: Telemetry) -> tuple[str, ...]:
     suspects = {suspicion.node for suspicion in look.suspicions}
-    reported = _reported(look, telemetry).any(axis=1)
+    reported = np.asarray(_reported(look, telemetry).any(axis=1))
     return tuple(
         node
         for node, any_report in zip(telemetry.nodes, reported, strict=True)

@@ -1,0 +1,197 @@
+"""`anubis watch`: which node of a running job is unlike its peers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import anubis
+from anubis.cli import amounts, answer, options
+from anubis.cli.pages import check_page, write_page
+from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+from anubis.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from anubis.operations.looking import LookRequest
+    from anubis.report.watch import LookView
+
+
+def watch(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="The job's id. Default: each job that runs.")
+    ] = "",
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            "-c",
+            help="Whose jobs: a name under configs/clusters/, or a file. Its orchestrator says "
+            "which nodes a job has.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            "--nodes",
+            metavar="NODES",
+            help="The nodes of the job, where no orchestrator says so: node[01-16], a comma list, "
+            "or @file.",
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="Recorded telemetry instead: CSV, Parquet or OpenMetrics text; .gz is unpacked.",
+        ),
+    ] = None,
+    prometheus: Annotated[
+        str, typer.Option("--prometheus", metavar="URL", help="Ask this Prometheus.")
+    ] = "",
+    agents: Annotated[
+        bool, typer.Option("--agents", help="Ask anubis agent on each of the nodes.")
+    ] = False,
+    watching: Annotated[
+        str,
+        typer.Option(
+            "--watching",
+            metavar="NAME",
+            help="How jobs are watched: a name under configs/watching/, or a file.",
+        ),
+    ] = "default",
+    telemetry: Annotated[
+        str,
+        typer.Option(
+            "--telemetry",
+            metavar="NAME",
+            help="Where telemetry comes from: a name under configs/telemetry/, or a file. Default: "
+            "what --watching names.",
+        ),
+    ] = "",
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="The watch model: a name under criteria/watching/, or a file. Default: what "
+            "--watching names.",
+        ),
+    ] = "",
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="Look back from then: 2026-11-01T12:00. Default: now, or a recording's end.",
+        ),
+    ] = None,
+    ended: Annotated[
+        bool,
+        typer.Option(
+            "--ended", help="The job has failed: a node counts that left its peers a minute ago."
+        ),
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on looking, until Ctrl-C.")] = False,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            "--every", metavar="TIME", help="With --follow: from one look to the next. Default: 8m."
+        ),
+    ] = None,
+    tell: Annotated[
+        bool,
+        typer.Option("--tell", help="Tell the keeper of suspicions, which has the nodes tested."),
+    ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE",
+            help="Also write what was looked at, to be looked at again with --file.",
+        ),
+    ] = None,
+    json: options.Json = False,
+    html: options.HtmlToo = None,
+) -> None:
+    """Say which node of a running job is unlike its peers, from what its nodes report.
+
+    Such a node is suspected, and only a test says whether it is bad. Exit code 0: nobody is unlike
+    the others. 1: somebody is. 2: it cannot be said of all nodes.
+    """
+    turn_termination_into_interrupt()
+    check_page(html)
+    check_page(record, "--record")
+    request = anubis.LookRequest(
+        job=job,
+        nodes=amounts.nodes(nodes) or (),
+        cluster=cluster,
+        file=file,
+        prometheus=prometheus,
+        agents=agents,
+        watching=watching,
+        telemetry=telemetry,
+        model=model,
+        until=amounts.instant(at, "--at").timestamp() if at else None,
+        ended=ended,
+    )
+    _check(request, every, follow=follow)
+    caller = Terminal(as_json=json)
+
+    def answer_with(views: Sequence[LookView]) -> None:
+        _write_files(views, html, record)
+        _show(views, as_json=json)
+        if tell:
+            for view in views:
+                anubis.tell_suspicions(view, cluster, caller)
+
+    if not follow:
+        views = anubis.watch(request, caller)
+        answer_with(views)
+        sys.exit(_exit_code(views))
+    every_s = amounts.duration_s(every, "--every") if every else None
+    for views in anubis.follow_jobs(request, every_s=every_s, caller=caller):
+        answer_with(views)
+        sys.stdout.flush()
+
+
+def _check(request: LookRequest, every: str | None, *, follow: bool) -> None:
+    if every and not follow:
+        raise UsageError("--every says how often --follow looks: give both, or neither")
+    if follow and request.until is not None:
+        raise UsageError("--at looks back once, and --follow goes on: give one of them")
+    if request.file and (request.prometheus or request.agents):
+        raise UsageError("--file is telemetry already: give neither --prometheus nor --agents")
+
+
+def _show(views: Sequence[LookView], *, as_json: bool) -> None:
+    from anubis.report import watch as report
+
+    for number, view in enumerate(views):
+        if as_json:
+            answer.write_lines(report.lines(view))
+        else:
+            if number:
+                print()
+            report.show(view, answer.screen())
+
+
+def _write_files(views: Sequence[LookView], html: Path | None, record: Path | None) -> None:
+    if record and len(views) > 1:
+        raise UsageError(f"--record takes one job, and {len(views)} were looked at: name the job")
+    if record:
+        anubis.record_telemetry(views[0], record)
+    if html:
+        from anubis.report import watch_page
+
+        write_page(watch_page.render(views), html)
+
+
+def _exit_code(views: Sequence[LookView]) -> int:
+    """Whoever is named goes before what cannot be said."""
+    answers = {view.conclusion.answer.value for view in views}
+    return 1 if "named" in answers else 2 if "unknown" in answers or not answers else 0
