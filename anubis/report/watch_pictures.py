@@ -66,8 +66,8 @@ def _picture(
 ) -> NodePicture:
     course = _course(view, name, suspicion.node if suspicion else None)
     chart = _chart(view.metrics[name], course, WIDE if wide else CARD)
-    who = f"{suspicion.node} against its peers" if suspicion else "all nodes"
-    canvas = chart.frame(f"{name} of {who} over time")
+    subject = f"{suspicion.node} against its peers" if suspicion else "all nodes"
+    canvas = chart.frame(f"{name} of {subject} over time")
     _mark_window(view, chart, canvas)
     _draw_band(chart, canvas, course)
     for stretch in _stretches(course.times, course.middle):
@@ -156,9 +156,9 @@ def _chart(metric: WatchedMetric, course: _Course, size: tuple[float, float]) ->
 def _up(metric: WatchedMetric, course: _Course) -> Axis:
     """From zero where the metric begins there: half a screen of noise says nothing."""
     lines = [course.low, course.high, *([course.node] if course.node is not None else [])]
-    known = np.concatenate([line[np.isfinite(line)] for line in lines])
-    top = float(known.max(initial=0.0))
-    bottom = float(known.min(initial=0.0)) if metric.low is None else metric.low
+    values = np.concatenate([line[np.isfinite(line)] for line in lines])
+    top = float(values.max(initial=0.0))
+    bottom = float(values.min(initial=0.0)) if metric.low is None else metric.low
     end = whole_steps(top - bottom) if top > bottom else 1.0
     if metric.high is not None and metric.low is not None:
         end = min(end, metric.high - metric.low)

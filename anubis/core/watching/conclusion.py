@@ -70,8 +70,7 @@ def _reported(look: Look, telemetry: Telemetry) -> Flags:
 def _seen(look: Look, telemetry: Telemetry) -> Flags:
     """At each time, whether most nodes reported."""
     reported = _reported(look, telemetry)
-    most: Flags = reported.sum(axis=0) * 2 > len(telemetry.nodes)
-    return most
+    return np.asarray(reported.sum(axis=0) * 2 > len(telemetry.nodes))
 
 
 def _unseen(look: Look, telemetry: Telemetry) -> tuple[str, ...]:
