@@ -278,21 +278,21 @@ class _Naive:
             ]
             telling.append(sum(apart[s] for s in near) * 2 > len(near))
         level = median(own[p] for p in known)
+        usually = float(np.mean([middle[p] for p in known]))
+        activity = self.t.metrics[m].fault is Side.LOW
+        lively = [not activity or level >= usually for level in middle]
+        shift = float(np.mean([own[p] - middle[p] for p in known]))
+        side = Side.EITHER if abs(shift) < half else Side.LOW if shift < 0 else Side.HIGH
+        telling = [
+            tells and (lively[p] or side is not Side.EITHER) for p, tells in enumerate(telling)
+        ]
         steps = self.extent([(apart[p], together[p] and telling[p]) for p in range(last, -1, -1)])
         since = first if steps is None else last - steps
         steps = self.extent(
             [(apart[p], together[p] and telling[p]) for p in range(since, self.t.points)]
         )
         until = last if steps is None else since + steps
-        usually = float(np.mean([middle[p] for p in known]))
-        activity = self.t.metrics[m].fault is Side.LOW
-        lively = [not activity or level >= usually for level in middle]
-        shift = float(np.mean([own[p] - middle[p] for p in known]))
-        side = Side.EITHER if abs(shift) < half else Side.LOW if shift < 0 else Side.HIGH
-        proofs = [
-            together[p] and (lively[p] or (telling[p] and side is not Side.EITHER))
-            for p in range(since)
-        ]
+        proofs = [together[p] and (lively[p] or telling[p]) for p in range(since)]
         returned, balance = False, 0
         for p in range(self.t.points - 1, last, -1):
             left_its_level = abs(own[p] - level) >= half and lively[p]

@@ -194,6 +194,10 @@ def test_phases_that_come_late_are_a_role_also_where_all_were_idle_before():
     peers = np.where((at > 50) & (at % 20 < 10), 60.0, 0.0)
     own = np.where((at > 50) & ((at - 4) % 20 < 10), 60.0, 0.0)
     assert departure(own, peers, 60, 299, 8, activity=True).always
+    checkpoint = (at > 120) & (at < 160)
+    assert departure(
+        np.where(checkpoint, 0, own), np.where(checkpoint, 0, peers), 170, 299, 8, activity=True
+    ).always
     assert not departure(own, np.where(at < 150, own, peers), 150, 299, 8, activity=True).always
 
 

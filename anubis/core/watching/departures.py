@@ -54,14 +54,15 @@ def departure(
     together = gaps < usual / 2
     telling = _levels_of_being_apart(peers, apart, run, usual / 2)
     level = float(np.median(own[run][finite]))
+    side = _side((own - peers)[run][finite], usual)
+    lively = (peers >= peers[run][finite].mean()) | (not activity)
+    telling &= lively | (side is not Side.EITHER)
     back = together & telling
     steps = _extent(apart[last::-1], back[last::-1], proof)
     since = first if steps is None else last - steps
     steps = _extent(apart[since:], back[since:], proof)
     until = last if steps is None else since + steps
-    lively = (peers >= peers[run][finite].mean()) | (not activity)
-    side = _side((own - peers)[run][finite], usual)
-    met = together & (lively | (telling & (side is not Side.EITHER)))
+    met = together & (telling | lively)
     left_its_level = np.abs(own - level) >= usual / 2
     back = together & (telling | (left_its_level & lively))
     return Departure(
