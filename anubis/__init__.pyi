@@ -48,6 +48,8 @@ from anubis.operations.looking import watch as watch
 from anubis.operations.measuring import accept as accept
 from anubis.operations.measuring import scan as scan
 from anubis.operations.measuring import validate as validate
+from anubis.operations.modelling import train_watch_model as train_watch_model
+from anubis.operations.modelling import watch_model as watch_model
 from anubis.operations.nodes import nodes as nodes
 from anubis.operations.past import campaigns as campaigns
 from anubis.operations.past import check_history as check_history

@@ -103,6 +103,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "risk train": ("risk train",),
     "risk evaluate": ("risk evaluate", "risk evaluate --ask node[01-16] --html models.html"),
     "risk show": ("risk show node[01-64]",),
+    "watch-model train": (
+        "watch-model train monday.parquet tuesday.csv.gz",
+        "watch-model train --synthetic --name made --seed 1",
+    ),
+    "watch-model show": ("watch-model show", "watch-model show ours --json"),
     "bench list": ("bench list", "bench list --benchmarks mine"),
     "bench describe": ("bench describe gemm",),
     "bench run": (

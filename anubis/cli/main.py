@@ -13,7 +13,17 @@ import typer
 from typer.main import get_command
 
 from anubis import __version__
-from anubis.cli import bench, criteria, examples, history, import_, risk, token, topology
+from anubis.cli import (
+    bench,
+    criteria,
+    examples,
+    history,
+    import_,
+    risk,
+    token,
+    topology,
+    watch_model,
+)
 from anubis.cli.agent import agent
 from anubis.cli.decide import gate, select, sweep
 from anubis.cli.doctor import doctor
@@ -66,7 +76,7 @@ VERBS = (
 for verb in VERBS:
     app.command()(verb)
 examples.below_help(app.registered_commands)
-for family in (import_, history, topology, criteria, risk, bench, token):
+for family in (import_, history, topology, criteria, risk, watch_model, bench, token):
     examples.below_help(family.app.registered_commands, family.app.info.name or "")
     app.add_typer(family.app)
 

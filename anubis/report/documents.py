@@ -438,6 +438,41 @@ class SimulationLine(TypedDict):
     findings: Sequence[str]
 
 
+# --- watching ------------------------------------------------------------------------------
+
+
+class ThresholdLine(TypedDict):
+    nodes: int
+    score: float
+
+
+class WatchModelLine(TypedDict):
+    file: str
+    source: str
+    """What it was learned from."""
+    is_synthetic: bool
+    """Made jobs, not recorded ones."""
+    jobs: int
+    seed: int
+    versions: Mapping[str, str]
+    order: Sequence[str]
+    """Of the metrics that are asked, the first one first."""
+    order_from: str
+
+
+class ModelledMetricLine(TypedDict):
+    metric: str
+    is_asked: bool
+    windows: int | None
+    """That were learned from; null where several metrics are compared as one."""
+    error: float | None
+    """Mean square of what is not given back of windows that were not learned from."""
+    variance: float | None
+    """Of the same windows: the error of a model that always says the same."""
+    thresholds: Sequence[ThresholdLine]
+    """The score that a node must exceed, by how many nodes are compared."""
+
+
 # --- the history ---------------------------------------------------------------------------
 
 
@@ -992,6 +1027,13 @@ LINES = (
     DocumentType("left-out", "risk evaluate", "why a split was left out", (LeftOutLine,)),
     DocumentType("choice", "risk evaluate", "the model to use", (ModelChoice, ChoiceLine)),
     DocumentType("risk", "risk show", "a node's chances of an incident", (RiskLine,)),
+    DocumentType("watch-model", "watch-model show", "what it was learned from", (WatchModelLine,)),
+    DocumentType(
+        "modelled-metric",
+        "watch-model show",
+        "how well it was learned, and its thresholds",
+        (ModelledMetricLine,),
+    ),
     DocumentType("run", "simulate", "one seed of a policy", (Trial, RunLine)),
     DocumentType("policy", "simulate", "means over seeds", (PolicyLine,)),
     DocumentType("simulation", "simulate", "the findings; the last line", (SimulationLine,)),

@@ -23,7 +23,7 @@ from anubis.criteria_files import WATCH_MODELS
 from anubis.files import json_value, read_text
 from anubis.reading import read
 
-SCHEMA = "anubis.watch-model/1"
+SCHEMA = "anubis.watch-weights/1"
 SHIPPED = "synthetic"  # the model that is asked where nobody names another
 LARGEST = 16 << 20
 AGAIN = "learn it again, or fetch it again"
@@ -54,7 +54,7 @@ class _File:
 
 def place(name: str) -> Path:
     """Where the model of that name, or the named file, is read."""
-    if name.endswith(".json") or "/" in name:
+    if not is_name(name):
         return Path(name)
     folders = [folder / WATCH_MODELS for folder in (places.criteria(), places.shipped("criteria"))]
     for folder in folders:
@@ -63,6 +63,10 @@ def place(name: str) -> Path:
     names = sorted({path.stem for folder in folders for path in folder.glob("*.json")})
     hint = did_you_mean(name, names)
     raise WatchError(f'there is no watch model "{name}" (a file would be ./{name}.json); {hint}')
+
+
+def is_name(text: str) -> bool:
+    return not text.endswith(".json") and "/" not in text
 
 
 def own(name: str) -> Path:

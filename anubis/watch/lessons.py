@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from anubis.core.watching.telemetry import Telemetry
 from anubis.simulation.jobs import HEALTHY, generate
-from anubis.telemetry.config import TelemetrySettings
-from anubis.telemetry.recorded import read_recording
 from anubis.watch.learning import FaultyJob
 
 MADE_JOBS = 24
 FAULTY_JOBS = 120
 MINUTES = 20.0
+NAMED = 5  # files
 FIRST_FAULTY = 1000  # seed of the generator: what is healthy and what has faults are other jobs
 
 
@@ -46,18 +47,17 @@ class MadeLessons:
                 yield FaultyJob(telemetry=job.telemetry, since=fault.onset, until=fault.halt)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedLessons:
-    """From files, each with the telemetry of one job in which nothing was wrong."""
+    """Telemetry of jobs in which nothing was wrong, by the files that they were recorded in."""
 
-    files: tuple[Path, ...]
-    settings: TelemetrySettings
+    recordings: Mapping[str, Telemetry]
 
     @property
     def source(self) -> str:
-        names = ", ".join(file.name for file in self.files[:5])
-        more = len(self.files) - 5
-        return f"recorded: {names}" + (f" and {more} more" if more > 0 else "")
+        names = [Path(file).name for file in self.recordings]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        return f"recorded: {', '.join(names[:NAMED])}{more}"
 
     @property
     def is_synthetic(self) -> bool:
@@ -65,11 +65,18 @@ class RecordedLessons:
 
     @property
     def jobs(self) -> int:
-        return len(self.files)
+        return len(self.recordings)
+
+    def reports(self, metric: str) -> bool:
+        return any(np.isfinite(job.of(metric)).any() for job in self.recordings.values())
 
     def healthy(self, metrics: Sequence[str]) -> Iterator[Telemetry]:
-        for file in self.files:
-            yield read_recording(file, self.settings, metrics).telemetry
+        for job in self.recordings.values():
+            names = [metric.name for metric in job.metrics]
+            rows = [names.index(metric) for metric in metrics]
+            yield replace(
+                job, metrics=tuple(job.metrics[row] for row in rows), values=job.values[rows]
+            )
 
     def faulty(self, metrics: Sequence[str]) -> Iterator[FaultyJob]:
         return iter(())

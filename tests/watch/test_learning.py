@@ -11,8 +11,6 @@ from anubis.core.errors import WatchError
 from anubis.core.watching.model import Thresholds
 from anubis.core.watching.settings import WatchSettings
 from anubis.core.watching.telemetry import Side, Telemetry, WatchedMetric
-from anubis.telemetry.config import shipped_settings
-from anubis.telemetry.recorded import write_recording
 from anubis.watch import files, training
 from anubis.watch.learning import FaultyJob, completed, learn, windows_of
 from anubis.watch.lessons import FIRST_FAULTY, MadeLessons, RecordedLessons
@@ -144,11 +142,11 @@ def test_a_metric_that_nobody_reports_is_refused():
         training.train(windows_of([silent], "cpu_use", seed=0), 0, metric="cpu_use")
 
 
-def test_recordings_teach_what_was_recorded(tmp_path):
-    write_recording(job(4, nodes=5), tmp_path / "a.parquet")
-    lessons = RecordedLessons(files=(tmp_path / "a.parquet",), settings=shipped_settings())
-    (recorded,) = lessons.healthy(["cpu_use"])
-    np.testing.assert_allclose(recorded.of("cpu_use"), job(4, nodes=5).of("cpu_use"))
+def test_recordings_teach_what_was_recorded():
+    lessons = RecordedLessons(recordings={"/some/a.parquet": job(4, nodes=5)})
+    (recorded,) = lessons.healthy(["gpu_duty"])
+    np.testing.assert_array_equal(recorded.of("gpu_duty"), job(4, nodes=5).of("gpu_duty"))
+    assert [metric.name for metric in recorded.metrics] == ["gpu_duty"]
     assert lessons.source == "recorded: a.parquet"
     assert not lessons.is_synthetic
 

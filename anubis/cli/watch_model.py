@@ -1,0 +1,93 @@
+"""`anubis watch-model`: what running jobs are compared by: learned from healthy ones, and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import anubis
+from anubis.cli import answer, options
+from anubis.cli.remarks import passing, say
+from anubis.cli.terminal import Terminal
+
+app = typer.Typer(
+    name="watch-model",
+    help="What running jobs are compared by: learned from healthy jobs, and shown.",
+    no_args_is_help=True,
+)
+
+SHIPPED = "synthetic"
+
+
+@app.command(help="Learn a watch model from recorded telemetry of jobs in which nothing was wrong.")
+def train(
+    recordings: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE...",
+            help="Recorded telemetry, a file for each job: CSV, Parquet or OpenMetrics.",
+        ),
+    ] = None,
+    synthetic: Annotated[
+        bool, typer.Option("--synthetic", help="Learn from made jobs instead, as shipped.")
+    ] = False,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Kept as criteria/watching/NAME.json in $ANUBIS_HOME; or a file, *.json.",
+        ),
+    ] = "ours",
+    telemetry: Annotated[
+        Path | None,
+        typer.Option(
+            "--telemetry",
+            metavar="FILE",
+            help="What is watched, if not what configs/telemetry/default.yaml says.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="NAMES",
+            help="Only these, with commas between them, in the order in which they are asked.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the training's random draws.")] = 0,
+) -> None:
+    from anubis.report import watch_model
+
+    kept = anubis.train_watch_model(
+        recordings or (),
+        synthetic=synthetic,
+        name=name,
+        telemetry=telemetry,
+        metrics=tuple(filter(None, (metrics or "").split(","))),
+        seed=seed,
+        caller=Terminal(),
+    )
+    passing("")
+    watch_model.show(kept.model, answer.screen())
+    say(watch_model.origin_of(kept.model))
+    print(kept.file)
+
+
+@app.command(help="What a watch model was learned from, how well, and its thresholds.")
+def show(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Its name under criteria/watching/, or a file.")
+    ] = SHIPPED,
+    json: options.Json = False,
+) -> None:
+    from anubis.report import watch_model
+
+    kept = anubis.watch_model(model)
+    if json:
+        answer.write_lines(watch_model.lines(kept.model, kept.file))
+        return
+    watch_model.show(kept.model, answer.screen())
+    say(f"{kept.file}: {watch_model.origin_of(kept.model)}")

@@ -1,0 +1,71 @@
+"""A watch model as a table and as JSON Lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anubis.core.watching.model import WatchModel
+from anubis.report.tables import add_row, table
+from anubis.report.wording import json_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anubis.report.documents import ModelledMetricLine, WatchModelLine
+
+SIZES = (4, 16, 1024)  # nodes, whose thresholds are shown
+
+
+def origin_of(model: WatchModel) -> str:
+    origin = model.origin
+    versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
+    return (
+        f"learned from {origin.jobs} healthy jobs ({origin.source}), seed {origin.seed},"
+        f" {versions}; order of metrics: {origin.order}"
+    )
+
+
+def show(model: WatchModel, screen: Console) -> None:
+    limits_at = [f"{size:,} nodes" for size in SIZES]
+    shown = table("metric", figures=["error", "variance", *limits_at])
+    for metric in _in_order(model):
+        fit, limits = model.origin.fits.get(metric), model.thresholds[metric]
+        learned = [f"{fit.error:.1e}", f"{fit.variance:.1e}"] if fit else ["-", "-"]
+        add_row(shown, metric, *learned, *(f"{limits.at(size):.2f}" for size in SIZES))
+    screen.print(shown)
+
+
+def lines(model: WatchModel, file: Path) -> Iterator[str]:
+    origin = model.origin
+    head: WatchModelLine = {
+        "file": str(file),
+        "source": origin.source,
+        "is_synthetic": origin.is_synthetic,
+        "jobs": origin.jobs,
+        "seed": origin.seed,
+        "versions": origin.versions,
+        "order": model.order,
+        "order_from": origin.order,
+    }
+    yield json_line("watch-model", head)
+    for metric in _in_order(model):
+        fit, limits = origin.fits.get(metric), model.thresholds[metric]
+        fields: ModelledMetricLine = {
+            "metric": metric,
+            "is_asked": metric in model.order,
+            "windows": fit.windows if fit else None,
+            "error": fit.error if fit else None,
+            "variance": fit.variance if fit else None,
+            "thresholds": [
+                {"nodes": nodes, "score": score}
+                for nodes, score in zip(limits.nodes, limits.scores, strict=True)
+            ],
+        }
+        yield json_line("modelled-metric", fields)
+
+
+def _in_order(model: WatchModel) -> tuple[str, ...]:
+    """Those that are asked, then the others."""
+    return (*model.order, *sorted(set(model.thresholds) - set(model.order)))
