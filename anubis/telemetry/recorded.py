@@ -10,6 +10,7 @@ import gzip
 import io
 import math
 import re
+import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -143,7 +144,7 @@ def _read(path: Path, settings: TelemetrySettings, names: Sequence[str]) -> _Tab
                 return _csv(text, first, names, where, fast=False)
     except OSError as cause:
         raise TelemetryError(f"cannot read {where}: {cause.strerror or cause}") from None
-    except EOFError:
+    except (EOFError, zlib.error):
         raise TelemetryError(f"cannot read {where}: it is not a complete gzip file") from None
 
 
@@ -238,7 +239,7 @@ def _csv_sentence(finding: str) -> str:
         return f"{line}expected {wrong[1]} columns, found {wrong[2]}"
     if wrong := re.search(r"conversion error to (\w+).*invalid value '(.*?)'", finding, re.S):
         kind = "a time" if wrong[1].startswith("timestamp") else "a number"
-        return f'{line}expected {kind}, found "{wrong[2][:40]}"'
+        return f'{line}expected {kind}, found "{" ".join(wrong[2].split())[:40]}"'
     if "straddling" in finding:
         return "a line is longer than 4 MiB: is it a table?"
     if "UTF8" in finding:
