@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from anubis.core.lifecycle.reasons import is_ours
 from anubis.orchestrators.base import SKUS_UNTOLD, NodeSkus
 from anubis.orchestrators.commands import run_command
 from anubis.orchestrators.settings import HostsSettings
+
+UNSEEN = "unseen"  # a job that may run where nobody answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +49,25 @@ class HostsOrchestrator:
         troubles = [host.trouble for host in hosts.values() if host.trouble]
         if len(troubles) == len(hosts):
             raise OrchestratorError(f"none of {len(hosts)} hosts answers: {troubles[0]}")
-        jobs = {
-            f"{node}/{id}": SeenJob(owner=owner, nodes=(node,))
-            for node, host in hosts.items()
-            for id, owner in host.jobs.items()
-        }
+        nodes_of = defaultdict[str, list[str]](list)
+        owners: dict[str, str] = {}
+        for node, host in hosts.items():
+            for id, owner in host.jobs.items():
+                nodes_of[self._job(node, id)].append(node)
+                owners.setdefault(self._job(node, id), owner)
         return FleetSeen(
-            at=at, nodes={n: self._shown(n, host) for n, host in hosts.items()}, jobs=jobs
+            at=at,
+            nodes={n: self._shown(n, host) for n, host in hosts.items()},
+            jobs={
+                job: SeenJob(owner=owners[job], nodes=tuple(nodes))
+                for job, nodes in nodes_of.items()
+            },
         )
+
+    def _job(self, node: str, id: str) -> str:
+        """An id that stands for a host that gave no answer is that host's alone."""
+        is_everywhere_the_same = self._settings.job_ids == "fleet" and id != UNSEEN
+        return id if is_everywhere_the_same else f"{node}/{id}"
 
     def cordon(self, node: str, reason: str) -> None:
         before = self._reason_on(node)
@@ -76,7 +90,7 @@ class HostsOrchestrator:
             sku=self._skus.of(node),
             state="no answer" if host.trouble else "cordoned" if host.reason else "up",
             is_up=not host.trouble,
-            jobs=tuple(f"{node}/{id}" for id in host.jobs),
+            jobs=tuple(self._job(node, id) for id in host.jobs),
             cordon=host.reason,
         )
 
@@ -85,7 +99,7 @@ class HostsOrchestrator:
             jobs = parse_jobs_of_host(self._run(self._settings.jobs, node))
             reason = self._reason_on(node) if self._settings.cordoned else ""
         except OrchestratorError as error:
-            return HostSeen(jobs={"unseen": ""}, trouble=str(error))
+            return HostSeen(jobs={UNSEEN: ""}, trouble=str(error))
         return HostSeen(jobs=jobs, reason=reason)
 
     def _reason_on(self, node: str) -> str:

@@ -73,6 +73,9 @@ class HostsSettings:
     """Which nodes there are: a node list, or @file, beside this file."""
     jobs: tuple[str, ...]
     """Prints the jobs of a node, one a line: its id, and then, if known, whose it is."""
+    job_ids: Literal["host", "fleet"] = "host"
+    """Whether each node has ids of its own, as processes have (host), or an id that several nodes
+    print is one job on all of them (fleet). Only such jobs can be watched."""
     cordoned: tuple[str, ...] = ()
     """Prints the reason why a node is kept from jobs, or nothing. Default: Anubis only looks for
     jobs, and takes no node out."""

@@ -62,6 +62,18 @@ def test_a_host_is_seen_with_its_jobs_and_one_that_does_not_answer_is_at_work_fo
     assert (seen.nodes["n2"].cordon, seen.nodes["n2"].by_anubis) == ("swap the fan", False)
 
 
+def test_where_ids_are_those_of_the_fleet_hosts_with_one_id_work_at_one_job(folder):
+    (folder / "n1.jobs").write_text("training alice\n")
+    (folder / "n2.jobs").write_text("training alice\nother\n")
+    seen = HostsOrchestrator(settings(job_ids="fleet")).observe()
+    assert {id: job.nodes for id, job in seen.jobs.items()} == {
+        "training": ("n1", "n2"),
+        "other": ("n2",),
+        "n3/unseen": ("n3",),
+    }
+    assert seen.nodes["n1"].jobs == ("training",)
+
+
 @pytest.mark.parametrize(
     "command", [("./hosts", "cordon", "{node}"), ("./hosts", "word", "{node}", "{reason}")]
 )
