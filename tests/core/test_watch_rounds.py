@@ -32,7 +32,7 @@ def test_who_was_left_alone_for_longest_comes_first():
 
 def test_a_job_that_ended_is_looked_at_once_more_and_then_never():
     assert due([job("a", ended_at=1010)], [seen("a", at=1000)], 1020) == ["a"]
-    assert due([job("a", ended_at=1010)], [seen("a", at=1020, job_ended=True)], 9000) == []
+    assert due([job("a", ended_at=1010)], [seen("a", at=1020, job_ended=True)], 1030) == []
 
 
 def test_a_job_that_ended_before_anybody_could_look_is_looked_at_while_telemetry_is_there():

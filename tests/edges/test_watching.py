@@ -1,12 +1,15 @@
 """From what the nodes of a job reported to suspicions, and what becomes of these."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from anubis import config
+from anubis.core.watching.rounds import KeptLook
 from anubis.operations.watching import Watching, look_at, look_at_job
+from anubis.service import gauges
 from anubis.telemetry.pulled import PulledTelemetry
 from tests.core.watched import CPU, PFC, START, StandIn, healthy
 
@@ -77,3 +80,22 @@ def test_a_kind_of_fault_that_does_not_exist_is_refused(tmp_path):
     file.write_text("categories: {ecx: gpu}\n")
     with pytest.raises(config.ConfigError, match='has "ecx", expected kinds of faults: ecc'):
         config.watching(str(file))
+
+
+def test_figures_tell_how_many_running_jobs_are_watched_and_how_old_the_oldest_look_is():
+    looks = (
+        KeptLook(job="a", at=100.0, nodes=8, suspects=1),
+        KeptLook(job="b", at=50.0, nodes=8, trouble="the Prometheus does not answer"),
+        KeptLook(job="c", at=10.0, nodes=8, suspects=3, job_ended=True),
+    )
+    clusters = {"prod": SimpleNamespace(looks=looks), "unwatched": SimpleNamespace(looks=())}
+    figures = {
+        family.name: {sample.labels["cluster"]: sample.value for sample in family.samples}
+        for family in gauges._looks(SimpleNamespace(clusters=clusters))
+    }
+    assert figures == {
+        "anubis_watched_jobs": {"prod": 2},
+        "anubis_watch_failures": {"prod": 1},
+        "anubis_watch_suspects": {"prod": 1},
+        "anubis_watch_oldest_look_timestamp_seconds": {"prod": 50.0},
+    }
