@@ -43,8 +43,8 @@ from anubis.operations.learning import learned_here as learned_here
 from anubis.operations.looking import LookRequest as LookRequest
 from anubis.operations.looking import follow_jobs as follow_jobs
 from anubis.operations.looking import record_telemetry as record_telemetry
+from anubis.operations.looking import take_looks as take_looks
 from anubis.operations.looking import tell_suspicions as tell_suspicions
-from anubis.operations.looking import watch as watch
 from anubis.operations.measuring import accept as accept
 from anubis.operations.measuring import scan as scan
 from anubis.operations.measuring import validate as validate

@@ -145,12 +145,11 @@ def watch(
     def answer_with(views: Sequence[LookView]) -> None:
         _write_files(views, html, record)
         _show(views, as_json=json)
-        if tell:
-            for view in views:
-                anubis.tell_suspicions(view, cluster, caller)
+        for view in views if tell else ():
+            _tell(view, cluster, caller)
 
     if not follow:
-        views = anubis.watch(request, caller)
+        views = anubis.take_looks(request, caller)
         answer_with(views)
         sys.exit(_exit_code(views))
     every_s = amounts.duration_s(every, "--every") if every else None
@@ -178,6 +177,19 @@ def _show(views: Sequence[LookView], *, as_json: bool) -> None:
             if number:
                 print()
             report.show(view, answer.screen())
+
+
+def _tell(view: LookView, cluster: str | None, caller: Terminal) -> None:
+    suspects = [suspicion.node for suspicion in view.look.suspicions]
+    if not suspects:
+        return
+    from anubis.report.wording import called
+
+    news = anubis.tell_suspicions(view, cluster, caller)
+    if news:
+        caller.remark(f"the keeper is told of {called(news)}")
+    if earlier := [node for node in suspects if node not in news]:
+        caller.remark(f"the keeper knows of {called(earlier)} already")
 
 
 def _write_files(views: Sequence[LookView], html: Path | None, record: Path | None) -> None:

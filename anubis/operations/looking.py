@@ -3,6 +3,7 @@ model."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,31 +14,29 @@ import numpy as np
 from anubis import config
 from anubis.core.errors import OrchestratorError, TelemetryError, UsageError
 from anubis.core.lifecycle.suspicions import HitRate, hit_rates
-from anubis.core.past.events import SuspicionRaised
-from anubis.core.watching.findings import Look, Suspicion
 from anubis.core.watching.model import WatchModel
 from anubis.core.watching.settings import WatchSettings
-from anubis.core.watching.telemetry import Telemetry
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import resolve
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.running import RunningJob, nodes_of, running_jobs
-from anubis.operations.telling import Receipt, tell
+from anubis.operations.telling import note
 from anubis.operations.watching import (
+    SOURCE,
     JobLook,
     Watching,
-    look_at,
+    likeliest,
     look_at_job,
+    source_of,
+    suspicions_of,
 )
-from anubis.report.watch import LookView, headline
+from anubis.report.watch import LookView
 from anubis.report.wording import counted, moment
-from anubis.telemetry.agents import Agents
-from anubis.telemetry.config import PrometheusSettings, TelemetrySettings
-from anubis.telemetry.prometheus import Prometheus
+from anubis.telemetry.config import AgentSettings, PrometheusSettings, TelemetrySettings
 from anubis.telemetry.pulled import PulledTelemetry, TelemetrySource
 from anubis.telemetry.recorded import read_recording, write_recording
 from anubis.watch import files
 
-SOURCE = "watch"  # who suspects the nodes, as the keeper is told
 HOW_TO_STATE = (
     'give --prometheus URL, --agents or --file FILE; or state it once, as "prometheus: {url: ...}"'
     ' or "agents: {}" beside "based_on: default" in $ANUBIS_HOME/configs/telemetry/default.yaml'
@@ -59,36 +58,9 @@ class LookRequest:
     ended: bool = False  # the job has failed: what left its peers last minute counts
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Means:
-    """With what jobs are looked at."""
-
-    model: WatchModel
-    settings: WatchSettings
-    categories: Mapping[str, str]
-    telemetry: TelemetrySettings
-
-    def watching(self, source: TelemetrySource) -> Watching:
-        return Watching(
-            source=source, model=self.model, settings=self.settings, categories=self.categories
-        )
-
-    def continuity_s(self, *, ended: bool) -> float:
-        shorter = self.settings.continuity_ended_s if ended else None
-        return self.settings.continuity_s if shorter is None else shorter
-
-
-@dataclass(frozen=True)
-class _Recorded:
-    recording: PulledTelemetry
-
-    def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
-        return self.recording
-
-
-def watch(request: LookRequest, caller: Caller = NOBODY) -> list[LookView]:
+def take_looks(request: LookRequest, caller: Caller = NOBODY) -> list[LookView]:
     """One look at a job, at a recording, or at each running job of a cluster."""
-    return _look(request, _means(request), caller)
+    return _look(request, _watching(request, caller), caller)
 
 
 def follow_jobs(
@@ -98,14 +70,14 @@ def follow_jobs(
     not answer costs a look, and no more."""
     if request.file:
         raise UsageError("a recording has an end: --follow is for jobs that run")
-    means = _means(request)
+    watching = _watching(request, caller)
     if every_s is not None:
-        means = replace(means, settings=replace(means.settings, interval_s=every_s))
+        watching = replace(watching, settings=replace(watching.settings, interval_s=every_s))
     has_looked = False
     while not caller.wants_stop():
-        due = caller.clock() + means.settings.interval_s
+        due = caller.clock() + watching.settings.interval_s
         try:
-            yield _look(request, means, caller)
+            yield _look(request, watching, caller)
             has_looked = True
         except (TelemetryError, OrchestratorError) as error:
             if not has_looked:
@@ -117,23 +89,13 @@ def follow_jobs(
 
 def tell_suspicions(
     view: LookView, cluster: str | None = None, caller: Caller = NOBODY
-) -> list[Receipt]:
-    """The keeper is told of each suspect, once for each time that a node left its peers."""
-    return [
-        tell(
-            SuspicionRaised(
-                nodes=(suspicion.node,),
-                category=_likeliest(suspicion),
-                source=SOURCE,
-                reason=headline(view),
-                mix=suspicion.mix,
-            ),
-            id=f"{SOURCE}-{view.look.job}-{suspicion.node}-{suspicion.since:.0f}",
-            cluster=cluster,
-            caller=caller,
-        )
-        for suspicion in view.look.suspicions
-    ]
+) -> tuple[str, ...]:
+    """The suspects of whom the keeper is told; not of those that it knows of already."""
+    with caller.history() as history:
+        part = resolve(history, cluster, caller)
+        notices = suspicions_of(view.look, part, caller.clock())
+        note(notices, part)
+    return tuple(node for notice in notices for node in notice.event.nodes)
 
 
 def record_telemetry(view: LookView, path: Path) -> None:
@@ -144,120 +106,99 @@ def record_telemetry(view: LookView, path: Path) -> None:
 # --- what is asked for ---------------------------------------------------------------------
 
 
-def _means(request: LookRequest) -> _Means:
+def _watching(request: LookRequest, caller: Caller) -> Watching:
+    """What the command line says goes before what files say."""
     policy = config.watching(request.watching)
-    return _Means(
-        model=files.load(files.place(request.model or policy.model)),
+    model = files.load(files.place(request.model or policy.model))
+    settings = config.telemetry(request.telemetry or policy.telemetry)
+    return Watching(
+        source=_source(request, settings, model.order),
+        model=model,
         settings=policy.settings,
         categories=policy.categories,
-        telemetry=config.telemetry(request.telemetry or policy.telemetry),
+        rates=_rates(request.cluster, caller) if request.cluster else {},
     )
 
 
-def _look(request: LookRequest, means: _Means, caller: Caller) -> list[LookView]:
+def _source(
+    request: LookRequest, settings: TelemetrySettings, metrics: Sequence[str]
+) -> TelemetrySource:
+    if request.prometheus and request.agents:
+        raise UsageError("--prometheus and --agents exclude each other: give one of them")
     if request.file:
-        seen = _look_at_recording(request, request.file, means)
-        return [_view(seen, means, request, caller)]
-    watching = means.watching(_source(request, means))
-    return [
-        _view(
-            look_at_job(
-                watched.id,
-                watched.nodes,
-                watching,
-                caller,
-                ended=request.ended,
-                until=request.until,
-            ),
-            means,
-            request,
-            caller,
+        return _Recording(path=request.file, settings=settings, metrics=metrics)
+    if request.prometheus:
+        stated = settings.prometheus or PrometheusSettings(url=request.prometheus)
+        settings = replace(settings, prometheus=replace(stated, url=request.prometheus))
+    elif request.agents:
+        agents = settings.agents or AgentSettings()
+        settings = replace(settings, prometheus=None, agents=agents)
+    elif not settings.prometheus and not settings.agents:
+        raise UsageError(
+            f"nothing says where the telemetry of the nodes comes from: {HOW_TO_STATE}"
         )
-        for watched in _jobs(request, means.settings, caller)
-    ]
+    return source_of(settings, metrics)
 
 
-def _view(seen: JobLook, means: _Means, request: LookRequest, caller: Caller = NOBODY) -> LookView:
-    """With what tests have made of earlier suspicions, where it is known whose nodes these are."""
-    rates = _rates(seen.look, request.cluster, caller) if request.cluster else {}
-    suspicions = tuple(
-        replace(
-            suspicion,
-            confidence=rates.get(suspicion.node, HitRate()).confidence(suspicion.confidence),
-        )
-        for suspicion in seen.look.suspicions
-    )
-    return LookView(
-        look=replace(seen.look, suspicions=suspicions),
-        telemetry=seen.telemetry,
-        continuity_s=means.continuity_s(ended=request.ended),
-        cluster=request.cluster or "",
-        remarks=seen.remarks,
-        rates=rates,
-        learned_from=means.model.origin.source,
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Recording:
+    path: Path
+    settings: TelemetrySettings
+    metrics: Sequence[str]
+
+    def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
+        """All of it up to then: what went before the last minutes tells roles from faults."""
+        pulled = read_recording(self.path, self.settings, self.metrics, nodes=nodes)
+        telemetry = pulled.telemetry
+        points = int(np.count_nonzero(telemetry.times <= until))
+        if not points:
+            raise UsageError(
+                f'"{self.path}" begins at {moment(telemetry.start)}, later than {moment(until)}: '
+                f"name a time up to {moment(telemetry.end)}"
+            )
+        return replace(pulled, telemetry=replace(telemetry, values=telemetry.values[:, :, :points]))
 
 
-def _rates(look: Look, cluster: str, caller: Caller) -> Mapping[str, HitRate]:
-    """By suspect; none in a history that does not know the cluster."""
-    if not look.suspicions:
-        return {}
+def _rates(cluster: str, caller: Caller) -> Mapping[tuple[str, str], HitRate]:
+    """What tests made of earlier suspicions, where the history knows the cluster."""
     with caller.history() as history:
         if cluster not in history.clusters.names():
             return {}
-        known_rates = hit_rates(history.of(cluster).keeping.suspicions())
-    return {
-        suspicion.node: known_rates.get((SOURCE, _likeliest(suspicion)), HitRate())
-        for suspicion in look.suspicions
-    }
+        return hit_rates(history.of(cluster).keeping.suspicions())
 
 
-def _likeliest(suspicion: Suspicion) -> str:
-    return next(iter(suspicion.mix), "")
-
-
-def _look_at_recording(request: LookRequest, path: Path, means: _Means) -> JobLook:
-    pulled = read_recording(path, means.telemetry, means.model.order, nodes=request.nodes)
-    telemetry = pulled.telemetry
-    if request.until is not None:
-        telemetry = _up_to(request.until, telemetry, path)
-    look = look_at(
-        telemetry,
-        means.watching(_Recorded(pulled)),
-        job=request.job,
-        ended=request.ended,
-    )
-    return JobLook(look=look, telemetry=telemetry, remarks=pulled.remarks)
-
-
-def _up_to(until: float, telemetry: Telemetry, path: Path) -> Telemetry:
-    points = int(np.count_nonzero(telemetry.times <= until))
-    if not points:
-        raise UsageError(
-            f'"{path}" begins at {moment(telemetry.start)}, later than {moment(until)}: name a time'
-            f" up to {moment(telemetry.end)}"
+def _look(request: LookRequest, watching: Watching, caller: Caller) -> list[LookView]:
+    until = math.inf if request.file and request.until is None else request.until
+    return [
+        _view(
+            look_at_job(
+                running.id, running.nodes, watching, caller, ended=request.ended, until=until
+            ),
+            watching,
+            request,
         )
-    return replace(telemetry, values=telemetry.values[:, :, :points])
+        for running in _jobs(request, watching.settings, caller)
+    ]
 
 
-def _source(request: LookRequest, means: _Means) -> TelemetrySource:
-    """What the command line says goes before what the settings say."""
-    stated = means.telemetry
-    if request.prometheus and request.agents:
-        raise UsageError("--prometheus and --agents exclude each other: give one of them")
-    if request.prometheus:
-        stated_place = stated.prometheus or PrometheusSettings(url=request.prometheus)
-        place = replace(stated_place, url=request.prometheus)
-        return Prometheus(stated, means.model.order, place)
-    if request.agents or (stated.agents and not stated.prometheus):
-        return Agents(stated, means.model.order)
-    if stated.prometheus:
-        return Prometheus(stated, means.model.order)
-    raise UsageError(f"nothing says where the telemetry of the nodes comes from: {HOW_TO_STATE}")
+def _view(seen: JobLook, watching: Watching, request: LookRequest) -> LookView:
+    shorter = watching.settings.continuity_ended_s if request.ended else None
+    return LookView(
+        look=seen.look,
+        telemetry=seen.telemetry,
+        continuity_s=watching.settings.continuity_s if shorter is None else shorter,
+        cluster=request.cluster or "",
+        remarks=seen.remarks,
+        learned_from=watching.model.origin.source if isinstance(watching.model, WatchModel) else "",
+        rates={
+            suspicion.node: watching.rates.get((SOURCE, likeliest(suspicion.mix)), HitRate())
+            for suspicion in seen.look.suspicions
+        },
+    )
 
 
 def _jobs(request: LookRequest, settings: WatchSettings, caller: Caller) -> list[RunningJob]:
-    if request.nodes:
+    if request.nodes or request.file:
         return [RunningJob(id=request.job, nodes=tuple(request.nodes))]
     if not request.cluster:
         raise UsageError(
