@@ -1,4 +1,4 @@
-"""`anubis watch` as an operator meets it: an answer, its exit code, a page, and errors for 3 a.m."""
+"""`anubis watch` as an operator meets it: answer, exit code, page, and errors for 3 a.m."""
 
 import json
 from pathlib import Path
