@@ -184,6 +184,11 @@ def test_half_of_the_series_missing_is_no_alarm():
     assert not named(telemetry)
 
 
+def test_of_two_nodes_neither_is_suspect_because_it_fell_silent():
+    assert not named(set_values(healthy(2), "cpu_use", "n1", 600, 900, np.nan))
+    assert named(set_values(healthy(3), "cpu_use", "n1", 600, 900, np.nan)) == ["n1"]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_holes_anywhere_are_no_alarm(seed):
     random = np.random.default_rng(seed)

@@ -14,6 +14,7 @@ from watched import CPU, PFC
 from anubis.core.watching import distances
 from anubis.core.watching.candidates import (
     LEAST_DEVIATION,
+    _least_score,
     scores,
     stand_out,
     surely_stands_out,
@@ -76,6 +77,16 @@ def test_what_bounds_say_for_sure_is_what_all_pairs_say(windows, threshold, leas
         sure = surely_stands_out(windows, row, threshold, least, rules)
         assert sure is None or sure == (row in apart)
         assert stand_out(windows, threshold, least, rules).tolist() == apart.tolist()
+
+
+@given(fleets, st.floats(0.3, 2))
+def test_no_score_is_below_what_bounds_make_of_it(windows, factor):
+    windows = (0.4 + (windows - 0.4) * np.float32(factor)).astype(np.float32)
+    exact, row = mean_distances(windows), len(windows) // 2
+    lower, upper = (np.delete(bound, row) for bound in bounds(windows))
+    spread = exact.std()
+    score = (exact[row] - exact.mean()) / spread if spread > 1e-6 else 0.0
+    assert _least_score(float(exact[row]), lower, upper) <= max(score, 0.0) + 1e-6
 
 
 def test_a_clear_outlier_of_a_large_job_is_certain_without_all_pairs():
