@@ -108,7 +108,6 @@ def test_json_has_a_line_for_each_verdict_and_the_summary_last(near):
 
 @pytest.mark.long
 @pytest.mark.smoke
-@pytest.mark.long
 def test_a_report_tells_what_the_campaign_told(desk):
     done = accept_fleet(desk, "--json", slow_share=0.125, lost_share=0.125)
     again = desk.run("report", "--json")
