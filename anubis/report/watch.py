@@ -260,10 +260,15 @@ def _print(console: Console, sentence: str, indent: str = "") -> None:
         console.print(line, markup=False, highlight=False)
 
 
+def unbroken(sentence: str) -> str:
+    """With spaces that do not end a line between figures and their units."""
+    return FIGURE_AND_UNIT.sub("\\1\u00a0\\2", sentence)
+
+
 def _wrapped(sentence: str, indent: str = "") -> list[str]:
     """A figure and its unit stay on one line."""
     lines = textwrap.wrap(
-        FIGURE_AND_UNIT.sub("\\1\u00a0\\2", sentence),
+        unbroken(sentence),
         79,
         initial_indent=indent,
         subsequent_indent=f"{indent}  ",

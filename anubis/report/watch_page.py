@@ -19,6 +19,7 @@ from anubis.report.watch import (
     next_steps,
     odd,
     peers_of,
+    unbroken,
     unjudged,
 )
 from anubis.report.watch_pictures import NodePicture, pictures_of_job, pictures_of_node
@@ -59,7 +60,9 @@ class LookSection:
 def render(views: Sequence[LookView]) -> str:
     sections = [_section(view) for view in views]
     return page(
-        "watch", looks=sections, title=sections[0].headline if len(sections) == 1 else "Looks"
+        "watch",
+        looks=sections,
+        title=unbroken(sections[0].headline) if len(sections) == 1 else "Looks",
     )
 
 

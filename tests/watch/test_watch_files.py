@@ -93,7 +93,10 @@ def test_each_array_has_a_line_of_its_own(file):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda d: d.update(schema="anubis.watch-weights/9"), 'its schema is "anubis.watch-weights/9"'),
+        (
+            lambda d: d.update(schema="anubis.watch-weights/9"),
+            'its schema is "anubis.watch-weights/9"',
+        ),
         (lambda d: d.pop("order"), 'the key "order" is missing'),
         (lambda d: d.update(order=["gpu_duty", "pfc_tx"]), '"order" names "pfc_tx"'),
         (lambda d: d.update(order=[]), '"order" must name each metric once'),
