@@ -394,6 +394,23 @@ def test_an_answer_that_says_it_is_not_whole_is_not_used():
         pulled_from(lambda *_: partial)
 
 
+def test_half_an_answer_makes_no_half_of_a_job_vanish():
+    """Of three questions about a metric one fails: its nodes did not go silent."""
+    nodes = tuple(f"n{number}" for number in range(600))
+
+    def fails_for_some(_handler, form):
+        if "POWER" in form["query"] and "n1|" in form["query"]:
+            return 503, "text/plain", b"busy"
+        return ranged({node: [[1000 + i, "5"] for i in range(10)] for node in nodes})
+
+    with answering(fails_for_some) as url:
+        source = reader(url, ["gpu_duty", "gpu_power"])
+        pulled = source.pull(nodes, 1009.0, 899.0, step_s=1.0)
+    assert pulled.remarks == ("gpu_power is left out: it answered 503: busy",)
+    assert np.isnan(pulled.telemetry.of("gpu_power")).all()
+    assert (pulled.telemetry.of("gpu_duty")[:, -10:] == 5).all()
+
+
 def test_a_remark_on_promql_is_no_partial_answer():
     values = [[1000 + i, "5"] for i in range(10)]
     remark = 'PromQL info: metric might not be a counter: "node_ethtool_transmitted_prio3_pause"'
