@@ -40,13 +40,13 @@ class SendQueues:
 
     def read(self, now: float) -> Sampled:
         with self._lock:
-            sums, asked, trouble = self._sums, self._asked, self._trouble
+            sums, times, trouble = self._sums, self._asked, self._trouble
             self._sums, self._asked = {}, 0
         sampled, lines = Sampled(), list[Line]()
         for nic in nics_in_use(self._root, list(sums)):
             kind, total = sums[nic]
-            sampled.add("send_queue", nic, total / asked)
-            lines.append(Line("node_qdisc_backlog", labels(device=nic, kind=kind), total / asked))
+            sampled.add("send_queue", nic, total / times)
+            lines.append(Line("node_qdisc_backlog", labels(device=nic, kind=kind), total / times))
         if not sampled.values:
             sampled.absent["send_queue"] = trouble or "no NIC has a queue"
         sampled.lines = lambda: lines
