@@ -406,7 +406,7 @@ def test_half_an_answer_makes_no_half_of_a_job_vanish():
     with answering(fails_for_some) as url:
         source = reader(url, ["gpu_duty", "gpu_power"])
         pulled = source.pull(nodes, 1009.0, 899.0, step_s=1.0)
-    assert pulled.remarks == ("gpu_power is left out: it answered 503: busy",)
+    assert pulled.remarks == ('gpu_power is left out: it answered 503: "busy"',)
     assert np.isnan(pulled.telemetry.of("gpu_power")).all()
     assert (pulled.telemetry.of("gpu_duty")[:, -10:] == 5).all()
 
