@@ -276,6 +276,8 @@ def _show_watch(watched: WatchRound | None, *, as_json: bool) -> None:
         return
     for sentence in rounds.sentences(watched.looks, watched.at):
         print(sentence)
+    for sentence in rounds.sentences_on_rates(watched.rates):
+        print(sentence)
 
 
 def _show_chores(standings: Sequence[ChoreStanding], *, as_json: bool) -> None:

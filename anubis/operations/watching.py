@@ -132,6 +132,7 @@ class WatchRound:
     cluster: str
     at: float
     looks: tuple[KeptLook, ...]
+    rates: Mapping[str, HitRate]  # of suspicions of this source, by category
 
 
 def watching_of(name: str) -> Watching:
@@ -197,7 +198,17 @@ def watch_jobs(
             drive()
         if due and not is_alone:
             caller.remark(f"another process watches the jobs of cluster {part.cluster}")
-        return WatchRound(cluster=part.cluster, at=caller.clock(), looks=tuple(part.looks.all()))
+        return WatchRound(
+            cluster=part.cluster,
+            at=caller.clock(),
+            looks=tuple(part.looks.all()),
+            rates=_rates(part),
+        )
+
+
+def _rates(part: ClusterHistory) -> Mapping[str, HitRate]:
+    rates = hit_rates(part.keeping.suspicions())
+    return {category: rate for (source, category), rate in rates.items() if source == SOURCE}
 
 
 def _jobs(part: ClusterHistory, settings: WatchSettings) -> list[WatchedJob]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from anubis.core.lifecycle.suspicions import HitRate
 from anubis.core.watching.rounds import KeptLook
 from anubis.report.wording import counted, json_line
 
@@ -42,3 +43,12 @@ def watch_line(cluster: str, look: KeptLook) -> str:
         "trouble": look.trouble,
     }
     return json_line("watch", fields)
+
+
+def sentences_on_rates(rates: Mapping[str, HitRate]) -> Iterator[str]:
+    """How often suspicions of the watch were right at this site."""
+    for category, rate in rates.items():
+        yield (
+            f"watch: of its suspicions of {category}, tests confirmed {rate.hits} and refuted"
+            f" {rate.misses}; the next is believed to {rate.confidence():.0%}"
+        )

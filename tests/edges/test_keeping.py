@@ -47,6 +47,7 @@ from anubis.operations.telling import tell
 from anubis.operations.watching import Watching, watch_jobs
 from anubis.report.history import of_notice
 from anubis.report.keeping import headline
+from anubis.report.rounds import sentences_on_rates
 from anubis.simulation.fleet import plants
 from anubis.store import codec
 from anubis.store.history import History
@@ -651,6 +652,9 @@ def test_from_a_running_job_to_a_verdict_and_what_is_left_of_the_confidence(site
     watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
     assert notices(site)[-1].event.confidence == pytest.approx(1 / 3)
     assert len(notices(site)) == 2
+    last = watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
+    (sentence,) = sentences_on_rates(last.rates)
+    assert "confirmed 0 and refuted 1; the next is believed to 33%" in sentence
 
 
 def test_a_look_at_a_job_that_fails_is_told_and_the_others_are_looked_at_all_the_same(site):
