@@ -128,8 +128,7 @@ def _source(
     if request.file:
         return _Recording(path=request.file, settings=settings, metrics=metrics)
     if request.prometheus:
-        stated = settings.prometheus or PrometheusSettings(url=request.prometheus)
-        settings = replace(settings, prometheus=replace(stated, url=request.prometheus))
+        settings = replace(settings, prometheus=_named_prometheus(request.prometheus, settings))
     elif request.agents:
         agents = settings.agents or AgentSettings()
         settings = replace(settings, prometheus=None, agents=agents)
@@ -138,6 +137,14 @@ def _source(
             f"nothing says where the telemetry of the nodes comes from: {HOW_TO_STATE}"
         )
     return source_of(settings, metrics)
+
+
+def _named_prometheus(url: str, settings: TelemetrySettings) -> PrometheusSettings:
+    try:
+        stated = settings.prometheus or PrometheusSettings(url=url)
+        return replace(stated, url=url)
+    except ValueError as error:
+        raise UsageError(f"--prometheus: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -145,6 +145,7 @@ def test_the_keeper_is_told_once(here):
         (("--file", "model.json"), '"model.json"'),
         (("--file", "job.csv", "--watching", "deflt"), 'did you mean "default"?'),
         (("--nodes", "n[1-4]", "--prometheus", "http://127.0.0.1:9"), "127.0.0.1:9"),
+        (("--nodes", "n[1-4]", "--prometheus", "p:9090"), 'expected one like "http://prometheus'),
         (("--nodes", "n[1-4]", "--agents", "--follow", "--every", "20m"), "can miss a fault"),
     ],
 )
