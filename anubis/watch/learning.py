@@ -151,7 +151,7 @@ def completed(learned: Thresholds | None, metric: str, basis: Thresholds | None)
     if not pairs:
         raise WatchError(
             f"{metric}: no threshold can be learned from jobs of so few nodes or minutes, expected"
-            " a quarter of an hour of four nodes or more"
+            " 75 minutes of four nodes or more, sampled each second"
         )
     nodes = sorted(pairs)
     return Thresholds(nodes=tuple(nodes), scores=tuple(pairs[count] for count in nodes))

@@ -106,3 +106,8 @@ def test_several_metrics_are_calibrated_as_one():
 def test_the_same_jobs_teach_the_same(thresholds):
     jobs = [healthy(nodes=64, seed=seed) for seed in range(4)]
     assert calibrated(jobs) == thresholds
+
+
+def test_75_minutes_of_four_nodes_are_enough_as_the_error_says_and_40_are_not():
+    assert calibrated([healthy(nodes=4, points=75 * 60)]).nodes == (4,)
+    assert calibrated([healthy(nodes=4, points=40 * 60)]) is None
