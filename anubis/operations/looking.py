@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from anubis.operations.telling import note
 from anubis.operations.watching import (
     SOURCE,
     JobLook,
+    JobMemory,
     Watching,
     likeliest,
     look_at_job,
@@ -73,11 +75,11 @@ def follow_jobs(
     watching = _watching(request, caller)
     if every_s is not None:
         watching = replace(watching, settings=replace(watching.settings, interval_s=every_s))
-    has_looked = False
+    has_looked, memories = False, defaultdict[str, JobMemory](lambda: JobMemory(watching.source))
     while not caller.wants_stop():
         due = caller.clock() + watching.settings.interval_s
         try:
-            yield _look(request, watching, caller)
+            yield _look(request, watching, caller, memories)
             has_looked = True
         except (TelemetryError, OrchestratorError) as error:
             if not has_looked:
@@ -174,12 +176,23 @@ def _rates(cluster: str, caller: Caller) -> Mapping[tuple[str, str], HitRate]:
         return hit_rates(history.of(cluster).keeping.suspicions())
 
 
-def _look(request: LookRequest, watching: Watching, caller: Caller) -> list[LookView]:
+def _look(
+    request: LookRequest,
+    watching: Watching,
+    caller: Caller,
+    memories: Mapping[str, JobMemory] | None = None,
+) -> list[LookView]:
     until = math.inf if request.file and request.until is None else request.until
     return [
         _view(
             look_at_job(
-                running.id, running.nodes, watching, caller, ended=request.ended, until=until
+                running.id,
+                running.nodes,
+                watching,
+                caller,
+                ended=request.ended,
+                until=until,
+                memory=None if memories is None else memories[running.id],
             ),
             watching,
             request,

@@ -28,6 +28,7 @@ from anubis.report.wording import counted, moment
 from anubis.store.history import ClusterHistory
 from anubis.telemetry.config import TelemetrySettings
 from anubis.telemetry.pulled import TelemetrySource
+from anubis.telemetry.ring import TelemetryRing
 
 SOURCE = "watch"  # of its suspicions
 
@@ -52,6 +53,23 @@ class JobLook:
     remarks: tuple[str, ...] = ()  # on the telemetry
 
 
+class JobMemory:
+    """What is kept of a job from one look to the next: its last minutes, so that only what is new
+    is asked for, and how long each node has stood apart from all others."""
+
+    def __init__(self, source: TelemetrySource) -> None:
+        self.source = TelemetryRing(source)
+        self._stream: OutlierStream | None = None
+        self._since = math.inf
+
+    def outliers(self, telemetry: Telemetry) -> Mapping[str, Sequence[Deviation]]:
+        if self._stream is None or not self._stream.is_about(telemetry):
+            self._stream = OutlierStream(telemetry.metrics, telemetry.nodes, telemetry.groups)
+            self._since = telemetry.start
+        self._stream.hear(telemetry)
+        return _named_by(self._stream, telemetry.end - self._since)
+
+
 def look_at_job(
     job: str,
     nodes: Sequence[str],
@@ -60,25 +78,33 @@ def look_at_job(
     *,
     ended: bool = False,
     until: float | None = None,
+    memory: JobMemory | None = None,
 ) -> JobLook:
     """One look, at what these nodes reported up to now or up to that time."""
     at = caller.clock() if until is None else until
-    pulled = watching.source.pull(nodes, at, watching.settings.pull_s)
+    source = memory.source if memory else watching.source
+    pulled = source.pull(nodes, at, watching.settings.known_s)
     return JobLook(
-        look=look_at(pulled.telemetry, watching, job=job, ended=ended),
+        look=look_at(pulled.telemetry, watching, job=job, ended=ended, memory=memory),
         telemetry=pulled.telemetry,
         remarks=pulled.remarks,
     )
 
 
 def look_at(
-    telemetry: Telemetry, watching: Watching, *, job: str = "", ended: bool = False
+    telemetry: Telemetry,
+    watching: Watching,
+    *,
+    job: str = "",
+    ended: bool = False,
+    memory: JobMemory | None = None,
 ) -> Look:
     """By both rules: who left its peers, and, where more than an hour is known, who stood apart
     for ten minutes. Every suspicion has the mix of categories that its deviations speak for."""
+    outliers = memory.outliers if memory else _outliers
     seen = look(telemetry, watching.model, watching.settings, job=job, ended=ended)
     suspicions = {suspicion.node: suspicion for suspicion in seen.suspicions}
-    for node, deviations in _outliers(telemetry).items():
+    for node, deviations in outliers(telemetry).items():
         first = suspicions.get(node) or Suspicion(
             node=node, since=deviations[0].since, deviations=()
         )
@@ -97,10 +123,13 @@ def _weighed(suspicion: Suspicion, watching: Watching) -> Suspicion:
 
 def _outliers(telemetry: Telemetry) -> Mapping[str, Sequence[Deviation]]:
     stream = OutlierStream(telemetry.metrics, telemetry.nodes, telemetry.groups)
-    if telemetry.step_s * telemetry.points < stream.rule.level_s:
-        return {}
     stream.hear(telemetry)
-    return {} if stream.unable() else stream.deviations()
+    return _named_by(stream, telemetry.step_s * telemetry.points)
+
+
+def _named_by(stream: OutlierStream, heard_s: float) -> Mapping[str, Sequence[Deviation]]:
+    """Before an hour is heard, nobody knows what is usual for a node."""
+    return {} if heard_s < stream.rule.level_s or stream.unable() else stream.deviations()
 
 
 def _mix(deviations: Sequence[Deviation], categories: Mapping[str, str]) -> Mapping[str, float]:
@@ -115,9 +144,10 @@ def follow_job(
     job: str, nodes: Sequence[str], watching: Watching, caller: Caller = NOBODY
 ) -> Iterator[JobLook]:
     """Looks, one each interval, until the caller wants no more."""
+    memory = JobMemory(watching.source)
     while not caller.wants_stop():
         due = caller.clock() + watching.settings.interval_s
-        yield look_at_job(job, nodes, watching, caller)
+        yield look_at_job(job, nodes, watching, caller, memory=memory)
         while not caller.wants_stop() and (left := due - caller.clock()) > 0:
             time.sleep(min(left, 1.0))
 

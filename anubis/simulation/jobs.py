@@ -53,7 +53,7 @@ from anubis.simulation.job_rhythm import (
     sampled,
     shares,
 )
-from anubis.telemetry.config import ORDER, shipped_settings
+from anubis.telemetry.config import PAPER, shipped_settings
 
 FIRST_INSTANT = 1_790_000_000.0
 LOST_SAMPLES = 0.001
@@ -139,7 +139,7 @@ def generate(
     seed: int,
     *,
     life: int = 0,
-    metrics: Sequence[str] = ORDER,
+    metrics: Sequence[str] = PAPER,
     fleet: FleetTraits = PUBLISHED_FLEET,
     nodes: int | None = None,
     fault: str = DRAWN,

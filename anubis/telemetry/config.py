@@ -17,10 +17,12 @@ from anubis.core.watching.telemetry import WORST, Side, WatchedMetric
 from anubis.reading import load_yaml, read
 
 DEFAULT = "default"
-ORDER = (  # that are asked for where nobody says which
+PAPER = (  # the seven that Minder looks at, by what is told of them
     *("pfc_tx", "cpu_use", "gpu_duty", "gpu_power", "gpu_graphics", "gpu_tensor"),
     "nvlink_throughput",
 )
+# that are asked for where nobody says which: faults that move none of those seven move these
+ORDER = (*PAPER, "throughput", "memory_use", "gpu_memory", "disk_use")
 PLACES = {"nodes", "by", "of", "recent", "rate"}  # in a query, each behind a $
 _PLACE = re.compile(r"\$(\w*)")
 

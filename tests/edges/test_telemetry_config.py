@@ -27,11 +27,14 @@ def read(tmp_path):
     return settings
 
 
-def test_the_default_order_is_the_papers_with_pfc_first():
-    names = [metric.name for metric in shipped_settings().watched()]
+def test_the_papers_seven_come_first_and_then_what_moves_where_none_of_them_does():
+    watched = shipped_settings().watched()
+    names = [metric.name for metric in watched]
     assert names[:3] == ["pfc_tx", "cpu_use", "gpu_duty"]
-    assert names[3:] == ["gpu_power", "gpu_graphics", "gpu_tensor", "nvlink_throughput"]
+    assert names[3:7] == ["gpu_power", "gpu_graphics", "gpu_tensor", "nvlink_throughput"]
     assert tuple(names) == ORDER
+    families = {metric.family for metric in watched}
+    assert families == {"cpu", "gpu", "pfc", "throughput", "memory", "disk"}
 
 
 def test_all_21_metrics_of_the_paper_and_one_more_are_declared_with_the_side_of_a_fault():

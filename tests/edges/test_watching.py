@@ -8,7 +8,7 @@ import pytest
 
 from anubis import config
 from anubis.core.watching.rounds import KeptLook
-from anubis.operations.watching import Watching, look_at, look_at_job
+from anubis.operations.watching import JobMemory, Watching, look_at, look_at_job
 from anubis.service import gauges
 from anubis.telemetry.pulled import PulledTelemetry
 from tests.core.watched import CPU, PFC, START, StandIn, healthy
@@ -44,7 +44,7 @@ def test_a_look_asks_for_as_much_as_its_settings_say_and_names_the_node_with_its
     seen = look_at_job("17", by.source.telemetry.nodes, by, until=START + 900)
     (suspicion,) = seen.look.suspicions
     assert (suspicion.node, seen.look.job, seen.remarks) == ("n3", "17", ("a remark",))
-    assert by.source.asked == [(by.source.telemetry.nodes, START + 900, 900.0)]
+    assert by.source.asked == [(by.source.telemetry.nodes, START + 900, 1200.0)]
     assert sum(suspicion.mix.values()) == pytest.approx(1)
     assert next(iter(suspicion.mix)) == "gpu"  # CPU alone: ECC 47 %, CUDA 16 %
 
@@ -53,6 +53,35 @@ def test_what_deviates_decides_the_mix():
     by = watching(falling(PFC, to=5000.0))
     (suspicion,) = look_at(by.source.telemetry, by).suspicions
     assert suspicion.mix["link"] > 0.9  # PFC alone: a PCIe link
+
+
+class Reported(Planted):
+    """No more of it than was asked for, up to then."""
+
+    def pull(self, nodes, until, last_s):
+        known = replace(self.telemetry, values=self.telemetry.values[:, :, self._inside(until)])
+        return replace(super().pull(nodes, until, last_s), telemetry=known.last(last_s))
+
+    def _inside(self, until):
+        return slice(0, int(np.count_nonzero(self.telemetry.times <= until)))
+
+
+def test_a_job_that_is_followed_is_asked_for_what_is_new_and_its_outliers_are_heard_for_an_hour():
+    telemetry = falling(since=490, to=32.0, points=600, step_s=10.0)
+    blunt = replace(watching().settings, min_effect=0.2)
+    by = replace(watching(), source=Reported(telemetry), settings=blunt)
+    memory = JobMemory(by.source)
+    suspects = []
+    for until in np.arange(START + 1200, telemetry.end + 1, 480):
+        seen = look_at_job("17", telemetry.nodes, by, until=until, memory=memory)
+        suspects.append([suspicion.node for suspicion in seen.look.suspicions])
+    first, *later = [last_s for _, _, last_s in by.source.asked]
+    assert first == 1200
+    assert max(later) <= 480 + 2 * 60
+    assert suspects[-1] == ["n3"]
+    assert not any(suspects[:-2])
+    alone = look_at_job("17", telemetry.nodes, by, until=telemetry.end)
+    assert not alone.look.suspicions  # twenty minutes alone do not tell
 
 
 def test_where_more_than_an_hour_is_known_the_rule_of_ten_minutes_looks_as_well():

@@ -87,8 +87,11 @@ class OutlierStream:
             return f"no node has been heard for {self.rule.minutes} minutes, so none has a level"
         return ""
 
+    def is_about(self, telemetry: Telemetry) -> bool:
+        return (telemetry.metrics, telemetry.nodes) == (self.metrics, self.nodes)
+
     def hear(self, telemetry: Telemetry) -> None:
-        if (telemetry.metrics, telemetry.nodes) != (self.metrics, self.nodes):
+        if not self.is_about(telemetry):
             raise ValueError("a stream of outliers hears the same metrics and nodes all the time")
         self._step_s = telemetry.step_s
         for minute, points in self._unheard(telemetry):

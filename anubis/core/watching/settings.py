@@ -14,6 +14,7 @@ Distance = Literal["l2", "l1", "chebyshev"]
 @dataclass(frozen=True, kw_only=True)
 class WatchSettings:
     pull_s: float = 900.0  # what is looked at
+    known_s: float = 1200.0  # what is read: what went before tells a role from a fault
     interval_s: float = 480.0  # from one look to the next
     continuity_s: float = 240.0  # for so long a node must be unlike its peers
     continuity_ended_s: float | None = 60.0  # the same where the job has failed; None: no shorter
