@@ -22,7 +22,7 @@ PAPER = (  # the seven that Minder looks at, by what is told of them
     "nvlink_throughput",
 )
 # that are asked for where nobody says which: faults that move none of those seven move these
-ORDER = (*PAPER, "throughput", "memory_use", "gpu_memory", "disk_use")
+ORDER = (*PAPER, "throughput", "memory_use", "gpu_memory", "disk_use", "send_queue")
 PLACES = {"nodes", "by", "of", "recent", "rate"}  # in a query, each behind a $
 _PLACE = re.compile(r"\$(\w*)")
 
