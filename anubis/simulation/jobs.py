@@ -5,7 +5,8 @@ in: for training, and for figures that are always called synthetic. A job is the
 lives: each ends with one fault, and the next begins after a restart. Everything follows from the
 seed: seeds below 10,000 are for development, those from there on for figures.
 
-This was written from what is published about faults, not from what a detector does.
+It was written from what is published about faults and tuned to no detector, but not blindly: who
+wrote it had seen parts of the detector's code (candidates, silences, default settings).
 """
 
 from __future__ import annotations
