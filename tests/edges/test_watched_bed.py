@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 import pytest
 
-from anubis.core.watching.settings import WatchSettings
-from anubis.operations.watching import Watching, follow_job
-from tests.core.watched import StandIn
 from tests.edges.bed import Bed, why_not
 from tests.edges.desk import eventually
-from tests.edges.watched_job import METRICS, AgentsOfBed, TrainingJob, agents
+from tests.edges.watched_job import TrainingJob, agents
 
 pytestmark = [pytest.mark.testbed, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -50,25 +46,15 @@ def test_the_agent_of_a_host_tells_what_waits_for_its_slow_link_as_tc_does() -> 
 
 
 @pytest.mark.long
-def test_the_host_whose_process_stands_still_is_named_and_before_that_nobody() -> None:
-    # Work and waiting take alike: were all busier in waiting, standing still might pass for a role.
-    even = ("--rest", "0.2", "--checkpoint-every", "600")
-    with Bed(4, "--no-ray", "--proc") as bed, agents(bed), TrainingJob(bed, *even) as job:
-        watching = Watching(
-            source=AgentsOfBed(bed),
-            model=StandIn(order=METRICS),
-            settings=WatchSettings(continuity_s=8, interval_s=1, remark_s=8),
-        )
-        # Twice as long as shows that all are alike; whoever was never seen so has a role.
-        assert named(watching, bed, patience_s=16) == set()
-        with job.stopped("node3"):
-            assert named(watching, bed, patience_s=30) == {"node3"}
+def test_a_host_tells_that_its_process_stands_still_and_that_it_works_again() -> None:
+    """Whom looks name then is played by scripts/show-watch-live: beside other work on the machine
+    minutes of a real job are no fact that always holds."""
+    with Bed(2, "--no-ray", "--proc") as bed, agents(bed) as latest, TrainingJob(bed) as job:
 
+        def throughput() -> float:  # asking for it takes a part of the host's processor, not this
+            return latest("node2").get("tcp_throughput", 0.0)
 
-def named(watching: Watching, bed: Bed, patience_s: float) -> set[str]:
-    """By the first look that names anybody."""
-    end = time.monotonic() + patience_s
-    for looked in follow_job("training", bed.nodes, watching):
-        if looked.look.suspicions or time.monotonic() > end:
-            return {suspicion.node for suspicion in looked.look.suspicions}
-    return set()
+        assert eventually(lambda: throughput() > 5e6, patience_s=90)
+        with job.stopped("node2"):
+            assert eventually(lambda: throughput() < 1e6, patience_s=60)
+        assert eventually(lambda: throughput() > 5e6, patience_s=60)
