@@ -29,7 +29,7 @@ from anubis.core.records import (
     Provenance,
     Workload,
 )
-from anubis.files import json_value, read_text
+from anubis.files import json_value, read_text, write_whole
 from anubis.reading import read
 
 SCHEMA = "anubis.criteria/2"
@@ -118,15 +118,7 @@ def _is_parted_otherwise(path: Path, learned: CriteriaSet) -> bool:
 
 def write(criteria: CriteriaSet, path: Path) -> None:
     """Write the whole file or nothing: a full disk must not cut off the existing one."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(dump(criteria), encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise CriteriaError(f'cannot write criteria "{path}": {error.strerror}') from None
+    write_whole(path, dump(criteria).encode(), CriteriaError, "criteria")
 
 
 def dump(criteria: CriteriaSet) -> str:

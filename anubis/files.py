@@ -108,6 +108,19 @@ def read_text(path: Path, error: ErrorType, named: str = "", limit: int = MOST_B
         raise error(f"cannot read {where}: it is not UTF-8 text; save it as UTF-8") from None
 
 
+def write_whole(path: Path, data: bytes, error: ErrorType, named: str) -> None:
+    """The whole file or nothing: a full disk must not cut off the one that is there."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(data)
+        beside.replace(path)
+    except OSError as cause:
+        with suppress(OSError):
+            beside.unlink()
+        raise error(f'cannot write {named} "{path}": {cause.strerror}') from None
+
+
 # --- JSON ----------------------------------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ import json
 import math
 import typing
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from anubis import __version__
 from anubis.core.errors import RiskError
 from anubis.core.past.status import Spells, Statuses
-from anubis.files import json_value, read_bytes
+from anubis.files import json_value, read_bytes, write_whole
 from anubis.reading import read
 from anubis.risk.figures import Score
 from anubis.risk.model import RiskModel, forecast
@@ -93,16 +92,9 @@ def save(model: RiskModel, origin: ModelProvenance, path: Path) -> None:
     }
     text = json.dumps(head, sort_keys=True).encode()
     arrays: dict[str, Any] = {HEAD: np.frombuffer(text, dtype=np.uint8), **_arrays(model)}
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
-            np.savez(file, **arrays)
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise RiskError(f'cannot write the risk model "{path}": {error.strerror}') from None
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    write_whole(path, packed.getvalue(), RiskError, "the risk model")
 
 
 def load(path: Path) -> tuple[RiskModel, ModelProvenance]:

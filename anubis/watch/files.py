@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from anubis.core.errors import WatchError, did_you_mean
 from anubis.core.watching.denoiser import Denoiser, Lstm
 from anubis.core.watching.model import Thresholds, WatchModel, WatchOrigin
 from anubis.criteria_files import WATCH_MODELS
-from anubis.files import json_value, read_text
+from anubis.files import json_value, read_text, write_whole
 from anubis.reading import read
 
 SCHEMA = "anubis.watch-weights/1"
@@ -76,15 +75,7 @@ def own(name: str) -> Path:
 
 def save(model: WatchModel, path: Path) -> None:
     """Writes the whole file or nothing."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(dump(model), encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise WatchError(f'cannot write the watch model "{path}": {error.strerror}') from None
+    write_whole(path, dump(model).encode(), WatchError, "the watch model")
 
 
 def dump(model: WatchModel) -> str:
