@@ -1,0 +1,166 @@
+"""What collectors brought of a job that hangs, has failed or is slow: records without an opinion.
+
+A collector that had nothing to bring leaves its field empty and itself out of `collectors`; why,
+it says in one sentence under `gaps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Collector(StrEnum):
+    """Who brings records. One counts as there also if it has nothing to report."""
+
+    KERNEL_LOG = "kernel-log"
+    TRAINING_LOG = "training-log"
+    EXITS = "exits"
+    REACH = "reach"
+    PROGRESS = "progress"
+    CALLS = "calls"
+    STACKS = "stacks"
+    STEPS = "steps"
+    TELEMETRY = "telemetry"
+    SETTINGS = "settings"
+    NETWORK = "network"
+
+
+class Gravity(StrEnum):
+    """What a line of a log allows to be thought of whoever wrote it."""
+
+    CRITICAL = "critical"  # a sure sign of broken hardware, here
+    DISTRIBUTED = "distributed"  # something went wrong between two, and it may be the other
+    APPLICATION = "application"  # the program, or the hardware: a repeat tells
+    NOTE = "note"  # known, and no cause
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogEvent:
+    """A line of a log, or several that belong together, understood."""
+
+    collector: Collector
+    code: str  # its row in the table of classes: `xid-79`, `mlx5-link-down`
+    gravity: Gravity
+    text: str  # fit to be shown, and short
+    node: str = ""
+    rank: int | None = None
+    at: float | None = None
+    peer: str = ""  # the other end, as it was named: an address, a host, `rank 3`
+    device: str = ""  # a PCI address, `mlx5_0`, `nvme0n1`
+    detail: str = (
+        ""  # by which the same error on other ranks is recognised, addresses and numbers left out
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """How the process of a rank ended."""
+
+    rank: int
+    code: int | None = None
+    signal: int | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advance:
+    """How far a rank has come in a communicator: numbers of its collectives."""
+
+    rank: int
+    communicator: str  # the same on all of its ranks
+    members: tuple[int, ...]
+    enqueued: int
+    completed: int
+    started: int | None = None  # by the device; gloo does not tell
+    operation: str = ""  # that it waits in
+
+
+class CallState(StrEnum):
+    LAUNCHED = "launched"
+    STARTED = "started"  # on its device
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One collective, or one send or receive, as one rank recorded it."""
+
+    rank: int
+    communicator: str
+    sequence: int
+    operation: str
+    state: CallState
+    point_to_point: bool = False
+    sizes: tuple[tuple[int, ...], ...] = ()  # of its inputs
+    dtypes: tuple[str, ...] = ()
+    launched: float | None = None
+    finished: float | None = None
+    line: str = ""  # of the user's code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """What a process was doing, outermost call first."""
+
+    rank: int
+    frames: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """One step of one rank. What is not its own it spent in collectives."""
+
+    rank: int
+    step: int
+    duration_s: float
+    own_s: float
+    network_s: float | None = None  # of that, on the wire
+    communicator: str = ""  # of whose collectives `collective_s` and `group_s` are
+    collective_s: float | None = None  # its time in them
+    group_s: float | None = None  # the mean of its group
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankMap:
+    """Which rank ran where, and which ranks do the same work."""
+
+    nodes: Mapping[int, str] = field(default_factory=dict)
+    stages: Mapping[int, int] = field(
+        default_factory=dict
+    )  # of the pipeline; without, all are alike
+    addresses: Mapping[str, str] = field(default_factory=dict)  # address or host name → node
+
+    def node_of(self, rank: int) -> str:
+        """Empty: nobody said."""
+        return self.nodes.get(rank, "")
+
+    def node_named(self, peer: str) -> str:
+        """The node that a log calls so: by name, or by address with or without port, or empty."""
+        if peer in self.addresses:
+            return self.addresses[peer]
+        return self.addresses.get(peer.rpartition(":")[0].strip("[]"), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEvidence:
+    """All that is known of one job, at one moment."""
+
+    job: str
+    at: float
+    collectors: frozenset[Collector]
+    ranks: RankMap = field(default_factory=RankMap)
+    gaps: Mapping[Collector, str] = field(
+        default_factory=dict
+    )  # why a collector is not there: one sentence
+    log: tuple[LogEvent, ...] = ()
+    exits: tuple[Exit, ...] = ()
+    unreachable: Mapping[str, float] = field(
+        default_factory=dict
+    )  # nodes, and for how many seconds
+    advances: tuple[Advance, ...] = ()
+    calls: tuple[Call, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    steps: tuple[StepTime, ...] = ()
+    alive: bool | None = None  # whether its processes still run; None: nobody asked

@@ -1,0 +1,54 @@
+"""Facts about a job: what rules conclude from evidence, and from each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FactKind(StrEnum):
+    # of one node, one rank or one device
+    CRITICAL_ERROR = "critical-error"  # a sure sign of broken hardware
+    APPLICATION_ERROR = "application-error"  # one rank's program failed, or its hardware
+    OUT_OF_MEMORY = "out-of-memory"
+    UNREACHABLE = "unreachable"
+    DIED = "died"  # its process was ended from outside
+    STOPPED = "stopped"  # its process is there and does nothing
+    ABSENT = "absent"  # its group waits in a collective that it never launched
+    UNFINISHED = "unfinished"  # all launched, and it did not finish
+    SILENT = "silent"  # others name it, and it says nothing: the dead do not log
+    SLOW_COMPUTE = "slow-compute"
+    SLOW_NETWORK = "slow-network"
+    UNLIKE_PEERS = "unlike-peers"  # Minder's rule, by telemetry
+    OUTLIER = "outlier"  # Aegis' rule, by telemetry
+    # between two, or of the fabric
+    DISTRIBUTED_ERROR = "distributed-error"  # the subject reports its peer
+    COMMON_PART = "common-part"  # one part explains the distributed errors
+    # of the whole job
+    SAME_ERROR = "same-error"  # on nine of ten ranks: the code, its data or its settings
+    MISMATCH = "mismatch"  # ranks called different collectives: nobody is to blame
+    BAD_LOSS = "bad-loss"  # not a number
+    SETTINGS_DIFFER = "settings-differ"
+    NETWORK_FAULT = "network-fault"  # found by topology, counters or a scan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Whom or what a fact is about. All empty: the whole job."""
+
+    node: str = ""
+    rank: int | None = None
+    device: str = ""  # a GPU or NIC of that node
+    part: str = ""  # of the fabric
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFact:
+    kind: FactKind
+    subject: Subject
+    evidence: str  # one sentence, with the numbers
+    confidence: float = 1.0
+    code: str = ""  # of the line or rule that says so: `xid-79`, `alpha`
+    at: float | None = None  # since when
+    peer: Subject | None = None  # the other end of a distributed error
+    because: tuple[JobFact, ...] = ()  # what it was concluded from
