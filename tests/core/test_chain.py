@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.diagnosing.chain import DEPTH, InferenceRule, Inquiry, reason
+from anubis.core.diagnosing.chain import DEPTH, Hearing, InferenceRule, reason
 from anubis.core.diagnosing.evidence import Collector, JobEvidence
-from anubis.core.diagnosing.facts import FactKind, JobFact, Subject
+from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 
 KINDS = list(FactKind)
 
@@ -23,8 +23,8 @@ def evidence(*sources: Collector) -> JobEvidence:
 def giving(
     kind: FactKind, *needs: Collector | FactKind, name: str = "", node: str = "n1"
 ) -> InferenceRule:
-    def infer(inquiry: Inquiry) -> Iterable[JobFact]:
-        yield JobFact(kind=kind, subject=Subject(node=node), evidence=f"{kind} of {node}")
+    def infer(hearing: Hearing) -> Iterable[JobFact]:
+        yield JobFact(kind=kind, subject=Whom(node=node), evidence=f"{kind} of {node}")
 
     return InferenceRule(
         name=name or kind, needs=frozenset(needs), gives=frozenset({kind}), infer=infer
@@ -48,8 +48,8 @@ def test_a_rule_without_its_evidence_is_not_asked_and_says_what_it_lacked():
 def test_rules_that_feed_each_other_come_to_an_end():
     rounds = itertools.count()
 
-    def more(inquiry: Inquiry) -> Iterable[JobFact]:
-        yield JobFact(kind=FactKind.SILENT, subject=Subject(rank=next(rounds)), evidence="")
+    def more(hearing: Hearing) -> Iterable[JobFact]:
+        yield JobFact(kind=FactKind.SILENT, subject=Whom(rank=next(rounds)), evidence="")
 
     endless = InferenceRule(
         name="endless",

@@ -19,7 +19,7 @@ DEPTH = 16
 
 
 @dataclass(frozen=True)
-class Inquiry:
+class Hearing:
     """The evidence on a job, and all that was concluded from it so far."""
 
     evidence: JobEvidence
@@ -35,7 +35,7 @@ class InferenceRule:
     needs: frozenset[Collector | FactKind]
     gives: frozenset[FactKind]
     hears: frozenset[FactKind] = frozenset()  # what else it takes into account, where it is there
-    infer: Callable[[Inquiry], Iterable[JobFact]] = field(compare=False)
+    infer: Callable[[Hearing], Iterable[JobFact]] = field(compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +49,18 @@ class Reasoning:
 
 def reason(evidence: JobEvidence, rules: Sequence[InferenceRule]) -> Reasoning:
     """To the fixed point, in rounds: each round hears only what the rounds before concluded."""
-    inquiry = Inquiry(evidence)
+    hearing = Hearing(evidence)
     asked_about: dict[str, list[JobFact]] = {}  # of each rule: the facts it was asked about last
     fired: dict[str, None] = {}
     for _ in range(DEPTH):
         fresh: dict[tuple[object, ...], JobFact] = {}
-        present = {_identity(fact) for fact in inquiry.facts}
+        present = {_identity(fact) for fact in hearing.facts}
         for rule in rules:
-            about = inquiry.of(*_kinds(rule.needs), *rule.hears)
-            if _lacking(rule, inquiry) or asked_about.get(rule.name) == about:
+            about = hearing.of(*_kinds(rule.needs), *rule.hears)
+            if _lacking(rule, hearing) or asked_about.get(rule.name) == about:
                 continue
             asked_about[rule.name] = about
-            for fact in rule.infer(inquiry):
+            for fact in rule.infer(hearing):
                 if fact.kind not in rule.gives:
                     raise ValueError(
                         f"rule {rule.name} gives {fact.kind}, which it does not declare"
@@ -70,18 +70,18 @@ def reason(evidence: JobEvidence, rules: Sequence[InferenceRule]) -> Reasoning:
                     fired[rule.name] = None
         if not fresh:
             break
-        inquiry = Inquiry(evidence, (*inquiry.facts, *fresh.values()))
-    unmet = {rule.name: lacking for rule in rules if (lacking := _lacking(rule, inquiry))}
-    return Reasoning(facts=inquiry.facts, fired=tuple(fired), unmet=unmet)
+        hearing = Hearing(evidence, (*hearing.facts, *fresh.values()))
+    unmet = {rule.name: lacking for rule in rules if (lacking := _lacking(rule, hearing))}
+    return Reasoning(facts=hearing.facts, fired=tuple(fired), unmet=unmet)
 
 
 def _kinds(needs: Iterable[Collector | FactKind]) -> list[FactKind]:
     return [need for need in needs if isinstance(need, FactKind)]
 
 
-def _lacking(rule: InferenceRule, inquiry: Inquiry) -> tuple[str, ...]:
-    kinds = {fact.kind for fact in inquiry.facts}
-    return tuple(sorted(rule.needs - inquiry.evidence.collectors - kinds))
+def _lacking(rule: InferenceRule, hearing: Hearing) -> tuple[str, ...]:
+    kinds = {fact.kind for fact in hearing.facts}
+    return tuple(sorted(rule.needs - hearing.evidence.collectors - kinds))
 
 
 def _identity(fact: JobFact) -> tuple[object, ...]:

@@ -33,7 +33,7 @@ class FactKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class Whom:
     """Whom or what a fact is about. All empty: the whole job."""
 
     node: str = ""
@@ -45,10 +45,10 @@ class Subject:
 @dataclass(frozen=True, kw_only=True)
 class JobFact:
     kind: FactKind
-    subject: Subject
+    subject: Whom
     evidence: str  # one sentence, with the numbers
     confidence: float = 1.0
     code: str = ""  # of the line or rule that says so: `xid-79`, `alpha`
     at: float | None = None  # since when
-    peer: Subject | None = None  # the other end of a distributed error
+    peer: Whom | None = None  # the other end of a distributed error
     because: tuple[JobFact, ...] = ()  # what it was concluded from
