@@ -24,7 +24,7 @@ def giving(
     kind: FactKind, *needs: Collector | FactKind, name: str = "", node: str = "n1"
 ) -> InferenceRule:
     def infer(hearing: Hearing) -> Iterable[JobFact]:
-        yield JobFact(kind=kind, subject=Whom(node=node), evidence=f"{kind} of {node}")
+        yield JobFact(kind=kind, whom=Whom(node=node), evidence=f"{kind} of {node}")
 
     return InferenceRule(
         name=name or kind, needs=frozenset(needs), gives=frozenset({kind}), infer=infer
@@ -49,7 +49,7 @@ def test_rules_that_feed_each_other_come_to_an_end():
     rounds = itertools.count()
 
     def more(hearing: Hearing) -> Iterable[JobFact]:
-        yield JobFact(kind=FactKind.SILENT, subject=Whom(rank=next(rounds)), evidence="")
+        yield JobFact(kind=FactKind.SILENT, whom=Whom(rank=next(rounds)), evidence="")
 
     endless = InferenceRule(
         name="endless",

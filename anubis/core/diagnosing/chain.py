@@ -86,4 +86,4 @@ def _lacking(rule: InferenceRule, hearing: Hearing) -> tuple[str, ...]:
 
 def _identity(fact: JobFact) -> tuple[object, ...]:
     """Two facts that agree in this say the same."""
-    return fact.kind, fact.subject, fact.code, fact.peer
+    return fact.kind, fact.whom, fact.code, fact.peer

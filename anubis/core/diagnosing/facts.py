@@ -22,7 +22,7 @@ class FactKind(StrEnum):
     UNLIKE_PEERS = "unlike-peers"  # Minder's rule, by telemetry
     OUTLIER = "outlier"  # Aegis' rule, by telemetry
     # between two, or of the fabric
-    DISTRIBUTED_ERROR = "distributed-error"  # the subject reports its peer
+    DISTRIBUTED_ERROR = "distributed-error"  # one end reports the other
     COMMON_PART = "common-part"  # one part explains the distributed errors
     # of the whole job
     SAME_ERROR = "same-error"  # on nine of ten ranks: the code, its data or its settings
@@ -45,7 +45,7 @@ class Whom:
 @dataclass(frozen=True, kw_only=True)
 class JobFact:
     kind: FactKind
-    subject: Whom
+    whom: Whom
     evidence: str  # one sentence, with the numbers
     confidence: float = 1.0
     code: str = ""  # of the line or rule that says so: `xid-79`, `alpha`

@@ -1,0 +1,121 @@
+"""What is wrong with a job, and who: never why, and never what to do.
+
+All facts are there when the analyst is asked. Which outweighs which is the order of `TIERS`: what is
+seen on one host goes before what hosts say of each other, and that before what only looks unusual.
+A collective that ranks called differently, or an error that all have in common, blames nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from anubis.core.diagnosing.chain import Reasoning
+from anubis.core.diagnosing.evidence import JobEvidence
+from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+
+PAIR = 2  # hosts that may be named because they name each other
+
+
+class Trouble(StrEnum):
+    FAILED = "failed"
+    HUNG = "hung"
+    SLOW = "slow"
+    UNEVEN = "uneven"  # it works, and a node is unlike its peers
+    NOTHING = "nothing"  # that could be seen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    kinds: tuple[FactKind, ...]
+    trouble: Trouble
+    blames: bool = True
+    firsts: bool = False  # only those that came first in time: the others followed from them
+
+
+TIERS = (
+    Tier(kinds=(FactKind.CRITICAL_ERROR,), trouble=Trouble.FAILED),
+    Tier(kinds=(FactKind.UNREACHABLE,), trouble=Trouble.FAILED),
+    Tier(kinds=(FactKind.MISMATCH,), trouble=Trouble.HUNG, blames=False),
+    Tier(kinds=(FactKind.SAME_ERROR, FactKind.BAD_LOSS), trouble=Trouble.FAILED, blames=False),
+    Tier(kinds=(FactKind.ABSENT, FactKind.STOPPED), trouble=Trouble.HUNG),
+    Tier(kinds=(FactKind.OUT_OF_MEMORY,), trouble=Trouble.FAILED, firsts=True),
+    Tier(kinds=(FactKind.APPLICATION_ERROR, FactKind.DIED), trouble=Trouble.FAILED, firsts=True),
+    Tier(kinds=(FactKind.UNFINISHED,), trouble=Trouble.HUNG),
+    Tier(kinds=(FactKind.COMMON_PART,), trouble=Trouble.FAILED),
+    Tier(kinds=(FactKind.SILENT,), trouble=Trouble.FAILED),
+    Tier(kinds=(FactKind.DISTRIBUTED_ERROR,), trouble=Trouble.FAILED),
+    Tier(kinds=(FactKind.SLOW_COMPUTE,), trouble=Trouble.SLOW),
+    Tier(kinds=(FactKind.SLOW_NETWORK,), trouble=Trouble.SLOW),
+    Tier(kinds=(FactKind.UNLIKE_PEERS,), trouble=Trouble.UNEVEN),
+    Tier(kinds=(FactKind.OUTLIER,), trouble=Trouble.UNEVEN),
+    Tier(kinds=(FactKind.SETTINGS_DIFFER,), trouble=Trouble.UNEVEN),
+    Tier(kinds=(FactKind.NETWORK_FAULT,), trouble=Trouble.UNEVEN),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    trouble: Trouble
+    culprits: tuple[Whom, ...] = ()
+    decisive: tuple[JobFact, ...] = ()  # that say so
+    is_nobodys: bool = False  # the whole job is at fault: its code, its data or its settings
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(whom.node for whom in self.culprits if whom.node))
+
+
+def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
+    for tier in TIERS:
+        facts = [fact for fact in reasoning.facts if fact.kind in tier.kinds]
+        if tier.firsts:
+            facts = _first(facts)
+        culprits = _culprits(facts)
+        if tier.firsts and _are_most(culprits, evidence):
+            continue
+        if not facts or (tier.blames and not culprits):
+            continue
+        trouble = _trouble(tier.trouble, reasoning.facts, evidence)
+        if not tier.blames:
+            return Analysis(trouble=trouble, decisive=tuple(facts), is_nobodys=True)
+        return Analysis(trouble=trouble, culprits=culprits, decisive=tuple(facts))
+    return Analysis(trouble=_trouble(Trouble.NOTHING, reasoning.facts, evidence))
+
+
+def _trouble(likely: Trouble, facts: Iterable[JobFact], evidence: JobEvidence) -> Trouble:
+    """What processes do outweighs what facts are usually about: a job whose processes are gone has
+    failed, and one that runs while a rank is waited for hangs."""
+    kinds = {fact.kind for fact in facts}
+    if evidence.alive is False or any(exit.code or exit.signal for exit in evidence.exits):
+        return Trouble.FAILED
+    if kinds & {FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED, FactKind.MISMATCH}:
+        return Trouble.HUNG
+    if kinds & {FactKind.DISTRIBUTED_ERROR, FactKind.APPLICATION_ERROR} and not evidence.alive:
+        return Trouble.FAILED
+    return likely
+
+
+def _first(facts: Sequence[JobFact]) -> list[JobFact]:
+    """Where no time is known, all of them. A node's earliest word is its own."""
+    start = min((fact.at for fact in facts if fact.at is not None), default=math.inf)
+    return [fact for fact in facts if fact.at in (None, start)] or list(facts)
+
+
+def _culprits(facts: Sequence[JobFact]) -> tuple[Whom, ...]:
+    """Whom facts name, each once. Of reports on each other both ends, if they are one pair."""
+    if any(fact.kind is FactKind.DISTRIBUTED_ERROR for fact in facts):
+        ends = dict.fromkeys(end for fact in facts for end in _ends(fact))
+        return tuple(ends) if len(ends) <= PAIR else ()
+    return tuple(dict.fromkeys(fact.whom for fact in facts if fact.whom != Whom()))
+
+
+def _are_most(culprits: Sequence[Whom], evidence: JobEvidence) -> bool:
+    """What most ranks say at once has a cause that is none of them."""
+    return len(culprits) > 1 and 2 * len(culprits) >= len(evidence.ranks.nodes)
+
+
+def _ends(report: JobFact) -> Iterable[Whom]:
+    return (Whom(node=end.node) for end in (report.whom, report.peer) if end and end.node)
