@@ -1,8 +1,9 @@
 """What is wrong with a job, and who: never why, and never what to do.
 
-All facts are there when the analyst is asked. Which outweighs which is the order of `TIERS`: what is
-seen on one host goes before what hosts say of each other, and that before what only looks unusual.
-A collective that ranks called differently, or an error that all have in common, blames nobody.
+All facts are there when the analyst is asked. Which outweighs which is the order of `TIERS`: what
+is seen on one host goes before what hosts say of each other, and that before what only looks
+unusual. A collective that ranks called differently, or an error that all have in common, blames
+nobody.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 PAIR = 2  # hosts that may be named because they name each other
 
 
-class Trouble(StrEnum):
+class JobTrouble(StrEnum):
     FAILED = "failed"
     HUNG = "hung"
     SLOW = "slow"
@@ -30,35 +31,35 @@ class Trouble(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class Tier:
     kinds: tuple[FactKind, ...]
-    trouble: Trouble
+    trouble: JobTrouble
     blames: bool = True
     firsts: bool = False  # only those that came first in time: the others followed from them
 
 
 TIERS = (
-    Tier(kinds=(FactKind.CRITICAL_ERROR,), trouble=Trouble.FAILED),
-    Tier(kinds=(FactKind.UNREACHABLE,), trouble=Trouble.FAILED),
-    Tier(kinds=(FactKind.MISMATCH,), trouble=Trouble.HUNG, blames=False),
-    Tier(kinds=(FactKind.SAME_ERROR, FactKind.BAD_LOSS), trouble=Trouble.FAILED, blames=False),
-    Tier(kinds=(FactKind.ABSENT, FactKind.STOPPED), trouble=Trouble.HUNG),
-    Tier(kinds=(FactKind.OUT_OF_MEMORY,), trouble=Trouble.FAILED, firsts=True),
-    Tier(kinds=(FactKind.APPLICATION_ERROR, FactKind.DIED), trouble=Trouble.FAILED, firsts=True),
-    Tier(kinds=(FactKind.UNFINISHED,), trouble=Trouble.HUNG),
-    Tier(kinds=(FactKind.COMMON_PART,), trouble=Trouble.FAILED),
-    Tier(kinds=(FactKind.SILENT,), trouble=Trouble.FAILED),
-    Tier(kinds=(FactKind.DISTRIBUTED_ERROR,), trouble=Trouble.FAILED),
-    Tier(kinds=(FactKind.SLOW_COMPUTE,), trouble=Trouble.SLOW),
-    Tier(kinds=(FactKind.SLOW_NETWORK,), trouble=Trouble.SLOW),
-    Tier(kinds=(FactKind.UNLIKE_PEERS,), trouble=Trouble.UNEVEN),
-    Tier(kinds=(FactKind.OUTLIER,), trouble=Trouble.UNEVEN),
-    Tier(kinds=(FactKind.SETTINGS_DIFFER,), trouble=Trouble.UNEVEN),
-    Tier(kinds=(FactKind.NETWORK_FAULT,), trouble=Trouble.UNEVEN),
+    Tier(kinds=(FactKind.CRITICAL_ERROR,), trouble=JobTrouble.FAILED),
+    Tier(kinds=(FactKind.UNREACHABLE,), trouble=JobTrouble.FAILED),
+    Tier(kinds=(FactKind.MISMATCH,), trouble=JobTrouble.HUNG, blames=False),
+    Tier(kinds=(FactKind.SAME_ERROR, FactKind.BAD_LOSS), trouble=JobTrouble.FAILED, blames=False),
+    Tier(kinds=(FactKind.ABSENT, FactKind.STOPPED), trouble=JobTrouble.HUNG),
+    Tier(kinds=(FactKind.OUT_OF_MEMORY,), trouble=JobTrouble.FAILED, firsts=True),
+    Tier(kinds=(FactKind.APPLICATION_ERROR, FactKind.DIED), trouble=JobTrouble.FAILED, firsts=True),
+    Tier(kinds=(FactKind.UNFINISHED,), trouble=JobTrouble.HUNG),
+    Tier(kinds=(FactKind.COMMON_PART,), trouble=JobTrouble.FAILED),
+    Tier(kinds=(FactKind.SILENT,), trouble=JobTrouble.FAILED),
+    Tier(kinds=(FactKind.DISTRIBUTED_ERROR,), trouble=JobTrouble.FAILED),
+    Tier(kinds=(FactKind.SLOW_COMPUTE,), trouble=JobTrouble.SLOW),
+    Tier(kinds=(FactKind.SLOW_NETWORK,), trouble=JobTrouble.SLOW),
+    Tier(kinds=(FactKind.UNLIKE_PEERS,), trouble=JobTrouble.UNEVEN),
+    Tier(kinds=(FactKind.OUTLIER,), trouble=JobTrouble.UNEVEN),
+    Tier(kinds=(FactKind.SETTINGS_DIFFER,), trouble=JobTrouble.UNEVEN),
+    Tier(kinds=(FactKind.NETWORK_FAULT,), trouble=JobTrouble.UNEVEN),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    trouble: Trouble
+    trouble: JobTrouble
     culprits: tuple[Whom, ...] = ()
     decisive: tuple[JobFact, ...] = ()  # that say so
     is_nobodys: bool = False  # the whole job is at fault: its code, its data or its settings
@@ -82,19 +83,19 @@ def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
         if not tier.blames:
             return Analysis(trouble=trouble, decisive=tuple(facts), is_nobodys=True)
         return Analysis(trouble=trouble, culprits=culprits, decisive=tuple(facts))
-    return Analysis(trouble=_trouble(Trouble.NOTHING, reasoning.facts, evidence))
+    return Analysis(trouble=_trouble(JobTrouble.NOTHING, reasoning.facts, evidence))
 
 
-def _trouble(likely: Trouble, facts: Iterable[JobFact], evidence: JobEvidence) -> Trouble:
+def _trouble(likely: JobTrouble, facts: Iterable[JobFact], evidence: JobEvidence) -> JobTrouble:
     """What processes do outweighs what facts are usually about: a job whose processes are gone has
     failed, and one that runs while a rank is waited for hangs."""
     kinds = {fact.kind for fact in facts}
-    if evidence.alive is False or any(exit.code or exit.signal for exit in evidence.exits):
-        return Trouble.FAILED
+    if evidence.alive is False or any(end.code or end.signal for end in evidence.exits):
+        return JobTrouble.FAILED
     if kinds & {FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED, FactKind.MISMATCH}:
-        return Trouble.HUNG
+        return JobTrouble.HUNG
     if kinds & {FactKind.DISTRIBUTED_ERROR, FactKind.APPLICATION_ERROR} and not evidence.alive:
-        return Trouble.FAILED
+        return JobTrouble.FAILED
     return likely
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from anubis.core.watching.findings import Look
+
 
 class Collector(StrEnum):
     """Who brings records. One counts as there also if it has nothing to report."""
@@ -163,4 +165,5 @@ class JobEvidence:
     calls: tuple[Call, ...] = ()
     stacks: tuple[Stack, ...] = ()
     steps: tuple[StepTime, ...] = ()
+    look: Look | None = None  # at its telemetry
     alive: bool | None = None  # whether its processes still run; None: nobody asked

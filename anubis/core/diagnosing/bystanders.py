@@ -1,0 +1,68 @@
+"""What others see of a node that itself says nothing: it answers nobody, or its telemetry is unlike
+that of its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anubis.core.diagnosing.chain import Hearing, InferenceRule
+from anubis.core.diagnosing.evidence import Collector
+from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+from anubis.core.watching.findings import Sign, Suspicion
+
+UNREACHABLE_S = 60.0  # a node that answers again sooner was only slow to answer
+
+
+def _unreachable(hearing: Hearing) -> Iterable[JobFact]:
+    evidence = hearing.evidence
+    for node, silent_s in evidence.unreachable.items():
+        if silent_s >= UNREACHABLE_S:
+            yield JobFact(
+                kind=FactKind.UNREACHABLE,
+                whom=Whom(node=node),
+                evidence=f"{node} has answered nobody for {silent_s:.0f} s",
+                at=evidence.at - silent_s,
+                code="unreachable",
+            )
+
+
+def _unlike(hearing: Hearing) -> Iterable[JobFact]:
+    for suspicion in hearing.evidence.look.suspicions if hearing.evidence.look else ():
+        first = suspicion.deviations[0]
+        kind = FactKind.OUTLIER if first.sign is Sign.OUTLIER else FactKind.UNLIKE_PEERS
+        yield JobFact(
+            kind=kind,
+            whom=Whom(node=suspicion.node),
+            evidence=_sentence(suspicion),
+            confidence=suspicion.confidence,
+            at=suspicion.since,
+            code=first.metric,
+        )
+
+
+def _sentence(suspicion: Suspicion) -> str:
+    first = suspicion.deviations[0]
+    more = len(suspicion.deviations) - 1
+    also = f", and {more} metrics more" if more > 1 else ", and 1 metric more" if more else ""
+    if first.sign is Sign.VANISHED:
+        return f"{suspicion.node} reports no {first.metric} any more{also}"
+    return (
+        f"{suspicion.node}'s {first.metric} is {first.value:.4g}, that of its peers"
+        f" {first.peers:.4g}{also}"
+    )
+
+
+RULES = (
+    InferenceRule(
+        name="who answers nobody",
+        needs=frozenset({Collector.REACH}),
+        gives=frozenset({FactKind.UNREACHABLE}),
+        infer=_unreachable,
+    ),
+    InferenceRule(
+        name="who is unlike its peers",
+        needs=frozenset({Collector.TELEMETRY}),
+        gives=frozenset({FactKind.UNLIKE_PEERS, FactKind.OUTLIER}),
+        infer=_unlike,
+    ),
+)

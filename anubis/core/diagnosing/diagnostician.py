@@ -1,0 +1,180 @@
+"""Why, how sure, and the lightest cure: for what the analyst found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from anubis.core.diagnosing.analyst import Analysis, JobTrouble, analyse
+from anubis.core.diagnosing.chain import InferenceRule, Reasoning, reason
+from anubis.core.diagnosing.cures import Advice, CureLevel, CurePolicy, PastCure, escalated
+from anubis.core.diagnosing.evidence import Collector, JobEvidence
+from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+
+# of what is known of a culprit, what comes first is the reason for what comes later
+CAUSES = (
+    FactKind.CRITICAL_ERROR,
+    FactKind.OUT_OF_MEMORY,
+    FactKind.UNREACHABLE,
+    FactKind.APPLICATION_ERROR,
+    FactKind.DIED,
+    FactKind.STOPPED,
+    FactKind.COMMON_PART,
+    FactKind.SILENT,
+    FactKind.SETTINGS_DIFFER,
+    FactKind.NETWORK_FAULT,
+    FactKind.SLOW_NETWORK,
+    FactKind.SLOW_COMPUTE,
+    FactKind.UNLIKE_PEERS,
+    FactKind.OUTLIER,
+    FactKind.UNFINISHED,
+    FactKind.ABSENT,
+    FactKind.DISTRIBUTED_ERROR,
+    FactKind.MISMATCH,
+    FactKind.SAME_ERROR,
+    FactKind.BAD_LOSS,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cure:
+    level: CureLevel
+    why: str = ""  # heavier than the facts alone ask for
+    replaced: tuple[str, ...] = ()  # nodes
+    tested: tuple[str, ...] = ()  # nodes that are suspected, and proven or cleared by a test
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    job: str
+    at: float
+    trouble: JobTrouble
+    culprits: tuple[Whom, ...]
+    cause: JobFact | None  # None: why is not known
+    confidence: float
+    cure: Cure
+    facts: tuple[JobFact, ...]  # all, in the order in which they were concluded
+    decisive: tuple[JobFact, ...]
+    is_nobodys: bool
+    gaps: Mapping[Collector, str]  # what could not be asked, and why
+    unmet: Mapping[str, tuple[str, ...]]  # rules that could not be asked, and what they lacked
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Who is suspected."""
+        return tuple(dict.fromkeys(whom.node for whom in self.culprits if whom.node))
+
+
+def diagnose(
+    evidence: JobEvidence,
+    rules: Sequence[InferenceRule],
+    policy: CurePolicy,
+    *,
+    past: Iterable[PastCure] = (),
+    spares: int | None = None,
+) -> Diagnosis:
+    """`spares`: nodes that could take a place; None: nobody counts them."""
+    reasoning = reason(evidence, rules)
+    analysis = analyse(reasoning, evidence)
+    about = _about(analysis, reasoning)
+    cause = min(about, key=_depth, default=None)
+    return Diagnosis(
+        job=evidence.job,
+        at=evidence.at,
+        trouble=analysis.trouble,
+        culprits=analysis.culprits,
+        cause=cause,
+        confidence=_confidence(analysis.decisive, about),
+        cure=_cure(analysis, cause, evidence, policy, tuple(past), spares),
+        facts=reasoning.facts,
+        decisive=analysis.decisive,
+        is_nobodys=analysis.is_nobodys,
+        gaps=evidence.gaps,
+        unmet=reasoning.unmet,
+    )
+
+
+def _about(analysis: Analysis, reasoning: Reasoning) -> list[JobFact]:
+    """All that is known of the culprits. Of a node: whatever is known of its ranks and devices, but
+    of a rank only what is known of it, of its node, or of a device that it shares with others."""
+    if not analysis.culprits:
+        return list(analysis.decisive)
+    return [
+        fact for fact in reasoning.facts if any(_concerns(fact, whom) for whom in analysis.culprits)
+    ]
+
+
+def _concerns(fact: JobFact, culprit: Whom) -> bool:
+    whom = fact.whom
+    if fact.kind is FactKind.DISTRIBUTED_ERROR and fact.peer:
+        return culprit.node in (whom.node, fact.peer.node)
+    if culprit.part or whom.part:
+        return culprit.part == whom.part
+    if culprit.rank is not None and whom.rank is not None:
+        return culprit.rank == whom.rank
+    return bool(culprit.node) and culprit.node == whom.node
+
+
+def _depth(fact: JobFact) -> tuple[int, float]:
+    return CAUSES.index(fact.kind), -fact.confidence
+
+
+def _confidence(decisive: Sequence[JobFact], about: Sequence[JobFact]) -> float:
+    """That not all are wrong that name the culprits; of one kind the surest counts, because its
+    facts rest on the same evidence."""
+    surest: dict[FactKind, float] = {}
+    for fact in (*decisive, *about):
+        surest[fact.kind] = max(surest.get(fact.kind, 0.0), fact.confidence)
+    wrong = 1.0
+    for confidence in surest.values():
+        wrong *= 1 - confidence
+    return 1 - wrong if surest else 0.0
+
+
+def _cure(
+    analysis: Analysis,
+    cause: JobFact | None,
+    evidence: JobEvidence,
+    policy: CurePolicy,
+    past: Sequence[PastCure],
+    spares: int | None,
+) -> Cure:
+    if cause is None:
+        return _without_a_cause(analysis)
+    nodes = analysis.nodes
+    advice = escalated(
+        policy.level_of(cause.kind, cause.code),
+        job=evidence.job,
+        nodes=nodes,
+        code=cause.code or cause.kind,
+        past=past,
+        at=evidence.at,
+        policy=policy,
+    )
+    if advice.level is CureLevel.REPLACE and nodes:
+        return _replacement(nodes, advice, evidence, policy, spares)
+    tested = nodes if advice.level in (CureLevel.LEAVE, CureLevel.REPLACE) or advice.why else ()
+    return Cure(level=advice.level, why=advice.why, tested=tested)
+
+
+def _without_a_cause(analysis: Analysis) -> Cure:
+    is_over = analysis.trouble in (JobTrouble.FAILED, JobTrouble.HUNG)
+    return Cure(level=CureLevel.RETRY if is_over else CureLevel.LEAVE)
+
+
+def _replacement(
+    nodes: tuple[str, ...],
+    advice: Advice,
+    evidence: JobEvidence,
+    policy: CurePolicy,
+    spares: int | None,
+) -> Cure:
+    """No more than the policy allows, and none without a spare: then a test has to tell first."""
+    limit = policy.replaced_at_once(len(set(evidence.ranks.nodes.values())))
+    if len(nodes) > limit:
+        why = f"{len(nodes)} nodes are suspected and {limit} may be replaced: test them first"
+        return Cure(level=CureLevel.RESTART, why=why, tested=nodes)
+    if spares is not None and spares < len(nodes):
+        why = f"{len(nodes)} must be replaced and there are {spares} spares"
+        return Cure(level=CureLevel.FAIL, why=why, tested=nodes)
+    return Cure(level=CureLevel.REPLACE, why=advice.why, replaced=nodes, tested=nodes)

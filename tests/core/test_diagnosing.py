@@ -1,0 +1,263 @@
+"""From facts to who, why and the lightest cure: the decision tables of DLRover and Aegis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from anubis.core.diagnosing.analyst import JobTrouble, analyse
+from anubis.core.diagnosing.bystanders import RULES
+from anubis.core.diagnosing.chain import InferenceRule, reason
+from anubis.core.diagnosing.cures import DAY_S, CureLevel, CurePolicy, PastCure
+from anubis.core.diagnosing.diagnostician import Diagnosis, diagnose
+from anubis.core.diagnosing.evidence import Collector, Exit, JobEvidence, RankMap
+from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+from anubis.core.watching.findings import Deviation, Look, Sign, Suspicion
+from anubis.core.watching.telemetry import Side
+
+NOW = 1_000_000.0
+RANKS = RankMap(nodes={rank: f"n{rank // 2}" for rank in range(8)})  # two ranks a node
+
+
+def fact(kind: FactKind, rank: int | None = None, *, node: str = "", **more: object) -> JobFact:
+    at = RANKS.node_of(rank) if rank is not None else node
+    return JobFact(kind=kind, whom=Whom(node=at, rank=rank), evidence=kind, **more)  # type: ignore[arg-type]
+
+
+def report(reporter: str, peer: str) -> JobFact:
+    return JobFact(
+        kind=FactKind.DISTRIBUTED_ERROR,
+        whom=Whom(node=reporter),
+        peer=Whom(node=peer),
+        evidence=f"{reporter} lost {peer}",
+    )
+
+
+def given_facts(*facts: JobFact, **more: object) -> tuple[JobEvidence, list[InferenceRule]]:
+    """A job, and a rule that says all of them."""
+    evidence = JobEvidence(
+        job="llama",
+        at=NOW,
+        collectors=frozenset({Collector.EXITS}),
+        ranks=RANKS,
+        **more,  # type: ignore[arg-type]
+    )
+    rule = InferenceRule(
+        name="told",
+        needs=frozenset({Collector.EXITS}),
+        gives=frozenset(FactKind),
+        infer=lambda hearing: facts,
+    )
+    return evidence, [rule]
+
+
+def diagnosed(*facts: JobFact, past: tuple[PastCure, ...] = (), **more: object) -> Diagnosis:
+    spares = more.pop("spares", None)
+    evidence, rules = given_facts(*facts, **more)
+    return diagnose(evidence, rules, CurePolicy(), past=past, spares=spares)  # type: ignore[arg-type]
+
+
+def ranks_of(diagnosis: Diagnosis) -> list[int | None]:
+    return [whom.rank for whom in diagnosis.culprits]
+
+
+# --- the analyst -----------------------------------------------------------------------------
+
+
+def test_a_broken_gpu_goes_before_the_rank_that_is_waited_for():
+    """Aegis' lesson: look at the hosts first."""
+    diagnosis = diagnosed(
+        fact(FactKind.ABSENT, 3), fact(FactKind.CRITICAL_ERROR, node="n2", code="xid-79")
+    )
+    assert diagnosis.nodes == ("n2",)
+    assert diagnosis.cause is not None
+    assert diagnosis.cause.code == "xid-79"
+
+
+def test_reports_of_one_pair_name_both_its_ends():
+    assert set(diagnosed(report("n0", "n2"), report("n2", "n0")).nodes) == {"n0", "n2"}
+
+
+def test_reports_of_many_pairs_name_nobody():
+    diagnosis = diagnosed(report("n0", "n1"), report("n1", "n2"), report("n2", "n3"), alive=False)
+    assert diagnosis.nodes == ()
+    assert diagnosis.trouble is JobTrouble.FAILED
+
+
+def test_of_errors_of_several_ranks_the_first_one_counts():
+    later = fact(FactKind.APPLICATION_ERROR, 1, at=20.0, code="traceback")
+    first = fact(FactKind.APPLICATION_ERROR, 6, at=10.0, code="traceback")
+    assert ranks_of(diagnosed(later, first)) == [6]
+
+
+def test_what_half_of_the_ranks_say_at_once_names_nobody():
+    facts = [fact(FactKind.APPLICATION_ERROR, rank, at=5.0) for rank in range(4)]
+    assert diagnosed(*facts).culprits == ()
+
+
+@pytest.mark.parametrize("kind", [FactKind.MISMATCH, FactKind.SAME_ERROR, FactKind.BAD_LOSS])
+def test_what_the_program_did_wrong_blames_nobody_and_fails_the_job(kind: FactKind):
+    diagnosis = diagnosed(JobFact(kind=kind, whom=Whom(), evidence=""), fact(FactKind.ABSENT, 3))
+    assert (diagnosis.nodes, diagnosis.is_nobodys) == ((), True)
+    assert diagnosis.cure.level is CureLevel.FAIL
+
+
+def test_a_job_whose_processes_ended_has_failed_and_one_that_waits_hangs():
+    waiting = fact(FactKind.ABSENT, 3)
+    assert diagnosed(waiting).trouble is JobTrouble.HUNG
+    assert diagnosed(waiting, exits=(Exit(rank=3, signal=9),)).trouble is JobTrouble.FAILED
+
+
+def test_without_a_fact_nobody_is_named():
+    diagnosis = diagnosed()
+    assert diagnosis.trouble is JobTrouble.NOTHING
+    assert (diagnosis.culprits, diagnosis.cause, diagnosis.confidence) == ((), None, 0.0)
+
+
+# --- why, and how sure -------------------------------------------------------------------------
+
+
+def test_what_a_rank_logged_is_why_it_never_came():
+    diagnosis = diagnosed(
+        fact(FactKind.ABSENT, 3, confidence=0.9),
+        fact(FactKind.OUT_OF_MEMORY, 3, confidence=0.8),
+        fact(FactKind.APPLICATION_ERROR, 5, at=1.0),
+    )
+    assert ranks_of(diagnosis) == [3]
+    assert diagnosis.cause is not None
+    assert diagnosis.cause.kind is FactKind.OUT_OF_MEMORY
+    assert diagnosis.confidence == pytest.approx(1 - 0.1 * 0.2)
+
+
+def test_what_a_node_s_kernel_says_is_about_each_of_its_ranks():
+    diagnosis = diagnosed(
+        fact(FactKind.ABSENT, 3), fact(FactKind.SLOW_COMPUTE, node="n1"), fact(FactKind.DIED, 2)
+    )
+    assert diagnosis.cause is not None
+    assert diagnosis.cause.kind is FactKind.SLOW_COMPUTE
+
+
+# --- the lightest cure -------------------------------------------------------------------------
+
+LIGHTEST: Mapping[FactKind, CureLevel] = {
+    FactKind.CRITICAL_ERROR: CureLevel.REPLACE,
+    FactKind.UNREACHABLE: CureLevel.REPLACE,
+    FactKind.APPLICATION_ERROR: CureLevel.RESTART,
+    FactKind.OUT_OF_MEMORY: CureLevel.RESTART,
+    FactKind.DIED: CureLevel.RESTART,
+    FactKind.STOPPED: CureLevel.RESTART,
+    FactKind.ABSENT: CureLevel.RESTART,
+    FactKind.SLOW_COMPUTE: CureLevel.LEAVE,
+    FactKind.UNLIKE_PEERS: CureLevel.LEAVE,
+}
+
+
+@pytest.mark.parametrize("kind", LIGHTEST)
+def test_the_first_time_the_lightest_cure_is_advised(kind: FactKind):
+    assert diagnosed(fact(kind, 3)).cure.level is LIGHTEST[kind]
+
+
+def tried(
+    level: CureLevel, *, node: str = "n1", code: str = "absent", ago: float = 60.0
+) -> PastCure:
+    return PastCure(job="llama", node=node, code=code, level=level, at=NOW - ago)
+
+
+def test_what_did_not_help_is_not_tried_again_within_a_day():
+    absent = fact(FactKind.ABSENT, 3, code="absent")
+    restarted = tried(CureLevel.RESTART)
+    cure = diagnosed(absent, past=(restarted,)).cure
+    assert (cure.level, cure.replaced) == (CureLevel.REPLACE, ("n1",))
+    assert cure.why == "the same happened on it within a day"
+
+
+def test_what_happened_elsewhere_or_long_ago_counts_for_nothing():
+    absent = fact(FactKind.ABSENT, 3, code="absent")
+    other_node = tried(CureLevel.RESTART, node="n2")
+    long_ago = tried(CureLevel.RESTART, ago=DAY_S + 1)
+    other_code = tried(CureLevel.RESTART, code="xid-13")
+    cure = diagnosed(absent, past=(other_node, long_ago, other_code)).cure
+    assert cure.level is CureLevel.RESTART
+
+
+def test_a_node_that_is_slow_a_second_time_is_replaced():
+    slow = fact(FactKind.SLOW_COMPUTE, 3, code="alpha")
+    assert diagnosed(slow, past=(tried(CureLevel.LEAVE, code="alpha"),)).cure.replaced == ("n1",)
+
+
+def test_a_job_is_tried_again_twice_then_restarted():
+    nobody = [tried(CureLevel.RETRY, node="", code="x") for _ in range(2)]
+    policy = CurePolicy(levels={FactKind.DIED: 1})
+    evidence, rules = given_facts(fact(FactKind.DIED, 3, code="died"))
+    levels = [
+        diagnose(evidence, rules, policy, past=nobody[:times]).cure.level for times in range(3)
+    ]
+    assert levels == [CureLevel.RETRY, CureLevel.RETRY, CureLevel.RESTART]
+
+
+def test_when_restarts_are_spent_the_node_is_replaced():
+    past = tuple(tried(CureLevel.RESTART, node=f"n{i}", code="died") for i in (0, 2, 3))
+    cure = diagnosed(fact(FactKind.DIED, 3, code="died"), past=past).cure
+    assert cure.replaced == ("n1",)
+
+
+def test_more_suspects_than_may_be_replaced_are_tested_first():
+    cure = diagnosed(report("n0", "n2")).cure
+    assert (cure.replaced, cure.tested) == ((), ("n0", "n2"))
+    assert "1 may be replaced" in cure.why
+
+
+def test_without_a_spare_a_job_whose_node_is_broken_fails():
+    cure = diagnosed(fact(FactKind.CRITICAL_ERROR, 3, code="xid-79"), spares=0).cure
+    assert cure.level is CureLevel.FAIL
+    assert cure.tested == ("n1",)
+
+
+def test_a_large_job_may_lose_five_of_a_hundred_nodes():
+    policy = CurePolicy()
+    assert [policy.replaced_at_once(nodes) for nodes in (1, 8, 39, 40, 100)] == [1, 1, 1, 2, 5]
+
+
+def test_a_site_s_level_for_a_code_goes_before_that_of_its_kind():
+    evidence, rules = given_facts(fact(FactKind.CRITICAL_ERROR, 3, code="xid-94"))
+    assert diagnose(evidence, rules, CurePolicy(codes={"xid-94": 2})).cure.level == 2
+
+
+# --- what bystanders say ------------------------------------------------------------------------
+
+
+def test_a_node_that_is_silent_for_a_minute_is_unreachable_and_no_sooner():
+    evidence = JobEvidence(
+        job="llama",
+        at=NOW,
+        collectors=frozenset({Collector.REACH}),
+        unreachable={"n1": 59.0, "n2": 61.0},
+    )
+    facts = reason(evidence, RULES).facts
+    assert [(fact.kind, fact.whom.node, fact.at) for fact in facts] == [
+        (FactKind.UNREACHABLE, "n2", NOW - 61)
+    ]
+
+
+def test_whom_telemetry_names_is_suspected_as_surely_as_its_source_is_right_here():
+    deviation = Deviation(
+        sign=Sign.UNLIKE_PEERS,
+        metric="gpu_duty_share",
+        family="gpu",
+        since=NOW - 300,
+        until=NOW,
+        side=Side.LOW,
+        value=0.1,
+        peers=0.95,
+        effect=0.85,
+    )
+    suspicion = Suspicion(node="n3", since=NOW - 300, deviations=(deviation,), confidence=0.6)
+    look = Look(job="llama", nodes=("n3",), start=0.0, end=NOW, suspicions=(suspicion,))
+    evidence = JobEvidence(
+        job="llama", at=NOW, collectors=frozenset({Collector.TELEMETRY}), look=look, ranks=RANKS
+    )
+    analysis = analyse(reason(evidence, RULES), evidence)
+    assert (analysis.trouble, analysis.nodes) == (JobTrouble.UNEVEN, ("n3",))
+    assert analysis.decisive[0].evidence == "n3's gpu_duty_share is 0.1, that of its peers 0.95"
+    assert analysis.decisive[0].confidence == 0.6
