@@ -11,7 +11,7 @@ from anubis.core.diagnosing.bystanders import RULES
 from anubis.core.diagnosing.chain import InferenceRule, reason
 from anubis.core.diagnosing.cures import DAY_S, CureLevel, CurePolicy, PastCure
 from anubis.core.diagnosing.diagnostician import Diagnosis, diagnose
-from anubis.core.diagnosing.evidence import Collector, Exit, JobEvidence, RankMap
+from anubis.core.diagnosing.evidence import Collector, Exit, JobEvidence, RankMap, joined
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.core.watching.findings import Deviation, Look, Sign, Suspicion
 from anubis.core.watching.telemetry import Side
@@ -261,3 +261,25 @@ def test_whom_telemetry_names_is_suspected_as_surely_as_its_source_is_right_here
     assert (analysis.trouble, analysis.nodes) == (JobTrouble.UNEVEN, ("n3",))
     assert analysis.decisive[0].evidence == "n3's gpu_duty_share is 0.1, that of its peers 0.95"
     assert analysis.decisive[0].confidence == 0.6
+
+
+# --- evidence, piece by piece -------------------------------------------------------------------
+
+
+def test_pieces_of_evidence_are_one_and_a_gap_that_was_filled_is_none():
+    job = JobEvidence(job="llama", at=NOW, collectors=frozenset(), ranks=RankMap(nodes={0: "n0"}))
+    exits = JobEvidence(
+        job="",
+        at=0.0,
+        collectors=frozenset({Collector.EXITS}),
+        exits=(Exit(rank=1, code=1),),
+        ranks=RankMap(nodes={0: "elsewhere", 1: "n1"}),
+        gaps={Collector.KERNEL_LOG: "not readable", Collector.CALLS: "no dumps"},
+    )
+    kernel = JobEvidence(job="", at=0.0, collectors=frozenset({Collector.KERNEL_LOG}), alive=False)
+    whole = joined(job, [exits, kernel, exits])
+    assert (whole.job, whole.at, whole.alive) == ("llama", NOW, False)
+    assert whole.collectors == {Collector.EXITS, Collector.KERNEL_LOG}
+    assert len(whole.exits) == 2
+    assert whole.ranks.nodes == {0: "n0", 1: "n1"}  # what was said of the job goes first
+    assert whole.gaps == {Collector.CALLS: "no dumps"}

@@ -6,8 +6,8 @@ it says in one sentence under `gaps`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from anubis.core.watching.findings import Look
@@ -167,3 +167,30 @@ class JobEvidence:
     steps: tuple[StepTime, ...] = ()
     look: Look | None = None  # at its telemetry
     alive: bool | None = None  # whether its processes still run; None: nobody asked
+
+
+def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
+    """What collectors brought one by one, as of one job at one moment: that of `evidence`. A gap
+    that a later piece fills is none."""
+    for piece in pieces:
+        evidence = replace(
+            evidence,
+            collectors=evidence.collectors | piece.collectors,
+            ranks=RankMap(
+                nodes={**piece.ranks.nodes, **evidence.ranks.nodes},
+                stages={**piece.ranks.stages, **evidence.ranks.stages},
+                addresses={**piece.ranks.addresses, **evidence.ranks.addresses},
+            ),
+            gaps={**piece.gaps, **evidence.gaps},
+            unreachable={**piece.unreachable, **evidence.unreachable},
+            look=evidence.look or piece.look,
+            alive=piece.alive if evidence.alive is None else evidence.alive,
+            log=evidence.log + piece.log,
+            exits=evidence.exits + piece.exits,
+            advances=evidence.advances + piece.advances,
+            calls=evidence.calls + piece.calls,
+            stacks=evidence.stacks + piece.stacks,
+            steps=evidence.steps + piece.steps,
+        )
+    gaps = {name: why for name, why in evidence.gaps.items() if name not in evidence.collectors}
+    return replace(evidence, gaps=gaps)
