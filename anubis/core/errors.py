@@ -12,6 +12,7 @@ AnubisError                exit code 2
 ├── TopologyError          the description of a fabric cannot be read
 ├── TelemetryError         what nodes report cannot be had, or not be read
 ├── WatchError             a watch model cannot be learned, read or asked
+├── EvidenceError          what a job left behind cannot be read: logs, dumps, traces
 ├── TraceError             a trace of jobs cannot be read, or has no jobs
 ├── Stopped                an operation was ended early, and it said how to go on
 ├── ExecutorError          no node can be reached any more (not just one)
@@ -78,6 +79,10 @@ class TelemetryError(AnubisError):
 
 
 class WatchError(AnubisError):
+    pass
+
+
+class EvidenceError(AnubisError):
     pass
 
 

@@ -15,6 +15,9 @@ from annotated_types import Ge, MinLen
 from typing_extensions import TypedDict
 
 from anubis.core.choosing.decision import Decision
+from anubis.core.diagnosing.analyst import JobTrouble
+from anubis.core.diagnosing.diagnostician import DiagnosisAnswer
+from anubis.core.diagnosing.facts import FactKind
 from anubis.core.fabric import Link, Nic, Remark, Switch
 from anubis.core.judging.tuning import Tuned
 from anubis.core.network.pairing import Purpose
@@ -959,6 +962,66 @@ class LookLine(TypedDict):
     """On the telemetry."""
 
 
+class WhomFields(TypedDict):
+    """All null: the whole job."""
+
+    node: str | None
+    rank: int | None
+    device: str | None
+    """A GPU or NIC of that node."""
+    part: str | None
+    """Of the fabric."""
+
+
+class FactLine(TypedDict):
+    cluster: str
+    job: str
+    kind: FactKind
+    whom: WhomFields
+    peer: WhomFields | None
+    """The other end, where one reports the other."""
+    code: str
+    """Of the line or the rule that says so: `xid-79`."""
+    evidence: str
+    confidence: float
+    at: float | None
+    is_decisive: bool
+    """It names the culprits."""
+
+
+class DiagnosisLine(TypedDict):
+    cluster: str
+    job: str
+    at: float
+    answer: DiagnosisAnswer
+    """The exit code follows it: 1 for named, 0 for nothing, 2 for unknown."""
+    headline: str
+    """The first line of the terminal."""
+    trouble: JobTrouble
+    culprits: Sequence[WhomFields]
+    nodes: Sequence[str]
+    """Of the culprits."""
+    is_the_job_itself: bool
+    """Its code, its data or its settings: no node is to blame."""
+    cause: FactKind | None
+    code: str
+    why: str
+    confidence: float
+    level: int
+    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail."""
+    cure: str
+    replaced: Sequence[str]
+    """Nodes."""
+    tested: Sequence[str]
+    """Nodes that a test should prove or clear."""
+    collectors: Sequence[str]
+    """That were asked, and answered."""
+    gaps: Mapping[str, str]
+    """Collectors that were not, and why."""
+    unmet: Mapping[str, Sequence[str]]
+    """Rules that could not be asked, and what they lacked."""
+
+
 @dataclass(frozen=True)
 class DocumentType:
     """A type of document: who prints it, what it is, and whose fields it has."""
@@ -1040,6 +1103,8 @@ LINES = (
     DocumentType("suspicion", "watch", "a node unlike its peers", (SuspicionLine,)),
     DocumentType("oddity", "watch", "worth a remark, and no suspicion", (OddityLine,)),
     DocumentType("look", "watch", "the answer; the last line of a look", (LookLine,)),
+    DocumentType("fact", "diagnose", "what a rule concludes about a job", (FactLine,)),
+    DocumentType("diagnosis", "diagnose", "the answer; the last line", (DiagnosisLine,)),
     DocumentType("track-record", "history benchmarks", "what it has found", (TrackRecordLine,)),
     DocumentType("node", "nodes", "a node as it is now", (NodeLine,)),
     DocumentType("incident", "history show", "on a node", (Incident, HappenedLine)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from anubis.core.diagnosing.analyst import Analysis, JobTrouble, analyse
 from anubis.core.diagnosing.chain import InferenceRule, Reasoning, reason
@@ -36,6 +37,12 @@ CAUSES = (
 )
 
 
+class DiagnosisAnswer(StrEnum):
+    NAMED = "named"  # somebody, or the job itself
+    NOTHING = "nothing"  # wrong, as far as could be seen
+    UNKNOWN = "unknown"  # something is wrong, and nobody can be named; or nothing could be seen
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cure:
     level: CureLevel
@@ -56,8 +63,17 @@ class Diagnosis:
     facts: tuple[JobFact, ...]  # all, in the order in which they were concluded
     decisive: tuple[JobFact, ...]
     is_nobodys: bool
+    collectors: frozenset[Collector]  # that had their say
     gaps: Mapping[Collector, str]  # what could not be asked, and why
     unmet: Mapping[str, tuple[str, ...]]  # rules that could not be asked, and what they lacked
+
+    @property
+    def answer(self) -> DiagnosisAnswer:
+        if self.culprits or self.is_nobodys:
+            return DiagnosisAnswer.NAMED
+        if self.trouble is JobTrouble.NOTHING and self.collectors:
+            return DiagnosisAnswer.NOTHING
+        return DiagnosisAnswer.UNKNOWN
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -89,6 +105,7 @@ def diagnose(
         facts=reasoning.facts,
         decisive=analysis.decisive,
         is_nobodys=analysis.is_nobodys,
+        collectors=evidence.collectors,
         gaps=evidence.gaps,
         unmet=reasoning.unmet,
     )

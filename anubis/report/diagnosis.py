@@ -1,0 +1,220 @@
+"""A diagnosis in ten lines: what is wrong, who, why, how sure, what to do, what was not seen."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from anubis.core.diagnosing.analyst import JobTrouble
+from anubis.core.diagnosing.cures import WORDS, CureLevel
+from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer
+from anubis.core.diagnosing.evidence import JobEvidence
+from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+from anubis.report.wording import called, counted, json_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anubis.report.documents import DiagnosisLine, FactLine, WhomFields
+
+WIDTH = 79
+LABEL = 10
+MORE = 2  # facts that a terminal lists beside those that decide
+VERBS = {
+    JobTrouble.FAILED: "failed",
+    JobTrouble.HUNG: "hangs",
+    JobTrouble.SLOW: "is slow",
+    JobTrouble.UNEVEN: "runs, and not all of its nodes alike",
+    JobTrouble.NOTHING: "nothing wrong was seen",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisView:
+    diagnosis: Diagnosis
+    evidence: JobEvidence
+    cluster: str = ""
+
+    @property
+    def job(self) -> str:
+        return f"job {self.diagnosis.job}" if self.diagnosis.job else "this job"
+
+
+# --- sentences -----------------------------------------------------------------------------
+
+
+def headline(view: DiagnosisView) -> str:
+    diagnosis = view.diagnosis
+    if not diagnosis.collectors:
+        return f"{view.job}: cannot say: nothing that tells of it could be read"
+    if diagnosis.trouble is JobTrouble.NOTHING:
+        return f"{view.job}: {VERBS[diagnosis.trouble]}"
+    verb = VERBS[diagnosis.trouble]
+    if diagnosis.is_nobodys:
+        return f"{view.job} {verb} by its own doing, and no node is to blame"
+    if not diagnosis.culprits:
+        return f"{view.job} {verb}, and nobody can be named"
+    who = " and ".join(_who(diagnosis.culprits[:2]))
+    more = f" and {len(diagnosis.culprits) - 2:,} more" if len(diagnosis.culprits) > 2 else ""
+    return f"{view.job} {verb}: {who}{more}"
+
+
+def _who(culprits: Sequence[Whom]) -> list[str]:
+    return [named(whom) for whom in culprits]
+
+
+def named(whom: Whom) -> str:
+    """`rank 3 on n1`, `GPU 0000:3b:00 of n1`, `link ...`."""
+    if whom.part:
+        return whom.part
+    place = f" on {whom.node}" if whom.node else ""
+    if whom.rank is not None:
+        return f"rank {whom.rank}{place}"
+    if whom.device:
+        return f"{whom.device} of {whom.node}" if whom.node else whom.device
+    return f"node {whom.node}" if whom.node else "the job"
+
+
+def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
+    """Label and sentence; the first line is the headline."""
+    diagnosis = view.diagnosis
+    if diagnosis.decisive:
+        yield "what", diagnosis.decisive[0].evidence
+    if diagnosis.culprits:
+        yield "who", "; ".join(_who(diagnosis.culprits[:4])) + _and_more(diagnosis.culprits)
+    if diagnosis.cause and diagnosis.cause not in diagnosis.decisive[:1]:
+        yield "why", diagnosis.cause.evidence
+    elif diagnosis.cause and diagnosis.cause.kind in (FactKind.ABSENT, FactKind.UNFINISHED):
+        yield "why", "not known: nothing that was read says why"
+    if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
+        yield "how sure", how_sure(view)
+        yield "cure", cure(diagnosis)
+    for step in next_steps(view):
+        yield "next", step
+    if gaps := "; ".join(diagnosis.gaps.values()):
+        yield "not seen", gaps
+
+
+def _and_more(culprits: Sequence[Whom]) -> str:
+    return f" and {len(culprits) - 4:,} more" if len(culprits) > 4 else ""
+
+
+def how_sure(view: DiagnosisView) -> str:
+    diagnosis = view.diagnosis
+    if not diagnosis.confidence:
+        return "not at all: no rule came to a conclusion"
+    kinds = {
+        fact.kind for fact in (*diagnosis.decisive, *([diagnosis.cause] if diagnosis.cause else []))
+    }
+    sources = sorted(diagnosis.collectors)
+    return (
+        f"{min(diagnosis.confidence, 0.99):.0%}, by {counted(len(kinds), 'kind')} of facts from "
+        f"{', '.join(sources)}"
+    )
+
+
+def cure(diagnosis: Diagnosis) -> str:
+    cure = diagnosis.cure
+    words = WORDS[cure.level]
+    if cure.level is CureLevel.REPLACE and cure.replaced:
+        words = f"replace {called(cure.replaced)}"
+    why = f" ({cure.why})" if cure.why else ""
+    return f"level {cure.level:d} of 4: {words}{why}"
+
+
+def next_steps(view: DiagnosisView) -> list[str]:
+    """The commands that turn a suspicion into a verdict."""
+    diagnosis = view.diagnosis
+    cluster = f" --cluster {view.cluster}" if view.cluster else ""
+    if diagnosis.cure.tested:
+        return [f"anubis validate '{called(diagnosis.cure.tested)}'{cluster}"]
+    nodes = sorted(set(view.evidence.ranks.nodes.values()))
+    if view.diagnosis.answer is DiagnosisAnswer.UNKNOWN and diagnosis.facts and nodes:
+        return [f"anubis locate --nodes '{called(nodes)}'{cluster}"]
+    return []
+
+
+def clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
+
+
+# --- on a terminal -------------------------------------------------------------------------
+
+
+def show(view: DiagnosisView, console: Console) -> None:
+    is_named = view.diagnosis.answer is DiagnosisAnswer.NAMED
+    for line in textwrap.wrap(headline(view), WIDTH, subsequent_indent="  "):
+        console.print(line, markup=False, highlight=False, style="bold" if is_named else "")
+    for label, sentence in ten_lines(view):
+        if label == "next":  # to be copied: never broken
+            console.print(
+                f"  {label:<{LABEL}}{sentence}", markup=False, highlight=False, soft_wrap=True
+            )
+            continue
+        for place, line in enumerate(textwrap.wrap(sentence, WIDTH - LABEL - 2)):
+            console.print(
+                f"  {'' if place else label:<{LABEL}}{line}", markup=False, highlight=False
+            )
+
+
+# --- for programs --------------------------------------------------------------------------
+
+
+def lines(view: DiagnosisView) -> Iterator[str]:
+    """A line for each fact, in the order of reasoning, and the diagnosis at the end."""
+    for fact in view.diagnosis.facts:
+        yield json_line("fact", _fact_fields(view, fact))
+    yield json_line("diagnosis", _diagnosis_fields(view))
+
+
+def _whom_fields(whom: Whom) -> WhomFields:
+    return {
+        "node": whom.node or None,
+        "rank": whom.rank,
+        "device": whom.device or None,
+        "part": whom.part or None,
+    }
+
+
+def _fact_fields(view: DiagnosisView, fact: JobFact) -> FactLine:
+    return {
+        "cluster": view.cluster,
+        "job": view.diagnosis.job,
+        "kind": fact.kind,
+        "whom": _whom_fields(fact.whom),
+        "peer": _whom_fields(fact.peer) if fact.peer else None,
+        "code": fact.code,
+        "evidence": fact.evidence,
+        "confidence": fact.confidence,
+        "at": fact.at,
+        "is_decisive": fact in view.diagnosis.decisive,
+    }
+
+
+def _diagnosis_fields(view: DiagnosisView) -> DiagnosisLine:
+    diagnosis = view.diagnosis
+    return {
+        "cluster": view.cluster,
+        "job": diagnosis.job,
+        "at": diagnosis.at,
+        "answer": view.diagnosis.answer,
+        "headline": headline(view),
+        "trouble": diagnosis.trouble,
+        "culprits": [_whom_fields(whom) for whom in diagnosis.culprits],
+        "nodes": diagnosis.nodes,
+        "is_the_job_itself": diagnosis.is_nobodys,
+        "cause": diagnosis.cause.kind if diagnosis.cause else None,
+        "code": diagnosis.cause.code if diagnosis.cause else "",
+        "why": diagnosis.cause.evidence if diagnosis.cause else "",
+        "confidence": diagnosis.confidence,
+        "level": int(diagnosis.cure.level),
+        "cure": cure(diagnosis),
+        "replaced": diagnosis.cure.replaced,
+        "tested": diagnosis.cure.tested,
+        "collectors": sorted(diagnosis.collectors),
+        "gaps": {name.value: why for name, why in diagnosis.gaps.items()},
+        "unmet": {name: tuple(lacking) for name, lacking in diagnosis.unmet.items()},
+    }

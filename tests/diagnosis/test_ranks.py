@@ -1,0 +1,39 @@
+"""Which rank ran where, by a table or by the order of nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from anubis.core.errors import EvidenceError
+from anubis.diagnosis.ranks import in_order, parse_ranks
+
+
+def test_a_table_says_node_stage_and_address():
+    ranks = parse_ranks("rank,node,stage,address\n0,n1,0,10.0.0.1\n1,n2,1,10.0.0.2\n", "ranks.csv")
+    assert ranks.nodes == {0: "n1", 1: "n2"}
+    assert ranks.stages == {0: 0, 1: 1}
+    names = ("10.0.0.2", "10.0.0.2:40123", "n2", "[10.0.0.2]:1", "10.0.0.9", "elsewhere")
+    assert [ranks.node_named(name) for name in names] == ["n2", "n2", "n2", "n2", "", ""]
+
+
+def test_without_a_table_ranks_follow_each_other_on_the_nodes():
+    assert in_order(["a", "b"], 2).nodes == {0: "a", 1: "a", 2: "b", 3: "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", 'has no "rank"'),
+        ("rank,host\n0,n1\n", 'has no "node"'),
+        ("rank,node\n", "no ranks"),
+        ("rank,node\nx,n1\n", 'line 2: rank is "x"'),
+        ("rank,node\n-1,n1\n", 'rank is "-1"'),
+        ("rank,node\n0,\n", "rank 0 has no node"),
+        ("rank,node\n0,n1\n0,n2\n", "rank 0 is on n1 and on n2"),
+        ("rank,node,stage\n0,n1,first\n", 'stage is "first"'),
+        ("rank,node\n99999999999999999999,n1\n", "expected a number"),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused_in_a_sentence(text: str, message: str):
+    with pytest.raises(EvidenceError, match=message):
+        parse_ranks(text, "ranks.csv")
