@@ -1,4 +1,4 @@
-"""Which rank ran where: a table that says so, or the nodes of the job in the order of their ranks."""
+"""Which rank ran where: a table that says so, or the nodes of a job in the order of their ranks."""
 
 from __future__ import annotations
 

@@ -57,9 +57,9 @@ def headline(view: DiagnosisView) -> str:
         return f"{view.job} {verb} by its own doing, and no node is to blame"
     if not diagnosis.culprits:
         return f"{view.job} {verb}, and nobody can be named"
-    who = " and ".join(_who(diagnosis.culprits[:2]))
+    culprits = " and ".join(_who(diagnosis.culprits[:2]))
     more = f" and {len(diagnosis.culprits) - 2:,} more" if len(diagnosis.culprits) > 2 else ""
-    return f"{view.job} {verb}: {who}{more}"
+    return f"{view.job} {verb}: {culprits}{more}"
 
 
 def _who(culprits: Sequence[Whom]) -> list[str]:

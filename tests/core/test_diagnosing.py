@@ -34,7 +34,7 @@ def report(reporter: str, peer: str) -> JobFact:
     )
 
 
-def given_facts(*facts: JobFact, **more: object) -> tuple[JobEvidence, list[InferenceRule]]:
+def told_facts(*facts: JobFact, **more: object) -> tuple[JobEvidence, list[InferenceRule]]:
     """A job, and a rule that says all of them."""
     evidence = JobEvidence(
         job="llama",
@@ -54,7 +54,7 @@ def given_facts(*facts: JobFact, **more: object) -> tuple[JobEvidence, list[Infe
 
 def diagnosed(*facts: JobFact, past: tuple[PastCure, ...] = (), **more: object) -> Diagnosis:
     spares = more.pop("spares", None)
-    evidence, rules = given_facts(*facts, **more)
+    evidence, rules = told_facts(*facts, **more)
     return diagnose(evidence, rules, CurePolicy(), past=past, spares=spares)  # type: ignore[arg-type]
 
 
@@ -189,7 +189,7 @@ def test_a_node_that_is_slow_a_second_time_is_replaced():
 def test_a_job_is_tried_again_twice_then_restarted():
     nobody = [tried(CureLevel.RETRY, node="", code="x") for _ in range(2)]
     policy = CurePolicy(levels={FactKind.DIED: 1})
-    evidence, rules = given_facts(fact(FactKind.DIED, 3, code="died"))
+    evidence, rules = told_facts(fact(FactKind.DIED, 3, code="died"))
     levels = [
         diagnose(evidence, rules, policy, past=nobody[:times]).cure.level for times in range(3)
     ]
@@ -220,7 +220,7 @@ def test_a_large_job_may_lose_five_of_a_hundred_nodes():
 
 
 def test_a_site_s_level_for_a_code_goes_before_that_of_its_kind():
-    evidence, rules = given_facts(fact(FactKind.CRITICAL_ERROR, 3, code="xid-94"))
+    evidence, rules = told_facts(fact(FactKind.CRITICAL_ERROR, 3, code="xid-94"))
     assert diagnose(evidence, rules, CurePolicy(codes={"xid-94": 2})).cure.level == 2
 
 
@@ -277,9 +277,9 @@ def test_pieces_of_evidence_are_one_and_a_gap_that_was_filled_is_none():
         gaps={Collector.KERNEL_LOG: "not readable", Collector.CALLS: "no dumps"},
     )
     kernel = JobEvidence(job="", at=0.0, collectors=frozenset({Collector.KERNEL_LOG}), alive=False)
-    whole = joined(job, [exits, kernel, exits])
-    assert (whole.job, whole.at, whole.alive) == ("llama", NOW, False)
-    assert whole.collectors == {Collector.EXITS, Collector.KERNEL_LOG}
-    assert len(whole.exits) == 2
-    assert whole.ranks.nodes == {0: "n0", 1: "n1"}  # what was said of the job goes first
-    assert whole.gaps == {Collector.CALLS: "no dumps"}
+    evidence = joined(job, [exits, kernel, exits])
+    assert (evidence.job, evidence.at, evidence.alive) == ("llama", NOW, False)
+    assert evidence.collectors == {Collector.EXITS, Collector.KERNEL_LOG}
+    assert len(evidence.exits) == 2
+    assert evidence.ranks.nodes == {0: "n0", 1: "n1"}  # what was said of the job goes first
+    assert evidence.gaps == {Collector.CALLS: "no dumps"}
