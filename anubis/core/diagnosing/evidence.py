@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from anubis.core.fabric import Fabric
 from anubis.core.watching.findings import Look
 
 
@@ -145,6 +146,17 @@ class RankMap:
         return self.addresses.get(peer.rpartition(":")[0].strip("[]"), "")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkingPair:
+    """Two nodes that are known to have reached each other when the job had failed, or just before:
+    by a collective that ended, or by a probe."""
+
+    a: str
+    b: str
+    size_bytes: int | None = None  # of the messages; None: of those of the job
+    device: str = ""  # the NIC; empty: on all
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobEvidence:
     """All that is known of one job, at one moment."""
@@ -166,6 +178,12 @@ class JobEvidence:
     stacks: tuple[Stack, ...] = ()
     steps: tuple[StepTime, ...] = ()
     look: Look | None = None  # at its telemetry
+    unread: frozenset[str] = frozenset()  # nodes whose logs nobody has: they are not silent
+    working: tuple[WorkingPair, ...] = ()
+    fabric: Fabric | None = None  # between its nodes, where a topology is known
+    groups: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict
+    )  # without a fabric: "leaf", "pod" or "rail" → node → its name
     alive: bool | None = None  # whether its processes still run; None: nobody asked
 
 
@@ -184,6 +202,10 @@ def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
             gaps={**piece.gaps, **evidence.gaps},
             unreachable={**piece.unreachable, **evidence.unreachable},
             look=evidence.look or piece.look,
+            unread=evidence.unread | piece.unread,
+            working=evidence.working + piece.working,
+            fabric=evidence.fabric or piece.fabric,
+            groups={**piece.groups, **evidence.groups},
             alive=piece.alive if evidence.alive is None else evidence.alive,
             log=evidence.log + piece.log,
             exits=evidence.exits + piece.exits,

@@ -34,6 +34,7 @@ class Flow:
     mutual: bool = False
     back: tuple[str, ...] = field(default=(), compare=False)  # of a mutual one, on the way back
     undisturbed: bool = field(default=False, compare=False)  # no other pair could be on its cables
+    excused: float = field(default=0.0, compare=False)  # the chance of another reason to be bad
 
     @property
     def may_share(self) -> bool:

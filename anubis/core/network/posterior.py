@@ -338,6 +338,7 @@ class Problem:
     ) -> None:
         self.parts, self.shortfall, self.model = parts, shortfall, model
         shared = parts.chances_of_sharing(flows, (shortfall > LEAST_LOST) & excuses)
+        shared = shared + np.array([flow.excused for flow in flows], dtype=np.float64)
         self.odds = odds(shortfall, model, shared)
         crossed, classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
         fitful = _come_and_go(crossed, self.odds) if model.intermittent else np.empty(0, np.int64)

@@ -1,0 +1,162 @@
+"""Of hosts that report each other, the one behind it is named, and its victims are not."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anubis.core.diagnosing.analyst import analyse
+from anubis.core.diagnosing.chain import Reasoning, reason
+from anubis.core.diagnosing.evidence import (
+    Collector,
+    Gravity,
+    JobEvidence,
+    LogEvent,
+    RankMap,
+    WorkingPair,
+)
+from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+from anubis.core.diagnosing.root_cause import RULES, CrashScene, Report, root_causes
+from anubis.core.fabric import Part
+from anubis.simulation.fabric import FatTree
+
+FABRIC = FatTree(nodes=16, nodes_per_leaf=4, spines=2).fabric()
+HOSTS = FABRIC.nodes
+LEAF_OF = {node: FABRIC.nic(node, "0").switch for node in HOSTS}  # type: ignore[union-attr]
+
+
+def scene(*reports: Report, with_fabric: bool = True, **more: object) -> CrashScene:
+    fabric = FABRIC if with_fabric else None
+    return CrashScene(hosts=HOSTS, reports=reports, fabric=fabric, **more)  # type: ignore[arg-type]
+
+
+def says(reporter: int, peer: int, at: float | None = 0.0) -> Report:
+    return Report(reporter=HOSTS[reporter], peer=HOSTS[peer], at=at)
+
+
+def told(at: CrashScene) -> list[tuple[Part, ...]]:
+    return [cause.parts for cause in root_causes(at)]
+
+
+def test_of_two_hosts_both_are_suspect_without_a_cause_behind_them():
+    assert root_causes(scene(says(1, 2), says(2, 1))) == ()
+    facts = [
+        JobFact(
+            kind=FactKind.DISTRIBUTED_ERROR,
+            whom=Whom(node=HOSTS[1]),
+            peer=Whom(node=HOSTS[2]),
+            evidence="",
+        )
+    ]
+    evidence = JobEvidence(job="llama", at=0.0, collectors=frozenset())
+    analysis = analyse(Reasoning(facts=tuple(facts), fired=(), unmet={}), evidence)
+    assert analysis.nodes == (HOSTS[1], HOSTS[2])
+
+
+def test_whoever_is_silent_while_others_name_it_is_named_before_noisier_victims():
+    cascade = [says(victim, 1, at=9.0) for victim in range(8, 16)]
+    reports = [says(1, 0), says(2, 0), *cascade]
+    for with_fabric in (True, False):
+        assert told(scene(*reports, with_fabric=with_fabric)) == [(Part("node", HOSTS[0]),)]
+
+
+def test_a_host_whose_log_nobody_has_is_not_silent():
+    reports = [says(1, 0), says(2, 0), *(says(victim, 1, at=9.0) for victim in range(8, 16))]
+    unread = frozenset({HOSTS[0]})
+    assert not any(cause.code == "silent" for cause in root_causes(scene(*reports, unread=unread)))
+
+
+def test_hosts_on_both_sides_of_a_dead_leaf_make_it_the_cause_and_blame_nobody():
+    below = [place for place, node in enumerate(HOSTS) if LEAF_OF[node] == LEAF_OF[HOSTS[0]]]
+    above = [place for place in range(len(HOSTS)) if place not in below]
+    reports = [says(*ends) for a, b in product(below, above[:6]) for ends in ((a, b), (b, a))]
+    reports += [says(*ends) for a, b in product(below, below) if a < b for ends in ((a, b), (b, a))]
+    (cause,) = root_causes(scene(*reports))
+    assert cause.parts[0] == Part("switch", LEAF_OF[HOSTS[0]])
+    assert not any(whom.node for whom in cause.whom)
+
+
+def test_probes_of_64_bytes_clear_nothing_and_large_messages_do():
+    reports = [says(*ends) for b in range(4, 9) for ends in ((0, b), (b, 0))]
+    small = [WorkingPair(a=HOSTS[0], b=HOSTS[b], size_bytes=64) for b in range(9, 16)]
+    large = [WorkingPair(a=HOSTS[0], b=HOSTS[b], size_bytes=8 << 20) for b in range(9, 16)]
+    assert told(scene(*reports, working=tuple(small))) == told(scene(*reports))
+    named = {part for parts in told(scene(*reports)) for part in parts}
+    cleared = {part for parts in told(scene(*reports, working=tuple(large))) for part in parts}
+    assert Part("node", HOSTS[0]) in named
+    assert Part("node", HOSTS[0]) not in cleared
+
+
+def test_where_everybody_reports_everybody_nobody_is_named():
+    reports = [says(a, b) for a in range(16) for b in range(16) if a != b]
+    assert root_causes(scene(*reports, with_fabric=False)) == ()
+    assert not any(whom.node for cause in root_causes(scene(*reports)) for whom in cause.whom)
+
+
+def test_without_a_fabric_the_group_that_all_pairs_touch_is_named():
+    reports = [
+        says(*ends) for a, b in zip(range(4), range(4, 8), strict=True) for ends in ((a, b), (b, a))
+    ]
+    groups = {
+        "leaf": {
+            node: LEAF_OF[node] if place < 4 else f"other-{place}"
+            for place, node in enumerate(HOSTS)
+        }
+    }
+    (cause,) = root_causes(scene(*reports, with_fabric=False, groups=groups))
+    assert cause.whom == (Whom(part=f"leaf {LEAF_OF[HOSTS[0]]}"),)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 15), st.integers(0, 15), st.none() | st.floats(0, 30)), max_size=25
+    ),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+)
+def test_only_hosts_that_reports_name_are_named_and_their_order_does_not_matter(
+    edges, random, with_fabric
+):
+    reports = [says(a, b, at) for a, b, at in edges if a != b]
+    causes = root_causes(scene(*reports, with_fabric=with_fabric))
+    ends = {end for report in reports for end in (report.reporter, report.peer)}
+    assert {whom.node for cause in causes for whom in cause.whom} <= ends | {""}
+    random.shuffle(reports)
+    assert root_causes(scene(*reports, with_fabric=with_fabric)) == causes
+
+
+def test_the_rule_knows_nodes_by_their_ranks_and_whoever_logged_anything_spoke():
+    ranks = RankMap(nodes={rank: HOSTS[rank // 2] for rank in range(32)})
+
+    def report(rank: int, peer: int) -> JobFact:
+        kind, whom = FactKind.DISTRIBUTED_ERROR, Whom(rank=rank)
+        return JobFact(kind=kind, whom=whom, evidence="", peer=Whom(rank=peer), at=0.0)
+
+    errors = [report(2, 0), report(4, 1), report(6, 0)]
+    rule = RULES[0]
+
+    def facts(*log: LogEvent) -> list[JobFact]:
+        evidence = JobEvidence(
+            job="llama",
+            at=0.0,
+            collectors=frozenset(Collector),
+            ranks=ranks,
+            log=log,
+            fabric=FABRIC,
+        )
+        given_first = type(rule)(
+            name="errors",
+            needs=frozenset(),
+            gives=frozenset({FactKind.DISTRIBUTED_ERROR}),
+            infer=lambda hearing: errors,
+        )
+        return [fact for fact in reason(evidence, [given_first, rule]).facts if fact not in errors]
+
+    assert [(fact.kind, fact.whom.node) for fact in facts()] == [(FactKind.SILENT, HOSTS[0])]
+    spoke = LogEvent(
+        collector=Collector.TRAINING_LOG, code="nccl", gravity=Gravity.DISTRIBUTED, text="", rank=1
+    )
+    assert not any(fact.kind is FactKind.SILENT for fact in facts(spoke))
