@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-FAMILIES = ("cpu", "gpu", "pfc", "throughput", "disk", "memory")
+from anubis.core.watching.likelihood import FAMILIES, FAULTS
 
 Course = Literal["stall", "slow", "none"]  # what the other nodes of the job do from then on
 
@@ -21,21 +21,26 @@ Course = Literal["stall", "slow", "none"]  # what the other nodes of the job do 
 @dataclass(frozen=True)
 class FaultFacts:
     share: float  # of all faults, in percent
-    moves: tuple[float, float, float, float, float, float]  # families, in percent
+    moves: tuple[float, ...]  # of FAMILIES, in percent
     course: Course = "stall"
 
 
+NAMES: Mapping[str, str] = {  # of a kind in the table of the watch, and of it here
+    "ecc": "ecc-error",
+    "pcie-downgrade": "pcie-downgrade",
+    "nic-dropout": "nic-dropout",
+    "gpu-drop": "gpu-card-drop",
+    "nvlink": "nvlink-error",
+    "optical-cable": "aoc-error",
+    "cuda-error": "cuda-execution",
+    "gpu-error": "gpu-execution",
+    "storage": "hdfs-error",
+    "unreachable": "unreachable",
+}
+COURSES: Mapping[str, Course] = {"pcie-downgrade": "slow", "aoc-error": "slow"}
 TABLE: Mapping[str, FaultFacts] = {
-    "ecc-error": FaultFacts(38.9, (80.0, 65.7, 8.6, 45.7, 11.4, 57.1)),
-    "pcie-downgrade": FaultFacts(6.6, (0.0, 8.3, 100.0, 33.3, 8.3, 0.0), "slow"),
-    "nic-dropout": FaultFacts(5.7, (100.0, 100.0, 0.0, 100.0, 0.0, 100.0)),
-    "gpu-card-drop": FaultFacts(2.0, (75.0, 70.0, 5.0, 50.0, 20.0, 55.0)),
-    "nvlink-error": FaultFacts(1.7, (83.3, 50.0, 16.7, 50.0, 0.0, 66.7)),
-    "aoc-error": FaultFacts(0.9, (25.0, 25.0, 0.0, 25.0, 25.0, 25.0), "slow"),
-    "cuda-execution": FaultFacts(14.6, (61.9, 57.1, 19.0, 33.3, 14.3, 61.9)),
-    "gpu-execution": FaultFacts(7.7, (50.0, 71.4, 14.3, 42.9, 21.4, 42.8)),
-    "hdfs-error": FaultFacts(5.7, (57.1, 57.1, 0.0, 14.3, 0.0, 14.3)),
-    "unreachable": FaultFacts(6.0, (47.4, 63.2, 0.0, 53.6, 26.3, 15.8)),
+    name: FaultFacts(FAULTS[row].share, FAULTS[row].fires, COURSES.get(name, "stall"))
+    for row, name in NAMES.items()
 }
 _ALL = np.array([kind.moves for kind in TABLE.values()])
 _SHARES = np.array([kind.share for kind in TABLE.values()])

@@ -10,9 +10,9 @@ import pytest
 from scipy.stats import binom
 
 from anubis.core.errors import UsageError
+from anubis.core.watching.likelihood import FAMILIES
 from anubis.simulation.job_faults import (
     EVALUATION_MIX,
-    FAMILIES,
     KINDS,
     MONTHS_MIX,
     draw_families,
