@@ -58,8 +58,13 @@ def mark_fault(
         delay = rng.uniform(0, 1) if row in fault.spread else 0.0
         first = int(np.ceil(fault.onset - start + delay))
         series = values[row, first:last]
-        if len(series):
-            series[:] = _shown(rng, series, metric, family, fault)
+        if len(series) == 0:
+            continue
+        shown = _shown(rng, series, metric, family, fault)
+        if shown is None:  # also when the job has halted: it does nothing that could end then
+            values[row, first:] = _dead(rng, values[row, first:], metric)
+        else:
+            series[:] = shown
 
 
 def _always(kind: str, metric: str) -> bool:
@@ -68,7 +73,8 @@ def _always(kind: str, metric: str) -> bool:
 
 def _shown(
     rng: np.random.Generator, series: Floats32, metric: str, family: str, fault: PlantedFault
-) -> Floats32:
+) -> Floats32 | None:
+    """From the onset until the halt; None where the process is dead."""
     kind = fault.kind
     if kind == "unreachable":
         return np.full_like(series, np.nan)
@@ -84,7 +90,7 @@ def _shown(
         return _added(series, rng.uniform(20, 40))
     if kind == "others" and fault.manner < 0.5:
         return series * np.float32(rng.uniform(0.2, 0.7))
-    return _dead(rng, series, metric)
+    return None
 
 
 def _added(series: Floats32, points: float) -> Floats32:
