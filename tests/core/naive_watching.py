@@ -134,6 +134,19 @@ class _Naive:
                 start = None
         return result
 
+    def patient(self, flags):
+        """Stretches long enough to bridge what lies between them, where that is short enough."""
+        patience = min(int(self.s.patience * self.needed + 1e-9), self.least // 4)
+        joined = []
+        for a, b in self.stretches(flags):
+            if b - a + 1 < 4 * patience:
+                continue
+            if joined and a - joined[-1][1] - 1 <= patience:
+                joined[-1] = (joined[-1][0], b)
+            else:
+                joined.append((a, b))
+        return joined
+
     def odd(self, i, kind, metric, a, b):
         node = "" if i is None else self.t.nodes[i]
         key = (node, kind, metric)
@@ -246,7 +259,7 @@ class _Naive:
         windows = [self.stand_out(name, names, peers, w) for w in range(self.windows)]
         result = []
         for i in peers:
-            for a, b in self.stretches([i in out for out in windows]):
+            for a, b in self.patient([i in out for out in windows]):
                 if b - a + 1 >= self.least:
                     block = (self.windows - 1 - b) // self.least
                     anchor = self.windows - (block + 1) * self.least
@@ -374,6 +387,7 @@ class _Naive:
         roles = self.roles.setdefault(name, set())
         while True:
             peers = [i for i in group if i not in roles and i not in self.suspicions]
+            again = False
             for i, a, b in self.runs(name, names, peers):
                 first, last = self.first + a, self.first + b + self.s.window - 1
                 yield_first = self.first + max(a, b - self.needed + 1) if self.naming else first
@@ -390,9 +404,10 @@ class _Naive:
                     self.odd(
                         i, OddityKind.ALWAYS_APART, self.names[m], left["since"], left["until"]
                     )
-                    break
-                yield peers, i, b, b - a + 1, m, lefts[m], last
-            else:
+                    again = True
+                elif not again:
+                    yield peers, i, b, b - a + 1, m, lefts[m], last
+            if not again:
                 return
 
     def fires(self):

@@ -23,7 +23,6 @@ from anubis.core.watching.departures import departure
 from anubis.core.watching.distances import bounds, mean_distances
 from anubis.core.watching.presence import presence
 from anubis.core.watching.scaling import Span, span_of
-from anubis.core.watching.search import Run, runs
 from anubis.core.watching.settings import WatchSettings
 
 KINDS = {"l2": ("euclidean", math.sqrt(8)), "l1": ("cityblock", 8), "chebyshev": ("chebyshev", 1)}
@@ -110,62 +109,6 @@ def test_among_few_nodes_the_score_does_not_saturate():
 def test_nodes_that_are_equally_far_from_each_other_have_no_score():
     assert not scores(np.full(20, 0.3) * (1 + 1e-8 * np.arange(20))).any()
     assert scores(np.zeros(0)).size == 0
-
-
-class Table:
-    """Which rows stand out of which window, and how often that was asked."""
-
-    def __init__(self, table):
-        self.table, self.probed = np.array(table), set()
-
-    def rows(self, window):
-        self.probed.add(window)
-        return set(np.flatnonzero(self.table[:, window]).tolist())
-
-    def holds(self, window, row):
-        return row in self.rows(window)
-
-
-def all_runs(table, least):
-    """By going through every window."""
-    result = set()
-    for row, flags in enumerate(table):
-        start = 0
-        for window in range(len(flags) + 1):
-            if window == len(flags) or not flags[window]:
-                if window - start >= least:
-                    result.add(Run(row, start, window - 1))
-                start = window + 1
-    return result
-
-
-def test_runs_found_by_few_windows_are_all_runs():
-    for seed in range(1000):
-        random = np.random.default_rng(seed)
-        shape = (random.integers(1, 5), random.integers(1, 60))
-        table = random.random(shape) < random.random() ** 0.3
-        least = int(random.integers(1, 9))
-        listed = list(runs(Table(table), shape[1], least, shape[1]))
-        assert set(listed) == all_runs(table, least), f"seed {seed}"
-        assert len(set(listed)) == len(listed)
-        blocks = [(shape[1] - 1 - run.last) // least for run in listed]
-        assert blocks == sorted(blocks)  # newest first
-
-
-def test_a_healthy_job_is_asked_for_3_of_893_windows():
-    table = Table(np.zeros((4, 893), dtype=bool))
-    assert not list(runs(table, 893, 240, 240))
-    assert len(table.probed) == 3
-    table.probed.clear()
-    assert not list(runs(table, 893, 60, 240))
-    assert len(table.probed) == 14
-
-
-def test_a_run_is_followed_no_further_than_is_needed():
-    table = Table(np.zeros((4, 893), dtype=bool))
-    table.table[2, 100:] = True
-    assert next(runs(table, 893, 60, 240)) == Run(2, 653, 892)
-    assert len(table.probed) == 240
 
 
 def test_values_are_scaled_by_known_limits_and_else_by_what_the_job_shows():

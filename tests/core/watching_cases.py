@@ -62,6 +62,7 @@ def _settings(random):
         denoised=bool(random.random() < 0.5),
         concatenated=bool(random.random() < 0.15),
         returns=bool(random.random() < 0.8),
+        patience=float(random.choice([0.0, 1 / 12, 1 / 8, 1 / 4])),
     )
 
 
@@ -95,6 +96,7 @@ def _telemetry(random):
 def _disturb(random, values):
     """One or several nodes leave the others, for good or for a while, in some of the metrics."""
     metrics, nodes, points = values.shape
+    before = values.copy()
     start = int(random.choice([0, random.integers(0, points)]))
     stop = int(random.choice([points, random.integers(start, points + 1)]))
     rows = random.choice(nodes, size=min(nodes, int(random.choice([1, 1, 1, 2, 3]))), replace=False)
@@ -103,6 +105,9 @@ def _disturb(random, values):
             values[metric, rows, start:stop] = random.choice([0.0, 5.0, 300.0])
         else:
             values[metric, rows, start:stop] += random.normal(0, 15)
+    if random.random() < 0.5:  # all are alike now and then, as at a checkpoint
+        alike = random.random(points) < random.choice([0.05, 0.15])
+        values[:, :, alike] = before[:, :, alike]
 
 
 def _silence(random, values):

@@ -15,6 +15,7 @@ from anubis.core.watching.scaling import Span
 from anubis.core.watching.settings import WatchSettings
 from anubis.core.watching.telemetry import Telemetry
 
+UNDECIDED = 8
 AT_ONCE = 1024  # windows denoised: what a network of 4 units makes of more leaves the caches
 
 
@@ -70,10 +71,10 @@ class Comparison:
 
     def compared(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
         vectors, rows = self._of_group(group, peers, window)
-        if len(rows) and (len(rows) > len(peers) or not np.isin(rows, peers).all()):
-            left = np.isin(rows, peers)
-            return vectors[left], rows[left]
-        return vectors, rows
+        is_peer = np.zeros(len(self.telemetry.nodes), dtype=bool)
+        is_peer[peers] = True
+        left = is_peer[rows]
+        return (vectors, rows) if left.all() else (vectors[left], rows[left])
 
     def _of_group(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
         """Denoised once; peers only become fewer."""
@@ -107,6 +108,8 @@ class Among:
     peers: Ints
     _rows: dict[int, frozenset[int]] = field(default_factory=dict)
     _held: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _last: tuple[int, Floats32, Ints] | None = None  # window that was asked about, and what it held
+    _undecided: int = 0  # times in a row that bounds did not tell
 
     def rows(self, window: int) -> frozenset[int]:
         if window not in self._rows:
@@ -117,9 +120,15 @@ class Among:
         if window in self._rows:
             return row in self._rows[window]
         if (window, row) not in self._held:
-            sure = self._surely(window, row)
+            sure = self._surely(window, row) if self._bounds_may_tell() else None
+            self._undecided = self._undecided + 1 if sure is None else 0
             self._held[window, row] = row in self.rows(window) if sure is None else sure
         return self._held[window, row]
+
+    def _bounds_may_tell(self) -> bool:
+        """Where they did not for a while, for they seldom do among several outliers, they are
+        asked now and then."""
+        return self._undecided < UNDECIDED or self._undecided % UNDECIDED == 0
 
     def _stand_out(self, window: int) -> frozenset[int]:
         vectors, rows = self._comparable(window)
@@ -137,7 +146,9 @@ class Among:
     def _comparable(self, window: int) -> tuple[Floats32, Ints]:
         """Who did not report all of a window cannot be compared in it, and half of the peers say
         nothing of what is normal."""
-        vectors, rows = self.comparison.compared(self.group, self.peers, window)
+        if self._last is None or self._last[0] != window:
+            self._last = (window, *self.comparison.compared(self.group, self.peers, window))
+        _, vectors, rows = self._last
         least = self.comparison.settings.least_nodes
         enough = len(rows) >= least and len(rows) * 2 > len(self.peers)
         return (vectors, rows) if enough else (vectors[:0], rows[:0])

@@ -25,6 +25,7 @@ from anubis.core.watching.silences import silences
 from anubis.core.watching.stops import before_stop
 from anubis.core.watching.telemetry import Telemetry
 
+ROUNDING = 1e-9
 CONCATENATED = "concatenated"  # under this name a model keeps the threshold of all metrics as one
 
 
@@ -246,7 +247,8 @@ class _Looking:
         return None
 
     def _leavers(self, comparison: Comparison, group: int, enough: int) -> Iterator[_Left]:
-        """Newest first. A node that always was apart has a role and is left out of the metric."""
+        """Newest first. Nodes that always were apart have a role and are left out of the metric,
+        all that are seen at once; then the others are compared anew."""
         roles = self.roles.setdefault(comparison.name, set())
         while True:
             so_far = len(roles)
@@ -255,8 +257,8 @@ class _Looking:
                 if self.settings.returns and left.departure.always:
                     roles.add(left.run.row)
                     self._remark(OddityKind.ALWAYS_APART, left)
-                    break
-                yield left
+                elif len(roles) == so_far:
+                    yield left
             if len(roles) == so_far:
                 return
 
@@ -264,7 +266,8 @@ class _Looking:
         self, comparison: Comparison, group: int, peers: Ints, enough: int
     ) -> Iterator[_Left]:
         probe = comparison.among(group, peers)
-        for run in runs(probe, comparison.windows, self._least(), enough):
+        patience = int(self.settings.patience * self.needed + ROUNDING)
+        for run in runs(probe, comparison.windows, self._least(), enough, patience):
             first = comparison.first + run.first
             last = comparison.first + run.last + self.settings.window - 1
             departures = {

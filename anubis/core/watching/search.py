@@ -1,7 +1,12 @@
 """Runs of consecutive windows out of which a node stands, found by few of the windows.
 
-A run of k windows covers one of any k that are k apart. So every k-th window is asked first,
-and only around one that a node stands out of are all others.
+What interrupts a run for no more windows than its patience belongs to it, if the node stands out
+for four times as long on either side: a checkpoint, in which all nodes are alike, ends nothing, and
+a row of brief jitters is no run.
+
+A run of k windows covers one of any k that are k apart. So every k-th window is asked first, and
+the one that lies its patience later: if the first falls into an interruption, the second does not.
+Only around one that a node stands out of are all others.
 """
 
 from __future__ import annotations
@@ -9,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
+
+
+BESIDE = 4  # times as long as an interruption may be: what lies on either side of it
 
 
 class Probe(Protocol):
@@ -29,24 +37,81 @@ class Run:
         return self.last - self.first + 1
 
 
-def runs(probe: Probe, windows: int, least: int, enough: int) -> Iterator[Run]:
+def runs(probe: Probe, windows: int, least: int, enough: int, patience: int = 0) -> Iterator[Run]:
     """All runs of `least` windows and more, newest first; none is followed beyond `enough`
-    windows unless another run is asked for."""
+    windows unless another run is asked for. Interruptions of `patience` windows belong to them."""
+    patience = min(patience, least // BESIDE)
     reached: dict[int, int] = {}  # of each row: the first window of its runs so far
     for anchor in range(windows - least, -1, -least):
-        for row in sorted(probe.rows(anchor)):
-            if reached.get(row, windows) <= anchor:
+        later = min(anchor + patience, windows - 1)
+        for row in sorted({*probe.rows(anchor), *probe.rows(later)}):
+            trail = _Trail(probe, row, windows, patience)
+            if reached.get(row, windows) <= anchor or not trail.may_be_long(anchor, least):
                 continue
-            last = _follow(probe, row, anchor, min(anchor + least, windows) - 1)
-            first = _follow(probe, row, anchor, max(0, last - max(enough, least) + 1))
+            inside = next(filter(trail.counts, dict.fromkeys((anchor, later))), None)
+            if inside is None or reached.get(row, windows) <= inside:
+                continue
+            last = trail.end(inside, windows - 1)
+            begin = trail.end(inside, max(0, last - max(enough, least) + 1))
+            first = max(begin, last - max(enough, least) + 1)
             if last - first + 1 >= least:
                 yield Run(row, first, last)
-            reached[row] = _follow(probe, row, first, 0)
+            reached[row] = trail.end(begin, 0)
 
 
-def _follow(probe: Probe, row: int, start: int, end: int) -> int:
-    """The farthest window towards `end` that the row stands out of without a break."""
-    step = 1 if end >= start else -1
-    while start != end and probe.holds(start + step, row):
-        start += step
-    return start
+@dataclass(frozen=True)
+class _Trail:
+    """One row, and out of which windows it stands."""
+
+    probe: Probe
+    row: int
+    windows: int
+    patience: int
+
+    @property
+    def stretch(self) -> int:
+        return max(1, BESIDE * self.patience)
+
+    def may_be_long(self, anchor: int, least: int) -> bool:
+        """Whether a run of so many windows can cover the anchor: it then covers one of two that
+        are as far from each other, half of it before and half of it behind. Most jitters do not."""
+        before = anchor - least // 2
+        return any(
+            self._holds(at) or self._holds(at + self.patience)
+            for at in (before, before + least)
+            if 0 <= at < self.windows
+        )
+
+    def counts(self, window: int) -> bool:
+        """Whether it stands out of this window, and of enough beside it."""
+        if not self._holds(window):
+            return False
+        length = 1
+        for step in (-1, 1):
+            at = window + step
+            while length < self.stretch and self._holds(at):
+                length, at = length + 1, at + step
+        return length >= self.stretch
+
+    def end(self, start: int, goal: int) -> int:
+        """The farthest window of the run around `start` in the direction of `goal`, or the first
+        beyond it at which that is settled."""
+        step = 1 if goal >= start else -1
+        end = at = start
+        begin: int | None = None  # of a stretch behind an interruption
+        while (goal - end) * step > 0 and 0 <= at + step < self.windows:
+            at += step
+            if not self._holds(at):
+                begin = None
+                if abs(at - end) > self.patience:
+                    break
+            elif begin is None and at == end + step:
+                end = at
+            else:
+                begin = at if begin is None else begin
+                if abs(at - begin) + 1 >= self.stretch:
+                    end, begin = at, None
+        return end
+
+    def _holds(self, window: int) -> bool:
+        return 0 <= window < self.windows and self.probe.holds(window, self.row)

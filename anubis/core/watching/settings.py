@@ -18,6 +18,7 @@ class WatchSettings:
     interval_s: float = 480.0  # from one look to the next
     continuity_s: float = 240.0  # for so long a node must be unlike its peers
     continuity_ended_s: float | None = 60.0  # the same where the job has failed; None: no shorter
+    patience: float = 1 / 30  # as a share of that: what interrupts it for no longer does not end it
     remark_s: float = 60.0  # a node that left its peers for so long and came back is unsteady
     vanished_s: float = 120.0  # for so long its series are gone while those of most go on
     gap_s: float = 15.0  # a silence of the whole job that is worth a remark
@@ -57,7 +58,8 @@ def windows_in(seconds: float, step_s: float) -> int:
     return max(1, math.ceil(seconds / step_s - 1e-9))
 
 
-# Minder's rule as it was published: no least effect, one candidate a window, no second thoughts
+# Minder's rule as it was published: no least effect, one candidate a window, no patience, no
+# second thoughts
 PUBLISHED = WatchSettings(
-    continuity_ended_s=None, min_effect=0.0, candidates="largest", returns=False
+    continuity_ended_s=None, patience=0.0, min_effect=0.0, candidates="largest", returns=False
 )
