@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-
 BESIDE = 4  # times as long as an interruption may be: what lies on either side of it
 
 
