@@ -247,6 +247,8 @@ def _result(document: dict[str, object], spec: BenchmarkSpec) -> Result:
     _expect(document, "benchmark", spec.name)
     _expect(document, "version", spec.version)
     environment = _environment(document)
+    if spec.settings:
+        _check_settings(environment.get("settings", {}), spec)
     if document.get("not_applicable"):
         return Result(environment=environment, not_applicable=_text(document, "not_applicable"))
     series = document.get("series")
@@ -295,6 +297,27 @@ def _check_reasons(reasons: object, name: str) -> None:
     for device, reason in reasons.items():
         if not (isinstance(reason, str) and reason.isprintable() and device.isprintable()):
             raise ContractError(f'"{name}" has {reason!a:.80} of {device!a:.40}: expected text')
+
+
+def _check_settings(settings: object, spec: BenchmarkSpec) -> None:
+    """Facts as text, by their declared names and by device."""
+    if not isinstance(settings, dict):
+        raise ContractError('"settings" must be a table of names, each with a table of devices')
+    declared = {setting.name for setting in spec.settings}
+    for name, of_devices in settings.items():
+        if name not in declared:
+            raise ContractError(f"setting {name!a:.60} is not one that {spec.name} declares")
+        if not isinstance(of_devices, dict):
+            raise ContractError(f'"settings" has {name} without a table of devices')
+        for device, text in of_devices.items():
+            if not (isinstance(text, str) and text and text.isprintable() and device.isprintable()):
+                raise ContractError(
+                    f"setting {name} of {device!a:.40} is {_quoted(text)}: expected printable text"
+                )
+            if len(text) > LONGEST_TEXT:
+                raise ContractError(
+                    f"setting {name} of {device!a:.40} is longer than {LONGEST_TEXT:,} characters"
+                )
 
 
 def _series(document: object, spec: BenchmarkSpec) -> Series:

@@ -18,6 +18,7 @@ from anubis.core.errors import ConfigError, HostlistError, did_you_mean
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.records import (
     ClusterIdentity,
+    Expectation,
     Limit,
     MetricAlpha,
     Policy,
@@ -293,6 +294,12 @@ class _RemediesFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _ExpectationsFile:
+    expectations: tuple[Expectation, ...]
+    """The expectations. Of several that fit a setting the last counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class _PolicyFile:
     """The policy as grouped in the file; core keeps it flat."""
 
@@ -314,21 +321,35 @@ class _PolicyFile:
     fleet shows."""
     overrides: tuple[Limit, ...] = ()
     """Single limits that replace those of the tables on this site, each given in full."""
+    expectations: tuple[str, ...] = ("node_config",)
+    """Tables of what settings of nodes are to be, by their names under
+    configs/policies/expectations/. Any other setting is to be that of most nodes of its sku."""
     remedies: tuple[str, ...] = ("default",)
     """Tables of what to do about a verdict, by their names under configs/policies/remedies/."""
     selection: SelectionPolicy = Policy.selection
     """When a test is worth its time: `anubis select`, `gate` and `sweep`."""
 
     def __post_init__(self) -> None:
-        self.record((), ())
+        self.record((), (), ())
 
-    def record(self, limits: tuple[Limit, ...], remedies: tuple[Remedy, ...]) -> Policy:
+    def record(
+        self,
+        limits: tuple[Limit, ...],
+        expectations: tuple[Expectation, ...],
+        remedies: tuple[Remedy, ...],
+    ) -> Policy:
         ungrouped = {
             setting.name: getattr(self, setting.name)
             for setting in fields(Policy)
-            if setting.name not in ("tail", "limits", "remedies")
+            if setting.name not in ("tail", "limits", "expectations", "remedies")
         }
-        return Policy(tail=self.distance.tail, limits=limits, remedies=remedies, **ungrouped)
+        return Policy(
+            tail=self.distance.tail,
+            limits=limits,
+            expectations=expectations,
+            remedies=remedies,
+            **ungrouped,
+        )
 
 
 def cluster(name: str) -> Cluster:
@@ -382,8 +403,10 @@ def policy(name: str) -> Policy:
     path = find("policies", name)
     file = read(load_yaml(path, ConfigError), _PolicyFile, f'"{path}"', ConfigError)
     tables = [limit for table in file.limits for limit in limits(table)]
+    expected = [rule for table in file.expectations for rule in expectations(table)]
     actions = [remedy for table in file.remedies for remedy in remedies(table)]
-    return file.record(_overridden(tables, file.overrides, f'"{path}"'), tuple(actions))
+    bounds = _overridden(tables, file.overrides, f'"{path}"')
+    return file.record(bounds, tuple(expected), tuple(actions))
 
 
 def simulation(name: str) -> Scenario:
@@ -403,6 +426,13 @@ def limits(name: str) -> tuple[Limit, ...]:
     path = find("policies/limits", name)
     file = read(load_yaml(path, ConfigError), _LimitsFile, f'"{path}"', ConfigError)
     return tuple(bound.of(file.benchmark, f"{path.stem}@{file.version}") for bound in file.limits)
+
+
+def expectations(name: str) -> tuple[Expectation, ...]:
+    """A table of settings, by its name under configs/policies/expectations/."""
+    path = find("policies/expectations", name)
+    file = read(load_yaml(path, ConfigError), _ExpectationsFile, f'"{path}"', ConfigError)
+    return file.expectations
 
 
 def remedies(name: str) -> tuple[Remedy, ...]:

@@ -29,6 +29,7 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.errors import ExecutorError, Stopped
+from anubis.core.judging.equality import NodeSettings
 from anubis.core.judging.judgement import assess
 from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.software import versions
@@ -62,6 +63,7 @@ def carry_out(
     parallel_nodes: int | None = None,
     resumed: bool = False,
     witness: Witness = lambda event: None,
+    before: Sequence[NodeSettings] = (),
 ) -> CampaignOutcome:
     """Run a campaign to its end, or on from its history.
 
@@ -113,7 +115,9 @@ def carry_out(
                         final = [
                             e for e in executions if (e.step.phase, e.step.turn) <= (phase, turn)
                         ]
-                        verdict = judge(campaign, final, lost, executor.now(), learned)
+                        verdict = judge(
+                            campaign, final, lost, executor.now(), learned, before=before
+                        )
                         defective = frozenset(verdict[0].named(Judgement.DEFECTIVE))
                         more = following(
                             campaign.plan,
@@ -143,7 +147,9 @@ def carry_out(
         lost.update((event.node, event.reason) for event in events if isinstance(event, NodeLost))
         obey([command for event in events for command in tell(event)])
         observe(machine, events)
-    assessment, criteria = verdict or judge(campaign, executions, lost, executor.now())
+    assessment, criteria = verdict or judge(
+        campaign, executions, lost, executor.now(), before=before
+    )
     return CampaignOutcome(tuple(executions), assessment, criteria, executor.now())
 
 
@@ -153,10 +159,13 @@ def judge(
     lost: Mapping[str, str],
     at: float,
     learned: Sequence[CriteriaSet] = (),
+    *,
+    before: Sequence[NodeSettings] = (),
 ) -> tuple[Assessment, tuple[CriteriaSet, ...]]:
     """By the criteria the campaign was given or, in an acceptance, by those it teaches itself.
 
-    What followed from its results teaches nothing: it is about the suspects only.
+    What followed from its results teaches nothing: it is about the suspects only. `before` is what
+    other nodes told of their settings last.
     """
     settled = latest(executions)
     measured = units(settled, campaign.plan)
@@ -168,6 +177,8 @@ def judge(
         criteria,
         lost,
         limits=campaign.policy.limits,
+        expectations=campaign.policy.expectations,
+        before=before,
         learned_here=not campaign.criteria,
     )
     return assessment, criteria

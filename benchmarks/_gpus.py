@@ -300,6 +300,22 @@ def nvlink_bytes(gpu: Handle) -> int:
     return sum(1024 * field_value.value.ullVal for field_value in fields)
 
 
+COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
+
+
+def compute_mode(gpu: Handle) -> str:
+    mode = pynvml.nvmlDeviceGetComputeMode(gpu)
+    return COMPUTE_MODES[mode] if mode < len(COMPUTE_MODES) else f"mode {mode}"
+
+
+def applications_clock(gpu: Handle) -> str:
+    """That somebody chose for computing, and for memory."""
+    sm = pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_SM)
+    return (
+        f"{sm} MHz, memory {pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_MEM)} MHz"
+    )
+
+
 def cuda_version(_: Handle) -> str:
     version = pynvml.nvmlSystemGetCudaDriverVersion()
     return f"{version // 1000}.{version % 1000 // 10}"
@@ -360,6 +376,19 @@ CONDITION: dict[str, Reader] = {  # errors, states and sizes
     ),
     "power_cap_w": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
     "thermal_margin_c": thermal_margin_c,
+}
+
+SETTINGS: dict[str, Reader] = {  # what somebody chose, or installed
+    "gpu_model": lambda gpu: pynvml.nvmlDeviceGetName(gpu),
+    "vbios": lambda gpu: pynvml.nvmlDeviceGetVbiosVersion(gpu),
+    "inforom": lambda gpu: pynvml.nvmlDeviceGetInforomImageVersion(gpu),
+    "persistence_mode": lambda gpu: pynvml.nvmlDeviceGetPersistenceMode(gpu),
+    "ecc_mode": lambda gpu: pynvml.nvmlDeviceGetEccMode(gpu)[0],
+    "ecc_pending_mode": lambda gpu: pynvml.nvmlDeviceGetEccMode(gpu)[1],
+    "mig_mode": lambda gpu: pynvml.nvmlDeviceGetMigMode(gpu)[0],
+    "compute_mode": compute_mode,
+    "power_limit_w": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
+    "applications_clock": applications_clock,
 }
 
 LOAD: dict[str, Reader] = {  # what a GPU does now, as telemetry calls it

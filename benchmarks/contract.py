@@ -85,6 +85,14 @@ def lower(name: str, unit: str, summary: str = "", ceiling: str = "") -> Metric:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """A fact as text, such as a version. Nodes of a kind are to have the same."""
+
+    name: str
+    summary: str = ""
+
+
+@dataclass(frozen=True)
 class Parameter:
     """A knob. `smoke` is its default under --smoke, `at_least` the smallest number it takes.
 
@@ -129,6 +137,7 @@ class Benchmark:
     min_devices: int = 1  # that take part: GPUs, or ranks where there are none
     exclusive: bool = True
     launcher: Literal["plain", "torchrun"] = "plain"
+    settings: tuple[Setting, ...] = ()
 
     def describe(self) -> dict[str, Any]:
         document = {"schema": "anubis.describe/1", **asdict(self)}
@@ -167,6 +176,7 @@ class Report:
 
     metrics: frozenset[str]
     facts: frozenset[str] = frozenset()  # those metrics that may be 0
+    settings: frozenset[str] = frozenset()
     series: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -214,6 +224,20 @@ class Report:
     def note(self, **facts: Value | Mapping[str, str] | None) -> None:
         """What was chosen or found here; parameters repeat only what was asked."""
         self.notes |= facts
+
+    def set_as(self, name: str, device: str, text: str) -> None:
+        """What something is set to, or which version it has, in the words in which others say it.
+
+        What differs from node to node by itself is none: names, addresses, serial numbers.
+        """
+        if name not in self.settings:
+            raise Unmeasured(f'setting "{name}" is not declared: {sorted(self.settings)}')
+        if not (text and text.isprintable()):
+            raise Unmeasured(f'setting "{name}" of {device} is {text!a}: expected printable text')
+        of_devices = self.notes.setdefault("settings", {}).setdefault(name, {})
+        if device in of_devices:
+            raise Unmeasured(f'setting "{name}" of {device} was reported twice')
+        of_devices[device] = text
 
     def ceiling(self, metric: str, value: float, source: str) -> None:
         """The most that physics allows of a metric on this machine, where somebody states it."""
@@ -279,6 +303,7 @@ def run(
     report = Report(
         frozenset(metric.name for metric in benchmark.metrics),
         frozenset(metric.name for metric in benchmark.metrics if metric.judged_by == "limit"),
+        frozenset(setting.name for setting in benchmark.settings),
     )
     started_at, clock = time.time(), time.perf_counter()
     reason = None

@@ -14,7 +14,15 @@ from anubis import catalog, config
 from anubis.core.campaign import planning
 from anubis.core.errors import ConfigError
 from anubis.core.lifecycle.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
-from anubis.core.records import Limit, Node, Policy, Remedy, SelectionPolicy, SuiteEntry
+from anubis.core.records import (
+    Expectation,
+    Limit,
+    Node,
+    Policy,
+    Remedy,
+    SelectionPolicy,
+    SuiteEntry,
+)
 from anubis.core.watching.policy import WatchPolicy
 from anubis.executors.starting import PodSettings
 from anubis.incidents.mapping import EventMapping, IntervalMapping
@@ -38,6 +46,7 @@ LOADERS = {
     "orchestrators": config.orchestrator,
     "suites": config.suite,
     "policies": config.policy,
+    "expectations": config.expectations,
     "remedies": config.remedies,
     "limits": config.limits,
     "keeping": config.keeping,
@@ -65,6 +74,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "incidents/events.yaml": [EventMapping],
     "policies/default.yaml": [Policy, SelectionPolicy],
     "policies/limits/node_health.yaml": [Limit],
+    "policies/expectations/node_config.yaml": [Expectation],
     "policies/remedies/default.yaml": [Remedy],
     "keeping/default.yaml": [KeepingPolicy, SweepChore, CriteriaChore, RiskChore],
     "simulations/example.yaml": [Scenario, Jobs, RepairTimes, Variations, Category],
@@ -126,6 +136,7 @@ def test_each_example_is_commented_and_right_in_what_it_comments_out(name, tmp_p
 def test_the_default_policy_is_the_default():
     assert config.policy("default") == Policy(
         limits=config.limits("node_health") + config.limits("dcgm_diag") + config.limits("answers"),
+        expectations=config.expectations("node_config"),
         remedies=config.remedies("default"),
     )
 

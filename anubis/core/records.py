@@ -78,6 +78,15 @@ class MetricSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SettingSpec:
+    """A fact as text that a program tells, such as a version: nodes of a sku are to have the
+    same."""
+
+    name: str
+    summary: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ParameterSpec:
     name: str
     type: Literal["int", "float", "str", "bool"]
@@ -113,6 +122,7 @@ class BenchmarkSpec:
     needs: Needs = Needs()
     exclusive: bool = True
     launcher: Launcher = "plain"
+    settings: tuple[SettingSpec, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.metrics:
@@ -841,6 +851,33 @@ class Limit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """What a setting is to be, whatever most nodes have."""
+
+    setting: str
+    """Its name, as the program tells it; `*` and `?` stand for any letters."""
+    device: str = "*"
+    """Of which devices, likewise; `node` for what belongs to none."""
+    sku: str = "*"
+    """Of which nodes, by their sku, likewise."""
+    equals: tuple[str, ...] = ()
+    """The texts that are right, likewise. None: it may differ, and is told but not judged."""
+    source: str
+    """Why: a release note, a ticket, a decision of the site."""
+
+    @property
+    def may_differ(self) -> bool:
+        return not self.equals
+
+    def fits(self, sku: str, setting: str, device: str) -> bool:
+        pairs = ((sku, self.sku), (setting, self.setting), (device, self.device))
+        return all(fnmatchcase(text, pattern) for text, pattern in pairs)
+
+    def allows(self, text: str) -> bool:
+        return any(fnmatchcase(text, pattern) or text == pattern for pattern in self.equals)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SelectionPolicy:
     """When a test is worth its time."""
 
@@ -945,6 +982,7 @@ class Policy:
     """Whether a node that micro-benchmarks find defective is spared the end-to-end ones. That saves
     their time, but whether they would have found the defect is then never learned."""
     limits: tuple[Limit, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     selection: SelectionPolicy = SelectionPolicy()
 

@@ -16,6 +16,7 @@ from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
 from anubis.core.campaign.planning import Estimate, Schedule
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link
+from anubis.core.judging.equality import NodeSettings
 from anubis.core.judging.judgement import not_finished
 from anubis.core.judging.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, why_untested
@@ -35,6 +36,7 @@ from anubis.operations.clusters import enter, identify
 from anubis.operations.executing import executor_of
 from anubis.operations.naming import new_name
 from anubis.operations.past import how_to_go_on
+from anubis.operations.precedents import precedents
 from anubis.operations.preparing import Brief, CampaignRequest, Setting
 from anubis.operations.results import CampaignResult
 from anubis.operations.sparing import others_work, refuse_named, spared, spared_nodes
@@ -240,6 +242,8 @@ def _drive(
     resumed: bool = False,
 ) -> CampaignResult:
     measured = list(history.executions.of(campaign.id))
+    in_memory = campaign.executor == "simulated"  # on a clock of its own
+    before = precedents(history, campaign, caller.clock() if in_memory else campaign.created_at)
 
     def keep(batch: Sequence[Execution]) -> None:
         insist(partial(history.executions.record, campaign.id, batch), caller.remark)
@@ -247,7 +251,7 @@ def _drive(
 
     with (
         _saying_how_to_go_on(campaign, held),
-        _showing_what_is_known(campaign, measured, executor, caller),
+        _showing_what_is_known(campaign, measured, executor, caller, before),
         event_log.recording(places.events(), campaign.id) as witness,
     ):
         with caller.following(campaign, setting.parallel_nodes) as observe:
@@ -266,6 +270,7 @@ def _drive(
                 parallel_nodes=setting.parallel_nodes,
                 resumed=resumed,
                 witness=witness,
+                before=before,
             )
         behind_s = _behind_s(campaign, executor, caller)
         view = insist(partial(_conclude, campaign, outcome, behind_s, history), caller.remark)
@@ -333,12 +338,16 @@ def _behind_s(campaign: Campaign, executor: Executor, caller: Caller) -> float:
 
 @contextmanager
 def _showing_what_is_known(
-    campaign: Campaign, measured: Sequence[Execution], executor: Executor, caller: Caller
+    campaign: Campaign,
+    measured: Sequence[Execution],
+    executor: Executor,
+    caller: Caller,
+    before: Sequence[NodeSettings],
 ) -> Iterator[None]:
     """To a caller who wants to see a campaign that was cut short; nothing of it is concluded."""
 
     def so_far(why: str) -> CampaignView:
-        assessment, criteria = judge(campaign, measured, {}, executor.now())
+        assessment, criteria = judge(campaign, measured, {}, executor.now(), before=before)
         view = view_of(campaign, measured, not_finished(assessment), criteria)
         return dataclasses.replace(view, cut_short=why)
 

@@ -23,6 +23,7 @@ from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, ta
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.evidence import read_intact
 from anubis.operations.past import finished, joined, since_then
+from anubis.operations.precedents import precedents
 from anubis.operations.viewing import view_of
 from anubis.report.view import CampaignView
 from anubis.store.history import History
@@ -47,6 +48,7 @@ def judge(
         intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
         parts = [_evidence(history, part, intact.of(part)) for part in pooled]
         evidence = joined(parts, caller)
+        before = precedents(history, evidence.campaign, evidence.campaign.created_at)
     chosen, executions = evidence.campaign, evidence.executions
     if len(pooled) > 1:
         caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")
@@ -57,7 +59,9 @@ def judge(
         chosen = dataclasses.replace(chosen, criteria=())
     for sentence in differences(chosen.criteria, versions(executions, chosen.plan)):
         caller.remark(sentence)
-    assessment, used = judge_executions(chosen, executions, evidence.lost, chosen.created_at)
+    assessment, used = judge_executions(
+        chosen, executions, evidence.lost, chosen.created_at, before=before
+    )
     return intact.shown(view_of(chosen, executions, intact.judged(assessment), used))
 
 
@@ -170,7 +174,8 @@ def _judge_by_both(
     settled = latest(evidence.executions)
     measured = units(settled, campaign.plan)
     limits = campaign.policy.limits
-    before, after = (
+    before = precedents(history, campaign, campaign.created_at)
+    by_old, by_new = (
         assess(
             measured,
             settled,
@@ -178,7 +183,9 @@ def _judge_by_both(
             (*criteria, *_of_fabric(campaign)),
             evidence.lost,
             limits=limits,
+            expectations=campaign.policy.expectations,
+            before=before,
         )
         for criteria in (old, new)
     )
-    return before, after
+    return by_old, by_new

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from anubis import catalog, config, criteria_files, places
@@ -215,6 +216,7 @@ def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) ->
         _refuse_no_pairs(plan, fabric)
     _refuse_unknown_limits(brief.policy, programs)
     _refuse_unknown_alphas(brief.policy, programs)
+    _refuse_unknown_settings(brief.policy, programs)
     _refuse_useless(brief.criteria, plan)
     return plan
 
@@ -427,6 +429,17 @@ def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:
             raise UsageError(
                 f'the policy has a limit for "{limit.metric}"{where}, which {limit.benchmark} '
                 f"does not measure; {hint}"
+            )
+
+
+def _refuse_unknown_settings(policy: Policy, programs: catalog.Catalog) -> None:
+    """Likewise an expectation of a setting that no program tells."""
+    names = [setting.name for spec in programs.specs.values() for setting in spec.settings]
+    for rule in policy.expectations if names else ():
+        if not any(fnmatchcase(name, rule.setting) for name in names):
+            raise UsageError(
+                f'the policy expects something of the setting "{rule.setting}", which no program '
+                f"tells; {did_you_mean(rule.setting, names)}"
             )
 
 

@@ -28,6 +28,7 @@ from anubis.store.keeping import KeeperState
 from anubis.store.looks import Looks
 from anubis.store.memory import Memory
 from anubis.store.notices import Notices
+from anubis.store.settings import LastSettings
 from anubis.store.soundness import Examination, Soundness
 from anubis.store.tokens import Audit, Tokens
 
@@ -101,3 +102,4 @@ class ClusterHistory:
         self.chores = Chores(database, cluster)
         self.looks = Looks(database, cluster)
         self.holds = Holds(database, cluster)
+        self.settings = LastSettings(database, cluster)

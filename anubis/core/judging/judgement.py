@@ -15,6 +15,7 @@ import numpy as np
 
 from anubis.core.judging.criteria import similarities
 from anubis.core.judging.crossed import Crossed
+from anubis.core.judging.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judging.faulty_paths import faulty_paths, unmeasured_paths
 from anubis.core.judging.groups import judge_members
 from anubis.core.judging.kinds import by_kind, by_likeness, kinds_of
@@ -39,6 +40,7 @@ from anubis.core.records import (
     CriteriaSet,
     Criterion,
     Execution,
+    Expectation,
     Judgement,
     Limit,
     PartVerdict,
@@ -57,6 +59,8 @@ def assess(
     lost: Mapping[str, str],
     *,
     limits: Iterable[Limit] = (),
+    expectations: Sequence[Expectation] = (),
+    before: Iterable[NodeSettings] = (),
     learned_here: bool = False,
 ) -> Assessment:
     """All verdicts on what was run, and the verdict on each node.
@@ -64,6 +68,7 @@ def assess(
     A limit comes first; what is within it is then compared with the fleet, unless its metric is a
     fact that only limits judge. `learned_here` says that the criteria come from these very
     measurements. `lost` gives the reason for each lost node, even if no step was lost with it.
+    `before` is what other nodes told of their settings last.
     """
     measured, executions = list(measured), list(executions)
     shared = _shared_cables(plan, measured)
@@ -74,6 +79,9 @@ def assess(
     ):
         rulings += ruled
         alone += verdicts
+    ruled, verdicts = judge_settings(settings_of(executions, plan), expectations, before)
+    rulings += ruled
+    alone += verdicts
     alone += judge_unmeasured(executions, plan, lost)
     in_suite = [v for v in (*alone, *_group_verdicts(rulings)) if not plan.crosses(v)]
     members = judge_members(in_suite)

@@ -1,0 +1,43 @@
+"""What other nodes told of their settings before a campaign, so that one node alone can be held
+against its sku."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anubis.core.judging.equality import NodeSettings
+from anubis.core.past.events import FleetUpgraded
+from anubis.core.records import Campaign, Plan
+from anubis.store.history import ClusterHistory, History
+
+Programs = Mapping[str, frozenset[str]]  # and the settings that they tell
+
+
+def precedents(history: History, campaign: Campaign, at: float) -> list[NodeSettings]:
+    """Without those from before an upgrade: they are of other software."""
+    programs = telling(campaign.plan)
+    if not programs:
+        return []
+    part = history.of(campaign.cluster)
+    return since_upgrades(part, part.settings.before(at, programs), at)
+
+
+def telling(plan: Plan) -> Programs:
+    """Programs of a plan that tell settings."""
+    return {
+        spec.name: frozenset(setting.name for setting in spec.settings)
+        for spec in plan.specs
+        if spec.settings
+    }
+
+
+def since_upgrades(
+    part: ClusterHistory, votes: list[NodeSettings], at: float
+) -> list[NodeSettings]:
+    if not votes:
+        return []
+    upgraded: dict[str, float] = {}
+    for notice in part.notices.all():
+        if isinstance(notice.event, FleetUpgraded) and notice.at <= at:
+            upgraded |= dict.fromkeys(notice.event.nodes, notice.at)
+    return [vote for vote in votes if vote.at > upgraded.get(vote.node, float("-inf"))]

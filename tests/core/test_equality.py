@@ -1,0 +1,148 @@
+"""Settings of nodes: as most of the sku have them, or as the policy says."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anubis.core.judging.equality import (
+    FEWEST,
+    NodeSettings,
+    SettingKey,
+    judge_settings,
+    usual_settings,
+    voters,
+)
+from anubis.core.records import Expectation, Judgement, Workload
+
+WORKLOAD = Workload.of("node_config", "1", {})
+
+
+def node(name, sku="h100", unread=(), **settings):
+    """Of the whole node, or of devices where a table is given."""
+    texts = {n: v if isinstance(v, dict) else {"node": v} for n, v in settings.items()}
+    return NodeSettings(node=name, sku=sku, workload=WORKLOAD, texts=texts, unread=dict(unread))
+
+
+def fleet(*drivers, **more):
+    return [node(f"n{place}", driver=text, **more) for place, text in enumerate(drivers)]
+
+
+def judgements(nodes, expectations=(), before=()):
+    """By node, setting and device."""
+    rulings, alone = judge_settings(nodes, expectations, before)
+    verdicts = [*alone, *(verdict for ruling in rulings for verdict in ruling)]
+    return {
+        (verdict.participants[0], verdict.metric, verdict.device): verdict for verdict in verdicts
+    }
+
+
+def named(nodes, **how):
+    return {
+        place: verdict.judgement
+        for place, verdict in judgements(nodes, **how).items()
+        if verdict.judgement is not Judgement.HEALTHY
+    }
+
+
+def test_who_differs_from_most_is_named_with_its_value_and_that_of_the_others():
+    found = judgements(fleet("550.2", "550.2", "535.1", "550.2"))
+    bad = found["n2", "driver", "node"]
+    assert (bad.judgement, bad.code) == (Judgement.DEFECTIVE, "NODE_CONFIG.DRIVER")
+    assert bad.reason == ('driver of n2 is "535.1", and "550.2" on 3 of 4 nodes of its sku')
+    well = [verdict for place, verdict in found.items() if place[0] != "n2"]
+    assert {(v.judgement, v.reason) for v in well} == {
+        (Judgement.HEALTHY, "as most nodes of its sku")
+    }
+
+
+def test_where_no_value_has_a_majority_nobody_is_blamed_and_nobody_is_well():
+    found = judgements(fleet("a", "a", "b", "b"))
+    assert {v.judgement for v in found.values()} == {Judgement.UNKNOWN}
+    assert found["n0", "driver", "node"].reason == (
+        'driver of n0 is "a", and no value has a majority: "a" on 2, "b" on 2 of 4 nodes of its sku'
+    )
+
+
+@pytest.mark.parametrize("drivers", [("a",), ("a", "a"), ("a", "b")])
+def test_of_fewer_than_three_nodes_nothing_is_said(drivers):
+    found = judgements(fleet(*drivers))
+    assert {(v.judgement, v.code) for v in found.values()} == {
+        (Judgement.NOT_APPLICABLE, "NO-PEERS")
+    }
+
+
+def test_nodes_of_another_sku_have_no_vote():
+    mixed = [*fleet("a", "a", "a"), *(node(f"m{i}", sku="a100", driver="b") for i in range(3))]
+    assert named(mixed) == {}
+
+
+def test_a_device_is_compared_with_the_device_of_that_name():
+    nodes = [node(f"n{i}", vbios={"cuda:0": "96", "cuda:1": "97"}) for i in range(3)]
+    nodes.append(node("n3", vbios={"cuda:0": "96", "cuda:1": "96"}))
+    assert named(nodes) == {("n3", "vbios", "cuda:1"): Judgement.DEFECTIVE}
+
+
+def test_the_history_votes_for_nodes_that_are_not_there():
+    before = fleet("a", "a", "a", "b")
+    alone = [node("n9", driver="b")]
+    assert named(alone, before=before) == {("n9", "driver", "node"): Judgement.DEFECTIVE}
+    assert named([node("n9", driver="a")], before=before) == {}
+    # one that is there has one vote, its own of now
+    again = [node("n1", driver="b"), node("n2", driver="b")]
+    assert {told.node: told.texts["driver"]["node"] for told in voters(again, before)} == {
+        "n0": "a",
+        "n1": "b",
+        "n2": "b",
+        "n3": "b",
+    }
+
+
+def test_a_pinned_value_is_right_whatever_most_nodes_have():
+    pin = Expectation(setting="driver", equals=("550.*",), source="release 7")
+    found = judgements(fleet("535", "535", "550.3"), expectations=[pin])
+    assert found["n2", "driver", "node"].judgement is Judgement.HEALTHY
+    assert found["n0", "driver", "node"].reason == (
+        'driver of n0 is "535", expected "550.*" (release 7);'
+        ' it is "535" on 2 of 3 nodes of its sku'
+    )
+    other_sku = Expectation(setting="driver", sku="b200", equals=("1",), source="us")
+    assert list(named(fleet("a", "a", "b"), expectations=[other_sku])) == [("n2", "driver", "node")]
+
+
+def test_of_several_expectations_the_last_counts_and_one_without_values_lets_it_differ():
+    rules = [
+        Expectation(setting="*", equals=("a",), source="first"),
+        Expectation(setting="driver", source="may differ here"),
+    ]
+    found = judgements(fleet("a", "b", "c"), expectations=rules)
+    assert {(v.judgement, v.code) for v in found.values()} == {
+        (Judgement.NOT_APPLICABLE, "NOT-JUDGED")
+    }
+
+
+def test_what_others_tell_and_one_could_not_read_is_unknown():
+    silent = node("n9", unread={"driver": "NVML does not answer"}, kernel="6.8")
+    found = judgements([*fleet("a", "a", "a", kernel="6.8"), silent])
+    verdict = found["n9", "driver", "node"]
+    assert (verdict.judgement, verdict.code) == (Judgement.UNKNOWN, "UNREAD")
+    assert 'could not be read: NVML does not answer; it is "a" on 3 of 3' in verdict.reason
+    assert found["n9", "kernel", "node"].judgement is Judgement.HEALTHY
+    # where nobody could read it, it is nobody's fault
+    assert named([node(f"n{i}", unread={"bios": "no"}, kernel="6.8") for i in range(4)]) == {}
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=9))
+def test_a_majority_is_more_than_half_of_at_least_three(texts):
+    usual = usual_settings(fleet(*texts)).get(SettingKey("h100", "node_config", "driver", "node"))
+    counts = Counter(texts)
+    if len(texts) < FEWEST:
+        assert usual is None
+    else:
+        expected = [text for text in counts if counts[text] * 2 > len(texts)]
+        assert usual is not None
+        assert [usual.text] == (expected or [None])
+        assert usual.voters == len(texts)
