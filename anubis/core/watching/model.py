@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,10 +30,16 @@ class Thresholds:
             raise ValueError("a threshold is not a number above 0")
 
     def at(self, nodes: int) -> float:
-        alike = [i for i, count in enumerate(self.nodes) if (count >= MANY) == (nodes >= MANY)]
-        rows = alike or range(len(self.nodes))
-        logs, scores = np.log([self.nodes[i] for i in rows]), [self.scores[i] for i in rows]
-        return float(np.interp(np.log(nodes), logs, scores))
+        return _between(self, nodes)
+
+
+@lru_cache(maxsize=4096)  # asked once a window
+def _between(thresholds: Thresholds, nodes: int) -> float:
+    counts = thresholds.nodes
+    alike = [i for i, count in enumerate(counts) if (count >= MANY) == (nodes >= MANY)]
+    rows = alike or range(len(counts))
+    logs, scores = np.log([counts[i] for i in rows]), [thresholds.scores[i] for i in rows]
+    return float(np.interp(np.log(nodes), logs, scores))
 
 
 @dataclass(frozen=True, kw_only=True)
