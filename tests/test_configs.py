@@ -142,7 +142,14 @@ def test_the_default_policy_is_the_default():
 
 
 @pytest.mark.parametrize(
-    ("suite", "limit_s"), [("quick", 2 * 60), ("medium", 15 * 60), ("stress", 6.5 * 3600)]
+    ("suite", "limit_s"),
+    [
+        ("light", 60),
+        ("quick", 2 * 60),
+        ("delivery", 10 * 60),
+        ("medium", 15 * 60),
+        ("stress", 6.5 * 3600),
+    ],
 )
 def test_a_suite_keeps_its_promise_of_time_on_one_node(specs, suite, limit_s):
     plan = planning.plan(config.suite(suite), [Node(name="n1", sku="any")], specs)

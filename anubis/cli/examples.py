@@ -38,6 +38,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tell node-added node[17-24] --cluster prod.yaml",
         "tell incident-reported node07 --category gpu --id ticket-4711",
         "tell job-ended --job 4711 --later",
+        "tell job-ended node0007 --job 4712 --failed --cluster simulated",
     ),
     "keep": (
         "keep --cluster prod.yaml",

@@ -41,6 +41,10 @@ def tell(
     ],
     nodes: options.Nodes = None,
     job: Annotated[str | None, typer.Option("--job", help="The job's id.")] = None,
+    failed: Annotated[
+        bool,
+        typer.Option("--failed", help="The job that ended has failed: its nodes are checked."),
+    ] = False,
     duration: Annotated[
         str | None,
         typer.Option("--duration", metavar="TIME", help="How long the job may run: 90m, 24h, 2d."),
@@ -101,7 +105,7 @@ def tell(
     """
     turn_termination_into_interrupt()
     happened = _event(
-        event, amounts.nodes(nodes) or (), job, duration, category, source, reason, scope
+        event, amounts.nodes(nodes) or (), job, duration, category, source, reason, scope, failed
     )
     happened = _as_likely(happened, mix, confidence)
     caller = Terminal(as_json=json)
@@ -307,6 +311,7 @@ def _event(
     source: str,
     reason: str,
     scope: str,
+    failed: bool,
 ) -> KeptEvent:
     from anubis.core.past import events
 
@@ -330,7 +335,7 @@ def _event(
                 nodes=nodes, duration_s=seconds, job=_needed(job, "--job", kind)
             )
         case "job-ended":
-            return events.JobEnded(nodes=nodes, job=_needed(job, "--job", kind))
+            return events.JobEnded(nodes=nodes, job=_needed(job, "--job", kind), failed=failed)
         case "incident-reported":
             word = _needed(category, "--category", kind)
             return events.IncidentReported(nodes=nodes, category=word)

@@ -22,7 +22,7 @@ from anubis.core.campaign.machine import (
 from anubis.core.fabric import Fabric
 from anubis.core.network.pairing import joined_nics, meeting_of
 from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
-from anubis.simulation.fleet import SimulatedFleet, Trouble, measure, members, share
+from anubis.simulation.fleet import SimulatedFleet, Trouble, measure, members, settings, share
 from anubis.simulation.network import readings, share_left
 from anubis.simulation.reckoning import network_of, plants_of
 
@@ -117,7 +117,10 @@ class SimulatedExecutor:
         self._due.clear()
 
     def _measured(self, step: Step, spec: BenchmarkSpec, **about: Any) -> CampaignEvent:
-        return Measured(result=Result(series=self._measure(step, spec)), **about)
+        environment = settings(self.planted, step, spec)
+        return Measured(
+            result=Result(series=self._measure(step, spec), environment=environment), **about
+        )
 
     def _measure(self, step: Step, spec: BenchmarkSpec) -> Readings:
         if self.network and step.id in self._on_fabric and len(step.participants) == 2:

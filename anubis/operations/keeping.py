@@ -436,9 +436,9 @@ class _Hand:
         return any(hold.holder == holder for hold in self._part.holds.current(self._caller.clock()))
 
     def _answer_untested(self, action: LifeAction, test: Prove, past: Past, at: float) -> None:
-        """No test is worth its time. That proves nothing of nodes that need full proof."""
-        if test.proof is Proof.FULL:
-            suite = self._policy.suite
+        """No test is worth its time. That proves nothing of nodes that need all of a suite."""
+        if test.proof in (Proof.FULL, Proof.CHECK):
+            suite = self._terms(test.proof).suite
             self._refuse(action, test, f'no benchmark of suite "{suite}" can run on these nodes')
             return
         verdict = Concluded(
@@ -469,7 +469,7 @@ class _Hand:
 
     def _terms(self, proof: Proof) -> Terms:
         policy = self._policy
-        is_light = proof is Proof.LIGHT
+        is_light = proof in (Proof.LIGHT, Proof.CHECK)
         return Terms(
             suite=policy.check if is_light else policy.suite,
             policy=policy.selection,
@@ -491,7 +491,7 @@ def _event(test: Prove) -> FleetEvent:
     """What the Selector is asked, so that it chooses what is proof."""
     nodes = tuple(test.owed)
     match test.proof:
-        case Proof.FULL:
+        case Proof.FULL | Proof.CHECK:
             return NodeAdded(nodes=nodes)
         case Proof.OF_CATEGORY:
             return nodes_suspected(test) or IncidentReported(nodes=nodes, category=test.about)

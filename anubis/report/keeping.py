@@ -34,6 +34,7 @@ QUIET = (State.IN_SERVICE, State.SPARE)  # states of a node that nobody need loo
 PROOFS = {
     Proof.FULL: "all that a new node has to pass",
     Proof.LIGHT: "a light check after a job",
+    Proof.CHECK: "all of the light check, as a job failed there",
 }
 
 

@@ -17,7 +17,13 @@ import numpy as np
 
 from anubis import hostlist
 from anubis.core.records import BenchmarkSpec, Node, Readings, Samples, Series, Step
-from anubis.simulation.typical import Typical, states_facts_only, typical_of
+from anubis.simulation.typical import (
+    OF_ANOTHER_DAY,
+    SETTINGS,
+    Typical,
+    states_facts_only,
+    typical_of,
+)
 
 SHARES = (
     "slow_share",
@@ -145,6 +151,17 @@ def measure(
                 values = typical.value * (1 / change if metric.direction == "lower" else change)
             series.append(Series(metric=metric.name, device=device, samples=values))
     return Readings.of(series)
+
+
+def settings(planted: dict[str, Plant], step: Step, spec: BenchmarkSpec) -> dict[str, object]:
+    """How the one participant is set up, as its program would tell it in its environment."""
+    texts = SETTINGS.get(spec.name) if spec.settings and len(step.participants) == 1 else None
+    if texts is None:
+        return {}
+    plant = planted.get(step.participants[0])
+    if plant and (plant.trouble, plant.benchmark) == ("slow", spec.name):
+        texts = {**texts, **OF_ANOTHER_DAY}
+    return {"settings": {name: {"node": text} for name, text in texts.items()}}
 
 
 def is_short_of_a_gpu(plant: Plant | None) -> bool:

@@ -104,6 +104,17 @@ H100: Mapping[str, Mapping[str, Typical]] = {
     },
 }
 OF_ANOTHER_PROGRAM = Typical(100.0)
+# How a healthy node is set up, by program; and what is another where trouble is planted.
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "node_config": {
+        "driver": "nvidia 570.86.15",
+        "bios": "American Megatrends International, LLC. 2.4 05/17/2025",
+        "kernel": "6.8.0-45-generic",
+        "governor": "performance",
+        "mounts": "/scratch",
+    },
+}
+OF_ANOTHER_DAY = {"driver": "nvidia 535.183.06"}
 
 
 def typical_of(benchmark: str, metric: str) -> Typical:

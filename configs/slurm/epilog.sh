@@ -3,6 +3,10 @@
 # rest, such as the light check of the nodes that became idle. It delays no job and drains nothing.
 . "$(dirname "$0")/settings.sh"
 
+# As wait() has it, so it is not 0 also where a signal ended the job.
+case ${SLURM_JOB_EXIT_CODE:-0} in 0) failed= ;; *) failed=--failed ;; esac
+
+# shellcheck disable=SC2086 # no word where it went well
 timeout --kill-after=1 "$DEADLINE_S" "$ANUBIS" tell job-ended "$SLURM_JOB_NODELIST" \
-  --job "$SLURM_JOB_ID" --id "job $SLURM_JOB_ID ended" --cluster "$CLUSTER" --later
+  --job "$SLURM_JOB_ID" --id "job $SLURM_JOB_ID ended" --cluster "$CLUSTER" --later $failed
 exit 0

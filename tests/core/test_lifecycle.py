@@ -307,6 +307,18 @@ def test_after_a_job_its_nodes_are_checked_lightly_and_serve_on(cluster):
     assert not cluster.tick()
 
 
+def test_after_a_job_that_failed_all_of_the_check_is_asked_for_and_nobody_is_suspected(cluster):
+    ended = JobEnded(nodes=("n0",), job="7", failed=True)
+    cluster.hear(noticed(cluster.later(), ended))
+    assert cluster.state() is State.IN_SERVICE
+    test = only(cluster.tick(), Prove)
+    assert test.proof is Proof.CHECK
+    cluster.answer(test, CHECKED)  # what alone was worth its time is not all of it
+    again = only(cluster.tick(), Prove)
+    cluster.answer(again, replace(CHECKED, proof=Proof.CHECK))
+    assert not cluster.tick()
+
+
 def test_a_light_check_settles_no_incident_and_proves_no_repair(cluster):
     cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n0",), category="gpu")))
     cluster.conclude(DEFECTIVE, "n1")

@@ -38,7 +38,7 @@ from anubis.core.lifecycle.events import (
     VerdictReached,
     Waited,
 )
-from anubis.core.lifecycle.life import Debt, DefectFound, Life, OpenTest, Proof, State
+from anubis.core.lifecycle.life import AFTER_JOBS, Debt, DefectFound, Life, OpenTest, Proof, State
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy, allowed
 from anubis.core.lifecycle.reasons import NO_DEFECT, SPARE, UNPROVEN
 from anubis.core.lifecycle.reserve import next_in_line, reserve_of
@@ -63,7 +63,7 @@ NOT_PROVEN = "new, not yet proven"
 UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
 URGENCY = (
     *(Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.UPGRADE, Debt.NEW),
-    *(Debt.DOUBT, Debt.WORK),
+    *(Debt.FAILURE, Debt.DOUBT, Debt.WORK),
 )
 
 
@@ -116,10 +116,10 @@ class Keeper:
                 life = _left(life, at)
             case JobAllocated(job=job):
                 life = life.beginning(job, at)
-            case JobEnded(job=job):
+            case JobEnded(job=job, failed=failed):
                 life = life.ending(job, at)
                 if self._policy.checks_after_jobs:
-                    life = life.owing(Debt.WORK, at)
+                    life = life.owing(Debt.FAILURE if failed else Debt.WORK, at)
             case FleetUpgraded():
                 life = life.owing(Debt.UPGRADE, at)
             case IncidentReported(category=category):
@@ -336,7 +336,7 @@ class Keeper:
 
     def _doubt(self, life: Life, at: float) -> list[LifeCommand]:
         """The history vouches for nothing there, whatever the reason."""
-        if life.must_be_out or any(owed.debt is not Debt.WORK for owed in life.owed):
+        if life.must_be_out or any(owed.debt not in AFTER_JOBS for owed in life.owed):
             return []
         return self._keep(life.owing(Debt.DOUBT, at), at)
 

@@ -38,6 +38,10 @@ class Debt(StrEnum):
     REPAIR = "repair"
     RESERVE = "reserve"  # a spare is proven before it is one
     WORK = "work"  # a job ended there; the node serves on until it falls idle
+    FAILURE = "failure"  # a job failed there, which may be its own fault: likewise
+
+
+AFTER_JOBS = (Debt.WORK, Debt.FAILURE)  # these say nothing against a node
 
 
 class Proof(StrEnum):
@@ -45,7 +49,8 @@ class Proof(StrEnum):
 
     FULL = "full"  # all that a new node has to prove
     OF_CATEGORY = "of-category"  # that there is no defect behind incidents of one category
-    LIGHT = "light"  # a check between two jobs
+    LIGHT = "light"  # a check between two jobs, as far as it is worth its time
+    CHECK = "check"  # all of that check, whatever the history says
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,8 @@ class Owed:
         match self.debt:
             case Debt.WORK:
                 return Proof.LIGHT, ""
+            case Debt.FAILURE:
+                return Proof.CHECK, ""
             case Debt.INCIDENT | Debt.SUSPICION:
                 return Proof.OF_CATEGORY, self.about
         return Proof.FULL, ""
@@ -170,7 +177,7 @@ class Life:
             return State.OUT if self.cordon and not self.jobs else State.DRAINING
         if self.is_new:
             return State.NEW
-        if any(owed.debt is not Debt.WORK for owed in self.owed):
+        if any(owed.debt not in AFTER_JOBS for owed in self.owed):
             return State.SUSPECT
         return State.SPARE if self.is_reserve else State.IN_SERVICE
 

@@ -82,12 +82,14 @@ class KeepingPolicy:
     """How many proven nodes to keep ready, by sku."""
     tested_at_once: float = 0.10
     """The largest share of the fleet under test at once; one node always may be."""
-    suite: str = "quick"
-    """From which tests are chosen for nodes that have something to prove."""
+    suite: str = "delivery"
+    """From which tests are chosen for nodes that have something to prove. New ones and those that
+    come from a repair or an upgrade pass all of it."""
     selection: str = "default"
     """The policy by which they are chosen and judged."""
     check: str = "light"
-    """The suite from which tests are chosen after a job, when its nodes fall idle."""
+    """The suite from which tests are chosen after a job, when its nodes fall idle; after one that
+    failed, all of it."""
     check_limit_s: float = 600.0
     """How long such a check may take on a node; 0: nothing is checked after jobs."""
     away_s: float = 300.0

@@ -56,6 +56,7 @@ class JobEnded:
     kind: ClassVar[str] = "job-ended"
     nodes: tuple[str, ...]
     job: str
+    failed: bool = False  # which may be its own fault: its nodes are checked, none is suspected
 
 
 @dataclass(frozen=True, kw_only=True)
