@@ -39,6 +39,7 @@ from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
 
 if TYPE_CHECKING:  # what a gate need not load
+    from anubis.core.diagnosing.policy import DiagnosisPolicy
     from anubis.core.watching.policy import WatchPolicy
     from anubis.incidents.mapping import IncidentMapping
     from anubis.study.scenario import Scenario
@@ -469,6 +470,14 @@ def telemetry(name: str) -> TelemetrySettings:
     from anubis.telemetry.config import telemetry_settings
 
     return telemetry_settings(find("telemetry", name))
+
+
+def diagnosis(name: str) -> DiagnosisPolicy:
+    """How jobs are diagnosed."""
+    from anubis.core.diagnosing.policy import DiagnosisPolicy
+
+    path = find("diagnosis", name)
+    return read(load_yaml(path, ConfigError), DiagnosisPolicy, f'"{path}"', ConfigError)
 
 
 def watching(name: str) -> WatchPolicy:

@@ -12,6 +12,7 @@ from fleets import SPECS
 
 from anubis import catalog, config
 from anubis.core.campaign import planning
+from anubis.core.diagnosing.policy import DiagnosisPolicy
 from anubis.core.errors import ConfigError
 from anubis.core.lifecycle.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
 from anubis.core.records import (
@@ -53,6 +54,7 @@ LOADERS = {
     "simulations": config.simulation,
     "telemetry": config.telemetry,
     "watching": config.watching,
+    "diagnosis": config.diagnosis,
     "topologies": lambda name: survey(name, None),
 }
 FOREIGN = {"kubernetes", "prometheus"}  # what others read: tests of their own
@@ -85,6 +87,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
         AgentSettings,
     ],
     "watching/default.yaml": [WatchPolicy],
+    "diagnosis/default.yaml": [DiagnosisPolicy],
     "topologies/example.yaml": [Written, Rack, Links],
 }
 SISTERS = {  # with other keys

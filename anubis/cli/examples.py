@@ -52,6 +52,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "watch 4711 --cluster prod.yaml --prometheus http://prometheus:9090",
         "watch --nodes node[01-16] --agents --follow --every 4m",
     ),
+    "diagnose": (
+        "diagnose --logs logs --kernel kernel --nodes node[01-04]",
+        "diagnose 4711 --dumps dumps --ranks ranks.csv --html 4711.html",
+        "diagnose 4711 --cluster prod.yaml --policy prod --tell",
+    ),
     "learn": (
         "learn",
         "learn --since 2026-11-01 --exclude node07 --out criteria",

@@ -26,6 +26,7 @@ from anubis.cli import (
 )
 from anubis.cli.agent import agent
 from anubis.cli.decide import gate, select, sweep
+from anubis.cli.diagnose import diagnose
 from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
 from anubis.cli.keep import actions, keep, tell
@@ -63,6 +64,7 @@ VERBS = (
     keep,
     actions,
     watch,
+    diagnose,
     learn,
     judge,
     report,

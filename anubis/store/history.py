@@ -19,6 +19,7 @@ from anubis.store.claims import ProcessLock, acting_lock
 from anubis.store.clusters import Clusters
 from anubis.store.database import Database
 from anubis.store.decisions import Decisions
+from anubis.store.diagnoses import Diagnoses
 from anubis.store.executions import Executions
 from anubis.store.experience import Experience
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, Happenings, Watches
@@ -101,5 +102,6 @@ class ClusterHistory:
         self.keeping = KeeperState(database, cluster)
         self.chores = Chores(database, cluster)
         self.looks = Looks(database, cluster)
+        self.diagnoses = Diagnoses(database, cluster)
         self.holds = Holds(database, cluster)
         self.settings = LastSettings(database, cluster)

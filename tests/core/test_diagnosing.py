@@ -9,7 +9,7 @@ import pytest
 from anubis.core.diagnosing.analyst import JobTrouble, analyse
 from anubis.core.diagnosing.bystanders import RULES
 from anubis.core.diagnosing.chain import InferenceRule, reason
-from anubis.core.diagnosing.cures import DAY_S, CureLevel, CurePolicy, PastCure
+from anubis.core.diagnosing.cures import DAY_S, CureLevel, CurePolicy, PastDiagnosis
 from anubis.core.diagnosing.diagnostician import Diagnosis, diagnose
 from anubis.core.diagnosing.evidence import Collector, Exit, JobEvidence, RankMap, joined
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
@@ -52,7 +52,7 @@ def told_facts(*facts: JobFact, **more: object) -> tuple[JobEvidence, list[Infer
     return evidence, [rule]
 
 
-def diagnosed(*facts: JobFact, past: tuple[PastCure, ...] = (), **more: object) -> Diagnosis:
+def diagnosed(*facts: JobFact, past: tuple[PastDiagnosis, ...] = (), **more: object) -> Diagnosis:
     spares = more.pop("spares", None)
     evidence, rules = told_facts(*facts, **more)
     return diagnose(evidence, rules, CurePolicy(), past=past, spares=spares)  # type: ignore[arg-type]
@@ -160,8 +160,8 @@ def test_the_first_time_the_lightest_cure_is_advised(kind: FactKind):
 
 def tried(
     level: CureLevel, *, node: str = "n1", code: str = "absent", ago: float = 60.0
-) -> PastCure:
-    return PastCure(job="llama", node=node, code=code, level=level, at=NOW - ago)
+) -> PastDiagnosis:
+    return PastDiagnosis(job="llama", nodes=(node,) if node else (), code=code, level=level, at=NOW - ago)
 
 
 def test_what_did_not_help_is_not_tried_again_within_a_day():

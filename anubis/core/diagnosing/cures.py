@@ -33,15 +33,26 @@ WORDS: Mapping[CureLevel, str] = {
 }
 
 
+# how much a suspicion weighs that comes with a cure: what is tried again is hardly one
+WEIGHTS: Mapping[CureLevel, float] = {
+    CureLevel.LEAVE: 0.5,
+    CureLevel.RETRY: 0.1,
+    CureLevel.RESTART: 0.3,
+    CureLevel.REPLACE: 1.0,
+    CureLevel.FAIL: 1.0,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
-class PastCure:
-    """What was advised before. The node is empty where nobody was named."""
+class PastDiagnosis:
+    """Whom an earlier diagnosis named, and which cure it advised."""
 
     job: str
-    node: str
-    code: str
-    level: CureLevel
     at: float
+    level: int
+    code: str  # of the cause
+    nodes: tuple[str, ...] = ()
+    headline: str = ""
 
 
 def _levels() -> dict[str, int]:
@@ -115,7 +126,7 @@ def escalated(
     job: str,
     nodes: Sequence[str],
     code: str,
-    past: Iterable[PastCure],
+    past: Iterable[PastDiagnosis],
     at: float,
     policy: CurePolicy,
 ) -> Advice:
@@ -124,10 +135,10 @@ def escalated(
     if level is CureLevel.FAIL:
         return Advice(level=level)
     lately = [cure for cure in past if 0 <= at - cure.at <= policy.repeat_s]
-    again = [cure.level for cure in lately if cure.code == code and cure.node in nodes]
+    again = [cure.level for cure in lately if cure.code == code and {*cure.nodes} & {*nodes}]
     why = ""
     if again and level < CureLevel.REPLACE:
-        level = _above(max(*again, level), named=bool(nodes))
+        level = _above(CureLevel(max(*again, level)), named=bool(nodes))
         why = f"the same happened on {'it' if len(nodes) == 1 else 'them'} within a day"
     spent = [cure.level for cure in lately if cure.job == job]
     if level is CureLevel.RETRY and spent.count(CureLevel.RETRY) >= policy.retries:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from anubis.core.diagnosing.analyst import Analysis, JobTrouble, analyse
 from anubis.core.diagnosing.chain import InferenceRule, Reasoning, reason
-from anubis.core.diagnosing.cures import Advice, CureLevel, CurePolicy, PastCure, escalated
+from anubis.core.diagnosing.cures import Advice, CureLevel, CurePolicy, PastDiagnosis, escalated
 from anubis.core.diagnosing.evidence import Collector, JobEvidence
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 
@@ -76,6 +76,11 @@ class Diagnosis:
         return DiagnosisAnswer.UNKNOWN
 
     @property
+    def code(self) -> str:
+        """By which the same trouble is recognised; empty: the cause is not known."""
+        return (self.cause.code or self.cause.kind) if self.cause else ""
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         """Who is suspected."""
         return tuple(dict.fromkeys(whom.node for whom in self.culprits if whom.node))
@@ -86,7 +91,7 @@ def diagnose(
     rules: Sequence[InferenceRule],
     policy: CurePolicy,
     *,
-    past: Iterable[PastCure] = (),
+    past: Iterable[PastDiagnosis] = (),
     spares: int | None = None,
 ) -> Diagnosis:
     """`spares`: nodes that could take a place; None: nobody counts them."""
@@ -153,7 +158,7 @@ def _cure(
     cause: JobFact | None,
     evidence: JobEvidence,
     policy: CurePolicy,
-    past: Sequence[PastCure],
+    past: Sequence[PastDiagnosis],
     spares: int | None,
 ) -> Cure:
     if cause is None:

@@ -1,0 +1,168 @@
+"""`anubis diagnose`: why a job hangs, failed or is slow, who, and the lightest cure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import anubis
+from anubis.cli import amounts, answer, options
+from anubis.cli.pages import check_page, write_page
+from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+
+if TYPE_CHECKING:
+    from anubis.report.diagnosis import DiagnosisView
+
+
+def _place(option: str, help: str) -> typer.models.OptionInfo:
+    info: typer.models.OptionInfo = typer.Option(f"--{option}", metavar="PATH", help=help)
+    return info
+
+
+def diagnose(
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB", help="The job's id: for the answer, and where the policy says {job}."
+        ),
+    ] = "",
+    logs: Annotated[
+        Path | None, _place("logs", "The output of its ranks: a folder, or one file for all.")
+    ] = None,
+    kernel: Annotated[
+        Path | None,
+        _place("kernel", "Kernel logs of its nodes: a folder with a file for each, or one file."),
+    ] = None,
+    dumps: Annotated[
+        Path | None,
+        _place("dumps", "A folder of Flight Recorder dumps, one for each rank."),
+    ] = None,
+    traces: Annotated[
+        Path | None,
+        _place("traces", "How long its collectives took: NCCL Inspector, Kineto, xpu_timer, CSV."),
+    ] = None,
+    live: Annotated[
+        Path | None,
+        _place("live", "Where its processes say how to ask them while it hangs: a folder."),
+    ] = None,
+    telemetry: Annotated[
+        Path | None,
+        _place("telemetry", "Recorded telemetry of its nodes: CSV, Parquet or text."),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            "-c",
+            help="Whose job: a name under configs/clusters/, or a file. Its orchestrator says "
+            "which nodes a running job has.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            "--nodes",
+            metavar="NODES",
+            help="Its nodes in the order of their ranks: node[01-16], a comma list, or @file.",
+        ),
+    ] = None,
+    ranks_per_node: Annotated[
+        int | None,
+        typer.Option("--ranks-per-node", metavar="N", help="Default: what the policy says, 8."),
+    ] = None,
+    ranks: Annotated[
+        Path | None,
+        typer.Option(
+            "--ranks",
+            metavar="FILE",
+            help="Which rank ran where, instead: CSV with rank,node and, if known, stage,address.",
+        ),
+    ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", "-t", metavar="FILE", help="The fabric between its nodes."),
+    ] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="Where traces lie and what may be advised: a name under configs/diagnosis/, or a "
+            "file.",
+        ),
+    ] = "default",
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", metavar="TIME", help="When it failed, 2026-11-01T12:00. Default: now."
+        ),
+    ] = None,
+    tell: Annotated[
+        bool,
+        typer.Option("--tell", help="Tell the keeper of suspects, which has the nodes tested."),
+    ] = False,
+    json: options.Json = False,
+    html: options.HtmlToo = None,
+) -> None:
+    """Say why a job hangs, failed or is slow: who, why, how sure, and the lightest cure.
+
+    Whatever of its traces is there is read; what is not is named in the answer. Exit code 0:
+    nothing wrong was seen. 1: somebody is named, or the job itself. 2: nobody can be named.
+    """
+    turn_termination_into_interrupt()
+    check_page(html)
+    places = {
+        "logs": logs,
+        "kernel": kernel,
+        "dumps": dumps,
+        "traces": traces,
+        "live": live,
+        "telemetry": telemetry,
+    }
+    request = anubis.DiagnosisRequest(
+        job=job,
+        nodes=amounts.nodes(nodes) or (),
+        ranks_per_node=ranks_per_node,
+        ranks=ranks,
+        cluster=cluster,
+        topology=topology,
+        places={name: path for name, path in places.items() if path},
+        policy=policy,
+        at=amounts.instant(at, "--at").timestamp() if at else None,
+    )
+    caller = Terminal(as_json=json)
+    news: tuple[str, ...] = ()
+    if tell:
+        view, news = anubis.diagnose_and_tell(request, caller)
+    else:
+        view = anubis.diagnose_job(request, caller)
+    if html:
+        from anubis.report import diagnosis_page
+
+        write_page(diagnosis_page.render(view), html)
+    _show(view, as_json=json)
+    if tell:
+        _say_who_was_told(view, news, caller)
+    sys.exit({"nothing": 0, "named": 1, "unknown": 2}[view.diagnosis.answer.value])
+
+
+def _show(view: DiagnosisView, *, as_json: bool) -> None:
+    from anubis.report import diagnosis as report
+
+    if as_json:
+        answer.write_lines(report.lines(view))
+    else:
+        report.show(view, answer.screen())
+
+
+def _say_who_was_told(view: DiagnosisView, news: Sequence[str], caller: Terminal) -> None:
+    from anubis.report.wording import called
+
+    if news:
+        caller.remark(f"the keeper is told of {called(news)}")
+    if earlier := [node for node in view.diagnosis.nodes if node not in news]:
+        caller.remark(f"the keeper knows of {called(earlier)} already")

@@ -1,0 +1,218 @@
+"""Why a job hangs, failed or is slow: what it left behind is read, and reasoned about.
+
+Whatever cannot be read is one sentence of the answer. Nothing is done: whom a diagnosis suspects is
+told to the keeper, which has the node tested, where somebody asks for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from anubis import config
+from anubis.core.diagnosing.chain import InferenceRule
+from anubis.core.diagnosing.cures import WEIGHTS, PastDiagnosis
+from anubis.core.diagnosing.diagnostician import DiagnosisAnswer, diagnose
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap, joined
+from anubis.core.diagnosing.faults import fault_of
+from anubis.core.diagnosing.policy import PLACES, DiagnosisPolicy
+from anubis.core.errors import AnubisError, EvidenceError, UsageError, did_you_mean
+from anubis.core.past.events import Notice, SuspicionRaised
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import resolve
+from anubis.operations.looking import LookRequest, take_looks
+from anubis.operations.owners import orchestrator_of
+from anubis.operations.running import nodes_of
+from anubis.operations.telling import note
+from anubis.report.diagnosis import DiagnosisView, headline
+from anubis.store.history import ClusterHistory
+
+SOURCE = "diagnosis"  # of its suspicions
+HOW_TO_NAME = (
+    "nothing says where the job left its traces: give --logs, --kernel, --dumps, --traces, --live "
+    "or --telemetry"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisRequest:
+    job: str = ""
+    nodes: Sequence[str] = ()  # in the order of their ranks
+    ranks_per_node: int | None = None  # None: as the site's policy says
+    ranks: Path | None = None  # a table that says which rank ran where, instead
+    cluster: str | None = None
+    topology: str | None = None  # of the fabric between them
+    places: Mapping[str, Path] = field(default_factory=dict)  # of its traces, by the policy's words
+    policy: str = "default"  # under configs/diagnosis/
+    at: float | None = None  # of the failure; None: now
+
+
+def diagnose_job(
+    request: DiagnosisRequest, caller: Caller = NOBODY, *, past: Sequence[PastDiagnosis] = ()
+) -> DiagnosisView:
+    """`past`: what was advised before; what did not help is not advised again."""
+    policy = config.diagnosis(request.policy)
+    places = _places(request, policy)
+    if not places:
+        raise UsageError(HOW_TO_NAME)
+    ranks = _ranks(request, policy)
+    evidence = joined(
+        JobEvidence(
+            job=request.job,
+            at=caller.clock() if request.at is None else request.at,
+            collectors=frozenset(),
+            ranks=ranks,
+        ),
+        _collected(places, request.topology, ranks, caller),
+    )
+    diagnosis = diagnose(evidence, rules(), policy, past=past)
+    return DiagnosisView(diagnosis=diagnosis, evidence=evidence, cluster=request.cluster or "")
+
+
+def diagnose_and_tell(
+    request: DiagnosisRequest, caller: Caller = NOBODY
+) -> tuple[DiagnosisView, tuple[str, ...]]:
+    """With what was advised before, which is kept; and the suspects of whom the keeper is told: not
+    of those that it knows of already."""
+    with caller.history() as history:
+        part = resolve(history, request.cluster, caller)
+        now = caller.clock() if request.at is None else request.at
+        past = part.diagnoses.since(now - config.diagnosis(request.policy).repeat_s)
+        view = diagnose_job(request, caller, past=past)
+        notices = _suspicions(view, part, config.diagnosis(request.policy).categories)
+        note(notices, part)
+        if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
+            part.diagnoses.write(_kept(view))
+    return view, tuple(node for notice in notices for node in notice.event.nodes)
+
+
+def _kept(view: DiagnosisView) -> PastDiagnosis:
+    diagnosis = view.diagnosis
+    return PastDiagnosis(
+        job=diagnosis.job,
+        at=diagnosis.at,
+        level=diagnosis.cure.level,
+        code=diagnosis.code,
+        nodes=diagnosis.nodes,
+        headline=headline(view),
+    )
+
+
+def _suspicions(
+    view: DiagnosisView, part: ClusterHistory, categories: Mapping[str, str]
+) -> list[Notice]:
+    """A node that is suspected already is not suspected anew."""
+    diagnosis = view.diagnosis
+    fault = fault_of(diagnosis.cause)
+    kept = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
+    fresh = []
+    for node in diagnosis.nodes:
+        of_node = [entry for entry in kept if entry.node == node]
+        if all(entry.ended_at is not None and entry.ended_at < diagnosis.at for entry in of_node):
+            raised = SuspicionRaised(
+                nodes=(node,),
+                category=categories.get(fault, fault),
+                source=SOURCE,
+                reason=headline(view),
+                confidence=WEIGHTS[diagnosis.cure.level] * diagnosis.confidence,
+            )
+            id = f"{SOURCE} {node} {len(of_node) + 1}"
+            fresh.append(Notice(id=id, at=diagnosis.at, event=raised))
+    return fresh
+
+
+def rules() -> tuple[InferenceRule, ...]:
+    """All that are known; each is asked where its needs are met."""
+    from anubis.core.diagnosing import bystanders, root_cause
+
+    return (*bystanders.RULES, *root_cause.RULES)
+
+
+def _places(request: DiagnosisRequest, policy: DiagnosisPolicy) -> dict[str, Path]:
+    """Where the site says that its traces are, and where the request says something else."""
+    if unknown := sorted(request.places.keys() - set(PLACES)):
+        raise UsageError(f'no trace is called "{unknown[0]}"; {did_you_mean(unknown[0], PLACES)}')
+    stated = {name: policy.place_of(name, request.job) for name in PLACES}
+    return {**{name: Path(at) for name, at in stated.items() if at}, **request.places}
+
+
+# --- who ran where -------------------------------------------------------------------------
+
+
+def _ranks(request: DiagnosisRequest, policy: DiagnosisPolicy) -> RankMap:
+    from anubis.diagnosis.ranks import in_order, read_ranks
+
+    if request.ranks:
+        return read_ranks(request.ranks)
+    per_node = policy.ranks_per_node if request.ranks_per_node is None else request.ranks_per_node
+    if per_node < 1:
+        raise UsageError(f"{per_node} ranks on a node, expected 1 or more")
+    nodes = request.nodes
+    if not nodes and request.job and request.cluster:
+        nodes = nodes_of(request.job, orchestrator_of(config.cluster(request.cluster)))
+    return in_order(nodes, per_node)
+
+
+# --- what it left behind -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trail:
+    """Something that a job leaves behind."""
+
+    place: str  # the policy's word for where that is, and the option of the command line
+    words: str
+    collectors: tuple[Collector, ...]  # that have no say without it
+    read: Callable[[Path, RankMap], JobEvidence] = field(compare=False)
+
+
+def _collected(
+    places: Mapping[str, Path], topology: str | None, ranks: RankMap, caller: Caller
+) -> Iterator[JobEvidence]:
+    for trail in _trails():
+        path = places.get(trail.place)
+        if path is None:
+            yield _gap(trail, f"no {trail.words} (--{trail.place})")
+            continue
+        caller.doing(f"reading {trail.words}")
+        try:
+            yield trail.read(path, ranks)
+        except EvidenceError as error:
+            yield _gap(trail, str(error))
+    if topology:
+        yield _fabric(topology)
+
+
+def _gap(trail: _Trail, why: str) -> JobEvidence:
+    return JobEvidence(
+        job="", at=0.0, collectors=frozenset(), gaps=dict.fromkeys(trail.collectors, why)
+    )
+
+
+def _fabric(topology: str) -> JobEvidence:
+    from anubis.operations.surveying import survey
+
+    fabric = survey(topology, None).fabric
+    return JobEvidence(job="", at=0.0, collectors=frozenset(), fabric=fabric)
+
+
+def _trails() -> tuple[_Trail, ...]:
+    return (
+        _Trail(
+            place="telemetry",
+            words="telemetry",
+            collectors=(Collector.TELEMETRY,),
+            read=_telemetry,
+        ),
+    )
+
+
+def _telemetry(path: Path, ranks: RankMap) -> JobEvidence:
+    try:
+        (view,) = take_looks(LookRequest(file=path, ended=True))
+    except AnubisError as error:
+        raise EvidenceError(str(error)) from None
+    return JobEvidence(
+        job="", at=view.look.end, collectors=frozenset({Collector.TELEMETRY}), look=view.look
+    )
