@@ -86,7 +86,7 @@ def test_every_key_of_a_shipped_file_is_explained(file):
     explained = {*re.findall(r"^- `([a-z0-9_]+)`", section, re.MULTILINE), *chosen}
     if kind == "simulations":  # it says there that these keys are a policy's
         explained |= {"p0", "half_life_h"}
-    if kind == "watching":  # its `categories` say what these are called
+    if kind in ("watching", "diagnosis"):  # their `categories` say what these are called
         explained |= FAULTS.keys()
     assert set(keys(yaml.safe_load(file.read_text()))) <= explained
 

@@ -161,7 +161,9 @@ def test_the_first_time_the_lightest_cure_is_advised(kind: FactKind):
 def tried(
     level: CureLevel, *, node: str = "n1", code: str = "absent", ago: float = 60.0
 ) -> PastDiagnosis:
-    return PastDiagnosis(job="llama", nodes=(node,) if node else (), code=code, level=level, at=NOW - ago)
+    return PastDiagnosis(
+        job="llama", nodes=(node,) if node else (), code=code, level=level, at=NOW - ago
+    )
 
 
 def test_what_did_not_help_is_not_tried_again_within_a_day():
