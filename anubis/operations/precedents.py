@@ -3,11 +3,12 @@ against its sku."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from anubis import catalog
 from anubis.core.judging.equality import NodeSettings
 from anubis.core.past.events import FleetUpgraded
-from anubis.core.records import Campaign, Plan
+from anubis.core.records import BenchmarkSpec, Campaign
 from anubis.store.history import ClusterHistory, History
 
 Programs = Mapping[str, frozenset[str]]  # and the settings that they tell
@@ -15,20 +16,26 @@ Programs = Mapping[str, frozenset[str]]  # and the settings that they tell
 
 def precedents(history: History, campaign: Campaign, at: float) -> list[NodeSettings]:
     """Without those from before an upgrade: they are of other software."""
-    programs = telling(campaign.plan)
+    programs = telling(campaign.plan.specs)
     if not programs:
         return []
     part = history.of(campaign.cluster)
     return since_upgrades(part, part.settings.before(at, programs), at)
 
 
-def telling(plan: Plan) -> Programs:
-    """Programs of a plan that tell settings."""
+def telling(specs: Iterable[BenchmarkSpec]) -> Programs:
+    """Those that tell settings."""
     return {
         spec.name: frozenset(setting.name for setting in spec.settings)
-        for spec in plan.specs
+        for spec in specs
         if spec.settings
     }
+
+
+def told_last(part: ClusterHistory, at: float) -> list[NodeSettings]:
+    """By all nodes of a cluster, as far as it counts: of the programs that are shipped."""
+    programs = telling(catalog.load(catalog.folders()).specs.values())
+    return since_upgrades(part, part.settings.before(at, programs), at)
 
 
 def since_upgrades(

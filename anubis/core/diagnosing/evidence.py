@@ -158,6 +158,17 @@ class WorkingPair:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OddSetting:
+    """A node has another setting than most of its sku, or than the site expects."""
+
+    node: str
+    setting: str
+    device: str  # `node` for what belongs to none
+    sentence: str  # its value, that of others, and of how many
+    at: float  # when it told it
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobEvidence:
     """All that is known of one job, at one moment."""
 
@@ -178,6 +189,7 @@ class JobEvidence:
     stacks: tuple[Stack, ...] = ()
     steps: tuple[StepTime, ...] = ()
     look: Look | None = None  # at its telemetry
+    settings: tuple[OddSetting, ...] = ()
     unread: frozenset[str] = frozenset()  # nodes whose logs nobody has: they are not silent
     working: tuple[WorkingPair, ...] = ()
     fabric: Fabric | None = None  # between its nodes, where a topology is known
@@ -213,6 +225,7 @@ def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
             calls=evidence.calls + piece.calls,
             stacks=evidence.stacks + piece.stacks,
             steps=evidence.steps + piece.steps,
+            settings=evidence.settings + piece.settings,
         )
     gaps = {name: why for name, why in evidence.gaps.items() if name not in evidence.collectors}
     return replace(evidence, gaps=gaps)

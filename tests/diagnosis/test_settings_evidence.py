@@ -1,0 +1,45 @@
+"""From what nodes told last to evidence on a job of theirs."""
+
+from __future__ import annotations
+
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap
+from anubis.core.judging.equality import NodeSettings
+from anubis.core.records import Expectation, Workload
+from anubis.diagnosis.settings import UNTOLD, settings_evidence
+
+WORKLOAD = Workload.of("node_config", "1", {})
+
+
+def vote(node, driver):
+    return NodeSettings(
+        node=node, sku="h100", workload=WORKLOAD, texts={"driver": {"node": driver}}, at=50.0
+    )
+
+
+VOTES = [vote(f"n{i}", "535" if i == 2 else "570") for i in range(6)]
+
+
+def of_job(*nodes, expectations=()):
+    ranks = RankMap(nodes=dict(enumerate(nodes)))
+    evidence = JobEvidence(job="7", at=99.0, collectors=frozenset(), ranks=ranks)
+    return settings_evidence(evidence, VOTES, expectations)
+
+
+def test_nodes_outside_the_job_vote_and_are_not_named():
+    piece = of_job("n1", "n2")
+    (odd,) = piece.settings
+    assert (odd.node, odd.setting, odd.at) == ("n2", "driver", 50.0)
+    assert odd.sentence == 'driver of n2 is "535", and "570" on 5 of 6 nodes of its sku'
+    assert of_job("n0", "n1").settings == ()
+    assert Collector.SETTINGS in of_job("n0", "n1").collectors
+
+
+def test_what_the_site_expects_goes_before_what_most_have():
+    old = Expectation(setting="driver", equals=("535",), source="pinned")
+    assert [odd.node for odd in of_job("n1", "n2", expectations=[old]).settings] == ["n1"]
+
+
+def test_of_nodes_that_told_nothing_the_collector_says_so():
+    piece = of_job("m1", "m2")
+    assert piece.collectors == frozenset()
+    assert piece.gaps == {Collector.SETTINGS: UNTOLD}
