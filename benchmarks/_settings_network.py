@@ -37,11 +37,12 @@ def tell_network(settings: Settings, root: Path, ask: AskFlowControl = flow_cont
 
 
 def physical(folder: Path) -> list[Path]:
-    """By number. What has no device below it is made by software: bridges, tunnels, bonds."""
+    """By number, and bonds of them. Whatever else has no device is made by software: bridges."""
     return [
         folder / name
         for name in sorted(names_in(folder), key=numbered)
-        if (folder / name / "device").exists() and not (folder / name / "device/physfn").exists()
+        if (folder / name / "bonding").is_dir()
+        or ((folder / name / "device").exists() and not (folder / name / "device/physfn").exists())
     ]
 
 

@@ -94,6 +94,12 @@ def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Js
     for metric in spec.metrics:
         table.add_row(metric.name, metric.unit, metric.direction, metric.summary, metric.ceiling)
     console.print(table)
+    if spec.settings:
+        table = Table("setting, as text", "what", box=None, pad_edge=False)
+        for setting in spec.settings:
+            table.add_row(setting.name, setting.summary)
+        console.print()
+        console.print(table)
     if spec.parameters:
         table = Table("parameter", "type", "default", "what", box=None, pad_edge=False)
         for parameter in spec.parameters:
