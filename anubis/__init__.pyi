@@ -19,6 +19,7 @@ from anubis.operations.deciding import Terms as Terms
 from anubis.operations.deciding import select as select
 from anubis.operations.diagnosing import DiagnosisRequest as DiagnosisRequest
 from anubis.operations.diagnosing import diagnose_and_tell as diagnose_and_tell
+from anubis.operations.diagnosing import diagnose_ended as diagnose_ended
 from anubis.operations.diagnosing import diagnose_job as diagnose_job
 from anubis.operations.examining import examine as examine
 from anubis.operations.foreseeing import evaluate_risk as evaluate_risk

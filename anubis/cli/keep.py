@@ -18,9 +18,10 @@ from anubis.core.errors import AnubisError, UsageError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from anubis.core.diagnosing.cures import PastDiagnosis
     from anubis.core.lifecycle.chores import ChoreStanding
     from anubis.core.past.events import KeptEvent
-    from anubis.operations.keeping import KeptFleet
+    from anubis.operations.keeping import Keeping, KeptFleet
     from anubis.operations.watching import WatchRound
 
 KeepingName = Annotated[
@@ -151,6 +152,9 @@ def keep(
     watch: Annotated[
         bool, typer.Option("--watch", help="Only look at the running jobs that are due.")
     ] = False,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="Only diagnose the jobs that have ended lately.")
+    ] = False,
     service: Annotated[
         str,
         typer.Option(
@@ -163,7 +167,8 @@ def keep(
     json: options.Json = False,
 ) -> None:
     """Take the keeper's turn: hear what is new, and propose or do what the policy says. Then do the
-    periodic work that is due, and look at running jobs where the policy has them watched.
+    periodic work that is due, look at running jobs where the policy has them watched, and diagnose
+    those that have ended where it has them diagnosed.
 
     Exit code 1: a node is out or to be taken out, or a breaker is open.
     """
@@ -177,28 +182,36 @@ def keep(
     if watch:
         _show_watch(anubis.watch_jobs(request, caller), as_json=json)
         return
+    if diagnose:
+        _show_diagnoses(request, anubis.diagnose_ended(request, caller), as_json=json)
+        return
     elsewhere = _elsewhere(cluster, keeping, benchmarks or (), service) if apart or every else None
     drive = (lambda id: elsewhere(f"test-{id}", "--test", str(id))) if elsewhere else None
     name = Path(cluster or "here").stem
     do_chores = (lambda: elsewhere(f"chores-{name}", "--chores")) if elsewhere else None
     look = (lambda: elsewhere(f"watch-{name}", "--watch")) if elsewhere else None
+    ended = (lambda: elsewhere(f"diagnose-{name}", "--diagnose")) if elsewhere else None
     if test is not None:
         anubis.carry_out_test(request, test, caller)
-        drive = do_chores = look = _left_alone
+        drive = do_chores = look = ended = _left_alone
     fleet = (
         anubis.approve(request, do, caller, drive) if do else anubis.keep(request, caller, drive)
     )
     standings = anubis.do_chores(request, caller, do_chores)
     watched = anubis.watch_jobs(request, caller, look)
+    diagnoses = anubis.diagnose_ended(request, caller, ended)
     while pause_s is not None:
+        _show_diagnoses(request, diagnoses, as_json=json)
         _show(fleet, standings, watched, as_json=json)
         time.sleep(pause_s)
         try:
             fleet = anubis.keep(request, caller, drive)
             standings = anubis.do_chores(request, caller, do_chores)
             watched = anubis.watch_jobs(request, caller, look)
+            diagnoses = anubis.diagnose_ended(request, caller, ended)
         except AnubisError as error:
             caller.remark(f"no turn was taken: {error}")
+    _show_diagnoses(request, diagnoses, as_json=json)
     _show(fleet, standings, watched, as_json=json)
     _leave(fleet)
 
@@ -281,6 +294,17 @@ def _show_watch(watched: WatchRound | None, *, as_json: bool) -> None:
     for sentence in rounds.sentences(watched.looks, watched.at):
         print(sentence)
     for sentence in rounds.sentences_on_rates(watched.rates):
+        print(sentence)
+
+
+def _show_diagnoses(request: Keeping, diagnoses: Sequence[PastDiagnosis], *, as_json: bool) -> None:
+    from anubis.report import diagnosis as report
+
+    if as_json:
+        cluster = request.cluster or ""
+        answer.write_lines(report.diagnosed_line(cluster, past) for past in diagnoses)
+        return
+    for sentence in report.sentences(diagnoses):
         print(sentence)
 
 

@@ -19,8 +19,10 @@ from anubis.core.diagnosing.faults import fault_of
 from anubis.core.diagnosing.policy import PLACES, DiagnosisPolicy
 from anubis.core.errors import AnubisError, EvidenceError, UsageError, did_you_mean
 from anubis.core.past.events import Notice, SuspicionRaised
+from anubis.core.past.status import Job
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
+from anubis.operations.keeping import Keeping
 from anubis.operations.looking import LookRequest, take_looks
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.running import nodes_of
@@ -28,6 +30,8 @@ from anubis.operations.telling import note
 from anubis.report.diagnosis import DiagnosisView, headline
 from anubis.store.history import ClusterHistory
 
+LATELY_S = 3600.0  # what ended before is history
+SETTLED_S = 30.0  # by then its logs are written
 SOURCE = "diagnosis"  # of its suspicions
 HOW_TO_NAME = (
     "nothing says where the job left its traces: give --logs, --kernel, --dumps, --traces, --live "
@@ -120,6 +124,48 @@ def _suspicions(
             id = f"{SOURCE} {node} {len(of_node) + 1}"
             fresh.append(Notice(id=id, at=diagnosis.at, event=raised))
     return fresh
+
+
+def diagnose_ended(
+    keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[], object] | None = None
+) -> tuple[PastDiagnosis, ...]:
+    """Jobs that ended lately, each once; then all diagnoses of the last day. `drive` has it done
+    elsewhere, by this function without it. Nobody tells whether a job failed: its traces do."""
+    name = keeping.policy.diagnose
+    if not name:
+        return ()
+    policy, now = config.diagnosis(name), caller.clock()
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        kept = {(diagnosis.job, diagnosis.at) for diagnosis in part.diagnoses.since(0.0)}
+        due = [
+            job
+            for job in part.jobs.all()
+            if job.end is not None
+            and now - LATELY_S <= job.end <= now - SETTLED_S
+            and (job.id, job.end) not in kept
+        ]
+        if due and drive is not None:
+            drive()
+        for job in due if drive is None else ():
+            _diagnose_ended_job(job, name, part, caller)
+        return tuple(part.diagnoses.since(now - policy.repeat_s))
+
+
+def _diagnose_ended_job(job: Job, policy: str, part: ClusterHistory, caller: Caller) -> None:
+    """What nothing tells of is kept as well: it is not asked again."""
+    request = DiagnosisRequest(
+        job=job.id, nodes=job.nodes, cluster=part.cluster, policy=policy, at=job.end
+    )
+    try:
+        view, _ = diagnose_and_tell(request, caller)
+        kept = _kept(view)
+    except AnubisError as error:
+        kept = PastDiagnosis(
+            job=job.id, at=request.at or 0.0, level=0, code="", headline=f"not diagnosed: {error}"
+        )
+    part.diagnoses.write(kept)
+    caller.remark(kept.headline)
 
 
 def rules() -> tuple[InferenceRule, ...]:

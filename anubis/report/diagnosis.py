@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from anubis.core.diagnosing.analyst import JobTrouble
-from anubis.core.diagnosing.cures import WORDS, CureLevel
+from anubis.core.diagnosing.cures import WORDS, CureLevel, PastDiagnosis
 from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer
 from anubis.core.diagnosing.evidence import JobEvidence
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
@@ -18,7 +18,7 @@ from anubis.report.wording import called, counted, json_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import DiagnosisLine, FactLine, WhomFields
+    from anubis.report.documents import DiagnosedLine, DiagnosisLine, FactLine, WhomFields
 
 WIDTH = 79
 LABEL = 10
@@ -89,7 +89,7 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "why", diagnosis.cause.evidence
     elif diagnosis.cause and diagnosis.cause.kind in (FactKind.ABSENT, FactKind.UNFINISHED):
         yield "why", "not known: nothing that was read says why"
-    if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
+    if diagnosis.collectors and diagnosis.answer is not DiagnosisAnswer.NOTHING:
         yield "how sure", how_sure(view)
         yield "cure", cure(diagnosis)
     for step in next_steps(view):
@@ -160,6 +160,13 @@ def show(view: DiagnosisView, console: Console) -> None:
             )
 
 
+def sentences(past: Iterable[PastDiagnosis]) -> Iterator[str]:
+    """Diagnoses that came to something, of jobs that ended."""
+    for diagnosis in past:
+        if diagnosis.code:
+            yield f"diagnosis: {diagnosis.headline} ({WORDS[CureLevel(diagnosis.level)]})"
+
+
 # --- for programs --------------------------------------------------------------------------
 
 
@@ -168,6 +175,19 @@ def lines(view: DiagnosisView) -> Iterator[str]:
     for fact in view.diagnosis.facts:
         yield json_line("fact", _fact_fields(view, fact))
     yield json_line("diagnosis", _diagnosis_fields(view))
+
+
+def diagnosed_line(cluster: str, past: PastDiagnosis) -> str:
+    fields: DiagnosedLine = {
+        "cluster": cluster,
+        "job": past.job,
+        "at": past.at,
+        "headline": past.headline,
+        "code": past.code,
+        "level": past.level,
+        "nodes": past.nodes,
+    }
+    return json_line("diagnosed", fields)
 
 
 def _whom_fields(whom: Whom) -> WhomFields:

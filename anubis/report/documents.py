@@ -1022,6 +1022,20 @@ class DiagnosisLine(TypedDict):
     """Rules that could not be asked, and what they lacked."""
 
 
+class DiagnosedLine(TypedDict):
+    cluster: str
+    job: str
+    at: float
+    """When the job ended."""
+    headline: str
+    code: str
+    """Of the cause; empty: nothing is wrong, or nothing is known."""
+    level: int
+    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail."""
+    nodes: Sequence[str]
+    """That are suspected."""
+
+
 @dataclass(frozen=True)
 class DocumentType:
     """A type of document: who prints it, what it is, and whose fields it has."""
@@ -1117,6 +1131,7 @@ LINES = (
     DocumentType(
         "chore", "keep", "periodic work: what became of it, when it is next", (ChoreLine,)
     ),
+    DocumentType("diagnosed", "keep", "a job that ended, diagnosed", (DiagnosedLine,)),
     DocumentType("watch", "keep", "the last look at a job", (WatchLine,)),
     DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
     DocumentType("node-risk", "serve", "what carries a node's risk", (NodeRiskLine,)),
