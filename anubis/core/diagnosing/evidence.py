@@ -21,6 +21,7 @@ class Collector(StrEnum):
     TRAINING_LOG = "training-log"
     EXITS = "exits"
     REACH = "reach"
+    PROCESSES = "processes"
     PROGRESS = "progress"
     CALLS = "calls"
     STACKS = "stacks"
@@ -96,6 +97,7 @@ class Call:
     operation: str
     state: CallState
     point_to_point: bool = False
+    peer: int | None = None  # of a send or receive: the rank at its other end
     sizes: tuple[tuple[int, ...], ...] = ()  # of its inputs
     dtypes: tuple[str, ...] = ()
     launched: float | None = None
@@ -109,6 +111,23 @@ class Stack:
 
     rank: int
     frames: tuple[str, ...]
+
+
+class Pulse(StrEnum):
+    """What a process does when it is looked at from outside."""
+
+    ANSWERS = "answers"
+    STOPPED = "stopped"  # it is there, and does not answer
+    GONE = "gone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessState:
+    """A process of a job, as the collector met it."""
+
+    rank: int
+    pulse: Pulse
+    at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +206,7 @@ class JobEvidence:
     advances: tuple[Advance, ...] = ()
     calls: tuple[Call, ...] = ()
     stacks: tuple[Stack, ...] = ()
+    processes: tuple[ProcessState, ...] = ()
     steps: tuple[StepTime, ...] = ()
     look: Look | None = None  # at its telemetry
     settings: tuple[OddSetting, ...] = ()
@@ -224,6 +244,7 @@ def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
             advances=evidence.advances + piece.advances,
             calls=evidence.calls + piece.calls,
             stacks=evidence.stacks + piece.stacks,
+            processes=evidence.processes + piece.processes,
             steps=evidence.steps + piece.steps,
             settings=evidence.settings + piece.settings,
         )

@@ -1,0 +1,150 @@
+"""A slow job: who computes slowly, or communicates slowly, by the times of steps (Aegis' phase 2).
+
+Collectives end on all ranks at once, so who comes last waits least: a rank whose time in the
+collectives of its group stays below `ALPHA` of the group's mean holds the group up. That alone
+blames a whole pipeline for one slow stage. So its own time, the step without communication, must
+also be `OWN_RATIO` times that of ranks that do the same work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from anubis.core.diagnosing.chain import Hearing, InferenceRule
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, StepTime
+from anubis.core.diagnosing.facts import FactKind, JobFact
+from anubis.core.diagnosing.hang import whom_of
+
+ALPHA = 0.8
+BETA = 1.5
+OWN_RATIO = 1.2
+FEWEST_STEPS = 3
+ALPHA_CONFIDENCE = 0.85
+BETA_CONFIDENCE = 0.75
+
+
+@dataclass(frozen=True)
+class StepPace:
+    """A rank's medians over its steps."""
+
+    rank: int
+    own_s: float
+    share: float | None  # its time in collectives, by the mean of its group
+    network_s: float | None
+    steps: int
+
+
+def paces(steps: Iterable[StepTime]) -> Mapping[int, StepPace]:
+    """Of ranks with enough steps. A step that a rank recorded in several communicators counts with
+    the one in which it waited least by its group."""
+    of_rank: dict[int, dict[int, list[StepTime]]] = {}
+    for step in steps:
+        of_rank.setdefault(step.rank, {}).setdefault(step.step, []).append(step)
+    return {
+        rank: _pace(rank, [min(at_once, key=_least) for at_once in by_step.values()])
+        for rank, by_step in of_rank.items()
+        if len(by_step) >= FEWEST_STEPS
+    }
+
+
+def _least(step: StepTime) -> float:
+    share = _share(step)
+    return float("inf") if share is None else share
+
+
+def _share(step: StepTime) -> float | None:
+    if step.collective_s is None or not step.group_s:
+        return None
+    return step.collective_s / step.group_s
+
+
+def _pace(rank: int, steps: list[StepTime]) -> StepPace:
+    shares = [share for step in steps if (share := _share(step)) is not None]
+    network = [step.network_s for step in steps if step.network_s is not None]
+    return StepPace(
+        rank=rank,
+        own_s=median(step.own_s for step in steps),
+        share=median(shares) if len(shares) >= FEWEST_STEPS else None,
+        network_s=median(network) if len(network) >= FEWEST_STEPS else None,
+        steps=len(steps),
+    )
+
+
+def _peers(
+    pace: StepPace, measured: Mapping[int, StepPace], evidence: JobEvidence
+) -> list[StepPace]:
+    """Who does the same work: all, or all of its stage of the pipeline."""
+    stages = evidence.ranks.stages
+    stage = stages.get(pace.rank)
+    return [
+        peer for rank, peer in measured.items() if rank != pace.rank and stages.get(rank) == stage
+    ]
+
+
+def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
+    evidence = hearing.evidence
+    measured = paces(evidence.steps)
+    for pace in measured.values():
+        peers = [peer.own_s for peer in _peers(pace, measured, evidence)]
+        if not peers or pace.share is None or pace.share >= ALPHA:
+            continue
+        typical = median(peers)
+        if pace.own_s > 0 and pace.own_s >= OWN_RATIO * typical:
+            yield JobFact(
+                kind=FactKind.SLOW_COMPUTE,
+                whom=whom_of(evidence, pace.rank),
+                evidence=(
+                    f"rank {pace.rank} works {pace.own_s:.3g} s of a step, its"
+                    f" {len(peers)} peers {typical:.3g} s, and waits {pace.share:.2f} times as"
+                    f" long as its group (median of {pace.steps} steps)"
+                ),
+                confidence=ALPHA_CONFIDENCE,
+                code="alpha",
+            )
+
+
+def _slow_network(hearing: Hearing) -> Iterator[JobFact]:
+    evidence = hearing.evidence
+    measured = paces(evidence.steps)
+    slow = dict(_slow_wires(measured, evidence))
+    if 2 * len(slow) >= max(len(measured), 3):
+        return  # what most suffer from has its cause elsewhere
+    for rank, typical in slow.items():
+        network_s = measured[rank].network_s or 0.0
+        yield JobFact(
+            kind=FactKind.SLOW_NETWORK,
+            whom=whom_of(evidence, rank),
+            evidence=(
+                f"rank {rank} spends {network_s:.3g} s of a step on the wire, its peers"
+                f" {typical:.3g} s (median of {measured[rank].steps} steps)"
+            ),
+            confidence=BETA_CONFIDENCE,
+            code="beta",
+        )
+
+
+def _slow_wires(
+    measured: Mapping[int, StepPace], evidence: JobEvidence
+) -> Iterator[tuple[int, float]]:
+    for pace in measured.values():
+        times = [peer.network_s for peer in _peers(pace, measured, evidence) if peer.network_s]
+        if pace.network_s and times and pace.network_s > BETA * (typical := median(times)):
+            yield pace.rank, typical
+
+
+RULES = (
+    InferenceRule(
+        name="who computes slowly",
+        needs=frozenset({Collector.STEPS}),
+        gives=frozenset({FactKind.SLOW_COMPUTE}),
+        infer=_slow_compute,
+    ),
+    InferenceRule(
+        name="who communicates slowly",
+        needs=frozenset({Collector.STEPS}),
+        gives=frozenset({FactKind.SLOW_NETWORK}),
+        infer=_slow_network,
+    ),
+)

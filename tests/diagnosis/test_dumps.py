@@ -1,0 +1,242 @@
+"""Who is to blame for a hang, by what ranks recorded: on made jobs, and on real ones."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anubis.core.diagnosing import hang, mismatch
+from anubis.core.diagnosing.analyst import Analysis, analyse
+from anubis.core.diagnosing.chain import reason
+from anubis.core.diagnosing.evidence import JobEvidence
+from anubis.core.diagnosing.facts import FactKind
+from anubis.core.errors import EvidenceError
+from anubis.diagnosis.flight_recorder import evidence_of, parse_dump, read_dumps
+from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, Op, written
+
+RULES = (*hang.RULES, *mismatch.RULES)
+LAYOUTS = (
+    Layout(dp=4),
+    Layout(tp=4, dp=2),
+    Layout(pp=4, dp=2),
+    Layout(tp=2, pp=2, dp=2),
+    Layout(tp=2, pp=4, dp=2, experts=True),
+    Layout(tp=4, pp=2, dp=2, experts=True),
+)
+
+
+def evidence(job: MadeJob, seed: int = 0, missing: Sequence[int] = ()) -> JobEvidence:
+    dumps = job.dumps(seed, missing)
+    read = {
+        rank: parse_dump(written(dump, as_json=seed % 2 == 0), "made")
+        for rank, dump in dumps.items()
+    }
+    return evidence_of(read)
+
+
+def analysed(records: JobEvidence) -> Analysis:
+    return analyse(reason(records, RULES), records)
+
+
+def blamed(records: JobEvidence) -> list[int | None]:
+    return sorted(whom.rank for whom in analysed(records).culprits if whom.rank is not None)
+
+
+def shuffled(seed: int) -> tuple[random.Random, Layout, int]:
+    dice = random.Random(seed)
+    layout = dice.choice(LAYOUTS)
+    return dice, layout, dice.randrange(layout.world)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whoever_stops_is_named_and_nobody_else(seed: int):
+    dice, layout, rank = shuffled(seed)
+    at = dice.randrange(1, len(layout.program(rank)))
+    job = MadeJob(layout, [Fault(rank, at)]).run()
+    assert blamed(evidence(job, seed)) == [rank], f"seed {seed}: {layout}, rank {rank} at {at}"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whose_device_sticks_in_what_its_group_finished_is_named(seed: int):
+    dice, layout, rank = shuffled(seed)
+    program = layout.program(rank)
+    at = dice.choice([i for i, op in enumerate(program) if op.peer is None and len(op.group) > 1])
+    records = evidence(MadeJob(layout, [Fault(rank, at, "sticks")]).run(), seed)
+    assert blamed(records) == [rank], f"seed {seed}: {layout}, rank {rank} at {at}"
+    assert {fact.kind for fact in analysed(records).decisive} == {FactKind.UNFINISHED}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_dead_rank_is_named_though_it_left_no_dump(seed: int):
+    dice, layout, rank = shuffled(seed)
+    at = dice.randrange(1, len(layout.program(rank)))
+    records = evidence(MadeJob(layout, [Fault(rank, at)]).run(), seed, missing=[rank])
+    assert blamed(records) == [rank], f"seed {seed}: {layout}, rank {rank} at {at}"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_two_that_stop_at_one_time_are_both_named(seed: int):
+    dice = random.Random(seed)
+    layout = dice.choice(LAYOUTS[1:])
+    first, second = sorted(dice.sample(range(layout.world), 2))
+    length = len(layout.program(0)) // layout.steps
+    whole_steps = dice.randrange(1, layout.steps) * length
+    program = layout.program(first)
+    at = next(i for i in range(whole_steps, len(program)) if program[i].description == "default_pg")
+    of_second = layout.program(second)
+    same = [i for i, op in enumerate(of_second) if op.description == "default_pg"]
+    count = [i for i, op in enumerate(program) if op.description == "default_pg"].index(at)
+    faults = [Fault(first, at), Fault(second, same[count])]
+    assert blamed(evidence(MadeJob(layout, faults).run(), seed)) == [first, second], f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("change", ["order", "size", "type"])
+def test_collectives_that_do_not_fit_blame_nobody(seed: int, change: str):
+    dice, layout, rank = shuffled(seed)
+    program = layout.program(rank)
+    at = dice.choice(
+        [i for i, op in enumerate(program) if "all_reduce" in op.kind and len(op.group) > 1]
+    )
+    changes = {"order": {"kind": "broadcast"}, "size": {"sizes": (7,)}, "type": {"dtype": "Half"}}
+    called = replace(program[at], **changes[change])  # type: ignore[arg-type]
+    records = evidence(MadeJob(layout, [Fault(rank, at, "calls", called)]).run(), seed)
+    conclusion = analysed(records)
+    assert not conclusion.culprits
+    assert conclusion.is_nobodys
+    assert conclusion.decisive[0].code == change
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_a_job_at_work_nobody_is_blamed(seed: int):
+    _, layout, _ = shuffled(seed)
+    conclusion = analysed(evidence(MadeJob(layout).run(), seed))
+    assert not conclusion.culprits
+    assert not conclusion.is_nobodys
+
+
+def test_a_collective_that_one_rank_alone_calls_blames_nobody():
+    """Three of four did not come: that is no minority."""
+    layout = Layout(dp=4)
+    job = MadeJob(layout, [Fault(rank, 1) for rank in (1, 2, 3)]).run()
+    assert blamed(evidence(job)) == []
+
+
+def test_ranks_that_call_two_groups_in_different_orders_wait_in_a_circle():
+    both = Op((0, 1), "A", "all_reduce"), Op((0, 1), "B", "all_reduce")
+    job = MadeJob(Layout(dp=2))
+    job.run()
+    for number, rank in enumerate(job.ranks):
+        rank.program[:] = both if number == 0 else both[::-1]
+        rank.device, rank.stops = 0, 2
+    conclusion = analysed(evidence(job))
+    assert conclusion.is_nobodys
+    assert conclusion.decisive[0].code == "circle"
+
+
+@pytest.mark.parametrize("missing", [13, 3, 8])
+def test_a_lost_dump_accuses_nobody_while_somebody_is_known_not_to_have_come(missing: int):
+    layout = LAYOUTS[4]
+    records = evidence(MadeJob(layout, [Fault(5, 20)]).run(), 2, missing=[missing])
+    assert blamed(records) == [5]
+
+
+@pytest.mark.twin("test_whoever_stops_is_named_and_nobody_else")
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("gpu_error_1st", [12, 14]), ("lock_gil_1st", [9, 14])]
+)
+def test_of_real_dumps_exactly_the_injected_ranks_are_named(
+    real: Callable[[str], Path], name: str, ranks: list[int]
+):
+    assert blamed(read_dumps(real(f"runtime/flight-recorder/{name}"))) == ranks
+
+
+# --- what may be in a dump -----------------------------------------------------------------------
+
+
+def dump(**more: Any) -> dict[str, Any]:
+    return {**MadeJob(Layout()).run().dumps()[0], **more}
+
+
+class Executed:
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return (exec, ("raise SystemExit(3)",))
+
+
+HOSTILE = {
+    "nothing": b"",
+    "a pickle that executes": pickle.dumps(Executed()),
+    "a pickle of its own class": pickle.dumps(Path("/")),
+    "a memory of 64 GB": b"\x80\x02Nr\xff\xff\xff\xff.",
+    "a cut-off pickle": pickle.dumps(dump(), protocol=2)[:-20],
+    "an array of 2 GB": b"\x80\x05\x96\x00\x00\x00\x80\x00\x00\x00\x00.",
+    "keys in depth": b"\x80\x02}" + b")" + b"\x85" * 100_000 + b"Ns.",
+    "lists in depth": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
+    "JSON in depth": b'{"version": "2.0", "entries": ' + b"[" * 10_000 + b"]" * 10_000 + b"}",
+    "not text": b"\xff\xfe\x00",
+    "JSON of something else": b'{"a": 1}',
+    "a list": b"[]",
+    "a newer version": json.dumps(dump(version="3.0")).encode(),
+    "entries that are no list": json.dumps(dump(entries={"a": 1})).encode(),
+    "an entry that is none": json.dumps(dump(entries=[3])).encode(),
+    "a count that is none": json.dumps(
+        dump(entries=[{"collective_seq_id": float("nan")}])
+    ).encode(),
+    "a status that is none": json.dumps(dump(pg_status={"0": []})).encode(),
+    "a huge number": json.dumps(dump(entries=[{"collective_seq_id": 10**300}])).encode(),
+    "a group that is none": json.dumps(dump(entries=[{"process_group": "x"}])).encode(),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_dump_is_refused_in_a_sentence(name: str):
+    with pytest.raises(EvidenceError) as refusal:
+        parse_dump(HOSTILE[name], "the dump")
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 400
+
+
+def test_a_dump_with_parts_that_do_not_matter_is_read():
+    odd = dump(
+        nccl_comm_state={"x": 1}, entries=[{"frames": 3, "input_sizes": "no", "pg_id": None}]
+    )
+    assert len(parse_dump(json.dumps(odd).encode(), "odd").calls) == 1
+
+
+def test_dumps_of_a_folder_are_told_by_the_numbers_of_their_names(tmp_path: Path):
+    job = MadeJob(Layout(dp=4), [Fault(2, 5)]).run()
+    for rank, made in job.dumps().items():
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(written(made, as_json=False))
+    (tmp_path / "fault_injection.log").write_text("none of our business")
+    assert blamed(read_dumps(tmp_path)) == [2]
+    (tmp_path / "nccl_trace_rank_1").write_bytes(b"broken")
+    assert "nccl_trace_rank_1" in next(iter(read_dumps(tmp_path).gaps.values()))
+
+
+def test_a_folder_without_dumps_is_refused(tmp_path: Path):
+    with pytest.raises(EvidenceError, match="has no dumps"):
+        read_dumps(tmp_path)
+    with pytest.raises(EvidenceError, match="cannot read"):
+        read_dumps(tmp_path / "nowhere")
+    (tmp_path / "dump_0").write_bytes(b"x")
+    with pytest.raises(EvidenceError, match="no dump"):
+        read_dumps(tmp_path)
+
+
+def test_calls_that_were_launched_as_one_are_as_far_as_the_one():
+    """Recorders leave the single ones at the state in which they were launched."""
+    common = {"pg_id": 0, "process_group": ["0", "PIPELINE"], "is_p2p": True, "p2p_seq_id": 1}
+    entries = [
+        {**common, "record_id": 0, "profiling_name": "nccl:send 0->1", "state": "scheduled"},
+        {**common, "record_id": 1, "profiling_name": "nccl:recv 0<-1", "state": "scheduled"},
+        {**common, "record_id": 2, "profiling_name": "nccl:coalesced", "state": "completed"},
+    ]
+    read = parse_dump(json.dumps(dump(entries=entries)).encode(), "made")
+    assert [call.state for call in evidence_of({0: read}).calls] == ["finished", "finished"]

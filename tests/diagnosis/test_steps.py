@@ -1,0 +1,141 @@
+"""Who makes a job slow, by the times of its steps: on made traces, and on real ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from anubis.core.diagnosing import slow
+from anubis.core.diagnosing.chain import reason
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, StepTime
+from anubis.core.diagnosing.facts import FactKind
+from anubis.core.errors import EvidenceError
+from anubis.diagnosis.step_tables import parse_step_table, read_step_table
+
+HEADER = "dp_rank,stage,rank,step,optype,start_ts,duration"
+
+
+def table(dp: int, pp: int, steps: int, slow_down: dict[tuple[int, int], float], seed: int) -> str:
+    """Steps of pipelines side by side: the slowest stage of one holds up the whole of it, and the
+    slowest pipeline all, at the reduction of gradients. The last stage always works more."""
+    dice = random.Random(seed)
+    lines = [HEADER]
+    for step in range(steps):
+        own = {
+            (data, stage): (1.0 if stage < pp - 1 else 1.6)
+            * slow_down.get((data, stage), 1.0)
+            * dice.uniform(0.98, 1.02)
+            for data in range(dp)
+            for stage in range(pp)
+        }
+        ends = {data: max(own[data, stage] for stage in range(pp)) for data in range(dp)}
+        for (data, stage), work in own.items():
+            wait = ends[data] - work
+            spans = (
+                ("forward-recv", 0.0, wait),
+                ("forward-compute", wait, work),
+                ("grads-reduce-scatter", ends[data], max(ends.values()) - ends[data] + 0.1),
+            )
+            for name, start, duration in spans:
+                rank = stage * dp + data
+                lines.append(f"{data},{stage},{rank},{step},{name},{start},{duration}")
+    return "\n".join(lines)
+
+
+def named(evidence: JobEvidence, kind: FactKind = FactKind.SLOW_COMPUTE) -> list[int | None]:
+    facts = reason(evidence, slow.RULES).facts
+    return [fact.whom.rank for fact in facts if fact.kind is kind]
+
+
+def windows(evidence: JobEvidence) -> Iterator[JobEvidence]:
+    """Any 3 steps in a row, any 10, and all."""
+    numbers = sorted({step.step for step in evidence.steps})
+    for count in (3, 10, len(numbers)):
+        for start in range(len(numbers) - count + 1):
+            some = set(numbers[start : start + count])
+            yield replace(
+                evidence, steps=tuple(step for step in evidence.steps if step.step in some)
+            )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_worker_that_computes_slowly_is_named_and_its_pipeline_is_not(seed: int):
+    dice = random.Random(seed)
+    dp, pp = dice.choice(((4, 4), (2, 4), (8, 1), (4, 2)))
+    data, stage = dice.randrange(dp), dice.randrange(pp)
+    made = table(dp, pp, 4, {(data, stage): 2.0}, seed)
+    assert named(parse_step_table(made, "made")) == [stage * dp + data], f"seed {seed}"
+
+
+def test_a_stage_that_works_more_on_all_its_workers_is_no_fault():
+    made = table(4, 4, 4, {(data, 1): 1.5 for data in range(4)}, seed=1)
+    assert named(parse_step_table(made, "made")) == []
+
+
+def test_less_than_a_fifth_more_work_is_no_fault():
+    assert named(parse_step_table(table(4, 2, 4, {(0, 1): 1.12}, seed=1), "made")) == []
+
+
+def test_two_steps_are_too_few_to_name_anybody():
+    assert named(parse_step_table(table(4, 2, 2, {(0, 1): 2.0}, seed=1), "made")) == []
+
+
+def test_one_slow_step_of_five_is_no_fault():
+    first, rest = table(4, 2, 1, {(0, 0): 3.0}, seed=1), table(4, 2, 5, {}, seed=2)
+    later = [line for line in rest.splitlines()[1:] if line.split(",")[3] != "0"]
+    assert named(parse_step_table("\n".join([first, *later]), "made")) == []
+
+
+@pytest.mark.twin("test_a_worker_that_computes_slowly_is_named_and_its_pipeline_is_not")
+@pytest.mark.parametrize(("trial", "ranks"), [("AR", [0]), ("ST", [])])
+def test_of_real_traces_exactly_the_slow_worker_is_named_in_any_steps(
+    real: Callable[[str], Path], trial: str, ranks: list[int]
+):
+    path = real(f"runtime/collectives/straggler-{trial}-first-steps.csv.gz")
+    assert {tuple(named(window)) for window in windows(read_step_table(path))} == {tuple(ranks)}
+
+
+def on_the_wire(*seconds: float) -> JobEvidence:
+    steps = tuple(
+        StepTime(rank=rank, step=step, duration_s=2.0, own_s=1.0, network_s=network_s)
+        for rank, network_s in enumerate(seconds)
+        for step in range(3)
+    )
+    return JobEvidence(job="", at=0.0, collectors=frozenset({Collector.STEPS}), steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ranks"),
+    [
+        ((0.1, 0.1, 0.1, 0.3), [3]),
+        ((0.1, 0.1, 0.1, 0.14), []),
+        ((0.1, 0.1, 0.3, 0.3), []),  # half of them: the cause is elsewhere
+        ((0.1, 0.1, 0.1, 0.1), []),
+    ],
+)
+def test_who_is_half_as_long_again_on_the_wire_is_named(
+    seconds: tuple[float, ...], ranks: list[int]
+):
+    assert named(on_the_wire(*seconds), FactKind.SLOW_NETWORK) == ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", 'has no "rank"'),
+        (HEADER, "no steps"),
+        (f"{HEADER}\n0,0,0,1,x,nan,1", 'start_ts is "nan"'),
+        (f"{HEADER}\n0,0,0,1,x,1,-1", 'duration is "-1"'),
+        (f"{HEADER}\n0,0,0,1,x,1,1e400", "expected seconds"),
+        (f"{HEADER}\n0,0,-4,1,x,1,1", 'rank is "-4"'),
+        (f"{HEADER}\n0,0,0,one,x,1,1", 'step is "one"'),
+        (f"{HEADER}\n0,0", "line 2: rank"),
+    ],
+)
+def test_a_table_that_is_none_is_refused_in_a_sentence(text: str, message: str):
+    with pytest.raises(EvidenceError, match=message):
+        parse_step_table(text, "steps.csv")
