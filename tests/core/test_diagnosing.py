@@ -276,7 +276,11 @@ def test_pieces_of_evidence_are_one_and_a_gap_that_was_filled_is_none():
         collectors=frozenset({Collector.EXITS}),
         exits=(Exit(rank=1, code=1),),
         ranks=RankMap(nodes={0: "elsewhere", 1: "n1"}),
-        gaps={Collector.KERNEL_LOG: "not readable", Collector.CALLS: "no dumps"},
+        gaps={
+            Collector.KERNEL_LOG: "not readable",
+            Collector.CALLS: "no dumps",
+            Collector.EXITS: "that of rank 3 is cut",
+        },
     )
     kernel = JobEvidence(job="", at=0.0, collectors=frozenset({Collector.KERNEL_LOG}), alive=False)
     evidence = joined(job, [exits, kernel, exits])
@@ -284,4 +288,7 @@ def test_pieces_of_evidence_are_one_and_a_gap_that_was_filled_is_none():
     assert evidence.collectors == {Collector.EXITS, Collector.KERNEL_LOG}
     assert len(evidence.exits) == 2
     assert evidence.ranks.nodes == {0: "n0", 1: "n1"}  # what was said of the job goes first
-    assert evidence.gaps == {Collector.CALLS: "no dumps"}
+    assert evidence.gaps == {
+        Collector.CALLS: "no dumps",
+        Collector.EXITS: "that of rank 3 is cut",
+    }

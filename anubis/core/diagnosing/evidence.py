@@ -221,8 +221,10 @@ class JobEvidence:
 
 def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
     """What collectors brought one by one, as of one job at one moment: that of `evidence`. A gap
-    that a later piece fills is none."""
+    that another piece fills is none; what a collector could not read of its own part stays."""
+    partly = {name for name in evidence.gaps if name in evidence.collectors}
     for piece in pieces:
+        partly |= {name for name in piece.gaps if name in piece.collectors}
         evidence = replace(
             evidence,
             collectors=evidence.collectors | piece.collectors,
@@ -248,5 +250,9 @@ def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
             steps=evidence.steps + piece.steps,
             settings=evidence.settings + piece.settings,
         )
-    gaps = {name: why for name, why in evidence.gaps.items() if name not in evidence.collectors}
+    gaps = {
+        name: why
+        for name, why in evidence.gaps.items()
+        if name in partly or name not in evidence.collectors
+    }
     return replace(evidence, gaps=gaps)
