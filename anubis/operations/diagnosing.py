@@ -18,6 +18,7 @@ from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap, joi
 from anubis.core.diagnosing.faults import fault_of
 from anubis.core.diagnosing.policy import PLACES, DiagnosisPolicy
 from anubis.core.errors import AnubisError, EvidenceError, UsageError, did_you_mean
+from anubis.core.judging.equality import NodeSettings
 from anubis.core.past.events import Notice, SuspicionRaised
 from anubis.core.past.status import Job
 from anubis.operations.caller import NOBODY, Caller
@@ -25,6 +26,7 @@ from anubis.operations.clusters import resolve
 from anubis.operations.keeping import Keeping
 from anubis.operations.looking import LookRequest, take_looks
 from anubis.operations.owners import orchestrator_of
+from anubis.operations.precedents import told_last
 from anubis.operations.running import nodes_of
 from anubis.operations.telling import note
 from anubis.report.diagnosis import DiagnosisView, headline
@@ -53,9 +55,16 @@ class DiagnosisRequest:
 
 
 def diagnose_job(
-    request: DiagnosisRequest, caller: Caller = NOBODY, *, past: Sequence[PastDiagnosis] = ()
+    request: DiagnosisRequest,
+    caller: Caller = NOBODY,
+    *,
+    past: Sequence[PastDiagnosis] = (),
+    votes: Sequence[NodeSettings] = (),
 ) -> DiagnosisView:
-    """`past`: what was advised before; what did not help is not advised again."""
+    """`past`: what was advised before; what did not help is not advised again. `votes`: how the
+    nodes of the cluster are set up, as they told last."""
+    from anubis.diagnosis.settings import settings_evidence
+
     policy = config.diagnosis(request.policy)
     places = _places(request, policy)
     if not places:
@@ -70,6 +79,7 @@ def diagnose_job(
         ),
         _collected(places, request.topology, ranks, caller),
     )
+    evidence = joined(evidence, [settings_evidence(evidence, votes)])
     diagnosis = diagnose(evidence, rules(), policy, past=past)
     return DiagnosisView(diagnosis=diagnosis, evidence=evidence, cluster=request.cluster or "")
 
@@ -83,7 +93,7 @@ def diagnose_and_tell(
         part = resolve(history, request.cluster, caller)
         now = caller.clock() if request.at is None else request.at
         past = part.diagnoses.since(now - config.diagnosis(request.policy).repeat_s)
-        view = diagnose_job(request, caller, past=past)
+        view = diagnose_job(request, caller, past=past, votes=told_last(part, now))
         notices = _suspicions(view, part, config.diagnosis(request.policy).categories)
         note(notices, part)
         if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
@@ -170,9 +180,10 @@ def _diagnose_ended_job(job: Job, policy: str, part: ClusterHistory, caller: Cal
 
 def rules() -> tuple[InferenceRule, ...]:
     """All that are known; each is asked where its needs are met."""
-    from anubis.core.diagnosing import bystanders, root_cause
+    from anubis.core.diagnosing import bystanders, hang, mismatch, root_cause, settings, slow
 
-    return (*bystanders.RULES, *root_cause.RULES)
+    modules = (bystanders, hang, mismatch, slow, root_cause, settings)
+    return tuple(rule for module in modules for rule in module.RULES)
 
 
 def _places(request: DiagnosisRequest, policy: DiagnosisPolicy) -> dict[str, Path]:
@@ -246,12 +257,36 @@ def _fabric(topology: str) -> JobEvidence:
 def _trails() -> tuple[_Trail, ...]:
     return (
         _Trail(
+            place="dumps",
+            words="dumps of collectives",
+            collectors=(Collector.PROGRESS, Collector.CALLS),
+            read=_dumps,
+        ),
+        _Trail(
+            place="traces",
+            words="traces of steps",
+            collectors=(Collector.STEPS,),
+            read=_traces,
+        ),
+        _Trail(
             place="telemetry",
             words="telemetry",
             collectors=(Collector.TELEMETRY,),
             read=_telemetry,
         ),
     )
+
+
+def _dumps(path: Path, ranks: RankMap) -> JobEvidence:
+    from anubis.diagnosis.flight_recorder import read_dumps
+
+    return read_dumps(path)
+
+
+def _traces(path: Path, ranks: RankMap) -> JobEvidence:
+    from anubis.diagnosis.step_tables import read_step_table
+
+    return read_step_table(path)
 
 
 def _telemetry(path: Path, ranks: RankMap) -> JobEvidence:

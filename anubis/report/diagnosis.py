@@ -13,7 +13,7 @@ from anubis.core.diagnosing.cures import WORDS, CureLevel, PastDiagnosis
 from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer
 from anubis.core.diagnosing.evidence import JobEvidence
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
-from anubis.report.wording import called, counted, json_line
+from anubis.report.wording import called, json_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +94,7 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "cure", cure(diagnosis)
     for step in next_steps(view):
         yield "next", step
-    if gaps := "; ".join(diagnosis.gaps.values()):
+    if gaps := "; ".join(dict.fromkeys(diagnosis.gaps.values())):
         yield "not seen", gaps
 
 
@@ -106,14 +106,7 @@ def how_sure(view: DiagnosisView) -> str:
     diagnosis = view.diagnosis
     if not diagnosis.confidence:
         return "not at all: no rule came to a conclusion"
-    kinds = {
-        fact.kind for fact in (*diagnosis.decisive, *([diagnosis.cause] if diagnosis.cause else []))
-    }
-    sources = sorted(diagnosis.collectors)
-    return (
-        f"{min(diagnosis.confidence, 0.99):.0%}, by {counted(len(kinds), 'kind')} of facts from "
-        f"{', '.join(sources)}"
-    )
+    return f"{min(diagnosis.confidence, 0.99):.0%}, by {' and '.join(sorted(diagnosis.collectors))}"
 
 
 def cure(diagnosis: Diagnosis) -> str:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from anubis.core.diagnosing.evidence import Advance, Call, Gravity, JobEvidence
 from anubis.core.diagnosing.facts import Whom
-from anubis.report.svg import Element, add, picture, title, written
+from anubis.report.svg import Element, add, cut, picture, title, written
 
 ROWS = 40  # of ranks or nodes; the culprits first
 COLUMNS = 128  # ranks of a grid
 GROUPS = 24  # communicators of a grid
-LEFT, RIGHT, TOP, ROW, CELL = 150.0, 20.0, 26.0, 20.0, 9.0
+LEFT, RIGHT, TOP, ROW, CELL = 270.0, 20.0, 6.0, 20.0, 9.0
+LETTERS = 34  # of a name beside a row
 WIDE = 940.0
 SPAN_S = 600.0  # before the end of what is known
 
@@ -38,7 +39,9 @@ def time_line(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
     canvas = picture(WIDE, TOP + ROW * len(rows) + 24, "time-line", "what ranks told, over time")
     for place, (name, marks) in enumerate(rows.items()):
         y = TOP + ROW * place + ROW / 2
-        add(canvas, "text", class_="row", x=LEFT - 10, y=y + 4, text_anchor="end").text = name[:20]
+        add(canvas, "text", class_="row", x=LEFT - 10, y=y + 4, text_anchor="end").text = cut(
+            name, LETTERS
+        )
         add(canvas, "line", class_="rule", x1=LEFT, x2=WIDE - RIGHT, y1=y, y2=y)
         for mark in marks:
             if mark.at >= begin:
@@ -112,7 +115,7 @@ def waiting_grid(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
     canvas = picture(width, TOP + ROW * len(groups) + 24, "waiting", "who waits for whom")
     for row, advances in enumerate(groups):
         y = TOP + ROW * row
-        label = advances[0].communicator[:18]
+        label = cut(advances[0].communicator, LETTERS)
         add(canvas, "text", class_="row", x=LEFT - 10, y=y + 14, text_anchor="end").text = label
         furthest = max(advance.enqueued for advance in advances)
         for advance in advances:
@@ -135,12 +138,16 @@ def waiting_grid(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
 
 
 def _groups(advances: Iterable[Advance]) -> list[list[Advance]]:
-    """Those in which somebody waits, the one with furthest of them first."""
+    """Those in which somebody waits: first those to which somebody did not come."""
     by_communicator: dict[str, list[Advance]] = {}
     for advance in advances:
         by_communicator.setdefault(advance.communicator, []).append(advance)
     stuck = [group for group in by_communicator.values() if any(map(_waits, group))]
-    return sorted(stuck, key=lambda group: -sum(map(_waits, group)))
+    return sorted(stuck, key=lambda group: (not _lacks_somebody(group), -sum(map(_waits, group))))
+
+
+def _lacks_somebody(group: Sequence[Advance]) -> bool:
+    return len({advance.enqueued for advance in group}) > 1
 
 
 def _waits(advance: Advance) -> bool:

@@ -41,9 +41,7 @@ TIERS = (
     Tier(kinds=(FactKind.UNREACHABLE,), trouble=JobTrouble.FAILED),
     Tier(kinds=(FactKind.MISMATCH,), trouble=JobTrouble.HUNG, blames=False),
     Tier(kinds=(FactKind.SAME_ERROR, FactKind.BAD_LOSS), trouble=JobTrouble.FAILED, blames=False),
-    Tier(
-        kinds=(FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED), trouble=JobTrouble.HUNG
-    ),
+    Tier(kinds=(FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED), trouble=JobTrouble.HUNG),
     Tier(kinds=(FactKind.OUT_OF_MEMORY,), trouble=JobTrouble.FAILED, firsts=True),
     Tier(kinds=(FactKind.APPLICATION_ERROR, FactKind.DIED), trouble=JobTrouble.FAILED, firsts=True),
     Tier(kinds=(FactKind.COMMON_PART,), trouble=JobTrouble.FAILED),

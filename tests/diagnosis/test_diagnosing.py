@@ -1,0 +1,187 @@
+"""A job's traces on disk, from the request to the answer, the keeper and the next advice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+import anubis
+from anubis.core.diagnosing.analyst import JobTrouble
+from anubis.core.diagnosing.cures import CureLevel, CurePolicy
+from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap, joined
+from anubis.core.errors import UsageError
+from anubis.core.past.events import JobAllocated, JobEnded, Notice
+from anubis.diagnosis.flight_recorder import read_dumps
+from anubis.diagnosis.step_tables import parse_step_table
+from anubis.operations.caller import Caller
+from anubis.operations.clusters import resolve
+from anubis.operations.diagnosing import SETTLED_S, DiagnosisRequest, diagnose_and_tell, rules
+from anubis.operations.telling import note
+from anubis.report import diagnosis as report
+from anubis.report import diagnosis_page
+from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, written
+from tests.diagnosis.test_steps import table
+
+NOW = 1_790_000_000.0
+NODES = ("n0", "n1")
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    """Of a job in which rank 2, on n1, stopped before a collective."""
+    folder = tmp_path / "4711"
+    folder.mkdir()
+    for rank, made in MadeJob(Layout(dp=4), [Fault(2, 5)]).run().dumps().items():
+        (folder / f"dump_{rank}").write_bytes(written(made, as_json=False))
+    return folder
+
+
+@pytest.fixture
+def caller(tmp_path: Path) -> Caller:
+    return Caller(history_url=f"sqlite:///{tmp_path}/history.db", clock=lambda: NOW)
+
+
+def request(dumps: Path, **more: object) -> DiagnosisRequest:
+    return DiagnosisRequest(
+        job="4711",
+        nodes=NODES,
+        ranks_per_node=2,
+        places={"dumps": dumps},
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_dumps_name_the_rank_its_node_and_the_lightest_cure(dumps: Path, caller: Caller):
+    view = anubis.diagnose_job(request(dumps), caller)
+    (culprit,) = view.diagnosis.culprits
+    assert (culprit.rank, culprit.node) == (2, "n1")
+    assert view.diagnosis.trouble is JobTrouble.HUNG
+    assert view.diagnosis.cure.level is CureLevel.RESTART
+    assert report.headline(view) == "job 4711 hangs: rank 2 on n1"
+
+
+def test_the_answer_fits_ten_lines_and_names_what_was_not_seen(dumps: Path, caller: Caller):
+    view = anubis.diagnose_job(request(dumps), caller)
+    lines = dict(report.ten_lines(view))
+    assert len(lines) <= 9  # and the headline
+    assert lines["cure"] == "level 2 of 4: restart the processes"
+    assert "no telemetry (--telemetry)" in lines["not seen"]
+
+
+def test_the_page_shows_who_waits_for_whom_and_escapes_what_ranks_said(dumps: Path, caller: Caller):
+    view = anubis.diagnose_job(request(dumps), caller)
+    hostile = replace(view.diagnosis, job="<script>alert(1)</script>")
+    page = diagnosis_page.render(replace(view, diagnosis=hostile))
+    assert "Who waits for whom" in page
+    assert 'class="absent"' in page
+    assert "<script>alert" not in page
+
+
+def test_a_place_that_cannot_be_read_is_a_sentence_and_the_rest_counts(dumps: Path, caller: Caller):
+    places = {"dumps": dumps, "traces": dumps / "none.csv"}
+    view = anubis.diagnose_job(replace(request(dumps), places=places), caller)
+    assert view.diagnosis.answer is DiagnosisAnswer.NAMED
+    assert "none.csv" in view.diagnosis.gaps[Collector.STEPS]
+
+
+def test_where_nothing_can_be_read_nothing_is_said(tmp_path: Path, caller: Caller):
+    view = anubis.diagnose_job(request(tmp_path / "nowhere"), caller)
+    assert view.diagnosis.answer is DiagnosisAnswer.UNKNOWN
+    assert report.headline(view).startswith("job 4711: cannot say")
+    assert "cure" not in dict(report.ten_lines(view))
+
+
+def test_a_request_without_any_place_is_refused(caller: Caller):
+    with pytest.raises(UsageError, match="--dumps"):
+        anubis.diagnose_job(DiagnosisRequest(job="4711", nodes=NODES), caller)
+    with pytest.raises(UsageError, match=r'no trace is called "dump".*dumps'):
+        anubis.diagnose_job(DiagnosisRequest(places={"dump": Path()}), caller)
+
+
+def test_what_was_advised_in_vain_is_not_advised_again_and_its_node_is_suspected_once(
+    dumps: Path, caller: Caller
+):
+    first, news = diagnose_and_tell(request(dumps, at=NOW - 600), caller)
+    assert (first.diagnosis.cure.level, news) == (CureLevel.RESTART, ("n1",))
+    second, news = diagnose_and_tell(request(dumps), caller)
+    assert (second.diagnosis.cure.level, news) == (CureLevel.REPLACE, ())
+    assert second.diagnosis.cure.replaced == ("n1",)
+    with caller.history() as history:
+        (suspicion,) = resolve(history, None, caller).keeping.suspicions()
+        assert (suspicion.node, suspicion.source) == ("n1", "diagnosis")
+
+
+# --- in the keeper's turn -----------------------------------------------------------------------
+
+
+def keeping_with(tmp_path: Path) -> anubis.Keeping:
+    """A policy that says where jobs leave their dumps."""
+    policy = tmp_path / "diagnosis.yaml"
+    policy.write_text(
+        yaml.safe_dump({"places": {"dumps": f"{tmp_path}/{{job}}"}, "ranks_per_node": 2})
+    )
+    keeping = anubis.keeping_of()
+    return replace(keeping, policy=replace(keeping.policy, diagnose=str(policy)))
+
+
+def end_job(id: str, caller: Caller, ended_at: float) -> None:
+    with caller.history() as history:
+        part = resolve(history, None, caller)
+        begins = JobAllocated(nodes=NODES, duration_s=3600.0, job=id)
+        note([Notice(id=f"{id} a", at=NOW - 3000, event=begins)], part)
+        note([Notice(id=f"{id} z", at=ended_at, event=JobEnded(nodes=NODES, job=id))], part)
+
+
+def test_a_job_that_ended_is_diagnosed_once(dumps: Path, tmp_path: Path, caller: Caller):
+    end_job("4711", caller, NOW - SETTLED_S - 1)
+    end_job("without-traces", caller, NOW - SETTLED_S - 1)
+    end_job("just-now", caller, NOW)
+    keeping, begun = keeping_with(tmp_path), []
+    anubis.diagnose_ended(keeping, caller, lambda: begun.append(1))
+    assert begun == [1]
+    diagnoses = {past.job: past for past in anubis.diagnose_ended(keeping, caller)}
+    assert diagnoses.keys() == {"4711", "without-traces"}
+    assert (diagnoses["4711"].nodes, diagnoses["4711"].level) == (("n1",), CureLevel.RESTART)
+    assert diagnoses["without-traces"].headline.startswith("job without-traces: cannot say")
+    anubis.diagnose_ended(keeping, caller, lambda: begun.append(2))
+    assert begun == [1]  # nothing is due
+
+
+def test_a_policy_that_says_nothing_of_diagnosis_diagnoses_nothing(caller: Caller):
+    end_job("4711", caller, NOW - SETTLED_S - 1)
+    assert anubis.diagnose_ended(anubis.keeping_of(), caller) == ()
+
+
+# --- whatever is missing ------------------------------------------------------------------------
+
+
+def pieces(dumps: Path) -> list[JobEvidence]:
+    slow = table(dp=2, pp=2, steps=5, slow_down={(1, 0): 1.6}, seed=1)
+    return [read_dumps(dumps), parse_step_table(slow, "made")]
+
+
+def test_whatever_collectors_are_missing_the_answer_only_says_less(dumps: Path):
+    """Of all subsets: nobody is named whom the full evidence does not know of, what is missing is
+    told, and less evidence makes no answer surer."""
+    ranks = RankMap(nodes={rank: f"n{rank // 2}" for rank in range(4)})
+    brought = pieces(dumps)
+    full = diagnosed(ranks, brought)
+    everybody = {(fact.whom.node, fact.whom.rank) for fact in full.facts}
+    for size in range(len(brought) + 1):
+        for subset in itertools.combinations(brought, size):
+            partial = diagnosed(ranks, subset)
+            assert {(whom.node, whom.rank) for whom in partial.culprits} <= everybody
+            assert partial.confidence <= full.confidence + 1e-9
+            lacking = {rule for rule, needs in partial.unmet.items() if needs}
+            assert lacking >= {rule for rule, needs in full.unmet.items() if needs}
+
+
+def diagnosed(ranks: RankMap, brought: Iterable[JobEvidence]) -> Diagnosis:
+    empty = JobEvidence(job="4711", at=NOW, collectors=frozenset(), ranks=ranks)
+    return diagnose(joined(empty, brought), rules(), CurePolicy())
