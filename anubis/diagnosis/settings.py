@@ -9,7 +9,7 @@ from anubis.core.diagnosing.evidence import Collector, JobEvidence, OddSetting
 from anubis.core.judging.equality import NodeSettings, judge_settings
 from anubis.core.records import Expectation, Judgement
 
-UNTOLD = "none of its nodes told its settings lately (node_config), so they are not compared"
+UNTOLD = "no settings of its nodes (node_config)"
 
 
 def settings_evidence(
