@@ -268,23 +268,24 @@ class _Reading:
             self.groups[rank] = {**naming, **self.groups[rank]}
         self.members = self._members()
         self.with_pairs = {
-            (call.name, call.description)
-            for dump in dumps.values()
-            for call in dump.calls
-            if call.is_pair
+            _key(call) for dump in dumps.values() for call in dump.calls if call.is_pair
         }
 
     def _members(self) -> dict[tuple[int, GroupKey], tuple[int, ...]]:
         """Of each rank's groups, in the order of their own numbers. Where no dump tells: whoever
         recorded a call in it, and of the default group all."""
         users: dict[GroupKey, set[int]] = {}
-        for rank, naming in self.groups.items():
-            for group in naming.values():
+        groups = {
+            rank: {*self.groups[rank].values(), *(_key(call) for call in dump.calls)}
+            for rank, dump in self.dumps.items()  # a damaged dump calls several by one number
+        }
+        for rank, own in groups.items():
+            for group in own:
                 users.setdefault(group, set()).add(rank)
         members: dict[tuple[int, GroupKey], tuple[int, ...]] = {}
         for rank, dump in self.dumps.items():
             config = {(group.name, group.description): group.ranks for group in dump.groups}
-            for group in self.groups[rank].values():
+            for group in groups[rank]:
                 everybody = self.ranks if group[1] == DEFAULT else users[group]
                 members[rank, group] = config.get(group) or tuple(sorted(everybody))
         return members
@@ -308,7 +309,7 @@ class _Reading:
         for rank, dump in self.dumps.items():
             recorded: dict[GroupKey, list[RecordedCall]] = {}
             for call in dump.calls:
-                recorded.setdefault((call.name, call.description), []).append(call)
+                recorded.setdefault(_key(call), []).append(call)
             for number, group in self.groups[rank].items():
                 if calls := recorded.get(group):
                     counted = _counted(calls)
@@ -331,7 +332,7 @@ class _Reading:
     def calls(self) -> Iterator[Call]:
         for rank, dump in self.dumps.items():
             for call in _whole(dump.calls):
-                group = call.name, call.description
+                group = _key(call)
                 yield Call(
                     rank=rank,
                     communicator=self._communicator(rank, group),
@@ -348,9 +349,13 @@ class _Reading:
                 )
 
 
+def _key(call: RecordedCall) -> GroupKey:
+    return call.name, call.description
+
+
 def _told(dump: FlightDump) -> dict[str, GroupKey]:
     """The groups in which a rank recorded calls, by their numbers."""
-    return {call.group: (call.name, call.description) for call in dump.calls}
+    return {call.group: _key(call) for call in dump.calls}
 
 
 def _inferred(

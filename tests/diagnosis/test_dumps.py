@@ -210,6 +210,15 @@ def test_a_dump_with_parts_that_do_not_matter_is_read():
     assert len(parse_dump(json.dumps(odd).encode(), "odd").calls) == 1
 
 
+def test_a_dump_that_calls_two_groups_by_one_number_is_read():
+    entries = [
+        {"pg_id": 1, "process_group": [name, "DATA"], "collective_seq_id": at, "state": "scheduled"}
+        for at, name in enumerate(("1", "2"), start=1)
+    ]
+    records = evidence_of({0: parse_dump(json.dumps(dump(entries=entries)).encode(), "odd")})
+    assert {call.communicator for call in records.calls} == {"DATA 1", "DATA 2"}
+
+
 def test_dumps_of_a_folder_are_told_by_the_numbers_of_their_names(tmp_path: Path):
     job = MadeJob(Layout(dp=4), [Fault(2, 5)]).run()
     for rank, made in job.dumps().items():
