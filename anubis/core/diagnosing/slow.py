@@ -21,6 +21,7 @@ ALPHA = 0.8
 BETA = 1.5
 OWN_RATIO = 1.2
 FEWEST_STEPS = 3
+LEAST_EFFECT = 0.05  # of the step, that its own time is longer than that of its peers
 ALPHA_CONFIDENCE = 0.85
 BETA_CONFIDENCE = 0.75
 
@@ -30,6 +31,7 @@ class StepPace:
     """A rank's medians over its steps."""
 
     rank: int
+    duration_s: float
     own_s: float
     share: float | None  # its time in collectives, by the mean of its group
     network_s: float | None
@@ -65,6 +67,7 @@ def _pace(rank: int, steps: list[StepTime]) -> StepPace:
     network = [step.network_s for step in steps if step.network_s is not None]
     return StepPace(
         rank=rank,
+        duration_s=median(step.duration_s for step in steps),
         own_s=median(step.own_s for step in steps),
         share=median(shares) if len(shares) >= FEWEST_STEPS else None,
         network_s=median(network) if len(network) >= FEWEST_STEPS else None,
@@ -91,7 +94,8 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
         if not peers or pace.share is None or pace.share >= ALPHA:
             continue
         typical = median(peers)
-        if pace.own_s > 0 and pace.own_s >= OWN_RATIO * typical:
+        excess = pace.own_s - typical
+        if pace.own_s >= OWN_RATIO * typical and excess > LEAST_EFFECT * pace.duration_s:
             yield JobFact(
                 kind=FactKind.SLOW_COMPUTE,
                 whom=whom_of(evidence, pace.rank),

@@ -1,0 +1,228 @@
+"""A job that is asked while it runs: made evidence, made servers, and one real job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from anubis.core.diagnosing import hang, slow
+from anubis.core.diagnosing.analyst import analyse
+from anubis.core.diagnosing.chain import reason
+from anubis.core.diagnosing.evidence import (
+    Advance,
+    Call,
+    CallState,
+    Collector,
+    JobEvidence,
+    ProcessState,
+    Pulse,
+)
+from anubis.core.diagnosing.facts import FactKind
+from anubis.core.diagnosing.live_progress import STILL_S, WARM_UP, Standstill, steps_of
+from anubis.core.errors import EvidenceError
+from anubis.diagnosis.live import announced, ask_ranks, hooked, parse_stack, pulse_of, watch_ranks
+
+
+def seen(at: float, *counts: tuple[int, int], pulses: str = "") -> JobEvidence:
+    """Ranks with as many launched and finished collectives; `s` and `g`: stopped and gone."""
+    pulse_of_letter = {"a": Pulse.ANSWERS, "s": Pulse.STOPPED, "g": Pulse.GONE}
+    ranks = tuple(range(len(counts)))
+    return JobEvidence(
+        job="",
+        at=at,
+        collectors=frozenset({Collector.PROGRESS, Collector.PROCESSES}),
+        advances=tuple(
+            Advance(
+                rank=rank, communicator="all", members=ranks, enqueued=launched, completed=ended
+            )
+            for rank, (launched, ended) in enumerate(counts)
+        ),
+        processes=tuple(
+            ProcessState(rank=rank, pulse=pulse_of_letter[letter])
+            for rank, letter in enumerate(pulses)
+        ),
+    )
+
+
+def test_a_job_hangs_when_nothing_moves_while_somebody_waits():
+    standstill = Standstill()
+    assert standstill.since(seen(0, (50, 50), (50, 50))) is None
+    assert standstill.since(seen(1, (60, 59), (59, 59))) is None
+    assert standstill.since(seen(2, (60, 59), (59, 59))) is None
+    assert standstill.since(seen(1 + STILL_S, (60, 59), (59, 59))) == 1
+
+
+def test_a_job_that_waits_for_nobody_does_not_hang():
+    standstill = Standstill()
+    for at in range(100):
+        assert standstill.since(seen(at, (50, 50), (50, 50))) is None
+
+
+def test_a_job_that_starts_takes_as_long_as_it_takes():
+    standstill = Standstill()
+    for at in range(100):
+        assert standstill.since(seen(at, (WARM_UP - 1, 2), (2, 2))) is None
+
+
+def test_a_job_with_long_steps_may_pause_for_long():
+    standstill = Standstill()
+    for step in range(4):
+        for at in range(5):
+            assert standstill.since(seen(5.0 * step + at, (50 + step, 49), (49, 49))) is None
+    assert standstill.since(seen(15 + 2 * STILL_S, (53, 49), (49, 49))) is None
+    assert standstill.since(seen(15 + 60, (53, 49), (49, 49))) == 15
+
+
+def test_a_process_that_is_gone_is_told_at_the_second_look():
+    standstill = Standstill()
+    assert standstill.since(seen(0, (50, 50), (50, 50), pulses="aa")) is None
+    assert standstill.since(seen(1, (51, 50), (50, 50), pulses="ag")) is None
+    assert standstill.since(seen(2, (51, 50), (50, 50), pulses="ag")) == 1
+
+
+def launches(own_s: tuple[float, ...], collectives: int = 40) -> tuple[Call, ...]:
+    """Ranks that work for so long before each of the collectives, which all end together."""
+    calls, begin = [], 1000.0
+    for sequence in range(collectives):
+        for rank, seconds in enumerate(own_s):
+            calls.append(
+                Call(
+                    rank=rank,
+                    communicator="all",
+                    sequence=sequence,
+                    operation="all_reduce",
+                    state=CallState.FINISHED,
+                    launched=begin + seconds,
+                )
+            )
+        begin += max(own_s)
+    return tuple(calls)
+
+
+@pytest.mark.parametrize(
+    ("own_s", "ranks"),
+    [((1.0, 1.0, 2.0, 1.0), [2]), ((1.0, 1.0, 1.05, 1.0), []), ((1.0, 1.0, 1.0, 1.0), [])],
+)
+def test_who_launches_late_again_and_again_computes_slowly(
+    own_s: tuple[float, ...], ranks: list[int]
+):
+    steps = tuple(steps_of(launches(own_s)))
+    assert {round(step.own_s / 6, 3) for step in steps if step.rank == 1} == {1.0}
+    evidence = replace(seen(0), steps=steps, collectors=frozenset({Collector.STEPS}))
+    facts = reason(evidence, slow.RULES).facts
+    assert [fact.whom.rank for fact in facts] == ranks
+
+
+def test_few_collectives_tell_no_steps():
+    assert not list(steps_of(launches((1.0, 2.0), collectives=8)))
+    assert not list(steps_of(()))
+
+
+def test_a_stack_is_that_of_the_main_thread_with_the_innermost_call_last():
+    text = b"""Thread 0x1 (most recent call first):
+  File "/lib/threading.py", line 3 in wait
+
+Current thread 0x2 (most recent call first):
+  File "/job/train.py", line 8 in pause
+  File "/job/train.py", line 11 in <module>
+"""
+    assert parse_stack(text) == ("<module> (/job/train.py:11)", "pause (/job/train.py:8)")
+    assert parse_stack(b"\xff nothing") == ()
+
+
+def test_a_folder_without_a_job_is_refused_in_a_sentence(tmp_path: Path):
+    with pytest.raises(EvidenceError, match="no rank has announced itself"):
+        ask_ranks(tmp_path)
+    (tmp_path / "0.json").write_text("[]")
+    with pytest.raises(EvidenceError, match="no announcement"):
+        announced(tmp_path)
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_process_that_is_stopped_or_gone_is_seen_from_outside(
+    process: subprocess.Popen[bytes], tmp_path: Path
+):
+    words = {"rank": 3, "pid": process.pid, "socket": str(tmp_path / "no.sock")}
+    (tmp_path / "3.json").write_text(json.dumps(words))
+    assert pulse_of(process.pid) is Pulse.ANSWERS
+    silent = ask_ranks(tmp_path)
+    assert "rank 3 did not answer" in next(iter(silent.gaps.values()))
+    process.send_signal(signal.SIGSTOP)
+    while pulse_of(process.pid) is not Pulse.STOPPED:
+        time.sleep(0.01)
+    assert [fact.kind for fact in reason(ask_ranks(tmp_path), hang.RULES).facts] == ["stopped"]
+    process.kill()
+    while pulse_of(process.pid) is not Pulse.GONE:
+        time.sleep(0.01)
+    assert [fact.kind for fact in reason(ask_ranks(tmp_path), hang.RULES).facts] == ["died"]
+
+
+def test_the_hook_runs_the_sitecustomize_that_was_there_and_loads_nothing_else(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.was_run = True")
+    code = (
+        "import sys; print(getattr(sys, 'was_run', False),"
+        " any(name.startswith(('torch', 'anubis')) for name in sys.modules))"
+    )
+    environment = hooked({**os.environ, "PYTHONPATH": str(tmp_path), "RANK": "0"}, tmp_path)
+    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    assert output.stdout.split() == [b"True", b"False"]
+    assert not list(tmp_path.glob("*.json"))
+
+
+JOB = """
+import time, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(8, 8))
+for step in range(10_000):
+    if step == 30 and dist.get_rank() == 1:
+        time.sleep(1000)
+    model(torch.ones(2, 8)).sum().backward()
+"""
+
+
+@pytest.mark.long
+def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
+    (tmp_path / "train.py").write_text(JOB)
+    live = tmp_path / "live"
+    live.mkdir(mode=0o700)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    environment = hooked(dict(os.environ), live)
+    with (tmp_path / "log").open("wb") as log:
+        job = subprocess.Popen(
+            [*command, str(tmp_path / "train.py")], env=environment, stdout=log, stderr=log
+        )
+    try:
+        until = time.monotonic() + 300
+        look = next(
+            look
+            for look in watch_ranks(live)
+            if look.still_since is not None or time.monotonic() > until
+        )
+        analysis = analyse(reason(look.evidence, hang.RULES), look.evidence)
+        assert [whom.rank for whom in analysis.culprits] == [1], (tmp_path / "log").read_text()
+        assert analysis.decisive[0].kind is FactKind.ABSENT
+        assert "train.py" in analysis.decisive[0].evidence
+    finally:
+        job.terminate()
+        for rank in announced(live):
+            os.kill(rank.pid, signal.SIGKILL)
+        job.wait()
