@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from anubis.core.diagnosing.chain import reason
 from anubis.core.diagnosing.evidence import Collector, JobEvidence, StepTime
 from anubis.core.diagnosing.facts import FactKind
 from anubis.core.errors import EvidenceError
+from anubis.diagnosis.kineto import parse_trace, read_traces
 from anubis.diagnosis.step_tables import parse_step_table, read_step_table
 
 HEADER = "dp_rank,stage,rank,step,optype,start_ts,duration"
@@ -139,3 +141,47 @@ def test_who_is_half_as_long_again_on_the_wire_is_named(
 def test_a_table_that_is_none_is_refused_in_a_sentence(text: str, message: str):
     with pytest.raises(EvidenceError, match=message):
         parse_step_table(text, "steps.csv")
+
+
+# --- traces of a profiler ------------------------------------------------------------------------
+
+
+def trace(rank: int, work_us: float, step_us: float, name: str = "gloo:all_reduce") -> str:
+    """Steps of work, and one collective in which the rank waits for the end of the step."""
+    events: list[dict[str, object]] = [{"ph": "M", "name": "process_name"}, {"ph": "X", "ts": 1}]
+    for number in range(4):
+        start = number * step_us
+        step = {"ph": "X", "name": f"ProfilerStep#{number}", "ts": start, "dur": step_us}
+        wait = {"ph": "X", "name": name, "ts": start + work_us, "dur": step_us - work_us}
+        events += [step, wait, {"ph": "X", "name": "aten::mm", "ts": start, "dur": 1.0}]
+    return json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events})
+
+
+@pytest.mark.parametrize("name", ["gloo:all_reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"])
+def test_profiles_of_ranks_name_the_slow_one(name: str, tmp_path: Path):
+    for rank, work_us in enumerate((5e5, 5e5, 9e5, 5e5)):
+        (tmp_path / f"rank{rank}.pt.trace.json").write_text(trace(rank, work_us, 1e6, name))
+    assert named(read_traces(tmp_path)) == [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON"),
+        ("[" * 5000 + "]" * 5000, "is no JSON"),
+        ("[]", "no list of traceEvents"),
+        ('{"traceEvents": []}', "names no rank"),
+        ('{"traceEvents": [], "distributedInfo": {"rank": "0"}}', "names no rank"),
+    ],
+)
+def test_a_profile_that_is_none_is_refused_in_a_sentence(text: str, message: str):
+    with pytest.raises(EvidenceError, match=message):
+        parse_trace(text, "trace")
+
+
+def test_odd_events_of_a_profile_are_passed_over(tmp_path: Path):
+    odd = [3, {"ph": "X"}, {"ph": "X", "name": 3}, {"ph": "X", "name": "ProfilerStep#1", "ts": "a"}]
+    text = json.dumps({"distributedInfo": {"rank": 0}, "traceEvents": odd})
+    assert parse_trace(text, "trace") == {}
+    with pytest.raises(EvidenceError, match="no traces"):
+        read_traces(tmp_path)
