@@ -42,6 +42,7 @@ NETWORK_FILES = (
     "nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "fuse.ceph", "wekafs", "cifs", "panfs",
     "orangefs", "glusterfs", "fuse.glusterfs", "9p", "virtiofs", "fuse.s3fs", "fuse.juicefs",
 )  # fmt: skip
+OF_JOBS = ("/run", "/var/lib/kubelet", "/var/lib/docker", "/var/lib/containers", "/var/lib/enroot")
 # what differs from node to node by itself: addresses, and where the kernel was loaded from
 OF_THIS_NODE = re.compile(
     r"(BOOT_IMAGE|initrd|root|resume|ip|BOOTIF|nfsroot|hostname|rd\.luks\S*|netroot|boothwaddr|"
@@ -233,16 +234,28 @@ def tell_mounts(settings: Settings, root: Path) -> None:
 
 
 def network_mounts(table: str) -> dict[str, str]:
-    """By place: the kind, from where, and how, without the addresses of this node."""
+    """By place: the kind, from where, and how, without the addresses of this node. What comes and
+    goes with whoever works there is told by the place alone at which it would come."""
     mounts: dict[str, str] = {}
+    by_demand: set[str] = set()
     for line in table.splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()
-        if len(fields) < 6 or len(source) < 2 or source[0] not in NETWORK_FILES:
+        if len(fields) < 6 or len(source) < 2:
+            continue
+        if source[0] == "autofs":
+            by_demand.add(unescaped(fields[4]))
+        if source[0] not in NETWORK_FILES:
             continue
         options = OF_THIS_NODE.sub("", ",".join([fields[5], *source[2:]])).strip(",")
         mounts[unescaped(fields[4])] = f"{source[0]} {unescaped(source[1])} {options}"
-    return mounts
+    passing = (*by_demand, *OF_JOBS)
+    lasting = {
+        place: how
+        for place, how in mounts.items()
+        if not any(place == root or place.startswith(f"{root}/") for root in passing)
+    }
+    return lasting | dict.fromkeys(by_demand - {"/proc/sys/fs/binfmt_misc"}, "on demand")
 
 
 def tell_services(settings: Settings, root: Path) -> None:

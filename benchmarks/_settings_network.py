@@ -16,17 +16,21 @@ from _pci_settings import config_space, request_bytes
 from _ports import gpu_places, numbered
 from _settings import NOT_SUPPORTED, Settings, file_text, names_in
 
+NAMED_BY_ADDRESS = re.compile(r"enx[0-9a-f]{12}")
 AskFlowControl = Callable[[str], str]
 
 
 def tell_network(settings: Settings, root: Path, ask: AskFlowControl = flow_control) -> None:
     adapters = physical(root / "sys/class/infiniband")
     nics = physical(root / "sys/class/net")
-    settings.tell("nics", ", ".join(path.name for path in nics) or "none")
+    names = [NAMED_BY_ADDRESS.sub("enx…", path.name) for path in nics]
+    settings.tell("nics", ", ".join(names) or "none")
     settings.tell("adapters", "; ".join(map(seat, adapters)) or "none")
     for adapter in adapters:
         tell_adapter(settings, root, adapter)
     for nic in nics:
+        if NAMED_BY_ADDRESS.fullmatch(nic.name):
+            continue  # no two nodes have a NIC of that name
         tell_nic(settings, nic, ask)
     gpus = gpu_places(root / "proc/driver/nvidia/gpus", root / "sys/bus/pci/devices")
     for place, gpu in enumerate(gpus):

@@ -20,6 +20,9 @@ MOUNTS = r"""
 22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw,errors=remount-ro
 61 22 0:51 / /scratch rw,noatime shared:31 - lustre 10.0.0.5@o2ib:10.0.0.6@o2ib:/fs1 rw,flock,lazystatfs
 72 22 0:60 / /home\040of\040all rw,relatime shared:33 - nfs4 nas:/home rw,vers=4.2,hard,proto=tcp,clientaddr=10.1.2.3,local_lock=none,addr=10.0.9.9
+81 22 0:71 / /home/users rw shared:41 - autofs auto.home rw,indirect
+82 81 0:72 / /home/users/ada rw shared:42 - nfs4 nas:/ada rw,vers=4.2,addr=10.0.9.9
+83 22 0:73 / /var/lib/kubelet/pods/3f/volume rw shared:43 - ceph 10.0.0.9:/v rw
 80 22 0:70 / /tmp rw shared:40 - tmpfs tmpfs rw
 """  # noqa: E501
 LIMITS = """\
@@ -113,7 +116,7 @@ def test_what_the_kernel_and_the_system_say_of_a_host(root):
         "huge_pages": "1024 of 2048 kB",
         "transparent_huge_pages": "madvise",
         "swap": "off",
-        "mounts": "/home of all, /scratch",
+        "mounts": "/home of all, /home/users, /scratch",
         "time_service": "chronyd",
         "nccl": "2.26.2",
         "cudnn": "9.7.1",
@@ -124,6 +127,7 @@ def test_what_the_kernel_and_the_system_say_of_a_host(root):
     }
     assert settings.texts["mount_options"] == {
         "/scratch": "lustre 10.0.0.5@o2ib:10.0.0.6@o2ib:/fs1 rw,noatime,rw,flock,lazystatfs",
+        "/home/users": "on demand",
         "/home of all": "nfs4 nas:/home rw,relatime,rw,vers=4.2,hard,proto=tcp,local_lock=none",
     }
     assert settings.texts["ulimit"]["locked memory"] == "unlimited, at most unlimited"
@@ -244,6 +248,10 @@ def network(root):
         bus.mkdir(parents=True, exist_ok=True)
         (bus / f"0000:{slot}:01.0").symlink_to(gpu)
     write(root / "sys/class/net/docker0/mtu", "1500\n")
+    write(root / "sys/class/net/bond0/bonding/mode", "802.3ad 4\n")
+    write(root / "sys/class/net/bond0/mtu", "9000\n")
+    write(root / "sys/class/net/enxb03af2b6059f/device/vendor", "0x0b1f\n")
+    write(root / "sys/class/net/enxb03af2b6059f/mtu", "1500\n")
     write(root / "sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode", "RoCE v2\n")
     return root
 
@@ -258,7 +266,7 @@ def test_what_the_kernel_says_of_nics_and_of_who_is_near_whom(network):
 
     _settings_network.tell_network(settings, network, ask)
     assert settings.texts == {
-        "nics": {"node": "ib0, ib1"},
+        "nics": {"node": "bond0, enx…, ib0, ib1"},
         "adapters": {"node": "mlx5_0 0000:18:00.0; mlx5_1 0000:5e:00.0"},
         "firmware": {"mlx5_0": "28.43.1014", "mlx5_1": "28.43.1014"},
         "model": {"mlx5_0": "MT_0000000838", "mlx5_1": "MT_0000000838"},
@@ -267,10 +275,11 @@ def test_what_the_kernel_says_of_nics_and_of_who_is_near_whom(network):
         "link_layer": {"mlx5_0": "Ethernet", "mlx5_1": "Ethernet"},
         "traffic_class": {"mlx5_0": "default", "mlx5_1": "106"},
         "roce_mode": {"mlx5_0": "RoCE v2"},
-        "mtu": {"ib0": "4200", "ib1": "4200"},
+        "mtu": {"bond0": "9000", "ib0": "4200", "ib1": "4200"},
         "queue_length": {"ib0": "1000", "ib1": "1000"},
-        "pfc": {"ib0": "on priorities 3"},
-        "ecn": dict.fromkeys(("ib0", "ib1"), "roce_np on priorities 3; roce_rp on priorities none"),
+        "pfc": {"bond0": "on priorities 3", "ib0": "on priorities 3"},
+        "ecn": {"bond0": NOT_SUPPORTED}
+        | dict.fromkeys(("ib0", "ib1"), "roce_np on priorities 3; roce_rp on priorities none"),
         "slot": {
             "mlx5_0": "0000:18:00.0, NUMA node 0",
             "mlx5_1": "0000:5e:00.0, NUMA node 1",

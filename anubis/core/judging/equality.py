@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 from anubis.core.judging.verdicts import spelled_code
 from anubis.core.records import (
@@ -29,11 +29,25 @@ from anubis.core.records import (
 FEWEST = 3  # nodes that tell a setting; of two nobody knows which is right
 LIKE_MOST = "as most nodes of its sku"
 EXPECTED = "as the policy expects"
+NO_PEERS = f"fewer than {FEWEST} nodes of its sku tell it"
 MAY_DIFFER = "the policy lets it differ"
 NODE = "node"  # the device of what belongs to no part of it
 SHOWN = 80  # characters of a text in a sentence
 
 Texts = Mapping[str, Mapping[str, str]]  # by setting and device
+
+
+class SettingKey(NamedTuple):
+    """What is compared with each other; a fleet has millions of them."""
+
+    sku: str
+    benchmark: str
+    setting: str
+    device: str
+
+    @property
+    def named(self) -> str:
+        return self.setting if self.device == NODE else f"{self.setting} of {self.device}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +81,14 @@ class NodeSettings:
             at=run.started_at or 0.0,
         )
 
+    def key(self, setting: str, device: str) -> SettingKey:
+        return SettingKey(self.sku, self.workload.benchmark, setting, device)
+
+    def entries(self) -> Iterator[tuple[SettingKey, str]]:
+        for setting, of_devices in self.texts.items():
+            for device, text in of_devices.items():
+                yield self.key(setting, device), text
+
 
 @dataclass(frozen=True, kw_only=True)
 class Usual:
@@ -98,18 +120,8 @@ class Usual:
         return f"{_quoted(self.text)} on {self.votes} of {self.voters} nodes of its sku"
 
 
-@dataclass(frozen=True)
-class SettingKey:
-    """What is compared with each other."""
-
-    sku: str
-    benchmark: str
-    setting: str
-    device: str
-
-
 def settings_of(executions: Iterable[Execution], plan: Plan) -> list[NodeSettings]:
-    """Of each node the last that it vote in a campaign, by programs that tell settings."""
+    """Of each node the last that it told in a campaign, by programs that tell settings."""
     last: dict[tuple[str, str], NodeSettings] = {}
     for run in executions:
         workload = run.step.workload
@@ -120,15 +132,13 @@ def settings_of(executions: Iterable[Execution], plan: Plan) -> list[NodeSetting
     return list(last.values())
 
 
-def usual_settings(vote: Iterable[NodeSettings]) -> dict[SettingKey, Usual]:
+def usual_settings(votes: Iterable[NodeSettings]) -> dict[SettingKey, Usual]:
     """Where at least `FEWEST` nodes tell something."""
-    votes: defaultdict[SettingKey, list[str]] = defaultdict(list)
-    for node in vote:
-        for setting, of_devices in node.texts.items():
-            for device, text in of_devices.items():
-                key = SettingKey(node.sku, node.workload.benchmark, setting, device)
-                votes[key].append(text)
-    return {key: Usual.of(texts) for key, texts in votes.items() if len(texts) >= FEWEST}
+    of_key: defaultdict[SettingKey, list[str]] = defaultdict(list)
+    for vote in votes:
+        for key, text in vote.entries():
+            of_key[key].append(text)
+    return {key: Usual.of(texts) for key, texts in of_key.items() if len(texts) >= FEWEST}
 
 
 def voters(own: Sequence[NodeSettings], before: Iterable[NodeSettings]) -> list[NodeSettings]:
@@ -153,51 +163,52 @@ def judge_settings(
 ) -> tuple[list[Ruling], list[Verdict]]:
     """Rulings on what is as it should be or cannot be compared, and a verdict on anything else."""
     usual = usual_settings(voters(own, before))
+    answers: dict[tuple[SettingKey, str], _Answer] = {}  # most nodes tell the same
     alone: list[Verdict] = []
-    alike: defaultdict[tuple[Workload, str, Judgement, str, str], list[tuple[str, str]]]
-    alike = defaultdict(list)
+    alike: defaultdict[tuple[Workload, str, _Answer], list[tuple[str, str]]] = defaultdict(list)
     for vote in own:
-        for setting, of_devices in vote.texts.items():
-            for device, text in of_devices.items():
-                verdict = _judge(vote, setting, device, text, expectations, usual)
-                if verdict.judgement in (Judgement.HEALTHY, Judgement.NOT_APPLICABLE):
-                    kind = (vote.workload, setting, verdict.judgement, verdict.code, verdict.reason)
-                    alike[kind].append((vote.node, device))
-                else:
-                    alone.append(verdict)
+        for key, text in vote.entries():
+            answer = answers.get((key, text))
+            if answer is None:
+                answer = answers[key, text] = _answer(key, text, expectations, usual.get(key))
+            if answer.judgement in (Judgement.HEALTHY, Judgement.NOT_APPLICABLE):
+                alike[vote.workload, key.setting, answer].append((vote.node, key.device))
+            else:
+                claim = f"{key.named} of {vote.node} is {_quoted(text)}"
+                alone.append(_verdict(vote, key, replace(answer, reason=claim + answer.reason)))
         alone += _unread(vote, expectations, usual)
-    return [_ruling(*kind, units=units) for kind, units in alike.items()], alone
+    return [_ruling(*kind, units) for kind, units in alike.items()], alone
 
 
-def _judge(
-    vote: NodeSettings,
-    setting: str,
-    device: str,
-    text: str,
-    expectations: Sequence[Expectation],
-    usual: Mapping[SettingKey, Usual],
-) -> Verdict:
-    rule = expectation_of(expectations, vote.sku, setting, device)
-    key = SettingKey(vote.sku, vote.workload.benchmark, setting, device)
-    claim, norm = f"{_named(setting, device)} of {vote.node} is {_quoted(text)}", usual.get(key)
-    beside = f"; it is {norm}" if norm else ""
+@dataclass(frozen=True)
+class _Answer:
+    """To all nodes that tell the same. What is bad is named: its reason follows the claim."""
+
+    judgement: Judgement
+    code: str
+    reason: str
+
+
+def _answer(
+    key: SettingKey, text: str, expectations: Sequence[Expectation], norm: Usual | None
+) -> _Answer:
+    rule = expectation_of(expectations, key)
+    bad = spelled_code(key.benchmark, key.setting)
     if rule and rule.may_differ:
-        return _verdict(vote, setting, device, Judgement.NOT_APPLICABLE, "NOT-JUDGED", MAY_DIFFER)
+        return _Answer(Judgement.NOT_APPLICABLE, "NOT-JUDGED", MAY_DIFFER)
     if rule and rule.allows(text):
-        return _verdict(vote, setting, device, Judgement.HEALTHY, "OK", EXPECTED)
+        return _Answer(Judgement.HEALTHY, "OK", EXPECTED)
     if rule:
         right = " or ".join(map(_quoted, rule.equals))
-        reason = f"{claim}, expected {right} ({rule.source}){beside}"
-        return _differs(vote, setting, device, reason)
+        beside = f"; it is {norm}" if norm else ""
+        return _Answer(Judgement.DEFECTIVE, bad, f", expected {right} ({rule.source}){beside}")
     if norm is None:
-        reason = f"fewer than {FEWEST} nodes of its sku tell it"
-        return _verdict(vote, setting, device, Judgement.NOT_APPLICABLE, "NO-PEERS", reason)
+        return _Answer(Judgement.NOT_APPLICABLE, "NO-PEERS", NO_PEERS)
     if norm.text is None:
-        reason = f"{claim}, and no value has a majority: {norm}"
-        return _verdict(vote, setting, device, Judgement.UNKNOWN, "NO-MAJORITY", reason)
+        return _Answer(Judgement.UNKNOWN, "NO-MAJORITY", f", and no value has a majority: {norm}")
     if text == norm.text:
-        return _verdict(vote, setting, device, Judgement.HEALTHY, "OK", LIKE_MOST)
-    return _differs(vote, setting, device, f"{claim}, and {norm}")
+        return _Answer(Judgement.HEALTHY, "OK", LIKE_MOST)
+    return _Answer(Judgement.DEFECTIVE, bad, f", and {norm}")
 
 
 def _unread(
@@ -206,70 +217,53 @@ def _unread(
     """What others tell, and this node could not read."""
     for subject, why in vote.unread.items():
         setting, _, device = subject.partition(" of ")
-        key = SettingKey(vote.sku, vote.workload.benchmark, setting, device or NODE)
+        key = vote.key(setting, device or NODE)
         norm = usual.get(key)
         if norm is None and not device:  # of no device of this node
-            places = (key for key in usual if (key.sku, key.setting) == (vote.sku, setting))
-            norm = next((usual[key] for key in places), None)
-        rule = expectation_of(expectations, vote.sku, setting, device or NODE)
+            same = (place for place in usual if place[:3] == key[:3])
+            norm = next((usual[place] for place in same), None)
+        rule = expectation_of(expectations, key)
         if (norm or rule) and not (rule and rule.may_differ):
-            reason = f"{_named(setting, device or NODE)} of {vote.node} could not be read: {why}"
+            reason = f"{key.named} of {vote.node} could not be read: {why}"
             reason += f"; it is {norm}" if norm else ""
-            yield _verdict(vote, setting, device or NODE, Judgement.UNKNOWN, "UNREAD", reason)
+            yield _verdict(vote, key, _Answer(Judgement.UNKNOWN, "UNREAD", reason))
 
 
-def expectation_of(
-    expectations: Sequence[Expectation], sku: str, setting: str, device: str
-) -> Expectation | None:
+def expectation_of(expectations: Sequence[Expectation], key: SettingKey) -> Expectation | None:
     """Of several that fit the last counts."""
-    fitting = (rule for rule in reversed(expectations) if rule.fits(sku, setting, device))
+    fitting = (
+        rule for rule in reversed(expectations) if rule.fits(key.sku, key.setting, key.device)
+    )
     return next(fitting, None)
-
-
-def _named(setting: str, device: str) -> str:
-    return setting if device == NODE else f"{setting} of {device}"
 
 
 def _quoted(text: str) -> str:
     return f'"{text}"' if len(text) <= SHOWN else f'"{text[:SHOWN]}…"'
 
 
-def _differs(vote: NodeSettings, setting: str, device: str, reason: str) -> Verdict:
-    code = spelled_code(vote.workload.benchmark, setting)
-    return _verdict(vote, setting, device, Judgement.DEFECTIVE, code, reason)
-
-
-def _verdict(
-    vote: NodeSettings, setting: str, device: str, judgement: Judgement, code: str, reason: str
-) -> Verdict:
+def _verdict(vote: NodeSettings, key: SettingKey, answer: _Answer) -> Verdict:
     return Verdict(
         participants=(vote.node,),
-        benchmark=vote.workload.benchmark,
+        benchmark=key.benchmark,
         parameters=vote.workload.parameters,
-        metric=setting,
-        device=device,
-        judgement=judgement,
-        code=code,
-        reason=reason,
+        metric=key.setting,
+        device=key.device,
+        judgement=answer.judgement,
+        code=answer.code,
+        reason=answer.reason,
     )
 
 
 def _ruling(
-    workload: Workload,
-    setting: str,
-    judgement: Judgement,
-    code: str,
-    reason: str,
-    *,
-    units: Sequence[tuple[str, str]],
+    workload: Workload, setting: str, answer: _Answer, units: Sequence[tuple[str, str]]
 ) -> Ruling:
     return Ruling(
         benchmark=workload.benchmark,
         parameters=workload.parameters,
         metric=setting,
-        judgement=judgement,
-        code=code,
-        reason=reason,
+        judgement=answer.judgement,
+        code=answer.code,
+        reason=answer.reason,
         alpha=None,
         participants=tuple((node,) for node, _ in units),
         devices=tuple(device for _, device in units),
