@@ -15,11 +15,11 @@ from anubis.core.watching.findings import Deviation, Look, Oddity, OddityKind, S
 from anubis.core.watching.telemetry import Side
 
 
-def naive_look(telemetry, model, settings, *, job="", ended=False, baseline=None):
+def naive_look(telemetry, model, settings, *, job="", ended=False):
     start, end = telemetry.last(settings.pull_s).start, telemetry.end
     if ended and settings.continuity_ended_s:
         telemetry = worked(telemetry)
-    seen = _Naive(telemetry, model, settings, job, ended, baseline).look()
+    seen = _Naive(telemetry, model, settings, job, ended).look()
     return replace(seen, start=start, end=end)
 
 
@@ -50,9 +50,9 @@ def median(values):
 
 
 class _Naive:
-    def __init__(self, telemetry, model, settings, job, ended, baseline):
+    def __init__(self, telemetry, model, settings, job, ended):
         self.t, self.model, self.s = telemetry, model, settings
-        self.job, self.ended, self.baseline = job, ended, baseline
+        self.job, self.ended = job, ended
         self.names = [metric.name for metric in telemetry.metrics]
         self.first = max(0, telemetry.points - round(settings.pull_s / telemetry.step_s))
         self.windows = max(0, telemetry.points - self.first - settings.window + 1)
@@ -312,12 +312,11 @@ class _Naive:
             back = together[p] and (telling[p] or left_its_level)
             balance += back - apart[p]
             returned = returned or balance >= self.s.window
-        before = sum(d < half for d in self.distances_before(m, i, others))
         return {
             "since": since,
             "until": until,
             "returned": returned,
-            "always": sum(proofs) < self.s.window and before < self.s.window,
+            "always": sum(proofs) < self.s.window,
             "value": median(own[since : last + 1]),
             "peers": median(middle[since : last + 1]),
             "distance": usual,
@@ -331,19 +330,6 @@ class _Naive:
             if max(sums) - sums[-1] >= self.s.window:
                 break
         return sums.index(max(sums)) if max(sums) > 0 else None
-
-    def distances_before(self, m, i, others):
-        before, node = self.baseline, self.t.nodes[i]
-        if before is None or node not in before.nodes:
-            return []
-        rows = [
-            before.nodes.index(self.t.nodes[j]) for j in others if self.t.nodes[j] in before.nodes
-        ]
-        if not rows or self.names[m] not in [metric.name for metric in before.metrics]:
-            return []
-        values = before.of(self.names[m])
-        own = values[before.nodes.index(node)]
-        return finite(abs(float(own[p]) - median(values[rows, p])) for p in range(before.points))
 
     def share(self, m, left):
         return left["distance"] / self.width(m) if self.width(m) > 0 else 0.0

@@ -103,13 +103,6 @@ def test_a_role_does_not_hide_a_fault_of_another_node_nor_its_own():
     assert named(set_values(telemetry, "cpu_use", "n2", 500, 900, 3.0)) == ["n2"]
 
 
-def test_what_nodes_reported_when_the_job_began_tells_a_long_fault_from_a_role():
-    now = set_values(healthy(seed=2), "cpu_use", "n2", 0, 900, 60.0)
-    assert named(now, baseline=healthy(points=300)) == ["n2"]
-    then = set_values(healthy(points=300), "cpu_use", "n2", 0, 300, 60.0)
-    assert not named(now, baseline=then)
-
-
 def test_two_nodes_that_fail_at_once_are_both_named_in_a_job_that_allows_for_two():
     telemetry = healthy(40)
     for node in ("n3", "n30"):

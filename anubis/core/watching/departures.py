@@ -36,20 +36,17 @@ def departure(
     proof: int,
     *,
     activity: bool = False,
-    met_before: Floats | None = None,
 ) -> Departure | None:
     """Of a node that was apart from point `first` to `last`; `own` and the median of its `peers`
     at all points; so many points of being together are `proof` of it. `activity`: all are alike
     where nobody works, so to be together proves little where the peers do less than in the run:
-    nothing of a node whose phases come early or late.
-    `met_before`: how far it was from them when the job began. None: nothing is known."""
+    nothing of a node whose phases come early or late."""
     gaps = np.abs(own - peers)
     run = slice(first, last + 1)
     finite = np.isfinite(gaps[run])
     if not finite.any():
         return None
     usual = float(gaps[run][finite].mean())
-    before = np.zeros(0) if met_before is None else met_before
     apart = gaps >= usual / 2  # false where nothing is known
     together = gaps < usual / 2
     telling = _levels_of_being_apart(peers, apart, run, usual / 2)
@@ -69,7 +66,7 @@ def departure(
         since=since,
         until=until,
         returned=_ends_with(back[last + 1 :], apart[last + 1 :], proof),
-        always=bool(max(met[:since].sum(), (before < usual / 2).sum()) < proof),
+        always=bool(met[:since].sum() < proof),
         value=float(np.nanmedian(own[since : last + 1])),
         peers=float(np.nanmedian(peers[since : last + 1])),
         distance=usual,

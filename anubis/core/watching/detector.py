@@ -36,10 +36,8 @@ def look(
     *,
     job: str = "",
     ended: bool = False,
-    baseline: Telemetry | None = None,
 ) -> Look:
-    """`ended`: the job has failed, so something did happen. `baseline`: what its nodes reported
-    when it began; a node that was with its peers then is no role, however long it is apart."""
+    """`ended`: the job has failed, so something did happen."""
     pulled = telemetry.last(settings.pull_s)
     telemetry = before_stop(telemetry) if ended and settings.continuity_ended_s else telemetry
     unjudged: dict[str, str] = {}
@@ -51,7 +49,7 @@ def look(
         needed=settings.needed(telemetry.step_s, ended=ended),
         groups=_peer_groups(telemetry, settings, unjudged),
         comparisons=_comparisons(telemetry, spans, model, settings, silence.unreported, unjudged),
-        evidence=Deviations(telemetry=telemetry, spans=spans, settings=settings, baseline=baseline),
+        evidence=Deviations(telemetry=telemetry, spans=spans, settings=settings),
     )
     looking.name_vanished(silence.vanished)
     looking.name_unlike()

@@ -22,7 +22,6 @@ class Deviations:
     telemetry: Telemetry
     spans: Sequence[Span]  # of its metrics
     settings: WatchSettings
-    baseline: Telemetry | None = None  # what the nodes reported when the job began
 
     def departure(
         self, metric: int, peers: Ints, row: int, first: int, last: int
@@ -37,7 +36,6 @@ class Deviations:
             last,
             self.settings.window,
             activity=self.telemetry.metrics[metric].fault is Side.LOW,
-            met_before=self._distances_before(metric, row, beside),
         )
 
     def share(self, metric: int, left: Departure) -> float:
@@ -85,20 +83,6 @@ class Deviations:
         values = self.telemetry.values[metric][beside, first : last + 1]
         usual = medians(means(np.abs(values - medians(values)))[:, None])[0]
         return bool(left.distance >= BEYOND_PEERS * usual)
-
-    def _distances_before(self, metric: int, row: int, beside: Ints) -> Floats:
-        """From its peers, when the job began."""
-        before, node = self.baseline, self.telemetry.nodes[row]
-        name = self.telemetry.metrics[metric].name
-        if before is None or node not in before.nodes:
-            return np.zeros(0)
-        peers = {self.telemetry.nodes[index] for index in beside.tolist()}
-        rows = [index for index, peer in enumerate(before.nodes) if peer in peers]
-        if not rows or name not in [watched.name for watched in before.metrics]:
-            return np.zeros(0)
-        values = before.of(name)
-        own = values[before.nodes.index(node)].astype(np.float64)
-        return np.asarray(np.abs(own - medians(values[rows])))
 
 
 def medians(values: Floats | Floats32) -> Floats:
