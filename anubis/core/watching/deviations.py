@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from anubis.core.arrays import Floats, Floats32, Ints
 from anubis.core.watching.departures import Departure, departure
 from anubis.core.watching.findings import Deviation, Sign
+from anubis.core.watching.medians import Middle, medians
 from anubis.core.watching.scaling import Span
 from anubis.core.watching.settings import WatchSettings
 from anubis.core.watching.telemetry import Side, Telemetry
 
 BEYOND_PEERS = 3.0  # times as far from the median as its peers usually are is no chance
+AT_ONCE = 128  # nodes: what is reckoned of them stays in the caches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,7 @@ class Deviations:
     telemetry: Telemetry
     spans: Sequence[Span]  # of its metrics
     settings: WatchSettings
+    _middles: dict[int, list[Middle]] = field(default_factory=dict)  # of metrics, newest first
 
     def departure(
         self, metric: int, peers: Ints, row: int, first: int, last: int
@@ -31,7 +34,7 @@ class Deviations:
         beside = peers[peers != row]
         return departure(
             values[row].astype(np.float64),
-            medians(values[beside]),
+            self._medians(metric, peers, beside),
             first,
             last,
             self.settings.window,
@@ -69,33 +72,45 @@ class Deviations:
         for second in range(len(self.telemetry.metrics)):
             if second != metric:
                 left = self.departure(second, peers, row, first, last)
-                if left and self._is_apart(second, peers[peers != row], left, first, last):
+                if left and self._is_apart(second, peers, row, left, first, last):
                     deviations.append(self.deviation(second, left))
         return deviations
 
-    def _is_apart(self, metric: int, beside: Ints, left: Departure, first: int, last: int) -> bool:
+    def _is_apart(
+        self, metric: int, peers: Ints, row: int, left: Departure, first: int, last: int
+    ) -> bool:
         least = max(
             self.settings.min_effect * self.spans[metric].width,
             self.telemetry.metrics[metric].floor,
         )
         if left.returned or left.always or left.distance < least or left.distance == 0:
             return False
-        values = self.telemetry.values[metric][beside, first : last + 1]
-        usual = medians(means(np.abs(values - medians(values)))[:, None])[0]
-        return bool(left.distance >= BEYOND_PEERS * usual)
+        beside = peers[peers != row]
+        run = slice(first, last + 1)
+        usual = self._medians(metric, peers, beside)[run]
+        return is_beyond(left.distance, self.telemetry.values[metric][:, run], beside, usual)
+
+    def _medians(self, metric: int, peers: Ints, beside: Ints) -> Floats:
+        """Of those `beside` a node, at all times; they are among the `peers`."""
+        middles = self._middles.setdefault(metric, [])
+        for middle in middles:
+            if (left_out := middle.left_out(beside)) is not None:
+                return middle.without(left_out)
+        middles.insert(0, Middle.of(self.telemetry.values[metric], peers))
+        return self._medians(metric, peers, beside)
 
 
-def medians(values: Floats | Floats32) -> Floats:
-    """Of each column, of what is known; NaN where nothing is."""
-    columns = np.ascontiguousarray(values.T)
-    counts = np.isfinite(columns).sum(axis=1)
-    middles = np.full(len(columns), np.nan)
-    for count in np.unique(counts[counts > 0]).tolist():
-        alike = np.flatnonzero(counts == count)  # NaN comes last in order
-        low, high = (count - 1) // 2, count // 2
-        ordered = np.partition(columns[alike], (low, high), axis=1)
-        middles[alike] = (ordered[:, low].astype(np.float64) + ordered[:, high]) / 2
-    return middles
+def is_beyond(distance: float, values: Floats32, beside: Ints, usual: Floats) -> bool:
+    """Whether it is several times as far from what is `usual` as the median of others; they are
+    asked in blocks until more than half of them prove it."""
+    asked = [np.zeros(0)]
+    near = 0
+    for start in range(0, len(beside), AT_ONCE):
+        asked.append(means(np.abs(values[beside[start : start + AT_ONCE]] - usual)))
+        near += int((BEYOND_PEERS * asked[-1] <= distance).sum())
+        if near * 2 > len(beside):
+            return True
+    return bool(distance >= BEYOND_PEERS * medians(np.concatenate(asked)[:, None])[0])
 
 
 def means(values: Floats) -> Floats:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from anubis.core.arrays import Flags, Floats
-from anubis.core.watching.deviations import medians
+from anubis.core.watching.medians import medians
 from anubis.core.watching.telemetry import Side, Telemetry
 
 LIVELY = 75  # percentile of what a metric shows while the job works

@@ -1,0 +1,81 @@
+"""Medians of what is known of many nodes, and the same without a few of them at little cost.
+
+Every suspect is compared with the median of all others, metric by metric: the nodes are nearly the
+same ones each time, so the values around the middle are put in order once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.arrays import Floats, Floats32, Ints
+
+FEW = 32  # nodes that can be left out
+
+
+def medians(values: Floats | Floats32) -> Floats:
+    """Of each column, of what is known; NaN where nothing is."""
+    columns = np.ascontiguousarray(values.T)
+    counts = np.isfinite(columns).sum(axis=1)
+    middles = np.full(len(columns), np.nan)
+    for count in np.unique(counts[counts > 0]).tolist():
+        alike = np.flatnonzero(counts == count)  # NaN comes last in order
+        low, high = (count - 1) // 2, count // 2
+        ordered = np.partition(columns[alike], (low, high), axis=1)
+        middles[alike] = (ordered[:, low].astype(np.float64) + ordered[:, high]) / 2
+    return middles
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Middle:
+    """Of the values of some `rows` at each time those nearest to the median, in order."""
+
+    values: Floats32  # all rows x times
+    rows: Ints
+    band: Floats32  # times x ranks; infinite beyond the last that is known
+    start: Ints  # rank of the first of the band, at each time
+    counts: Ints  # what is known at each time
+
+    @classmethod
+    def of(cls, values: Floats32, rows: Ints) -> Middle:
+        columns = np.ascontiguousarray(values[rows].T)
+        counts = np.isfinite(columns).sum(axis=1)
+        start = np.maximum(counts // 2 - FEW - 1, 0)
+        band = np.full((len(columns), min(len(rows), 2 * FEW + 2)), np.inf, dtype=np.float32)
+        for count in np.unique(counts[counts > 0]).tolist():
+            alike = np.flatnonzero(counts == count)  # NaN comes last in order
+            first = max(count // 2 - FEW - 1, 0)
+            end = min(first + band.shape[1], count)
+            ordered = np.partition(columns[alike], (first, end - 1), axis=1)[:, first:end]
+            band[alike, : end - first] = np.sort(ordered, axis=1)
+        return cls(values=values, rows=rows, band=band, start=start, counts=counts)
+
+    def left_out(self, rows: Ints) -> Ints | None:
+        """Whom this has and `rows` have not. None: these are others, or far fewer."""
+        few = len(self.rows) - len(rows)
+        if not 0 <= few <= FEW:
+            return None
+        left = np.setdiff1d(self.rows, rows, assume_unique=True)
+        return left if len(left) == few else None
+
+    def without(self, left_out: Ints) -> Floats:
+        """The medians of all others. Which of equal values is taken out makes no difference."""
+        band, start, counts = self.band.copy(), self.start.copy(), self.counts.copy()
+        times = np.arange(len(band))
+        for row in left_out.tolist():
+            value = self.values[row]
+            known = np.isfinite(value)
+            at = (band == value[:, None]).argmax(axis=1)
+            inside = known & (band[times, at] == value)
+            band[times[inside], at[inside]] = np.inf
+            counts -= known
+            start -= known & ~inside & (value <= self.band[:, 0])
+        band.sort(axis=1)
+        some = counts > 0
+        low, high = (
+            band[times, np.where(some, rank - start, 0)].astype(np.float64)
+            for rank in ((counts - 1) // 2, counts // 2)
+        )
+        return np.where(some, (low + high) / 2, np.nan)
