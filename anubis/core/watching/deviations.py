@@ -103,14 +103,14 @@ class Deviations:
 def is_beyond(distance: float, values: Floats32, beside: Ints, usual: Floats) -> bool:
     """Whether it is several times as far from what is `usual` as the median of others; they are
     asked in blocks until more than half of them prove it."""
-    asked = [np.zeros(0)]
+    distances = [np.zeros(0)]
     near = 0
     for start in range(0, len(beside), AT_ONCE):
-        asked.append(means(np.abs(values[beside[start : start + AT_ONCE]] - usual)))
-        near += int((BEYOND_PEERS * asked[-1] <= distance).sum())
+        distances.append(means(np.abs(values[beside[start : start + AT_ONCE]] - usual)))
+        near += int((BEYOND_PEERS * distances[-1] <= distance).sum())
         if near * 2 > len(beside):
             return True
-    return bool(distance >= BEYOND_PEERS * medians(np.concatenate(asked)[:, None])[0])
+    return bool(distance >= BEYOND_PEERS * medians(np.concatenate(distances)[:, None])[0])
 
 
 def means(values: Floats) -> Floats:

@@ -66,12 +66,12 @@ class Middle:
         times = np.arange(len(band))
         for row in left_out.tolist():
             value = self.values[row]
-            known = np.isfinite(value)
+            finite = np.isfinite(value)
             at = (band == value[:, None]).argmax(axis=1)
-            inside = known & (band[times, at] == value)
+            inside = finite & (band[times, at] == value)
             band[times[inside], at[inside]] = np.inf
-            counts -= known
-            start -= known & ~inside & (value <= self.band[:, 0])
+            counts -= finite
+            start -= finite & ~inside & (value <= self.band[:, 0])
         band.sort(axis=1)
         some = counts > 0
         low, high = (
