@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import CacheStats
 
 from anubis.core.errors import StoreError
 from anubis.core.records import (
@@ -224,3 +227,24 @@ def test_questions_across_campaigns_find_their_way_by_an_index(
         steps = [row[-1] for row in raw.execute(f"EXPLAIN QUERY PLAN {question}")]
     assert steps
     assert all("USING" in step and "INDEX" in step for step in steps), steps
+
+
+def test_what_is_asked_of_another_file_is_not_compiled_again(tmp_path: Path) -> None:
+    def asked(file: Path) -> list[str]:
+        """The statements that were compiled for it."""
+        compiled: list[str] = []
+
+        def note(_a: object, _b: object, text: str, _d: object, context: Any, _e: object) -> None:
+            if context.compiled is not None and context.cache_hit is not CacheStats.CACHE_HIT:
+                compiled.append(text)
+
+        database = Database.open(str(file))
+        sa.event.listen(database.engine, "before_cursor_execute", note)
+        history = begun(History(database))
+        history.executions.record("c1", [execution(1)])
+        assert [kept.step.id for kept in history.executions.of("c1")] == ["step-1"]
+        history.close()
+        return compiled
+
+    asked(tmp_path / "one.sqlite")
+    assert asked(tmp_path / "two.sqlite") == []
