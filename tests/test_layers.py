@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -60,16 +61,23 @@ ONLY_IN = {
 }
 
 
-def imports(file: Path) -> set[str]:
+@cache
+def parsed(file: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file's tree; a dozen tests look at each file."""
+    return tuple(ast.walk(ast.parse(file.read_text())))
+
+
+@cache
+def imports(file: Path) -> frozenset[str]:
     """Every module a file imports anywhere, late imports included."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    found: set[str] = set()
+    for node in parsed(file):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def part(module: str) -> str:
@@ -160,7 +168,7 @@ ON_NODES = {  # processes of their own, or of Ray's, on a node
 
 def names_used(file: Path) -> set[str]:
     """`print` and `sys.exit`, wherever they stand; not the names of attributes of other things."""
-    nodes = list(ast.walk(ast.parse(file.read_text())))
+    nodes = parsed(file)
     plain = {node.id for node in nodes if isinstance(node, ast.Name)}
     dotted = {
         f"{node.value.id}.{node.attr}"
@@ -294,10 +302,11 @@ WITH_TORCH = {  # when they are imported; programs and what these need import it
 }
 
 
-def needed_at_import(file: Path) -> set[str]:
+@cache
+def needed_at_import(file: Path) -> frozenset[str]:
     """The modules without which a file cannot be imported: none of functions or of types."""
     tree = ast.parse(file.read_text())
-    return {
+    return frozenset(
         alias.name if isinstance(node, ast.Import) else str(node.module)
         for statement in tree.body
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef)
@@ -305,13 +314,13 @@ def needed_at_import(file: Path) -> set[str]:
         for node in ast.walk(statement)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
-    }
+    )
 
 
 def needed_by(name: str) -> set[str]:
     """Whatever is imported with a benchmark's module, directly or not."""
     needed: set[str] = set()
-    new = needed_at_import(BENCHMARKS[name])
+    new = set(needed_at_import(BENCHMARKS[name]))
     while new:
         needed |= new
         files = [BENCHMARKS[module] for module in new & BENCHMARKS.keys()]
