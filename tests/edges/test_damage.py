@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -73,9 +74,10 @@ def measured(node: str, numbers: np.ndarray) -> Execution:
     )
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two nodes were measured and judged."""
+    file = tmp_path_factory.mktemp("sound") / "history.db"
     nodes = ("n1", "n2")
     campaign = Campaign(
         id="c1",
@@ -102,12 +104,19 @@ def file(tmp_path: Path) -> Path:
     verdicts = tuple(
         NodeVerdict(node=node, judgement=Judgement.HEALTHY, code="OK", reason="") for node in nodes
     )
-    with History.open(str(tmp_path / "history.db")) as history:
+    with History.open(str(file)) as history:
         history.campaigns.begin(campaign)
         history.executions.record("c1", [measured(node, np.array([1.0, 2.0])) for node in nodes])
         assessment = Assessment(alone=(), rulings=(ruling,), nodes=verdicts)
         history.assessments.conclude("c1", assessment, (), finished_at=2.0)
-    return tmp_path / "history.db"
+    assert [beside.name for beside in file.parent.iterdir()] == [file.name]
+    return file
+
+
+@pytest.fixture
+def file(sound: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged: made anew, each took ten times as long."""
+    return shutil.copy(sound, tmp_path / "history.db")
 
 
 def change(file: Path, *statements: str) -> None:
@@ -270,10 +279,10 @@ def test_a_checksum_is_the_same_in_all_versions():
 # --- what happened to nodes ----------------------------------------------------------------
 
 
-@pytest.fixture
-def lived(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two nodes of which something of every kind was told, by one who waits for n1."""
-    file = tmp_path / "history.db"
+    file = tmp_path_factory.mktemp("eventful") / "history.db"
     with History.open(str(file)) as history:
         history.clusters.enter(ClusterIdentity(name="c"), 1.0)
         part, nodes = history.of("c"), ("n1", "n2")
@@ -284,7 +293,13 @@ def lived(tmp_path: Path) -> Path:
         part.jobs.add(Job(id=f"j-{node}", nodes=(node,), start=1.0) for node in nodes)
         for node in nodes:
             part.notices.add(Notice(id=f"e-{node}", at=1.0, event=NodeAdded(nodes=(node,))))
+    assert [beside.name for beside in file.parent.iterdir()] == [file.name]
     return file
+
+
+@pytest.fixture
+def lived(eventful: Path, tmp_path: Path) -> Path:
+    return shutil.copy(eventful, tmp_path / "history.db")
 
 
 def read_of_nodes(file: Path) -> None:
