@@ -112,9 +112,6 @@ def watch_ranks(folder: Path, job: str = "", *, every_s: float = 1.0) -> Iterato
             evidence = _timed(ask_ranks(folder, job, stacks=False), ranks, gone)
             if (since := standstill.since(evidence)) is not None:
                 evidence = _timed(ask_ranks(folder, job), ranks, gone)
-            steps = tuple(steps_of(evidence.calls))
-            collectors = evidence.collectors | ({Collector.STEPS} if steps else set())
-            evidence = replace(evidence, steps=steps, collectors=collectors)
             yield LiveLook(evidence=evidence, still_since=since)
         while time.monotonic() < began + every_s:
             _note_ends(ranks, gone)
@@ -224,9 +221,12 @@ def live_evidence(answers: list[LiveAnswer], job: str, at: float) -> JobEvidence
     if silent:
         first = silent[0]
         gaps[Collector.STACKS] = f"rank {first.rank.rank} did not answer: {first.why_not}"
+    steps = tuple(steps_of(recorded.calls))
+    met = {Collector.PROCESSES, Collector.STACKS, *((Collector.STEPS,) if steps else ())}
     return replace(
         recorded,
-        collectors=recorded.collectors | {Collector.PROCESSES, Collector.STACKS},
+        collectors=recorded.collectors | met,
+        steps=steps,
         gaps=gaps,
         stacks=tuple(
             Stack(rank=answer.rank.rank, frames=answer.frames)

@@ -269,6 +269,12 @@ def _trails() -> tuple[_Trail, ...]:
             read=_traces,
         ),
         _Trail(
+            place="live",
+            words="answers of a running job",
+            collectors=(Collector.PROCESSES, Collector.STACKS),
+            read=_live,
+        ),
+        _Trail(
             place="telemetry",
             words="telemetry",
             collectors=(Collector.TELEMETRY,),
@@ -284,9 +290,16 @@ def _dumps(path: Path, ranks: RankMap) -> JobEvidence:
 
 
 def _traces(path: Path, ranks: RankMap) -> JobEvidence:
+    from anubis.diagnosis.kineto import read_traces
     from anubis.diagnosis.step_tables import read_step_table
 
-    return read_step_table(path)
+    return read_traces(path) if path.is_dir() else read_step_table(path)
+
+
+def _live(path: Path, ranks: RankMap) -> JobEvidence:
+    from anubis.diagnosis.live import ask_ranks
+
+    return ask_ranks(path)
 
 
 def _telemetry(path: Path, ranks: RankMap) -> JobEvidence:

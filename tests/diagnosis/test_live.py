@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import anubis
 from anubis.core.diagnosing import hang, slow
 from anubis.core.diagnosing.analyst import analyse
 from anubis.core.diagnosing.chain import reason
@@ -30,6 +31,8 @@ from anubis.core.diagnosing.facts import FactKind
 from anubis.core.diagnosing.live_progress import STILL_S, WARM_UP, Standstill, steps_of
 from anubis.core.errors import EvidenceError
 from anubis.diagnosis.live import announced, ask_ranks, hooked, parse_stack, pulse_of, watch_ranks
+from anubis.operations.caller import Caller
+from anubis.operations.diagnosing import DiagnosisRequest
 
 
 def seen(at: float, *counts: tuple[int, int], pulses: str = "") -> JobEvidence:
@@ -173,6 +176,21 @@ def test_a_process_that_is_stopped_or_gone_is_seen_from_outside(
     while pulse_of(process.pid) is not Pulse.GONE:
         time.sleep(0.01)
     assert [fact.kind for fact in reason(ask_ranks(tmp_path), hang.RULES).facts] == ["died"]
+
+
+def test_a_diagnosis_asks_the_processes_of_a_job(process: subprocess.Popen[bytes], tmp_path: Path):
+    words = {"rank": 3, "pid": process.pid, "socket": str(tmp_path / "no.sock")}
+    (tmp_path / "3.json").write_text(json.dumps(words))
+    process.send_signal(signal.SIGSTOP)
+    while pulse_of(process.pid) is not Pulse.STOPPED:
+        time.sleep(0.01)
+    request = DiagnosisRequest(
+        job="4711", nodes=("n0", "n1"), ranks_per_node=2, places={"live": tmp_path}
+    )
+    diagnosis = anubis.diagnose_job(
+        request, Caller(history_url=f"sqlite:///{tmp_path}/history.db")
+    ).diagnosis
+    assert [(whom.node, whom.rank) for whom in diagnosis.culprits] == [("n1", 3)]
 
 
 def test_the_hook_runs_the_sitecustomize_that_was_there_and_loads_nothing_else(tmp_path: Path):
