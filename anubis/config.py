@@ -39,6 +39,7 @@ from anubis.reading import Shape, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
 
 if TYPE_CHECKING:  # what a gate need not load
+    from anubis.core.diagnosing.classes import ErrorClasses
     from anubis.core.diagnosing.policy import DiagnosisPolicy
     from anubis.core.watching.policy import WatchPolicy
     from anubis.incidents.mapping import IncidentMapping
@@ -486,6 +487,24 @@ def watching(name: str) -> WatchPolicy:
 
     path = find("watching", name)
     return read(load_yaml(path, ConfigError), WatchPolicy, f'"{path}"', ConfigError)
+
+
+def error_classes(name: str = "default") -> ErrorClasses:
+    """What lines of logs mean: a table under configs/classes/, over the shipped one it changes."""
+    from anubis.core.diagnosing.classes import ErrorClasses
+
+    path = find("classes", name)
+    table = read(load_yaml(path, ConfigError), ErrorClasses, f'"{path}"', ConfigError)
+    if not table.based_on:
+        return table
+    shipped = places.shipped("configs") / "classes"
+    basis = shipped / f"{table.based_on}.yaml"
+    names = [file.stem for file in shipped.glob("*.yaml")]
+    if table.based_on not in names or basis.resolve() == path.resolve():
+        hint = did_you_mean(table.based_on, names)
+        raise ConfigError(f'"{path}": no shipped table "{table.based_on}" to be based on; {hint}')
+    shipped_rows = read(load_yaml(basis, ConfigError), ErrorClasses, f'"{basis}"', ConfigError)
+    return table.over(shipped_rows.classes)
 
 
 def _by_kind(

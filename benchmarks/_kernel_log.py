@@ -17,7 +17,7 @@ from pathlib import Path
 from _sysfs import text
 
 RECORD = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)$", re.M)
-XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]+)[^)]*\): (\d+)")
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F:]+)[^)]*\): (\d+)")
 SXID = re.compile(r"SXid \(PCI:[0-9a-fA-F:.]+\): \d+, (Non-fatal|Fatal)")
 BANK = re.compile(r"Machine Check(?: Exception)?: \w+ Bank \d+: ([0-9a-f]{16})")  # the status
 DECODED = re.compile(r"\[Hardware Error\]: (Corrected|Uncorrected|Deferred)\b")  # AMD's driver

@@ -12,6 +12,7 @@ from fleets import SPECS
 
 from anubis import catalog, config
 from anubis.core.campaign import planning
+from anubis.core.diagnosing.classes import ErrorClass, ErrorClasses
 from anubis.core.diagnosing.policy import DiagnosisPolicy
 from anubis.core.errors import ConfigError
 from anubis.core.lifecycle.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
@@ -55,6 +56,7 @@ LOADERS = {
     "telemetry": config.telemetry,
     "watching": config.watching,
     "diagnosis": config.diagnosis,
+    "classes": config.error_classes,
     "topologies": lambda name: survey(name, None),
 }
 FOREIGN = {"kubernetes", "prometheus"}  # what others read: tests of their own
@@ -88,6 +90,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     ],
     "watching/default.yaml": [WatchPolicy],
     "diagnosis/default.yaml": [DiagnosisPolicy],
+    "classes/default.yaml": [ErrorClasses, ErrorClass],
     "topologies/example.yaml": [Written, Rack, Links],
 }
 SISTERS = {  # with other keys

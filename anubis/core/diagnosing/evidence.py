@@ -37,6 +37,8 @@ class Gravity(StrEnum):
     CRITICAL = "critical"  # a sure sign of broken hardware, here
     DISTRIBUTED = "distributed"  # something went wrong between two, and it may be the other
     APPLICATION = "application"  # the program, or the hardware: a repeat tells
+    MEMORY = "memory"  # somebody asked for more of it than there is
+    LOSS = "loss"  # the training itself went wrong: not a number
     NOTE = "note"  # known, and no cause
 
 
@@ -56,6 +58,7 @@ class LogEvent:
     detail: str = (
         ""  # by which the same error on other ranks is recognised, addresses and numbers left out
     )
+    lasted_s: float = 0.0  # for how long the trouble had gone on by then, where the line says so
 
 
 @dataclass(frozen=True, kw_only=True)

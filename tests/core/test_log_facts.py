@@ -1,0 +1,177 @@
+"""From events of logs to facts, and to whom the analyst then names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anubis.core.diagnosing import critical, log_facts, root_cause
+from anubis.core.diagnosing.analyst import analyse
+from anubis.core.diagnosing.chain import reason
+from anubis.core.diagnosing.evidence import (
+    Collector,
+    Exit,
+    Gravity,
+    JobEvidence,
+    LogEvent,
+    RankMap,
+)
+from anubis.core.diagnosing.facts import FactKind
+
+RULES = (*critical.RULES, *log_facts.RULES, *root_cause.RULES)
+NODES = [f"n{number}" for number in range(8)]
+RANKS = RankMap(
+    nodes=dict(enumerate(NODES)),
+    addresses={**{node: node for node in NODES}, **{f"10.0.0.{i}": f"n{i}" for i in range(8)}},
+)
+CRASH = 100_000.0
+
+
+def kernel(node, code, at=CRASH, gravity=Gravity.CRITICAL, device="0000:3b:00"):
+    return LogEvent(
+        collector=Collector.KERNEL_LOG,
+        code=code,
+        gravity=gravity,
+        text=code,
+        node=node,
+        at=at,
+        device=device,
+    )
+
+
+def said(rank, code, gravity, at=CRASH, **more):
+    return LogEvent(
+        collector=Collector.TRAINING_LOG,
+        code=code,
+        gravity=gravity,
+        text=code,
+        rank=rank,
+        at=at,
+        detail=code,
+        **more,
+    )
+
+
+def closed(rank, peer, at=CRASH):
+    return said(rank, "nccl-closed", Gravity.DISTRIBUTED, at, peer=f"10.0.0.{peer}")
+
+
+def raised(rank, at=CRASH, code="python-error"):
+    return said(rank, code, Gravity.APPLICATION, at)
+
+
+def evidence_of(*log, exits=(), **more):
+    return JobEvidence(
+        job="17",
+        at=CRASH,
+        collectors=frozenset({Collector.KERNEL_LOG, Collector.TRAINING_LOG, Collector.EXITS}),
+        ranks=RANKS,
+        log=log,
+        exits=exits,
+        **more,
+    )
+
+
+def facts_of(evidence, *kinds):
+    return [fact for fact in reason(evidence, RULES).facts if fact.kind in kinds]
+
+
+def named(evidence):
+    return set(analyse(reason(evidence, RULES), evidence).nodes)
+
+
+def test_a_critical_error_is_named_although_all_others_report_their_peers():
+    reports = [closed(rank, (rank + 1) % 8, CRASH + rank) for rank in range(8) if rank != 3]
+    assert named(evidence_of(kernel("n3", "xid-79"), *reports)) == {"n3"}
+
+
+@pytest.mark.parametrize(("before", "names"), [(200, {"n3"}), (400, set())])
+def test_a_critical_error_counts_within_five_minutes_of_the_crash(before, names):
+    evidence = evidence_of(
+        kernel("n3", "xid-79", CRASH - before),
+        said(0, "watchdog-timeout", Gravity.DISTRIBUTED),
+    )
+    assert named(evidence) == names
+
+
+def test_a_time_out_reaches_back_to_when_it_began_to_wait():
+    waited = replace(said(0, "watchdog-timeout", Gravity.DISTRIBUTED), lasted_s=600.0)
+    assert named(evidence_of(kernel("n3", "xid-79", CRASH - 700), waited)) == {"n3"}
+
+
+def test_a_critical_error_at_an_unknown_time_is_told_with_less_confidence():
+    (fact,) = facts_of(evidence_of(kernel("n3", "xid-79", None)), FactKind.CRITICAL_ERROR)
+    assert fact.confidence == 0.5
+
+
+def test_notes_and_application_errors_are_no_critical_errors():
+    evidence = evidence_of(
+        kernel("n1", "xid-63", gravity=Gravity.NOTE),
+        kernel("n2", "xid-94", gravity=Gravity.APPLICATION),
+    )
+    assert not facts_of(evidence, FactKind.CRITICAL_ERROR)
+    (fact,) = facts_of(evidence, FactKind.APPLICATION_ERROR)
+    assert (fact.whom.node, fact.code) == ("n2", "xid-94")
+
+
+def test_of_a_rank_the_first_error_counts_and_what_followed_is_told():
+    evidence = evidence_of(closed(2, 5, CRASH), raised(2, CRASH + 1))
+    assert not facts_of(evidence, FactKind.APPLICATION_ERROR)
+    (fact,) = facts_of(
+        evidence_of(raised(5, CRASH), closed(5, 2, CRASH + 1)), FactKind.APPLICATION_ERROR
+    )
+    assert fact.whom.rank == 5
+    assert fact.evidence == "rank 5 on n5: python-error; then nccl-closed"
+
+
+def test_the_rank_that_raised_first_is_named_and_not_those_that_lost_it():
+    reports = [closed(rank, 5, CRASH + 2) for rank in (4, 6)]
+    assert named(evidence_of(raised(5), *reports)) == {"n5"}
+
+
+@pytest.mark.parametrize(("ranks", "is_shared"), [(8, True), (7, False)])
+def test_an_error_of_nine_of_ten_ranks_is_nobodys(ranks, is_shared):
+    evidence = evidence_of(*[raised(rank) for rank in range(ranks)])
+    assert bool(facts_of(evidence, FactKind.SAME_ERROR)) is is_shared
+    assert not named(evidence)
+
+
+def test_a_time_out_on_all_ranks_blames_nobody():
+    evidence = evidence_of(
+        *[said(rank, "watchdog-timeout", Gravity.DISTRIBUTED) for rank in range(8)]
+    )
+    (fact,) = facts_of(evidence, FactKind.DISTRIBUTED_ERROR)
+    assert not fact.whom.node
+    assert not named(evidence)
+
+
+def test_a_report_is_an_edge_from_node_to_node():
+    (fact,) = facts_of(evidence_of(closed(2, 5)), FactKind.DISTRIBUTED_ERROR)
+    assert (fact.whom.node, fact.peer.node) == ("n2", "n5")
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.2", "127.0.0.1", "10.9.9.9", "localhost", "rank 2"])
+def test_a_peer_on_the_same_node_or_of_no_node_of_the_job_blames_nobody(peer):
+    event = said(2, "gloo-closed", Gravity.DISTRIBUTED, peer=peer)
+    (fact,) = facts_of(evidence_of(event), FactKind.DISTRIBUTED_ERROR)
+    assert (fact.whom.node, fact.peer) == ("", None)
+    assert not named(evidence_of(event))
+
+
+def test_both_ends_of_one_pair_are_named_and_of_many_the_silent_one():
+    assert named(evidence_of(closed(2, 5))) == {"n2", "n5"}
+    many = [closed(rank, 5, CRASH + rank / 10) for rank in (0, 2, 4, 6)]
+    assert named(evidence_of(*many)) == {"n5"}
+
+
+@pytest.mark.parametrize(("signal", "dies"), [(9, True), (11, True), (15, False), (6, False)])
+def test_a_process_that_a_launcher_ended_did_not_die_by_itself(signal, dies):
+    evidence = evidence_of(exits=(Exit(rank=3, signal=signal, at=CRASH),))
+    assert bool(facts_of(evidence, FactKind.DIED)) is dies
+
+
+def test_a_loss_that_is_no_number_blames_nobody():
+    evidence = evidence_of(said(3, "loss-not-a-number", Gravity.LOSS))
+    assert facts_of(evidence, FactKind.BAD_LOSS)
+    assert not named(evidence)

@@ -1,0 +1,139 @@
+"""The table of classes: shipped, of a site, and in step with what a test of a node counts."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from anubis import config
+from anubis.core.diagnosing.evidence import Gravity
+from anubis.core.errors import ConfigError
+from anubis.diagnosis.kernel_logs import kernel_lines, parse_kernel
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+TABLE = config.error_classes()
+XIDS = [row for row in TABLE.classes if row.xid is not None]
+# the deeds of RUNTIME's section 5.2, as numbers: who is to be replaced, restarted, left alone
+CRITICAL = {48, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143}
+APPLICATION = {13, 31, 43, 45, 94}
+NOTES = {63, 92}
+WORDS = {  # what a driver writes behind a number of which the number alone does not say how grave
+    74: ("NVLink: fatal error detected on link 6(0x10000, 0x0)", "NVLink: link training error"),
+    **{
+        number: (f"{unit}_EVT Fatal XC0 i0 Link -1", f"{unit}_EVT Nonfatal XC1 i0 Link 09")
+        for number, unit in zip(
+            range(144, 151), ("SAW", "RLW", "TLW", "TREX", "NVLPW", "NETIR", "MSE"), strict=True
+        )
+    },
+}
+
+
+def event_of(line):
+    (event,) = parse_kernel(kernel_lines(line, 0.0), TABLE)
+    return event
+
+
+@pytest.mark.parametrize("row", XIDS, ids=lambda row: row.code)
+def test_each_xid_is_recognised_in_a_line_and_has_the_gravity_of_its_row(row):
+    severe, mild = WORDS.get(row.xid, ("GPU says something", ""))
+    words = severe if row.gravity == "critical" else mild if "nonfatal" in row.code else severe
+    words = "an event without a word on it" if row.code.endswith("unknown") else words
+    event = event_of(f"[ 12.5] NVRM: Xid (PCI:0000:3b:00): {row.xid}, pid=17, name=python, {words}")
+    assert (event.code, event.gravity, event.device) == (row.code, row.gravity, "0000:3b:00")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "gravity"),
+    [
+        (CRITICAL, Gravity.CRITICAL),
+        (APPLICATION, Gravity.APPLICATION),
+        (NOTES, Gravity.NOTE),
+    ],
+)
+def test_the_xids_that_the_sources_agree_on_have_their_gravity(numbers, gravity):
+    for number in numbers:
+        words = WORDS.get(number, ("",))[0]
+        assert event_of(f"[1.0] NVRM: Xid (PCI:0000:3b:00): {number}, {words}").gravity is gravity
+
+
+def test_a_number_that_the_table_lacks_is_a_note():
+    event = event_of("[1.0] NVRM: Xid (PCI:0000:3b:00): 9999, something new")
+    assert (event.code, event.gravity) == ("xid-9999", Gravity.NOTE)
+
+
+def test_what_a_test_of_a_node_condemns_is_no_note_here_and_is_called_the_same():
+    """Two readers of XIDs cannot share code: what runs on nodes imports nothing. They share this
+    table instead: the limits on XIDs say what to do about its critical ones."""
+    limits = {
+        int(limit.metric.partition(":")[2]): limit
+        for limit in config.limits("node_health")
+        if limit.metric.startswith("xids:")
+    }
+    rows = {}
+    for row in XIDS:
+        if row.xid not in rows or row.gravity == "critical":
+            rows[row.xid] = row
+    assert {number for number, row in rows.items() if row.gravity == "critical"} <= limits.keys()
+    for number, limit in limits.items():
+        assert rows[number].gravity in ("critical", "application")
+        assert limit.action.startswith(f"{rows[number].means}:")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "NVRM: Xid (PCI:0000:3b:00): 79, pid=17, name=python, GPU has fallen off the bus.",
+        "NVRM: Xid (0000:03:00): 31, Ch 0000000b, engmask 00000120",
+        "NVRM: Xid (PCI:0000:3B:00 GPU-I:05): 43, pid=9",
+        "NVRM: Xid (PCI:0019:01:00): 149, NETIR_LINK_EVT Fatal",
+        "usb 1-1: Xid is no error here",
+    ],
+)
+def test_both_readers_of_kernel_logs_see_the_same_xids(message):
+    from _kernel_log import xids
+
+    events = parse_kernel(kernel_lines(f"[1.0] {message}", 0.0), TABLE)
+    seen = {(re.sub(r"\D.*", "", event.code[4:]), event.device) for event in events}
+    assert seen == set(xids([message]))
+
+
+def test_a_site_changes_single_rows(tmp_path):
+    file = tmp_path / "ours.yaml"
+    file.write_text(
+        "based_on: default\n"
+        "classes:\n"
+        "  - {code: xid-94, xid: 94, gravity: critical, means: as Aegis says, source: us}\n"
+        "  - {code: our-daemon, mark: gpu-guard, gravity: note, means: ours, source: us}\n"
+    )
+    table = config.error_classes(str(file))
+    assert table.of_xid(94, "").gravity is Gravity.CRITICAL
+    assert table.in_kernel("gpu-guard: BUG: soft lockup - CPU#3 stuck").kind.code == "our-daemon"
+    assert table.of_xid(79, "").kind == TABLE.of_xid(79, "").kind
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("{code: a, mark: x, gravity: fatal, means: m, source: s}", "'critical'"),
+        ("{code: a, gravity: note, means: m, source: s}", '"mark" or a "xid"'),
+        ("{code: a, mark: x, pattern: '(', gravity: note, means: m, source: s}", "pattern"),
+        ("{code: A b, mark: x, gravity: note, means: m, source: s}", "letters, digits"),
+        ("{code: a, mark: x, pattern: '(?P<who>x)', gravity: note, means: m, source: s}", '"who"'),
+    ],
+)
+def test_a_bad_row_is_refused_in_one_sentence(tmp_path, row, words):
+    file = tmp_path / "ours.yaml"
+    file.write_text(f"classes:\n  - {row}\n")
+    with pytest.raises(ConfigError) as refused:
+        config.error_classes(str(file))
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_levels_are_told_for_policies():
+    assert TABLE.levels["nccl-mismatch"] == 4
+    assert "xid-79" not in TABLE.levels

@@ -1,0 +1,96 @@
+"""Lines of logs of any size, and their times."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from anubis.core.errors import EvidenceError
+from anubis.diagnosis import log_lines
+from anubis.diagnosis.log_lines import (
+    LONGEST,
+    log_files,
+    node_of_file,
+    read_lines,
+    split_lines,
+    time_of,
+)
+
+ABOUT = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
+
+
+def moment(*parts):
+    return datetime(*parts, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("line", "at"),
+    [
+        ("[2024-07-03 19:15:16,379] [INFO] x", moment(2024, 7, 3, 19, 15, 16, 379000)),
+        ("2024-07-03T19:15:16+02:00 x", moment(2024, 7, 3, 17, 15, 16)),
+        ("2024-07-03T19:15:16.5Z x", moment(2024, 7, 3, 19, 15, 16, 500000)),
+        ("  time      : 2024-05-01_10:00:00", moment(2024, 5, 1, 10, 0, 0)),
+        (
+            "[rank0]:[E321 02:07:08.5 ProcessGroupNCCL.cpp:607]",
+            moment(2025, 3, 21, 2, 7, 8, 500000),
+        ),
+        ("[E1206 18:44:12.7 x.cpp:1]", moment(2025, 12, 6, 18, 44, 12, 700000)),
+        ("Feb 14 05:03:41 gpu-1 kernel: x", moment(2026, 2, 14, 5, 3, 41)),
+        ("[Sat Feb 14 05:03:41 2026] x", moment(2026, 2, 14, 5, 3, 41)),
+        ("2024-13-45 99:99:99 x", None),
+        ("no time at all 12:30", None),
+    ],
+)
+def test_a_line_says_when_it_was_written(line, at):
+    assert time_of(line, ABOUT) == (None if at is None else pytest.approx(at))
+
+
+def test_a_time_without_a_zone_is_one_of_the_zone_that_is_named():
+    plus_two = timezone(timedelta(hours=2))
+    assert time_of("2024-07-03 19:15:16 x", ABOUT, plus_two) == moment(2024, 7, 3, 17, 15, 16)
+
+
+def test_lines_come_cut_and_clean_whatever_stands_in_them(monkeypatch):
+    monkeypatch.setattr(log_lines, "CHUNK", 1000)
+    text = b"a\0b\r 3%|##\rtail\n" + b"x" * 50_000 + b"\n\xff\xfe\n\x1b[31mred\x1b[0m"
+    lines = list(split_lines(io.BytesIO(text)))
+    assert lines == ["ab", " 3%|##", "tail", "x" * LONGEST, "\ufffd\ufffd", "red"]
+
+
+def test_of_a_huge_file_the_end_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_lines, "MOST_BYTES", 100)
+    file = tmp_path / "a.log"
+    file.write_text("early\n" * 100 + "the last words\n")
+    lines = list(read_lines(file))
+    assert lines[-1] == "the last words"
+    assert len(lines) < 20
+
+
+def test_gzipped_logs_are_read_and_broken_ones_are_one_sentence(tmp_path):
+    whole, broken = tmp_path / "a.log.gz", tmp_path / "b.log.gz"
+    whole.write_bytes(gzip.compress(b"one\ntwo\n"))
+    broken.write_bytes(gzip.compress(b"one\ntwo\n" * 999)[:40])
+    assert list(read_lines(whole)) == ["one", "two"]
+    with pytest.raises(EvidenceError, match=r"b\.log\.gz"):
+        list(read_lines(broken))
+
+
+def test_what_lies_beside_logs_is_left_out_and_a_folder_without_logs_is_refused(tmp_path):
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(EvidenceError, match="no logs"):
+        log_files(tmp_path)
+    with pytest.raises(EvidenceError, match="no file or folder"):
+        log_files(tmp_path / "nowhere")
+    (tmp_path / "out.log").write_text("x")
+    assert log_files(tmp_path) == [tmp_path / "out.log"]
+
+
+def test_a_file_is_a_nodes_whose_name_it_or_its_folder_has(tmp_path):
+    nodes = ["node1", "node11", "gpu-2"]
+    assert node_of_file(tmp_path / "node11.log", tmp_path, nodes) == "node11"
+    assert node_of_file(tmp_path / "dmesg-node1-late.txt", tmp_path, nodes) == "node1"
+    assert node_of_file(tmp_path / "gpu-2" / "dmesg", tmp_path, nodes) == "gpu-2"
+    assert node_of_file(tmp_path / "gpu-22" / "dmesg", tmp_path, nodes) == ""

@@ -1,0 +1,219 @@
+"""Training logs as events: who said it, when, of whom, and what follows from what."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from anubis import config
+from anubis.core.diagnosing.evidence import Collector, Gravity, RankMap
+from anubis.core.errors import EvidenceError
+from anubis.diagnosis.ranks import in_order
+from anubis.diagnosis.training_logs import read_training
+
+CLASSES = config.error_classes()
+FOUR = in_order(["n1", "n2"], 2)
+
+
+def read(path, ranks=FOUR):
+    return read_training(path, ranks, CLASSES)
+
+
+def of_text(tmp_path, text, ranks=FOUR, name="train.log"):
+    (tmp_path / name).write_text(text)
+    return read(tmp_path / name, ranks)
+
+
+def raised(kind, line=7, prefix=""):
+    lines = ["Traceback (most recent call last):", f'  File "/u/t.py", line {line}, in <module>']
+    return "".join(f"{prefix}{text}\n" for text in (*lines, "    step()", kind))
+
+
+def test_a_traceback_is_one_event_with_the_same_detail_on_all_ranks(tmp_path):
+    for rank in range(4):
+        error = f"ValueError: row {rank} of /data/{rank}/x.bin at 0x7f{rank}a is bad"
+        (tmp_path / f"rank_{rank}.log").write_text(raised(error))
+    log = read(tmp_path).log
+    assert [(event.rank, event.node, event.code) for event in log] == [
+        (0, "n1", "python-error"),
+        (1, "n1", "python-error"),
+        (2, "n2", "python-error"),
+        (3, "n2", "python-error"),
+    ]
+    assert len({event.detail for event in log}) == 1
+
+
+def test_the_same_error_in_another_line_has_another_detail(tmp_path):
+    (tmp_path / "rank0.log").write_text(raised("ValueError: bad", line=7))
+    (tmp_path / "rank1.log").write_text(raised("ValueError: bad", line=8))
+    assert len({event.detail for event in read(tmp_path).log}) == 2
+
+
+def test_lines_of_ranks_that_are_mixed_are_taken_apart(tmp_path):
+    pairs = zip(
+        raised("KeyError: 'a'", prefix="[rank1]: ").splitlines(),
+        raised("torch.OutOfMemoryError: CUDA out of memory.", prefix="[rank2]: ").splitlines(),
+        strict=True,
+    )
+    evidence = of_text(tmp_path, "\n".join(line for pair in pairs for line in pair))
+    assert [(event.rank, event.gravity) for event in evidence.log] == [
+        (1, Gravity.APPLICATION),
+        (2, Gravity.MEMORY),
+    ]
+    assert evidence.unread == frozenset()
+
+
+def test_torchruns_prefix_and_folders_tell_the_rank_on_the_node(tmp_path):
+    for node in ("n1", "n2"):
+        for attempt, text in ((0, "KeyError: 'old'"), (1, "KeyError: 'new'")):
+            folder = tmp_path / node / "run_x" / f"attempt_{attempt}" / "1"
+            folder.mkdir(parents=True)
+            (folder / "stderr.log").write_text(raised(text))
+    log = read(tmp_path).log
+    assert [(event.rank, event.node) for event in log] == [(1, "n1"), (3, "n2")]
+    assert all("new" in event.text for event in log)
+    (tmp_path / "n2.out").write_text(raised("KeyError: 1", prefix="[default0]:"))
+    (event,) = read_training(tmp_path / "n2.out", FOUR, CLASSES).log
+    assert (event.rank, event.node) == (2, "n2")
+
+
+def test_of_a_chain_the_error_that_came_first_counts(tmp_path):
+    chain = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    text = raised("torch.OutOfMemoryError: CUDA out of memory.") + chain + raised("KeyError: 1")
+    (event,) = of_text(tmp_path, text, name="rank0.log").log
+    assert event.code == "cuda-out-of-memory"
+    text = raised("KeyError: 1") + chain + raised("torch.OutOfMemoryError: CUDA out of memory.")
+    (event,) = of_text(tmp_path, text, name="rank0.log").log
+    assert event.code == "cuda-out-of-memory"
+
+
+def test_what_the_watchdog_saw_is_how_far_each_rank_came(tmp_path):
+    work = "WorkNCCL(SeqNum=8, OpType=ALLREDUCE, NumelIn=1, Timeout(ms)=600000) ran for 600020"
+    text = "".join(
+        f"[rank{rank}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught"
+        f" collective operation timeout: {work} milliseconds before timing out.\n"
+        f"[rank{rank}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg)"
+        f" Rank {rank}] Exception (either an error or timeout) detected by watchdog at work: 8,"
+        f" last enqueued NCCL work: {last}, last completed NCCL work: 7.\n"
+        for rank, last in ((0, 11), (1, 11), (3, 8))
+    )
+    evidence = of_text(tmp_path, text)
+    assert Collector.PROGRESS in evidence.collectors
+    assert [(step.rank, step.enqueued, step.completed) for step in evidence.advances] == [
+        (0, 11, 7),
+        (1, 11, 7),
+        (3, 8, 7),
+    ]
+    assert {step.members for step in evidence.advances} == {(0, 1, 2, 3)}
+    assert {step.operation for step in evidence.advances} == {"ALLREDUCE"}
+    assert evidence.log[0].lasted_s == pytest.approx(600.02)
+
+
+TABLE = """\
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-05-01_10:00:09
+  host      : n1.cluster
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 1234)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-05-01_10:00:00
+  host      : n2.cluster
+  rank      : 3 (local_rank: 1)
+  exitcode  : -9 (pid: 1235)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 1235
+============================================================
+"""
+
+
+def test_torchruns_table_and_sruns_lines_tell_how_processes_ended(tmp_path):
+    evidence = of_text(tmp_path, TABLE)
+    assert [(end.rank, end.code, end.signal) for end in evidence.exits] == [
+        (1, 1, None),
+        (3, None, 9),
+    ]
+    assert evidence.exits[0].at - evidence.exits[1].at == 9
+    evidence = of_text(
+        tmp_path,
+        "srun: error: n2: task 2: Exited with exit code 137\n"
+        "srun: error: n1: task 1: Segmentation fault\n"
+        "srun: error: n1: task 3: Killed\n",  # no rank of n1
+    )
+    assert [(end.rank, end.signal) for end in evidence.exits] == [(2, 9), (1, 11)]
+
+
+def test_nccls_own_lines_tell_which_address_and_rank_is_where(tmp_path):
+    text = (
+        "n1:10:20 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n"
+        "n2:11:21 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.2<0>\n"
+        "n2:11:21 [0] NCCL INFO comm 0x7f rank 2 nranks 4 cudaDev 0 busId 1000 - Init COMPLETE\n"
+        "n2:11:99 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer"
+        " 10.0.0.1<53249> with error 12, opcode 0, len 0, vendor err 129\n"
+    )
+    evidence = of_text(tmp_path, text)
+    (event,) = evidence.log
+    assert (event.node, event.rank, event.peer) == ("n2", 2, "10.0.0.1")
+    assert evidence.ranks.node_named("10.0.0.1") == "n1"
+
+
+@pytest.mark.parametrize(
+    ("line", "peer"),
+    [
+        ("x: [gloo/transport/tcp/pair.cc:525] Read error [10.0.0.7]:9999: Connection reset", ""),
+        ("RuntimeError: Connection closed by peer [10.0.0.7]:1234", "10.0.0.7"),
+        ("RuntimeError: Connection closed by peer [fe80::1]:1234", "fe80::1"),
+        (
+            "a:1:2 [3] socket.h:421 NCCL WARN Net : Connection closed by remote peer n7.c<573>",
+            "n7.c",
+        ),
+        ("a:1:2 [3] NCCL WARN socketProgress: Connection closed by remote peer n7<0>", "n7"),
+        (
+            "[Rank 0]: Rank 5 failed to pass monitoredBarrier in 30000 ms",
+            "rank 5",
+        ),
+    ],
+)
+def test_a_line_names_its_peer(tmp_path, line, peer):
+    (event,) = of_text(tmp_path, line).log
+    assert event.gravity is Gravity.DISTRIBUTED
+    assert event.peer == (peer or "10.0.0.7")
+
+
+def test_nodes_whose_ranks_left_no_file_are_unread(tmp_path):
+    (tmp_path / "rank_0.log").write_text("fine\n")
+    assert read(tmp_path).unread == {"n2"}
+
+
+def test_a_log_without_a_word_is_refused(tmp_path):
+    with pytest.raises(EvidenceError, match="no text"):
+        of_text(tmp_path, "")
+
+
+def test_rubbish_ends_without_an_event_that_blames(tmp_path):
+    """10 KB of letters that the parsers look for, shuffled by a seed."""
+    words = [
+        b"[rank",
+        b"NCCL WARN ",
+        b"Traceback (most recent call last)\n",
+        b"peer [",
+        b"]:",
+        b"\n",
+    ]
+    words += [b'File "', b"\0\0", b"\xff", b"rank : ", b"exitcode : -", b"[PG 1 Rank 9]", b"9" * 40]
+    words += [b"last enqueued work: -", b"WorkNCCL(SeqNum=", b"srun: error: n1: task 1: Killed"]
+    chance = random.Random(17)
+    for case in range(30):
+        file = tmp_path / f"{case}.log"
+        file.write_bytes(b"".join(chance.choices(words, k=600)))
+        for event in read(file, RankMap()).log:
+            assert event.gravity is not Gravity.CRITICAL
+            assert len(event.text) <= 240
