@@ -54,9 +54,9 @@ def read_kernel(
         if not node and len(nodes) == len(files) == 1:
             node = nodes[0]
         reader = _Lines(about=written_at(file), zone=zone)
-        told = parse_kernel(reader.of(read_lines(file)), classes)
+        events_of_file = parse_kernel(reader.of(read_lines(file)), classes)
         lines += reader.count
-        for event in told:
+        for event in events_of_file:
             owner = node or ranks.node_named(event.node)
             if not owner and not nodes:
                 owner = event.node or file.name.partition(".")[0]

@@ -91,10 +91,10 @@ def read_training(
 ) -> JobEvidence:
     """A file or a folder. Nodes of whose ranks nothing was read are told as `unread`."""
     sources = sources_of(log_files(path), path, ranks)
-    heard = [_read(source, ranks, classes, zone) for source in sources]
-    if not any(reading.lines for reading in heard):
+    readings = [_read(source, ranks, classes, zone) for source in sources]
+    if not any(reading.lines for reading in readings):
         raise EvidenceError(f'"{path}" has no text')
-    return gather(heard, ranks)
+    return gather(readings, ranks)
 
 
 def _read(source: LogSource, ranks: RankMap, classes: ErrorClasses, zone: tzinfo) -> Reading:
@@ -384,18 +384,18 @@ def _peer(parts: Mapping[str, str]) -> str:
 # --- all files together --------------------------------------------------------------------
 
 
-def gather(heard: Iterable[Reading], ranks: RankMap) -> JobEvidence:
-    heard = list(heard)
-    told = _told(heard, ranks)
+def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
+    readings = list(readings)
+    placed = _placed(readings, ranks)
     processes: dict[str, tuple[int, int]] = {}
-    for reading in heard:
+    for reading in readings:
         for process, (size, rank) in reading.process_ranks.items():
             processes[process] = max(processes.get(process, (0, 0)), (size, rank))
-    places = _Places(ranks=told, processes={name: rank for name, (_, rank) in processes.items()})
+    places = _Places(ranks=placed, processes={name: rank for name, (_, rank) in processes.items()})
     log: list[LogEvent] = []
     read: set[str] = set()
     advances: dict[tuple[int, str], Advance] = {}
-    for reading in heard:
+    for reading in readings:
         for speaker, host, event in reading.events:
             spoke, node = places.of(speaker, host, reading.source)
             log.append(replace(event, rank=spoke, node=node))
@@ -408,7 +408,7 @@ def gather(heard: Iterable[Reading], ranks: RankMap) -> JobEvidence:
             spoke, _ = places.of(speaker, "", reading.source)
             if spoke is not None:
                 advances[spoke, group] = _advance(spoke, group, status)
-    exits = tuple(ended for reading in heard for ended in reading.exits)
+    exits = tuple(ended for reading in readings for ended in reading.exits)
     collectors = {Collector.TRAINING_LOG}
     collectors |= {Collector.EXITS} if exits else set()
     collectors |= {Collector.PROGRESS} if advances else set()
@@ -416,15 +416,15 @@ def gather(heard: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         job="",
         at=0.0,
         collectors=frozenset(collectors),
-        ranks=told,
+        ranks=placed,
         log=tuple(log),
         exits=exits,
-        advances=_with_members(advances, told),
-        unread=frozenset(told.nodes.values()) - read,
+        advances=_with_members(advances, placed),
+        unread=frozenset(placed.nodes.values()) - read,
     )
 
 
-def _told(heard: Iterable[Reading], ranks: RankMap) -> RankMap:
+def _placed(readings: Iterable[Reading], ranks: RankMap) -> RankMap:
     """With addresses and places that the logs tell. Whoever asks knows better who is where."""
     nodes, addresses = dict(ranks.nodes), dict(ranks.addresses)
 
@@ -432,7 +432,7 @@ def _told(heard: Iterable[Reading], ranks: RankMap) -> RankMap:
         short = host.partition(".")[0]
         return ranks.node_named(host) or ranks.node_named(short) or ("" if ranks.nodes else host)
 
-    for reading in heard:
+    for reading in readings:
         for address, host in reading.addresses.items():
             if node(host):
                 addresses.setdefault(address, node(host))

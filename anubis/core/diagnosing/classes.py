@@ -98,9 +98,9 @@ class ErrorClasses:
 
     def over(self, basis: Iterable[ErrorClass]) -> ErrorClasses:
         """This table's rows in place of those of the same code; new ones before all."""
-        mine = {row.code: row for row in self.classes}
-        kept = [mine.pop(row.code, row) for row in basis]
-        return ErrorClasses(summary=self.summary, classes=(*mine.values(), *kept))
+        own = {row.code: row for row in self.classes}
+        kept = [own.pop(row.code, row) for row in basis]
+        return ErrorClasses(summary=self.summary, classes=(*own.values(), *kept))
 
     def in_kernel(self, line: str) -> Recognised | None:
         return _first(self._marked["kernel"], line)

@@ -60,14 +60,14 @@ def _critical(hearing: Hearing) -> Iterable[JobFact]:
     """Of each device and code the first event that is dated."""
     evidence = hearing.evidence
     window = crash_window(evidence)
-    told = set()
+    seen = set()
     for event in by_time(evidence.log):
         node = node_of(evidence, event)
         key = node, event.device, event.code
         is_sign = event.gravity is Gravity.CRITICAL and window.has(event.at)
-        if not is_sign or not node or key in told:
+        if not is_sign or not node or key in seen:
             continue
-        told.add(key)
+        seen.add(key)
         undated = "" if event.at is not None else " (at a time that the log does not tell)"
         yield JobFact(
             kind=FactKind.CRITICAL_ERROR,

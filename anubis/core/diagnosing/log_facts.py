@@ -35,14 +35,14 @@ def _of(
     evidence: JobEvidence, kind: FactKind, event: LogEvent, after: Sequence[LogEvent]
 ) -> JobFact:
     node = node_of(evidence, event)
-    who = f"rank {event.rank}" if event.rank is not None else node or "a rank"
+    speaker = f"rank {event.rank}" if event.rank is not None else node or "a rank"
     where = f" on {node}" if node and event.rank is not None else ""
     codes = list(dict.fromkeys(later.code for later in after if later.code != event.code))
     then = f"; then {', '.join(codes[:3])}" if codes else ""
     return JobFact(
         kind=kind,
         whom=Whom(node=node, rank=event.rank, device=event.device),
-        evidence=f"{who}{where}: {event.text}{then}",
+        evidence=f"{speaker}{where}: {event.text}{then}",
         code=event.code,
         at=event.at,
     )
@@ -115,15 +115,15 @@ def _between(hearing: Hearing) -> Iterator[JobFact]:
     says that something is wrong between some of them, and blames nobody."""
     evidence = hearing.evidence
     window = crash_window(evidence)
-    told = set()
+    seen = set()
     for event in by_time(evidence.log):
         if event.gravity is not Gravity.DISTRIBUTED or not window.has(event.at):
             continue
         whom, peer = _ends(evidence, event)
         key = whom, peer, event.code
-        if key in told:
+        if key in seen:
             continue
-        told.add(key)
+        seen.add(key)
         yield JobFact(
             kind=FactKind.DISTRIBUTED_ERROR,
             whom=whom,
@@ -154,9 +154,9 @@ def peer_node(evidence: JobEvidence, peer: str) -> str:
 
 
 def _report(evidence: JobEvidence, event: LogEvent, peer: Whom | None) -> str:
-    who = node_of(evidence, event) or "a rank"
+    reporter = node_of(evidence, event) or "a rank"
     about = f" reports {peer.node}" if peer else ""
-    return f"{who}{about}: {event.text}"
+    return f"{reporter}{about}: {event.text}"
 
 
 def _died(hearing: Hearing) -> Iterator[JobFact]:
